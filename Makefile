@@ -1,0 +1,66 @@
+# The door to the project: every target sets up what it needs, so each works on a fresh clone.
+
+VENV    ?= .venv
+BIN     := $(VENV)/bin
+READY   := $(VENV)/.ready
+BENCH   := $(VENV)/.ready-bench
+WORKERS ?= auto
+PIP     := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help setup java demo test test-full check format bench compliance clean distclean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo "  PYTHON=python3.12 chooses the interpreter of a new environment (3.11 to 3.13),"
+	@echo "  WORKERS=n the test processes, ARGS=... goes to pytest or to the benchmarks."
+
+setup: $(READY) ## create .venv with the pinned versions
+
+$(BIN)/python:
+	python=$$(sh scripts/system.sh python) && "$$python" -m venv $(VENV)
+
+$(READY): pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) --editable '.[test]'
+	@touch $@
+
+$(BENCH): $(READY)
+	$(PIP) --editable '.[test,bench]'
+	@touch $@
+
+java: $(READY) ## see to Java 17 (not needed by the PyArrow engine)
+	@sh scripts/system.sh java $(BIN)/python || { $(PIP) --editable '.[java]' && sh scripts/system.sh java $(BIN)/python; } \
+		|| echo "No Java 17: the PyArrow engine does not need it. Install a JDK 17 or set JAVA_HOME."
+
+demo: java ## set up everything and run a merge life cycle
+	$(BIN)/python examples/lifecycle.py
+
+test: check ## set up, run all checks and all tests
+	FSSPECKIT_SWEEP=ci $(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+test-full: check ## the same with every sweep in full (hours)
+	FSSPECKIT_SWEEP=full $(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+check: $(READY) ## ruff, ruff format, mypy --strict, import contracts
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY) ## apply ruff's fixes and formatting
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: $(BENCH) ## run the benchmarks against the peers
+	$(BIN)/python -m benchmarks $(ARGS)
+
+compliance: $(READY) ## write docs/compliance.md from the tests' marks
+	$(BIN)/python tests/spec/compliance.py
+
+clean: ## remove caches and build output
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks
+	find src tests examples scripts benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean ## remove the environment too
+	rm -rf $(VENV)

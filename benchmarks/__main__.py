@@ -1,0 +1,73 @@
+"""`python -m benchmarks`: run the cases and say where we stand."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.cases import CASES
+from benchmarks.report import as_json, as_markdown, as_text, verdicts
+from benchmarks.runner import CaseResult, Settings, run_case
+
+_BEGIN, _END = "<!-- results -->", "<!-- end of results -->"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what was asked for; 1 when a bar does not hold or a contender fails."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if unknown := set(options.case) - {case.name for case in CASES}:
+        parser.error(f"no such case: {', '.join(sorted(unknown))}")
+    with tempfile.TemporaryDirectory(prefix="fsspeckit-bench-") as temporary:
+        data = options.data or Path(temporary)
+        data.mkdir(parents=True, exist_ok=True)
+        settings = Settings(
+            data.resolve(), options.scale, options.repeats, not options.no_cold, tuple(options.contender)
+        )
+        wanted = [case for case in CASES if not options.case or case.name in options.case]
+        results = [run_case(case, settings, _say) for case in wanted]
+    print(as_text(results))
+    if options.json:
+        options.json.write_text(json.dumps(as_json(results), indent=1) + "\n")
+    if options.markdown:
+        _replace_results(options.markdown, as_markdown(results))
+    return 0 if _good(results) else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    names = ", ".join(case.name for case in CASES)
+    parser.add_argument("case", nargs="*", help=f"{names}; all when none is given")
+    parser.add_argument("--contender", action="append", default=[], help="only contenders whose label contains this")
+    parser.add_argument("--repeats", type=int, default=5, help="runs of each contender; the best counts")
+    parser.add_argument("--scale", type=float, default=1.0, help="size of the data, 1 is what the bars are meant for")
+    parser.add_argument("--data", type=Path, help="keep the data here and use it again; else a temporary folder")
+    parser.add_argument("--no-cold", action="store_true", help="skip the runs on a cold cache (bytes read)")
+    parser.add_argument("--json", type=Path, help="write all runs to this file")
+    parser.add_argument("--markdown", type=Path, help="put the tables between the marks of this file")
+    return parser
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _good(results: Sequence[CaseResult]) -> bool:
+    return not any(result.failures for result in results) and all(
+        item.passed is not False for item in verdicts(results)
+    )
+
+
+def _replace_results(path: Path, tables: str) -> None:
+    text = path.read_text()
+    head, _, rest = text.partition(_BEGIN)
+    _, _, tail = rest.partition(_END)
+    path.write_text(f"{head}{_BEGIN}\n\n{tables}\n{_END}{tail}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

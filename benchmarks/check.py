@@ -1,0 +1,44 @@
+"""Is a contender's result right? Row count and an order-free checksum over all columns, computed by DuckDB."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import duckdb
+
+from benchmarks.cases import Inputs
+from benchmarks.data import COLUMNS, load_source
+from benchmarks.job import KEY
+
+
+@dataclass(frozen=True, slots=True)
+class Checksum:
+    rows: int
+    digest: int
+
+
+def checksum(files: Sequence[str]) -> Checksum:
+    """The checksum of some Parquet files together."""
+    return _of(duckdb.connect(), f"SELECT * FROM read_parquet({[_path(file) for file in files]})")
+
+
+def expected(inputs: Inputs, strategy: str) -> Checksum:
+    """What the merge must give, computed from the untouched target and the source."""
+    connection = duckdb.connect()
+    connection.register("source", load_source(inputs.source))
+    files = [str(path) for path in sorted(inputs.target.glob("*.parquet"))]
+    kept = f"SELECT * FROM read_parquet({files}) ANTI JOIN source USING ({KEY})"
+    rows = "SELECT * FROM source" if strategy == "full_merge" else f"{kept} UNION ALL SELECT * FROM source"
+    return _of(connection, rows)
+
+
+def _of(connection: duckdb.DuckDBPyConnection, rows: str) -> Checksum:
+    values = ", ".join(f"epoch_us({name})" if name == "ts" else f"{name}" for name in COLUMNS)
+    found = connection.execute(f"SELECT count(*), sum(hash({values}) // 65536) FROM ({rows})").fetchone()
+    assert found is not None
+    return Checksum(int(found[0]), int(found[1] or 0))
+
+
+def _path(uri: str) -> str:
+    return uri.removeprefix("file://")

@@ -1,0 +1,1 @@
+"""The contenders: one module each, one function per kind of work."""

@@ -1,0 +1,67 @@
+"""DuckDB as one writes it by hand: the whole dataset in one statement, or file by file where statistics allow."""
+
+from __future__ import annotations
+
+import os
+
+import duckdb
+
+from benchmarks.job import KEY, Job, Work
+
+_OPTIONS = "FORMAT parquet, COMPRESSION snappy"
+
+
+def upsert_whole(job: Job) -> Work:
+    connection = _connect(job)
+    rows = f"SELECT * FROM read_parquet({job.files()}) ANTI JOIN source USING ({KEY}) UNION ALL SELECT * FROM source"
+    return lambda: _write_all(connection, job, rows)
+
+
+def full_sync(job: Job) -> Work:
+    """The source is the new state: write it, compare nothing, count nothing."""
+    connection = _connect(job)
+    return lambda: _write_all(connection, job, "SELECT * FROM source")
+
+
+def upsert_per_file(job: Job) -> Work:
+    """Find the affected files by their statistics, then rewrite each with one statement."""
+    connection = _connect(job)
+    chunks = f"SELECT file_name, stats_min::BIGINT lo, stats_max::BIGINT hi FROM parquet_metadata({job.files()})"
+    affected = f"""
+        SELECT DISTINCT file_name FROM ({chunks} WHERE path_in_schema = '{KEY}') AS chunk
+        SEMI JOIN source ON source.{KEY} BETWEEN chunk.lo AND chunk.hi"""
+    return lambda: _write_files(connection, job, affected)
+
+
+def upsert_per_file_by_keys(job: Job) -> Work:
+    """Find the affected files by reading the key column of all of them."""
+    connection = _connect(job)
+    keys = f"SELECT {KEY}, filename FROM read_parquet({job.files()}, filename = true)"
+    return lambda: _write_files(
+        connection, job, f"SELECT DISTINCT filename FROM ({keys}) SEMI JOIN source USING ({KEY})"
+    )
+
+
+def _connect(job: Job) -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect()
+    connection.execute("SET preserve_insertion_order = false")
+    connection.register("source", job.source)
+    return connection
+
+
+def _write_all(connection: duckdb.DuckDBPyConnection, job: Job, rows: str) -> None:
+    scratch = job.scratch()
+    connection.execute(f"COPY ({rows}) TO '{scratch}' ({_OPTIONS}, PER_THREAD_OUTPUT true, OVERWRITE_OR_IGNORE true)")
+    job.swap(scratch)
+
+
+def _write_files(connection: duckdb.DuckDBPyConnection, job: Job, affected: str) -> None:
+    files = [row[0] for row in connection.execute(affected).fetchall()]
+    columns = ", ".join(f"coalesce(s.{name}, t.{name}) AS {name}" for name in job.source.column_names if name != KEY)
+    for file in files:
+        joined = f"SELECT t.{KEY}, {columns} FROM read_parquet('{file}') t LEFT JOIN source s USING ({KEY})"
+        connection.execute(f"COPY ({joined}) TO '{file}.tmp' ({_OPTIONS})")
+    new = f"SELECT * FROM source ANTI JOIN read_parquet({files}) USING ({KEY})" if files else "SELECT * FROM source"
+    connection.execute(f"COPY ({new}) TO '{job.target}/part-new.parquet' ({_OPTIONS})")
+    for file in files:
+        os.replace(f"{file}.tmp", file)

@@ -1,0 +1,73 @@
+"""This library, PyArrow engine: the public API, with the commit's share of the time measured around it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from benchmarks.job import KEY, Job, Work
+from fsspeckit.core import commit
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+
+
+def merge(job: Job) -> Work:
+    io = PyarrowDatasetIO()
+    return lambda: _merge(io, job)
+
+
+def merge_again(job: Job) -> Work:
+    """The merge has already run once; the timed run finds nothing to do."""
+    io = PyarrowDatasetIO()
+    _merge(io, job)
+    return lambda: _merge(io, job)
+
+
+def plan(job: Job) -> Work:
+    io = PyarrowDatasetIO()
+
+    def work() -> dict[str, Any]:
+        found = io.merge(job.source, str(job.target), strategy=job.strategy, key_columns=[KEY], dry_run=True)
+        return {"updated": found["updated"], "inserted": found["inserted"]}
+
+    return work
+
+
+def _merge(io: PyarrowDatasetIO, job: Job) -> dict[str, Any]:
+    with _commit_time() as spent:
+        result = io.merge(job.source, str(job.target), strategy=job.strategy, key_columns=[KEY])
+    return {
+        "updated": result.updated,
+        "inserted": result.inserted,
+        "deleted": result.deleted,
+        "unchanged": result.unchanged,
+        "rewritten_files": len(result.rewritten_files),
+        **spent,
+    }
+
+
+@contextmanager
+def _commit_time() -> Iterator[dict[str, float]]:
+    """Seconds inside the commit (checks, journal, publishing) and inside fsync, wherever it is called."""
+    spent = {"commit_seconds": 0.0, "fsync_seconds": 0.0}
+    inner_commit, inner_sync = commit.Transaction.commit, os.fsync
+
+    def timed_commit(*args: Any, **options: Any) -> Any:
+        start = time.perf_counter()
+        try:
+            return inner_commit(*args, **options)
+        finally:
+            spent["commit_seconds"] += time.perf_counter() - start
+
+    def timed_sync(descriptor: int) -> None:
+        start = time.perf_counter()
+        inner_sync(descriptor)
+        spent["fsync_seconds"] += time.perf_counter() - start
+
+    commit.Transaction.commit, os.fsync = timed_commit, timed_sync  # type: ignore[method-assign, assignment]
+    try:
+        yield spent
+    finally:
+        commit.Transaction.commit, os.fsync = inner_commit, inner_sync  # type: ignore[method-assign]

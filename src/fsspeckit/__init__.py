@@ -1,0 +1,36 @@
+"""Write, merge and maintain plain Parquet dataset folders on any fsspec storage, without a table format."""
+
+from fsspeckit.api import merge, read_parquet, recover, write_dataset
+from fsspeckit.common.errors import (
+    CommitConflictError,
+    DamagedFileError,
+    DatasetNotFoundError,
+    FsspeckitError,
+    KeyColumnError,
+    OutcomeUnknownError,
+    PartitionError,
+    SchemaMismatchError,
+    StorageError,
+    TableFormatError,
+    UnsupportedDataError,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CommitConflictError",
+    "DamagedFileError",
+    "DatasetNotFoundError",
+    "FsspeckitError",
+    "KeyColumnError",
+    "OutcomeUnknownError",
+    "PartitionError",
+    "SchemaMismatchError",
+    "StorageError",
+    "TableFormatError",
+    "UnsupportedDataError",
+    "merge",
+    "read_parquet",
+    "recover",
+    "write_dataset",
+]

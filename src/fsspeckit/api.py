@@ -1,0 +1,73 @@
+"""The package's functions: each operation with the engine as an argument."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from fsspeckit.core.commit import Recovery
+from fsspeckit.core.results import MergePlan, MergeResult, WriteResult
+from fsspeckit.datasets.io import DatasetIO
+
+DEFAULT_ENGINE = "pyarrow"
+
+
+def _io(engine: str, filesystem: Any, storage_options: Mapping[str, Any] | None) -> DatasetIO:
+    if engine == "pyarrow":
+        from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+
+        return PyarrowDatasetIO(filesystem, storage_options)
+    raise ValueError(f"engine={engine!r} is unknown; choose 'pyarrow'")
+
+
+def merge(
+    data: Any,
+    path: Any,
+    *,
+    engine: str = DEFAULT_ENGINE,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> MergeResult | MergePlan:
+    """Merge rows into a dataset; options as for `fsspeckit.datasets.io.DatasetIO.merge`.
+
+    Example:
+        >>> import fsspeckit, pyarrow as pa
+        >>> rows = pa.table({"id": [1, 2], "v": ["a", "b"]})
+        >>> fsspeckit.merge(rows, "memory://doc/merge", strategy="upsert", key_columns="id").inserted
+        2
+    """
+    options.setdefault("strategy", "upsert")
+    return _io(engine, filesystem, storage_options).merge(data, path, **options)
+
+
+def write_dataset(
+    data: Any,
+    path: Any,
+    *,
+    engine: str = DEFAULT_ENGINE,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> WriteResult:
+    """Write rows as new files; options as for `fsspeckit.datasets.io.DatasetIO.write_dataset`."""
+    return _io(engine, filesystem, storage_options).write_dataset(data, path, **options)
+
+
+def read_parquet(
+    path: Any,
+    *,
+    engine: str = DEFAULT_ENGINE,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> pa.Table:
+    """Read a dataset; options as for `fsspeckit.datasets.io.DatasetIO.read_parquet`."""
+    return _io(engine, filesystem, storage_options).read_parquet(path, **options)
+
+
+def recover(path: Any, *, filesystem: Any = None, storage_options: Mapping[str, Any] | None = None) -> Recovery:
+    """Finish or undo what a crashed writer left behind."""
+    return _io(DEFAULT_ENGINE, filesystem, storage_options).recover(path)

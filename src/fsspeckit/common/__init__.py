@@ -1,0 +1,1 @@
+"""What every layer shares and nothing below: errors, schemas, hive partition paths, logging."""

@@ -1,0 +1,75 @@
+"""Between Arrow and numpy without pandas.
+
+pyarrow imports pandas, where it is installed, at its first conversion from or to numpy or Python lists. That takes a
+quarter of a second, more than a whole small merge, so the usual path converts here, by sharing buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+_DTYPES = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
+_UNSIGNED = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
+_FLOATS = {16: np.float16, 32: np.float32, 64: np.float64}
+
+
+def to_numpy(array: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
+    """Values of a fixed-width array; what stands at a null is arbitrary. Temporal types come as integers."""
+    if isinstance(array, pa.ChunkedArray):
+        parts = [to_numpy(chunk) for chunk in array.chunks]
+        if len(parts) == 1:
+            return parts[0]
+        return np.concatenate(parts) if parts else np.empty(0, dtype=_dtype(array.type))
+    data, start, stop = array.buffers()[1], array.offset, array.offset + len(array)
+    if pa.types.is_boolean(array.type):
+        if len(array) == 0:
+            return np.empty(0, dtype=bool)
+        return np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little")[start:stop].view(bool)
+    dtype = _dtype(array.type)
+    return np.frombuffer(data, dtype)[start:stop] if len(array) else np.empty(0, dtype=dtype)
+
+
+def _dtype(type_: pa.DataType) -> Any:
+    if pa.types.is_boolean(type_):
+        return np.bool_
+    if pa.types.is_floating(type_):
+        return _FLOATS[type_.bit_width]
+    return (_UNSIGNED if pa.types.is_unsigned_integer(type_) else _DTYPES)[type_.bit_width]
+
+
+def valid_mask(array: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    """Which elements are not null."""
+    if array.null_count == 0:
+        return np.ones(len(array), dtype=bool)
+    return to_numpy(array.is_valid())
+
+
+def to_arrow(values: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+    """A numpy array of numbers or booleans as an Arrow array that shares its memory."""
+    bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    if values.dtype == np.bool_:
+        packed = pa.py_buffer(np.packbits(values, bitorder="little"))
+        return pa.Array.from_buffers(pa.bool_(), len(values), [bits, packed])
+    plain = np.ascontiguousarray(values)
+    return pa.Array.from_buffers(pa.from_numpy_dtype(plain.dtype), len(plain), [bits, pa.py_buffer(plain)])
+
+
+def binary_array(values: Sequence[bytes | None], type_: pa.DataType) -> pa.Array:
+    """Python bytes as a ``binary`` or ``string`` array."""
+    offsets = np.zeros(len(values) + 1, dtype=np.int64)
+    np.cumsum([len(value or b"") for value in values], out=offsets[1:])
+    valid = None if None not in values else np.array([value is not None for value in values])
+    bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    data = pa.py_buffer(b"".join(value or b"" for value in values))
+    large = pa.large_binary() if pa.types.is_binary(type_) else pa.large_string()
+    return pa.Array.from_buffers(large, len(values), [bits, pa.py_buffer(offsets), data]).cast(type_)
+
+
+def text_array(values: Sequence[str | None]) -> pa.Array:
+    """Python texts as a ``string`` array."""
+    return binary_array([None if value is None else value.encode() for value in values], pa.string())

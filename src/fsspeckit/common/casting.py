@@ -1,0 +1,221 @@
+"""Exact casts of Arrow arrays: the values arrive unchanged, or the cast is refused.
+
+pyarrow's own cast is silent about some losses (``float64`` to ``float32``), cannot do some lossless pairs (string view
+to dictionary, anything to a list view) and builds invalid arrays for others (list view to list). This module takes
+nested and encoded types apart, leaves only plain leaves to pyarrow, and proves every narrowing leaf by casting back.
+Failures are raised as ``pa.ArrowException``; `fsspeckit.common.schema` adds the name of the column.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types as pat
+
+from fsspeckit.common.types import common_type, is_any_list, is_bytes, is_text
+
+
+def exact_cast(array: pa.Array, target: pa.DataType, *, fill_missing: bool = False) -> pa.Array:
+    """Cast one array to a type without changing a value.
+
+    Args:
+        array: The values.
+        target: The wanted type.
+        fill_missing: Fill struct fields that the values lack with null, where the target allows null.
+
+    Raises:
+        pa.ArrowException: A value, or the type itself, does not fit.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> exact_cast(pa.array([1, None], pa.int8()), pa.decimal128(5, 2)).to_pylist()
+        [Decimal('1.00'), None]
+    """
+    source = array.type
+    if source.equals(target):
+        return array
+    if pat.is_null(source) or (pat.is_null(target) and array.null_count == len(array)):
+        return pa.nulls(len(array), target)
+    if isinstance(source, pa.BaseExtensionType) or isinstance(target, pa.BaseExtensionType):
+        raise pa.ArrowInvalid("extension types are cast only to themselves")
+    if pat.is_run_end_encoded(source):
+        return exact_cast(pc.run_end_decode(array), target, fill_missing=fill_missing)
+    if pat.is_run_end_encoded(target):
+        plain = exact_cast(array, target.value_type, fill_missing=fill_missing)
+        return pc.run_end_encode(plain, run_end_type=target.run_end_type)
+    if pat.is_dictionary(source):
+        return _from_dictionary(array, target, fill_missing)
+    if pat.is_dictionary(target):
+        return _to_dictionary(array, target, fill_missing)
+    return _cast_plain(array, target, fill_missing)
+
+
+def _cast_plain(array: pa.Array, target: pa.DataType, fill_missing: bool) -> pa.Array:
+    source = array.type
+    if is_any_list(source) and is_any_list(target):
+        return _cast_list(array, target, fill_missing)
+    if pat.is_map(source) and pat.is_map(target):
+        return _cast_map(array, target, fill_missing)
+    if pat.is_struct(source) and pat.is_struct(target):
+        return _cast_struct(array, target, fill_missing)
+    return _cast_leaf(array, target)
+
+
+def _from_dictionary(array: pa.Array, target: pa.DataType, fill_missing: bool) -> pa.Array:
+    if pat.is_dictionary(target):
+        try:
+            values = exact_cast(array.dictionary, target.value_type, fill_missing=fill_missing)
+            indices = array.indices.cast(target.index_type)
+        except pa.ArrowException:
+            # A dictionary may hold values that no row uses; only used ones count, so look at the rows themselves.
+            return _to_dictionary(_decoded(array), target, fill_missing)
+        return pa.DictionaryArray.from_arrays(indices, values, ordered=target.ordered)
+    return exact_cast(_decoded(array), target, fill_missing=fill_missing)
+
+
+def _decoded(array: pa.Array) -> pa.Array:
+    values = array.dictionary
+    if pat.is_string_view(values.type):  # views have no take kernel
+        values = values.cast(pa.string())
+    elif pat.is_binary_view(values.type):
+        values = values.cast(pa.binary())
+    return values.take(array.indices)
+
+
+def _to_dictionary(array: pa.Array, target: pa.DataType, fill_missing: bool) -> pa.Array:
+    values = exact_cast(array, target.value_type, fill_missing=fill_missing)
+    if pat.is_decimal32(values.type) or pat.is_decimal64(values.type):  # no dictionary_encode kernel
+        values = values.cast(_as_decimal128(values.type))
+    encoded = values.dictionary_encode()
+    dictionary = encoded.dictionary.cast(target.value_type)
+    return pa.DictionaryArray.from_arrays(encoded.indices.cast(target.index_type), dictionary, ordered=target.ordered)
+
+
+def _cast_list(array: pa.Array, target: pa.DataType, fill_missing: bool) -> pa.Array:
+    values = exact_cast(array.flatten(), target.value_type, fill_missing=fill_missing)
+    _refuse_nulls(values, target.value_field)
+    offsets, mask = _extents(array)
+    if pat.is_large_list(target):
+        return pa.LargeListArray.from_arrays(offsets, values, type=target, mask=mask)
+    if pat.is_list_view(target) or pat.is_large_list_view(target):
+        index = pa.int32() if pat.is_list_view(target) else pa.int64()
+        sizes = pa.array(np.diff(offsets)).cast(index)
+        build = pa.ListViewArray if pat.is_list_view(target) else pa.LargeListViewArray
+        return build.from_arrays(pa.array(offsets[:-1]).cast(index), sizes, values, type=target, mask=mask)
+    if pat.is_list(target):
+        return pa.ListArray.from_arrays(pa.array(offsets).cast(pa.int32()), values, type=target, mask=mask)
+    return _fixed_size_list(values, offsets, mask, target)
+
+
+def _fixed_size_list(values: pa.Array, offsets: np.ndarray, mask: pa.Array | None, target: pa.DataType) -> pa.Array:
+    size = target.list_size
+    empty = np.zeros(len(offsets) - 1, dtype=bool) if mask is None else mask.to_numpy(zero_copy_only=False)
+    if size == 0 or np.any(np.diff(offsets)[~empty] != size):
+        raise pa.ArrowInvalid(f"not every list has the size {size}")
+    # A null slot still takes up its place among the values.
+    pieces, start = [], 0
+    for slot in np.flatnonzero(empty):
+        pieces += [values.slice(start, offsets[slot] - start), pa.nulls(size, values.type)]
+        start = offsets[slot]
+    padded = pa.concat_arrays([*pieces, values.slice(start)])
+    return pa.FixedSizeListArray.from_arrays(padded, type=target, mask=mask)
+
+
+def _extents(array: pa.Array) -> tuple[np.ndarray, pa.Array | None]:
+    """Offsets into the flattened values, and the mask of null slots."""
+    lengths = pc.list_value_length(array).fill_null(0)
+    offsets = np.zeros(len(array) + 1, dtype=np.int64)
+    np.cumsum(lengths.to_numpy(zero_copy_only=False), out=offsets[1:])
+    return offsets, array.is_null() if array.null_count else None
+
+
+def _cast_map(array: pa.Array, target: pa.DataType, fill_missing: bool) -> pa.Array:
+    fields = [array.type.key_field.with_name("key"), array.type.item_field.with_name("value")]
+    entries = array.cast(pa.list_(pa.struct(fields)))
+    offsets, mask = _extents(entries)
+    flat = entries.flatten()
+    keys = exact_cast(flat.field(0), target.key_type, fill_missing=fill_missing)
+    items = exact_cast(flat.field(1), target.item_type, fill_missing=fill_missing)
+    _refuse_nulls(items, target.item_field)
+    return pa.MapArray.from_arrays(pa.array(offsets).cast(pa.int32()), keys, items, target, mask=mask)
+
+
+def _cast_struct(array: pa.Array, target: pa.DataType, fill_missing: bool) -> pa.Array:
+    position = {field.name: index for index, field in enumerate(array.type)}
+    extra = [name for name in position if target.get_field_index(name) < 0]
+    if extra or len(position) != array.type.num_fields:
+        raise pa.ArrowInvalid(f"the struct has fields the target lacks, or one name twice: {extra or list(position)}")
+    # Flattening puts nulls where the parent is null, which a field that allows no null must not get.
+    flattened = array.flatten()
+    children = []
+    for field in target:
+        index = position.get(field.name)
+        if index is None:
+            children.append(_missing(field, len(array), fill_missing))
+            continue
+        if not field.nullable and flattened[index].null_count > array.null_count:
+            raise pa.ArrowInvalid(f"field {field.name!r} holds nulls but the target allows none")
+        child = flattened[index] if field.nullable else array.field(index)
+        children.append(exact_cast(child, field.type, fill_missing=fill_missing))
+    return pa.StructArray.from_arrays(children, fields=list(target), mask=array.is_null())
+
+
+def _missing(field: pa.Field, length: int, fill_missing: bool) -> pa.Array:
+    if not fill_missing or not field.nullable:
+        raise pa.ArrowInvalid(f"the struct lacks the field {field.name!r}")
+    return pa.nulls(length, field.type)
+
+
+def _refuse_nulls(values: pa.Array, field: pa.Field) -> None:
+    if values.null_count and not field.nullable:
+        raise pa.ArrowInvalid(f"nested field {field.name!r} holds nulls but the target allows none")
+
+
+def _cast_leaf(array: pa.Array, target: pa.DataType) -> pa.Array:
+    source = array.type
+    if pat.is_timestamp(source) and pat.is_timestamp(target) and (source.tz is None) != (target.tz is None):
+        raise pa.ArrowInvalid("a timestamp with a zone and one without are different things")
+    cast = _arrow_cast(array, target)
+    if common_type(target, source) != target and not _same_values(_arrow_cast(cast, source), array):
+        raise pa.ArrowInvalid(f"some values would change between {source} and {target}")
+    return cast
+
+
+def _arrow_cast(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Cast with the checks of pyarrow, by way of a third type where pyarrow has no direct path."""
+    source = array.type
+    if pat.is_integer(source) and pat.is_decimal(target):
+        # pyarrow asks for room for every int64, whatever the values; decimal to decimal looks at the values.
+        array = array.cast(pa.decimal128(20, 0))
+        source = array.type
+    if pat.is_decimal(source) and pat.is_decimal(target):
+        if source.bit_width > target.bit_width:
+            # pyarrow cuts the bits off before it moves the point; move the point first.
+            array = array.cast(pa.decimal256(76, target.scale))
+    elif pat.is_decimal(source):
+        if pat.is_decimal32(source) or pat.is_decimal64(source):
+            array = array.cast(_as_decimal128(source))
+        if pat.is_float16(target):
+            array = array.cast(pa.float64())
+    elif pat.is_float16(source) and pat.is_decimal(target):
+        array = array.cast(pa.float32())
+    elif pat.is_string_view(target) and not (is_text(source) or is_bytes(source)):
+        array = array.cast(pa.string())
+    return array.cast(target)
+
+
+def _as_decimal128(type_: pa.DataType) -> pa.DataType:
+    return pa.decimal128(type_.precision, type_.scale)
+
+
+def _same_values(a: pa.Array, b: pa.Array) -> bool:
+    """Equality that takes NaN for NaN."""
+    if not pat.is_floating(a.type):
+        return bool(a.equals(b))
+    wide_a, wide_b = a.cast(pa.float64()), b.cast(pa.float64())
+    nan_a, nan_b = pc.is_nan(wide_a), pc.is_nan(wide_b)
+    if not nan_a.equals(nan_b):
+        return False
+    nothing = pa.scalar(None, pa.float64())
+    return bool(pc.if_else(nan_a, nothing, wide_a).equals(pc.if_else(nan_b, nothing, wide_b)))

@@ -1,0 +1,65 @@
+"""The exceptions of fsspeckit, and nothing else.
+
+    FsspeckitError
+    ├── KeyColumnError        ValueError         missing, null or duplicate keys
+    ├── PartitionError        ValueError         a partition move, a bad value, a layout in conflict
+    ├── SchemaMismatchError   pa.ArrowInvalid, pa.ArrowTypeError (so ValueError and TypeError too)
+    ├── UnsupportedDataError  TypeError          a source that is not tabular data
+    ├── TableFormatError      ValueError         the folder belongs to Delta, Iceberg or Hudi
+    ├── DatasetNotFoundError  FileNotFoundError  no such dataset, or no file left after a filter
+    ├── DamagedFileError      OSError            a file that cannot be read as Parquet
+    ├── StorageError          OSError            trouble with the storage; path and operation in the message
+    │   └── OutcomeUnknownError                  it failed so badly that nobody can say whether the commit took place
+    └── CommitConflictError   RuntimeError       another writer changed the dataset first
+
+Plain bad arguments (an unknown strategy, a threshold of zero) raise ``ValueError``. Every message ends with what
+to do next.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+
+class FsspeckitError(Exception):
+    """Root of every error that fsspeckit raises on its own account."""
+
+
+class KeyColumnError(FsspeckitError, ValueError):
+    """Key columns are missing, hold nulls, or are not unique in the source."""
+
+
+class PartitionError(FsspeckitError, ValueError):
+    """A partition value is unusable, a key would move, or layouts disagree."""
+
+
+class SchemaMismatchError(FsspeckitError, pa.ArrowInvalid, pa.ArrowTypeError):  # type: ignore[misc]
+    """Source and target have no lossless common schema."""
+
+
+class UnsupportedDataError(FsspeckitError, TypeError):
+    """The given source is not something that holds Arrow data."""
+
+
+class TableFormatError(FsspeckitError, ValueError):
+    """The folder is managed by a table format; changing files below it would corrupt the table."""
+
+
+class DatasetNotFoundError(FsspeckitError, FileNotFoundError):
+    """No dataset, or no matching data file, at the given path."""
+
+
+class DamagedFileError(FsspeckitError, OSError):
+    """A data file is empty, truncated or otherwise unreadable."""
+
+
+class StorageError(FsspeckitError, OSError):
+    """The storage failed; the message names the operation and the path."""
+
+
+class OutcomeUnknownError(StorageError):
+    """The storage failed so badly that nobody can say now whether the commit took place."""
+
+
+class CommitConflictError(FsspeckitError, RuntimeError):
+    """Another writer changed the dataset between our snapshot and our commit; nothing was changed by us."""

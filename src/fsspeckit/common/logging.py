@@ -1,0 +1,109 @@
+"""Logging: loggers below ``fsspeckit``, unexpected errors logged once, clean-up that never stops half way.
+
+As a library we configure no handler and no level; an application does. Nothing secret is handed to a logger: options
+go through `redact`, paths and messages through `scrub`.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from fsspeckit.common.errors import FsspeckitError
+
+_ROOT = "fsspeckit"
+_HIDDEN = "***"
+_URL = re.compile(r"(\w+://)(?:[^/@\s]*@)?([^\s?'\")]*)(?:\?[^\s'\")]*)?")
+
+# What a caller can bring about and is told about by the error itself.
+_EXPECTED = (FsspeckitError, ValueError, FileNotFoundError, FileExistsError)
+
+logging.getLogger(_ROOT).addHandler(logging.NullHandler())
+
+
+def get_logger(name: str) -> logging.Logger:
+    """Return a logger below `fsspeckit`.
+
+    Example:
+        >>> get_logger("fsspeckit.core.commit").name, get_logger("jobs").name
+        ('fsspeckit.core.commit', 'fsspeckit.jobs')
+    """
+    inside = name == _ROOT or name.startswith(f"{_ROOT}.")
+    return logging.getLogger(name if inside else f"{_ROOT}.{name}")
+
+
+def redact(options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return storage options fit for a log: the names, and only those values that cannot be secret.
+
+    Example:
+        >>> redact({"key": "AKIA", "anon": False, "client_kwargs": {"endpoint_url": "https://user:pw@host"}})
+        {'key': '***', 'anon': False, 'client_kwargs': {'endpoint_url': '***'}}
+    """
+    return {name: _redacted(value) for name, value in (options or {}).items()}
+
+
+def scrub(text: str) -> str:
+    """Drop user names, passwords and query strings from the URLs of a text.
+
+    Example:
+        >>> scrub("https://user:pw@host/data.parquet?sig=secret")
+        'https://host/data.parquet'
+    """
+    return _URL.sub(r"\1\2", text)
+
+
+@contextmanager
+def log_unexpected(operation: str, path: str) -> Iterator[None]:
+    """Log an error that the caller did not bring about, once, with operation and path; every error is raised on.
+
+    Works as a context manager and as a decorator.
+
+    Example:
+        >>> with log_unexpected("merge", "lake/events"):
+        ...     rows = 1 + 1
+    """
+    try:
+        yield
+    except _EXPECTED:
+        raise
+    except Exception as error:
+        if not getattr(error, "_fsspeckit_logged", False):
+            # Not exc_info: the handler would format the traceback after us, with every secret in it.
+            details = scrub(traceback.format_exc())
+            get_logger(_ROOT).error("%s of %s failed: %s\n%s", operation, scrub(path), scrub(str(error)), details)
+            error._fsspeckit_logged = True  # type: ignore[attr-defined]
+        raise
+
+
+def release_all(resources: Iterable[tuple[str, Callable[[], object]]], operation: str) -> int:
+    """Release each named resource whatever happens to the others; a failure is logged.
+
+    Args:
+        resources: Name and release function of each resource.
+        operation: What is being cleaned up after, named in the log.
+
+    Returns:
+        How many could not be released.
+
+    Example:
+        >>> release_all([("spool file", lambda: None)], "merge")
+        0
+    """
+    failures = 0
+    for name, release in resources:
+        try:
+            release()
+        except Exception as error:  # noqa: BLE001 - the next resource must have its turn
+            failures += 1
+            get_logger(_ROOT).warning("clean-up after %s: %s failed: %s", operation, scrub(name), scrub(repr(error)))
+    return failures
+
+
+def _redacted(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return redact(value)
+    return value if value is None or isinstance(value, bool) else _HIDDEN

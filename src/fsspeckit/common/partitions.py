@@ -1,0 +1,276 @@
+"""Hive partition paths: value to folder text and back. The only copy of this logic.
+
+Text is escaped the way Hive and Spark do it: a percent code for the ASCII characters that are special in paths, all
+else as it is. Values that could not be told apart when read back, or that no file system takes, are refused. Nothing
+here touches a storage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types as pat
+
+from fsspeckit.common.bridge import text_array
+from fsspeckit.common.casting import exact_cast
+from fsspeckit.common.errors import PartitionError
+from fsspeckit.common.inference import canonical_integer
+from fsspeckit.common.types import is_text, unwrapped
+
+HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+_SPECIAL = [*map(chr, range(1, 32)), *"\"#%'*/:=?\\{}[]^", chr(127)]
+_ESCAPES = str.maketrans({char: f"%{ord(char):02X}" for char in _SPECIAL})
+_LONGEST_NAME = 255  # bytes of one path component on every common file system
+_SHOWN = 60
+
+
+def parse_hive_partition_path(file_path: str, partition_columns: Sequence[str] | None = None) -> dict[str, str | None]:
+    """Read the partition values from the folders of a file's path.
+
+    Only `name=value` folders count, never the file's own name. Values are url-decoded text; Hive's null marker is
+    None. To keep folders above a dataset out, pass the path relative to the dataset.
+
+    Args:
+        file_path: Path of a file, `/` separated.
+        partition_columns: Only these columns, in this order; one that the path lacks is left out.
+
+    Raises:
+        PartitionError: One column stands twice with different values, or a percent code is not UTF-8.
+
+    Example:
+        >>> parse_hive_partition_path("/data/year=2024/month=12/file.parquet")
+        {'year': '2024', 'month': '12'}
+        >>> parse_hive_partition_path("city=K%C3%B6ln/day=__HIVE_DEFAULT_PARTITION__/x.parquet", ["day"])
+        {'day': None}
+    """
+    found: dict[str, str | None] = {}
+    for folder in file_path.split("/")[:-1]:
+        encoded, separator, text = folder.partition("=")
+        if not separator or not encoded:
+            continue
+        name, value = _decode(encoded, file_path), None if text == HIVE_NULL else _decode(text, file_path)
+        if found.setdefault(name, value) != value:
+            raise PartitionError(
+                f"Partition column {name!r} has two values in {file_path!r}. Move the file to a folder with one value."
+            )
+    if partition_columns is None:
+        return found
+    return {name: found[name] for name in partition_columns if name in found}
+
+
+def encode_value(value: Any) -> str:
+    """Return the folder text of one partition value: `None`, text, number, boolean, date, timestamp or decimal.
+
+    Raises:
+        PartitionError: The value cannot be a folder, or could not be read back.
+
+    Example:
+        >>> encode_value("a/b"), encode_value(None), encode_value(True)
+        ('a%2Fb', '__HIVE_DEFAULT_PARTITION__', 'true')
+    """
+    if value is None or isinstance(value, str):
+        return _encode_text(value)
+    try:
+        array = pa.array([value])
+    except pa.ArrowException as error:
+        raise PartitionError(f"A partition value cannot be of {type(value)}. Use text, numbers or dates.") from error
+    return _encode_text(render(array)[0].as_py())
+
+
+def partition_folder(names: Sequence[str], values: Sequence[Any]) -> str:
+    """Return the relative folder of one combination of partition values.
+
+    Raises:
+        PartitionError: A value or name cannot be part of a path.
+
+    Example:
+        >>> partition_folder(["year", "city"], [2024, "Köln / Süd"])
+        'year=2024/city=Köln %2F Süd'
+    """
+    pairs = zip(names, values, strict=True)
+    return "/".join(_component(_encode_name(name), encode_value(value)) for name, value in pairs)
+
+
+def partition_folders(columns: Mapping[str, pa.Array | pa.ChunkedArray] | pa.Table) -> pa.Array:
+    """Return the folder of every row of the given partition columns, as a string array.
+
+    Each distinct value is encoded once, so this may be given whole columns.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> partition_folders(pa.table({"a": [1, 2], "b": ["x", None]})).to_pylist()
+        ['a=1/b=x', 'a=2/b=__HIVE_DEFAULT_PARTITION__']
+    """
+    names = list(columns.column_names if isinstance(columns, pa.Table) else columns)
+    if not names:
+        raise ValueError("partition_folders needs at least one column. Pass the partition columns.")
+    parts = []
+    for name in names:
+        try:
+            encoded = encode_column(columns[name]).dictionary_encode()
+        except PartitionError as error:
+            raise PartitionError(f"partition column {name!r}: {error}") from error
+        prefix = _encode_name(name)
+        components = text_array([_component(prefix, text) for text in encoded.dictionary.to_pylist()])
+        parts.append(components.take(encoded.indices))
+    return pc.binary_join_element_wise(*parts, "/") if len(parts) > 1 else parts[0]
+
+
+def encode_column(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return the folder text of every value of a column, as a string array without nulls.
+
+    Raises:
+        PartitionError: A value cannot be a folder, or could not be read back.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> encode_column(pa.array(["a=b", None])).to_pylist()
+        ['a%3Db', '__HIVE_DEFAULT_PARTITION__']
+    """
+    encoded = _plain(array).dictionary_encode(null_encoding="encode")
+    folders = text_array([_encode_text(text) for text in render(encoded.dictionary).to_pylist()])
+    return folders.take(encoded.indices)
+
+
+def render(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return partition values as plain text, before any escaping; null stays null.
+
+    Timestamps lose trailing zeros of the fraction, so that one moment is one folder whatever its unit; those with a
+    zone are written in UTC.
+
+    Raises:
+        PartitionError: Values of this type cannot be partition values.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> render(pa.array([1_500_000], pa.timestamp("us", "UTC"))).to_pylist()
+        ['1970-01-01 00:00:01.5Z']
+    """
+    plain = _plain(array)
+    type_ = plain.type
+    if pat.is_floating(type_):
+        return pa.array([_float_text(number) for number in plain], pa.string())
+    if pat.is_decimal(type_):
+        return pa.array([None if number is None else format(number, "f") for number in plain.to_pylist()], pa.string())
+    if pat.is_date64(type_):
+        return exact_cast(plain, pa.date32()).cast(pa.string())
+    if pat.is_timestamp(type_):
+        return _timestamp_text(plain)
+    if is_text(type_) or pat.is_integer(type_) or pat.is_boolean(type_) or pat.is_date32(type_) or pat.is_null(type_):
+        return plain.cast(pa.string())
+    raise PartitionError(f"A column of type {array.type} cannot be a partition column. Use text, numbers or dates.")
+
+
+def partition_type(values: Iterable[str | None]) -> pa.DataType:
+    """Return the type of a partition column from the texts of its folders.
+
+    It is int64 when every value is an integer in canonical form (so `01` is text), else string.
+
+    Example:
+        >>> partition_type(["2023", None, "2024"]), partition_type(["01", "2"])
+        (DataType(int64), DataType(string))
+    """
+    some = False
+    for value in values:
+        if value is None:
+            continue
+        if canonical_integer(value) is None:
+            return pa.string()
+        some = True
+    return pa.int64() if some else pa.string()
+
+
+def typed_values(texts: Sequence[str | None], type_: pa.DataType) -> pa.Array:
+    """Read decoded partition texts as values of a type.
+
+    Raises:
+        PartitionError: A text cannot be read as this type.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> typed_values(["2024-01-31", None], pa.date32()).to_pylist()
+        [datetime.date(2024, 1, 31), None]
+    """
+    array = text_array(texts)
+    if array.null_count == len(array):
+        return pa.nulls(len(array), type_)
+    plain = unwrapped(type_)
+    try:
+        parsed = array if is_text(plain) else array.cast(pa.date32() if pat.is_date(plain) else plain)
+        return exact_cast(parsed, type_)
+    except pa.ArrowException as error:
+        raise PartitionError(
+            f"Partition values cannot be read as {type_}: {error}. Name the column's type, or read it as text."
+        ) from error
+
+
+def _decode(text: str, path: str) -> str:
+    try:
+        return unquote(text, errors="strict")
+    except UnicodeDecodeError as error:
+        raise PartitionError(f"The folder text {text!r} in {path!r} is not UTF-8. Rename the folder.") from error
+
+
+def _encode_text(text: str | None) -> str:
+    if text is None:
+        return HIVE_NULL
+    if text in ("", HIVE_NULL):
+        raise PartitionError(
+            f"The partition value {text!r} would be read back as null. Replace it by null or other text."
+        )
+    if "\0" in text:
+        raise PartitionError(f"The partition value {text[:_SHOWN]!r} holds a NUL character. Remove it.")
+    return text.translate(_ESCAPES)
+
+
+def _encode_name(name: str) -> str:
+    if not name or "\0" in name:
+        raise PartitionError(f"The partition column {name!r} cannot be a folder name. Rename the column.")
+    return name.translate(_ESCAPES)
+
+
+def _component(name: str, text: str) -> str:
+    component = f"{name}={text}"
+    if len(component.encode()) > _LONGEST_NAME:
+        raise PartitionError(
+            f"The partition folder {component[:_SHOWN]!r}... is longer than {_LONGEST_NAME} bytes. "
+            "Partition by a shorter value."
+        )
+    return component
+
+
+def _plain(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """One array without dictionary or run-end encoding."""
+    type_ = unwrapped(array.type)
+    if pat.is_decimal32(type_) or pat.is_decimal64(type_):  # they lack kernels that all other types have
+        type_ = pa.decimal128(type_.precision, type_.scale)
+    elif pat.is_string_view(type_):  # dictionary_encode takes their nulls for empty text
+        type_ = pa.large_string()
+    chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
+    return pa.concat_arrays([exact_cast(chunk, type_) for chunk in chunks] or [pa.nulls(0, type_)])
+
+
+def _timestamp_text(array: pa.Array) -> pa.Array:
+    if array.type.tz is not None:
+        array = array.cast(pa.timestamp(array.type.unit, "UTC"))
+    text = pc.replace_substring_regex(array.cast(pa.string()), r"\.0+(Z?)$", r"\1")
+    return pc.replace_substring_regex(text, r"(\.\d*[1-9])0+(Z?)$", r"\1\2")
+
+
+def _float_text(number: pa.Scalar) -> str | None:
+    if not number.is_valid:
+        return None
+    # Equal values share a folder, so a negative zero goes where zero goes. The shortest text that gives the same
+    # number back depends on the width.
+    if number.as_py() == 0:
+        return "0.0"
+    if number.type.bit_width == 64:
+        return repr(number.as_py())
+    narrow = np.float32 if number.type.bit_width == 32 else np.float16
+    return str(narrow(number.as_py()))

@@ -1,0 +1,324 @@
+"""The lattice of Arrow types: which two types have a lossless common type, and which two are the same Parquet column.
+
+Pure decisions about types; nothing here looks at a value. Where only the values can tell (a ``uint64`` column that
+happens to fit ``int64``) the answer is ``None`` unless the caller promises to check the values when casting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyarrow import types as pat
+
+_INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
+_FLOATS = ((11, pa.float16()), (24, pa.float32()), (53, pa.float64()))  # mantissa bits, type
+_UNITS = ("s", "ms", "us", "ns")
+_SIGNED = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    evolve: bool = False  # structs may bring new fields or lack some
+    loosen: bool = False  # the sides are equals: a nested field is nullable when either side is
+    checked: bool = False  # the caller checks values, so numbers may join that have no common type
+
+
+def common_type(
+    target: pa.DataType,
+    source: pa.DataType,
+    *,
+    evolve: bool = False,
+    loosen: bool = False,
+    checked: bool = False,
+) -> pa.DataType | None:
+    """Return the widest lossless type of two types, or None.
+
+    Types that differ only in their Arrow dress (string kinds, list kinds, dictionary or plain, zone names) take the
+    target's dress.
+
+    Args:
+        target: The type whose dress wins.
+        source: The type that joins it.
+        evolve: Let structs gain fields and lack nullable ones.
+        loosen: Join as equals: a nested field is nullable when either side is. Otherwise the target's nullability
+            stays.
+        checked: Join numbers that have no common type by type alone: into the target's type, or among equals into
+            float64 when one is a float. The caller then has to check the values (`cast_schema` does).
+
+    Example:
+        >>> import pyarrow as pa
+        >>> common_type(pa.int32(), pa.int64())
+        DataType(int64)
+        >>> common_type(pa.int64(), pa.string()) is None
+        True
+    """
+    return _common(target, source, _Rules(evolve, loosen, checked))
+
+
+def same_storage(a: pa.DataType, b: pa.DataType) -> bool:
+    """Tell whether two Arrow types are the same Parquet column in another Arrow dress.
+
+    String kinds, list kinds, dictionaries, zone names and nested nullability do not matter, nor do units that
+    Parquet cannot tell apart (seconds are stored as milliseconds, `date64` as `date32`).
+
+    Example:
+        >>> import pyarrow as pa
+        >>> same_storage(pa.string(), pa.dictionary(pa.int32(), pa.large_string()))
+        True
+        >>> same_storage(pa.int32(), pa.int64())
+        False
+    """
+    return bool(_stored(a).equals(_stored(b)))
+
+
+def is_text(type_: pa.DataType) -> bool:
+    """Any of the string kinds."""
+    return bool(pat.is_string(type_) or pat.is_large_string(type_) or pat.is_string_view(type_))
+
+
+def is_bytes(type_: pa.DataType) -> bool:
+    """Any of the variable-length binary kinds."""
+    return bool(pat.is_binary(type_) or pat.is_large_binary(type_) or pat.is_binary_view(type_))
+
+
+def is_any_list(type_: pa.DataType) -> bool:
+    """Any of the list kinds, fixed-size lists included."""
+    return bool(
+        pat.is_list(type_)
+        or pat.is_large_list(type_)
+        or pat.is_list_view(type_)
+        or pat.is_large_list_view(type_)
+        or pat.is_fixed_size_list(type_)
+    )
+
+
+def unwrapped(type_: pa.DataType) -> pa.DataType:
+    """The value type of a dictionary or run-end encoded type; any other type as it is."""
+    if pat.is_dictionary(type_) or pat.is_run_end_encoded(type_):
+        return unwrapped(type_.value_type)
+    return type_
+
+
+def list_like(kind: pa.DataType, value: pa.Field) -> pa.DataType:
+    """The list kind of `kind` around another value field."""
+    if pat.is_fixed_size_list(kind):
+        return pa.list_(value, kind.list_size)
+    for test, build in _LIST_KINDS:
+        if test(kind):
+            return build(value)
+    raise TypeError(f"not a list type: {kind}")
+
+
+_LIST_KINDS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Field], pa.DataType]], ...] = (
+    (pat.is_list, pa.list_),
+    (pat.is_large_list, pa.large_list),
+    (pat.is_list_view, pa.list_view),
+    (pat.is_large_list_view, pa.large_list_view),
+)
+
+
+def _common(target: pa.DataType, source: pa.DataType, rules: _Rules) -> pa.DataType | None:
+    if target.equals(source) or pat.is_null(source):
+        return target
+    if pat.is_null(target):
+        return source
+    if isinstance(target, pa.BaseExtensionType) or isinstance(source, pa.BaseExtensionType):
+        return None
+    if unwrapped(target) is not target or unwrapped(source) is not source:
+        return _common_encoded(target, source, rules)
+    if _is_number(target) and _is_number(source):
+        return _common_number(target, source, rules)
+    return _common_time(target, source) or _common_bytes(target, source) or _common_nested(target, source, rules)
+
+
+def _common_encoded(target: pa.DataType, source: pa.DataType, rules: _Rules) -> pa.DataType | None:
+    """Dictionaries and run-end encoded types: compared by value type, dressed like the target."""
+    value = _common(unwrapped(target), unwrapped(source), rules)
+    if value is None or not pat.is_dictionary(target):
+        return value
+    # The joined values may be more than a narrow index can number.
+    wide = any(pat.is_dictionary(t) and t.index_type.bit_width == 64 for t in (target, source))
+    ordered = target.ordered and pat.is_dictionary(source) and source.ordered
+    return pa.dictionary(pa.int64() if wide else pa.int32(), value, ordered)
+
+
+def _common_number(target: pa.DataType, source: pa.DataType, rules: _Rules) -> pa.DataType | None:
+    found: pa.DataType | None
+    if pat.is_integer(target) and pat.is_integer(source):
+        found = _common_integer(target, source)
+    elif pat.is_decimal(target) or pat.is_decimal(source):
+        if pat.is_floating(target) or pat.is_floating(source):
+            return None
+        found = _common_decimal(target, source)
+    else:
+        found = _common_float(target, source)
+    if found is not None or not rules.checked:
+        return found
+    return pa.float64() if rules.loosen and (pat.is_floating(target) or pat.is_floating(source)) else target
+
+
+def _is_number(type_: pa.DataType) -> bool:
+    return bool(pat.is_integer(type_) or pat.is_floating(type_) or pat.is_decimal(type_))
+
+
+def _common_integer(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
+    if pat.is_signed_integer(a) == pat.is_signed_integer(b):
+        return a if a.bit_width >= b.bit_width else b
+    signed, unsigned = (a, b) if pat.is_signed_integer(a) else (b, a)
+    return _SIGNED.get(max(signed.bit_width, unsigned.bit_width * 2))
+
+
+def _common_float(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
+    bits = max(_mantissa(a), _mantissa(b))
+    return next((type_ for mantissa, type_ in _FLOATS if mantissa >= bits), None)
+
+
+def _mantissa(type_: pa.DataType) -> int:
+    """Bits that a float needs to hold every value of the type."""
+    if pat.is_integer(type_):
+        return int(type_.bit_width)
+    return next(mantissa for mantissa, float_type in _FLOATS if float_type.equals(type_))
+
+
+def _common_decimal(target: pa.DataType, source: pa.DataType) -> pa.DataType | None:
+    (a_digits, a_scale), (b_digits, b_scale) = _digits(target), _digits(source)
+    scale = max(a_scale, b_scale)
+    precision = max(a_digits, b_digits) + scale
+    if pat.is_decimal(target) and (target.precision, target.scale) == (precision, scale):
+        return target
+    if precision <= 38:
+        return pa.decimal128(precision, scale)
+    return pa.decimal256(precision, scale) if precision <= 76 else None
+
+
+def _digits(type_: pa.DataType) -> tuple[int, int]:
+    """Digits before the point, and scale."""
+    if pat.is_decimal(type_):
+        return type_.precision - type_.scale, type_.scale
+    return _INTEGER_DIGITS[type_.bit_width] + type_.equals(pa.uint64()), 0
+
+
+def _common_time(target: pa.DataType, source: pa.DataType) -> pa.DataType | None:
+    if pat.is_date(target) and pat.is_date(source):
+        return pa.date64()
+    if pat.is_timestamp(target) and pat.is_timestamp(source):
+        if (target.tz is None) != (source.tz is None):
+            return None
+        return pa.timestamp(_finer(target, source), target.tz)
+    if pat.is_time(target) and pat.is_time(source):
+        unit = _finer(target, source)
+        return pa.time32(unit) if unit in ("s", "ms") else pa.time64(unit)
+    if pat.is_duration(target) and pat.is_duration(source):
+        return pa.duration(_finer(target, source))
+    return None
+
+
+def _finer(a: pa.DataType, b: pa.DataType) -> str:
+    return str(max(a.unit, b.unit, key=_UNITS.index))
+
+
+def _common_bytes(target: pa.DataType, source: pa.DataType) -> pa.DataType | None:
+    if is_text(target) and is_text(source):
+        return target
+    target_fixed, source_fixed = pat.is_fixed_size_binary(target), pat.is_fixed_size_binary(source)
+    if not ((is_bytes(target) or target_fixed) and (is_bytes(source) or source_fixed)):
+        return None
+    if target_fixed and source_fixed:
+        return pa.binary()
+    return source if target_fixed else target
+
+
+def _common_nested(target: pa.DataType, source: pa.DataType, rules: _Rules) -> pa.DataType | None:
+    if is_any_list(target) and is_any_list(source):
+        return _common_list(target, source, rules)
+    if pat.is_struct(target) and pat.is_struct(source):
+        return _common_struct(target, source, rules)
+    if pat.is_map(target) and pat.is_map(source):
+        key = _common_field(target.key_field, source.key_field, rules)
+        item = _common_field(target.item_field, source.item_field, rules)
+        sorted_keys = target.keys_sorted and source.keys_sorted
+        return None if key is None or item is None else pa.map_(key, item, sorted_keys)
+    return None
+
+
+def _common_list(target: pa.DataType, source: pa.DataType, rules: _Rules) -> pa.DataType | None:
+    value = _common_field(target.value_field, source.value_field, rules)
+    if value is None:
+        return None
+    if not pat.is_fixed_size_list(target):
+        return list_like(target, value)
+    if not pat.is_fixed_size_list(source):
+        return list_like(source, value)
+    return pa.list_(value, target.list_size) if target.list_size == source.list_size else pa.list_(value)
+
+
+def _common_struct(target: pa.DataType, source: pa.DataType, rules: _Rules) -> pa.DataType | None:
+    ours, theirs = _by_name(target), _by_name(source)
+    if ours is None or theirs is None or (not rules.evolve and ours.keys() != theirs.keys()):
+        return None
+    fields: list[pa.Field] = []
+    for name, field in ours.items():
+        other = theirs.get(name)
+        joined = _common_field(field, other, rules) if other is not None else _optional(field, rules)
+        if joined is None:
+            return None
+        fields.append(joined)
+    return pa.struct([*fields, *(field.with_nullable(True) for name, field in theirs.items() if name not in ours)])
+
+
+def _by_name(struct: pa.DataType) -> dict[str, pa.Field] | None:
+    """The fields of a struct by name, or None when a name stands twice."""
+    fields = {field.name: field for field in struct}
+    return fields if len(fields) == struct.num_fields else None
+
+
+def _optional(field: pa.Field, rules: _Rules) -> pa.Field | None:
+    """A target field that the source lacks."""
+    if field.nullable or rules.loosen:
+        return field.with_nullable(True)
+    return None
+
+
+def _common_field(target: pa.Field, source: pa.Field, rules: _Rules) -> pa.Field | None:
+    joined = _common(target.type, source.type, rules)
+    if joined is None:
+        return None
+    return target.with_type(joined).with_nullable(target.nullable or (rules.loosen and source.nullable))
+
+
+def _stored(type_: pa.DataType) -> pa.DataType:
+    """The plainest Arrow type of the same Parquet column."""
+    type_ = unwrapped(type_)
+    if is_text(type_):
+        return pa.string()
+    if is_bytes(type_):
+        return pa.binary()
+    if pat.is_decimal(type_):
+        return pa.decimal256(type_.precision, type_.scale)
+    if pat.is_date(type_):
+        return pa.date32()
+    if pat.is_timestamp(type_):
+        return pa.timestamp(_stored_unit(type_.unit), None if type_.tz is None else "UTC")
+    if pat.is_time32(type_):
+        return pa.time32("ms")
+    return _stored_nested(type_)
+
+
+def _stored_unit(unit: str) -> str:
+    return "ms" if unit == "s" else unit
+
+
+def _stored_nested(type_: pa.DataType) -> pa.DataType:
+    if is_any_list(type_):
+        return pa.list_(_stored(type_.value_type))
+    if pat.is_struct(type_):
+        return pa.struct(_stored_fields(type_))
+    if pat.is_map(type_):
+        return pa.map_(_stored(type_.key_type), _stored(type_.item_type))
+    return type_
+
+
+def _stored_fields(fields: Iterable[pa.Field]) -> list[pa.Field]:
+    return [pa.field(field.name, _stored(field.type)) for field in fields]

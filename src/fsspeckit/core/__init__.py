@@ -1,0 +1,1 @@
+"""Planning, the file kernel and the commit; no engine and no face."""

@@ -1,0 +1,113 @@
+"""Row-wise equality of two columns of one type, for every Arrow type: null equals null, NaN equals NaN.
+
+Values are compared by content, so 0.0 and -0.0 differ here: a merge that turns one into the other changes the row.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fsspeckit.common.bridge import to_arrow, to_numpy, valid_mask
+
+Mask = npt.NDArray[np.bool_]
+
+
+def rows_equal(left: pa.Table, right: pa.Table) -> Mask:
+    """For two tables of one length, which rows are equal in every column; codes may stand for their values."""
+    equal = np.ones(left.num_rows, dtype=bool)
+    for a, b in zip(left.columns, right.columns, strict=True):
+        if not equal.any():
+            break
+        decoded = a.cast(b.type) if a.type != b.type else a
+        equal &= values_equal(_one(decoded), _one(b))
+    return equal
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    combined = column.combine_chunks()
+    if isinstance(combined, pa.ChunkedArray):
+        return pa.concat_arrays(combined.chunks)
+    return combined
+
+
+def values_equal(a: pa.Array, b: pa.Array) -> Mask:
+    """Element-wise equality of two arrays of one type."""
+    type_ = a.type
+    if isinstance(type_, pa.BaseExtensionType):
+        return values_equal(a.storage, b.storage)
+    if pa.types.is_dictionary(type_):
+        return values_equal(a.cast(type_.value_type), b.cast(type_.value_type))
+    if pa.types.is_null(type_):
+        return np.ones(len(a), dtype=bool)
+    if not pa.types.is_floating(type_) and not pa.types.is_nested(type_) and a.equals(b):
+        return np.ones(len(a), dtype=bool)
+    valid_a, valid_b = valid_mask(a), valid_mask(b)
+    equal = _content_equal(a, b, valid_a & valid_b)
+    return np.where(valid_a & valid_b, equal, valid_a == valid_b)
+
+
+def _content_equal(a: pa.Array, b: pa.Array, both: Mask) -> Mask:
+    type_ = a.type
+    if pa.types.is_struct(type_):
+        return _structs_equal(a, b)
+    if pa.types.is_map(type_) or _is_list(type_):
+        return _lists_equal(a, b, both)
+    if pa.types.is_floating(type_):
+        return _floats_equal(a, b)
+    if pa.types.is_string_view(type_) or pa.types.is_binary_view(type_):
+        a, b = a.cast(pa.large_binary()), b.cast(pa.large_binary())
+    elif pa.types.is_decimal(type_) and type_.bit_width < 128:
+        wide = pa.decimal128(type_.precision, type_.scale)
+        a, b = a.cast(wide), b.cast(wide)
+    return to_numpy(pc.equal(a, b))
+
+
+def _floats_equal(a: pa.Array, b: pa.Array) -> Mask:
+    bits = {16: np.uint16, 32: np.uint32, 64: np.uint64}[a.type.bit_width]
+    left, right = to_numpy(a), to_numpy(b)
+    same = left.view(bits) == right.view(bits)
+    return np.asarray(same | (np.isnan(left) & np.isnan(right)))
+
+
+def _structs_equal(a: pa.StructArray, b: pa.StructArray) -> Mask:
+    equal = np.ones(len(a), dtype=bool)
+    for left, right in zip(a.flatten(), b.flatten(), strict=True):
+        equal &= values_equal(left, right)
+    return equal
+
+
+def _is_list(type_: pa.DataType) -> bool:
+    checks = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return any(check(type_) for check in (*checks, pa.types.is_list_view, pa.types.is_large_list_view))
+
+
+def _lists_equal(a: pa.Array, b: pa.Array, both: Mask) -> Mask:
+    """Lists are equal when they have one length and their elements are pairwise equal."""
+    lengths_a, lengths_b = _lengths(a), _lengths(b)
+    comparable = both & (lengths_a == lengths_b)
+    rows = np.flatnonzero(comparable)
+    left, right = _elements(a, rows), _elements(b, rows)
+    differing = np.repeat(rows, lengths_a[rows])[~values_equal(left, right)]
+    equal = comparable.copy()
+    equal[differing] = False
+    return np.asarray(equal)
+
+
+def _lengths(array: pa.Array) -> npt.NDArray[np.int64]:
+    if pa.types.is_fixed_size_list(array.type):
+        return np.full(len(array), int(array.type.list_size), dtype=np.int64)
+    if pa.types.is_map(array.type):
+        return np.asarray(np.diff(to_numpy(array.offsets)), dtype=np.int64)
+    return np.where(valid_mask(array), to_numpy(pc.list_value_length(array)), 0).astype(np.int64)
+
+
+def _elements(array: pa.Array, rows: npt.NDArray[np.int64]) -> pa.Array:
+    taken = array.take(to_arrow(rows))
+    if pa.types.is_map(array.type):
+        start, stop = taken.offsets[0].as_py(), taken.offsets[-1].as_py()
+        pairs = [taken.keys.slice(start, stop - start), taken.items.slice(start, stop - start)]
+        return pa.StructArray.from_arrays(pairs, names=["key", "value"])
+    return taken.flatten()

@@ -1,0 +1,264 @@
+"""What all readers share: finding files, reading them side by side, and joining them to one table.
+
+The order of rows is that of the given paths and, within a folder or pattern, of the sorted file paths; threads change
+only the time it takes. Formats know nothing of paths, and this module nothing of formats.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from fsspec.utils import glob_translate
+
+from fsspeckit.common.errors import DatasetNotFoundError, FsspeckitError, StorageError
+from fsspeckit.common.logging import log_unexpected
+from fsspeckit.common.partitions import parse_hive_partition_path, partition_type, typed_values
+from fsspeckit.common.schema import cast_schema, unify_schemas
+from fsspeckit.core.storage import FOLDER, Storage, join, resolve
+
+Path = str | os.PathLike[str]
+FILE_PATH = "file_path"
+
+_MAGIC = re.compile(r"[*?\[]")
+_COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+_BOM = b"\xef\xbb\xbf"
+_PEEK = 4096
+_BLOCK = 16 * 2**20
+_LARGEST_BLOCK = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """One file to read; `relative` is its path below the folder or pattern it was found by."""
+
+    storage: Storage
+    location: str
+    relative: str
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the caller wants to see of the files."""
+
+    operation: str
+    columns: Sequence[str] | None
+    schema: pa.Schema | None
+    include_file_path: bool
+    use_threads: bool
+    inferred: bool = False  # the format has no types of its own, so those of single files are only guesses
+
+    def __post_init__(self) -> None:
+        """Refuse a request that contradicts itself."""
+        if self.include_file_path and FILE_PATH in [*(self.columns or ()), *(self.schema.names if self.schema else ())]:
+            raise ValueError(f"{self.operation}: include_file_path adds {FILE_PATH!r}. Do not name it yourself.")
+        if self.columns is not None and not self.columns and not self.include_file_path:
+            raise ValueError(f"{self.operation}: the list of columns is empty. Name at least one, or None for all.")
+        unknown = [name for name in self.columns or () if self.schema and name not in self.schema.names]
+        if unknown:
+            raise pa.ArrowKeyError(f"{self.operation}: columns {unknown} are not in the schema. Name columns of it.")
+
+    @property
+    def wanted(self) -> Sequence[str] | None:
+        """The columns to read; None for all."""
+        return self.columns if self.columns is not None or self.schema is None else self.schema.names
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The wanted columns of one file, and the names of all its columns."""
+
+    table: pa.Table
+    names: Sequence[str]
+
+    @classmethod
+    def of(cls, table: pa.Table, request: Request) -> Piece:
+        """A piece of a table that was read with all columns."""
+        if request.wanted is None:
+            return cls(table, table.column_names)
+        chosen = [index for index, name in enumerate(table.column_names) if name in request.wanted]
+        return cls(table.select(chosen), table.column_names)
+
+
+def find_files(
+    path: Path | Sequence[Path],
+    endings: tuple[str, ...],
+    operation: str,
+    filesystem: Any,
+    storage_options: Mapping[str, Any] | None,
+) -> list[InputFile]:
+    """Return the files that a path, a folder, a pattern, or a list of these stand for.
+
+    Raises:
+        DatasetNotFoundError: One of them leads to no file.
+    """
+    paths = [path] if isinstance(path, str | os.PathLike) else list(path)
+    if not paths:
+        raise ValueError(f"{operation}: the list of paths is empty. Name at least one file or folder.")
+    files: list[InputFile] = []
+    for one in paths:
+        storage, location = resolve(one, filesystem, storage_options)
+        found = _expand(storage, location, endings)
+        if not found:
+            raise DatasetNotFoundError(f"{operation}: no file at {location}. Check the path and the file's ending.")
+        files.extend(found)
+    return files
+
+
+def read_each(files: Sequence[InputFile], read: Callable[[InputFile], Piece], request: Request) -> list[Piece]:
+    """Read all files, in threads where asked; the results are in the order of the files."""
+
+    def named(file: InputFile) -> Piece:
+        with log_unexpected(request.operation, file.location), _naming(request.operation, file.location):
+            return read(file)
+
+    if not request.use_threads or len(files) == 1:
+        return [named(file) for file in files]
+    with ThreadPoolExecutor(min(len(files), max(4, os.cpu_count() or 1))) as pool:
+        return list(pool.map(named, files))
+
+
+def join_pieces(files: Sequence[InputFile], pieces: Sequence[Piece], request: Request) -> pa.Table:
+    """Bring all pieces to one schema, add partition columns and `file_path`, and put them together."""
+    present = list(dict.fromkeys(name for piece in pieces for name in piece.names))
+    if request.include_file_path and FILE_PATH in present:
+        raise ValueError(
+            f"{request.operation}: a file has a column {FILE_PATH!r} of its own. Read without the added one."
+        )
+    layout = _partitions(files, present, request)
+    unknown = [name for name in request.columns or () if name not in present and name not in layout]
+    if unknown and request.schema is None:
+        raise pa.ArrowKeyError(f"{request.operation}: no file has {unknown}. There are {[*present, *layout]}.")
+    own = _own_schema(pieces, layout, request)
+    tables = []
+    for index, (file, piece) in enumerate(zip(files, pieces, strict=True)):
+        table = cast_schema(piece.table, own, fill_missing=True, operation=request.operation, path=file.location)
+        for name, values in layout.items():
+            table = table.append_column(name, pa.repeat(values[index], piece.table.num_rows))
+        if request.include_file_path:
+            paths = pa.repeat(pa.scalar(file.location, pa.string()), piece.table.num_rows)
+            table = table.append_column(FILE_PATH, paths)
+        tables.append(table)
+    return _in_order(pa.concat_tables(tables), request)
+
+
+def load(file: InputFile) -> pa.Buffer:
+    """The text of a file without byte order mark, decompressed where its name says that it is compressed."""
+    with file.storage.open_input(file.location) as stream:
+        codec = next((codec for ending, codec in _COMPRESSED.items() if file.location.lower().endswith(ending)), None)
+        if codec is None:
+            data = stream.read_buffer()
+        else:
+            with pa.CompressedInputStream(stream, codec) as plain:
+                data = pa.py_buffer(plain.read())
+    marked = data.slice(0, min(len(_BOM), data.size)).to_pybytes() == _BOM
+    return data.slice(len(_BOM)) if marked else data
+
+
+def first_character(data: pa.Buffer) -> bytes:
+    """The first byte that is not white space; empty when there is none."""
+    for start in range(0, data.size, _PEEK):
+        text: bytes = data.slice(start, min(_PEEK, data.size - start)).to_pybytes().lstrip()
+        if text:
+            return text[:1]
+    return b""
+
+
+def in_blocks(data: pa.Buffer, read: Callable[[pa.NativeFile, int], pa.Table]) -> pa.Table:
+    """Parse in blocks of a good size, or in one piece where a single row is larger than that."""
+    try:
+        return read(pa.BufferReader(data), _BLOCK)
+    except pa.ArrowInvalid as error:
+        if "straddling" not in str(error) or data.size <= _BLOCK:
+            raise
+    return read(pa.BufferReader(data), min(data.size + 1, _LARGEST_BLOCK))
+
+
+def _expand(storage: Storage, location: str, endings: tuple[str, ...]) -> list[InputFile]:
+    entry = storage.stat(location)
+    if entry is not None and entry.size != FOLDER:
+        return [InputFile(storage, location, location.rpartition("/")[2])]
+    if entry is None and _MAGIC.search(location):
+        return _match(storage, location)
+    try:
+        tree = storage.list_tree(location)
+    except FileNotFoundError:
+        return []
+    names = [item.path for item in tree.files if _is_visible(item.path) and _has_ending(item.path, endings)]
+    return [InputFile(storage, join(location, name), name) for name in names]
+
+
+def _match(storage: Storage, pattern: str) -> list[InputFile]:
+    """Files that a pattern names; not through the filesystem's own glob, which hides unreadable folders."""
+    fixed = pattern[: _MAGIC.search(pattern).start()].rpartition("/")[0]  # type: ignore[union-attr]
+    rest = pattern[len(fixed) + 1 :]
+    if "/" in rest or "**" in rest:
+        try:
+            names = [item.path for item in storage.list_tree(fixed).files]
+        except FileNotFoundError:
+            return []
+    else:
+        names = [item.path for item in storage.list_dir(fixed) if item.size != FOLDER]
+    fits = re.compile(glob_translate(rest))
+    return [InputFile(storage, join(fixed, name), name) for name in names if fits.match(name) and _is_visible(name)]
+
+
+def _is_visible(path: str) -> bool:
+    *folders, name = path.split("/")
+    return name[:1] not in ("_", ".") and all(part[:1] not in ("_", ".") or "=" in part for part in folders)
+
+
+def _has_ending(path: str, endings: tuple[str, ...]) -> bool:
+    stem, dot, ending = path.lower().rpartition(".")
+    return (stem if f"{dot}{ending}" in _COMPRESSED else path.lower()).endswith(endings)
+
+
+def _partitions(files: Sequence[InputFile], present: Sequence[str], request: Request) -> dict[str, pa.Array]:
+    """Values of the hive columns that stand only in the folders, one per file."""
+    found = [parse_hive_partition_path(file.relative) for file in files]
+    names = dict.fromkeys(name for values in found for name in values if name not in present)
+    layout = {}
+    for name in names:
+        if request.wanted is not None and name not in request.wanted:
+            continue
+        texts = [values.get(name) for values in found]
+        type_ = partition_type(texts) if request.schema is None else request.schema.field(name).type
+        layout[name] = typed_values(texts, type_)
+    return layout
+
+
+def _own_schema(pieces: Sequence[Piece], layout: Mapping[str, pa.Array], request: Request) -> pa.Schema:
+    """The schema of what the files themselves hold."""
+    if request.schema is None:
+        schemas = (piece.table.schema for piece in pieces)
+        return unify_schemas(schemas, checked=request.inferred, operation=request.operation)
+    wanted = request.wanted or ()
+    fields = [request.schema.field(name) for name in wanted if name not in layout]
+    return pa.schema(fields, metadata=request.schema.metadata)
+
+
+def _in_order(table: pa.Table, request: Request) -> pa.Table:
+    if request.wanted is None:
+        return table
+    return table.select([*request.wanted, *([FILE_PATH] if request.include_file_path else [])])
+
+
+@contextmanager
+def _naming(operation: str, path: str) -> Iterator[None]:
+    """Let errors leave with operation and path in the message, and of a class that says whose fault it is."""
+    try:
+        yield
+    except (FsspeckitError, FileNotFoundError, PermissionError):
+        raise
+    except (pa.ArrowInvalid, UnicodeDecodeError) as error:
+        raise pa.ArrowInvalid(f"{operation} of {path}: {error}. Correct the file or name a schema.") from error
+    except pa.ArrowNotImplementedError as error:
+        raise pa.ArrowNotImplementedError(f"{operation} of {path}: {error}. Name other types.") from error
+    except OSError as error:
+        raise StorageError(f"{operation} of {path}: {error}. Check the storage, then read again.") from error

@@ -1,0 +1,53 @@
+"""A quick look at the end of a staged Parquet file: is it whole, and how many rows does it hold?
+
+One read of the file's tail; nothing is decoded. Planning reads footers in ``snapshot``, not here.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fsspeckit.common.errors import DamagedFileError
+from fsspeckit.core.storage import Storage
+
+_MAGIC = b"PAR1"
+_TRAILER = 8
+_FIRST_READ = 64 * 1024
+
+
+def check_staged(storage: Storage, path: str, size: int, rows: int) -> None:
+    """Raise where a file just written is not a whole Parquet file of ``rows`` rows."""
+    tail = storage.read_tail(path, _FIRST_READ)
+    if len(tail) < _TRAILER + len(_MAGIC) or tail[-4:] != _MAGIC:
+        raise _damaged(path, "it does not end like a Parquet file")
+    length = int.from_bytes(tail[-8:-4], "little") + _TRAILER
+    if length + len(_MAGIC) > size:
+        raise _damaged(path, "its footer is longer than the file")
+    if length > len(tail):
+        tail = storage.read_tail(path, length)
+    try:
+        metadata = pq.read_metadata(pa.BufferReader(_MAGIC + tail[-length:]))
+    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
+        raise _damaged(path, str(error)) from error
+    if metadata.num_rows != rows:
+        raise _damaged(path, f"it holds {metadata.num_rows} rows instead of {rows}")
+    if _data_end(metadata) > size - length:
+        raise _damaged(path, "its last column chunk reaches into the footer")
+
+
+def _data_end(metadata: pq.FileMetaData) -> int:
+    """Where the last column chunk ends according to the footer."""
+    if not metadata.num_row_groups or not metadata.num_columns:
+        return 0
+    last = metadata.row_group(metadata.num_row_groups - 1).column(metadata.num_columns - 1)
+    start = last.data_page_offset
+    if last.has_dictionary_page and last.dictionary_page_offset is not None:
+        start = min(start, last.dictionary_page_offset)
+    return int(start + last.total_compressed_size)
+
+
+def _damaged(path: str, reason: str) -> DamagedFileError:
+    return DamagedFileError(
+        f"the staged file {path} is damaged: {reason}. Nothing was changed; run the operation again."
+    )

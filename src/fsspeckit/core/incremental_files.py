@@ -1,0 +1,216 @@
+"""Staged replacement of single files, for callers that write files themselves.
+
+A staging directory is the staging folder of a journaled transaction, so everything that holds for a commit holds here:
+all files or none, no torn state for readers, a crash is finished or undone by the next writer.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from posixpath import basename, commonpath
+from typing import Any
+
+from fsspeckit.common.errors import DatasetNotFoundError, StorageError
+from fsspeckit.common.logging import log_unexpected, release_all
+from fsspeckit.core.commit import Changes, Journal, Publish, Transaction, View
+from fsspeckit.core.journal import Places
+from fsspeckit.core.names import rewritten_name
+from fsspeckit.core.snapshot import load_snapshot, view_of_file
+from fsspeckit.core.storage import Storage, parent, resolve
+
+_COPY_BYTES = 8 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class _NewFile:
+    """A file that goes into the dataset: where it is now, and what its footer counts."""
+
+    storage: Storage
+    location: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Staging:
+    """An open transaction on one dataset."""
+
+    storage: Storage
+    view: View
+    transaction: Transaction
+
+    @classmethod
+    def begin(cls, storage: Storage, root: str) -> _Staging:
+        journal = Journal(storage, root)
+        journal.recover()
+        view = journal.view()
+        return cls(storage, view, journal.begin(view, "replace files"))
+
+    @property
+    def folder(self) -> str:
+        return self.transaction.staging
+
+    def covers(self, storage: Storage, locations: Sequence[str]) -> bool:
+        inside = all(location.startswith(f"{self.view.root}/") for location in locations)
+        return inside and storage.is_local == self.storage.is_local
+
+    def drop(self) -> None:
+        with self.transaction:
+            pass  # leaving without a commit drops the folder
+        if self.storage.is_standing(self.folder):
+            raise StorageError(f"cannot remove {self.folder}; the next writer of the dataset does")
+
+    def take_in(self, file: _NewFile) -> str:
+        """The path of a file in the staging folder, copied there unless it is there already."""
+        if parent(file.location) == self.folder:
+            return file.location
+        staged = self.transaction.staged_path()
+        with file.storage.open_input(file.location) as source, self.storage.open_output(staged) as sink:
+            shutil.copyfileobj(source, sink, _COPY_BYTES)
+        return staged
+
+    def replace(self, files: Sequence[_NewFile], targets: Sequence[str]) -> None:
+        """Publish files under the names of the targets in one commit, and close the transaction."""
+        known = {file.path for file in self.view.files}
+        publish, retire = [], []
+        with self.transaction:
+            for file, target in zip(files, targets, strict=True):
+                path, staged = target.removeprefix(f"{self.view.root}/"), self.take_in(file)
+                if path in known and not self.storage.in_place:
+                    retire.append(path)
+                    publish.append(Publish(staged, rewritten_name(path), file.rows))
+                else:
+                    publish.append(Publish(staged, path, file.rows, replaces=path in known))
+            self.transaction.commit(Changes(tuple(publish), tuple(retire)))
+
+
+class IncrementalFileManager:
+    """Replaces files of a dataset by files that the caller wrote, all of them or none.
+
+    Example:
+        >>> import pyarrow as pa, pyarrow.parquet as pq, tempfile
+        >>> from fsspeckit.core.incremental import list_dataset_files, merge
+        >>> folder = tempfile.mkdtemp() + "/events"
+        >>> _ = merge(pa.table({"id": [1, 2]}), folder, "insert", ["id"])
+        >>> [target] = list_dataset_files(folder)
+        >>> manager = IncrementalFileManager()
+        >>> staging = manager.create_staging_directory(folder)
+        >>> pq.write_table(pa.table({"id": [1, 2, 3]}), staging + "/new.parquet")
+        >>> manager.atomic_replace_files([staging + "/new.parquet"], [target])
+        >>> pq.read_table(target).num_rows
+        3
+    """
+
+    def __init__(self) -> None:
+        self._open: list[_Staging] = []
+
+    def create_staging_directory(self, base_path: str) -> str:
+        """Open a staging folder for a dataset, on the state that the dataset has now.
+
+        One staging folder serves one replacement: it is gone afterwards, with all that was left in it. A file that
+        another writer changes before the replacement makes that a conflict.
+
+        Args:
+            base_path: The dataset's folder, a path or URL.
+
+        Returns:
+            Path of a new, empty ``.staging_<uuid>`` folder on the dataset's storage.
+        """
+        storage, root = resolve(base_path)
+        with log_unexpected("create staging directory", str(base_path)):
+            staging = _Staging.begin(storage, root)
+        self._open.append(staging)
+        return _spelled_like(str(base_path), storage, root, staging.folder)
+
+    def atomic_replace_files(self, source_files: list[str], target_files: list[str], filesystem: Any = None) -> None:
+        """Put each source file in the place of the target file beside it, in one commit.
+
+        Everything is checked before the first change. A source in the staging folder moves; any other one is copied
+        and stays. A target that does not exist yet is a new file of the dataset. Without a staging folder for the
+        targets' dataset, the dataset is taken to be their common folder, less its hive folders.
+
+        On storages that do not replace files in place (object stores, memory) the old file is retired and the new one
+        gets a new name beside it, since readers may hold a plan or a range of the old one; list the dataset to see it.
+
+        Args:
+            source_files: Parquet files with the new content.
+            target_files: As many files of one dataset.
+            filesystem: An fsspec filesystem that all paths belong to.
+
+        Raises:
+            ValueError: The lists differ in length, name a file twice, or leave the dataset.
+            FileNotFoundError: A source file is missing.
+            DamagedFileError: A source file is not a whole Parquet file.
+            CommitConflictError: Another writer changed a target first; nothing was changed.
+        """
+        if len(source_files) != len(target_files):
+            raise ValueError(
+                f"{len(source_files)} source file(s) for {len(target_files)} target file(s); name one for each target"
+            )
+        if not source_files:
+            return
+        with log_unexpected("replace files", str(target_files[0])):
+            sources = [_look_at(*resolve(path, filesystem), path) for path in source_files]
+            storage, _ = resolve(target_files[0], filesystem)
+            targets = [resolve(path, storage if filesystem is None else filesystem)[1] for path in target_files]
+            _check_distinct("source_files", [file.location for file in sources])
+            _check_distinct("target_files", targets)
+            self._staging_for(storage, sources, targets).replace(sources, targets)
+
+    def cleanup_staging_files(self) -> None:
+        """Drop every staging folder that is still open; one that fails is logged, and the others have their turn."""
+        staged, self._open = self._open, []
+        release_all([(staging.folder, staging.drop) for staging in staged], "incremental rewrite")
+
+    def _staging_for(self, storage: Storage, sources: Sequence[_NewFile], targets: Sequence[str]) -> _Staging:
+        """The open staging folder of the targets' dataset, the one that holds the sources if there are more."""
+        fitting = [staging for staging in self._open if staging.covers(storage, targets)]
+        if not fitting:
+            return _Staging.begin(storage, _dataset_of(storage, targets))
+        chosen = max(fitting, key=lambda staging: sum(parent(file.location) == staging.folder for file in sources))
+        self._open.remove(chosen)
+        return chosen
+
+
+def _check_distinct(name: str, locations: Sequence[str]) -> None:
+    if len(set(locations)) < len(locations):
+        raise ValueError(f"{name} names a file twice; name each once")
+
+
+def _look_at(storage: Storage, location: str, path: str) -> _NewFile:
+    view = view_of_file(storage, location)
+    if view is None:
+        raise DatasetNotFoundError(f"no source file at {path}; write it before it replaces another")
+    return _NewFile(storage, location, load_snapshot(storage, view).rows)
+
+
+def _dataset_of(storage: Storage, targets: Sequence[str]) -> str:
+    """The common folder of the targets without its hive folders, unless a journal says that it is another one."""
+    folders = {parent(target) for target in targets}
+    root = commonpath(folders)
+    while "=" in basename(root):
+        root = parent(root)
+    known = {_nearest_journal(storage, folder) for folder in folders}
+    if known - {None, root} or len(known) > 1:
+        shown = ", ".join(sorted(folder for folder in known if folder is not None))
+        raise ValueError(
+            f"the target files belong to {shown}; call create_staging_directory on their one dataset first"
+        )
+    return root
+
+
+def _nearest_journal(storage: Storage, folder: str) -> str | None:
+    """The folder, or the nearest above it, that some writer has treated as a dataset."""
+    while folder and Places(storage, folder).find() is None:
+        folder = "" if parent(folder) == folder else parent(folder)
+    return folder or None
+
+
+def _spelled_like(base_path: str, storage: Storage, root: str, folder: str) -> str:
+    """A folder of the storage as a URL where the caller named the dataset by one."""
+    inner = root.lstrip("/")
+    base = base_path.rstrip("/")
+    if storage.is_local or not base.endswith(inner):
+        return folder
+    return base.removesuffix(inner) + folder.lstrip("/")

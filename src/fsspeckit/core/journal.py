@@ -1,0 +1,333 @@
+"""The journal beside a dataset: where it stands, what a record says, and how a slot in it is taken.
+
+Every change is one record in one numbered slot, and a slot is taken once. This module knows nothing of what replaying a
+record does to the dataset. Concurrent writers meet here and only here: whoever creates the file of a slot has it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from fsspeckit.common.errors import CommitConflictError, OutcomeUnknownError, StorageError
+from fsspeckit.core.storage import FOLDER, Entry, Storage, for_each, join, parent
+
+INSIDE = ".fsspeckit"
+KEPT_RECORDS = 64
+"""Records behind the newest that stay readable, for writers whose snapshot is a little old."""
+_PRUNE_SLACK = 32
+_STAGING = ".staging_"
+_ATTEMPTS_TO_LIST = 3
+
+Kind = Literal["commit", "abort", "fence"]
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a file was when we looked: enough to see that it is another one now."""
+
+    size: int
+    stamp: str
+
+    def matches(self, entry: Entry | None) -> bool:
+        """Whether the file that stands there now is still that one."""
+        return entry is not None and entry.size == self.size and entry.stamp == self.stamp
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """One file that the record puts into the dataset; ``staged`` is its name in the staging folder."""
+
+    staged: str
+    path: str
+    rows: int
+    size: int
+    stamp: str
+    replaces: Identity | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Retired:
+    """One file that the record takes out of the dataset."""
+
+    path: str
+    identity: Identity
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One slot of the journal. Only ``commit`` changes data; ``abort`` and ``fence`` keep others from committing.
+
+    ``owner`` says who wrote the record; ``fenced`` names transactions that may never commit. They are never mixed up:
+    a writer has won a slot only where the kind is ``commit`` and the owner is itself.
+    """
+
+    seq: int
+    kind: Kind
+    owner: str
+    publish: tuple[Published, ...] = ()
+    retire: tuple[Retired, ...] = ()
+    folders: tuple[str, ...] = ()
+    fenced: tuple[str, ...] = ()
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_bytes(self) -> bytes:
+        """The record as it stands on disk."""
+        body = asdict(self) | {"format": 1}
+        return json.dumps(body, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes, path: str) -> Record:
+        """Read a record back; one that cannot be understood is an error, never skipped."""
+        try:
+            body = json.loads(data)
+            if body.pop("format") != 1:
+                raise ValueError("its format is newer than this version of fsspeckit")
+            publish = tuple(
+                Published(**(item | {"replaces": Identity(**item["replaces"]) if item["replaces"] else None}))
+                for item in body.pop("publish")
+            )
+            retire = tuple(Retired(item["path"], Identity(**item["identity"])) for item in body.pop("retire"))
+            folders, fenced = tuple(body.pop("folders")), tuple(body.pop("fenced"))
+            return cls(publish=publish, retire=retire, folders=folders, fenced=fenced, **body)
+        except (ValueError, KeyError, TypeError) as error:
+            raise StorageError(
+                f"cannot read the journal record {path}: {error}. Restore it from a backup, or upgrade fsspeckit."
+            ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """The slots as listed once. ``leftovers`` are temporary files of a crashed create."""
+
+    records: tuple[int, ...] = ()
+    done: frozenset[int] = frozenset()
+    leftovers: tuple[str, ...] = ()
+
+    @property
+    def newest(self) -> int:
+        """The highest slot taken; 0 for an empty journal."""
+        return self.records[-1] if self.records else 0
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether the newest record has still to be carried out. Older ones without ``.done`` never are: ghosts."""
+        return bool(self.records) and self.newest not in self.done
+
+
+def new_id() -> str:
+    """A fresh transaction id."""
+    return uuid.uuid4().hex
+
+
+class Places:
+    """The two places where the sidecar of a dataset may stand: inside it, and beside it where there is a beside."""
+
+    def __init__(self, storage: Storage, root: str) -> None:
+        self._storage = storage
+        canonical = storage.canonical(root)
+        holder = storage.holder(canonical)
+        name = canonical.rstrip("/").rpartition("/")[2]
+        self.inside = join(canonical, INSIDE)
+        self.beside = None if holder is None else join(holder, f".{name}.fsspeckit")
+
+    def find(self) -> str | None:
+        """The sidecar that every writer of the dataset uses; one inside wins over one beside."""
+        places = [place for place in (self.inside, self.beside) if place is not None]
+        found = for_each(self._storage, self._exists, places)
+        return next((place for place, exists in zip(places, found, strict=True) if exists), None)
+
+    def create(self) -> str:
+        """Create the sidecar beside the dataset, or inside it where nothing may be written beside it.
+
+        Both creators look at the other's place after making their own, so two writers cannot end up with one each.
+        """
+        if self.beside is not None:
+            try:
+                self._make(self.beside)
+            except PermissionError:
+                _logger.info("cannot write %s, keeping the journal inside the dataset", self.beside)
+            else:
+                return self.find() or self.beside
+        self._make(self.inside)
+        if self.beside is not None and self._exists(self.beside):
+            self._storage.remove(join(self.inside, "lock"))
+            self._storage.remove_dir_if_empty(join(self.inside, "log"))
+            self._storage.remove_dir_if_empty(self.inside)
+        return self.find() or self.inside
+
+    def _make(self, place: str) -> None:
+        created = self._storage.make_dirs(join(place, "log"))
+        self._storage.sync_dirs(parent(folder) for folder in created)
+        self._storage.write_bytes(join(place, "lock"), b"")
+
+    def _exists(self, place: str) -> bool:
+        found = self._storage.stat(place) if self._storage.has_folders else self._storage.list_dir(place)
+        return bool(found)
+
+
+class Log:
+    """The numbered slots of one sidecar."""
+
+    def __init__(self, storage: Storage, sidecar: str) -> None:
+        self._storage = storage
+        self.sidecar = sidecar
+        self.folder = join(sidecar, "log")
+        self.lock_path = join(sidecar, "lock")
+
+    def staging_path(self, transaction: str) -> str:
+        """The staging folder of a transaction."""
+        return join(self.sidecar, _STAGING + transaction)
+
+    def stagings(self) -> list[str]:
+        """Ids of the transactions that have a staging folder."""
+        entries = self._storage.list_dir(self.sidecar)
+        return [
+            entry.path.removeprefix(_STAGING)
+            for entry in entries
+            if entry.size == FOLDER and entry.path.startswith(_STAGING)
+        ]
+
+    def state(self) -> LogState:
+        """List the slots."""
+        records, done, leftovers = [], set(), []
+        for entry in self._storage.list_dir(self.folder):
+            stem, _, kind = entry.path.partition(".")
+            if kind == "json" and stem.isdigit():
+                records.append(int(stem))
+            elif kind == "done" and stem.isdigit():
+                done.add(int(stem))
+            elif entry.path.endswith(".tmp"):
+                leftovers.append(join(self.folder, entry.path))
+        return LogState(tuple(sorted(records)), frozenset(done), tuple(leftovers))
+
+    def read(self, seq: int) -> Record:
+        """The record of a slot."""
+        path = self._path(seq, "json")
+        return Record.from_bytes(self._storage.read_bytes(path), path)
+
+    def claim(self, record: Record) -> bool:
+        """Take the slot of a record. False: somebody else has it and nothing happened.
+
+        An error means that the slot is not ours, except for the one error that says the outcome is unknown.
+        """
+        path = self._path(record.seq, "json")
+        try:
+            self._storage.create_exclusive(path, record.to_bytes())
+        except FileExistsError:
+            if not self._is_ours(record):
+                return False
+        except OSError as error:
+            if not self._settle(record, error):
+                return False
+        if not self._storage.is_local:
+            self._check_not_late(record)
+        return True
+
+    def _settle(self, record: Record, error: OSError) -> bool:
+        """A create failed, or its answer was lost: learn who has the slot, or take it ourselves for nothing."""
+        if isinstance(error, PermissionError):
+            raise error
+        if self._storage.is_local:
+            return self._confirm(record, error)
+        abort = Record(seq=record.seq, kind="abort", owner=new_id())
+        try:
+            self._storage.create_exclusive(self._path(record.seq, "json"), abort.to_bytes())
+        except FileExistsError:
+            return self._confirm(record, error)
+        except OSError:
+            raise self._unknown(record) from error
+        self._close_abort(abort)
+        raise error
+
+    def _confirm(self, record: Record, error: OSError) -> bool:
+        """Look at the slot. If it is ours, what failed may have been the sync of its folder, so sync again."""
+        try:
+            if not self._is_ours(record):
+                return False
+            self.sync()
+        except FileNotFoundError:
+            raise error from None  # a local create has no answer to lose: the slot is free, and it failed
+        except OSError:
+            raise self._unknown(record) from error
+        return True
+
+    def _close_abort(self, abort: Record) -> None:
+        try:
+            self.finish(abort)
+        except OSError as error:
+            _logger.debug("abort record %d is left for the next operation to close: %s", abort.seq, error)
+
+    def _is_ours(self, record: Record) -> bool:
+        """A client that repeats a request can turn its own success into "exists"."""
+        found = self.read(record.seq)
+        return found.kind == record.kind and found.owner == record.owner
+
+    def _check_not_late(self, record: Record) -> None:
+        """Where no lock protects us, our slot may have been pruned long ago and free again: then it counts for nothing.
+
+        A late record is never replayed, because only the newest is. Our staging folder tells it from a record that
+        others carried out and pruned meanwhile: they delete the folder first.
+        """
+        state = self._state_after(record)
+        if state.newest == record.seq or self._was_done_for_us(record, state):
+            return
+        if record.kind == "commit" and not self._storage.is_standing(self.staging_path(record.owner)):
+            raise self._unknown(record)
+        self._storage.remove(self._path(record.seq, "json"))
+        raise CommitConflictError(
+            f"the journal went on to {state.newest} while slot {record.seq} was being taken. "
+            "Nothing was changed; run the operation again."
+        )
+
+    def _state_after(self, record: Record) -> LogState:
+        """List again, insisting: after the record stands, a failure must not look like a failed commit."""
+        for _ in range(_ATTEMPTS_TO_LIST - 1):
+            try:
+                return self.state()
+            except OSError as error:
+                _logger.debug("listing %s failed, trying again: %s", self.folder, error)
+        try:
+            return self.state()
+        except OSError as error:
+            raise self._unknown(record) from error
+
+    def _was_done_for_us(self, record: Record, state: LogState) -> bool:
+        """Somebody who found our record carried it out before we came back."""
+        if record.seq not in state.done:
+            return False
+        try:
+            return self._storage.read_bytes(self._path(record.seq, "done")).decode() == record.owner
+        except FileNotFoundError:
+            return False
+
+    def _unknown(self, record: Record) -> OutcomeUnknownError:
+        return OutcomeUnknownError(
+            f"the storage does not say whether slot {record.seq} of {self.folder} was taken. "
+            "The outcome is unknown: run recover(), then look whether the change is there before running it again."
+        )
+
+    def sync(self) -> None:
+        """Make every slot that is visible now durable."""
+        self._storage.sync_dirs([self.folder])
+
+    def finish(self, record: Record) -> None:
+        """Say that the record was carried out in full. Needs no sync: replaying a finished record changes nothing."""
+        self._storage.write_bytes(self._path(record.seq, "done"), record.owner.encode())
+
+    def prune(self, state: LogState) -> None:
+        """Drop old slots, ``.done`` first: a slot that looks finished must never be free."""
+        if len(state.records) <= KEPT_RECORDS + _PRUNE_SLACK:
+            return
+        last = state.records[-KEPT_RECORDS] - 1
+        old = sorted({seq for seq in (*state.records, *state.done) if seq <= last})
+        for kind in ("done", "json"):
+            for_each(self._storage, self._storage.remove, [self._path(seq, kind) for seq in old])
+
+    def _path(self, seq: int, kind: str) -> str:
+        return join(self.folder, f"{seq:020d}.{kind}")

@@ -1,0 +1,266 @@
+"""Keys as numbers: the one place that knows when two keys are equal.
+
+Every key column is brought to a plain form in which equal keys have equal bits (zones, units, string kinds and
+dictionaries gone, NaN and zero canonical). A `KeyEncoder` maps tuples of such columns to integer codes, learned from
+the source; a `KeyIndex` finds, for rows of a target, the source row with the same key. Nothing here reads storage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fsspeckit.common.bridge import to_arrow, to_numpy, valid_mask
+from fsspeckit.common.errors import SchemaMismatchError
+from fsspeckit.core.model import RowNumbers
+
+Codes = npt.NDArray[np.int64]
+_NO_ROWS: RowNumbers = np.empty(0, dtype=np.int64)
+_MAX_CODE = 2**62
+_HASH_PAYS = 4  # index_in builds its hash table anew on every call
+
+
+def key_type(type_: pa.DataType) -> pa.DataType:
+    """The type in which keys of ``type_`` are compared; raises for types that have no equality."""
+    if pa.types.is_dictionary(type_):
+        return key_type(type_.value_type)
+    if pa.types.is_nested(type_) or isinstance(type_, pa.BaseExtensionType):
+        raise SchemaMismatchError(f"a column of type {type_} cannot be a key; use flat columns as key_columns")
+    return type_
+
+
+def plain(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
+    """Bring a key column to the form in which equal keys are equal bits."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if column.type != type_:
+        column = column.cast(type_)
+    if pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_):
+        return column.cast(pa.large_binary() if pa.types.is_large_string(type_) else pa.binary())
+    if pa.types.is_binary_view(type_) or pa.types.is_large_binary(type_):
+        return column.cast(pa.large_binary())
+    if pa.types.is_floating(type_):
+        return canonical_floats(column.cast(pa.float64()))
+    if pa.types.is_decimal(type_):
+        return _decimal_bytes(column)
+    if pa.types.is_boolean(type_) or pa.types.is_null(type_):
+        return column.cast(pa.int64())
+    if pa.types.is_integer(type_):
+        return _view(column, pa.int64()) if type_ == pa.uint64() else column.cast(pa.int64())
+    if pa.types.is_temporal(type_):
+        return _view(column, pa.int32() if type_.bit_width == 32 else pa.int64()).cast(pa.int64())
+    return column
+
+
+def canonical_floats(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """64-bit patterns of floats with one NaN and one zero."""
+    return pa.chunked_array([_canonical_chunk(chunk) for chunk in column.chunks], pa.int64())
+
+
+def _canonical_chunk(chunk: pa.Array) -> pa.Array:
+    values = np.array(to_numpy(chunk), dtype=np.float64)
+    values[np.isnan(values)] = np.nan
+    values += 0.0
+    return to_arrow(values.view(np.int64), valid_mask(chunk) if chunk.null_count else None)
+
+
+def _decimal_bytes(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    wide = column.type
+    if wide.bit_width < 128:
+        wide = pa.decimal128(wide.precision, wide.scale)
+    return _view(column.cast(wide), pa.binary(wide.byte_width))
+
+
+def _view(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
+    return pa.chunked_array([chunk.view(type_) for chunk in column.chunks], type_)
+
+
+def _codes(array: pa.Array | pa.ChunkedArray) -> Codes:
+    """Integers of an array, -1 where null."""
+    numbers = to_numpy(array).astype(np.int64)
+    return np.where(valid_mask(array), numbers, -1) if array.null_count else numbers
+
+
+def _dictionary(column: pa.ChunkedArray, nulls: Literal["mask", "encode"] = "mask") -> tuple[pa.Array, Codes]:
+    """Distinct values of a column and, for each row, which one it has (-1 for a masked null)."""
+    encoded = column.dictionary_encode(null_encoding=nulls).unify_dictionaries()
+    if encoded.num_chunks == 0:
+        return pa.nulls(0, column.type), np.empty(0, dtype=np.int64)
+    found = np.concatenate([_codes(chunk.indices) for chunk in encoded.chunks])
+    return encoded.chunk(0).dictionary, found
+
+
+@dataclass(frozen=True, slots=True)
+class _Fold:
+    """How one more column is folded into the codes of the columns before it."""
+
+    values: pa.Array
+    compressed: Codes | None
+
+    def apply(self, codes: Codes | None, column: pa.ChunkedArray) -> Codes:
+        found = _codes(pc.index_in(column, value_set=self.values))
+        if codes is None:
+            return found
+        mixed = np.where((codes < 0) | (found < 0), -1, codes * len(self.values) + found)
+        return mixed if self.compressed is None else _locate(self.compressed, mixed)
+
+
+def _locate(sorted_codes: Codes, wanted: Codes) -> Codes:
+    """Position of each wanted code in the sorted codes, -1 where absent."""
+    if len(sorted_codes) == 0:
+        return np.full(len(wanted), -1, dtype=np.int64)
+    at = np.minimum(np.searchsorted(sorted_codes, wanted), len(sorted_codes) - 1)
+    return np.where(sorted_codes[at] == wanted, at, -1)
+
+
+class KeyEncoder:
+    """Maps key tuples to integers; keys never seen by ``fit`` are reported as absent.
+
+    A single integer-like column without nulls is its own code; everything else goes through dictionaries.
+    """
+
+    def __init__(self, columns: Sequence[pa.ChunkedArray]) -> None:
+        self._folds: list[_Fold] = []
+        self.identity = len(columns) == 1 and pa.types.is_int64(columns[0].type) and columns[0].null_count == 0
+        if self.identity:
+            self.codes: Codes = to_numpy(columns[0])
+            return
+        codes: Codes | None = None
+        for column in columns:
+            codes = self._learn(codes, column)
+        self.codes = codes if codes is not None else np.empty(0, dtype=np.int64)
+
+    def _learn(self, codes: Codes | None, column: pa.ChunkedArray) -> Codes:
+        values, found = _dictionary(column, nulls="encode")
+        if codes is None:
+            self._folds.append(_Fold(values, None))
+            return found
+        mixed = codes * max(1, len(values)) + found
+        compressed = None
+        if len(mixed) and int(mixed.max()) > _MAX_CODE // max(1, len(mixed)):
+            compressed, mixed = np.unique(mixed, return_inverse=True)
+        self._folds.append(_Fold(values, compressed))
+        return mixed
+
+    def transform(self, columns: Sequence[pa.ChunkedArray]) -> tuple[Codes, npt.NDArray[np.bool_] | None]:
+        """Codes of other rows and, unless every row is known, which rows have a known code."""
+        if self.identity:
+            column = columns[0]
+            if column.null_count == 0:
+                return to_numpy(column), None
+            return _codes(column), valid_mask(column)
+        codes: Codes | None = None
+        for fold, column in zip(self._folds, columns, strict=True):
+            codes = fold.apply(codes, column)
+        assert codes is not None
+        return codes, codes >= 0
+
+
+class KeyIndex:
+    """Finds source rows by key. Source keys must be unique; ``rows`` numbers them (default 0, 1, 2 ...)."""
+
+    def __init__(self, columns: Sequence[pa.ChunkedArray], rows: RowNumbers | None = None) -> None:
+        self._encoder = KeyEncoder(columns)
+        codes = self._encoder.codes
+        self._order: RowNumbers | None = None if _is_sorted(codes) else np.argsort(codes, kind="stable")
+        self._keys = codes if self._order is None else codes[self._order]
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def lookup(self, columns: Sequence[pa.ChunkedArray]) -> tuple[RowNumbers, RowNumbers]:
+        """Positions of the given rows that match, ascending, and the source row of each."""
+        if len(self) == 0 or len(columns[0]) == 0:
+            return _NO_ROWS, _NO_ROWS
+        codes, known = self._encoder.transform(columns)
+        if known is None and _is_sorted(codes):
+            positions, found = self._merge_sorted(codes)
+        else:
+            positions, found = self._probe(codes, known)
+        if self._order is not None:
+            found = self._order[found]
+        return positions, found if self._rows is None else self._rows[found]
+
+    def _merge_sorted(self, codes: Codes) -> tuple[RowNumbers, RowNumbers]:
+        start = int(np.searchsorted(self._keys, codes[0], "left"))
+        stop = int(np.searchsorted(self._keys, codes[-1], "right"))
+        keys = self._keys[start:stop]
+        if len(keys) == 0:
+            return _NO_ROWS, _NO_ROWS
+        if len(keys) > len(codes):
+            at = np.searchsorted(keys, codes)
+            positions = np.flatnonzero(keys[np.minimum(at, len(keys) - 1)] == codes)
+            return positions, at[positions] + start
+        left = np.searchsorted(codes, keys, "left")
+        counts = np.searchsorted(codes, keys, "right") - left
+        found = np.repeat(np.arange(start, stop), counts)
+        within = np.arange(len(found)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return np.repeat(left, counts) + within, found
+
+    def _probe(self, codes: Codes, known: npt.NDArray[np.bool_] | None) -> tuple[RowNumbers, RowNumbers]:
+        positions = np.arange(len(codes)) if known is None else np.flatnonzero(known)
+        wanted = codes if known is None else codes[positions]
+        if len(wanted) == 0:
+            return _NO_ROWS, _NO_ROWS
+        start = int(np.searchsorted(self._keys, wanted.min(), "left"))
+        keys = self._keys[start : int(np.searchsorted(self._keys, wanted.max(), "right"))]
+        if len(keys) > _HASH_PAYS * len(wanted):
+            at = _locate(keys, wanted)
+        else:
+            at = _codes(pc.index_in(to_arrow(wanted), value_set=to_arrow(keys)))
+        hit = at >= 0
+        return positions[hit], at[hit] + start
+
+
+def _is_sorted(codes: Codes) -> bool:
+    return bool(np.all(codes[1:] >= codes[:-1]))
+
+
+def duplicate_codes(codes: Codes) -> tuple[Codes, Codes]:
+    """Codes that occur more than once, and how often."""
+    ordered = codes if _is_sorted(codes) else np.sort(codes)
+    if not np.any(ordered[1:] == ordered[:-1]):
+        return _NO_ROWS, _NO_ROWS
+    unique, counts = np.unique(ordered, return_counts=True)
+    return unique[counts > 1], counts[counts > 1]
+
+
+def order_rank(column: pa.ChunkedArray) -> Codes:
+    """Dense rank of each value, nulls lowest, NaN highest."""
+    type_ = key_type(column.type)
+    column = column.cast(type_) if column.type != type_ else column
+    if pa.types.is_floating(type_):
+        column = _sortable_floats(column)
+    elif pa.types.is_string_view(type_) or pa.types.is_binary_view(type_):
+        column = column.cast(pa.large_binary())
+    elif pa.types.is_decimal(type_) and type_.bit_width < 128:
+        column = column.cast(pa.decimal128(type_.precision, type_.scale))
+    values, found = _dictionary(column)
+    ranks = np.empty(len(values) + 1, dtype=np.int64)
+    ranks[to_numpy(pc.sort_indices(values))] = np.arange(len(values))
+    ranks[-1] = -1
+    return ranks[found]
+
+
+def _sortable_floats(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Signed integers in the order of the floats."""
+    chunks = []
+    for chunk in canonical_floats(column.cast(pa.float64())).chunks:
+        bits = to_numpy(chunk)
+        chunks.append(to_arrow(bits ^ ((bits >> 63) & 0x7FFFFFFFFFFFFFFF), valid_mask(chunk)))
+    return pa.chunked_array(chunks, pa.int64())
+
+
+def last_of_each(codes: Codes, ranks: Sequence[Codes]) -> RowNumbers:
+    """Row numbers, ascending, of the winner of each code: highest ranks first, ties to the later row."""
+    order = np.lexsort((np.arange(len(codes)), *reversed(ranks), codes))
+    sorted_codes = codes[order]
+    is_last = np.append(sorted_codes[1:] != sorted_codes[:-1], True) if len(codes) else np.empty(0, dtype=bool)
+    return np.sort(order[is_last])

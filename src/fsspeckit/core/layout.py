@@ -1,0 +1,159 @@
+"""How a Parquet file is written: like the file it replaces, or, for a new file, as its first rows suggest.
+
+Owns every option passed to the Parquet writer. A dictionary that was tried and given up costs more than the rest of
+the encoding, so one is asked for only where the input shows that it pays. Page checksums are always written.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fsspeckit.core.model import WriteOptions
+from fsspeckit.core.snapshot import leaf_count
+
+WriterOptions = dict[str, Any]
+
+DEFAULT_CODEC = "snappy"
+DEFAULT_ROW_GROUP = 500_000
+_ALWAYS: WriterOptions = {"version": "2.6", "write_page_checksum": True}
+_PAYS = 0.8
+_SAMPLE_ROWS = 4096
+_SAMPLE_DISTINCT = 0.25
+_KEPT_ENCODINGS = ("DELTA_BINARY_PACKED", "DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY", "BYTE_STREAM_SPLIT")
+
+
+def codec_name(footer_name: str) -> str:
+    """The writer's name for a codec as footers spell it."""
+    return "none" if footer_name in ("UNCOMPRESSED", "") else footer_name.lower()
+
+
+def like_file(
+    meta: pq.FileMetaData, sample: pa.Table, options: WriteOptions, key_columns: Sequence[str], recast: bool
+) -> WriterOptions:
+    """Writer options that repeat a file's codecs, encodings and indexes; ``sample`` is its first decoded part."""
+    group = meta.row_group(0)
+    chunks = [group.column(i) for i in range(group.num_columns)]
+    plain = _plain_sizes(sample, group.num_rows)
+    dictionary = [c.path_in_schema for i, c in enumerate(chunks) if c.has_dictionary_page and _pays(c, plain[i])]
+    encodings = {} if recast else {c.path_in_schema: kept for c in chunks if (kept := _kept_encoding(c))}
+    codecs = {c.path_in_schema: codec_name(c.compression) for c in chunks}
+    return _ALWAYS | {
+        "compression": options.compression or codecs,
+        "use_dictionary": [path for path in dictionary if path not in encodings] or False,
+        "column_encoding": encodings or None,
+        "write_page_index": any(c.has_column_index for c in chunks),
+        "bloom_filter_options": _blooms(chunks, meta) or None,
+        "sorting_columns": _sorting(meta, key_columns, sample.schema) if not recast else None,
+        "store_schema": b"ARROW:schema" in (meta.metadata or {}),
+        "use_deprecated_int96_timestamps": _all_int96(meta, sample.schema),
+        "store_decimal_as_integer": any(
+            c.physical_type in ("INT32", "INT64") and "Decimal" in str(meta.schema.column(i).logical_type)
+            for i, c in enumerate(chunks)
+        ),
+        "use_compliant_nested_type": not any(".item" in c.path_in_schema for c in chunks),
+    }
+
+
+def coded_columns(meta: pq.FileMetaData, schema: pa.Schema) -> list[str]:
+    """Text columns that surely kept a dictionary in every row group: cheaper to handle as codes, never as texts.
+
+    A plain text takes four bytes at least, so fewer than three for each value is proof.
+    """
+    if meta.num_row_groups == 0 or any(pa.types.is_nested(field.type) for field in schema):
+        return []
+    texts = [i for i, field in enumerate(schema) if field.type in (pa.string(), pa.binary())]
+    groups = [meta.row_group(i) for i in range(meta.num_row_groups)]
+    kept = [i for i in texts if all(_kept_dictionary(group.column(i)) for group in groups)]
+    return [schema.names[i] for i in kept]
+
+
+def _kept_dictionary(chunk: pq.ColumnChunkMetaData) -> bool:
+    return bool(chunk.has_dictionary_page and chunk.total_uncompressed_size < 3 * chunk.num_values)
+
+
+def _plain_sizes(sample: pa.Table, group_rows: int) -> list[float | None]:
+    """Bytes that each leaf of the first row group would take without a dictionary; unknown for nested columns."""
+    scale = group_rows / max(1, sample.num_rows)
+    sizes: list[float | None] = []
+    for column in sample.columns:
+        flat = leaf_count(column.type) == 1 and not pa.types.is_nested(column.type)
+        known = column.nbytes * scale if flat and not pa.types.is_dictionary(column.type) else None
+        sizes.extend([known] * leaf_count(column.type))
+    return sizes
+
+
+def _pays(chunk: pq.ColumnChunkMetaData, plain_bytes: float | None) -> bool:
+    return plain_bytes is None or chunk.total_uncompressed_size < _PAYS * plain_bytes
+
+
+def _kept_encoding(chunk: pq.ColumnChunkMetaData) -> str | None:
+    if chunk.has_dictionary_page:
+        return None
+    return next((name for name in _KEPT_ENCODINGS if name in chunk.encodings), None)
+
+
+def _blooms(chunks: Sequence[pq.ColumnChunkMetaData], meta: pq.FileMetaData) -> dict[str, dict[str, int]]:
+    most = max(meta.row_group(i).num_rows for i in range(meta.num_row_groups))
+    return {c.path_in_schema: {"ndv": max(1, most)} for c in chunks if c.bloom_filter_offset is not None}
+
+
+def _sorting(meta: pq.FileMetaData, key_columns: Sequence[str], schema: pa.Schema) -> Any:
+    """Replaced rows keep their keys, so an order over key columns still holds; any other may not."""
+    sorting = meta.row_group(0).sorting_columns
+    if not sorting or any(pa.types.is_nested(field.type) for field in schema):
+        return None
+    return sorting if all(schema.names[column.column_index] in key_columns for column in sorting) else None
+
+
+def _all_int96(meta: pq.FileMetaData, schema: pa.Schema) -> bool:
+    kinds = {meta.schema.column(i).physical_type for i in range(len(meta.schema))}
+    if "INT96" not in kinds:
+        return False
+    stamps = [f for f in schema if pa.types.is_timestamp(f.type)]
+    found = sum(meta.schema.column(i).physical_type == "INT96" for i in range(len(meta.schema)))
+    return bool(found >= len(stamps))
+
+
+def for_new_file(sample: pa.Table, options: WriteOptions) -> WriterOptions:
+    """Writer options for rows that replace nothing."""
+    flat = [name for name, column in zip(sample.column_names, sample.columns, strict=True) if _repeats(column)]
+    nested = [path for path in leaf_paths(sample.schema) if path not in sample.column_names]
+    return _ALWAYS | {"compression": options.compression or DEFAULT_CODEC, "use_dictionary": flat + nested or False}
+
+
+def _repeats(column: pa.ChunkedArray) -> bool:
+    """Whether the values of a sample repeat enough for a dictionary."""
+    if pa.types.is_dictionary(column.type):
+        return True
+    if not _has_unique(column.type):
+        return False
+    half = _SAMPLE_ROWS // 2
+    rows = column if len(column) <= _SAMPLE_ROWS else _ends(column, half)
+    return len(rows.unique()) <= max(16, _SAMPLE_DISTINCT * len(rows))
+
+
+def _has_unique(type_: pa.DataType) -> bool:
+    """Whether distinct values of a type can be counted, and are worth it."""
+    if pa.types.is_decimal(type_):
+        return bool(type_.bit_width >= 128)
+    texts = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.float32(), pa.float64())
+    return type_ in texts or pa.types.is_integer(type_) or pa.types.is_temporal(type_)
+
+
+def _ends(column: pa.ChunkedArray, half: int) -> pa.ChunkedArray:
+    return pa.chunked_array([*column.slice(0, half).chunks, *column.slice(len(column) - half).chunks], column.type)
+
+
+def leaf_paths(schema: pa.Schema) -> list[str]:
+    """Paths of a schema's Parquet leaves, asked of the writer itself."""
+    if not any(pa.types.is_nested(field.type) for field in schema):
+        return list(schema.names)
+    sink = io.BytesIO()
+    pq.ParquetWriter(sink, schema).close()
+    parquet = pq.ParquetFile(sink).schema
+    return [parquet.column(i).path for i in range(len(parquet))]

@@ -1,0 +1,121 @@
+"""Which target rows have which source row: a scan of key columns only, of row groups that pruning left over.
+
+Files are scanned in batches large enough that looking up their keys costs little more than decoding them. The
+functions here run anywhere a file can be opened; engines decide where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from fsspeckit.core.keys import KeyIndex, plain
+from fsspeckit.core.model import DataFile, RowNumbers
+from fsspeckit.core.snapshot import naming_damage, open_parquet
+from fsspeckit.core.storage import Storage
+
+_BATCH_ROWS = 1_000_000
+_MAX_BATCH_ROWS = 16_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class KeyColumn:
+    """A key column and the type in which it is compared."""
+
+    name: str
+    type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """A file to look into: the row groups that may hold keys, and which set of source keys to look for."""
+
+    file: DataFile
+    row_groups: tuple[int, ...]
+    group: int
+
+    @property
+    def rows(self) -> int:
+        """Rows that the scan decodes."""
+        return sum(self.file.row_groups[i] for i in self.row_groups)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Match:
+    """Rows of one file whose key stands in the source, ascending, and the source row of each."""
+
+    positions: RowNumbers
+    source_rows: RowNumbers
+
+
+def batches(scans: Sequence[Scan], keys: Sequence[int]) -> Iterator[list[Scan]]:
+    """Scans of one key set together, so that a lookup table is built for many files at once."""
+    batch: list[Scan] = []
+    for scan in scans:
+        if batch and (batch[0].group != scan.group or _rows(batch) >= _enough(keys[scan.group])):
+            yield batch
+            batch = []
+        batch.append(scan)
+    if batch:
+        yield batch
+
+
+def _rows(scans: Sequence[Scan]) -> int:
+    return sum(scan.rows for scan in scans)
+
+
+def _enough(keys: int) -> int:
+    """Rows worth a lookup table: few keys make a cheap table, so small batches keep all cores busy."""
+    return min(_MAX_BATCH_ROWS, max(min(_BATCH_ROWS, 20 * keys), 4 * keys))
+
+
+def match_files(storage: Storage, scans: Sequence[Scan], index: KeyIndex, keys: Sequence[KeyColumn]) -> list[Match]:
+    """Look up the keys of some files in one index."""
+    tables = [read_keys(storage, scan, keys) for scan in scans]
+    columns = [
+        pa.chunked_array([chunk for table in tables for chunk in table[i].chunks], tables[0][i].type)
+        for i in range(len(keys))
+    ]
+    positions, found = index.lookup(columns)
+    ends = np.cumsum([scan.rows for scan in scans])
+    cuts = np.searchsorted(positions, ends)
+    result, low = [], 0
+    for scan, end, high in zip(scans, ends, cuts, strict=True):
+        local = positions[low:high] - (end - scan.rows)
+        result.append(Match(_in_file(scan, local), found[low:high]))
+        low = high
+    return result
+
+
+def _in_file(scan: Scan, local: RowNumbers) -> RowNumbers:
+    """Turn positions among the scanned rows into positions in the file."""
+    if len(scan.row_groups) == len(scan.file.row_groups) or len(local) == 0:
+        return local
+    sizes = np.array([scan.file.row_groups[i] for i in scan.row_groups])
+    starts = np.concatenate([[0], np.cumsum(scan.file.row_groups)])[list(scan.row_groups)]
+    scanned = np.cumsum(sizes) - sizes
+    which = np.searchsorted(scanned, local, "right") - 1
+    return np.asarray(local - scanned[which] + starts[which])
+
+
+def read_keys(storage: Storage, scan: Scan, keys: Sequence[KeyColumn]) -> list[pa.ChunkedArray]:
+    """The key columns of the scanned row groups, in the plain form of `fsspeckit.core.keys`."""
+    names = [key.name for key in keys]
+    with naming_damage("reading keys", scan.file.path), open_parquet(storage, scan.file.location) as reader:
+        if len(scan.row_groups) == len(scan.file.row_groups):
+            table = reader.read(names, use_threads=False)
+        else:
+            table = reader.read_row_groups(list(scan.row_groups), names, use_threads=False)
+        return [plain(table[key.name], key.type) for key in keys]
+
+
+def find_nulls(storage: Storage, file: DataFile, column: str) -> int:
+    """How many nulls a column of a file has, by reading only that column."""
+    with naming_damage("checking keys for null", file.path), open_parquet(storage, file.location) as reader:
+        return sum(
+            reader.read_row_group(i, [column], use_threads=False)[column].null_count
+            for i in range(reader.num_row_groups)
+        )

@@ -1,0 +1,124 @@
+"""The data that flows from planning to engines to the commit: frozen, picklable, printable, no behaviour beyond views.
+
+Nothing here reads or writes storage. A task carries all that an engine needs to run it anywhere, except the source
+rows themselves, which it names by row number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+RowNumbers = npt.NDArray[np.int64]
+Action = Literal["rewrite", "insert", "delete", "keep"]
+PartitionValues = tuple[str | None, ...]
+CODECS = ("snappy", "zstd", "gzip", "lz4", "brotli")
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnStats:
+    """Raw statistics of one column, one entry per row group, of type ``native``; ``None`` stands for unknown."""
+
+    lower: tuple[Any, ...]
+    upper: tuple[Any, ...]
+    nulls: tuple[int | None, ...]
+    native: pa.DataType | None
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One data file of a snapshot: where it is, what its footer says."""
+
+    path: str
+    location: str
+    size: int
+    stamp: str
+    rows: int
+    row_groups: tuple[int, ...]
+    uncompressed: int
+    codec: str
+    schema: pa.Schema
+    partition: PartitionValues | None
+    stats: Mapping[str, ColumnStats] = field(default_factory=dict)
+    blooms: Mapping[str, tuple[tuple[int, int] | None, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """How new bytes are written; ``None`` means: as the file had it, else the default."""
+
+    compression: str | None = None
+    max_rows_per_file: int = 5_000_000
+    row_group_size: int | None = None
+    batch_rows: int | None = None
+    memory_limit: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("max_rows_per_file", "row_group_size", "batch_rows", "memory_limit"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or value <= 0):
+                raise ValueError(f"{name}={value!r} must be a whole number above zero")
+        codec = (self.compression or "none").lower()
+        if codec not in ("none", "uncompressed") and codec not in CODECS:
+            raise ValueError(f"compression={self.compression!r} is unknown; use one of {', '.join(CODECS)} or none")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RewriteTask:
+    """Put source rows over rows of one file; with ``drop_unmatched`` every other row goes."""
+
+    file: DataFile
+    positions: RowNumbers
+    source_rows: RowNumbers
+    drop_unmatched: bool
+    schema: pa.Schema
+    key_columns: tuple[str, ...]
+    skip_unchanged: bool
+    options: WriteOptions
+
+    @property
+    def recast(self) -> bool:
+        """Whether the file must be rewritten for its types alone."""
+        return not self.schema.equals(self.file.schema, check_metadata=False)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WriteTask:
+    """Write the given source rows (a range or row numbers) as one new file."""
+
+    path: str
+    rows: range | RowNumbers
+    schema: pa.Schema
+    options: WriteOptions
+
+
+Task = RewriteTask | WriteTask
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a task did. ``staged`` is empty when the file needs no change or the run was a probe."""
+
+    staged: str
+    rows: int
+    size: int
+    unchanged: int
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PlanEntry:
+    """One line of a plan: what happens to a file, and why."""
+
+    path: str
+    action: Action
+    reason: str
+    rows: int
+    bytes: int
+    updated: int = 0
+    deleted: int = 0

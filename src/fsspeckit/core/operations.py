@@ -1,0 +1,305 @@
+"""The straight lines: merge, write, read and recover, from the caller's words to a published result.
+
+Validate, snapshot, plan, run, commit. Everything before the run writes nothing; everything after it goes through the
+one commit. Engines do the heavy work and know nothing of the order of these steps.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fsspeckit.common.errors import CommitConflictError, DatasetNotFoundError
+from fsspeckit.common.logging import log_unexpected
+from fsspeckit.core.commit import Changes, Commit, Journal, Publish, Recovery, View
+from fsspeckit.core.engine import Engine, ReadRequest
+from fsspeckit.core.matching import Match
+from fsspeckit.core.merge import MergeRequest, Shape, insert_tasks, merge_shape, rewrite_tasks
+from fsspeckit.core.model import DataFile, Outcome, PlanEntry, RewriteTask, RowNumbers, Task, WriteTask
+from fsspeckit.core.names import rewritten_name
+from fsspeckit.core.planning import Draft, check_target_keys, draft_merge
+from fsspeckit.core.profile import check_no_null_keys, check_order_columns, select_rows
+from fsspeckit.core.progress import Progress, Reporter, reporting
+from fsspeckit.core.results import MergeFileMetadata, MergePlan, MergeResult
+from fsspeckit.core.snapshot import Snapshot, load_snapshot, view_of_file
+from fsspeckit.core.source import Source
+from fsspeckit.core.storage import Storage, resolve
+
+_READ_ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A dataset as the caller named it."""
+
+    path: str
+    root: str
+    storage: Storage
+    journal: Journal
+
+    @classmethod
+    def of(cls, path: Any, filesystem: Any, storage_options: Mapping[str, Any] | None) -> Place:
+        """Resolve a path or URL."""
+        storage, root = resolve(path, filesystem, storage_options)
+        return cls(str(path).rstrip("/"), root, storage, Journal(storage, root))
+
+    def full(self, relative: str) -> str:
+        """A file's path in the caller's spelling."""
+        return f"{self.path}/{relative}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MergeDraft:
+    """A merge that is ready to run."""
+
+    request: MergeRequest
+    snapshot: Snapshot
+    source_rows: int
+    rewrites: tuple[RewriteTask, ...]
+    inserts: tuple[WriteTask, ...]
+    deletes: tuple[str, ...]
+    inserted: int
+    updated: int
+    deleted: int
+    reasons: Mapping[str, str]
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """Everything an engine has to run."""
+        return (*self.rewrites, *self.inserts)
+
+
+def merge(
+    engine: Engine,
+    source: Source,
+    place: Place,
+    request: MergeRequest,
+    *,
+    dry_run: bool = False,
+    progress: Progress = None,
+) -> MergeResult | MergePlan:
+    """Merge a source into a dataset, or tell what that would do."""
+    started = time.perf_counter()
+    with log_unexpected("merge", place.path), reporting("merge", progress) as reporter:
+        if not dry_run:
+            place.journal.recover()
+        draft = _plan(engine, source, place, request, reporter)
+        if dry_run:
+            outcomes = _run(engine, place, source, draft.rewrites, None, reporter)
+            return _as_plan(place, draft, outcomes)
+        if not draft.tasks and not draft.deletes:
+            return _as_result(place, draft, [], (), None, time.perf_counter() - started)
+        with place.journal.begin(draft.snapshot.view, f"merge:{request.strategy}") as transaction:
+            outcomes = _run(engine, place, source, draft.tasks, transaction.staging, reporter)
+            changes = _changes(place, draft, outcomes)
+            commit = transaction.commit(changes) if changes.publish or changes.retire else None
+        return _as_result(place, draft, outcomes, changes.publish, commit, time.perf_counter() - started)
+
+
+def _plan(engine: Engine, source: Source, place: Place, request: MergeRequest, reporter: Reporter) -> MergeDraft:
+    view = place.journal.view()
+    try:
+        snapshot = load_snapshot(place.storage, view, stats_for=request.key_columns)
+        shape = merge_shape(source.schema, snapshot, request, place.path)
+        source.check_casts(shape.body, operation="merge", path=place.path)
+        check_order_columns(source.schema, request.dedup_order_by)
+        if request.null_keys == "error":
+            check_no_null_keys(source.table, request.key_columns, "source")
+        rows = select_rows(
+            source,
+            shape.keys,
+            on_duplicate=request.on_duplicate_source,
+            deduplicate=request.rule.deduplicate,
+            order_by=request.dedup_order_by,
+        )
+        if request.null_keys == "error" and (len(rows) or request.rule.delete):
+            check_target_keys(place.storage, snapshot, shape)
+        on_done = reporter.stage("match", len(snapshot.files))
+        draft = draft_merge(engine, place.storage, snapshot, source, rows, shape, request, on_done)
+    except FileNotFoundError as error:
+        if isinstance(error, DatasetNotFoundError):
+            raise
+        raise CommitConflictError(
+            f"{place.path} changed while the merge was planned ({error}); run it again"
+        ) from error
+    return _decide(draft, shape, snapshot, source, request)
+
+
+def _decide(draft: Draft, shape: Shape, snapshot: Snapshot, source: Source, request: MergeRequest) -> MergeDraft:
+    """Turn matches into tasks and counts, by the strategy's rule."""
+    rule = request.rule
+    inserted = draft.new_rows if rule.insert else 0
+    updated = draft.hits if rule.update else 0
+    gone = {file.path for file, match, _ in draft.files if rule.delete and _loses_all(file, match, source)}
+    left = [(file, match) for file, match, _ in draft.files if file.path not in gone]
+    rewrites = rewrite_tasks(left, shape, request, rows_enter=inserted + updated > 0)
+    new = list(zip(draft.groups, draft.unmatched, strict=True)) if rule.insert else []
+    inserts = insert_tasks([(group, _compact(rows)) for group, rows in new], shape, snapshot, request.options)
+    return MergeDraft(
+        request=request,
+        snapshot=snapshot,
+        source_rows=source.rows,
+        rewrites=tuple(rewrites),
+        inserts=tuple(inserts),
+        deletes=tuple(sorted(gone)),
+        inserted=inserted,
+        updated=updated,
+        deleted=snapshot.rows - updated if rule.delete else 0,
+        reasons={file.path: reason for file, _, reason in draft.files},
+    )
+
+
+def _loses_all(file: DataFile, match: Match, source: Source) -> bool:
+    """Whether a full merge leaves nothing of a file; one without rows stays unless nothing stays."""
+    return len(match.positions) == 0 and (file.rows > 0 or source.rows == 0)
+
+
+def _compact(rows: RowNumbers) -> range | RowNumbers:
+    """Row numbers without gaps as a range, which is read without copying."""
+    if len(rows) and int(rows[-1]) - int(rows[0]) + 1 == len(rows) and bool(np.all(np.diff(rows) == 1)):
+        return range(int(rows[0]), int(rows[-1]) + 1)
+    return rows
+
+
+def _run(
+    engine: Engine, place: Place, source: Source, tasks: Sequence[Task], staging: str | None, reporter: Reporter
+) -> list[Outcome]:
+    on_done = reporter.stage("write" if staging else "compare", len(tasks))
+    return engine.run(place.storage, source, tasks, staging, on_done)
+
+
+def _changes(place: Place, draft: MergeDraft, outcomes: Sequence[Outcome]) -> Changes:
+    publish, retire = [], list(draft.deletes)
+    for task, outcome in zip(draft.tasks, outcomes, strict=True):
+        if not outcome.changed:
+            continue
+        if isinstance(task, WriteTask):
+            publish.append(Publish(outcome.staged, task.path, outcome.rows))
+        elif place.storage.in_place:
+            publish.append(Publish(outcome.staged, task.file.path, outcome.rows, replaces=True))
+        else:
+            publish.append(Publish(outcome.staged, rewritten_name(task.file.path), outcome.rows))
+            retire.append(task.file.path)
+    info = {
+        "operation": "merge",
+        "strategy": draft.request.strategy,
+        "inserted": draft.inserted,
+        "updated": draft.updated,
+        "deleted": draft.deleted,
+    }
+    inputs = tuple(file.path for file in draft.snapshot.files)
+    return Changes(tuple(publish), tuple(retire), inputs, complete_view=True, info=info)
+
+
+def _as_result(
+    place: Place,
+    draft: MergeDraft,
+    outcomes: Sequence[Outcome],
+    published: Sequence[Publish],
+    commit: Commit | None,
+    seconds: float,
+) -> MergeResult:
+    rewrites, inserts = outcomes[: len(draft.rewrites)], outcomes[len(draft.rewrites) :]
+    paths = iter(publish.path for publish in published)
+    new_paths = [next(paths) if outcome.changed else "" for outcome in rewrites]
+    files = [
+        MergeFileMetadata(place.full(path), outcome.rows, "rewritten", outcome.size)
+        for path, outcome in zip(new_paths, rewrites, strict=True)
+        if outcome.changed
+    ]
+    inserted = [
+        MergeFileMetadata(place.full(task.path), outcome.rows, "inserted", outcome.size)
+        for task, outcome in zip(draft.inserts, inserts, strict=True)
+    ]
+    touched = {task.file.path for task, o in zip(draft.rewrites, rewrites, strict=True) if o.changed} | set(
+        draft.deletes
+    )
+    kept = [
+        MergeFileMetadata(place.full(file.path), file.rows, "preserved", file.size)
+        for file in draft.snapshot.files
+        if file.path not in touched
+    ]
+    before = draft.snapshot.rows
+    return MergeResult(
+        strategy=draft.request.strategy,
+        source_count=draft.source_rows,
+        target_count_before=before,
+        target_count_after=before + draft.inserted - draft.deleted,
+        inserted=draft.inserted,
+        updated=draft.updated,
+        deleted=draft.deleted,
+        files=[*files, *inserted, *kept],
+        rewritten_files=[file.path for file in files],
+        inserted_files=[file.path for file in inserted],
+        preserved_files=[file.path for file in kept],
+        deleted_files=[place.full(path) for path in draft.deletes],
+        unchanged=sum(outcome.unchanged for outcome in rewrites),
+        commit_seq=commit.seq if commit else None,
+        seconds=seconds,
+        commit_seconds=commit.seconds if commit else 0.0,
+    )
+
+
+def _as_plan(place: Place, draft: MergeDraft, outcomes: Sequence[Outcome]) -> MergePlan:
+    changed = {task.file.path: (task, o) for task, o in zip(draft.rewrites, outcomes, strict=True)}
+    deleted = set(draft.deletes)
+    entries = []
+    for file in draft.snapshot.files:
+        reason = draft.reasons[file.path]
+        if file.path in deleted:
+            entries.append(PlanEntry(file.path, "delete", reason, file.rows, file.size, deleted=file.rows))
+        elif file.path in changed and changed[file.path][1].changed:
+            task, outcome = changed[file.path]
+            hits = len(task.positions)
+            why = reason if hits or task.drop_unmatched else "types widen"
+            entries.append(
+                PlanEntry(file.path, "rewrite", why, outcome.rows, file.size, hits, file.rows - outcome.rows)
+            )
+        else:
+            why = "rows are equal" if file.path in changed else reason
+            hits = len(changed[file.path][0].positions) if file.path in changed else 0
+            entries.append(PlanEntry(file.path, "keep", why, file.rows, file.size, hits))
+    entries.extend(PlanEntry(t.path, "insert", "new keys", len(t.rows), 0) for t in draft.inserts)
+    return MergePlan(
+        strategy=draft.request.strategy,
+        path=place.path,
+        source_count=draft.source_rows,
+        target_count_before=draft.snapshot.rows,
+        inserted=draft.inserted,
+        updated=draft.updated,
+        deleted=draft.deleted,
+        unchanged=sum(outcome.unchanged for outcome in outcomes),
+        entries=tuple(entries),
+        tasks=draft.tasks,
+    )
+
+
+def read(engine: Engine, place: Place, request: ReadRequest) -> pa.Table:
+    """Read one consistent state of a dataset; a file that vanished meanwhile means reading a newer one."""
+    with log_unexpected("read", place.path):
+        for attempt in range(_READ_ATTEMPTS):
+            view = _existing(place)
+            try:
+                return engine.read(place.storage, load_snapshot(place.storage, view), request, place.full)
+            except FileNotFoundError:
+                if attempt == _READ_ATTEMPTS - 1:
+                    raise
+    raise AssertionError("unreachable")
+
+
+def _existing(place: Place) -> View:
+    view = view_of_file(place.storage, place.root) or place.journal.view()
+    if not view.files:
+        raise DatasetNotFoundError(f"no parquet dataset at {place.path}; check the path, or write it first")
+    return view
+
+
+def recover(place: Place) -> Recovery:
+    """Finish or undo what a crashed writer left behind."""
+    with log_unexpected("recover", place.path):
+        return place.journal.recover()

@@ -1,0 +1,132 @@
+"""What planning must know of a source: sound keys, one row per key, and which rows belong to which partition.
+
+All checks of the source's keys are here, so they hold for every engine and come before anything is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fsspeckit.common.bridge import to_numpy
+from fsspeckit.common.errors import KeyColumnError
+from fsspeckit.common.partitions import partition_folders, typed_values
+from fsspeckit.core.keys import Codes, KeyEncoder, duplicate_codes, last_of_each, order_rank, plain
+from fsspeckit.core.matching import KeyColumn
+from fsspeckit.core.model import PartitionValues, RowNumbers
+from fsspeckit.core.source import Source
+
+OnDuplicate = Literal["error", "first", "last"]
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """Source rows of one partition; ``folder`` is where new files for it go."""
+
+    folder: str
+    identity: str
+    rows: range | RowNumbers
+
+
+def plain_keys(source: Source, keys: Sequence[KeyColumn], rows: range | RowNumbers) -> list[pa.ChunkedArray]:
+    """Key columns of some source rows, in the form in which keys are compared."""
+    table = source.table.select([key.name for key in keys])
+    if not isinstance(rows, range):
+        table = source.take(rows, table.schema)
+    elif len(rows) < source.rows:
+        table = table.slice(rows.start, len(rows))
+    return [plain(table[key.name], key.type) for key in keys]
+
+
+def check_no_null_keys(table: pa.Table, keys: Sequence[str], side: str) -> None:
+    """Raise where a key column holds nulls."""
+    for key in keys:
+        if table[key].null_count:
+            raise null_key_error(key, side, table[key].null_count)
+
+
+def null_key_error(key: str, side: str, count: int) -> KeyColumnError:
+    """The error for a null in a key column of the source or the target."""
+    return KeyColumnError(
+        f"key column {key!r} of the {side} has {count:,} NULL value(s); "
+        'drop or fill these rows, or pass null_keys="match" to treat NULL as equal to NULL'
+    )
+
+
+def select_rows(
+    source: Source,
+    keys: Sequence[KeyColumn],
+    *,
+    on_duplicate: OnDuplicate,
+    deduplicate: bool,
+    order_by: Sequence[str],
+) -> range | RowNumbers:
+    """The source rows that take part: one for each key."""
+    everything = range(source.rows)
+    if source.rows < 2:
+        return everything
+    codes = KeyEncoder(plain_keys(source, keys, everything)).codes
+    repeated, counts = duplicate_codes(codes)
+    if len(repeated) == 0:
+        return everything
+    if deduplicate:
+        return last_of_each(codes, [_rank(source, name) for name in order_by])
+    if on_duplicate == "error":
+        raise _duplicate_error(source, [key.name for key in keys], codes, repeated, counts)
+    if on_duplicate == "last":
+        return last_of_each(codes, [])
+    return np.sort(len(codes) - 1 - last_of_each(codes[::-1], []))
+
+
+def _rank(source: Source, name: str) -> Codes:
+    """Ranks by which the highest wins; a leading minus turns them round."""
+    wanted = name.removeprefix("-") if name not in source.schema.names else name
+    ranks = order_rank(source.table[wanted])
+    return -ranks if wanted != name else ranks
+
+
+def check_order_columns(schema: pa.Schema, order_by: Sequence[str]) -> None:
+    """Raise for an order column that the source does not have."""
+    missing = [name for name in order_by if name not in schema.names and name.removeprefix("-") not in schema.names]
+    if missing:
+        raise KeyColumnError(f"dedup_order_by names unknown columns {missing}; the source has {schema.names}")
+
+
+def _duplicate_error(source: Source, names: list[str], codes: Codes, repeated: Codes, counts: Codes) -> KeyColumnError:
+    shown = []
+    for code, count in list(zip(repeated, counts, strict=True))[:_SHOWN]:
+        row = source.table.select(names).slice(int(np.flatnonzero(codes == code)[0]), 1).to_pylist()[0]
+        shown.append(f"{tuple(row.values()) if len(row) > 1 else next(iter(row.values()))!r} ({int(count)} times)")
+    return KeyColumnError(
+        f"the source has {len(repeated):,} duplicate key(s) for {names}: {', '.join(shown)}. Make the source unique, "
+        'or pass on_duplicate_source="last" or "first", or strategy="deduplicate"'
+    )
+
+
+def split_by_partition(
+    source: Source, rows: range | RowNumbers, columns: Sequence[str], existing: Mapping[str, str]
+) -> list[Group]:
+    """Rows of each partition, in source order; ``existing`` maps a partition's identity to its folder."""
+    if not columns:
+        return [Group("", "", rows)] if len(rows) else []
+    table = source.table.select(list(columns))
+    table = table if isinstance(rows, range) else source.take(rows, table.schema)
+    encoded = pc.dictionary_encode(partition_folders(table))
+    folders, codes = encoded.dictionary.to_pylist(), to_numpy(encoded.indices)
+    order = np.argsort(codes, kind="stable")
+    cuts = np.searchsorted(codes[order], np.arange(len(folders) + 1))
+    numbers = np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
+    members = [numbers[order[cuts[i] : cuts[i + 1]]] for i in range(len(folders))]
+    return [Group(existing.get(name, name), name, part) for name, part in zip(folders, members, strict=True)]
+
+
+def partition_identity(columns: Sequence[str], values: PartitionValues, types: Sequence[pa.DataType]) -> str:
+    """One spelling for a partition, however its folder spells it: values are read as the source's types."""
+    typed = [typed_values([text], type_) for text, type_ in zip(values, types, strict=True)]
+    return str(partition_folders(dict(zip(columns, typed, strict=True)))[0])

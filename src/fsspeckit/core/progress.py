@@ -1,0 +1,65 @@
+"""Telling the caller how far an operation is: a callback, or a rich progress bar where one is asked for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressEvent:
+    """A step of an operation: ``done`` of ``total`` files of a stage (``match``, ``write``, ``commit``)."""
+
+    operation: str
+    stage: str
+    done: int
+    total: int
+
+
+ProgressCallback = Callable[[ProgressEvent], None]
+Progress = ProgressCallback | bool | None
+
+
+class Reporter:
+    """Counts steps of a stage, from any thread, and passes them on."""
+
+    def __init__(self, operation: str, callback: ProgressCallback | None) -> None:
+        self._operation, self._callback = operation, callback
+        self._lock = threading.Lock()
+
+    def stage(self, stage: str, total: int) -> Callable[[int], None]:
+        """Start a stage; the returned function is called with the number of files just finished."""
+        done = 0
+
+        def advance(count: int) -> None:
+            nonlocal done
+            if self._callback is None:
+                return
+            with self._lock:
+                done += count
+                self._callback(ProgressEvent(self._operation, stage, done, total))
+
+        advance(0)
+        return advance
+
+
+@contextmanager
+def reporting(operation: str, progress: Progress) -> Iterator[Reporter]:
+    """A reporter for one operation; ``progress=True`` shows a bar on the terminal."""
+    if progress is not True:
+        yield Reporter(operation, progress or None)
+        return
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
+
+    with Bar(transient=True) as bar:
+        shown: dict[str, TaskID] = {}
+
+        def show(event: ProgressEvent) -> None:
+            if event.stage not in shown:
+                shown[event.stage] = bar.add_task(f"{event.operation}: {event.stage}", total=event.total)
+            bar.update(shown[event.stage], completed=event.done)
+
+        yield Reporter(operation, show)

@@ -1,0 +1,181 @@
+"""Which row groups may hold one of the source's keys: everything, until statistics prove otherwise.
+
+The source's keys are a sorted set, not a range, so a row group whose bounds fall into a gap between keys is dropped
+too. Missing, cut, NaN-bearing or unconvertible statistics prove nothing. Nothing here reads storage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fsspeckit.common.bridge import binary_array, to_arrow, to_numpy
+from fsspeckit.core.keys import key_type
+from fsspeckit.core.model import ColumnStats, DataFile
+
+Ordered: TypeAlias = Any  # a numpy array of numbers, or an Arrow array of binary; pyarrow has no types
+Mask = npt.NDArray[np.bool_]
+_MAX_SORTED_TEXTS = 250_000
+_EXACT_DIGITS = 18
+
+
+@dataclass(frozen=True, slots=True)
+class KeySet:
+    """The distinct values of one key column of the source, ready for binary search."""
+
+    type: pa.DataType
+    values: Ordered | None
+    only_range: bool
+    has_null: bool
+    has_nan: bool
+
+    @classmethod
+    def of(cls, column: pa.ChunkedArray) -> KeySet:
+        """Collect the values of a source column that has already been brought to the key type."""
+        type_ = key_type(column.type)
+        column = column.cast(type_) if column.type != type_ else column
+        has_null = column.null_count > 0
+        values = ordered(column.drop_null().combine_chunks(), type_)
+        if values is None:
+            return cls(type_, None, False, has_null, False)
+        if isinstance(values, np.ndarray):
+            has_nan = bool(values.dtype.kind == "f" and np.isnan(values).any())
+            values = values[~np.isnan(values)] if has_nan else values
+            return cls(type_, values if _increasing(values) else np.unique(values), False, has_null, has_nan)
+        if len(values) <= _MAX_SORTED_TEXTS:
+            distinct = values.unique()
+            return cls(type_, distinct.take(pc.sort_indices(distinct)), False, has_null, False)
+        ends = pc.min_max(values).as_py()
+        both = binary_array([ends["min"], ends["max"]], pa.binary()).cast(values.type)
+        return cls(type_, both, True, has_null, False)
+
+    def hits(self, lower: Ordered, upper: Ordered) -> Mask:
+        """For each closed range, whether a key may lie in it."""
+        assert self.values is not None
+        if len(self.values) == 0:
+            return np.zeros(len(lower), dtype=bool)
+        first, after = _search(self.values, lower, "left"), _search(self.values, upper, "right")
+        if self.only_range:
+            return (first < 2) & (after > 0)
+        return first < after
+
+
+def _increasing(values: npt.NDArray[Any]) -> bool:
+    return bool(np.all(values[1:] > values[:-1]))
+
+
+def _search(values: Ordered, wanted: Ordered, side: Any) -> npt.NDArray[np.int64]:
+    if isinstance(values, np.ndarray):
+        return np.asarray(np.searchsorted(values, wanted, side))
+    return to_numpy(pc.search_sorted(values, wanted, side=side)).astype(np.int64)
+
+
+def ordered(array: pa.Array, type_: pa.DataType) -> Ordered | None:
+    """Values without nulls in a form whose order is the type's order; ``None`` where there is no such form."""
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    if pa.types.is_boolean(type_) or (pa.types.is_integer(type_) and type_ != pa.uint64()):
+        return to_numpy(array.cast(pa.int64()))
+    if type_ == pa.uint64():
+        return to_numpy(array)
+    if pa.types.is_floating(type_):
+        return to_numpy(array.cast(pa.float64()))
+    if pa.types.is_temporal(type_):
+        return to_numpy(array).astype(np.int64)
+    if pa.types.is_decimal(type_) and type_.precision <= _EXACT_DIGITS:
+        words = array.cast(pa.decimal128(type_.precision, type_.scale))
+        low = np.frombuffer(words.buffers()[1], dtype=np.int64)[0::2]
+        return low[words.offset : words.offset + len(words)]
+    if pa.types.is_fixed_size_binary(type_):
+        array = array.cast(pa.binary())
+    elif not _is_text(type_):
+        return None
+    return array.cast(pa.large_binary())
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    checks = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    return any(c(type_) for c in (*checks, pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view))
+
+
+def live_row_groups(files: Sequence[DataFile], keys: Mapping[str, KeySet]) -> list[tuple[int, ...]]:
+    """For each file the row groups that may hold a key; an empty tuple is proof that the file holds none."""
+    counts = [len(file.row_groups) for file in files]
+    alive = np.array([rows > 0 for file in files for rows in file.row_groups], dtype=bool)
+    for name, key_set in keys.items():
+        alive &= _may_hold(files, counts, name, key_set)
+    ends = np.cumsum(counts)
+    spans = [alive[end - count : end] for end, count in zip(ends, counts, strict=True)]
+    return [tuple(np.flatnonzero(span).tolist()) for span in spans]
+
+
+def _may_hold(files: Sequence[DataFile], counts: Sequence[int], name: str, keys: KeySet) -> Mask:
+    """For each row group of all files, whether one column's statistics leave a chance."""
+    maybe = np.ones(sum(counts), dtype=bool)
+    if keys.values is None or keys.has_nan:
+        return maybe
+    by_type: dict[pa.DataType, list[tuple[int, Any, Any]]] = {}
+    at = 0
+    for file, count in zip(files, counts, strict=True):
+        stats = file.stats.get(name)
+        if stats is not None and stats.native is not None:
+            known = by_type.setdefault(stats.native, [])
+            known.extend((at + i, lo, hi) for i, lo, hi in _usable(stats, keys.has_null))
+        at += count
+    for native, bounds in by_type.items():
+        _apply(maybe, native, bounds, keys)
+    return maybe
+
+
+def _usable(stats: ColumnStats, null_wanted: bool) -> list[tuple[int, Any, Any]]:
+    return [
+        (i, lo, hi)
+        for i, (lo, hi, nulls) in enumerate(zip(stats.lower, stats.upper, stats.nulls, strict=True))
+        if lo is not None and hi is not None and not (null_wanted and nulls != 0) and lo == lo and hi == hi
+    ]
+
+
+def _apply(maybe: Mask, native: pa.DataType, bounds: Sequence[tuple[int, Any, Any]], keys: KeySet) -> None:
+    if not bounds:
+        return
+    at, lower, upper = zip(*bounds, strict=True)
+    low, high = bound_values(lower, native, keys.type), bound_values(upper, native, keys.type)
+    if low is not None and high is not None:
+        maybe[list(at)] = keys.hits(low, high)
+
+
+def bound_values(raw: Sequence[Any], native: pa.DataType, type_: pa.DataType) -> Ordered | None:
+    """Raw statistics in the ordered form of the key type; ``None`` where the conversion is not exact."""
+    try:
+        array = native_array(raw, native)
+        if pa.types.is_binary(native):
+            text = _is_text(type_) or pa.types.is_fixed_size_binary(type_)
+            return array.cast(pa.large_binary()) if text else None
+        if pa.types.is_decimal(type_) and type_.precision > _EXACT_DIGITS:
+            return None
+        return ordered(array.cast(type_), type_)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OverflowError):
+        return None
+
+
+def native_array(raw: Sequence[Any], native: pa.DataType) -> pa.Array:
+    """Raw statistics as values of their own type."""
+    if pa.types.is_decimal(native):
+        numbers = [int.from_bytes(v, "big", signed=True) if isinstance(v, bytes) else v for v in raw]
+        return pa.array([Decimal(n).scaleb(-native.scale) for n in numbers], native)
+    if pa.types.is_unsigned_integer(native):
+        mask = 2**native.bit_width - 1
+        return to_arrow(np.array([v & mask for v in raw], dtype=np.uint64)).cast(native)
+    if pa.types.is_binary(native):
+        return binary_array(raw, native)
+    if pa.types.is_floating(native) or pa.types.is_boolean(native):
+        return to_arrow(np.array(raw, dtype=np.float64)).cast(native, safe=False)
+    width = pa.int32() if native.bit_width == 32 else pa.int64()
+    return to_arrow(np.array(raw, dtype=np.int64)).cast(width).view(native)

@@ -1,0 +1,214 @@
+"""What operations give back: plain numbers and paths, readable as attributes, as a mapping, as JSON and as a table.
+
+Results never touch storage; every number in them was measured by the run they describe.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from fsspeckit.core.model import PlanEntry, Task
+
+FileOperation = Literal["rewritten", "inserted", "preserved"]
+
+
+@dataclass(frozen=True, slots=True)
+class MergeFileMetadata:
+    """A file as it stands after an operation."""
+
+    path: str
+    row_count: int
+    operation: FileOperation
+    size_bytes: int | None = None
+
+
+class _View:
+    """Mapping and table faces shared by all results."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as plain JSON types."""
+        raise NotImplementedError
+
+    def _lines(self) -> list[tuple[str, str]]:
+        raise NotImplementedError
+
+    def __getitem__(self, key: str) -> Any:
+        return self.to_dict()[key]
+
+    def keys(self) -> Iterable[str]:
+        """The names that ``result[name]`` understands."""
+        return self.to_dict().keys()
+
+    def __str__(self) -> str:
+        return render(self._lines())
+
+    def _repr_html_(self) -> str:
+        cells = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>"
+            for name, value in self._lines()
+        )
+        return f"<table>{cells}</table>"
+
+
+@dataclass(frozen=True, slots=True)
+class MergeResult(_View):
+    """Counts and files of a finished merge."""
+
+    strategy: str
+    source_count: int
+    target_count_before: int
+    target_count_after: int
+    inserted: int
+    updated: int
+    deleted: int
+    files: list[MergeFileMetadata] = field(default_factory=list)
+    rewritten_files: list[str] = field(default_factory=list)
+    inserted_files: list[str] = field(default_factory=list)
+    preserved_files: list[str] = field(default_factory=list)
+    deleted_files: list[str] = field(default_factory=list)
+    unchanged: int = 0
+    commit_seq: int | None = None
+    seconds: float = 0.0
+    commit_seconds: float = 0.0
+
+    @property
+    def total(self) -> int:
+        """Rows in the dataset after the merge."""
+        return self.target_count_after
+
+    def stats(self) -> dict[str, int]:
+        """The four canonical numbers."""
+        return {"inserted": self.inserted, "updated": self.updated, "deleted": self.deleted, "total": self.total}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as plain JSON types."""
+        return asdict(self) | {"total": self.total}
+
+    def _file_counts(self) -> str:
+        lists = (self.rewritten_files, self.inserted_files, self.deleted_files, self.preserved_files)
+        words = ("rewritten", "new", "deleted", "untouched")
+        return ", ".join(f"{len(paths):,} {word}" for paths, word in zip(lists, words, strict=True))
+
+    def _lines(self) -> list[tuple[str, str]]:
+        return [
+            ("strategy", self.strategy),
+            ("source rows", f"{self.source_count:,}"),
+            ("inserted", f"{self.inserted:,}"),
+            ("updated", f"{self.updated:,} ({self.unchanged:,} of them unchanged)"),
+            ("deleted", f"{self.deleted:,}"),
+            ("total rows", f"{self.target_count_before:,} -> {self.total:,}"),
+            ("files", self._file_counts()),
+            ("seconds", f"{self.seconds:.2f} (commit {self.commit_seconds:.3f})"),
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult(_View):
+    """Files and rows of a finished write."""
+
+    mode: str
+    rows: int
+    files: list[MergeFileMetadata] = field(default_factory=list)
+    deleted_files: list[str] = field(default_factory=list)
+    commit_seq: int | None = None
+    seconds: float = 0.0
+    commit_seconds: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as plain JSON types."""
+        return asdict(self)
+
+    def _lines(self) -> list[tuple[str, str]]:
+        size = sum(file.size_bytes or 0 for file in self.files)
+        return [
+            ("mode", self.mode),
+            ("rows", f"{self.rows:,}"),
+            ("files", f"{len(self.files):,} written ({readable_bytes(size)}), {len(self.deleted_files):,} removed"),
+            ("seconds", f"{self.seconds:.2f} (commit {self.commit_seconds:.3f})"),
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class MergePlan(_View):
+    """What a merge would do: exact counts, and a line with its reason for every file."""
+
+    strategy: str
+    path: str
+    source_count: int
+    target_count_before: int
+    inserted: int
+    updated: int
+    deleted: int
+    unchanged: int
+    entries: tuple[PlanEntry, ...]
+    tasks: tuple[Task, ...] = field(repr=False, compare=False, default=())
+
+    @property
+    def total(self) -> int:
+        """Rows in the dataset after the merge."""
+        return self.target_count_before + self.inserted - self.deleted
+
+    def count(self, action: str) -> int:
+        """How many files get the given action."""
+        return sum(entry.action == action for entry in self.entries)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan as plain JSON types, without its tasks."""
+        names = (
+            "strategy",
+            "path",
+            "source_count",
+            "target_count_before",
+            "inserted",
+            "updated",
+            "deleted",
+            "unchanged",
+        )
+        counts = {name: getattr(self, name) for name in names}
+        return counts | {"total": self.total, "dry_run": True, "entries": [asdict(entry) for entry in self.entries]}
+
+    def _lines(self) -> list[tuple[str, str]]:
+        actions = ", ".join(f"{self.count(name):,} {name}" for name in ("rewrite", "insert", "delete", "keep"))
+        return [
+            ("plan", f"{self.strategy} into {self.path}"),
+            ("source rows", f"{self.source_count:,}"),
+            ("inserted", f"{self.inserted:,}"),
+            ("updated", f"{self.updated:,} ({self.unchanged:,} of them unchanged)"),
+            ("deleted", f"{self.deleted:,}"),
+            ("total rows", f"{self.target_count_before:,} -> {self.total:,}"),
+            ("files", actions),
+        ]
+
+    def __str__(self) -> str:
+        shown = sorted(self.entries, key=lambda entry: entry.action == "keep")[:20]
+        rows = [(e.action, e.path, e.reason, f"{e.rows:,}", readable_bytes(e.bytes)) for e in shown]
+        more = len(self.entries) - len(shown)
+        tail = f"\n... and {more:,} more files" if more else ""
+        table = columns([("action", "file", "reason", "rows", "size"), *rows]) if rows else ""
+        return render(self._lines()) + "\n" + table + tail
+
+
+def render(lines: Sequence[tuple[str, str]]) -> str:
+    """Two aligned columns."""
+    return columns(lines)
+
+
+def columns(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of text, each column as wide as its widest cell."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return "\n".join("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows)
+
+
+def readable_bytes(size: int) -> str:
+    """A byte count for people."""
+    value = float(size)
+    for unit in ("B", "KB", "MB", "GB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TB"

@@ -1,0 +1,237 @@
+"""The file kernel: one target file and its source rows in, one staged file out, row group by row group.
+
+The same function on every engine. It keeps row order, types, row groups, codecs and metadata, verifies page checksums
+of what it reads, and writes nothing at all when no row of the file changes. Which rows match is decided before
+(`fsspeckit.core.matching`): a task names target positions and source rows, so this module knows nothing of keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fsspeckit.common.schema import cast_schema
+from fsspeckit.core.equality import rows_equal
+from fsspeckit.core.layout import DEFAULT_ROW_GROUP, WriterOptions, coded_columns, for_new_file, like_file
+from fsspeckit.core.model import Outcome, RewriteTask, RowNumbers, WriteTask
+from fsspeckit.core.rows import pick, replace_rows
+from fsspeckit.core.snapshot import naming_damage, open_parquet
+from fsspeckit.core.storage import Storage
+
+TakeRows = Callable[[range | RowNumbers, pa.Schema], pa.Table]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A decoded piece of the file: its place and the rows of it that are replaced."""
+
+    group: int
+    start: int
+    table: pa.Table
+    positions: RowNumbers
+    source: pa.Table
+    equal: npt.NDArray[np.bool_]
+
+    @property
+    def unchanged(self) -> int:
+        return int(np.count_nonzero(self.equal))
+
+    def changes(self, drop_unmatched: bool) -> bool:
+        dropped = drop_unmatched and len(self.positions) < self.table.num_rows
+        return dropped or self.unchanged < len(self.positions)
+
+
+def rewrite_file(task: RewriteTask, source: pa.Table, storage: Storage, staged: str | None) -> Outcome:
+    """Run a task; ``source`` holds its source rows in order. Without ``staged`` the file is only compared."""
+    with _open(task, storage) as reader:
+        kernel = _Kernel(task, source, reader)
+        first = kernel.first_change()
+        if first is None and not task.recast and task.skip_unchanged:
+            return Outcome("", task.file.rows, task.file.size, len(task.positions), False)
+        if staged is None:
+            rows = len(task.positions) if task.drop_unmatched else task.file.rows
+            return Outcome("", rows, task.file.size, kernel.count_unchanged(), True)
+        return kernel.write(first, storage, staged)
+
+
+def _open(task: RewriteTask, storage: Storage) -> pq.ParquetFile:
+    """Open the target file; unless its types change, texts with a dictionary are handled as codes."""
+    with naming_damage("rewriting", task.file.path):
+        reader = open_parquet(storage, task.file.location, verify=True)
+        coded = [] if task.recast else coded_columns(reader.metadata, task.file.schema)
+        if not coded:
+            return reader
+        with reader:
+            return open_parquet(storage, task.file.location, verify=True, coded=coded, metadata=reader.metadata)
+
+
+class _Kernel:
+    def __init__(self, task: RewriteTask, source: pa.Table, reader: pq.ParquetFile) -> None:
+        self.task, self.source, self.reader = task, source, reader
+        self.batch_rows = task.options.batch_rows
+        self.starts = np.concatenate([[0], np.cumsum(task.file.row_groups)]).astype(np.int64)
+        self.cuts = np.searchsorted(task.positions, self.starts)
+
+    def first_change(self) -> _Part | None:
+        """The first part in which a row differs; parts without replaced rows are not even read."""
+        for group in range(len(self.task.file.row_groups)):
+            if self._untouched(group):
+                continue
+            for part in self._parts(group):
+                if part.changes(self.task.drop_unmatched):
+                    return part
+        return None
+
+    def _untouched(self, group: int) -> bool:
+        hits = int(self.cuts[group + 1] - self.cuts[group])
+        return hits == 0 and not (self.task.drop_unmatched and self.task.file.row_groups[group])
+
+    def count_unchanged(self) -> int:
+        groups = range(len(self.task.file.row_groups))
+        return sum(part.unchanged for g in groups if not self._untouched(g) for part in self._parts(g))
+
+    def write(self, first: _Part | None, storage: Storage, staged: str) -> Outcome:
+        rows = unchanged = 0
+        writer: _Writer | None = None
+        try:
+            for part in self._all_parts(first):
+                unchanged += part.unchanged
+                out = _apply(part, self.task.drop_unmatched)
+                if writer is None:
+                    writer = self._writer(part.table, storage, staged)
+                if out.num_rows:
+                    writer.write(out, self.task.options.row_group_size or out.num_rows)
+                rows += out.num_rows
+        except BaseException:
+            if writer is not None:
+                writer.abandon()
+            raise
+        if writer is None:
+            writer = _Writer(
+                storage, staged, self.task.schema, for_new_file(self.task.schema.empty_table(), self.task.options)
+            )
+        size = writer.close()
+        return Outcome(staged, rows, size, unchanged, True)
+
+    def _writer(self, sample: pa.Table, storage: Storage, staged: str) -> _Writer:
+        """A writer for a file like the input; what the schema's metadata said is said again word for word."""
+        task, meta = self.task, self.reader.metadata
+        options = like_file(meta, sample, task.options, task.key_columns, task.recast)
+        if task.recast:
+            return _Writer(storage, staged, task.schema, options)
+        options["store_schema"] = False
+        return _Writer(storage, staged, sample.schema.remove_metadata(), options, meta.metadata)
+
+    def _all_parts(self, first: _Part | None) -> Iterator[_Part]:
+        for group in range(len(self.task.file.row_groups)):
+            whole = (
+                first is not None and first.group == group and first.table.num_rows == self.task.file.row_groups[group]
+            )
+            if first is not None and whole:
+                yield first
+            else:
+                yield from self._parts(group)
+
+    def _parts(self, group: int) -> Iterator[_Part]:
+        start = int(self.starts[group])
+        for table in self._decode(group):
+            stop = start + table.num_rows
+            low, high = np.searchsorted(self.task.positions, [start, stop])
+            positions = self.task.positions[low:high] - start
+            source = self.source.slice(low, high - low)
+            equal = rows_equal(pick(table, positions), source) if len(positions) else np.empty(0, dtype=bool)
+            yield _Part(group, start, table, positions, source, equal)
+            start = stop
+
+    def _decode(self, group: int) -> Iterator[pa.Table]:
+        rows = self.task.file.row_groups[group]
+        if self.batch_rows is None or rows <= self.batch_rows:
+            with self._naming_damage():
+                table = self.reader.read_row_group(group, use_threads=False)
+            yield self._as_output(table)
+            return
+        batches = self.reader.iter_batches(self.batch_rows, row_groups=[group], use_threads=False)
+        while True:
+            with self._naming_damage():
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield self._as_output(pa.Table.from_batches([batch]))
+
+    def _naming_damage(self) -> AbstractContextManager[None]:
+        return naming_damage("rewriting", self.task.file.path)
+
+    def _as_output(self, table: pa.Table) -> pa.Table:
+        if not self.task.recast:
+            return table.replace_schema_metadata(None)
+        return cast_schema(table, self.task.schema, fill_missing=True, operation="rewrite", path=self.task.file.path)
+
+
+def _apply(part: _Part, drop_unmatched: bool) -> pa.Table:
+    changed = ~part.equal
+    out = part.table
+    if changed.all():
+        out = replace_rows(out, part.positions, part.source)
+    elif changed.any():
+        out = replace_rows(out, part.positions[changed], pick(part.source, np.flatnonzero(changed)))
+    return pick(out, part.positions) if drop_unmatched else out
+
+
+class _Writer:
+    """A staged Parquet file being written."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        staged: str,
+        schema: pa.Schema,
+        options: WriterOptions,
+        metadata: Mapping[bytes, bytes] | None = None,
+    ) -> None:
+        self._sink = storage.open_output(staged)
+        self._writer = pq.ParquetWriter(self._sink, schema, **options)
+        if metadata:
+            self._writer.add_key_value_metadata(dict(metadata))
+
+    def write(self, table: pa.Table, row_group_size: int) -> None:
+        self._writer.write_table(table, row_group_size)
+
+    def close(self) -> int:
+        """Finish the file and tell its size."""
+        self._writer.close()
+        size = int(self._sink.tell())
+        self._sink.close()
+        return size
+
+    def abandon(self) -> None:
+        """Let go of a file that will not be finished; recovery or abort removes it."""
+        for resource in (self._writer, self._sink):
+            closing: AbstractContextManager[object] = resource
+            try:
+                closing.__exit__(None, None, None)
+            except (OSError, pa.ArrowException):
+                continue
+
+
+def write_rows(task: WriteTask, take: TakeRows, storage: Storage, staged: str) -> Outcome:
+    """Write a task's source rows as one new file, a row group at a time."""
+    step = min(task.options.row_group_size or DEFAULT_ROW_GROUP, task.options.batch_rows or DEFAULT_ROW_GROUP)
+    writer: _Writer | None = None
+    try:
+        for start in range(0, max(1, len(task.rows)), step):
+            table = take(task.rows[start : start + step], task.schema)
+            if writer is None:
+                writer = _Writer(storage, staged, task.schema, for_new_file(table, task.options))
+            writer.write(table, step)
+    except BaseException:
+        if writer is not None:
+            writer.abandon()
+        raise
+    assert writer is not None
+    return Outcome(staged, len(task.rows), writer.close(), 0, True)

@@ -1,0 +1,105 @@
+"""Taking and replacing rows of Arrow tables, for every type, also those that Arrow's own kernels do not cover."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fsspeckit.common.bridge import to_arrow, to_numpy
+from fsspeckit.core.model import RowNumbers
+
+
+def pick(table: pa.Table, rows: RowNumbers) -> pa.Table:
+    """The given rows of a table, ascending; a run of neighbours is a slice."""
+    if len(rows) == 0:
+        return table.slice(0, 0)
+    if _is_run(rows):
+        return table.slice(int(rows[0]), len(rows))
+    return take_rows(table, rows)
+
+
+def _is_run(rows: RowNumbers) -> bool:
+    return int(rows[-1]) - int(rows[0]) + 1 == len(rows)
+
+
+def take_rows(table: pa.Table, rows: RowNumbers) -> pa.Table:
+    """The given rows in the given order."""
+    order = to_arrow(rows)
+    return pa.table([_take(column, order) for column in table.columns], schema=table.schema)
+
+
+def _take(column: pa.ChunkedArray, order: pa.Array) -> pa.ChunkedArray:
+    if pa.types.is_dictionary(column.type):
+        column = column.unify_dictionaries()
+    try:
+        return column.take(order)
+    except pa.ArrowNotImplementedError:
+        return _take_runs(column, to_numpy(order))
+
+
+def _take_runs(column: pa.ChunkedArray, order: RowNumbers) -> pa.ChunkedArray:
+    """Take by copying runs of neighbours, for types that have no take kernel."""
+    if len(order) == 0:
+        return column.slice(0, 0)
+    breaks = np.flatnonzero(np.diff(order) != 1) + 1
+    starts, stops = np.concatenate([[0], breaks]), np.concatenate([breaks, [len(order)]])
+    runs = [column.slice(int(order[a]), int(b - a)) for a, b in zip(starts, stops, strict=True)]
+    return pa.chunked_array([pa.concat_arrays([chunk for run in runs for chunk in run.chunks])], column.type)
+
+
+def replace_rows(table: pa.Table, positions: RowNumbers, source: pa.Table) -> pa.Table:
+    """The table with the source's rows at the given, ascending positions; codes in the table take plain values."""
+    if len(positions) == 0:
+        return table
+    place = _Run(positions) if _is_run(positions) else _Scatter(positions, table.num_rows)
+    pairs = zip(table.columns, source.columns, strict=True)
+    columns = [_replace_codes(a, b, place) if _is_coded(a, b) else place.put(a, b) for a, b in pairs]
+    return pa.table(columns, schema=table.schema)
+
+
+class _Run:
+    """Neighbouring rows: cut and joined without copying."""
+
+    def __init__(self, positions: RowNumbers) -> None:
+        self._first, self._after = int(positions[0]), int(positions[-1]) + 1
+
+    def put(self, old: pa.ChunkedArray, new: pa.ChunkedArray) -> pa.ChunkedArray:
+        head, tail = old.slice(0, self._first), old.slice(self._after)
+        return pa.chunked_array([*head.chunks, *new.chunks, *tail.chunks], old.type)
+
+
+class _Scatter:
+    """Rows here and there: masked where Arrow can, else taken from old and new together."""
+
+    def __init__(self, positions: RowNumbers, rows: int) -> None:
+        order, mask = np.arange(rows), np.zeros(rows, dtype=bool)
+        order[positions] = rows + np.arange(len(positions))
+        mask[positions] = True
+        self._order, self._mask = to_arrow(order), to_arrow(mask)
+
+    def put(self, old: pa.ChunkedArray, new: pa.ChunkedArray) -> pa.ChunkedArray:
+        if pa.types.is_primitive(old.type) and old.num_chunks == 1:
+            return pa.chunked_array([pc.replace_with_mask(old.chunk(0), self._mask, _single(new))])
+        return _take(pa.chunked_array([*old.chunks, *new.chunks], old.type), self._order)
+
+
+def _single(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _is_coded(old: pa.ChunkedArray, new: pa.ChunkedArray) -> bool:
+    return pa.types.is_dictionary(old.type) and not pa.types.is_dictionary(new.type)
+
+
+def _replace_codes(old: pa.ChunkedArray, new: pa.ChunkedArray, place: _Run | _Scatter) -> pa.ChunkedArray:
+    """Look the new values up in the dictionary, add those it lacks, and put codes over codes."""
+    coded = _single(old.unify_dictionaries())
+    values, dictionary = _single(new), coded.dictionary
+    codes = pc.index_in(values, value_set=dictionary)
+    unseen = values.filter(pc.and_(codes.is_null(), values.is_valid())).unique()
+    if len(unseen):
+        dictionary = pa.concat_arrays([dictionary, unseen])
+        codes = pc.index_in(values, value_set=dictionary)
+    put = place.put(pa.chunked_array([coded.indices]), pa.chunked_array([codes]))
+    return pa.chunked_array([pa.DictionaryArray.from_arrays(_single(put), dictionary, safe=False)], old.type)

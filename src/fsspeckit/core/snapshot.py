@@ -1,0 +1,288 @@
+"""The state of a dataset at one moment: its files, and what their footers say.
+
+The sole reader of footers. Each footer is read once, in parallel; only what planning needs is kept of it. A file that
+cannot be read is an error that names it, raised before anything is written. Nothing here writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from posixpath import basename, dirname
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fsspeckit.common.errors import DamagedFileError, PartitionError
+from fsspeckit.common.partitions import parse_hive_partition_path
+from fsspeckit.common.schema import unify_schemas
+from fsspeckit.core.commit import View, ViewFile
+from fsspeckit.core.model import ColumnStats, DataFile, PartitionValues
+from fsspeckit.core.storage import Storage
+
+_LOCAL_THREADS = 2
+_LOCAL_BATCH = 128
+_REMOTE_THREADS = 64
+_EXACT_TEXT_WRITERS = ("parquet-cpp", "DuckDB")
+_SURELY_WHOLE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All data files of a dataset with one schema over them."""
+
+    root: str
+    view: View
+    files: tuple[DataFile, ...]
+    schema: pa.Schema | None
+    partition_columns: tuple[str, ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows in the dataset."""
+        return sum(file.rows for file in self.files)
+
+    def full_path(self, path: str) -> str:
+        """A file's path as users see it."""
+        return f"{self.root}/{path}"
+
+
+def load_snapshot(storage: Storage, view: View, *, stats_for: Sequence[str] = ()) -> Snapshot:
+    """Read all footers of the view's files."""
+    shapes = _Shapes(tuple(stats_for))
+    columns, values = partition_layout([file.path for file in view.files])
+    read = _read_footers(storage, view.files, shapes)
+    files = (
+        tuple(replace(file, partition=value) for file, value in zip(read, values, strict=True))
+        if columns
+        else tuple(read)
+    )
+    schema = unify_schemas(shapes.schemas(files)) if files else None
+    return Snapshot(view.root, view, files, schema, columns)
+
+
+def view_of_file(storage: Storage, path: str) -> View | None:
+    """A path to one file, seen as a dataset of that file; ``None`` where the path is no file."""
+    found = storage.stat(path)
+    if found is None or found.size < 0:
+        return None
+    file = ViewFile(basename(path), path, found.size, found.stamp)
+    return View(dirname(path), exists=True, head=0, files=(file,), side_files=(), pending=False)
+
+
+def _read_footers(storage: Storage, files: Sequence[ViewFile], shapes: _Shapes) -> list[DataFile]:
+    """Parsing holds the interpreter lock, so threads pay only where they wait: many of them on remote storage."""
+    step, workers = (_LOCAL_BATCH, _LOCAL_THREADS) if storage.is_local else (1, _REMOTE_THREADS)
+    batches = [files[i : i + step] for i in range(0, len(files), step)]
+    if len(batches) < 2:
+        return [_read_footer(storage, file, shapes) for file in files]
+    with ThreadPoolExecutor(min(workers, len(batches))) as pool:
+        read = pool.map(lambda batch: [_read_footer(storage, file, shapes) for file in batch], batches)
+        return [file for batch in read for file in batch]
+
+
+def partition_layout(paths: Sequence[str]) -> tuple[tuple[str, ...], list[PartitionValues | None]]:
+    """Partition columns of a dataset from its folders, and each file's values (none for a file outside them)."""
+    parsed: dict[str, dict[str, str | None]] = {}
+    for path in paths:
+        folder = dirname(path)
+        if folder not in parsed:
+            parsed[folder] = parse_hive_partition_path(f"{folder}/x")
+    layouts = {tuple(values) for values in parsed.values() if values}
+    if len(layouts) > 1:
+        shown = " and ".join(sorted("/".join(layout) for layout in layouts)[:2])
+        raise PartitionError(
+            f"the dataset's folders disagree on the partition columns ({shown}); move the odd files away"
+        )
+    columns = next(iter(layouts), ())
+    found = {folder: tuple(values.values()) if values else None for folder, values in parsed.items()}
+    return columns, [found[dirname(path)] for path in paths]
+
+
+@contextmanager
+def naming_damage(operation: str, path: str) -> Iterator[None]:
+    """Turn what pyarrow raises on a broken file into an error that names it."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (OSError, pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError, pa.ArrowMemoryError) as error:
+        if isinstance(error, DamagedFileError):
+            raise
+        raise DamagedFileError(
+            f"{operation}: {path} cannot be read as Parquet ({error}); restore or move the file, then run again"
+        ) from error
+
+
+def open_parquet(
+    storage: Storage,
+    location: str,
+    *,
+    verify: bool = False,
+    coded: Sequence[str] = (),
+    metadata: pq.FileMetaData | None = None,
+) -> pq.ParquetFile:
+    """Open a data file.
+
+    With ``verify`` every page read is checked against its checksum, where it has one. Columns in ``coded`` are read as
+    dictionary codes. ``metadata`` saves reading the footer again.
+    """
+    return pq.ParquetFile(
+        storage.open_input(location),
+        metadata=metadata,
+        read_dictionary=list(coded),
+        pre_buffer=not storage.is_local,
+        page_checksum_verification=verify,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """Where a column's statistics are in a footer, and the Arrow type their raw values have."""
+
+    index: int
+    native: pa.DataType | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    parquet: pq.ParquetSchema
+    metadata: dict[bytes, bytes] | None
+    arrow: pa.Schema
+    leaves: dict[str, _Leaf]
+
+
+class _Shapes:
+    """The few distinct schemas among many files, each converted to Arrow once."""
+
+    def __init__(self, stats_for: tuple[str, ...]) -> None:
+        self._stats_for = stats_for
+        self._known: list[_Shape] = []
+
+    def of(self, file: pq.ParquetFile) -> _Shape:
+        meta = file.metadata
+        for shape in self._known:
+            if meta.schema.equals(shape.parquet) and meta.metadata == shape.metadata:
+                return shape
+        arrow = file.schema_arrow
+        leaves = {name: leaf for name in self._stats_for if (leaf := _leaf(arrow, meta.schema, name)) is not None}
+        shape = _Shape(meta.schema, meta.metadata, arrow, leaves)
+        self._known.insert(0, shape)
+        return shape
+
+    def schemas(self, files: Sequence[DataFile]) -> list[pa.Schema]:
+        """Distinct schemas in the order of the files that have them."""
+        return list({id(file.schema): file.schema for file in files}.values())
+
+
+def _read_footer(storage: Storage, file: ViewFile, shapes: _Shapes) -> DataFile:
+    with naming_damage("reading the footer", file.path), open_parquet(storage, file.location) as reader:
+        meta = reader.metadata
+        shape = shapes.of(reader)
+        groups = [meta.row_group(i) for i in range(meta.num_row_groups)]
+        stats, blooms = {}, {}
+        for name, leaf in shape.leaves.items():
+            chunks = [group.column(leaf.index) for group in groups]
+            stats[name] = _column_stats(chunks, leaf.native, meta.created_by or "")
+            offsets = tuple((c.bloom_filter_offset, c.bloom_filter_length) for c in chunks)
+            if any(offset is not None for offset, _ in offsets):
+                blooms[name] = tuple(None if at is None or size is None else (at, size) for at, size in offsets)
+        return DataFile(
+            path=file.path,
+            location=file.location,
+            size=file.size,
+            stamp=file.stamp,
+            rows=meta.num_rows,
+            row_groups=tuple(group.num_rows for group in groups),
+            uncompressed=sum(group.total_byte_size for group in groups),
+            codec=groups[0].column(0).compression if groups and meta.num_columns else "",
+            schema=shape.arrow,
+            partition=None,
+            stats=stats,
+            blooms=blooms,
+        )
+
+
+def _column_stats(chunks: Sequence[Any], native: pa.DataType | None, writer: str) -> ColumnStats:
+    lower: list[Any] = []
+    upper: list[Any] = []
+    nulls: list[int | None] = []
+    for chunk in chunks:
+        found = chunk.statistics
+        nulls.append(found.null_count if found is not None and found.has_null_count else None)
+        bounds = (
+            (found.min_raw, found.max_raw) if native is not None and found is not None and found.has_min_max else None
+        )
+        if bounds is not None and isinstance(bounds[0], bytes) and not _whole_text(bounds, writer):
+            bounds = None
+        lower.append(None if bounds is None else bounds[0])
+        upper.append(None if bounds is None else bounds[1])
+    return ColumnStats(tuple(lower), tuple(upper), tuple(nulls), native)
+
+
+def _whole_text(bounds: tuple[bytes, bytes], writer: str) -> bool:
+    """Some writers cut long bounds and pyarrow does not show the flag that says so."""
+    return writer.startswith(_EXACT_TEXT_WRITERS) or max(map(len, bounds)) < _SURELY_WHOLE
+
+
+def leaf_count(type_: pa.DataType) -> int:
+    """How many Parquet leaf columns a type has."""
+    if pa.types.is_dictionary(type_):
+        return leaf_count(type_.value_type)
+    if isinstance(type_, pa.BaseExtensionType):
+        return leaf_count(type_.storage_type)
+    if pa.types.is_nested(type_):
+        return sum(leaf_count(type_.field(i).type) for i in range(type_.num_fields))
+    return 1
+
+
+def _leaf(arrow: pa.Schema, parquet: pq.ParquetSchema, name: str) -> _Leaf | None:
+    at = arrow.get_all_field_indices(name)
+    if len(at) != 1 or pa.types.is_nested(arrow.field(at[0]).type):
+        return None
+    index = sum(leaf_count(arrow.field(i).type) for i in range(at[0]))
+    column = parquet.column(index)
+    return _Leaf(index, native_type(column.physical_type, str(column.logical_type), arrow.field(at[0]).type))
+
+
+def native_type(physical: str, logical: str, arrow: pa.DataType) -> pa.DataType | None:
+    """The Arrow type of raw statistics, or ``None`` where they cannot be used as proof."""
+    if pa.types.is_dictionary(arrow):
+        arrow = arrow.value_type
+    if physical in ("INT32", "INT64"):
+        return _native_integer(physical, logical, arrow)
+    if physical in ("FLOAT", "DOUBLE") and pa.types.is_floating(arrow):
+        return pa.float32() if physical == "FLOAT" else pa.float64()
+    if physical == "BOOLEAN":
+        return pa.bool_()
+    if physical == "BYTE_ARRAY" and not pa.types.is_decimal(arrow):
+        return pa.binary()
+    if physical == "FIXED_LEN_BYTE_ARRAY" and pa.types.is_fixed_size_binary(arrow):
+        return pa.binary()
+    if physical == "FIXED_LEN_BYTE_ARRAY" and pa.types.is_decimal(arrow) and arrow.precision <= 18:
+        return pa.decimal128(arrow.precision, arrow.scale)
+    return None
+
+
+_UNITS = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
+
+
+def _native_integer(physical: str, logical: str, arrow: pa.DataType) -> pa.DataType | None:
+    unit = next((short for long, short in _UNITS.items() if f"timeUnit={long}" in logical), None)
+    if pa.types.is_timestamp(arrow):
+        return None if unit is None else pa.timestamp(unit, arrow.tz)
+    if pa.types.is_time(arrow):
+        return None if unit is None else (pa.time32(unit) if unit == "ms" else pa.time64(unit))
+    if pa.types.is_date(arrow):
+        return pa.date32() if physical == "INT32" else None
+    if pa.types.is_integer(arrow):
+        unsigned = pa.types.is_unsigned_integer(arrow)
+        if physical == "INT32":
+            return pa.uint32() if unsigned else pa.int32()
+        return pa.uint64() if unsigned else pa.int64()
+    if pa.types.is_decimal(arrow) and arrow.precision <= 18:
+        return pa.decimal128(arrow.precision, arrow.scale)
+    return arrow if pa.types.is_duration(arrow) else None

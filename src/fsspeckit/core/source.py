@@ -1,0 +1,167 @@
+"""The rows a caller hands in, whatever they are: one Arrow table, in memory or mapped from a spool file.
+
+Planning passes over a source more than once, so a one-shot stream (or anything that would be read again) is written
+to an Arrow IPC file that is mapped, not loaded. Rows keep the types they came with; they are cast when taken.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fsspeckit.common.errors import DatasetNotFoundError, UnsupportedDataError
+from fsspeckit.common.partitions import parse_hive_partition_path, partition_type, typed_values
+from fsspeckit.common.schema import cast_schema, unify_schemas
+from fsspeckit.core.commit import Journal, ViewFile
+from fsspeckit.core.model import RowNumbers
+from fsspeckit.core.rows import pick, take_rows
+from fsspeckit.core.snapshot import naming_damage, open_parquet, partition_layout, view_of_file
+from fsspeckit.core.storage import Storage, resolve
+
+_SPOOL_ROWS = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Source rows, numbered from zero."""
+
+    table: pa.Table
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return int(self.table.num_rows)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema as it came."""
+        return self.table.schema
+
+    def take(self, rows: range | RowNumbers, schema: pa.Schema) -> pa.Table:
+        """The given rows under ``schema``: columns by name, cast exactly, missing ones null."""
+        names = [name for name in schema.names if name in self.table.column_names]
+        table = self.table.select(names)
+        if isinstance(rows, range):
+            part = table.slice(rows.start, len(rows))
+        elif len(rows) and bool(np.all(rows[1:] > rows[:-1])):
+            part = pick(table, rows)
+        else:
+            part = take_rows(table, rows)
+        return cast_schema(part, schema, fill_missing=True, operation="source")
+
+    def check_casts(self, schema: pa.Schema, *, operation: str, path: str) -> None:
+        """Raise before anything is written where a value does not fit the result's type."""
+        changed = [n for n in schema.names if n in self.schema.names and self._differs(schema.field(n))]
+        wanted = pa.schema([schema.field(name) for name in changed])
+        if changed:
+            for batch in self.table.select(changed).to_batches(max_chunksize=_SPOOL_ROWS * 4):
+                cast_schema(pa.Table.from_batches([batch]), wanted, operation=operation, path=path)
+
+    def _differs(self, field: pa.Field) -> bool:
+        own = self.schema.field(field.name)
+        return own.type != field.type or (not field.nullable and self.table[field.name].null_count > 0)
+
+
+def open_source(data: Any, *, filesystem: Any = None, storage_options: Mapping[str, Any] | None = None) -> Source:
+    """Turn what a caller passed as data into a source."""
+    if isinstance(data, Source):
+        return data
+    if isinstance(data, pa.Table):
+        return Source(data)
+    if isinstance(data, pa.RecordBatch):
+        return Source(pa.Table.from_batches([data]))
+    if isinstance(data, (str, os.PathLike)):
+        return Source(_from_path(data, filesystem, storage_options))
+    return Source(spool(_reader(data)))
+
+
+def _reader(data: Any) -> pa.RecordBatchReader:
+    if isinstance(data, pa.RecordBatchReader):
+        return data
+    if hasattr(data, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(data)
+    scanner = getattr(data, "scanner", None)
+    if scanner is not None and type(data).__module__.startswith("pyarrow."):
+        return scanner().to_reader()
+    hint = "; use pa.Table.from_pylist(rows)" if isinstance(data, (list, tuple)) else ""
+    raise UnsupportedDataError(
+        f"cannot read rows from {type(data).__name__}: pass a pyarrow Table, RecordBatch, RecordBatchReader or "
+        f"Dataset, a path, or an object with __arrow_c_stream__ (polars, pandas, DuckDB){hint}"
+    )
+
+
+def spool(reader: pa.RecordBatchReader) -> pa.Table:
+    """Write a stream to a temporary Arrow file and map it; the file goes with the table."""
+    handle, name = tempfile.mkstemp(prefix="fsspeckit-", suffix=".arrows")
+    os.close(handle)
+    try:
+        with pa.OSFile(name, "wb") as sink, pa.ipc.new_stream(sink, reader.schema) as writer:
+            for batch in reader:
+                writer.write_batch(batch)
+        return pa.ipc.open_stream(pa.memory_map(name)).read_all()
+    finally:
+        os.unlink(name)
+
+
+def _from_path(path: str | os.PathLike[str], filesystem: Any, options: Mapping[str, Any] | None) -> pa.Table:
+    storage, root = resolve(path, filesystem, options)
+    view = view_of_file(storage, root) or Journal(storage, root).view()
+    if not view.files:
+        raise DatasetNotFoundError(f"no parquet file to read at {path}; check the path of the source")
+    return spool(_stream_files(storage, view.root, view.files))
+
+
+def _stream_files(storage: Storage, root: str, files: tuple[ViewFile, ...]) -> pa.RecordBatchReader:
+    """Batches of all files under one schema, hive folders as columns (also those the root itself ends in)."""
+    outer = parse_hive_partition_path(f"{_hive_tail(root)}/x")
+    inner, values = partition_layout([file.path for file in files])
+    names = [*outer, *inner]
+    texts = [(*outer.values(), *(value or (None,) * len(inner))) for value in values]
+    types = [partition_type([text[i] for text in texts]) for i in range(len(names))]
+    schemas = [_schema_of(storage, file) for file in files]
+    body = unify_schemas(schemas, operation="reading the source", path=root)
+    extra = [pa.field(n, t) for n, t in zip(names, types, strict=True) if n not in body.names]
+    schema = pa.schema([*body, *extra], body.metadata)
+    batches = _batches(storage, files, schema, [dict(zip(names, text, strict=True)) for text in texts])
+    return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def _hive_tail(root: str) -> str:
+    """The trailing ``a=1/b=2`` components of a path."""
+    parts = root.split("/")
+    keep = len(parts)
+    while keep and "=" in parts[keep - 1]:
+        keep -= 1
+    return "/".join(parts[keep:])
+
+
+def _schema_of(storage: Storage, file: ViewFile) -> pa.Schema:
+    with naming_damage("reading the source", file.location), open_parquet(storage, file.location) as reader:
+        return reader.schema_arrow
+
+
+def _batches(
+    storage: Storage, files: Iterable[ViewFile], schema: pa.Schema, partitions: list[dict[str, str | None]]
+) -> Iterator[pa.RecordBatch]:
+    for file, values in zip(files, partitions, strict=True):
+        with (
+            naming_damage("reading the source", file.location),
+            open_parquet(storage, file.location, verify=True) as reader,
+        ):
+            for batch in reader.iter_batches(_SPOOL_ROWS):
+                table = pa.Table.from_batches([batch])
+                for name, text in values.items():
+                    if name not in table.column_names:
+                        table = table.append_column(name, constant(text, schema.field(name).type, table.num_rows))
+                yield from cast_schema(table, schema, fill_missing=True, operation="reading the source").to_batches()
+
+
+def constant(text: str | None, type_: pa.DataType, rows: int) -> pa.Array:
+    """A partition value as a column."""
+    return pa.repeat(typed_values([text], type_)[0], rows)

@@ -1,0 +1,196 @@
+"""The storage contract: what the rest of fsspeckit may ask of a place that holds files.
+
+Paths are absolute inside the storage, separated by ``/``, without protocol and trailing slash. Nothing here knows of
+datasets or Parquet; durability (``sync_files``, ``sync_dirs``) is asked for by the caller, never assumed.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from fsspeckit.common.errors import FsspeckitError, StorageError
+from fsspeckit.common.logging import scrub
+
+FOLDER = -1
+"""The size of an :class:`Entry` that is a folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One file or folder as listed; ``path`` is relative to the listed root and ``stamp`` changes with the content."""
+
+    path: str
+    size: int
+    stamp: str
+    modified: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """Everything below a root: files sorted by path, and folders."""
+
+    files: tuple[Entry, ...]
+    folders: tuple[str, ...]
+
+
+class Handle(Protocol):
+    """Proof of life of a running transaction; dies with the process."""
+
+    def release(self) -> None:
+        """Give the liveness up."""
+
+
+class Storage(ABC):
+    """One filesystem. Instances are picklable and hold no state about any dataset."""
+
+    is_local: bool = False
+    in_place: bool = False
+    has_folders: bool = True
+    workers: int = 1
+    """How many calls are worth making at once (round trips of a remote store); 1 where a call costs microseconds."""
+
+    @abstractmethod
+    def list_tree(self, root: str) -> Tree:
+        """List recursively; raise on any unreadable folder or symlink, FileNotFoundError where ``root`` is missing."""
+
+    @abstractmethod
+    def list_dir(self, path: str) -> list[Entry]:
+        """Files and folders directly inside; empty where ``path`` is missing."""
+
+    @abstractmethod
+    def stat(self, path: str) -> Entry | None:
+        """The file or folder at ``path``, None where there is none."""
+
+    @abstractmethod
+    def read_bytes(self, path: str) -> bytes:
+        """Content of a small file."""
+
+    @abstractmethod
+    def read_tail(self, path: str, size: int) -> bytes:
+        """The last ``size`` bytes, or the whole file where it is shorter."""
+
+    @abstractmethod
+    def create_exclusive(self, path: str, data: bytes) -> None:
+        """Durable put-if-absent of a whole file; FileExistsError where the name is taken."""
+
+    @abstractmethod
+    def write_bytes(self, path: str, data: bytes) -> None:
+        """Write a small file; not durable before the folder is synced."""
+
+    @abstractmethod
+    def open_input(self, path: str) -> pa.NativeFile:
+        """Open for random access."""
+
+    @abstractmethod
+    def open_output(self, path: str) -> pa.NativeFile:
+        """Open a new file for writing; its folder exists."""
+
+    @abstractmethod
+    def make_dirs(self, path: str) -> tuple[str, ...]:
+        """Create a folder and its parents, and say which were missing. Nothing to do where folders are only names."""
+
+    @abstractmethod
+    def publish(self, staged: str, path: str) -> None:
+        """Give a staged file its final name, replacing in one step what stands there."""
+
+    @abstractmethod
+    def retire(self, path: str, trash: str) -> None:
+        """Take a file out of the dataset; ``trash`` is where a local storage may park it. A missing file is fine."""
+
+    @abstractmethod
+    def remove(self, path: str) -> None:
+        """Delete a file; a missing one is fine."""
+
+    @abstractmethod
+    def remove_tree(self, path: str) -> None:
+        """Delete a folder with all it holds; a missing one is fine."""
+
+    @abstractmethod
+    def remove_dir_if_empty(self, path: str) -> bool:
+        """Delete a folder that holds nothing and say whether it is gone."""
+
+    @abstractmethod
+    def sync_files(self, paths: Iterable[str]) -> None:
+        """Make the content of files durable."""
+
+    @abstractmethod
+    def sync_dirs(self, paths: Iterable[str]) -> None:
+        """Make the entries of folders durable."""
+
+    @abstractmethod
+    def lock(self, path: str, *, shared: bool = False) -> AbstractContextManager[None]:
+        """Mutual exclusion between writers of one sidecar, where the storage has such a thing."""
+
+    @abstractmethod
+    def hold(self, folder: str) -> Handle:
+        """Create a staging folder and mark it as alive for as long as the handle is."""
+
+    @abstractmethod
+    def is_held(self, folder: str) -> bool:
+        """Whether somebody alive still holds the staging folder (a guess on storages that have only clocks)."""
+
+    @abstractmethod
+    def is_standing(self, folder: str) -> bool:
+        """Whether the staging folder that ``hold`` made was never deleted since."""
+
+    @abstractmethod
+    def check_publishable(self, staging: str, paths: Iterable[str]) -> None:
+        """Raise where a staged file could not be given one of these final names (device, permission, length)."""
+
+    @abstractmethod
+    def holder(self, path: str) -> str | None:
+        """The folder in which a sidecar may stand beside ``path``; None for a bucket, a mount point or the very top."""
+
+    @abstractmethod
+    def canonical(self, path: str) -> str:
+        """The one spelling of a path that all writers agree on."""
+
+    @abstractmethod
+    def arrow_filesystem(self) -> pafs.FileSystem:
+        """The same storage for pyarrow."""
+
+
+def parent(path: str) -> str:
+    """The folder of a path; empty for a path without one."""
+    head, _, _ = path.rpartition("/")
+    return head if head or not path.startswith("/") else "/"
+
+
+def join(folder: str, *names: str) -> str:
+    """Join with single slashes; empty names are skipped."""
+    parts = [name for name in names if name]
+    return "/".join([folder.rstrip("/"), *parts] if folder else parts)
+
+
+def is_sidecar_name(name: str) -> bool:
+    """Whether a folder name is reserved for the bookkeeping of fsspeckit."""
+    return name.startswith(".") and name.endswith(".fsspeckit")
+
+
+@contextmanager
+def named(operation: str, path: str) -> Iterator[None]:
+    """Let every storage error leave with operation and path in its message."""
+    try:
+        yield
+    except FsspeckitError:
+        raise
+    except Exception as error:
+        if isinstance(error, (TypeError, ValueError, AttributeError, NotImplementedError, AssertionError)):
+            raise
+        raise _rename(error, operation, path) from error
+
+
+def _rename(error: Exception, operation: str, path: str) -> OSError:
+    kept = (FileNotFoundError, FileExistsError, PermissionError)
+    base: type[OSError] = next((kind for kind in kept if isinstance(error, kind)), StorageError)
+    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    renamed = base(f"cannot {operation} {path}: {scrub(reason)}")
+    renamed.errno = getattr(error, "errno", None)
+    return renamed

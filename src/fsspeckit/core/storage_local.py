@@ -1,0 +1,345 @@
+"""Local POSIX disks, straight through ``os``: real renames, real fsync, real locks.
+
+fsspec's local filesystem is not used, because it copies across devices, never syncs, and checks before it creates.
+"""
+
+# ruff: noqa: D102 - the methods are described once, in the base class
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat as stat_module
+import uuid
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from fsspeckit.common.errors import StorageError
+from fsspeckit.core.storage_base import FOLDER, Entry, Handle, Storage, Tree, is_sidecar_name, join, named, parent
+
+_SYNC_THREADS = 8
+
+
+class _FolderLock:
+    """An flock on a folder; the kernel drops it when the process dies."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class LocalStorage(Storage):
+    """Files of this machine."""
+
+    is_local = True
+    in_place = True
+
+    def __repr__(self) -> str:
+        return "LocalStorage()"
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+    def list_tree(self, root: str) -> Tree:
+        files: list[Entry] = []
+        folders: list[str] = []
+        with named("list", root):
+            os.stat(root)
+        pending = [""]
+        while pending:
+            folder = pending.pop()
+            with named("list", join(root, folder)):
+                try:
+                    found = _scan(join(root, folder), f"{folder}/" if folder else "", files)
+                except FileNotFoundError:
+                    if not folder:
+                        raise
+                    continue  # the folder went between its parent's listing and ours: it is simply not there
+            folders += found
+            pending += found
+        files.sort(key=_by_path)
+        return Tree(tuple(files), tuple(sorted(folders)))
+
+    def list_dir(self, path: str) -> list[Entry]:
+        with named("list", path):
+            try:
+                with os.scandir(path) as found:
+                    entries = [_entry(item.name, _lstat(item)) for item in found]
+            except FileNotFoundError:
+                return []
+        return sorted((entry for entry in entries if entry is not None), key=_by_path)
+
+    def stat(self, path: str) -> Entry | None:
+        with named("stat", path):
+            try:
+                return _entry(path, os.stat(path))
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+
+    def read_bytes(self, path: str) -> bytes:
+        with named("read", path), open(path, "rb") as file:
+            return file.read()
+
+    def read_tail(self, path: str, size: int) -> bytes:
+        with named("read", path), open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - size))
+            return file.read()
+
+    def create_exclusive(self, path: str, data: bytes) -> None:
+        """A complete, synced temporary file is linked to the name: nobody ever sees half a record."""
+        temporary = join(parent(path), f".{uuid.uuid4().hex}.tmp")
+        with named("create", path):
+            try:
+                self._write(temporary, data, sync=True)
+                os.link(temporary, path)
+            finally:
+                with suppress(OSError):
+                    os.unlink(temporary)
+        self.sync_dirs([parent(path)])
+
+    def write_bytes(self, path: str, data: bytes) -> None:
+        with named("write", path):
+            self._write(path, data, sync=False)
+
+    @staticmethod
+    def _write(path: str, data: bytes, *, sync: bool) -> None:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            if sync:
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        with named("open", path):
+            return pa.OSFile(path, "rb")
+
+    def open_output(self, path: str) -> pa.NativeFile:
+        with named("create", path):
+            return pa.OSFile(path, "wb")
+
+    def make_dirs(self, path: str) -> tuple[str, ...]:
+        with named("create folder", path):
+            missing: list[str] = []
+            folder = path
+            while not os.path.isdir(folder):
+                missing.insert(0, folder)
+                folder = parent(folder)
+            for folder in missing:
+                with suppress(FileExistsError):
+                    os.mkdir(folder)
+        return tuple(missing)
+
+    def publish(self, staged: str, path: str) -> None:
+        with named("publish", path):
+            os.rename(staged, path)
+
+    def retire(self, path: str, trash: str) -> None:
+        with named("retire", path):
+            try:
+                os.rename(path, trash)
+            except FileNotFoundError:
+                if os.path.lexists(path):
+                    raise  # it is the trash folder that is missing
+
+    def remove(self, path: str) -> None:
+        with named("remove", path), suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def remove_tree(self, path: str) -> None:
+        with named("remove", path), suppress(FileNotFoundError):
+            _remove_tree(path)
+
+    def remove_dir_if_empty(self, path: str) -> bool:
+        try:
+            os.rmdir(path)
+        except OSError:
+            return False  # not empty, gone, or not ours to delete: an empty folder harms nobody
+        return True
+
+    def sync_files(self, paths: Iterable[str]) -> None:
+        _sync_all(paths)
+
+    def sync_dirs(self, paths: Iterable[str]) -> None:
+        _sync_all(paths)
+
+    @contextmanager
+    def lock(self, path: str, *, shared: bool = False) -> Iterator[None]:
+        mode = os.O_RDONLY if shared else os.O_RDWR | os.O_CREAT
+        with named("lock", path):
+            descriptor = os.open(path, mode | os.O_CLOEXEC, 0o666)
+            fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            os.close(descriptor)
+
+    def hold(self, folder: str) -> Handle:
+        with named("create folder", folder):
+            os.mkdir(folder)
+            descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return _FolderLock(descriptor)
+
+    def is_held(self, folder: str) -> bool:
+        with named("open", folder):
+            try:
+                descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                return False
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            finally:
+                os.close(descriptor)
+        return False
+
+    def is_standing(self, folder: str) -> bool:
+        return self.stat(folder) is not None
+
+    def check_publishable(self, staging: str, paths: Iterable[str]) -> None:
+        with named("stat", staging):
+            device = os.stat(staging).st_dev
+        checked: set[str] = set()
+        for path in paths:
+            folder, missing = parent(path), [path]
+            while folder not in checked and not os.path.isdir(folder):
+                if os.path.lexists(folder):
+                    raise StorageError(
+                        f"{folder} is a file where a folder is needed. Nothing was changed; move it away."
+                    )
+                missing.append(folder)
+                folder = parent(folder)
+            if folder not in checked:
+                _check_folder(folder, device)
+                checked.add(folder)
+            for part in missing:
+                _check_length(folder, part)
+
+    def holder(self, path: str) -> str | None:
+        folder = parent(path)
+        if folder == path:
+            return None
+        with named("stat", path):
+            mounted = os.path.isdir(path) and os.stat(path).st_dev != os.stat(folder).st_dev
+        return None if mounted else folder
+
+    def canonical(self, path: str) -> str:
+        return os.path.realpath(path)
+
+    def arrow_filesystem(self) -> pafs.FileSystem:
+        return pafs.LocalFileSystem()
+
+
+def _scan(folder: str, prefix: str, files: list[Entry]) -> list[str]:
+    """Append the files of one folder and return the names of its subfolders."""
+    folders = []
+    with os.scandir(folder) as found:
+        for item in found:
+            if item.is_symlink():
+                raise StorageError(
+                    f"{folder}/{item.name} is a symbolic link: readers disagree about those. "
+                    "Replace it with the real file or folder."
+                )
+            if item.is_dir(follow_symlinks=False):
+                if not is_sidecar_name(item.name):
+                    folders.append(prefix + item.name)
+                continue
+            info = _lstat(item)
+            if info is not None:
+                files.append(Entry(prefix + item.name, info.st_size, _stamp(info), info.st_mtime))
+    return folders
+
+
+def _remove_tree(folder: str) -> None:
+    """Delete depth first; what somebody else deletes at the same time is as good as deleted by us."""
+    with os.scandir(folder) as found:
+        items = list(found)
+    for item in items:
+        with suppress(FileNotFoundError):
+            if item.is_dir(follow_symlinks=False):
+                _remove_tree(item.path)
+            else:
+                os.unlink(item.path)
+    os.rmdir(folder)
+
+
+def _lstat(item: os.DirEntry[str]) -> os.stat_result | None:
+    """The attributes of a listed file; None where just this file went meanwhile."""
+    try:
+        return item.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def _entry(path: str, info: os.stat_result | None) -> Entry | None:
+    if info is None:
+        return None
+    size = FOLDER if stat_module.S_ISDIR(info.st_mode) else info.st_size
+    return Entry(path, size, _stamp(info), info.st_mtime)
+
+
+def _stamp(info: os.stat_result) -> str:
+    """A rewritten file has another inode; one changed in place has another time."""
+    return f"{info.st_mtime_ns}:{info.st_ino}"
+
+
+def _by_path(entry: Entry) -> str:
+    return entry.path
+
+
+def _sync_all(paths: Iterable[str]) -> None:
+    """Sync side by side: the disk merges the requests, and twenty cost little more than one."""
+    distinct = list(dict.fromkeys(paths))
+    if len(distinct) < 2:
+        for path in distinct:
+            _sync(path)
+        return
+    with ThreadPoolExecutor(min(_SYNC_THREADS, len(distinct))) as pool:
+        for _ in pool.map(_sync, distinct):
+            pass
+
+
+def _sync(path: str) -> None:
+    with named("sync", path):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _check_folder(folder: str, device: int) -> None:
+    """A rename into this folder must be possible after the point of no return."""
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise PermissionError(f"cannot write to {folder}: permission denied. Nothing was changed; grant write access.")
+    if os.stat(folder).st_dev != device:
+        raise StorageError(
+            f"{folder} is on another device than the staging folder of the dataset, so files cannot be moved there in "
+            "one step. Nothing was changed; keep a dataset on one device."
+        )
+
+
+def _check_length(folder: str, path: str) -> None:
+    name = os.fsencode(path.rpartition("/")[2])
+    limit = os.pathconf(folder, "PC_NAME_MAX")
+    if len(name) > limit:
+        raise StorageError(
+            f"the name {path.rpartition('/')[2][:60]}... has {len(name)} bytes, and {folder} allows {limit}. "
+            "Nothing was changed; use a shorter partition value or file name."
+        )

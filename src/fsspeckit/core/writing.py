@@ -1,0 +1,187 @@
+"""Writing rows as new files: append, overwrite everything, or overwrite the partitions that the rows belong to.
+
+No existing file is rewritten. An append reads one footer to check that its schema fits the dataset.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from posixpath import dirname
+from typing import Literal
+
+import pyarrow as pa
+
+from fsspeckit.common.errors import PartitionError, SchemaMismatchError
+from fsspeckit.common.logging import log_unexpected
+from fsspeckit.common.schema import reconcile, same_storage
+from fsspeckit.core.commit import Changes, Commit, Publish, View, is_data_file
+from fsspeckit.core.engine import Engine
+from fsspeckit.core.layout import codec_name
+from fsspeckit.core.merge import check_partition_columns, partition_columns_of, without_columns
+from fsspeckit.core.model import Outcome, WriteOptions, WriteTask
+from fsspeckit.core.names import new_file_name
+from fsspeckit.core.operations import Place
+from fsspeckit.core.profile import Group, partition_identity, split_by_partition
+from fsspeckit.core.progress import Progress, reporting
+from fsspeckit.core.results import MergeFileMetadata, WriteResult
+from fsspeckit.core.snapshot import Snapshot, load_snapshot, partition_layout
+from fsspeckit.core.source import Source
+
+WriteMode = Literal["append", "overwrite", "overwrite_partitions"]
+MODES = ("append", "overwrite", "overwrite_partitions")
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRequest:
+    """A write as the caller asked for it, checked for sense."""
+
+    mode: WriteMode = "append"
+    partition_by: tuple[str, ...] | None = None
+    basename_template: str | None = None
+    options: WriteOptions = field(default_factory=WriteOptions)
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES:
+            raise ValueError(f"mode={self.mode!r} is unknown; choose one of {', '.join(map(repr, MODES))}")
+        template = self.basename_template
+        if template is not None and ("/" in template or not is_data_file(template)):
+            raise ValueError(
+                f"basename_template={template!r} is not the name of a data file; use one like 'part-{{i}}.parquet'"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Existing:
+    """What a write must know of the dataset it goes to."""
+
+    view: View
+    sample: Snapshot
+    partitions: tuple[str, ...]
+    folders: Mapping[str, str]
+
+
+def write(
+    engine: Engine, source: Source, place: Place, request: WriteRequest, *, progress: Progress = None
+) -> WriteResult:
+    """Write a source into a dataset as new files."""
+    started = time.perf_counter()
+    with log_unexpected("write", place.path), reporting("write", progress) as reporter:
+        place.journal.recover()
+        existing = _look_at(place, source, request)
+        body = _body(source, existing, request, place.path)
+        source.check_casts(body, operation="write", path=place.path)
+        groups = split_by_partition(source, range(source.rows), existing.partitions, existing.folders)
+        tasks = _tasks(groups, body, existing, request)
+        retire = _retired(existing.view, groups, request)
+        with place.journal.begin(existing.view, f"write:{request.mode}") as transaction:
+            on_done = reporter.stage("write", len(tasks))
+            outcomes = engine.run(place.storage, source, tasks, transaction.staging, on_done)
+            publish = tuple(Publish(o.staged, t.path, o.rows) for t, o in zip(tasks, outcomes, strict=True))
+            info = {"operation": "write", "mode": request.mode, "rows": source.rows}
+            changes = Changes(publish, retire, (), complete_view=request.mode != "append", info=info)
+            commit = transaction.commit(changes) if publish or retire else None
+        return _result(place, request, tasks, outcomes, retire, commit, time.perf_counter() - started)
+
+
+def _look_at(place: Place, source: Source, request: WriteRequest) -> _Existing:
+    view = place.journal.view()
+    sample = load_snapshot(place.storage, replace(view, files=view.files[:1]))
+    columns, values = partition_layout([file.path for file in view.files])
+    if request.mode == "overwrite":
+        partitions: tuple[str, ...] = tuple(request.partition_by) if request.partition_by is not None else columns
+    else:
+        partitions = partition_columns_of(replace(sample, partition_columns=columns), request.partition_by)
+    check_partition_columns(partitions, source.schema)
+    if request.mode == "overwrite_partitions" and not partitions:
+        raise PartitionError(
+            'mode="overwrite_partitions" needs a partitioned dataset; pass partition_by or mode="overwrite"'
+        )
+    types = [source.schema.field(name).type for name in partitions]
+    folders: dict[str, str] = {}
+    if partitions == columns and request.mode != "overwrite":
+        for file, texts in zip(view.files, values, strict=True):
+            if texts is not None:
+                folders.setdefault(partition_identity(partitions, texts, types), dirname(file.path))
+    return _Existing(view, sample, partitions, folders)
+
+
+def _body(source: Source, existing: _Existing, request: WriteRequest, path: str) -> pa.Schema:
+    """The schema of the new files: the dataset's own, since an append rewrites no file."""
+    target = existing.sample.schema
+    if request.mode == "overwrite" or target is None:
+        body = without_columns(source.schema, existing.partitions)
+    else:
+        ours = without_columns(source.schema, [name for name in existing.partitions if name not in target.names])
+        body = reconcile(target, ours, operation=request.mode, path=path)
+        wider = [f.name for f in target if not same_storage(f.type, body.field(f.name).type)]
+        if wider:
+            raise SchemaMismatchError(
+                f"{request.mode}: column(s) {wider} of the source are wider than those of {path}, and new files "
+                "cannot widen old ones; cast the source, or use merge, which promotes the dataset"
+            )
+    if not body.names:
+        raise SchemaMismatchError("every column is a partition column; a data file needs at least one of its own")
+    return body
+
+
+def _tasks(groups: Sequence[Group], body: pa.Schema, existing: _Existing, request: WriteRequest) -> list[WriteTask]:
+    options, step = request.options, request.options.max_rows_per_file
+    old = existing.sample.files
+    if options.compression is None and old and old[0].codec and request.mode != "overwrite":
+        options = replace(options, compression=codec_name(old[0].codec))
+    pieces = [
+        (group.folder, group.rows[start : start + step])
+        for group in groups
+        for start in range(0, len(group.rows), step)
+    ]
+    replaces_all = request.mode == "overwrite" or not existing.view.files
+    if not pieces and replaces_all and not existing.partitions:
+        pieces = [("", range(0))]
+    names = [new_file_name(folder, request.basename_template, i) for i, (folder, _) in enumerate(pieces)]
+    _check_names(names, existing.view, request)
+    return [WriteTask(name, rows, body, options) for name, (_, rows) in zip(names, pieces, strict=True)]
+
+
+def _check_names(names: Sequence[str], view: View, request: WriteRequest) -> None:
+    taken = {file.path for file in view.files} & set(names)
+    if taken or len(set(names)) < len(names):
+        what = f"would hit the existing file {sorted(taken)[0]}" if taken else "gives two new files one name"
+        raise ValueError(
+            f"basename_template={request.basename_template!r} {what}; "
+            "put {i} and something unique, such as a date, into it"
+        )
+
+
+def _retired(view: View, groups: Sequence[Group], request: WriteRequest) -> tuple[str, ...]:
+    if request.mode == "append":
+        return ()
+    if request.mode == "overwrite":
+        return tuple(file.path for file in view.files)
+    folders = {group.folder for group in groups}
+    return tuple(file.path for file in view.files if dirname(file.path) in folders)
+
+
+def _result(
+    place: Place,
+    request: WriteRequest,
+    tasks: Sequence[WriteTask],
+    outcomes: Sequence[Outcome],
+    retire: Sequence[str],
+    commit: Commit | None,
+    seconds: float,
+) -> WriteResult:
+    files = [
+        MergeFileMetadata(place.full(task.path), outcome.rows, "inserted", outcome.size)
+        for task, outcome in zip(tasks, outcomes, strict=True)
+    ]
+    return WriteResult(
+        mode=request.mode,
+        rows=sum(outcome.rows for outcome in outcomes),
+        files=files,
+        deleted_files=[place.full(path) for path in retire],
+        commit_seq=commit.seq if commit else None,
+        seconds=seconds,
+        commit_seconds=commit.seconds if commit else 0.0,
+    )

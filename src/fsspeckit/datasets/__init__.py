@@ -1,0 +1,1 @@
+"""Dataset folders, one engine in each sub-package."""

@@ -1,0 +1,281 @@
+"""`DatasetIO`: every operation as a method, the same for all engines.
+
+Names, defaults and the checks of plain arguments live here; what operations mean lives in `fsspeckit.core`.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+import pyarrow as pa
+
+from fsspeckit.common.schema import SchemaMode
+from fsspeckit.core import operations, writing
+from fsspeckit.core.commit import Recovery
+from fsspeckit.core.engine import ReadRequest, get_engine
+from fsspeckit.core.merge import MergeRequest, NullKeys, PartitionMove, normalize_keys
+from fsspeckit.core.model import WriteOptions
+from fsspeckit.core.operations import Place
+from fsspeckit.core.profile import OnDuplicate
+from fsspeckit.core.progress import Progress
+from fsspeckit.core.results import MergePlan, MergeResult, WriteResult
+from fsspeckit.core.source import Source
+from fsspeckit.core.writing import WriteMode, WriteRequest
+
+Columns = str | Sequence[str]
+MemoryLimit = int | str | None
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+
+class DatasetIO:
+    """Write, read and merge plain Parquet dataset folders.
+
+    Args:
+        filesystem: An fsspec filesystem that paths belong to; without it, paths are local or URLs.
+        storage_options: Options for the filesystem of URLs, such as credentials.
+
+    Use a subclass of an engine, for example `fsspeckit.datasets.pyarrow.PyarrowDatasetIO`.
+    """
+
+    engine: ClassVar[str]
+
+    def __init__(self, filesystem: Any = None, storage_options: Mapping[str, Any] | None = None) -> None:
+        self.filesystem = filesystem
+        self.storage_options = storage_options
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+    def merge(
+        self,
+        data: Any,
+        path: Any,
+        *,
+        strategy: str,
+        key_columns: Columns,
+        partition_by: Columns | None = None,
+        partition_columns: Columns | None = None,
+        dedup_order_by: Columns | None = None,
+        on_duplicate_source: OnDuplicate = "error",
+        null_keys: NullKeys = "error",
+        schema_mode: SchemaMode = "strict",
+        skip_unchanged: bool = True,
+        partition_move: PartitionMove = "check",
+        compression: str | None = None,
+        max_rows_per_file: int = 5_000_000,
+        row_group_size: int | None = None,
+        batch_rows: int | None = None,
+        memory_limit: MemoryLimit = None,
+        progress: Progress = None,
+        dry_run: bool = False,
+    ) -> MergeResult | MergePlan:
+        """Merge rows into a dataset, rewriting only files in which a row changes.
+
+        Args:
+            data: The source: an Arrow table, batch, reader or dataset, a path, or anything with ``__arrow_c_stream__``.
+            path: The dataset's folder; it need not exist.
+            strategy: ``"upsert"``, ``"insert"``, ``"update"``, ``"full_merge"`` or ``"deduplicate"``.
+            key_columns: The column or columns that identify a row.
+            partition_by: Partition columns of a new dataset; an existing one's are read from its folders.
+            partition_columns: Another name for ``partition_by``.
+            dedup_order_by: With ``"deduplicate"``, keep the row that is highest here (``"-ts"``: lowest).
+            on_duplicate_source: What to do with a key that occurs twice in the source.
+            null_keys: ``"match"`` treats NULL in a key as equal to NULL.
+            schema_mode: ``"evolve"`` adds new columns and fills missing ones with null.
+            skip_unchanged: Leave a file alone when its matched rows equal the source's.
+            partition_move: ``"unchecked"`` skips looking for keys in other partitions.
+            compression: Codec of all written files; by default, rewritten files keep theirs.
+            max_rows_per_file: Most rows of a new file.
+            row_group_size: Most rows of a row group; by default, rewritten files keep theirs.
+            batch_rows: Most rows in memory at once for a file; larger row groups are split.
+            memory_limit: Bytes (or ``"500MB"``) that rewriting may use; sets ``batch_rows`` where that is needed.
+            progress: A callback for `ProgressEvent`, or ``True`` for a progress bar.
+            dry_run: Return the plan with exact counts and write nothing.
+
+        Returns:
+            The counts and files of the merge, or its plan.
+
+        Example:
+            >>> import pyarrow as pa, tempfile
+            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+            >>> io, folder = PyarrowDatasetIO(), tempfile.mkdtemp() + "/events"
+            >>> _ = io.write_dataset(pa.table({"id": [1, 2], "v": ["a", "b"]}), folder)
+            >>> updates = pa.table({"id": [2, 3], "v": ["B", "C"]})
+            >>> io.merge(updates, folder, strategy="upsert", key_columns="id").stats()
+            {'inserted': 1, 'updated': 1, 'deleted': 0, 'total': 3}
+        """
+        request = MergeRequest(
+            strategy=strategy,
+            key_columns=tuple(normalize_keys(key_columns)),
+            partition_by=_partition_names(partition_by, partition_columns),
+            dedup_order_by=_names(dedup_order_by) or (),
+            on_duplicate_source=on_duplicate_source,
+            null_keys=null_keys,
+            schema_mode=schema_mode,
+            skip_unchanged=skip_unchanged,
+            partition_move=partition_move,
+            options=WriteOptions(compression, max_rows_per_file, row_group_size, batch_rows, parse_bytes(memory_limit)),
+        )
+        if dedup_order_by is not None and strategy != "deduplicate":
+            raise ValueError(f'dedup_order_by goes with strategy="deduplicate", not with {strategy!r}')
+        place, engine = self._place(path), get_engine(self.engine)
+        return operations.merge(engine, self._source(data), place, request, dry_run=dry_run, progress=progress)
+
+    def write_dataset(
+        self,
+        data: Any,
+        path: Any,
+        *,
+        mode: WriteMode = "append",
+        partition_by: Columns | None = None,
+        partition_columns: Columns | None = None,
+        basename_template: str | None = None,
+        compression: str | None = None,
+        max_rows_per_file: int = 5_000_000,
+        row_group_size: int | None = None,
+        memory_limit: MemoryLimit = None,
+        progress: Progress = None,
+    ) -> WriteResult:
+        """Write rows as new files of a dataset.
+
+        Args:
+            data: The rows, in any form that `merge` takes.
+            path: The dataset's folder; it need not exist.
+            mode: ``"append"``, ``"overwrite"`` (all data files), or ``"overwrite_partitions"`` (those in the data).
+            partition_by: Partition columns; an existing dataset's are read from its folders.
+            partition_columns: Another name for ``partition_by``.
+            basename_template: File name with ``{i}`` for a number; by default names are unique.
+            compression: Codec; by default the dataset's own, else snappy.
+            max_rows_per_file: Most rows of a file.
+            row_group_size: Most rows of a row group.
+            memory_limit: Bytes (or ``"500MB"``) that writing may use.
+            progress: A callback for `ProgressEvent`, or ``True`` for a progress bar.
+
+        Returns:
+            One entry for each written file, with its path, rows and size.
+        """
+        request = WriteRequest(
+            mode=mode,
+            partition_by=_partition_names(partition_by, partition_columns),
+            basename_template=basename_template,
+            options=WriteOptions(
+                compression, max_rows_per_file, row_group_size, memory_limit=parse_bytes(memory_limit)
+            ),
+        )
+        place, engine = self._place(path), get_engine(self.engine)
+        return writing.write(engine, self._source(data), place, request, progress=progress)
+
+    def read_parquet(
+        self,
+        path: Any,
+        *,
+        columns: Sequence[str] | None = None,
+        filters: Any = None,
+        include_file_path: bool = False,
+        use_threads: bool = True,
+    ) -> pa.Table:
+        """Read one consistent state of a dataset, also while somebody writes to it.
+
+        Args:
+            path: The dataset's folder.
+            columns: Columns to read; all by default.
+            filters: A `pyarrow.compute.Expression`, or tuples as pyarrow takes them.
+            include_file_path: Add a column ``file_path``.
+            use_threads: Read in parallel; the rows are the same either way.
+
+        Returns:
+            The rows, partition columns last.
+        """
+        names = tuple(columns) if columns is not None else None
+        request = ReadRequest(names, filters, include_file_path, use_threads)
+        return operations.read(get_engine(self.engine), self._place(path), request)
+
+    def write_parquet_dataset(
+        self,
+        data: Any,
+        path: Any,
+        *,
+        mode: WriteMode | None = None,
+        strategy: str | None = None,
+        key_columns: Columns | None = None,
+        rewrite_mode: Literal["incremental"] | None = None,
+        **options: Any,
+    ) -> WriteResult | MergeResult | MergePlan:
+        """Write or merge in one call: `merge` when a strategy is given, else `write_dataset`.
+
+        Args:
+            data: The rows.
+            path: The dataset's folder.
+            mode: As for `write_dataset`; a strategy takes precedence over it.
+            strategy: As for `merge`.
+            key_columns: As for `merge`.
+            rewrite_mode: ``"incremental"`` says that only affected files may be rewritten, which every merge keeps to;
+                ``"full_merge"`` refuses it.
+            **options: As for the method that is called.
+        """
+        if rewrite_mode not in (None, "incremental"):
+            raise ValueError(f'rewrite_mode={rewrite_mode!r} is unknown; use "incremental" or leave it out')
+        if strategy is None:
+            if rewrite_mode is not None or key_columns is not None:
+                raise ValueError(
+                    "key_columns and rewrite_mode go with a strategy; pass strategy, such as strategy='upsert'"
+                )
+            return self.write_dataset(data, path, mode=mode or "append", **options)
+        _check_mode(mode, strategy, key_columns, rewrite_mode)
+        return self.merge(data, path, strategy=strategy, key_columns=key_columns or (), **options)
+
+    def recover(self, path: Any) -> Recovery:
+        """Finish or undo what a crashed writer left; every operation does this by itself when it starts."""
+        return operations.recover(self._place(path))
+
+    def _place(self, path: Any) -> Place:
+        return Place.of(path, self.filesystem, self.storage_options)
+
+    def _source(self, data: Any) -> Source:
+        engine = get_engine(self.engine)
+        return engine.open_source(data, filesystem=self.filesystem, storage_options=self.storage_options)
+
+
+def _check_mode(mode: str | None, strategy: str, key_columns: Columns | None, rewrite_mode: str | None) -> None:
+    if rewrite_mode == "incremental" and strategy == "full_merge":
+        raise ValueError(
+            'rewrite_mode="incremental" is not supported for full_merge, which looks at the whole dataset; leave it out'
+        )
+    if mode is not None and mode not in writing.MODES:
+        raise ValueError(f"mode={mode!r} is unknown; choose one of {', '.join(map(repr, writing.MODES))}")
+    if mode == "append" and strategy != "insert" and key_columns is None:
+        raise ValueError(
+            f'mode="append" is not supported for strategy={strategy!r}, which rewrites files; '
+            "leave mode out and pass key_columns"
+        )
+    if mode is not None and not (mode == "append" and strategy == "insert"):
+        warnings.warn(f"strategy={strategy!r} takes precedence over mode={mode!r}; leave mode out", stacklevel=3)
+
+
+def _names(columns: Columns | None) -> tuple[str, ...] | None:
+    if columns is None:
+        return None
+    return (columns,) if isinstance(columns, str) else tuple(columns)
+
+
+def _partition_names(partition_by: Columns | None, partition_columns: Columns | None) -> tuple[str, ...] | None:
+    first, second = _names(partition_by), _names(partition_columns)
+    if first is not None and second is not None and first != second:
+        raise ValueError(f"partition_by={first} and partition_columns={second} disagree; pass one of them")
+    names = first if first is not None else second
+    if names is not None and len(set(names)) < len(names):
+        raise ValueError(f"partition_by names a column twice: {names}; name each once")
+    return names
+
+
+def parse_bytes(limit: MemoryLimit) -> int | None:
+    """A number of bytes from a number or a text such as ``"500MB"``."""
+    if limit is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", str(limit).strip())
+    if found is None or found[2].upper() not in _UNITS or float(found[1]) <= 0:
+        raise ValueError(f'memory_limit={limit!r} is not a size; use bytes or a text such as "500MB" or "2GiB"')
+    return int(float(found[1]) * _UNITS[found[2].upper()])

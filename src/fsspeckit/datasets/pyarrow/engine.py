@@ -1,0 +1,154 @@
+"""The embedded engine: PyArrow in a pool of threads, one file at a time in each, no JVM.
+
+Decoding, matching and encoding release the interpreter lock, so a thread for each core keeps all of them busy.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from fsspeckit.core.engine import KeySetSpec, OnDone, ReadRequest
+from fsspeckit.core.keys import KeyIndex
+from fsspeckit.core.matching import Match, Scan, batches, match_files
+from fsspeckit.core.model import Outcome, RewriteTask, Task, WriteOptions
+from fsspeckit.core.profile import plain_keys
+from fsspeckit.core.rewrite import rewrite_file, write_rows
+from fsspeckit.core.snapshot import Snapshot
+from fsspeckit.core.source import Source, open_source
+from fsspeckit.core.storage import Storage
+from fsspeckit.datasets.pyarrow.reader import read_snapshot
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+_REMOTE_WORKERS = 16
+_COPIES = 4  # a decoded part, its source rows, the result and the encoder's pages
+
+
+class PyarrowEngine:
+    """See `fsspeckit.core.engine.Engine`."""
+
+    name = "pyarrow"
+
+    def open_source(self, data: Any, *, filesystem: Any, storage_options: Mapping[str, Any] | None) -> Source:
+        """Spool what can be read only once."""
+        return open_source(data, filesystem=filesystem, storage_options=storage_options)
+
+    def match(
+        self, storage: Storage, source: Source, specs: Sequence[KeySetSpec], scans: Sequence[Scan], on_done: OnDone
+    ) -> list[Match]:
+        """Scan key columns, a batch of files in each thread."""
+        indexes = _Indexes(source, specs)
+
+        def look(batch: list[Scan]) -> list[Match]:
+            group = batch[0].group
+            found = match_files(storage, batch, indexes.get(group), specs[group].keys)
+            on_done(len(batch))
+            return found
+
+        work = list(batches(scans, [len(spec.rows) for spec in specs]))
+        return [match for found in _spread(storage, look, work) for match in found]
+
+    def run(
+        self, storage: Storage, source: Source, tasks: Sequence[Task], staging: str | None, on_done: OnDone
+    ) -> list[Outcome]:
+        """Run the file kernel, a file in each thread; finished files go to disk while others are encoded."""
+        with ThreadPoolExecutor(1) as disk:
+            synced: list[Future[None]] = []
+
+            def run_one(task: Task) -> Outcome:
+                outcome = _run_task(storage, source, _within_memory(task), staging)
+                if outcome.staged and storage.is_local:
+                    synced.append(disk.submit(storage.sync_files, [outcome.staged]))
+                on_done(1)
+                return outcome
+
+            outcomes = _spread(storage, run_one, tasks)
+            for future in synced:
+                future.result()
+        return outcomes
+
+    def read(
+        self, storage: Storage, snapshot: Snapshot, request: ReadRequest, path_of: Callable[[str], str]
+    ) -> pa.Table:
+        """Read all files into one table."""
+        return read_snapshot(storage, snapshot, request, path_of)
+
+
+ENGINE = PyarrowEngine()
+
+
+class _Indexes:
+    """Key indexes, each built by the first thread that needs it."""
+
+    def __init__(self, source: Source, specs: Sequence[KeySetSpec]) -> None:
+        self._source, self._specs = source, specs
+        self._built: dict[int, KeyIndex] = {}
+        self._lock = threading.Lock()
+
+    def get(self, number: int) -> KeyIndex:
+        with self._lock:
+            if number not in self._built:
+                spec = self._specs[number]
+                numbers = None if isinstance(spec.rows, range) else spec.rows
+                self._built[number] = KeyIndex(plain_keys(self._source, spec.keys, spec.rows), numbers)
+            return self._built[number]
+
+
+def workers(storage: Storage) -> int:
+    """Threads worth having: one for each core, more where waiting for a network is the work."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores if storage.is_local else max(cores, _REMOTE_WORKERS)
+
+
+def _spread(storage: Storage, function: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
+    """Run over all items in threads; the first error cancels what has not started."""
+    if len(items) < 2:
+        return [function(item) for item in items]
+    with ThreadPoolExecutor(min(workers(storage), len(items))) as pool:
+        futures = [pool.submit(function, item) for item in items]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def _run_task(storage: Storage, source: Source, task: Task, staging: str | None) -> Outcome:
+    staged = None if staging is None else f"{staging}/{uuid.uuid4().hex}.staged"
+    if isinstance(task, RewriteTask):
+        return rewrite_file(task, source.take(task.source_rows, task.schema), storage, staged)
+    assert staged is not None
+    return write_rows(task, source.take, storage, staged)
+
+
+def _within_memory(task: Task) -> Task:
+    """Smaller batches where a row group times the threads would not fit the memory limit."""
+    options = task.options
+    if options.memory_limit is None or options.batch_rows is not None:
+        return task
+    budget = options.memory_limit // (_COPIES * (os.cpu_count() or 1))
+    if isinstance(task, RewriteTask):
+        row_bytes = max(1, task.file.uncompressed // max(1, task.file.rows))
+    else:
+        row_bytes = max(1, sum(_width(field.type) for field in task.schema))
+    return replace(task, options=_batched(options, max(1024, budget // row_bytes)))
+
+
+def _batched(options: WriteOptions, rows: int) -> WriteOptions:
+    return replace(options, batch_rows=rows)
+
+
+def _width(type_: pa.DataType) -> int:
+    """A guess at the bytes of a value, for types that do not tell."""
+    try:
+        return max(1, int(type_.bit_width) // 8)
+    except ValueError:
+        return 64

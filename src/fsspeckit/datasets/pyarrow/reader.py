@@ -1,0 +1,113 @@
+"""Reading a snapshot: file by file in threads, folder values as typed columns, filters pushed into the files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from fsspeckit.common.partitions import partition_type, typed_values
+from fsspeckit.common.schema import cast_schema
+from fsspeckit.core.engine import ReadRequest
+from fsspeckit.core.model import DataFile
+from fsspeckit.core.snapshot import Snapshot, naming_damage
+from fsspeckit.core.storage import Storage
+
+FILE_PATH = "file_path"
+
+
+def read_snapshot(
+    storage: Storage, snapshot: Snapshot, request: ReadRequest, path_of: Callable[[str], str]
+) -> pa.Table:
+    """All rows that the request asks for, in the order of the files."""
+    schema = full_schema(snapshot)
+    names = _wanted(schema, request, snapshot.root)
+    condition = _expression(request.filters)
+    if condition is not None:
+        schema.empty_table().filter(condition)
+    out = pa.schema([schema.field(name) for name in names], schema.metadata)
+    threads = request.use_threads and len(snapshot.files) == 1
+    reader = _FileReader(storage, snapshot, schema, names, condition, threads)
+
+    def read_one(file: DataFile) -> pa.Table:
+        table = cast_schema(reader.read(file), out, operation="read", path=file.path)
+        if not request.include_file_path:
+            return table
+        return table.append_column(FILE_PATH, pa.repeat(pa.scalar(path_of(file.path), pa.string()), table.num_rows))
+
+    if request.use_threads and len(snapshot.files) > 1:
+        with ThreadPoolExecutor(max(os.cpu_count() or 1, storage.workers)) as pool:
+            tables = list(pool.map(read_one, snapshot.files))
+    else:
+        tables = [read_one(file) for file in snapshot.files]
+    return pa.concat_tables(tables)
+
+
+def full_schema(snapshot: Snapshot) -> pa.Schema:
+    """The files' schema and, last, the partition columns that stand only in folder names."""
+    assert snapshot.schema is not None
+    names = [name for name in snapshot.partition_columns if name not in snapshot.schema.names]
+    fields = [pa.field(name, partition_type(_texts(snapshot, name))) for name in names]
+    return pa.schema([*snapshot.schema, *fields], snapshot.schema.metadata)
+
+
+def _texts(snapshot: Snapshot, name: str) -> list[str | None]:
+    at = snapshot.partition_columns.index(name)
+    return [file.partition[at] for file in snapshot.files if file.partition is not None]
+
+
+def _wanted(schema: pa.Schema, request: ReadRequest, root: str) -> list[str]:
+    names = list(request.columns) if request.columns is not None else list(schema.names)
+    missing = [name for name in names if name not in schema.names]
+    if missing:
+        raise pa.ArrowKeyError(f"read: no column(s) {missing} in {root}; it has {schema.names}")
+    return names
+
+
+def _expression(filters: Any) -> pc.Expression | None:
+    if filters is None or isinstance(filters, pc.Expression):
+        return filters
+    return pq.filters_to_expression(filters)
+
+
+class _FileReader:
+    """Reads one file of a snapshot under the snapshot's schema."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        snapshot: Snapshot,
+        schema: pa.Schema,
+        names: list[str],
+        condition: pc.Expression | None,
+        use_threads: bool,
+    ) -> None:
+        import pyarrow.dataset as ds
+
+        self._format = ds.ParquetFileFormat()
+        self._filesystem = storage.arrow_filesystem()
+        self._snapshot, self._schema, self._names = snapshot, schema, names
+        self._options = {"columns": names, "filter": condition, "use_threads": use_threads}
+
+    def read(self, file: DataFile) -> pa.Table:
+        with naming_damage("reading", file.path):
+            fragment = self._format.make_fragment(
+                file.location, self._filesystem, partition_expression=self._partition(file)
+            )
+            return fragment.to_table(schema=self._schema, **self._options)
+
+    def _partition(self, file: DataFile) -> pc.Expression:
+        """What the folder says of the file's rows; columns that stand in the file itself speak for themselves."""
+        expression = pc.scalar(True)
+        for at, name in enumerate(self._snapshot.partition_columns):
+            if name in file.schema.names or name not in self._schema.names:
+                continue
+            text = file.partition[at] if file.partition is not None else None
+            value = typed_values([text], self._schema.field(name).type)[0]
+            expression = expression & (pc.field(name) == value if value.is_valid else pc.field(name).is_null())
+        return expression

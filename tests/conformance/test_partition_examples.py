@@ -1,0 +1,213 @@
+"""The sentences of the specification on partitions, one example each."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as pds
+import pyarrow.parquet as pq
+import pytest
+
+from conformance.builders import by_day, look, numbers, put
+from conformance.layouts import ODD_VALUES
+from conformance.tree import data_files, tree_of
+from fsspeckit.common.errors import PartitionError
+
+UPSERT: dict[str, Any] = {"strategy": "upsert", "key_columns": ["id"]}
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    """Ids 1 and 2 on the 14th, 3 and 4 on the 15th."""
+    by_day(tmp_path / "d", **{"2025-01-14": [1, 2], "2025-01-15": [3, 4]})
+    return tmp_path / "d"
+
+
+def test_the_layout_is_recognised_from_the_folders(io: Any, dataset: Path) -> None:
+    source = numbers([1, 9], "new", day=["2025-01-14", "2025-01-16"])
+    result = io.merge(source, str(dataset), **UPSERT)
+    assert (result.inserted, result.updated) == (1, 1)
+    (new,) = result.inserted_files
+    assert Path(new).parent == dataset / "day=2025-01-16"
+    assert pq.read_schema(new).names == ["id", "v"]
+    assert look(dataset, "id", "v", "day")[0] == (1, "new", "2025-01-14")
+
+
+@pytest.mark.scenario("UP-06", "PM-07", "IO-01", "ID-01")
+def test_files_of_other_partitions_are_not_candidates(io: Any, dataset: Path) -> None:
+    source = numbers([1], "new", day=["2025-01-14"])
+    plan = io.merge(source, str(dataset), dry_run=True, **UPSERT)
+    reasons = {Path(entry.path).parent.name: (entry.action, entry.reason) for entry in plan.entries}
+    assert reasons["day=2025-01-15"] == ("keep", "partition")
+    assert reasons["day=2025-01-14"][0] == "rewrite"
+
+
+@pytest.mark.scenario("IO-01", "ID-01")
+def test_a_file_without_a_known_partition_stays_a_candidate(io: Any, dataset: Path) -> None:
+    put(dataset / "loose.parquet", numbers([7], day=["2025-01-14"]))
+    result = io.merge(numbers([7], "new", day=["2025-01-14"]), str(dataset), **UPSERT)
+    assert (result.inserted, result.updated) == (0, 1)
+    assert result.rewritten_files == [str(dataset / "loose.parquet")]
+
+
+@pytest.mark.parametrize("name", ["partition_by", "partition_columns"])
+def test_two_names_for_one_thing(io: Any, dataset: Path, name: str) -> None:
+    source = numbers([1], "new", day=["2025-01-14"])
+    assert io.merge(source, str(dataset), **UPSERT, **{name: ["day"]}).updated == 1
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"partition_by": ["v"]},
+        {"partition_columns": ["day", "v"]},
+        {"partition_by": ["day"], "partition_columns": ["v"]},
+        {"partition_by": ["nowhere"]},
+    ],
+)
+def test_conflicting_layouts_are_refused(io: Any, dataset: Path, given: dict[str, Any]) -> None:
+    before = tree_of(dataset.parent)
+    with pytest.raises(ValueError, match="partition"):
+        io.merge(numbers([1], "new", day=["2025-01-14"]), str(dataset), **UPSERT, **given)
+    assert tree_of(dataset.parent) == before
+
+
+def test_a_flat_dataset_is_not_partitioned_later(io: Any, tmp_path: Path) -> None:
+    put(tmp_path / "d" / "a.parquet", numbers([1], day=["mon"]))
+    before = tree_of(tmp_path)
+    with pytest.raises(ValueError, match="partition"):
+        io.merge(numbers([2], day=["tue"]), str(tmp_path / "d"), partition_by=["day"], **UPSERT)
+    assert tree_of(tmp_path) == before
+
+
+@pytest.mark.scenario("IO-05", "ID-05")
+@pytest.mark.parametrize("strategy", ["upsert", "insert", "update", "full_merge", "deduplicate"])
+def test_a_key_may_not_move(io: Any, dataset: Path, strategy: str) -> None:
+    before = tree_of(dataset.parent)
+    source = numbers([1], "new", day=["2025-01-15"])
+    with pytest.raises(PartitionError, match=r"(?s)partition.*(move|change)|(move|change).*partition") as caught:
+        io.merge(source, str(dataset), strategy=strategy, key_columns=["id"], partition_by=["day"])
+    assert isinstance(caught.value, ValueError)
+    assert tree_of(dataset.parent) == before
+
+
+def test_a_move_to_a_new_partition_is_found_too(io: Any, dataset: Path) -> None:
+    with pytest.raises(PartitionError):
+        io.merge(numbers([4], "new", day=["2030-01-01"]), str(dataset), **UPSERT)
+
+
+def test_moves_can_go_unchecked(io: Any, dataset: Path) -> None:
+    source = numbers([1], "new", day=["2025-01-15"])
+    result = io.merge(source, str(dataset), partition_move="unchecked", **UPSERT)
+    assert (result.inserted, result.updated) == (1, 0)
+    assert [row for row in look(dataset, "id", "v", "day") if row[0] == 1] == [
+        (1, "new", "2025-01-15"),
+        (1, "old", "2025-01-14"),
+    ]
+
+
+def test_no_move_where_the_partition_is_part_of_the_key(io: Any, dataset: Path) -> None:
+    source = numbers([1, 1], "new", day=["2025-01-15", "2025-01-14"])
+    result = io.merge(source, str(dataset), strategy="upsert", key_columns=["id", "day"])
+    assert (result.inserted, result.updated, result.total) == (1, 1, 5)
+
+
+def test_full_merge_syncs_all_partitions(io: Any, dataset: Path) -> None:
+    result = io.merge(numbers([1], "new", day=["2025-01-14"]), str(dataset), strategy="full_merge", key_columns=["id"])
+    assert (result.updated, result.deleted, result.total) == (1, 3, 1)
+    assert look(dataset, "id", "day") == [(1, "2025-01-14")]
+
+
+def test_odd_values_survive_write_read_and_merge(io: Any, tmp_path: Path) -> None:
+    values = [*ODD_VALUES, None]
+    table = numbers(list(range(len(values))), p=values)
+    io.write_dataset(table, str(tmp_path / "d"), partition_by=["p"])
+    assert sorted(look(tmp_path / "d", "id", "p")) == sorted(zip(range(len(values)), values, strict=True))
+    read = io.read_parquet(str(tmp_path / "d")).sort_by("id")
+    assert read["p"].to_pylist() == values
+    update = table.set_column(1, "v", pa.array(["new"] * len(values)))
+    result = io.merge(update, str(tmp_path / "d"), **UPSERT)
+    assert (result.inserted, result.updated) == (0, len(values))
+    assert len(data_files(tmp_path / "d")) == len(values)
+    foreign = pds.dataset(tmp_path / "d", partitioning=pds.partitioning(pa.schema({"p": pa.string()}), flavor="hive"))
+    assert sorted(map(str, foreign.to_table()["p"].to_pylist())) == sorted(map(str, values))
+
+
+def test_values_never_leave_the_folder(io: Any, tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    root = tmp_path / "inner" / "d"
+    values = ["..", "../..", "/etc", "a/../../b", "."]
+    io.write_dataset(numbers(list(range(5)), p=values), str(root), partition_by=["p"])
+    assert sorted(row[1] for row in look(root, "id", "p")) == sorted(values)
+    outside = [path for path in tree_of(tmp_path) if not path.startswith("inner")]
+    assert outside == []
+    assert {len(path.relative_to(root).parts) for path in data_files(root)} == {2}
+
+
+def test_types_of_partition_columns(io: Any, tmp_path: Path) -> None:
+    def column(values: list[Any]) -> pa.ChunkedArray:
+        root = tmp_path / f"d{abs(hash(tuple(values)))}"
+        for value in values:
+            put(root / f"p={value}" / "a.parquet", numbers([1]))
+        return io.read_parquet(str(root)).sort_by("p")["p"]
+
+    assert column(["1", "-7", "10"]).to_pylist() == [-7, 1, 10]
+    assert column(["1", "10"]).type == pa.int64()
+    assert column(["01", "2"]).to_pylist() == ["01", "2"]
+    assert column(["1.0"]).to_pylist() == ["1.0"]
+    assert column(["a%20b", "%C3%BC"]).to_pylist() == ["a b", "ü"]
+    assert column(["5", "__HIVE_DEFAULT_PARTITION__"]).to_pylist() == [5, None]
+    assert column(["99999999999999999999"]).to_pylist() == ["99999999999999999999"]
+
+
+def test_integers_and_text_of_a_source_find_their_folder(io: Any, tmp_path: Path) -> None:
+    put(tmp_path / "d" / "year=2024" / "a.parquet", numbers([1]))
+    put(tmp_path / "d" / "year=2025" / "a.parquet", numbers([2]))
+    for year in (pa.array([2025], pa.int16()), pa.array([2025], pa.int64())):
+        result = io.merge(numbers([2], "new", year=year), str(tmp_path / "d"), **UPSERT)
+        assert (result.inserted, result.updated) == (0, 1)
+
+
+def test_leading_zeros_stay_where_the_column_is_text(io: Any, tmp_path: Path) -> None:
+    io.write_dataset(numbers([1, 2], p=["01", "x"]), str(tmp_path / "d"), partition_by="p")
+    result = io.merge(numbers([3], p=["1"]), str(tmp_path / "d"), **UPSERT)
+    assert result.inserted == 1
+    assert look(tmp_path / "d", "id", "p") == [(1, "01"), (2, "x"), (3, "1")]
+
+
+def test_dates_are_partition_values_too(io: Any, tmp_path: Path) -> None:
+    day = pa.array([dt.date(2025, 1, 14), dt.date(2025, 1, 15)])
+    io.write_dataset(numbers([1, 2], day=day), str(tmp_path / "d"), partition_by=["day"])
+    assert look(tmp_path / "d", "id", "day") == [(1, "2025-01-14"), (2, "2025-01-15")]
+    result = io.merge(numbers([1, 2], ["new", "old"], day=day), str(tmp_path / "d"), **UPSERT)
+    assert (result.updated, result.unchanged) == (2, 1)
+
+
+def test_only_folders_below_the_root_count(io: Any, tmp_path: Path) -> None:
+    root = tmp_path / "year=1999" / "d"
+    put(root / "a.parquet", numbers([1]))
+    assert io.merge(numbers([1], "new"), str(root), **UPSERT).updated == 1
+    assert io.read_parquet(str(root)).column_names == ["id", "v"]
+
+
+def test_inserts_go_to_the_folder_that_is_there(io: Any, tmp_path: Path) -> None:
+    """Spark writes a space as it is, pyarrow as %20: both folders are the same partition."""
+    put(tmp_path / "d" / "p=a b" / "a.parquet", numbers([1]))
+    result = io.merge(numbers([1, 2], "new", p=["a b", "a b"]), str(tmp_path / "d"), **UPSERT)
+    assert (result.inserted, result.updated) == (1, 1)
+    assert look(tmp_path / "d", "id", "v", "p") == [(1, "new", "a b"), (2, "new", "a b")]
+
+
+def test_a_partition_column_inside_the_files_is_tolerated(io: Any, tmp_path: Path) -> None:
+    """Some writers repeat the partition column in the file: the folder and the file must agree after a merge."""
+    put(tmp_path / "d" / "p=a" / "a.parquet", numbers([1], p=["a"]))
+    result = io.merge(numbers([1, 2], "new", p=["a", "b"]), str(tmp_path / "d"), **UPSERT)
+    assert (result.inserted, result.updated) == (1, 1)
+    read = io.read_parquet(str(tmp_path / "d")).sort_by("id")
+    assert read.select(["id", "v", "p"]).to_pylist() == [
+        {"id": 1, "v": "new", "p": "a"},
+        {"id": 2, "v": "new", "p": "b"},
+    ]

@@ -1,0 +1,124 @@
+"""Reading, and what counts as a data file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from conformance.builders import by_day, numbers, put, three_files
+from conformance.tree import tree_of
+
+
+def ids(table: pa.Table) -> list[int]:
+    return sorted(table["id"].to_pylist())
+
+
+def test_columns_and_filters(io: Any, tmp_path: Path) -> None:
+    three_files(tmp_path / "d")
+    path = str(tmp_path / "d")
+    assert io.read_parquet(path, columns=["v"]).column_names == ["v"]
+    assert ids(io.read_parquet(path, filters=pc.field("id") > 27)) == [28, 29]
+    assert ids(io.read_parquet(path, filters=[("id", ">", 27)])) == [28, 29]
+    assert ids(io.read_parquet(path, filters=[[("id", "=", 3)], [("id", "in", [8, 15]), ("v", "=", "old")]])) == [
+        3,
+        8,
+        15,
+    ]
+    only = io.read_parquet(path, columns=["v"], filters=pc.field("id") == 4)
+    assert only.to_pylist() == [{"v": "old"}]
+
+
+def test_filters_on_partition_columns(io: Any, tmp_path: Path) -> None:
+    by_day(tmp_path / "d", mon=[1, 2], tue=[3])
+    read = io.read_parquet(str(tmp_path / "d"), filters=pc.field("day") == "tue")
+    assert read.to_pylist() == [{"id": 3, "v": "old", "day": "tue"}]
+    assert io.read_parquet(str(tmp_path / "d"), columns=["day"]).column_names == ["day"]
+
+
+@pytest.mark.scenario("UP-59")
+@pytest.mark.parametrize("columns", [None, ["id"]])
+def test_file_path_is_a_string_column(io: Any, tmp_path: Path, columns: list[str] | None) -> None:
+    files = three_files(tmp_path / "d")
+    read = io.read_parquet(str(tmp_path / "d"), columns=columns, include_file_path=True)
+    assert read.schema.field("file_path").type == pa.string()
+    paths = {row["id"]: row["file_path"] for row in read.to_pylist()}
+    assert len(read) == 30
+    assert (paths[3], paths[14], paths[29]) == tuple(str(path) for path in files)
+
+
+@pytest.mark.scenario("UP-60")
+@pytest.mark.parametrize("use_threads", [True, False])
+def test_threads_change_nothing(io: Any, tmp_path: Path, use_threads: bool) -> None:
+    three_files(tmp_path / "d")
+    read = io.read_parquet(str(tmp_path / "d"), use_threads=use_threads)
+    assert read["id"].to_pylist() == list(range(30))
+
+
+def test_reading_writes_nothing(io: Any, tmp_path: Path) -> None:
+    three_files(tmp_path / "d")
+    before = tree_of(tmp_path)
+    io.read_parquet(str(tmp_path / "d"))
+    assert tree_of(tmp_path) == before
+
+
+def test_partition_columns_come_last(io: Any, tmp_path: Path) -> None:
+    put(tmp_path / "d" / "y=1" / "m=2" / "a.parquet", numbers([1]))
+    assert io.read_parquet(str(tmp_path / "d")).schema.names == ["id", "v", "y", "m"]
+
+
+@pytest.mark.parametrize(
+    "name", ["a.parquet", "a.PARQUET", "a.parq", "a.pq", "a.Pq", "sub/a.parquet", "_p=1/a.parquet"]
+)
+def test_names_that_are_data(io: Any, tmp_path: Path, name: str) -> None:
+    put(tmp_path / "d" / "first.parquet" if "=" not in name else tmp_path / "d" / "_p=0" / "f.parquet", numbers([1]))
+    put(tmp_path / "d" / name, numbers([2]))
+    assert ids(io.read_parquet(str(tmp_path / "d"))) == [1, 2]
+    source = numbers([2], "new", **({"_p": [1]} if "=" in name else {}))
+    assert io.merge(source, str(tmp_path / "d"), strategy="update", key_columns=["id"]).updated == 1
+
+
+NOT_DATA = [
+    "_a.parquet", ".a.parquet", "_temporary/a.parquet", ".hidden/a.parquet", "sub/_a.parquet",
+    "_temporary/0/day=1/a.parquet", "a.parquet.tmp", "a.csv", "_SUCCESS", "a.parquet.crc", "parquet",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NOT_DATA)
+def test_names_that_are_not_data(io: Any, tmp_path: Path, name: str) -> None:
+    put(tmp_path / "d" / "first.parquet", numbers([1]))
+    strange = put(tmp_path / "d" / name, numbers([2]))
+    content = strange.read_bytes()
+    assert ids(io.read_parquet(str(tmp_path / "d"))) == [1]
+    result = io.merge(numbers([1, 2], "new"), str(tmp_path / "d"), strategy="full_merge", key_columns=["id"])
+    assert (result.inserted, result.updated) == (1, 1)
+    io.write_dataset(numbers([5]), str(tmp_path / "d"), mode="overwrite")
+    assert strange.read_bytes() == content
+
+
+def test_hadoop_checksum_files_go_with_their_file(io: Any, tmp_path: Path) -> None:
+    """A stale .crc beside a rewritten file would make Spark refuse to read it."""
+    put(tmp_path / "d" / "a.parquet", numbers([1]))
+    put(tmp_path / "d" / "b.parquet", numbers([100]))
+    for name in "ab":
+        (tmp_path / "d" / f".{name}.parquet.crc").write_bytes(b"crc")
+    io.merge(numbers([1], "new"), str(tmp_path / "d"), strategy="update", key_columns=["id"])
+    left = sorted(path.name for path in (tmp_path / "d").iterdir())
+    assert left == [".b.parquet.crc", "a.parquet", "b.parquet"]
+
+
+def test_an_empty_dataset_reads_as_empty(io: Any, tmp_path: Path) -> None:
+    put(tmp_path / "d" / "a.parquet", numbers([]))
+    read = io.read_parquet(str(tmp_path / "d"))
+    assert (read.num_rows, read.column_names) == (0, ["id", "v"])
+
+
+@pytest.mark.parametrize("made", [False, True])
+def test_a_missing_dataset_is_not_found(io: Any, tmp_path: Path, made: bool) -> None:
+    if made:
+        (tmp_path / "d").mkdir()
+    with pytest.raises(FileNotFoundError, match="d"):
+        io.read_parquet(str(tmp_path / "d"))

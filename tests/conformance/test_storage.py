@@ -1,0 +1,215 @@
+"""The same life of a dataset on every storage: local disk, memory, and S3 through a server on loopback."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pyarrow.dataset as pds
+import pyarrow.parquet as pq
+import pytest
+from fsspec.implementations.dirfs import DirFileSystem
+from fsspec.implementations.memory import MemoryFileSystem
+
+from conformance.builders import numbers
+from fsspeckit.common.errors import DamagedFileError, PartitionError
+
+UPSERT: dict[str, Any] = {"strategy": "upsert", "key_columns": ["id"]}
+KINDS = ("local", "local filesystem", "folder as root", "memory", "memory filesystem", "s3", "s3 filesystem")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A dataset's address, how to make an engine for it, and a foreign view of its storage."""
+
+    url: str
+    options: dict[str, Any]
+    fs: Any
+    path: str
+
+    def files(self) -> list[str]:
+        self.fs.invalidate_cache()
+        return sorted(name for name in self.fs.find(self.path) if name.endswith(".parquet"))
+
+    def table(self) -> pa.Table:
+        foreign = pds.dataset(self.files(), filesystem=self.fs, partition_base_dir=self.path, partitioning="hive")
+        return foreign.to_table().sort_by("id")
+
+
+def _s3(request: pytest.FixtureRequest, name: str) -> Place:
+    server, bucket = request.getfixturevalue("s3_server"), request.getfixturevalue("s3_bucket")
+    options = {"storage_options": server.storage_options}
+    return Place(f"s3://{bucket}/{name}", options, server.filesystem(), f"{bucket}/{name}")
+
+
+@pytest.fixture(params=KINDS)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    """An address where no dataset stands yet."""
+    name, kind = f"d-{uuid.uuid4().hex[:8]}", request.param
+    local, path = fsspec.filesystem("file"), str(tmp_path / "d")
+    if kind == "local":
+        yield Place(path, {}, local, path)
+    elif kind == "local filesystem":
+        yield Place(path, {"filesystem": local}, local, path)
+    elif kind == "folder as root":
+        rooted = DirFileSystem(str(tmp_path), local)
+        yield Place("d", {"filesystem": rooted}, rooted, "d")
+    elif kind.startswith("memory"):
+        memory = request.getfixturevalue("memory_fs")
+        shown = Place(f"memory://{name}", {}, memory, f"/{name}")
+        yield shown if kind == "memory" else Place(f"/{name}", {"filesystem": memory}, memory, f"/{name}")
+    else:
+        s3 = _s3(request, name)
+        yield s3 if kind == "s3" else Place(s3.path, {"filesystem": s3.fs}, s3.fs, s3.path)
+
+
+@pytest.fixture
+def io(make_io: Callable[..., Any], place: Place) -> Any:
+    """The engine on the given storage."""
+    return make_io(**place.options)
+
+
+def test_the_life_of_a_dataset(io: Any, place: Place) -> None:
+    io.write_dataset(numbers([1, 2], day=["mon", "tue"]), place.url, partition_by=["day"])
+    result = io.merge(numbers([2, 3], "new", day=["tue", "wed"]), place.url, **UPSERT)
+    assert (result.inserted, result.updated, result.total) == (1, 1, 3)
+    result = io.merge(numbers([2, 3], "new", day=["tue", "wed"]), place.url, strategy="full_merge", key_columns="id")
+    assert (result.updated, result.unchanged, result.deleted) == (2, 2, 1)
+    assert place.table().to_pylist() == [
+        {"id": 2, "v": "new", "day": "tue"},
+        {"id": 3, "v": "new", "day": "wed"},
+    ]
+    assert io.read_parquet(place.url).sort_by("id").to_pylist() == place.table().to_pylist()
+    io.write_dataset(numbers([9], day=["mon"]), place.url, mode="overwrite")
+    assert place.table()["id"].to_pylist() == [9]
+    assert len(place.files()) == 1
+
+
+def test_a_rewritten_file_keeps_its_name_only_on_local_disk(io: Any, place: Place) -> None:
+    io.write_dataset(numbers([1, 2]), place.url)
+    before = place.files()
+    result = io.merge(numbers([2], "new"), place.url, **UPSERT)
+    after = place.files()
+    assert len(after) == 1
+    assert (after == before) == (type(place.fs).__name__ in ("LocalFileSystem", "DirFileSystem"))
+    assert os.path.dirname(after[0]) == os.path.dirname(before[0])
+    assert [path.rsplit("/", 1)[1] for path in result.rewritten_files] == [after[0].rsplit("/", 1)[1]]
+    assert place.table()["v"].to_pylist() == ["old", "new"]
+
+
+def test_the_same_merge_again_writes_nothing(io: Any, place: Place) -> None:
+    io.write_dataset(numbers([1, 2]), place.url)
+    source = numbers([2, 3], "new")
+    io.merge(source, place.url, **UPSERT)
+    place.fs.invalidate_cache()
+    before = place.fs.find(place.path, detail=True)
+    result = io.merge(source, place.url, **UPSERT)
+    place.fs.invalidate_cache()
+    assert place.fs.find(place.path, detail=True) == before
+    assert (result.inserted, result.updated, result.unchanged) == (0, 2, 2)
+
+
+def test_a_dry_run_writes_nothing(io: Any, place: Place) -> None:
+    io.write_dataset(numbers([1, 2]), place.url)
+    parent = place.path.rpartition("/")[0]
+    place.fs.invalidate_cache()
+    before = place.fs.find(parent, detail=True, withdirs=True)
+    plan = io.merge(numbers([2, 3], "new"), place.url, dry_run=True, **UPSERT)
+    place.fs.invalidate_cache()
+    assert place.fs.find(parent, detail=True, withdirs=True) == before
+    assert (plan["inserted"], plan["updated"]) == (1, 1)
+
+
+def test_errors_leave_the_dataset_alone(io: Any, place: Place) -> None:
+    io.write_dataset(numbers([1, 2], day=["mon", "tue"]), place.url, partition_by=["day"])
+    before = {path: place.fs.cat_file(path) for path in place.files()}
+    with pytest.raises(PartitionError):
+        io.merge(numbers([1], "new", day=["tue"]), place.url, **UPSERT)
+    with pytest.raises(ValueError, match="id"):
+        io.merge(numbers([None], "new", day=["tue"]), place.url, **UPSERT)
+    assert {path: place.fs.cat_file(path) for path in place.files()} == before
+    place.fs.pipe_file(f"{place.path}/day=mon/zero.parquet", b"")
+    with pytest.raises(DamagedFileError, match=r"zero\.parquet"):
+        io.merge(numbers([1], "new", day=["mon"]), place.url, **UPSERT)
+
+
+def test_a_missing_dataset(io: Any, place: Place) -> None:
+    with pytest.raises(FileNotFoundError):
+        io.read_parquet(place.url)
+    assert io.merge(numbers([1]), place.url, strategy="update", key_columns=["id"]).total == 0
+    assert place.files() == []
+
+
+def test_a_source_path_on_the_same_storage(io: Any, place: Place) -> None:
+    io.write_dataset(numbers([1, 2]), place.url)
+    source = place.url + "-source"
+    io.write_dataset(numbers([2, 3], "new"), source)
+    result = io.merge(source, place.url, **UPSERT)
+    assert (result.inserted, result.updated) == (1, 1)
+
+
+def test_odd_partition_values(io: Any, place: Place) -> None:
+    values = ["a b", "ü", "100%", "a=b", "..", "x/y", "+", None]
+    io.write_dataset(numbers(list(range(8)), p=values), place.url, partition_by=["p"])
+    assert io.read_parquet(place.url).sort_by("id")["p"].to_pylist() == values
+    result = io.merge(numbers(list(range(8)), "new", p=values), place.url, **UPSERT)
+    assert (result.updated, len(place.files())) == (8, 8)
+
+
+def test_file_paths_in_results_can_be_opened(io: Any, place: Place) -> None:
+    result = io.write_dataset(numbers([1, 2]), place.url)
+    (entry,) = result.files
+    with place.fs.open(entry.path, "rb") as file:
+        assert pq.read_metadata(file).num_rows == 2
+
+
+class Sullen(MemoryFileSystem):
+    """A storage on which one folder cannot be listed."""
+
+    protocol = "sullen"
+    store: dict[str, Any] = {}  # noqa: RUF012 - fsspec's memory filesystem keeps its files in the class
+    pseudo_dirs = [""]  # noqa: RUF012
+    closed: list[str] = []  # noqa: RUF012
+
+    def ls(self, path: str, detail: bool = True, **options: Any) -> Any:
+        if any(path.rstrip("/").endswith(name) for name in self.closed):
+            raise PermissionError(13, "Permission denied", path)
+        return super().ls(path, detail=detail, **options)
+
+
+def test_an_unreadable_folder_is_an_error_not_a_missing_partition(make_io: Callable[..., Any]) -> None:
+    fs = Sullen(skip_instance_cache=True)
+    io = make_io(filesystem=fs)
+    io.write_dataset(numbers([1, 2], day=["mon", "tue"]), "/d", partition_by=["day"])
+    before = dict(fs.store)
+    fs.closed.append("day=tue")
+    try:
+        with pytest.raises(OSError, match="day=tue"):
+            io.merge(numbers([1], "new", day=["mon"]), "/d", **UPSERT)
+        with pytest.raises(OSError, match="day=tue"):
+            io.read_parquet("/d")
+    finally:
+        fs.closed.clear()
+    assert fs.store == before
+
+
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "merge": lambda io: io.merge(numbers([1]), "s3://nowhere/d", **UPSERT),
+    "read": lambda io: io.read_parquet("s3://nowhere/d"),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_secrets_never_reach_a_message(make_io: Callable[..., Any], caplog: Any, call: str) -> None:
+    secret = "hunter2-hunter2"
+    options = {"key": "me", "secret": secret, "client_kwargs": {"endpoint_url": "http://127.0.0.1:9"}}
+    io = make_io(storage_options=options | {"config_kwargs": {"retries": {"max_attempts": 0}, "connect_timeout": 1}})
+    with pytest.raises(OSError, match="nowhere/d") as caught:
+        CALLS[call](io)
+    assert secret not in str(caught.value) + caplog.text + repr(io)

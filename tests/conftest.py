@@ -1,0 +1,92 @@
+"""What every test may ask for: a sweep's size, a printed seed, an empty memory filesystem, an S3 server on loopback."""
+
+from __future__ import annotations
+
+import os
+import random
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import fsspec
+import pytest
+from hypothesis import HealthCheck, settings
+
+from sweeps import Sweep, sweep_size
+
+# A shared machine makes single examples slow without making them wrong: no deadline, no health check on speed.
+_PATIENT: dict[str, Any] = {
+    "deadline": None,
+    "print_blob": True,
+    "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
+}
+settings.register_profile("dev", max_examples=20, **_PATIENT)
+settings.register_profile("ci", max_examples=50, database=None, derandomize=False, **_PATIENT)
+settings.register_profile("full", max_examples=1000, database=None, derandomize=False, **_PATIENT)
+settings.load_profile("full" if sweep_size().full else os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+# A proxy configured for the machine must not catch the loopback server.
+os.environ["NO_PROXY"] = ",".join(filter(None, [os.environ.get("NO_PROXY"), "127.0.0.1", "localhost"]))
+
+
+@pytest.fixture(scope="session")
+def sweep() -> Sweep:
+    """The size of sweeps, from `FSSPECKIT_SWEEP`."""
+    return sweep_size()
+
+
+@pytest.fixture
+def rng() -> random.Random:
+    """A random generator whose seed is printed with a failure; `FSSPECKIT_SEED` repeats it."""
+    seed = int(os.environ.get("FSSPECKIT_SEED") or random.SystemRandom().randrange(2**32))
+    print(f"FSSPECKIT_SEED={seed}")
+    return random.Random(seed)
+
+
+@pytest.fixture
+def memory_fs() -> Iterator[Any]:
+    """The `memory://` filesystem, empty before and after: its store is global to the process."""
+    fs = fsspec.filesystem("memory", skip_instance_cache=True)
+    _empty_memory(fs)
+    yield fs
+    _empty_memory(fs)
+
+
+def _empty_memory(fs: Any) -> None:
+    fs.store.clear()
+    fs.pseudo_dirs[:] = [""]
+
+
+@dataclass(frozen=True, slots=True)
+class S3Server:
+    """Where the S3 server listens, and what s3fs must be told to reach it."""
+
+    endpoint: str
+    storage_options: dict[str, Any]
+
+    def filesystem(self) -> Any:
+        """A new s3fs client, with no cache shared with any other."""
+        return fsspec.filesystem("s3", skip_instance_cache=True, **self.storage_options)
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """An S3 server on a free loopback port; each test process has its own."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    endpoint = f"http://{host}:{port}"
+    options = {"key": "test", "secret": "test", "client_kwargs": {"endpoint_url": endpoint}}
+    yield S3Server(endpoint, options)
+    server.stop()
+
+
+@pytest.fixture
+def s3_bucket(s3_server: S3Server) -> str:
+    """The name of a new, empty bucket."""
+    name = f"bucket-{uuid.uuid4().hex[:12]}"
+    s3_server.filesystem().mkdir(name)
+    return name

@@ -1,0 +1,15 @@
+"""The examples in the docstrings of `fsspeckit.core.ext` run and print what they say."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+
+import pytest
+
+
+@pytest.mark.parametrize("name", ["csv", "json", "parquet"])
+def test_docstring_examples_run(name: str) -> None:
+    result = doctest.testmod(importlib.import_module(f"fsspeckit.core.ext.{name}"))
+    assert result.attempted > 0
+    assert result.failed == 0

@@ -1,0 +1,439 @@
+"""What a commit promises to those who call it: snapshots, conflicts, refusals, and what it leaves in the folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from faults.operations import append_files, clear, overwrite, rewrite, stage, start, table
+from faults.worlds import LocalWorld, MemoryWorld, World
+from fsspeckit.common.errors import CommitConflictError, DamagedFileError, StorageError, TableFormatError
+from fsspeckit.core.commit import Changes, Journal, Publish, Transaction, is_data_file
+from fsspeckit.core.journal import Places
+from fsspeckit.core.storage import Entry, LocalStorage, join
+
+
+@pytest.fixture(params=[LocalWorld, MemoryWorld])
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    made: World = request.param()
+    start(made)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def local() -> Iterator[LocalWorld]:
+    made = LocalWorld()
+    start(made)
+    yield made
+    made.close()
+
+
+def replace_a(world: World, transaction: Transaction, name: str = "a2") -> Changes:
+    staged = stage(world.storage, transaction, table(range(5), "mine"))
+    if world.storage.in_place:
+        return Changes((Publish(staged, "day=1/a.parquet", 5, replaces=True),))
+    return Changes((Publish(staged, f"day=1/{name}.parquet", 5),), ("day=1/a.parquet",))
+
+
+def add(world: World, transaction: Transaction, path: str = "mine.parquet", **options: object) -> Changes:
+    staged = stage(world.storage, transaction, table(range(80, 83), "mine"))
+    return Changes((Publish(staged, path, 3),), **options)  # type: ignore[arg-type]
+
+
+def put(world: World, path: str, data: pa.Table) -> None:
+    with world.storage.open_output(join(world.root, path)) as file:
+        pq.write_table(data, file)
+
+
+def test_a_view_lists_data_and_side_files(world: World) -> None:
+    view = Journal(world.storage, world.root).view()
+    assert [file.path for file in view.files] == ["day=1/a.parquet", "day=1/b.parquet", "day=2/c.parquet"]
+    assert [entry.path for entry in view.side_files] == ["_metadata", "day=1/.a.parquet.crc", "day=1/.b.parquet.crc"]
+    assert (view.exists, view.head, view.pending) == (True, 1, False)
+    assert all(world.storage.stat(file.location) for file in view.files)
+
+
+def test_a_missing_dataset_is_a_view_that_does_not_exist_and_looking_creates_nothing(world: World) -> None:
+    before = world.files()
+    journal = Journal(world.storage, join(world.root, "nowhere"))
+    assert not journal.recover()
+    view = journal.view()
+    assert (view.exists, view.head, view.files) == (False, 0, ())
+    assert world.files() == before
+
+
+def test_looking_at_a_dataset_without_a_sidecar_creates_nothing(tmp_path: Path) -> None:
+    (tmp_path / "ds").mkdir()
+    pq.write_table(table(range(3), "x"), tmp_path / "ds" / "a.parquet")
+    journal = Journal(LocalStorage(), str(tmp_path / "ds"))
+    journal.recover()
+    assert [file.path for file in journal.view().files] == ["a.parquet"]
+    assert sorted(os.listdir(tmp_path)) == ["ds"]
+
+
+def test_two_rewrites_of_one_file_conflict_and_the_second_changes_nothing(world: World) -> None:
+    journal = Journal(world.storage, world.root)
+    with journal.begin(journal.view(), "second") as second:
+        changes = replace_a(world, second)
+        rewrite(world.storage, world.root)
+        after = world.dataset_files()
+        with pytest.raises(CommitConflictError, match="Nothing was changed"):
+            second.commit(changes)
+        assert world.dataset_files() == after
+    assert not journal.recover()
+
+
+def test_appends_conflict_with_nobody(world: World) -> None:
+    journal = Journal(world.storage, world.root)
+    view = journal.view()
+    with journal.begin(view, "one") as one, journal.begin(view, "two") as two, journal.begin(view, "three") as three:
+        first, second, third = add(world, one, "1.parquet"), add(world, two, "2.parquet"), replace_a(world, three)
+        assert one.commit(first).seq == 2
+        assert three.commit(third).seq == 3
+        assert two.commit(second).seq == 4
+    assert world.raw_rows()[(80, "mine")] == 2
+    assert world.raw_rows()[(0, "mine")] == 1
+
+
+def test_an_append_is_a_conflict_for_who_needs_to_see_every_file(world: World) -> None:
+    journal = Journal(world.storage, world.root)
+    with journal.begin(journal.view(), "whole") as whole:
+        changes = add(world, whole, complete_view=True)
+        append_files(world.storage, world.root, {"other.parquet": table(range(3), "other")})
+        with pytest.raises(CommitConflictError, match="another writer committed append"):
+            whole.commit(changes)
+
+
+def test_two_appends_of_one_name_conflict(world: World) -> None:
+    journal = Journal(world.storage, world.root)
+    with journal.begin(journal.view(), "second") as second:
+        changes = add(world, second, "same.parquet")
+        append_files(world.storage, world.root, {"same.parquet": table(range(3), "other")})
+        with pytest.raises(CommitConflictError):
+            second.commit(changes)
+    assert world.raw_rows()[(80, "mine")] == 0
+
+
+def test_a_name_that_a_foreign_program_took_is_a_conflict(world: World) -> None:
+    journal = Journal(world.storage, world.root)
+    with journal.begin(journal.view(), "append") as transaction:
+        changes = add(world, transaction, "same.parquet")
+        put(world, "same.parquet", table(range(3), "foreign"))
+        with pytest.raises(CommitConflictError, match="created by another program"):
+            transaction.commit(changes)
+    assert world.raw_rows()[(0, "foreign")] == 1
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_an_input_that_a_foreign_program_changed_is_a_conflict(world: World, complete: bool) -> None:
+    journal = Journal(world.storage, world.root)
+    with journal.begin(journal.view(), "rewrite") as transaction:
+        changes = add(world, transaction, inputs=("day=1/b.parquet",), complete_view=complete)
+        put(world, "day=1/b.parquet", table(range(3), "foreign"))
+        with pytest.raises(CommitConflictError, match=r"b\.parquet was changed by another program"):
+            transaction.commit(changes)
+
+
+def test_a_file_that_a_foreign_program_added_is_a_conflict_for_who_needs_to_see_every_file(world: World) -> None:
+    journal = Journal(world.storage, world.root)
+    with journal.begin(journal.view(), "rewrite") as transaction:
+        changes = add(world, transaction, complete_view=True)
+        put(world, "day=1/z.parquet", table(range(3), "foreign"))
+        with pytest.raises(CommitConflictError, match="added by another program"):
+            transaction.commit(changes)
+
+
+def test_the_journal_tells_a_conflict_that_the_attributes_of_files_hide(local: LocalWorld) -> None:
+    """A reused inode within one tick of the clock: the file looks unchanged."""
+    journal = Journal(local.storage, local.root)
+    blind = mock.patch("fsspeckit.core.storage_local._stamp", return_value="same")
+    with blind, journal.begin(journal.view(), "second") as second:
+        changes = replace_a(local, second)
+        with journal.begin(journal.view(), "first") as first:
+            first.commit(replace_a(local, first))
+        with pytest.raises(CommitConflictError, match="another writer committed first"):
+            second.commit(changes)
+
+
+def test_stale_side_files_go_with_the_data_and_others_stay(world: World) -> None:
+    rewrite(world.storage, world.root)
+    names = set(world.dataset_files())
+    assert {"_metadata", "day=1/.a.parquet.crc"}.isdisjoint(names)
+    assert {"notes.txt", "day=1/.b.parquet.crc"} <= names
+
+
+def test_a_partition_that_lost_its_last_file_loses_its_folder_and_the_root_stays(local: LocalWorld) -> None:
+    overwrite(local.storage, local.root)
+    assert sorted(os.listdir(local.root)) == ["notes.txt", "o0.parquet", "o1.parquet"]
+    clear(local.storage, local.root)
+    assert os.listdir(local.root) == ["notes.txt"]
+
+
+def test_a_folder_with_files_of_others_stays(local: LocalWorld) -> None:
+    local.storage.write_bytes(join(local.root, "day=1/notes.txt"), b"x")
+    clear(local.storage, local.root)
+    assert os.listdir(join(local.root, "day=1")) == ["notes.txt"]
+
+
+def test_nothing_to_do_writes_no_record(world: World) -> None:
+    journal = Journal(world.storage, world.root)
+    before = world.files()
+    with journal.begin(journal.view(), "nothing") as transaction:
+        assert transaction.commit(Changes()).seq == 1
+    assert world.files() == before
+
+
+def test_leaving_without_commit_drops_what_was_staged(world: World) -> None:
+    journal = Journal(world.storage, world.root)
+    before = world.files()
+    with pytest.raises(ZeroDivisionError), journal.begin(journal.view(), "fails") as transaction:
+        _ = add(world, transaction).publish[0].rows // 0
+    assert world.files() == before
+
+
+def test_a_staged_file_that_is_not_whole_is_refused(world: World) -> None:
+    journal = Journal(world.storage, world.root)
+    before = world.dataset_files()
+    with journal.begin(journal.view(), "append") as transaction:
+        whole = world.storage.read_bytes(stage(world.storage, transaction, table(range(80, 83), "mine")))
+        for content in (b"", b"PAR1", whole[:-20], whole[: len(whole) // 2], whole[:4] + whole[-60:]):
+            staged = transaction.staged_path()
+            world.storage.write_bytes(staged, content)
+            with pytest.raises(DamagedFileError, match=r"staged file .* is damaged"):
+                transaction.commit(Changes((Publish(staged, "mine.parquet", 3),)))
+        with pytest.raises(DamagedFileError, match="holds 3 rows instead of 4"):
+            transaction.commit(
+                Changes((Publish(stage(world.storage, transaction, table(range(3), "x")), "mine.parquet", 4),))
+            )
+        with pytest.raises(StorageError, match="is gone from"):
+            transaction.commit(Changes((Publish(transaction.staged_path(), "mine.parquet", 4),)))
+    assert world.dataset_files() == before
+
+
+def test_a_footer_longer_than_the_first_read_is_found(local: LocalWorld) -> None:
+    journal = Journal(local.storage, local.root)
+    wide = pa.table({f"column_{number:05d}": [1] for number in range(3000)})
+    with journal.begin(journal.view(), "append") as transaction:
+        transaction.commit(Changes((Publish(stage(local.storage, transaction, wide), "wide.parquet", 1),)))
+    assert os.path.exists(join(local.root, "wide.parquet"))
+
+
+def test_changes_that_make_no_sense_are_refused(world: World) -> None:
+    journal = Journal(world.storage, world.root)
+    before = world.dataset_files()
+    with journal.begin(journal.view(), "bad") as transaction:
+        staged = stage(world.storage, transaction, table(range(3), "x"))
+        bad = [
+            Changes((Publish(staged, "x.parquet", 3), Publish(staged, "x.parquet", 3))),
+            Changes((Publish(staged, "x.parquet", 3),), ("unknown.parquet",)),
+            Changes((Publish(staged, "x.parquet", 3),), inputs=("unknown.parquet",)),
+            Changes((Publish(staged, "x.parquet", 3, replaces=True),)),
+            Changes((Publish(staged, "../x.parquet", 3),)),
+            Changes((Publish(staged, "a//x.parquet", 3),)),
+            Changes((Publish(staged, "x\0.parquet", 3),)),
+            Changes((Publish(staged, "_hidden/x.parquet", 3),)),
+            Changes((Publish(staged, "x.txt", 3),)),
+            Changes((Publish("/elsewhere/x.staged", "x.parquet", 3),)),
+        ]
+        for changes in bad:
+            with pytest.raises(ValueError, match=r"."):
+                transaction.commit(changes)
+        with pytest.raises(FileExistsError, match="exists already"):
+            transaction.commit(Changes((Publish(staged, "day=1/a.parquet", 3),)))
+    assert world.dataset_files() == before
+
+
+def test_a_store_without_rename_does_not_replace_in_place() -> None:
+    world = MemoryWorld()
+    start(world)
+    journal = Journal(world.storage, world.root)
+    with journal.begin(journal.view(), "bad") as transaction:
+        staged = stage(world.storage, transaction, table(range(3), "x"))
+        with pytest.raises(ValueError, match="cannot replace a file in place"):
+            transaction.commit(Changes((Publish(staged, "day=1/a.parquet", 3, replaces=True),)))
+
+
+@pytest.mark.parametrize("length", [300, 251])
+def test_a_name_too_long_for_the_disk_is_refused_before_anything_changes(local: LocalWorld, length: int) -> None:
+    journal = Journal(local.storage, local.root)
+    before = local.files()
+    for path in (f"day={'x' * length}/a.parquet", f"{'x' * length}.parquet"):
+        with journal.begin(journal.view(), "append") as transaction:
+            changes = add(local, transaction, path)
+            if length > 251 or not path.startswith("day="):
+                with pytest.raises(OSError, match="allows 255"):
+                    transaction.commit(changes)
+    assert local.files() == before
+
+
+def test_a_file_where_a_partition_folder_should_be_is_refused(local: LocalWorld) -> None:
+    journal = Journal(local.storage, local.root)
+    with journal.begin(journal.view(), "append") as transaction:
+        changes = add(local, transaction, "notes.txt/a.parquet")
+        with pytest.raises(StorageError, match="a file where a folder is needed"):
+            transaction.commit(changes)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["_delta_log/0.json", ".hoodie/hoodie.properties", "metadata/v1.metadata.json", "metadata/version-hint.text"],
+)
+def test_the_folder_of_a_table_format_is_refused(world: World, path: str) -> None:
+    world.storage.make_dirs(join(world.root, os.path.dirname(path)))
+    world.storage.write_bytes(join(world.root, path), b"x")
+    with pytest.raises(TableFormatError, match="not a plain Parquet folder"):
+        Journal(world.storage, world.root).view()
+
+
+def test_a_plain_folder_called_metadata_is_no_table_format(world: World) -> None:
+    world.storage.make_dirs(join(world.root, "metadata"))
+    world.storage.write_bytes(join(world.root, "metadata/readme.txt"), b"x")
+    assert len(Journal(world.storage, world.root).view().files) == 3
+
+
+def test_symlinks_below_the_dataset_are_refused(local: LocalWorld) -> None:
+    os.symlink(join(local.root, "day=1"), join(local.root, "day=9"))
+    with pytest.raises(StorageError, match="symbolic link"):
+        Journal(local.storage, local.root).view()
+
+
+def test_a_dataset_reached_through_a_symlink_has_the_same_journal(local: LocalWorld) -> None:
+    alias = join(local.folder, "alias")
+    os.symlink(local.root, alias)
+    append_files(local.storage, alias, {"via.parquet": table(range(3), "via")})
+    assert Journal(local.storage, local.root).view().head == 2
+    assert not os.path.exists(join(local.folder, ".alias.fsspeckit"))
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("a.parquet", True),
+        ("a.PARQUET", True),
+        ("a.parq", True),
+        ("a.pq", True),
+        ("day=1/a.parquet", True),
+        ("_day=1/a.parquet", True),
+        (".day=1/a.parquet", True),
+        ("a.b/c_d/a.parquet", True),
+        ("_a.parquet", False),
+        (".a.parquet", False),
+        ("_tmp/a.parquet", False),
+        (".staging_1/a.parquet", False),
+        ("x/_tmp/day=1/a.parquet", False),
+        ("a.parquet.crc", False),
+        ("a.txt", False),
+        ("_x=1.parquet", False),
+    ],
+)
+def test_what_counts_as_a_data_file(path: str, expected: bool) -> None:
+    assert is_data_file(path) is expected
+
+
+class NothingBeside(LocalStorage):
+    """As for somebody who may write the dataset but not the folder it is in."""
+
+    def make_dirs(self, path: str) -> tuple[str, ...]:
+        if "/.ds.fsspeckit" in path:
+            raise PermissionError(f"cannot create folder {path}: Permission denied")
+        return super().make_dirs(path)
+
+
+def test_without_a_writable_parent_the_sidecar_stands_inside_and_stays_there(tmp_path: Path) -> None:
+    root = str(tmp_path / "ds")
+    os.mkdir(root)
+    append_files(NothingBeside(), root, {"a.parquet": table(range(3), "x")})
+    assert sorted(os.listdir(tmp_path)) == ["ds"]
+    append_files(LocalStorage(), root, {"b.parquet": table(range(3), "x")})
+    assert sorted(os.listdir(tmp_path)) == ["ds"]
+    view = Journal(LocalStorage(), root).view()
+    assert (view.head, [file.path for file in view.files]) == (2, ["a.parquet", "b.parquet"])
+
+
+def test_who_cannot_write_the_sidecar_beside_gets_an_error_and_does_not_make_another(tmp_path: Path) -> None:
+    root = str(tmp_path / "ds")
+    append_files(LocalStorage(), root, {"a.parquet": table(range(3), "x")})
+
+    class ReadOnlyBeside(LocalStorage):
+        def hold(self, folder: str):  # type: ignore[no-untyped-def]
+            raise PermissionError(f"cannot create folder {folder}: Permission denied")
+
+    with pytest.raises(PermissionError):
+        append_files(ReadOnlyBeside(), root, {"b.parquet": table(range(3), "x")})
+    assert not os.path.exists(join(root, ".fsspeckit"))
+
+
+def test_two_first_writers_never_end_up_with_a_journal_each(tmp_path: Path) -> None:
+    root = str(tmp_path / "ds")
+    os.mkdir(root)
+
+    class Late(NothingBeside):
+        """Finds out that it may not write beside just when somebody else did."""
+
+        def make_dirs(self, path: str) -> tuple[str, ...]:
+            try:
+                return super().make_dirs(path)
+            except PermissionError:
+                Places(LocalStorage(), root).create()
+                raise
+
+    assert Places(Late(), root).create() == str(tmp_path / ".ds.fsspeckit")
+    assert not os.path.exists(join(root, ".fsspeckit"))
+
+
+def test_a_journal_that_appears_inside_meanwhile_is_a_conflict(local: LocalWorld) -> None:
+    journal = Journal(local.storage, local.root)
+    with journal.begin(journal.view(), "append") as transaction:
+        changes = add(local, transaction)
+        os.mkdir(join(local.root, ".fsspeckit"))
+        with pytest.raises(CommitConflictError, match="journal was moved"):
+            transaction.commit(changes)
+
+
+def test_a_record_that_cannot_be_read_is_an_error_not_a_skip(world: World) -> None:
+    sidecar = Places(world.storage, world.root).find()
+    assert sidecar is not None
+    for content in (b"{", b"{}", b'{"format":2}'):
+        world.storage.write_bytes(join(sidecar, "log", f"{2:020d}.json"), content)
+        with pytest.raises(StorageError, match="cannot read the journal record"):
+            Journal(world.storage, world.root).recover()
+        with pytest.raises(StorageError, match="cannot read the journal record"):
+            Journal(world.storage, world.root).view()
+
+
+def test_a_reader_is_not_starved_by_busy_writers(local: LocalWorld) -> None:
+    """Every listing is overtaken by a commit, until the reader makes the writers wait."""
+    numbers = iter(range(100))
+
+    class Busy(LocalStorage):
+        locked = False
+
+        def lock(self, path: str, *, shared: bool = False):  # type: ignore[no-untyped-def]
+            Busy.locked = shared
+            return super().lock(path, shared=shared)
+
+        def list_tree(self, root: str):  # type: ignore[no-untyped-def]
+            tree = super().list_tree(root)
+            if not Busy.locked:
+                name = f"n{next(numbers)}.parquet"
+                append_files(LocalStorage(), root, {name: table(range(1), "busy")})
+            return tree
+
+    view = Journal(Busy(), local.root).view()
+    assert Busy.locked
+    assert len(view.files) == 3 + next(numbers)
+
+
+def test_a_commit_reports_its_slot_size_and_time(world: World) -> None:
+    commit = append_files(world.storage, world.root, {"x.parquet": table(range(3), "x")})
+    entry = world.storage.stat(join(world.root, "x.parquet"))
+    assert isinstance(entry, Entry)
+    assert (commit.seq, commit.bytes_published, commit.published) == (2, entry.size, True)
+    assert 0 < commit.seconds < 60

@@ -1,0 +1,693 @@
+"""The names of the incremental module: listing, metadata, proof, confirmation, planning, replacing, validation."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fsspeckit.common.errors import (
+    CommitConflictError,
+    DamagedFileError,
+    DatasetNotFoundError,
+    KeyColumnError,
+    PartitionError,
+    SchemaMismatchError,
+    StorageError,
+)
+from fsspeckit.core import incremental
+from fsspeckit.core.incremental import (
+    ConservativeMembershipChecker,
+    IncrementalFileManager,
+    ParquetFileMetadata,
+    ParquetMetadataAnalyzer,
+    PartitionPruner,
+    confirm_affected_files,
+    list_dataset_files,
+    merge,
+    plan_incremental_rewrite,
+    validate_no_null_keys,
+    validate_partition_column_immutability,
+)
+from fsspeckit.core.storage import LocalStorage
+
+UTC = dt.UTC
+might = ConservativeMembershipChecker().file_might_contain_keys
+candidates = PartitionPruner().identify_candidate_files
+
+
+def write(path: Path, **columns: Any) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path)
+    return str(path)
+
+
+def analyze(path: Path, **options: Any) -> list[ParquetFileMetadata]:
+    return ParquetMetadataAnalyzer().analyze_dataset_files(str(path), **options)
+
+
+def stats(lower: Any, upper: Any, nulls: int | None = 0) -> dict[str, Any]:
+    return {"min": lower, "max": upper, "null_count": nulls}
+
+
+def described(**columns: dict[str, Any]) -> ParquetFileMetadata:
+    return ParquetFileMetadata("a.parquet", 1, 10, columns)
+
+
+def tree(root: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(root)): file.read_bytes() for file in sorted(root.rglob("*.parquet"))}
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    for i in range(3):
+        write(tmp_path / "ds" / f"{i}.parquet", id=[10 * i + n for n in range(5)], v=["old"] * 5)
+    return tmp_path / "ds"
+
+
+def test_all_is_sorted_and_names_what_the_module_defines() -> None:
+    assert incremental.__all__ == sorted(incremental.__all__)
+    assert all(hasattr(incremental, name) for name in incremental.__all__)
+
+
+class TestMerge:
+    @pytest.mark.scenario("IO-04", "ID-04")
+    def test_update_replaces_full_rows(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "ds" / "a.parquet", id=[1, 2], a=["x", "y"], b=[1.0, None])
+        result = merge(
+            pa.table({"id": [1], "a": [None], "b": [9.0]}).cast(
+                pa.schema([("id", pa.int64()), ("a", pa.string()), ("b", pa.float64())])
+            ),
+            str(tmp_path / "ds"),
+            "update",
+            ["id"],
+        )
+        assert (result.updated, result.inserted, result.rewritten_files) == (1, 0, [path])
+        assert pq.read_table(path).to_pylist()[0] == {"id": 1, "a": None, "b": 9.0}
+
+    @pytest.mark.scenario("IO-05", "ID-05")
+    def test_a_key_cannot_move_to_another_partition(self, tmp_path: Path) -> None:
+        write(tmp_path / "ds" / "day=2025-01-01" / "a.parquet", id=[1])
+        before = tree(tmp_path)
+        source = pa.table({"id": [1], "day": ["2025-01-02"]})
+        with pytest.raises(ValueError, match="partition columns cannot change for existing keys"):
+            merge(source, str(tmp_path / "ds"), "update", ["id"], partition_columns=["day"])
+        assert tree(tmp_path) == before
+
+    @pytest.mark.parametrize("strategy", ["full_merge", "deduplicate", "replace"])
+    def test_other_strategies_are_refused(self, dataset: Path, strategy: Any) -> None:
+        with pytest.raises(ValueError, match="cannot be incremental"):
+            merge(pa.table({"id": [1], "v": ["new"]}), str(dataset), strategy, ["id"])
+
+    @pytest.mark.parametrize("option", ["max_rows_per_file", "row_group_size"])
+    def test_numbers_must_be_above_zero(self, dataset: Path, option: str) -> None:
+        sizes: dict[str, Any] = {option: -1}
+        with pytest.raises(ValueError, match=option):
+            merge(pa.table({"id": [99], "v": ["new"]}), str(dataset), "insert", ["id"], **sizes)
+
+    def test_codec_is_kept_or_chosen(self, tmp_path: Path) -> None:
+        def codec(path: str) -> str:
+            return str(pq.read_metadata(path).row_group(0).column(0).compression)
+
+        rows = pa.table({"id": [1, 2]})
+        first = merge(rows, str(tmp_path / "ds"), "insert", "id", compression="zstd").inserted_files
+        second = merge(pa.table({"id": [3]}), str(tmp_path / "ds"), "upsert", ["id"]).inserted_files
+        assert [codec(path) for path in (*first, *second)] == ["ZSTD", "ZSTD"]
+
+    def test_partition_columns_of_a_new_dataset(self, tmp_path: Path) -> None:
+        rows = pa.table({"id": [1, 2], "day": ["mon", "tue"]})
+        merge(rows, str(tmp_path / "ds"), "upsert", ["id"], partition_columns="day")
+        assert [Path(path).parent.name for path in list_dataset_files(str(tmp_path / "ds"))] == ["day=mon", "day=tue"]
+
+
+class TestListing:
+    def test_data_files_sorted_in_the_callers_spelling(self, dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        for hidden in ("_tmp/x.parquet", ".hidden.parquet", "README.txt"):
+            write(dataset / hidden, id=[1])
+        monkeypatch.chdir(dataset.parent)
+        assert list_dataset_files("ds") == ["ds/0.parquet", "ds/1.parquet", "ds/2.parquet"]
+
+    def test_missing_is_an_error_and_empty_is_not(self, tmp_path: Path) -> None:
+        (tmp_path / "empty").mkdir()
+        assert list_dataset_files(str(tmp_path / "empty")) == []
+        with pytest.raises(DatasetNotFoundError):
+            list_dataset_files(str(tmp_path / "missing"))
+
+    def test_urls_and_filesystems(self, memory_fs: Any) -> None:
+        merge(pa.table({"id": [1]}), "memory://lake/ds", "insert", ["id"])
+        [by_url] = list_dataset_files("memory://lake/ds")
+        [by_filesystem] = list_dataset_files("/lake/ds", memory_fs)
+        assert by_url == f"memory:/{by_filesystem}"
+
+
+MOMENT = dt.datetime.fromisoformat("2024-02-29T12:30:01.000005")
+COLUMNS: dict[str, tuple[pa.Array, Any, Any]] = {
+    "int8": (pa.array([3, -1, 2], pa.int8()), -1, 3),
+    "uint64": (pa.array([2**64 - 1, 0, 7], pa.uint64()), 0, 2**64 - 1),
+    "float": (pa.array([0.5, -2.0, 1.0], pa.float32()), -2.0, 1.0),
+    "bool": (pa.array([True, False, True]), False, True),
+    "text": (pa.array(["b", "é", "a"]), "a", "é"),
+    "large": (pa.array(["b", "c", "a"], pa.large_string()), "a", "c"),
+    "category": (pa.array(["b", "c", "a"]).dictionary_encode(), "a", "c"),
+    "bytes": (pa.array([b"b", b"\xff", b"a"]), b"a", b"\xff"),
+    "fixed": (pa.array([b"bb", b"cc", b"aa"], pa.binary(2)), b"aa", b"cc"),
+    "decimal": (pa.array([Decimal("1.50"), Decimal("-3.00"), Decimal("2.25")]), Decimal("-3.00"), Decimal("2.25")),
+    "date": (pa.array([dt.date(2024, 1, d) for d in (2, 1, 3)]), dt.date(2024, 1, 1), dt.date(2024, 1, 3)),
+    "moment": (pa.array([MOMENT] * 3), MOMENT, MOMENT),
+    "zoned": (
+        pa.array([MOMENT.replace(tzinfo=UTC)] * 3, pa.timestamp("ms", "Asia/Tokyo"), safe=False),
+        MOMENT.replace(tzinfo=UTC, microsecond=0),
+        MOMENT.replace(tzinfo=UTC, microsecond=0),
+    ),
+    "whole_ns": (pa.array([MOMENT] * 3, pa.timestamp("ns")), MOMENT, MOMENT),
+    "time": (pa.array([dt.time(5), dt.time(1), dt.time(2)]), dt.time(1), dt.time(5)),
+    "duration": (pa.array([dt.timedelta(n) for n in (5, 1, 2)]), dt.timedelta(1), dt.timedelta(5)),
+}
+UNKNOWN: dict[str, pa.Array] = {
+    "nanoseconds": pa.array([1, 2, 1001], pa.timestamp("ns")),
+    "wide_decimal": pa.array([Decimal(1)] * 3, pa.decimal128(30, 2)),
+    "all_null": pa.array([None, None, None], pa.int64()),
+    "far_future": pa.array([2**60, 2**60, 2**60], pa.timestamp("us")),
+}
+
+
+class TestMetadata:
+    @pytest.mark.parametrize("name", COLUMNS)
+    def test_typed_bounds_over_all_row_groups(self, tmp_path: Path, name: str) -> None:
+        values, lower, upper = COLUMNS[name]
+        pq.write_table(pa.table({name: values}), tmp_path / "a.parquet", row_group_size=1)
+        [file] = analyze(tmp_path)
+        assert (file.row_group_count, file.total_rows) == (3, 3)
+        assert file.column_stats == {name: stats(lower, upper)}
+        assert type(file.column_stats[name]["min"]) is type(lower)
+
+    @pytest.mark.parametrize("name", UNKNOWN)
+    def test_bounds_that_python_cannot_hold_exactly_are_unknown(self, tmp_path: Path, name: str) -> None:
+        write(tmp_path / "a.parquet", **{name: UNKNOWN[name]})
+        [file] = analyze(tmp_path)
+        assert file.column_stats[name]["min"] is None
+        assert file.column_stats[name]["max"] is None
+        assert file.column_stats[name]["null_count"] == UNKNOWN[name].null_count
+
+    def test_one_row_group_without_statistics_makes_bounds_unknown(self, tmp_path: Path) -> None:
+        table = pa.table({"id": pa.array([1, 2, None, None])})
+        pq.write_table(table, tmp_path / "a.parquet", row_group_size=2)
+        assert analyze(tmp_path)[0].column_stats == {"id": stats(None, None, 2)}
+
+    def test_files_without_statistics(self, tmp_path: Path) -> None:
+        pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "a.parquet", write_statistics=False)
+        assert analyze(tmp_path)[0].column_stats == {"id": stats(None, None, None)}
+
+    def test_cut_text_bounds_are_unknown(self, tmp_path: Path) -> None:
+        duckdb = pytest.importorskip("duckdb")
+        polars = pytest.importorskip("polars")
+        text = ["x" * 100, "y" * 100]
+        polars.DataFrame({"t": text}).write_parquet(tmp_path / "a.parquet")
+        [file] = analyze(tmp_path)
+        assert file.column_stats["t"]["min"] in (None, text[0])
+        assert file.column_stats["t"]["max"] in (None, text[1])
+        assert duckdb.read_parquet(str(tmp_path / "a.parquet")).fetchall() == [(value,) for value in text]
+
+    def test_nested_columns_do_not_lend_their_statistics(self, tmp_path: Path) -> None:
+        write(tmp_path / "a.parquet", s=[{"id": 100}], id=[1])
+        assert analyze(tmp_path)[0].column_stats == {"id": stats(1, 1)}
+
+    def test_columns_that_only_later_files_have(self, tmp_path: Path) -> None:
+        write(tmp_path / "a.parquet", id=[1])
+        write(tmp_path / "b.parquet", id=[2], extra=["x"])
+        assert [sorted(file.column_stats) for file in analyze(tmp_path)] == [["id"], ["extra", "id"]]
+
+    def test_partition_values_are_texts_and_null(self, tmp_path: Path) -> None:
+        for folder in ("m=01", "m=__HIVE_DEFAULT_PARTITION__", "m=a%2Fb"):
+            write(tmp_path / "k=v" / "ds" / folder / "a.parquet", id=[1])
+        found = [file.partition_values for file in analyze(tmp_path / "k=v" / "ds")]
+        assert found == [{"m": "01"}, {"m": None}, {"m": "a/b"}]
+
+    def test_paths_are_those_of_the_listing(self, dataset: Path) -> None:
+        assert [file.path for file in analyze(dataset)] == list_dataset_files(str(dataset))
+        assert [file.partition_values for file in analyze(dataset)] == [None] * 3
+
+    def test_missing_dataset_and_damaged_file(self, dataset: Path) -> None:
+        with pytest.raises(FileNotFoundError):
+            analyze(dataset / "missing")
+        (dataset / "3.parquet").write_bytes(b"")
+        with pytest.raises(DamagedFileError, match=r"3\.parquet"):
+            analyze(dataset)
+
+
+def in_partition(**values: Any) -> ParquetFileMetadata:
+    return ParquetFileMetadata("/".join(f"{k}={v}" for k, v in values.items()), 1, 1, {}, values)
+
+
+class TestPartitionPruner:
+    @pytest.mark.scenario("IO-01", "ID-01")
+    def test_only_files_of_the_keys_partitions_and_unknown_ones_are_candidates(self) -> None:
+        files = [in_partition(day="2025-01-01"), in_partition(day="2025-01-02"), in_partition(other="1")]
+        unknown = ParquetFileMetadata("unknown", 1, 1, {}, None)
+        keys = [(1, "2025-01-02"), (2, "2025-01-02")]
+        assert candidates([*files, unknown], ["id", "day"], keys) == ["day=2025-01-02", "other=1", "unknown"]
+
+    def test_partitions_outside_the_key_prove_nothing(self) -> None:
+        files = [in_partition(day="1"), in_partition(day="2")]
+        assert candidates(files, ["id"], [1]) == ["day=1", "day=2"]
+
+    def test_columns_are_looked_at_together(self) -> None:
+        files = [in_partition(y=y, m=m) for y in ("1", "2") for m in ("1", "2")]
+        assert candidates(files, ["y", "m"], [(1, 2), (2, 1)]) == ["y=1/m=2", "y=2/m=1"]
+
+    @pytest.mark.parametrize(
+        ("folders", "keys", "expected"),
+        [
+            (["01", "1", "2"], [1], ["m=01", "m=1"]),
+            (["01", "1"], ["1"], ["m=1"]),
+            (["2024-01-01", "2024-01-02"], [dt.date(2024, 1, 2)], ["m=2024-01-02"]),
+            (["a b", "x/y"], ["x/y"], ["m=x/y"]),
+            (["1", None], [None, "x"], ["m=None"]),
+            (["1", None], [None], ["m=1", "m=None"]),
+            (["1", "word"], [1], ["m=1", "m=word"]),
+            (["1", "2"], [1, "a"], ["m=1", "m=2"]),
+            (["1", "2"], [""], ["m=1", "m=2"]),
+            (["1", "2"], [], []),
+            ([1, 2], [2], ["m=2"]),
+        ],
+    )
+    def test_folder_texts_are_read_as_the_keys_type(
+        self, folders: list[Any], keys: list[Any], expected: list[str]
+    ) -> None:
+        assert candidates([in_partition(m=text) for text in folders], ["m"], keys) == expected
+
+    def test_partition_schema_says_what_is_a_partition_and_of_which_type(self) -> None:
+        files = [in_partition(m="01"), in_partition(m="2")]
+        assert candidates(files, ["m"], ["1"], pa.schema([("m", pa.int32())])) == ["m=01"]
+        assert candidates(files, ["m"], ["1"], pa.schema([("other", pa.int32())])) == ["m=01", "m=2"]
+        assert candidates(files, ["m"], ["word"], pa.schema([("m", pa.int32())])) == ["m=01", "m=2"]
+
+    def test_a_file_that_lacks_a_declared_partition_is_kept(self) -> None:
+        schema = pa.schema([("y", pa.int32()), ("m", pa.int32())])
+        assert candidates([in_partition(y="7")], ["y", "m"], [(1, 1)], schema) == ["y=7"]
+
+
+KINDS = [
+    (st.integers(-9, 9), pa.int64()),
+    (st.floats(), pa.float64()),
+    (st.text(max_size=3), pa.string()),
+    (st.dates(), pa.date32()),
+    (st.datetimes(), pa.timestamp("us")),
+]
+
+
+class TestMembership:
+    @pytest.mark.scenario("IO-02", "ID-02")
+    @pytest.mark.parametrize(
+        ("keys", "expected"), [([5, 25], False), ([5, 10], True), ([20, 99], True), ([15], True), ([], False)]
+    )
+    def test_keys_are_a_set_not_a_range(self, keys: list[int], expected: bool) -> None:
+        assert might(described(id=stats(10, 20)), ["id"], keys) is expected
+
+    @pytest.mark.scenario("IO-03", "ID-03")
+    @pytest.mark.parametrize(
+        "known",
+        [
+            {},
+            {"id": {}},
+            {"id": stats(None, None)},
+            {"id": stats(None, 20)},
+            {"id": stats(10, None)},
+            {"id": stats(float("nan"), 20.0)},
+            {"id": stats(10.0, float("nan"))},
+            {"id": stats(20, 10)},
+            {"id": stats("10", "20")},
+            {"id": stats(10, "20")},
+            {"id": stats(dt.date(2024, 1, 1), dt.date(2024, 1, 2))},
+            {"id": stats([10], [20])},
+        ],
+    )
+    def test_missing_or_inexact_statistics_keep_the_file(self, known: dict[str, Any]) -> None:
+        assert might(ParquetFileMetadata("a", 1, 1, known), ["id"], [99])
+
+    @pytest.mark.parametrize(
+        ("bounds", "keys"),
+        [
+            ((1.0, 2.0), [9.0, float("nan")]),
+            ((1, 2), [9, "a"]),
+            ((1, 2), [(1,)]),
+            ((1, 2), [2**70]),
+            ((dt.date(2024, 1, 1), dt.date(2024, 1, 2)), [MOMENT]),
+            ((dt.date(2024, 1, 1), dt.date(2024, 1, 2)), [dt.date(2025, 1, 1), MOMENT]),
+            ((MOMENT, MOMENT), [dt.datetime(2025, 1, 1, tzinfo=UTC)]),
+            (("a", "b"), [b"z"]),
+            ((1, 2), [2.5]),
+            ((Decimal("1.5"), Decimal("2.5")), [3]),
+        ],
+    )
+    def test_keys_that_cannot_be_compared_keep_the_file(self, bounds: tuple[Any, Any], keys: list[Any]) -> None:
+        assert might(described(id=stats(*bounds)), ["id"], keys)
+
+    @pytest.mark.parametrize(
+        ("bounds", "inside", "outside"),
+        [
+            ((1, 2), 2.0, 3.0),
+            ((1.5, 2.5), 2, 3),
+            ((-0.0, 0.0), 0.0, 1.0),
+            ((2**63, 2**64 - 1), 2**63, 5),
+            (("a", "é"), "é", "ê"),
+            ((b"a", b"\xfe"), b"\x80", b"\xff"),
+            ((Decimal("1.5"), Decimal("2.5")), Decimal("2.50"), Decimal("2.501")),
+            ((dt.date(2024, 1, 1), dt.date(2024, 1, 9)), dt.date(2024, 1, 5), dt.date(2024, 2, 1)),
+            ((MOMENT, MOMENT), MOMENT, MOMENT + dt.timedelta(microseconds=1)),
+            (
+                (MOMENT.replace(tzinfo=UTC), MOMENT.replace(tzinfo=UTC)),
+                MOMENT.replace(tzinfo=UTC).astimezone(dt.timezone(dt.timedelta(hours=5))),
+                MOMENT.replace(tzinfo=dt.timezone(dt.timedelta(hours=5))),
+            ),
+            ((False, False), False, True),
+        ],
+    )
+    def test_types_are_brought_together(self, bounds: tuple[Any, Any], inside: Any, outside: Any) -> None:
+        file = described(id=stats(*bounds))
+        assert might(file, ["id"], [inside])
+        assert not might(file, ["id"], [outside])
+
+    def test_one_disjoint_column_of_a_composite_key_is_proof(self) -> None:
+        file = described(a=stats(1, 9), b=stats("a", "c"))
+        assert might(file, ["a", "b"], [(5, "b")])
+        assert not might(file, ["a", "b"], [(5, "z")])
+        assert not might(file, ["a", "b"], [(50, "b")])
+        assert not might(described(a=stats(1, 9)), ["a", "b"], [(50, "b")])
+
+    def test_null_keys_count_only_where_the_file_may_have_nulls(self) -> None:
+        assert might(described(id=stats(1, 2, None)), ["id"], [None, 9])
+        assert might(described(id=stats(1, 2, 3)), ["id"], [None, 9])
+        assert not might(described(id=stats(1, 2, 0)), ["id"], [None, 9])
+
+    def test_an_empty_file_holds_nothing(self) -> None:
+        assert not might(ParquetFileMetadata("a", 0, 0, {}), ["id"], [1])
+
+    @pytest.mark.parametrize("keys", [[1], [(1, 2, 3)], ["ab"]])
+    def test_keys_must_fit_the_key_columns(self, keys: list[Any]) -> None:
+        with pytest.raises(KeyColumnError, match="tuples of 2"):
+            might(described(), ["a", "b"], keys)
+
+    @given(data=st.data())
+    def test_a_file_that_holds_a_key_is_never_ruled_out(
+        self, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+    ) -> None:
+        values, type_ = data.draw(st.sampled_from(KINDS))
+        rows = data.draw(st.lists(st.none() | values, min_size=1, max_size=8))
+        keys = data.draw(st.lists(st.none() | values, max_size=4))
+        folder = tmp_path_factory.mktemp("ds")
+        column = pa.array(rows, type_)
+        pq.write_table(pa.table({"k": column}), folder / "a.parquet", row_group_size=2)
+        [file] = analyze(folder)
+        holds = any(key == row or (key != key and row != row) for key in keys for row in rows)
+        assert might(file, ["k"], keys) or not holds
+        if holds:
+            assert confirm_affected_files([file.path], ["k"], keys) == [file.path]
+
+
+class TestConfirmation:
+    def test_files_that_hold_a_key_in_the_callers_order_and_spelling(
+        self, dataset: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(dataset)
+        assert confirm_affected_files(["2.parquet", "./1.parquet", "0.parquet"], ["id"], [20, 3, 3, 7]) == [
+            "2.parquet",
+            "0.parquet",
+        ]
+        assert confirm_affected_files([], ["id"], [1]) == []
+        assert confirm_affected_files(["0.parquet"], ["id"], []) == []
+
+    def test_only_key_columns_are_read(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.parquet"
+        table = pa.table({"id": [1, 2], "v": ["x" * 50, "y" * 50]})
+        pq.write_table(table, path, compression="none", use_dictionary=False, write_page_checksum=True)
+        spoilt = path.read_bytes().replace(b"x" * 50, b"z" * 50)
+        path.write_bytes(spoilt)
+        with pytest.raises(OSError, match="CRC"):
+            pq.read_table(path, page_checksum_verification=True)
+        assert confirm_affected_files([str(path)], ["id"], [2]) == [str(path)]
+
+    def test_composite_keys_are_tuples(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "a.parquet", a=[1, 2], b=["x", "y"])
+        assert confirm_affected_files([path], ["a", "b"], [(1, "y"), (2, "x")]) == []
+        assert confirm_affected_files([path], ["a", "b"], [(1, "y"), (2, "y")]) == [path]
+
+    def test_a_key_column_may_stand_in_the_folder(self, tmp_path: Path) -> None:
+        paths = [write(tmp_path / f"year={year}" / "a.parquet", id=[1, 2]) for year in (2023, 2024)]
+        assert confirm_affected_files(paths, ["id", "year"], [(1, 2024), (9, 2023)]) == [paths[1]]
+
+    @pytest.mark.parametrize("stored", [pa.int32(), pa.uint64(), pa.float64(), pa.decimal128(25, 3)])
+    def test_keys_are_compared_after_both_sides_have_one_type(self, tmp_path: Path, stored: pa.DataType) -> None:
+        path = write(tmp_path / "a.parquet", id=pa.array([1, 2]).cast(stored))
+        assert confirm_affected_files([path], ["id"], [2]) == [path]
+        assert confirm_affected_files([path], ["id"], [3]) == []
+
+    def test_what_cannot_be_answered_is_an_error_and_not_an_answer(self, tmp_path: Path) -> None:
+        path = write(tmp_path / "a.parquet", id=[1])
+        with pytest.raises(SchemaMismatchError):
+            confirm_affected_files([path], ["id"], ["1"])
+        with pytest.raises(KeyColumnError, match="nope"):
+            confirm_affected_files([path], ["nope"], [1])
+        with pytest.raises(FileNotFoundError, match="missing"):
+            confirm_affected_files([path, str(tmp_path / "missing.parquet")], ["id"], [1])
+        Path(path).write_bytes(b"PAR1 nothing PAR1")
+        with pytest.raises(DamagedFileError, match=r"a\.parquet"):
+            confirm_affected_files([path], ["id"], [1])
+
+    def test_other_storages(self, memory_fs: Any) -> None:
+        merge(pa.table({"id": [1, 2]}), "memory://lake/ds", "insert", ["id"], max_rows_per_file=1)
+        by_url, by_path = list_dataset_files("memory://lake/ds"), list_dataset_files("/lake/ds", memory_fs)
+        assert len(confirm_affected_files(by_url, ["id"], [2])) == 1
+        assert len(confirm_affected_files(by_path, ["id"], [2], memory_fs)) == 1
+
+
+class TestPlan:
+    def test_every_file_is_affected_or_not(self, dataset: Path) -> None:
+        plan = plan_incremental_rewrite(str(dataset), [3, 13, 17], ["id"])
+        files = list_dataset_files(str(dataset))
+        assert (plan.affected_files, plan.unaffected_files, plan.affected_rows) == (files[:2], files[2:], 10)
+        assert [Path(path).parent for path in plan.new_files] == [dataset]
+        assert set(plan.new_files).isdisjoint(files)
+        assert tree(dataset).keys() == {"0.parquet", "1.parquet", "2.parquet"}
+
+    def test_nothing_new_where_every_key_is_known(self, dataset: Path) -> None:
+        assert plan_incremental_rewrite(str(dataset), [3], ["id"]).new_files == []
+        assert plan_incremental_rewrite(str(dataset), [], ["id"]).affected_files == []
+
+    def test_partitions_of_the_key(self, tmp_path: Path) -> None:
+        paths = [write(tmp_path / "ds" / f"m={m}" / "a.parquet", id=[1, 2]) for m in ("01", "02")]
+        plan = plan_incremental_rewrite(str(tmp_path / "ds"), [(1, 2), (9, 2), (1, 3)], ["id", "m"])
+        assert (plan.affected_files, plan.unaffected_files) == (paths[1:], paths[:1])
+        assert [Path(path).parent.name for path in plan.new_files] == ["m=02", "m=3"]
+
+    def test_partition_schema_gives_the_types_and_must_agree(self, tmp_path: Path) -> None:
+        paths = [write(tmp_path / "ds" / f"m={m}" / "a.parquet", id=[1, 2]) for m in ("01", "02")]
+        typed = pa.schema([("m", pa.int32())])
+        plan = plan_incremental_rewrite(str(tmp_path / "ds"), [(1, "2")], ["id", "m"], partition_schema=typed)
+        assert plan.affected_files == paths[1:]
+        with pytest.raises(PartitionError, match="partitioned by"):
+            plan_incremental_rewrite(
+                str(tmp_path / "ds"), [1], ["id"], partition_schema=pa.schema([("day", pa.string())])
+            )
+
+    def test_partitions_outside_the_key_leave_new_files_open(self, tmp_path: Path) -> None:
+        write(tmp_path / "ds" / "m=1" / "a.parquet", id=[1])
+        plan = plan_incremental_rewrite(str(tmp_path / "ds"), [1, 9], ["id"])
+        assert (len(plan.affected_files), plan.new_files) == (1, [])
+
+    def test_missing_and_empty_datasets(self, tmp_path: Path) -> None:
+        (tmp_path / "empty").mkdir()
+        assert len(plan_incremental_rewrite(str(tmp_path / "empty"), [1], ["id"]).new_files) == 1
+        with pytest.raises(FileNotFoundError):
+            plan_incremental_rewrite(str(tmp_path / "missing"), [1], ["id"])
+
+    @pytest.mark.scenario("IO-03", "ID-03")
+    def test_files_without_statistics_are_scanned(self, tmp_path: Path) -> None:
+        pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "a.parquet", write_statistics=False)
+        pq.write_table(pa.table({"id": [3, 4]}), tmp_path / "b.parquet", write_statistics=False)
+        plan = plan_incremental_rewrite(str(tmp_path), [4], ["id"])
+        assert [Path(path).name for path in plan.affected_files] == ["b.parquet"]
+
+
+class TestReplacing:
+    def test_staged_files_appear_all_at_once(self, dataset: Path) -> None:
+        manager = IncrementalFileManager()
+        staging = Path(manager.create_staging_directory(str(dataset)))
+        assert staging.is_dir()
+        assert staging.name.startswith(".staging_")
+        sources = [write(staging / f"{i}.new", id=[i], v=["new"]) for i in range(2)]
+        before = list_dataset_files(str(dataset))
+        assert len(before) == 3
+        manager.atomic_replace_files(sources, before[:2])
+        assert list_dataset_files(str(dataset)) == before
+        assert [pq.read_table(path).num_rows for path in before] == [1, 1, 5]
+        assert not staging.exists()
+
+    def test_other_sources_are_copied_and_stay(self, dataset: Path, tmp_path: Path) -> None:
+        source = write(tmp_path / "outside.parquet", id=[7], v=["new"])
+        target = list_dataset_files(str(dataset))[0]
+        IncrementalFileManager().atomic_replace_files([source], [target])
+        assert Path(source).read_bytes() == Path(target).read_bytes()
+
+    def test_a_new_name_is_a_new_file(self, dataset: Path) -> None:
+        manager = IncrementalFileManager()
+        staging = Path(manager.create_staging_directory(str(dataset)))
+        source = write(staging / "x", id=[99], v=["new"])
+        [new] = plan_incremental_rewrite(str(dataset), [99], ["id"]).new_files
+        manager.atomic_replace_files([source], [new])
+        assert new in list_dataset_files(str(dataset))
+
+    def test_hive_folders_belong_to_the_dataset_above(self, tmp_path: Path) -> None:
+        targets = [write(tmp_path / "ds" / f"m={m}" / "a.parquet", id=[1]) for m in (1, 2)]
+        sources = [write(tmp_path / f"{m}.parquet", id=[5]) for m in (1, 2)]
+        IncrementalFileManager().atomic_replace_files(sources, targets)
+        assert (tmp_path / ".ds.fsspeckit").is_dir()
+        assert [pq.read_table(path, partitioning=None).to_pydict() for path in targets] == [{"id": [5]}] * 2
+
+    def test_a_folder_inside_a_known_dataset_needs_its_staging_directory(self, tmp_path: Path) -> None:
+        target = write(tmp_path / "ds" / "part" / "a.parquet", id=[1])
+        merge(pa.table({"id": [2]}), str(tmp_path / "ds"), "insert", ["id"])
+        source = write(tmp_path / "new.parquet", id=[5])
+        manager = IncrementalFileManager()
+        with pytest.raises(ValueError, match="create_staging_directory"):
+            manager.atomic_replace_files([source], [target])
+        manager.create_staging_directory(str(tmp_path / "ds"))
+        manager.atomic_replace_files([source], [target])
+        assert pq.read_table(target).to_pydict() == {"id": [5]}
+
+    @pytest.mark.parametrize(
+        ("spoil", "error"),
+        [
+            (lambda s, t: (s, t[:1]), ValueError),
+            (lambda s, t: ([s[0], s[0]], t), ValueError),
+            (lambda s, t: (s, [t[0], t[0]]), ValueError),
+            (lambda s, t: ([s[0], s[1] + ".missing"], t), FileNotFoundError),
+            (lambda s, t: (s, [t[0], str(Path(t[1]).with_name("_hidden.parquet"))]), ValueError),
+        ],
+    )
+    def test_everything_is_checked_before_the_first_change(
+        self, dataset: Path, tmp_path: Path, spoil: Callable[[Any, Any], Any], error: type[Exception]
+    ) -> None:
+        sources = [write(tmp_path / f"{i}.parquet", id=[i], v=["new"]) for i in range(2)]
+        sources, targets = spoil(sources, list_dataset_files(str(dataset))[:2])
+        before = tree(dataset)
+        with pytest.raises(error):
+            IncrementalFileManager().atomic_replace_files(sources, targets)
+        assert tree(dataset) == before
+
+    def test_a_damaged_source_changes_nothing(self, dataset: Path, tmp_path: Path) -> None:
+        good = write(tmp_path / "good.parquet", id=[1], v=["new"])
+        (tmp_path / "bad.parquet").write_bytes(Path(good).read_bytes()[:-9])
+        before = tree(dataset)
+        with pytest.raises(DamagedFileError, match=r"bad\.parquet"):
+            IncrementalFileManager().atomic_replace_files(
+                [good, str(tmp_path / "bad.parquet")], list_dataset_files(str(dataset))[:2]
+            )
+        assert tree(dataset) == before
+
+    def test_another_writer_first_is_a_conflict(self, dataset: Path) -> None:
+        manager = IncrementalFileManager()
+        staging = Path(manager.create_staging_directory(str(dataset)))
+        source = write(staging / "x", id=[0], v=["mine"])
+        merge(pa.table({"id": [0], "v": ["theirs"]}), str(dataset), "update", ["id"])
+        before = tree(dataset)
+        with pytest.raises(CommitConflictError):
+            manager.atomic_replace_files([source], [str(dataset / "0.parquet")])
+        assert tree(dataset) == before
+        assert not staging.exists()
+
+    def test_where_nothing_is_replaced_in_place_the_new_file_has_a_new_name(self, memory_fs: Any) -> None:
+        merge(pa.table({"id": [1, 2]}), "memory://lake/ds", "insert", ["id"])
+        [old] = list_dataset_files("memory://lake/ds")
+        manager = IncrementalFileManager()
+        staging = manager.create_staging_directory("memory://lake/ds")
+        assert staging.startswith("memory://lake/.ds.fsspeckit/.staging_")
+        with memory_fs.open(staging + "/x", "wb") as sink:
+            pq.write_table(pa.table({"id": [1, 2, 3]}), sink)
+        manager.atomic_replace_files([staging + "/x"], [old])
+        [new] = list_dataset_files("memory://lake/ds")
+        assert new != old
+        assert [file.total_rows for file in ParquetMetadataAnalyzer().analyze_dataset_files("memory://lake/ds")] == [3]
+
+    def test_nothing_to_do(self) -> None:
+        IncrementalFileManager().atomic_replace_files([], [])
+
+
+class TestCleanUp:
+    def test_open_staging_folders_go_and_the_dataset_stays(self, dataset: Path) -> None:
+        manager = IncrementalFileManager()
+        folders = [Path(manager.create_staging_directory(str(dataset))) for _ in range(2)]
+        write(folders[0] / "x", id=[1])
+        before = tree(dataset)
+        manager.cleanup_staging_files()
+        manager.cleanup_staging_files()
+        assert [folder.exists() for folder in folders] == [False, False]
+        assert tree(dataset) == before
+
+    @pytest.mark.scenario("UP-65")
+    def test_one_failure_is_logged_and_the_others_have_their_turn(
+        self, dataset: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        manager = IncrementalFileManager()
+        stuck, free = (Path(manager.create_staging_directory(str(dataset))) for _ in range(2))
+        remove = LocalStorage.remove_tree
+
+        def remove_unless_stuck(self: LocalStorage, path: str) -> None:
+            if path == str(stuck):
+                raise StorageError(f"cannot remove {path}")
+            remove(self, path)
+
+        monkeypatch.setattr(LocalStorage, "remove_tree", remove_unless_stuck)
+        with caplog.at_level(logging.WARNING, "fsspeckit"):
+            manager.cleanup_staging_files()
+        assert [record.levelname for record in caplog.records] == ["WARNING"]
+        assert stuck.name in caplog.text
+        assert (stuck.exists(), free.exists()) == (True, False)
+
+
+class TestValidation:
+    def test_null_keys(self) -> None:
+        table = pa.table({"id": [1, 2], "k": ["a", None]})
+        validate_no_null_keys(table, ["id"])
+        with pytest.raises(ValueError, match="'k' of the source has 1 NULL"):
+            validate_no_null_keys(table, ["id", "k"])
+        with pytest.raises(KeyColumnError, match="nope"):
+            validate_no_null_keys(table, ["nope"])
+
+    @pytest.mark.scenario("IO-05", "ID-05")
+    def test_partition_columns_cannot_change_for_existing_keys(self) -> None:
+        target = pa.table({"id": [1, 2], "day": ["mon", "tue"]})
+        validate_partition_column_immutability(pa.table({"id": [1, 3], "day": ["mon", "wed"]}), target, ["id"], ["day"])
+        with pytest.raises(ValueError, match=r"cannot change for existing keys.*'id': 2"):
+            validate_partition_column_immutability(
+                pa.table({"id": [2, 3], "day": ["mon", "mon"]}), target, ["id"], ["day"]
+            )
+
+    def test_types_nulls_and_repeated_keys(self) -> None:
+        target = pa.table({"id": pa.array([1, 1, 2], pa.int32()), "day": pa.array(["a", "b", None])})
+        same = pa.table({"id": pa.array([1, 2], pa.int64()), "day": pa.array(["b", None]).dictionary_encode()})
+        validate_partition_column_immutability(same, target, ["id"], ["day"])
+        with pytest.raises(PartitionError):
+            validate_partition_column_immutability(pa.table({"id": [1, 2], "day": ["b", "c"]}), target, ["id"], ["day"])
+
+    def test_partition_columns_that_are_part_of_the_key_cannot_move(self) -> None:
+        target = pa.table({"id": [1], "day": ["mon"]})
+        validate_partition_column_immutability(pa.table({"id": [1], "day": ["tue"]}), target, ["id", "day"], ["day"])
+
+    def test_columns_must_exist_and_fit(self) -> None:
+        table = pa.table({"id": [1], "day": ["mon"]})
+        with pytest.raises(PartitionError, match="month"):
+            validate_partition_column_immutability(table, table, ["id"], ["month"])
+        with pytest.raises(KeyColumnError, match="nope"):
+            validate_partition_column_immutability(table, table, ["nope"], ["day"])
+        with pytest.raises(SchemaMismatchError):
+            validate_partition_column_immutability(pa.table({"id": ["1"], "day": ["mon"]}), table, ["id"], ["day"])

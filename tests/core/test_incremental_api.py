@@ -1,0 +1,165 @@
+"""The API section of the specification of `fsspeckit.core.incremental`, as its callers use it."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fsspeckit.core import incremental, merge
+
+# Parameters in the order of the specification; "=" marks those with a default.
+FUNCTIONS = {
+    "merge": [
+        "data", "path", "strategy", "key_columns", "partition_columns=", "filesystem=", "compression=",
+        "max_rows_per_file=", "row_group_size=",
+    ],
+    "list_dataset_files": ["dataset_path", "filesystem="],
+    "parse_hive_partition_path": ["file_path", "partition_columns="],
+    "confirm_affected_files": ["candidate_files", "key_columns", "source_keys", "filesystem="],
+    "validate_no_null_keys": ["source_table", "key_columns"],
+    "validate_partition_column_immutability": ["source_table", "target_table", "key_columns", "partition_columns"],
+    "plan_incremental_rewrite": ["dataset_path", "source_keys", "key_columns", "filesystem=", "partition_schema="],
+}  # fmt: skip
+METHODS = {
+    ("ParquetMetadataAnalyzer", "analyze_dataset_files"): ["dataset_path", "filesystem="],
+    ("PartitionPruner", "identify_candidate_files"): [
+        "file_metadata", "key_columns", "source_keys", "partition_schema=",
+    ],
+    ("ConservativeMembershipChecker", "file_might_contain_keys"): ["file_metadata", "key_columns", "source_keys"],
+    ("IncrementalFileManager", "create_staging_directory"): ["base_path"],
+    ("IncrementalFileManager", "atomic_replace_files"): ["source_files", "target_files", "filesystem="],
+    ("IncrementalFileManager", "cleanup_staging_files"): [],
+}  # fmt: skip
+FIELDS = {
+    "MergeFileMetadata": ["path", "row_count", "operation", "size_bytes"],
+    "MergeResult": [
+        "strategy", "source_count", "target_count_before", "target_count_after", "inserted", "updated", "deleted",
+        "files", "rewritten_files", "inserted_files", "preserved_files",
+    ],
+    "ParquetFileMetadata": ["path", "row_group_count", "total_rows", "column_stats", "partition_values"],
+    "IncrementalRewritePlan": ["affected_files", "unaffected_files", "new_files", "affected_rows"],
+}  # fmt: skip
+
+
+def parameters(function: Any) -> list[str]:
+    """Names of the parameters, with "=" where there is a default."""
+    found = inspect.signature(function).parameters.values()
+    return [p.name + ("=" if p.default is not p.empty else "") for p in found if p.name != "self"]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_take_the_parameters_of_the_specification(name: str) -> None:
+    assert parameters(getattr(incremental, name))[: len(FUNCTIONS[name])] == FUNCTIONS[name]
+
+
+@pytest.mark.parametrize(("owner", "name"), METHODS)
+def test_methods_take_the_parameters_of_the_specification(owner: str, name: str) -> None:
+    method = getattr(getattr(incremental, owner), name)
+    assert parameters(method)[: len(METHODS[owner, name])] == METHODS[owner, name]
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_dataclasses_start_with_the_fields_of_the_specification(name: str) -> None:
+    fields = [field.name for field in dataclasses.fields(getattr(incremental, name))]
+    assert fields[: len(FIELDS[name])] == FIELDS[name]
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    """Two days of two ids each."""
+    for day, ids in (("1", [1, 2]), ("2", [3, 4])):
+        (tmp_path / "d" / f"day={day}").mkdir(parents=True)
+        pq.write_table(pa.table({"id": ids, "v": ["old", "old"]}), tmp_path / "d" / f"day={day}" / "a.parquet")
+    return tmp_path / "d"
+
+
+def test_defaults_of_merge_are_those_of_the_specification() -> None:
+    found = inspect.signature(incremental.merge).parameters
+    assert found["max_rows_per_file"].default == 5_000_000
+    assert (found["partition_columns"].default, found["filesystem"].default) == (None, None)
+
+
+@pytest.mark.scenario("IO-13", "IO-14", "IO-16", "UP-49")
+def test_merge_returns_metadata_of_rewritten_and_inserted_files(dataset: Path) -> None:
+    source = pa.table({"id": [1, 9], "v": ["new", "new"], "day": ["1", "2"]})
+    result = incremental.merge(source, str(dataset), "upsert", ["id"], partition_columns=["day"])
+    assert (result.strategy, result.source_count) == ("upsert", 2)
+    assert (result.target_count_before, result.target_count_after) == (4, 5)
+    for entry in result.files:
+        assert entry.size_bytes == Path(entry.path).stat().st_size
+        assert entry.row_count == pq.read_metadata(entry.path).num_rows
+    kinds = {entry.operation for entry in result.files}
+    assert {"rewritten", "inserted"} <= kinds <= {"rewritten", "inserted", "preserved"}
+    assert len(result.rewritten_files) == len(result.inserted_files) == len(result.preserved_files) == 1
+
+
+def test_hive_paths_give_text() -> None:
+    parse = incremental.parse_hive_partition_path
+    assert parse("/data/year=2024/month=12/file.parquet") == {"year": "2024", "month": "12"}
+    assert parse("a%20b=x/p=__HIVE_DEFAULT_PARTITION__/f.parquet", ["p"]) == {"p": None}
+    assert parse("/data/day=a%2Fb/file.parquet") == {"day": "a/b"}
+    assert parse("/data/file.parquet") == {}
+
+
+@pytest.mark.scenario("IO-12", "IO-02", "ID-02")
+def test_planning_prunes_and_confirms(dataset: Path) -> None:
+    plan = incremental.plan_incremental_rewrite(str(dataset), [3], ["id"])
+    assert [Path(path).parent.name for path in plan.affected_files] == ["day=2"]
+    assert [Path(path).parent.name for path in plan.unaffected_files] == ["day=1"]
+    assert (plan.new_files, plan.affected_rows) == ([], 2)
+
+
+def test_the_steps_one_by_one_agree_with_the_plan(dataset: Path) -> None:
+    metadata = incremental.ParquetMetadataAnalyzer().analyze_dataset_files(str(dataset))
+    assert [(m.total_rows, m.row_group_count) for m in metadata] == [(2, 1), (2, 1)]
+    assert [m.column_stats["id"]["min"] for m in metadata] == [1, 3]
+    assert [m.column_stats["id"]["null_count"] for m in metadata] == [0, 0]
+    checker = incremental.ConservativeMembershipChecker()
+    assert [checker.file_might_contain_keys(m, ["id"], [4]) for m in metadata] == [False, True]
+    candidates = incremental.PartitionPruner().identify_candidate_files(metadata, ["id"], [4])
+    assert incremental.confirm_affected_files(candidates, ["id"], [4]) == [metadata[1].path]
+
+
+def test_staging_replace_and_clean_up(dataset: Path) -> None:
+    manager = incremental.IncrementalFileManager()
+    staging = manager.create_staging_directory(str(dataset))
+    assert Path(staging).name.startswith(".staging_")
+    target = dataset / "day=1" / "a.parquet"
+    fresh = Path(staging) / "new.parquet"
+    pq.write_table(pa.table({"id": [1, 2], "v": ["new", "new"]}), fresh)
+    manager.atomic_replace_files([str(fresh)], [str(target)])
+    manager.cleanup_staging_files()
+    assert pq.read_table(target, partitioning=None)["v"].to_pylist() == ["new", "new"]
+    assert not Path(staging).exists()
+
+
+@pytest.mark.scenario("UP-03", "PM-04")
+def test_null_keys_are_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="id"):
+        incremental.validate_no_null_keys(pa.table({"id": [1, None]}), ["id"])
+    incremental.validate_no_null_keys(pa.table({"id": [1, 2]}), ["id"])
+
+
+@pytest.mark.scenario("IO-05", "ID-05")
+def test_partition_columns_cannot_change() -> None:
+    target = pa.table({"id": [1, 2], "day": ["mon", "tue"]})
+    check = incremental.validate_partition_column_immutability
+    with pytest.raises(ValueError, match="day"):
+        check(pa.table({"id": [1], "day": ["tue"]}), target, ["id"], ["day"])
+    check(pa.table({"id": [1, 5], "day": ["mon", "tue"]}), target, ["id"], ["day"])
+
+
+@pytest.mark.scenario("UP-14", "UP-36")
+def test_core_merge_has_the_shared_names() -> None:
+    assert merge.normalize_keys("id") == ["id"]
+    stats = merge.compute_merge_stats(previous_total=10, inserted=5, updated=2, deleted=3)
+    assert stats == {"inserted": 5, "updated": 2, "deleted": 3, "total": 12}
+    schema = pa.schema({"id": pa.int64()})
+    with pytest.raises(ValueError, match="nowhere"):
+        merge.validate_keys_and_schema(schema, schema, ["nowhere"])

@@ -1,0 +1,263 @@
+"""A disk that may lose power: system calls of `LocalStorage` are recorded, and any part of what was not synced is lost.
+
+The model: a folder edit (create, link, unlink, mkdir, rmdir, rename) is atomic by itself, reaches the disk in any
+order, and is certain only after an fsync of a folder it touches. The content of a file is certain only after an fsync
+of the file. The same recorder can kill the process before or after any system call.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from unittest import mock
+
+import pyarrow as pa
+
+from faults.injection import Crash
+from fsspeckit.core import storage_local
+from fsspeckit.core.storage import Handle, LocalStorage
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A file or a folder, whatever names it has."""
+
+    is_folder: bool
+    entries: dict[str, Node] = field(default_factory=dict)
+    data: bytes | None = None
+    modified: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One atomic change of one or two folders: each name gets a node or loses it."""
+
+    changes: tuple[tuple[Node, str, Node | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """From here on, earlier edits of this folder, or the content of this file, are certain."""
+
+    node: Node
+
+
+class Disk:
+    """Stands in for the `os` module of `LocalStorage`; everything also happens for real."""
+
+    def __init__(self, base: str) -> None:
+        self.base = base
+        self.top = _read(base)
+        self.start = [(node, dict(node.entries)) for node in _walk(self.top)]
+        self.events: list[Edit | Sync] = []
+        self.steps = 0
+        self.crash_at: int | None = None
+        self.crash_when: Literal["before", "after"] = "before"
+        self.dead = False
+        self._lock = threading.Lock()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    @contextmanager
+    def _step(self) -> Iterator[None]:
+        with self._lock:
+            if self.dead:
+                raise Crash
+            self.steps += 1
+            strikes = self.steps == self.crash_at
+            if strikes and self.crash_when == "before":
+                self.dead = True
+                raise Crash
+            yield
+            if strikes:
+                self.dead = True
+                raise Crash
+
+    def _find(self, path: str) -> tuple[Node, str]:
+        node = self.top
+        *folders, name = os.path.relpath(path, self.base).split("/")
+        for folder in folders:
+            node = node.entries[folder]
+        return node, name
+
+    def _edit(self, *changes: tuple[Node, str, Node | None]) -> None:
+        for folder, name, node in changes:
+            if node is None:
+                folder.entries.pop(name, None)
+            else:
+                folder.entries[name] = node
+        self.events.append(Edit(changes))
+
+    def _capture(self, path: str, node: Node) -> None:
+        if not node.is_folder:
+            with open(path, "rb") as file:
+                node.data = file.read()
+            node.modified = os.stat(path).st_mtime_ns
+
+    def created(self, path: str) -> None:
+        """A file appears (written past this module, by Arrow)."""
+        with self._step():
+            self._edit((*self._find(path), Node(False)))
+
+    def open(self, path: str, flags: int, mode: int = 0o777) -> int:
+        if not flags & os.O_CREAT:
+            return os.open(path, flags, mode)
+        with self._step():
+            existed = os.path.exists(path)
+            descriptor = os.open(path, flags, mode)
+            if not existed:
+                self._edit((*self._find(path), Node(False, data=b"")))
+            return descriptor
+
+    def write(self, descriptor: int, data: Any) -> int:
+        with self._step():
+            written = os.write(descriptor, data)
+            path = os.readlink(f"/proc/self/fd/{descriptor}")
+            folder, name = self._find(path)
+            self._capture(path, folder.entries[name])
+            return written
+
+    def fsync(self, descriptor: int) -> None:
+        with self._step():
+            path = os.readlink(f"/proc/self/fd/{descriptor}")
+            if path == self.base:
+                self.events.append(Sync(self.top))
+                return
+            folder, name = self._find(path)
+            self._capture(path, folder.entries[name])
+            self.events.append(Sync(folder.entries[name]))
+
+    def mkdir(self, path: str) -> None:
+        with self._step():
+            os.mkdir(path)
+            self._edit((*self._find(path), Node(True)))
+
+    def rmdir(self, path: str) -> None:
+        with self._step():
+            os.rmdir(path)
+            self._edit((*self._find(path), None))
+
+    def unlink(self, path: str) -> None:
+        with self._step():
+            os.unlink(path)
+            self._edit((*self._find(path), None))
+
+    def link(self, source: str, target: str) -> None:
+        with self._step():
+            os.link(source, target)
+            folder, name = self._find(source)
+            self._edit((*self._find(target), folder.entries[name]))
+
+    def rename(self, source: str, target: str) -> None:
+        with self._step():
+            os.rename(source, target)
+            folder, name = self._find(source)
+            node = folder.entries[name]
+            self._capture(target, node)
+            self._edit((folder, name, None), (*self._find(target), node))
+
+    def lose_power(self, at: int, rng: random.Random, into: str) -> None:
+        """Write to ``into`` one of the disks that a power loss after ``at`` events may leave."""
+        events = self.events[:at]
+        luck = rng.choice((0.1, 0.5, 0.9))
+        synced: set[int] = set()
+        kept: list[Edit] = []
+        for event in reversed(events):
+            if isinstance(event, Sync):
+                synced.add(id(event.node))
+            elif any(id(folder) in synced for folder, _, _ in event.changes) or rng.random() < luck:
+                kept.append(event)
+        nodes: dict[int, Node] = {}
+        for node, entries in self.start:
+            _twin(node, nodes).entries = {name: _twin(child, nodes) for name, child in entries.items()}
+        for edit in reversed(kept):
+            for folder, name, node in edit.changes:
+                entries = _twin(folder, nodes).entries
+                if node is None:
+                    entries.pop(name, None)
+                else:
+                    entries[name] = _twin(node, nodes)
+        started = {id(node) for node, _ in self.start}
+        certain = {id(twin) for number, twin in nodes.items() if number in synced | started}
+        shutil.rmtree(into, ignore_errors=True)
+        _write(nodes[id(self.top)], into, certain, rng)
+
+
+def _twin(node: Node, nodes: dict[int, Node]) -> Node:
+    """The same node on the disk that is left: its own entries, the same content."""
+    return nodes.setdefault(id(node), Node(node.is_folder, data=node.data, modified=node.modified))
+
+
+def _walk(node: Node) -> Iterator[Node]:
+    yield node
+    for child in node.entries.values():
+        yield from _walk(child)
+
+
+def _read(path: str) -> Node:
+    if os.path.isdir(path):
+        return Node(True, {name: _read(os.path.join(path, name)) for name in os.listdir(path)})
+    with open(path, "rb") as file:
+        return Node(False, data=file.read(), modified=os.stat(path).st_mtime_ns)
+
+
+def _write(node: Node, path: str, certain: set[int], rng: random.Random) -> None:
+    if node.is_folder:
+        os.mkdir(path)
+        for name, child in node.entries.items():
+            _write(child, f"{path}/{name}", certain, rng)
+        return
+    data = node.data if node.data is not None else b"PAR1, never synced"
+    if id(node) not in certain:
+        data = data[: rng.choice((0, len(data) // 2, len(data)))]
+    with open(path, "wb") as file:
+        file.write(data)
+    os.utime(path, ns=(node.modified, node.modified))
+
+
+class RecordedStorage(LocalStorage):
+    """`LocalStorage` that also tells the disk about files which Arrow creates."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._handles: list[Handle] = []
+
+    def hold(self, folder: str) -> Handle:
+        handle = super().hold(folder)
+        self._handles.append(handle)
+        return handle
+
+    def release(self) -> None:
+        """What the kernel does for a process that ended."""
+        for handle in self._handles:
+            handle.release()
+
+    def open_output(self, path: str) -> pa.NativeFile:
+        file = super().open_output(path)
+        self._disk.created(path)
+        return file
+
+
+@contextmanager
+def recording(disk: Disk) -> Iterator[RecordedStorage]:
+    """Put the disk under `LocalStorage` for a while."""
+    with mock.patch.object(storage_local, "os", disk):
+        storage = RecordedStorage(disk)
+        try:
+            yield storage
+        finally:
+            storage.release()
+
+
+@contextmanager
+def stamps_that_survive_copying() -> Iterator[None]:
+    """A disk that is written anew has new inodes; within the model the time of a file alone identifies it."""
+    with mock.patch.object(storage_local, "_stamp", lambda info: str(info.st_mtime_ns)):
+        yield

@@ -1,0 +1,159 @@
+"""A dataset whose rows all carry one generation: any mixture of two commits shows at once.
+
+Also the program behind the kill tests (``python -m faults.generations``): it forks writers, kills each with -9 at a random
+moment, and judges what is left in another fork, so that the parent never starts a thread and can be forked again.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import signal
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fsspeckit.core.commit import Changes, Journal, Publish, View, is_data_file
+from fsspeckit.core.journal import Log, Places
+from fsspeckit.core.storage import LocalStorage, Storage, join
+
+ROWS = 20
+FILES = 4
+
+
+def write_generation(storage: Storage, root: str, generation: int) -> None:
+    """Bring every row to a generation: in place, or by replacing all files, turn by turn."""
+    journal = Journal(storage, root)
+    journal.recover()
+    view = journal.view()
+    in_place = storage.in_place and generation % 2 == 0 and len(view.files) == FILES
+    with journal.begin(view, f"generation {generation}") as transaction:
+        publish = []
+        for number in range(FILES):
+            data = pa.table({"id": list(range(number, ROWS, FILES)), "value": [generation] * (ROWS // FILES)})
+            staged = transaction.staged_path()
+            with storage.open_output(staged) as file:
+                pq.write_table(data, file)
+            fresh = f"part={(number + generation) % 3}/g{generation}-{number}.parquet"
+            path = view.files[number].path if in_place else fresh
+            publish.append(Publish(staged, path, data.num_rows, replaces=in_place))
+        retire = () if in_place else tuple(file.path for file in view.files)
+        transaction.commit(Changes(tuple(publish), retire, complete_view=True))
+
+
+def generation_of(rows: Counter[tuple[int, int]]) -> int:
+    """The one generation that a consistent set of rows has."""
+    generations = {value for _, value in rows}
+    if len(generations) != 1 or sorted(rows.elements()) != [(number, min(generations)) for number in range(ROWS)]:
+        raise AssertionError(f"not one generation: {sorted(rows.elements())}")
+    return generations.pop()
+
+
+def read_view(storage: Storage, view: View) -> Counter[tuple[int, int]]:
+    """What our own reader sees; FileNotFoundError where the view is out of date."""
+    rows: Counter[tuple[int, int]] = Counter()
+    for file in view.files:
+        table = pq.ParquetFile(pa.BufferReader(storage.read_bytes(file.location))).read()
+        rows.update(zip(table["id"].to_pylist(), table["value"].to_pylist(), strict=True))
+    return rows
+
+
+def read_raw(root: str) -> Counter[tuple[int, int]]:
+    """What a reader sees that knows nothing of us."""
+    rows: Counter[tuple[int, int]] = Counter()
+    for folder, _, names in os.walk(root):
+        for name in names:
+            path = os.path.join(folder, name)
+            if is_data_file(os.path.relpath(path, root)):
+                with open(path, "rb") as file:
+                    table = pq.ParquetFile(pa.BufferReader(file.read())).read()
+                rows.update(zip(table["id"].to_pylist(), table["value"].to_pylist(), strict=True))
+    return rows
+
+
+def judge(root: str, last_reported: int) -> int:
+    """After a kill: our reader, recovery and a foreign reader agree on the last generation reported or the next."""
+    storage = LocalStorage()
+    seen = generation_of(read_view(storage, Journal(storage, root).view()))
+    Journal(storage, root).recover()
+    found = generation_of(read_raw(root))
+    if found != seen or found not in (last_reported, last_reported + 1):
+        raise AssertionError(f"reported {last_reported}, our reader saw {seen}, after recovery {found}")
+    sidecar = Places(storage, root).find()
+    if sidecar is None or Log(storage, sidecar).stagings() or Log(storage, sidecar).state().is_pending:
+        raise AssertionError(f"something is left in {sidecar}")
+    if Journal(storage, root).recover():
+        raise AssertionError("a second recovery found something to do")
+    return found
+
+
+def _write_on(root: str, generation: int, report: int) -> None:
+    storage = LocalStorage()
+    while True:
+        generation += 1
+        write_generation(storage, root, generation)
+        os.write(report, f"{generation}\n".encode())
+
+
+def _fork(work: Callable[[int], None]) -> tuple[int, int]:
+    """Run in a child; gives its id and the end of a pipe that it writes to."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(writer)
+        return child, reader
+    try:
+        work(writer)
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+
+
+def _read_all(reader: int) -> list[int]:
+    content = b""
+    while chunk := os.read(reader, 65536):
+        content += chunk
+    os.close(reader)
+    return [int(line) for line in content.decode().splitlines() if line]
+
+
+def kill_many(root: str, count: int, seed: int) -> int:
+    """Kill so many writers and say how many commits they had reported; raises on the first violation."""
+    rng = random.Random(seed)
+    generation = commits = 0
+    child, reader = _fork(lambda report: write_generation(LocalStorage(), root, 0))
+    if os.waitpid(child, 0)[1]:
+        raise AssertionError("the first generation could not be written")
+    os.close(reader)
+    for number in range(count):
+        child, reader = _fork(lambda report, start=generation: _write_on(root, start, report))  # type: ignore[misc]
+        select.select([reader], [], [], 10)
+        time.sleep(rng.random() * 0.03)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        reported = _read_all(reader)
+        commits += len(reported)
+        last = max(reported, default=generation)
+        judged, answer = _fork(lambda report, last=last: void(os.write(report, f"{judge(root, last)}\n".encode())))  # type: ignore[misc]
+        status = os.waitpid(judged, 0)[1]
+        found = _read_all(answer)
+        if status or not found:
+            raise AssertionError(f"violation after kill {number}, seed {seed}")
+        generation = found[0]
+    return commits
+
+
+def void(_: object) -> None:
+    """Forget a result."""
+
+
+if __name__ == "__main__":
+    folder, how_many, random_seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    print(kill_many(join(folder, "ds"), how_many, random_seed))

@@ -1,0 +1,221 @@
+"""A storage that fails on purpose at its N-th call: it crashes, tears, errs, stays broken, or is full."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from fsspeckit.common.errors import StorageError
+from fsspeckit.core.storage import Entry, Handle, Storage, Tree, join, parent
+
+Kind = Literal[
+    "crash before",
+    "crash after",
+    "torn",
+    "error before",
+    "error after",
+    "two errors",
+    "stays broken",
+    "breaks after",
+    "disk full",
+]
+CRASHES: tuple[Kind, ...] = ("crash before", "crash after", "torn")
+ERRORS: tuple[Kind, ...] = ("error before", "error after", "two errors", "stays broken", "breaks after", "disk full")
+
+
+class Crash(BaseException):
+    """The process is dead: nothing catches this, and nothing it still tries reaches the storage."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What goes wrong at which call."""
+
+    kind: Kind
+    call: int
+
+
+class FaultStorage(Storage):
+    """Passes every call on to a real storage, until the fault."""
+
+    def __init__(self, inner: Storage, fault: Fault | None = None) -> None:
+        self.inner = inner
+        self.fault = fault
+        self.calls: list[str] = []
+        self.dead = False
+        self.broken = False
+        self.full = False
+        self.is_local = inner.is_local
+        self.in_place = inner.in_place
+        self.has_folders = inner.has_folders
+        self.workers = 1
+        self._handles: list[Handle] = []
+        self.on_call: Callable[[str], None] = lambda name: None
+
+    def _call(
+        self, name: str, effect: Callable[[], Any], *, writes: bool, tear: Callable[[], Any] | None = None
+    ) -> Any:
+        if self.dead:
+            raise Crash
+        self.calls.append(name)
+        self.on_call(name)
+        fault = self.fault
+        hit = fault is not None and len(self.calls) == fault.call
+        if fault is not None and fault.kind == "two errors" and len(self.calls) == fault.call + 1:
+            raise _failure(name, errno.EIO)
+        if self.broken:
+            raise _failure(name, errno.EIO)
+        if hit and fault is not None:
+            self._strike(fault, name, tear)
+        if self.full and writes:
+            raise _failure(name, errno.ENOSPC)
+        result = effect()
+        if hit and fault is not None:
+            self._strike_after(fault, name)
+        return result
+
+    def _strike(self, fault: Fault, name: str, tear: Callable[[], Any] | None) -> None:
+        if fault.kind == "torn" and tear is not None:
+            tear()
+        if fault.kind in ("crash before", "torn"):
+            self.die()
+        if fault.kind == "stays broken":
+            self.broken = True
+        if fault.kind in ("error before", "stays broken"):
+            raise _failure(name, errno.EIO)
+        if fault.kind == "disk full":
+            self.full = True
+
+    def _strike_after(self, fault: Fault, name: str) -> None:
+        if fault.kind == "crash after":
+            self.die()
+        if fault.kind == "breaks after":
+            self.broken = True
+        if fault.kind in ("error after", "two errors", "breaks after"):
+            raise _failure(name, errno.EIO)
+
+    def die(self) -> None:
+        """Die as a process does: the kernel lets go of its locks."""
+        self.dead = True
+        for handle in self._handles:
+            handle.release()
+        raise Crash
+
+    def list_tree(self, root: str) -> Tree:
+        return self._call("list_tree", lambda: self.inner.list_tree(root), writes=False)
+
+    def list_dir(self, path: str) -> list[Entry]:
+        return self._call("list_dir", lambda: self.inner.list_dir(path), writes=False)
+
+    def stat(self, path: str) -> Entry | None:
+        return self._call("stat", lambda: self.inner.stat(path), writes=False)
+
+    def read_bytes(self, path: str) -> bytes:
+        return self._call("read_bytes", lambda: self.inner.read_bytes(path), writes=False)
+
+    def read_tail(self, path: str, size: int) -> bytes:
+        return self._call("read_tail", lambda: self.inner.read_tail(path, size), writes=False)
+
+    def create_exclusive(self, path: str, data: bytes) -> None:
+        def tear() -> None:
+            if self.is_local:
+                self.inner.write_bytes(join(parent(path), ".torn.tmp"), data[: len(data) // 2])
+
+        self._call("create_exclusive", lambda: self.inner.create_exclusive(path, data), writes=True, tear=tear)
+
+    def write_bytes(self, path: str, data: bytes) -> None:
+        def tear() -> None:
+            if self.is_local:
+                self.inner.write_bytes(path, data[: len(data) // 2])
+
+        self._call("write_bytes", lambda: self.inner.write_bytes(path, data), writes=True, tear=tear)
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        return self._call("open_input", lambda: self.inner.open_input(path), writes=False)
+
+    def open_output(self, path: str) -> pa.NativeFile:
+        def tear() -> None:
+            self.inner.write_bytes(path, b"PAR1 and then nothing")
+
+        return self._call("open_output", lambda: self.inner.open_output(path), writes=True, tear=tear)
+
+    def make_dirs(self, path: str) -> tuple[str, ...]:
+        def tear() -> None:
+            self.inner.make_dirs(parent(path))
+
+        return self._call("make_dirs", lambda: self.inner.make_dirs(path), writes=True, tear=tear)
+
+    def publish(self, staged: str, path: str) -> None:
+        self._call("publish", lambda: self.inner.publish(staged, path), writes=not self.is_local)
+
+    def retire(self, path: str, trash: str) -> None:
+        self._call("retire", lambda: self.inner.retire(path, trash), writes=False)
+
+    def remove(self, path: str) -> None:
+        self._call("remove", lambda: self.inner.remove(path), writes=False)
+
+    def remove_tree(self, path: str) -> None:
+        def tear() -> None:
+            for entry in self.inner.list_dir(path)[::2]:
+                self.inner.remove(join(path, entry.path))
+
+        self._call("remove_tree", lambda: self.inner.remove_tree(path), writes=False, tear=tear)
+
+    def remove_dir_if_empty(self, path: str) -> bool:
+        return self._call("remove_dir_if_empty", lambda: self.inner.remove_dir_if_empty(path), writes=False)
+
+    def sync_files(self, paths: Iterable[str]) -> None:
+        listed = list(paths)
+        self._call("sync_files", lambda: self.inner.sync_files(listed), writes=False)
+
+    def sync_dirs(self, paths: Iterable[str]) -> None:
+        listed = list(paths)
+        self._call("sync_dirs", lambda: self.inner.sync_dirs(listed), writes=False)
+
+    @contextmanager
+    def lock(self, path: str, *, shared: bool = False) -> Iterator[None]:
+        self._call("lock", lambda: None, writes=False)
+        with self.inner.lock(path, shared=shared):
+            yield
+
+    def hold(self, folder: str) -> Handle:
+        def take() -> Handle:
+            handle = self.inner.hold(folder)
+            self._handles.append(handle)
+            return handle
+
+        def tear() -> None:
+            self.inner.make_dirs(folder)
+
+        return self._call("hold", take, writes=True, tear=tear)
+
+    def is_held(self, folder: str) -> bool:
+        return self._call("is_held", lambda: self.inner.is_held(folder), writes=False)
+
+    def is_standing(self, folder: str) -> bool:
+        return self._call("is_standing", lambda: self.inner.is_standing(folder), writes=False)
+
+    def check_publishable(self, staging: str, paths: Iterable[str]) -> None:
+        listed = list(paths)
+        self._call("check_publishable", lambda: self.inner.check_publishable(staging, listed), writes=False)
+
+    def holder(self, path: str) -> str | None:
+        return self._call("holder", lambda: self.inner.holder(path), writes=False)
+
+    def canonical(self, path: str) -> str:
+        return self._call("canonical", lambda: self.inner.canonical(path), writes=False)
+
+    def arrow_filesystem(self) -> pafs.FileSystem:
+        return self.inner.arrow_filesystem()
+
+
+def _failure(name: str, number: int) -> StorageError:
+    error = StorageError(f"cannot {name}: injected fault")
+    error.errno = number
+    return error

@@ -1,0 +1,151 @@
+"""Small operations written on the commit layer alone: what every larger operation comes down to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from faults.worlds import World
+from fsspeckit.core.commit import Changes, Commit, Journal, Publish, Transaction
+from fsspeckit.core.storage import Storage, join
+
+Run = Callable[[Storage, str], Commit | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A change to sweep: how the dataset is built before, and the change itself."""
+
+    name: str
+    prepare: Callable[[World], None]
+    run: Run
+
+
+def table(ids: Iterable[int], value: str) -> pa.Table:
+    """A few rows."""
+    listed = list(ids)
+    return pa.table({"id": pa.array(listed, pa.int64()), "value": [value] * len(listed)})
+
+
+def stage(storage: Storage, transaction: Transaction, data: pa.Table) -> str:
+    """Write a table into the staging folder."""
+    path = transaction.staged_path()
+    with storage.open_output(path) as file:
+        pq.write_table(data, file)
+    return path
+
+
+def append_files(storage: Storage, root: str, files: dict[str, pa.Table]) -> Commit:
+    """A pure append under given names."""
+    journal = Journal(storage, root)
+    journal.recover()
+    with journal.begin(journal.view(), "append") as transaction:
+        publish = [Publish(stage(storage, transaction, data), path, data.num_rows) for path, data in files.items()]
+        return transaction.commit(Changes(publish=tuple(publish)))
+
+
+def start(world: World) -> None:
+    """Three data files in two partitions, side files that go stale, and files that are none of our business."""
+    append_files(
+        world.storage,
+        world.root,
+        {
+            "day=1/a.parquet": table(range(5), "old"),
+            "day=1/b.parquet": table(range(5, 10), "old"),
+            "day=2/c.parquet": table(range(10, 15), "old"),
+        },
+    )
+    for path in ("_metadata", "day=1/.a.parquet.crc", "day=1/.b.parquet.crc", "notes.txt"):
+        world.storage.write_bytes(join(world.root, path), b"side")
+
+
+def nothing(world: World) -> None:
+    """No dataset at all."""
+
+
+def nothing_deep(world: World) -> None:
+    """No dataset, and none of the folders above it."""
+    world.root = world.root.replace("lake/ds", "lake/a/b/ds")
+
+
+def start_bare(world: World) -> None:
+    """A dataset that another program wrote: no sidecar."""
+    for path, ids in {"a.parquet": range(5), "b.parquet": range(5, 10)}.items():
+        world.storage.make_dirs(world.root)
+        with world.storage.open_output(join(world.root, path)) as file:
+            pq.write_table(table(ids, "old"), file)
+
+
+def start_inside(world: World) -> None:
+    """A dataset that keeps its sidecar inside."""
+    world.storage.make_dirs(join(world.root, ".fsspeckit", "log"))
+    world.storage.write_bytes(join(world.root, ".fsspeckit", "lock"), b"")
+    start(world)
+
+
+def append(storage: Storage, root: str) -> Commit:
+    """Two new files, one in a partition that is new."""
+    files = {"day=1/n.parquet": table(range(20, 23), "new"), "day=3/m.parquet": table(range(23, 26), "new")}
+    return append_files(storage, root, files)
+
+
+def rewrite(storage: Storage, root: str) -> Commit:
+    """Replace one file, add one in a new partition, delete the last one of another."""
+    journal = Journal(storage, root)
+    journal.recover()
+    with journal.begin(journal.view(), "rewrite") as transaction:
+        changed = stage(storage, transaction, table(range(5), "new"))
+        added = Publish(stage(storage, transaction, table(range(30, 33), "new")), "day=4/x=1/e.parquet", 3)
+        if storage.in_place:
+            publish, retire = Publish(changed, "day=1/a.parquet", 5, replaces=True), ("day=2/c.parquet",)
+        else:
+            publish, retire = Publish(changed, "day=1/a2.parquet", 5), ("day=1/a.parquet", "day=2/c.parquet")
+        return transaction.commit(Changes((publish, added), retire, inputs=("day=1/b.parquet",)))
+
+
+def overwrite(storage: Storage, root: str) -> Commit:
+    """Everything goes, something else comes."""
+    journal = Journal(storage, root)
+    journal.recover()
+    view = journal.view()
+    with journal.begin(view, "overwrite") as transaction:
+        publish = tuple(
+            Publish(stage(storage, transaction, table(range(40 + i, 43 + i), "new")), f"o{i}.parquet", 3)
+            for i in range(2)
+        )
+        return transaction.commit(Changes(publish, tuple(file.path for file in view.files), complete_view=True))
+
+
+def compact(storage: Storage, root: str) -> Commit:
+    """Two files become one that has nearly the same rows."""
+    journal = Journal(storage, root)
+    journal.recover()
+    with journal.begin(journal.view(), "compact") as transaction:
+        data = pa.concat_tables([table(range(9), "old"), table([9], "new")])
+        publish = Publish(stage(storage, transaction, data), "day=1/ab.parquet", 10)
+        return transaction.commit(Changes((publish,), ("day=1/a.parquet", "day=1/b.parquet")))
+
+
+def clear(storage: Storage, root: str) -> Commit:
+    """Everything goes."""
+    journal = Journal(storage, root)
+    journal.recover()
+    view = journal.view()
+    with journal.begin(view, "clear") as transaction:
+        return transaction.commit(Changes(retire=tuple(file.path for file in view.files), complete_view=True))
+
+
+OPERATIONS = (
+    Operation("append", start, append),
+    Operation("rewrite", start, rewrite),
+    Operation("overwrite", start, overwrite),
+    Operation("compact", start, compact),
+    Operation("clear", start, clear),
+    Operation("create", nothing, append),
+    Operation("create deep", nothing_deep, append),
+    Operation("append to bare", start_bare, append),
+    Operation("rewrite inside", start_inside, rewrite),
+)

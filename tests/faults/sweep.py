@@ -1,0 +1,181 @@
+"""Run an operation with a fault at every call, recover, and compare with the old and the new dataset."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from faults.injection import Crash, Fault, FaultStorage
+from faults.operations import Operation, append_files, table
+from faults.worlds import Rows, Violation, World
+from fsspeckit.common.errors import OutcomeUnknownError
+from fsspeckit.core.commit import Commit, Journal
+from fsspeckit.core.journal import Log, Places
+from fsspeckit.core.storage import Storage, join
+
+USABLE = table([999], "usable")
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The only two datasets that may ever be seen."""
+
+    old: Rows
+    new: Rows
+    old_files: dict[str, bytes]
+    foreign: dict[str, bytes]
+    calls: int
+
+
+def expect(world: World, operation: Operation) -> Expected:
+    """Build the dataset, keep it as the template, and run the operation once without a fault."""
+    operation.prepare(world)
+    world.keep()
+    old, old_files = world.raw_rows(), world.dataset_files()
+    storage = FaultStorage(world.new_storage())
+    operation.run(storage, world.root)
+    foreign = {path: data for path, data in world.dataset_files().items() if path.endswith(".txt")}
+    new = world.raw_rows()
+    if old == new:
+        raise Violation(f"{operation.name} changes nothing, so nothing can be told apart")
+    check_clean(world)
+    return Expected(old, new, old_files, foreign, len(storage.calls))
+
+
+def run_with(world: World, run: Callable[[Storage, str], object], fault: Fault | None) -> object:
+    """Run and give back what came out: a result, an exception, or Crash."""
+    storage = FaultStorage(world.new_storage(), fault)
+    try:
+        return run(storage, world.root)
+    except Crash as crash:
+        return crash
+    except Exception as error:  # noqa: BLE001 - whatever comes out is judged below
+        return error
+    finally:
+        if not storage.dead:
+            for handle in storage._handles:
+                handle.release()
+
+
+def single_fault(world: World, operation: Operation, expected: Expected, fault: Fault) -> str:
+    """One fault, then recovery; returns what the caller was told."""
+    world.reset()
+    outcome = run_with(world, operation.run, fault)
+    where = f"{operation.name}, {fault.kind} at call {fault.call}"
+    check_untidy(world, expected, where)
+    if isinstance(outcome, Exception) and not isinstance(outcome, (OSError, OutcomeUnknownError)):
+        raise Violation(f"{where}: {outcome!r} instead of an I/O error") from outcome
+    told = _told(outcome)
+    if told == "error" and world.dataset_files() != expected.old_files:
+        raise Violation(f"{where}: an error was reported, but the dataset is not the old one byte for byte")
+    if told == "published" and world.raw_rows() != expected.new:
+        raise Violation(f"{where}: success was reported, but the dataset is not the new one")
+    rows = settle(world, expected, where)
+    if told == "error" and rows != expected.old:
+        raise Violation(f"{where}: an error was reported, and recovery made the change after all")
+    if told in ("decided", "published") and rows != expected.new:
+        raise Violation(f"{where}: success was reported, and the change is lost")
+    return told
+
+
+def recovery_calls(world: World, operation: Operation, first: Fault) -> int:
+    """How many calls the recovery from a fault makes."""
+    world.reset()
+    run_with(world, operation.run, first)
+    storage = FaultStorage(world.new_storage())
+    Journal(storage, world.root).recover()
+    return len(storage.calls)
+
+
+def double_fault(world: World, operation: Operation, expected: Expected, first: Fault, second: Fault) -> None:
+    """A crash, and a fault inside the recovery from it."""
+    world.reset()
+    run_with(world, operation.run, first)
+    outcome = run_with(world, lambda storage, root: Journal(storage, root).recover(), second)
+    where = f"{operation.name}, {first.kind} at call {first.call}, then {second.kind} at call {second.call} of recovery"
+    if isinstance(outcome, Exception) and not isinstance(outcome, OSError):
+        raise Violation(f"{where}: {outcome!r} instead of an I/O error") from outcome
+    check_untidy(world, expected, where)
+    settle(world, expected, where)
+
+
+def _told(outcome: object) -> str:
+    if isinstance(outcome, Crash):
+        return "crash"
+    if isinstance(outcome, OutcomeUnknownError):
+        return "unknown"
+    if isinstance(outcome, Exception):
+        return "error"
+    if isinstance(outcome, Commit) and not outcome.published:
+        return "decided"
+    return "published"
+
+
+def check_untidy(world: World, expected: Expected, where: str) -> None:
+    """Before recovery: no broken file, nothing missing that both states have; our own reader sees one of them."""
+    try:
+        raw = world.raw_rows()
+        if (expected.old & expected.new) - raw:
+            raise Violation("rows that are in the old and in the new dataset were gone for a while")
+        if raw - (expected.old + expected.new):
+            raise Violation("rows stand in the dataset that are in neither state")
+        seen = world.view_rows(Journal(world.new_storage(), world.root).view())
+        if seen not in (expected.old, expected.new):
+            raise Violation("our own reader sees neither the old nor the new dataset")
+    except Violation as violation:
+        raise Violation(f"{where}: {violation}") from violation
+
+
+def settle(world: World, expected: Expected, where: str) -> Rows:
+    """Recover as the next process would, and judge."""
+    seen = world.view_rows(Journal(world.new_storage(), world.root).view())
+    Journal(world.new_storage(), world.root).recover()
+    rows = world.raw_rows()
+    if rows not in (expected.old, expected.new):
+        missing, extra = expected.new - rows, rows - expected.new
+        raise Violation(f"{where}: neither old nor new; against the new one missing {missing}, extra {extra}")
+    if rows != seen:
+        raise Violation(f"{where}: recovery changed what our own reader saw before it")
+    kept = {path: data for path, data in world.dataset_files().items() if path.endswith(".txt")}
+    if kept != expected.foreign:
+        raise Violation(f"{where}: files that are none of our business changed")
+    check_clean(world, where)
+    check_usable(world, rows, where)
+    return rows
+
+
+def check_usable(world: World, rows: Rows, where: str) -> None:
+    """Whatever happened, the next writer can write."""
+    append_files(world.new_storage(), world.root, {"usable.parquet": USABLE})
+    if world.raw_rows() != rows + Counter({(999, "usable"): 1}):
+        raise Violation(f"{where}: the next append does not give what it should")
+
+
+def check_clean(world: World, where: str = "after a clean run") -> None:
+    """Nothing is left behind, and recovering again does nothing and writes nothing."""
+    storage = FaultStorage(world.new_storage())
+    if Journal(storage, world.root).recover():
+        raise Violation(f"{where}: a second recovery still found something to do")
+    writes = {"create_exclusive", "write_bytes", "remove", "remove_tree", "publish", "retire", "make_dirs", "hold"}
+    if writes & set(storage.calls):
+        raise Violation(f"{where}: a recovery with nothing to do called {writes & set(storage.calls)}")
+    sidecar = Places(world.new_storage(), world.root).find()
+    if sidecar is None:
+        return
+    log = Log(world.new_storage(), sidecar)
+    state = log.state()
+    if log.stagings() or state.leftovers or state.is_pending:
+        raise Violation(f"{where}: left behind {log.stagings()} {state.leftovers}, pending {state.is_pending}")
+    known = {join(log.folder, f"{seq:020d}.{kind}") for seq in state.records for kind in ("json", "done")}
+    known.add(log.lock_path)
+    stray = {join(sidecar, entry.path) for entry in world.new_storage().list_tree(sidecar).files} - known
+    if stray:
+        raise Violation(f"{where}: stray files {sorted(stray)}")
+
+
+class Tally(Counter[str]):
+    """How many faults of which kind ended how."""
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}: {count}" for name, count in sorted(self.items()))

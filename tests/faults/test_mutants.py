@@ -1,0 +1,299 @@
+"""The sweeps themselves are tested: take away one fsync, check or order, and a sweep must find a violation.
+
+What takes an order of events that a sweep cannot reach is taken away from under the tests of the protocol instead.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from faults.disk import recording, stamps_that_survive_copying
+from faults.injection import Crash, Fault
+from faults.operations import OPERATIONS, Operation, append
+from faults.sweep import check_untidy, expect, settle, single_fault
+from faults.test_power_loss import lose_power, record
+from faults.worlds import LocalWorld, MemoryWorld, Violation, World
+from fsspeckit.common.errors import OutcomeUnknownError, StorageError
+from fsspeckit.core.commit import Journal, Transaction
+from fsspeckit.core.journal import Log, Places, Record
+from fsspeckit.core.recovery import Carrier
+from fsspeckit.core.storage import LocalStorage, for_each, join
+from fsspeckit.core.storage_local import os as real_os
+
+NAMED = {operation.name: operation for operation in OPERATIONS}
+Mutant = Callable[[], AbstractContextManager[Any]]
+Hunt = Callable[[], None]
+
+
+def patch(target: object, name: str, value: object) -> Mutant:
+    return lambda: mock.patch.object(target, name, value)
+
+
+def without_syncing(unwanted: Callable[[str], bool]) -> Mutant:
+    original = LocalStorage.sync_dirs
+
+    def sync_dirs(self: LocalStorage, paths: Iterable[str]) -> None:
+        original(self, [path for path in paths if not unwanted(path)])
+
+    return patch(LocalStorage, "sync_dirs", sync_dirs)
+
+
+def _unsynced_write(path: str, data: bytes, *, sync: bool) -> None:
+    WRITE(path, data, sync=False)
+
+
+WRITE = LocalStorage._write
+
+
+def _create_in_place(self: LocalStorage, path: str, data: bytes) -> None:
+    import fsspeckit.core.storage_local as module
+
+    descriptor = module.os.open(path, real_os.O_WRONLY | real_os.O_CREAT | real_os.O_EXCL, 0o666)
+    try:
+        module.os.write(descriptor, data[: len(data) // 2])
+        module.os.write(descriptor, data[len(data) // 2 :])
+        module.os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    self.sync_dirs([os.path.dirname(path)])
+
+
+def _done_first(self: Carrier, item: Record) -> None:
+    self._log.finish(item)
+    CARRY_OUT(self, item)
+
+
+CARRY_OUT = Carrier.carry_out
+
+
+def _retire_first(self: Carrier, item: Record) -> None:
+    self._make_folders(item)
+    for_each(self._storage, lambda pair: self._retire(item, *pair), enumerate(item.retire))
+    for_each(self._storage, lambda file: self._publish(item, file), item.publish)
+    self._storage.sync_dirs(self._folders_of(item))
+    self._close(item)
+
+
+def _folders_not_synced(self: Carrier, item: Record) -> None:
+    for folder in item.folders:
+        self._storage.make_dirs(join(self._root, folder))
+
+
+def _give_up(self: Log, item: Record, error: OSError) -> bool:
+    raise error
+
+
+def _always_drop(self: Transaction, *_: object) -> None:
+    self._drop()
+    self._handle.release()
+
+
+def _raise_after_decision(self: Transaction, item: Record, state: object) -> bool:
+    Carrier(self._storage, self._view.root, self._log).carry_out(item)
+    return True
+
+
+def _never_make_durable(self: Places, place: str) -> None:
+    self._storage.make_dirs(join(place, "log"))
+    self._storage.write_bytes(join(place, "lock"), b"")
+
+
+def power_loss(name: str) -> Hunt:
+    """Power loss after every event, with many subsets."""
+
+    def hunt() -> None:
+        with local_world() as world, stamps_that_survive_copying():
+            expected = expect(world, NAMED[name])
+            disk = record(world, NAMED[name])
+            for seed in range(60):
+                for at in range(len(disk.events) + 1):
+                    lose_power(world, expected, disk, at, seed, name)
+
+    return hunt
+
+
+def power_loss_after_kill(name: str) -> Hunt:
+    """Power loss while the recovery from a kill is running."""
+
+    def hunt() -> None:
+        with local_world() as world, stamps_that_survive_copying():
+            expected = expect(world, NAMED[name])
+            steps = record(world, NAMED[name]).steps
+            for step in range(1, steps + 1):
+                disk = record(world, NAMED[name], step, "after")
+                killed = len(disk.events)
+                disk.dead, disk.crash_at = False, -1
+                with recording(disk) as storage:
+                    Journal(storage, world.root).recover()
+                for at in range(killed, len(disk.events) + 1):
+                    for seed in range(6):
+                        lose_power(world, expected, disk, at, seed, name)
+
+    return hunt
+
+
+def power_loss_after_half_a_start(seeds: int = 60) -> None:
+    """A first writer is killed between creating the sidecar and syncing it; a second one commits; then power loss."""
+    operation = NAMED["append to bare"]
+
+    def killed_then_run(storage: LocalStorage, root: str) -> None:
+        with mock.patch.object(LocalStorage, "sync_dirs", side_effect=Crash), pytest.raises(Crash):
+            Places(storage, root).create()
+        append(storage, root)
+
+    with local_world() as world, stamps_that_survive_copying():
+        expected = expect(world, operation)
+        disk = record(world, Operation("half a start", operation.prepare, killed_then_run))
+        for seed in range(seeds):
+            for at in range(len(disk.events) + 1):
+                lose_power(world, expected, disk, at, seed, "half a start")
+
+
+def kills(name: str) -> Hunt:
+    """A kill at every system call."""
+
+    def hunt() -> None:
+        with local_world() as world:
+            expected = expect(world, NAMED[name])
+            for step in range(1, record(world, NAMED[name]).steps + 1):
+                record(world, NAMED[name], step, "after")
+                check_untidy(world, expected, f"kill at {step}")
+                settle(world, expected, f"kill at {step}")
+
+    return hunt
+
+
+def faults(make: Callable[[], World], name: str, *kinds: str) -> Hunt:
+    """Single faults of some kinds at every call."""
+
+    def hunt() -> None:
+        world = make()
+        try:
+            expected = expect(world, NAMED[name])
+            for call in range(1, expected.calls + 1):
+                for kind in kinds:
+                    single_fault(world, NAMED[name], expected, Fault(kind, call))  # type: ignore[arg-type]
+        finally:
+            world.close()
+
+    return hunt
+
+
+@contextmanager
+def local_world() -> Iterator[LocalWorld]:
+    world = LocalWorld()
+    try:
+        yield world
+    finally:
+        world.close()
+
+
+MUTANTS: dict[str, tuple[Mutant, Hunt]] = {
+    "staged files are not synced": (
+        patch(LocalStorage, "sync_files", lambda self, paths: None),
+        power_loss("append"),
+    ),
+    "the staging folder is not synced": (
+        without_syncing(lambda path: "/.staging_" in path),
+        power_loss("append"),
+    ),
+    "the sidecar is not synced": (
+        without_syncing(lambda path: path.endswith(".fsspeckit")),
+        power_loss("append"),
+    ),
+    "new folders above the sidecar are not synced": (
+        patch(Places, "_make", _never_make_durable),
+        power_loss("create deep"),
+    ),
+    "the folder of the sidecar is not synced at commit": (
+        without_syncing(lambda path: path.endswith("/lake")),
+        power_loss_after_half_a_start,
+    ),
+    "the record is not synced": (
+        patch(LocalStorage, "_write", staticmethod(_unsynced_write)),
+        power_loss("append"),
+    ),
+    "the folder of the records is not synced": (
+        without_syncing(lambda path: path.endswith("/log")),
+        power_loss("append"),
+    ),
+    "recovery does not sync the record it found": (
+        patch(Log, "sync", lambda self: None),
+        power_loss_after_kill("create"),
+    ),
+    "new partition folders are not synced before files move in": (
+        patch(Carrier, "_make_folders", _folders_not_synced),
+        power_loss("rewrite"),
+    ),
+    "the dataset's folders are not synced before done": (
+        patch(Carrier, "_folders_of", lambda self, item: []),
+        power_loss("rewrite"),
+    ),
+    "the record is written in place": (
+        patch(LocalStorage, "create_exclusive", _create_in_place),
+        kills("append"),
+    ),
+    "done comes before publishing (local)": (
+        patch(Carrier, "carry_out", _done_first),
+        faults(LocalWorld, "rewrite", "crash before"),
+    ),
+    "done comes before publishing (object store)": (
+        patch(Carrier, "carry_out", _done_first),
+        faults(MemoryWorld, "rewrite", "crash before"),
+    ),
+    "retiring comes before publishing": (
+        patch(Carrier, "carry_out", _retire_first),
+        faults(LocalWorld, "compact", "crash before"),
+    ),
+    "a lost answer counts as a failure (local)": (
+        patch(Log, "_settle", _give_up),
+        faults(LocalWorld, "rewrite", "error after"),
+    ),
+    "a lost answer counts as a failure (object store)": (
+        patch(Log, "_settle", _give_up),
+        faults(MemoryWorld, "rewrite", "error after"),
+    ),
+    "staging is dropped although the outcome is unknown": (
+        patch(Transaction, "__exit__", _always_drop),
+        faults(LocalWorld, "append", "two errors"),
+    ),
+    "an error while publishing is reported as a failed commit": (
+        patch(Transaction, "_carry_out", _raise_after_decision),
+        faults(LocalWorld, "append", "error before"),
+    ),
+    "records are not replayed": (
+        patch(Carrier, "replay", lambda self, item: self._log.finish(item)),
+        faults(MemoryWorld, "rewrite", "crash before"),
+    ),
+    "new files are not published again": (
+        patch(Carrier, "_republish", lambda self, item, file: None),
+        faults(MemoryWorld, "append", "crash before"),
+    ),
+    "retired files are not retired again": (
+        patch(Carrier, "_retire_again", lambda self, item, index, file: None),
+        faults(MemoryWorld, "rewrite", "crash before"),
+    ),
+    "orphans stay": (
+        patch(Log, "stagings", lambda self: []),
+        faults(LocalWorld, "append", "crash before"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", sorted(MUTANTS))
+def test_a_sweep_finds(name: str) -> None:
+    mutate, hunt = MUTANTS[name]
+    with mutate(), pytest.raises((Violation, StorageError, OutcomeUnknownError)):
+        hunt()
+
+
+def test_the_hunts_find_nothing_in_the_real_code() -> None:
+    power_loss_after_half_a_start(seeds=6)
+    kills("append")()
+    faults(MemoryWorld, "compact", "two errors")()

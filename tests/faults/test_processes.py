@@ -1,0 +1,177 @@
+"""Real processes: killed with -9, racing each other, and readers who look on all the while."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from faults.generations import generation_of, read_raw, read_view, write_generation
+from faults.worlds import SHARED_MEMORY
+from fsspeckit.common.errors import CommitConflictError
+from fsspeckit.core.commit import Changes, Journal, Publish
+from fsspeckit.core.storage import FsspecStorage, LocalStorage, Storage, join
+from sweeps import Sweep
+
+TESTS = str(Path(__file__).parent.parent)
+_SPAWN = multiprocessing.get_context("spawn")
+
+
+@pytest.fixture(params=["disk", "memory disk"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """Where fsync takes its time, and where system calls follow each other closely."""
+    if request.param == "disk" or not os.path.isdir(SHARED_MEMORY):
+        yield str(tmp_path)
+        return
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="fsspeckit-", dir=SHARED_MEMORY) as made:
+        yield made
+
+
+def test_kill_minus_nine_at_random_moments(folder: str, sweep: Sweep, rng: random.Random) -> None:
+    kills = 1500 if sweep.full else 60
+    seed = rng.randrange(2**32)
+    run = subprocess.run(
+        [sys.executable, "-m", "faults.generations", folder, str(kills), str(seed)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([TESTS, *sys.path]), "PYTHONWARNINGS": "ignore"},
+        capture_output=True,
+        text=True,
+        timeout=3600,
+        check=False,
+    )
+    assert run.returncode == 0, f"seed {seed}\n{run.stdout}\n{run.stderr}"
+    print(f"{kills} kills, {run.stdout.strip()} commits")
+    assert int(run.stdout) >= kills / 4
+
+
+def count_up(storage: Storage, root: str, attempts: int) -> tuple[int, int]:
+    """Add one again and again; gives how often it worked and how often somebody else was first."""
+    won = lost = 0
+    for _ in range(attempts):
+        journal = Journal(storage, root)
+        journal.recover()
+        view = journal.view()
+        try:
+            (file,) = view.files
+            value = pq.ParquetFile(pa.BufferReader(storage.read_bytes(file.location))).read()["value"][0].as_py()
+            with journal.begin(view, "count") as transaction:
+                staged = transaction.staged_path()
+                with storage.open_output(staged) as output:
+                    pq.write_table(pa.table({"value": [value + 1]}), output)
+                if storage.in_place:
+                    changes = Changes((Publish(staged, file.path, 1, replaces=True),))
+                else:
+                    name = os.path.basename(staged).replace(".staged", ".parquet")
+                    changes = Changes((Publish(staged, name, 1),), (file.path,))
+                transaction.commit(changes)
+            won += 1
+        except (CommitConflictError, FileNotFoundError):
+            lost += 1
+    return won, lost
+
+
+def start_counter(storage: Storage, root: str) -> None:
+    journal = Journal(storage, root)
+    with journal.begin(journal.view(), "zero") as transaction:
+        staged = transaction.staged_path()
+        with storage.open_output(staged) as output:
+            pq.write_table(pa.table({"value": [0]}), output)
+        transaction.commit(Changes((Publish(staged, "zero.parquet", 1),)))
+
+
+def counter(storage: Storage, root: str) -> int:
+    (file,) = Journal(storage, root).view().files
+    return int(pq.ParquetFile(pa.BufferReader(storage.read_bytes(file.location))).read()["value"][0].as_py())
+
+
+def _count_in_process(root: str, attempts: int, results: object) -> None:
+    results.put(count_up(LocalStorage(), root, attempts))  # type: ignore[attr-defined]
+
+
+def test_processes_that_race_lose_no_increment(folder: str, sweep: Sweep) -> None:
+    root = join(folder, "ds")
+    start_counter(LocalStorage(), root)
+    attempts = 1000 if sweep.full else 60
+    results = _SPAWN.Queue()
+    workers = [_SPAWN.Process(target=_count_in_process, args=(root, attempts, results)) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    outcomes = [results.get(timeout=600) for _ in workers]
+    for worker in workers:
+        worker.join()
+    won, lost = (sum(column) for column in zip(*outcomes, strict=True))
+    print(f"{won} won, {lost} lost")
+    assert counter(LocalStorage(), root) == won
+    assert won + lost == 4 * attempts
+    assert won > 0
+    assert lost > 0
+    assert not Journal(LocalStorage(), root).recover()
+    assert sorted(os.listdir(root)) == ["zero.parquet"]
+
+
+def test_threads_that_race_in_memory_lose_no_increment(sweep: Sweep) -> None:
+    storage = FsspecStorage(MemoryFileSystem(global_store=False, skip_instance_cache=True))
+    start_counter(storage, "/ds")
+    attempts = 1000 if sweep.full else 50
+    outcomes: list[tuple[int, int]] = []
+    threads = [threading.Thread(target=lambda: outcomes.append(count_up(storage, "/ds", attempts))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    won, lost = (sum(column) for column in zip(*outcomes, strict=True))
+    print(f"{won} won, {lost} lost")
+    assert counter(storage, "/ds") == won
+    assert won + lost == 4 * attempts
+    assert len(storage.list_tree("/ds").files) == 1
+    assert not Journal(storage, "/ds").recover()
+
+
+def _write_generations(root: str, seconds: float, results: object) -> None:
+    generation, end = 0, time.monotonic() + seconds
+    while time.monotonic() < end:
+        generation += 1
+        write_generation(LocalStorage(), root, generation)
+    results.put(generation)  # type: ignore[attr-defined]
+
+
+def test_readers_see_one_generation_and_never_a_broken_file(folder: str, sweep: Sweep) -> None:
+    root = join(folder, "ds")
+    storage = LocalStorage()
+    write_generation(storage, root, 0)
+    results = _SPAWN.Queue()
+    writer = _SPAWN.Process(target=_write_generations, args=(root, 60.0 if sweep.full else 4.0, results))
+    writer.start()
+    seen: list[int] = []
+    foreign = stale = 0
+    while writer.is_alive():
+        try:
+            seen.append(generation_of(read_view(storage, Journal(storage, root).view())))
+        except FileNotFoundError:
+            stale += 1
+        try:
+            read_raw(root)
+            foreign += 1
+        except FileNotFoundError:
+            pass
+    last = results.get(timeout=60)
+    writer.join()
+    print(
+        f"{last} generations, {len(seen)} snapshots of {len(set(seen))} of them, {stale} stale, {foreign} foreign reads"
+    )
+    assert seen == sorted(seen)
+    assert len(set(seen)) > 2
+    assert foreign > 0
+    assert generation_of(read_raw(root)) == last

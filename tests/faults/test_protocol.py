@@ -1,0 +1,332 @@
+"""Orders of events that no sweep of one process reaches: late writers, lost answers, helpers that wake up late."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from unittest import mock
+
+import pyarrow.parquet as pq
+import pytest
+
+from faults.injection import Crash, Fault, FaultStorage
+from faults.operations import append_files, overwrite, rewrite, stage, start, table
+from faults.sweep import check_clean, run_with
+from faults.worlds import LocalWorld, MemoryWorld, World
+from fsspeckit.common.errors import CommitConflictError, OutcomeUnknownError, StorageError
+from fsspeckit.core import journal as journal_module
+from fsspeckit.core.commit import Changes, Commit, Journal, Publish
+from fsspeckit.core.journal import Log, Places, Record, new_id
+from fsspeckit.core.recovery import Carrier
+from fsspeckit.core.storage import FsspecStorage, LocalStorage, Storage, join
+
+
+def one(name: str, ids: range) -> dict[str, object]:
+    return {name: table(ids, "new")}
+
+
+@pytest.fixture(params=[LocalWorld, MemoryWorld])
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    made: World = request.param()
+    start(made)
+    made.keep()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def memory() -> MemoryWorld:
+    made = MemoryWorld()
+    start(made)
+    made.keep()
+    return made
+
+
+@pytest.fixture
+def local() -> Iterator[LocalWorld]:
+    made = LocalWorld()
+    start(made)
+    made.keep()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def kept() -> Iterator[int]:
+    """A journal that prunes early, so that late writers need not be so very late."""
+    with mock.patch.object(journal_module, "KEPT_RECORDS", 4):
+        yield 4
+
+
+def log_of(world: World) -> Log:
+    sidecar = Places(world.storage, world.root).find()
+    assert sidecar is not None
+    return Log(world.storage, sidecar)
+
+
+class Interrupted(FaultStorage):
+    """Lets something happen just before or just after one call."""
+
+    def __init__(self, inner: Storage, name: str, happens: Callable[[], None], *, after: bool = False) -> None:
+        super().__init__(inner)
+        self._name, self._happens, self._after = name, happens, after
+
+    def _call(self, name, effect, *, writes, tear=None):  # type: ignore[no-untyped-def]
+        happens = self._happens if name == self._name else None
+        if happens is not None:
+            self._happens = lambda: None
+        if happens is not None and not self._after:
+            happens()
+        result = super()._call(name, effect, writes=writes, tear=tear)
+        if happens is not None and self._after:
+            happens()
+        return result
+
+
+def lose_answer() -> None:
+    raise StorageError("the answer was lost")
+
+
+def test_a_slot_that_was_pruned_cannot_be_taken_again(memory: MemoryWorld, kept: int) -> None:
+    journal = Journal(memory.storage, memory.root)
+    with journal.begin(journal.view(), "late") as late:
+        staged = stage(memory.storage, late, table(range(90, 93), "late"))
+        for number in range(kept + 60):
+            append_files(memory.storage, memory.root, one(f"n{number}.parquet", range(1)))
+        log = log_of(memory)
+        assert 2 not in log.state().records
+        record = Record(seq=2, kind="commit", owner=late._id)
+        with pytest.raises(CommitConflictError):
+            log.claim(record)
+        assert 2 not in log.state().records
+        assert memory.storage.stat(staged) is not None
+    check_clean(memory)
+
+
+def test_a_late_writer_whose_work_was_done_by_others_has_won(memory: MemoryWorld) -> None:
+    def others() -> None:
+        append_files(memory.storage, memory.root, one("other.parquet", range(70, 73)))
+        lose_answer()
+
+    storage = Interrupted(memory.storage, "create_exclusive", others, after=True)
+    commit = append_files(storage, memory.root, one("mine.parquet", range(80, 83)))
+    assert isinstance(commit, Commit)
+    rows = memory.raw_rows()
+    assert all(rows[(number, "new")] == 1 for number in (70, 71, 72, 80, 81, 82))
+    check_clean(memory)
+
+
+def test_a_late_writer_whose_record_was_carried_out_and_pruned_says_that_it_does_not_know(
+    memory: MemoryWorld, kept: int
+) -> None:
+    def others() -> None:
+        for number in range(kept + 60):
+            append_files(memory.storage, memory.root, one(f"n{number}.parquet", range(1)))
+
+    storage = Interrupted(memory.storage, "create_exclusive", others, after=True)
+    with pytest.raises(OutcomeUnknownError):
+        append_files(storage, memory.root, one("mine.parquet", range(80, 83)))
+    assert memory.raw_rows()[(80, "new")] == 1
+
+
+@pytest.mark.parametrize("moment", ["create_exclusive", "is_standing"])
+def test_a_writer_taken_for_dead_never_commits(memory: MemoryWorld, moment: str) -> None:
+    old = memory.raw_rows()
+
+    def fence() -> None:
+        for handle in storage._handles:
+            handle.release()
+        assert Journal(memory.storage, memory.root).recover().removed
+
+    storage = Interrupted(memory.storage, moment, fence)
+    with pytest.raises(CommitConflictError, match="taken for dead"):
+        append_files(storage, memory.root, one("mine.parquet", range(80, 83)))
+    assert memory.raw_rows() == old
+    check_clean(memory)
+
+
+def test_a_writer_that_lost_its_staging_folder_never_commits(local: LocalWorld) -> None:
+    old = local.dataset_files()
+
+    def lose() -> None:
+        local.storage.remove_tree(log_of(local).staging_path(log_of(local).stagings()[0]))
+
+    storage = Interrupted(local.storage, "is_standing", lose)
+    with pytest.raises(CommitConflictError, match="taken for dead"):
+        append_files(storage, local.root, one("mine.parquet", range(80, 83)))
+    assert local.dataset_files() == old
+
+
+def test_a_fence_is_written_before_anything_is_deleted(world: World) -> None:
+    run_with(world, rewrite, Fault("crash before", _call_number(world, rewrite, "create_exclusive")))
+    storage = FaultStorage(world.new_storage())
+    removed = Journal(storage, world.root).recover().removed
+    assert removed
+    assert storage.calls.index("create_exclusive") < storage.calls.index("remove_tree")
+    newest = log_of(world).read(log_of(world).state().newest)
+    assert (newest.kind, newest.fenced) == ("fence", removed)
+    assert newest.owner not in removed
+
+
+def test_a_living_writer_is_left_alone(world: World) -> None:
+    journal = Journal(world.storage, world.root)
+    with journal.begin(journal.view(), "slow") as transaction:
+        staged = stage(world.storage, transaction, table(range(80, 83), "new"))
+        assert not Journal(world.new_storage(), world.root).recover()
+        transaction.commit(Changes(publish=(Publish(staged, "mine.parquet", 3),)))
+    assert world.raw_rows()[(80, "new")] == 1
+
+
+def test_a_helper_that_wakes_up_late_brings_nothing_back(memory: MemoryWorld) -> None:
+    storage = FaultStorage(memory.storage)
+    storage.on_call = lambda name: storage.die() if name == "publish" else None
+    with pytest.raises(Crash):
+        append_files(storage, memory.root, one("mine.parquet", range(80, 83)))
+    log = log_of(memory)
+    record = log.read(log.state().newest)
+    overwrite(memory.storage, memory.root)
+    rows, files = memory.raw_rows(), memory.dataset_files()
+    Carrier(memory.storage, memory.root, log).carry_out(record)
+    Carrier(memory.storage, memory.root, log).replay(record)
+    assert memory.raw_rows() == rows
+    assert memory.dataset_files() == files
+
+
+def test_a_helper_brings_nothing_back_even_while_the_lease_of_the_dead_writer_runs(memory: MemoryWorld) -> None:
+    names = {"mine.parquet": table(range(80, 83), "new")}
+    last = _call_number(memory, lambda storage, root: append_files(storage, root, names), "publish") + 1
+    with mock.patch.object(FsspecStorage, "is_held", return_value=True):
+        while True:
+            memory.reset()
+            outcome = run_with(
+                memory, lambda storage, root: append_files(storage, root, names), Fault("crash before", last)
+            )
+            if not isinstance(outcome, Crash):
+                break
+            log = log_of(memory)
+            record = log.read(log.state().newest)
+            overwrite(memory.storage, memory.root)
+            rows = memory.raw_rows()
+            Carrier(memory.storage, memory.root, log).carry_out(record)
+            assert memory.raw_rows() == rows
+            last += 1
+
+
+def test_replay_keeps_a_file_that_came_under_a_retired_name(world: World) -> None:
+    call = _call_number(world, rewrite, "retire")
+    run_with(world, rewrite, Fault("crash before", call))
+    foreign = table(range(500, 503), "foreign")
+    with world.storage.open_output(join(world.root, "day=2/c.parquet")) as file:
+        pq.write_table(foreign, file)
+    Journal(world.new_storage(), world.root).recover()
+    rows = world.raw_rows()
+    assert rows[(500, "foreign")] == 1
+    assert rows[(0, "new")] == 1
+
+
+def test_replay_keeps_a_file_that_was_changed_after_we_decided_to_replace_it(local: LocalWorld) -> None:
+    call = _call_number(local, rewrite, "publish")
+    run_with(local, rewrite, Fault("crash before", call))
+    pq.write_table(table(range(500, 503), "foreign"), join(local.root, "day=1/a.parquet"))
+    Journal(local.new_storage(), local.root).recover()
+    rows = local.raw_rows()
+    assert rows[(500, "foreign")] == 1
+    assert rows[(0, "new")] == 0
+    check_clean(local)
+
+
+def _call_number(world: World, run: Callable[[Storage, str], object], name: str) -> int:
+    storage = FaultStorage(world.new_storage())
+    run(storage, world.root)
+    world.reset()
+    return storage.calls.index(name) + 1
+
+
+def test_only_the_newest_record_is_ever_replayed(world: World) -> None:
+    run_with(world, rewrite, Fault("crash before", _call_number(world, rewrite, "publish")))
+    log = log_of(world)
+    ghost = log.state().newest
+    world.storage.create_exclusive(
+        join(log.folder, f"{ghost + 1:020d}.json"), Record(ghost + 1, "abort", new_id()).to_bytes()
+    )
+    rows = world.raw_rows()
+    Journal(world.new_storage(), world.root).recover()
+    assert world.raw_rows() == rows
+    assert ghost not in log.state().done
+
+
+def test_pruning_takes_done_before_the_record_and_never_the_newest(world: World, kept: int) -> None:
+    removed: list[str] = []
+    storage = FaultStorage(world.storage)
+    original = storage.remove
+    storage.remove = lambda path: (removed.append(path), original(path))[1]  # type: ignore[method-assign]
+    for number in range(kept + 40):
+        append_files(storage, world.root, one(f"n{number}.parquet", range(1)))
+    slots = [path for path in removed if "/log/" in path]
+    assert slots
+    for path in slots:
+        if path.endswith(".json"):
+            assert slots.index(path.replace(".json", ".done")) < slots.index(path)
+    state = log_of(world).state()
+    assert state.newest == kept + 41
+    assert kept <= len(state.records) <= kept + 33
+    check_clean(world)
+
+
+def test_the_lock_is_held_while_files_move(local: LocalWorld) -> None:
+    log = log_of(local)
+    seen = []
+
+    def probe(name: str) -> None:
+        if name in ("list_dir", "publish", "retire", "create_exclusive", "hold"):
+            descriptor = os.open(log.lock_path, os.O_RDWR)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                seen.append(name)
+            finally:
+                os.close(descriptor)
+
+    storage = FaultStorage(local.storage)
+    storage.on_call = probe
+    rewrite(storage, local.root)
+    assert {"hold", "list_dir", "create_exclusive", "publish", "retire"} <= set(seen)
+
+
+def test_a_client_that_repeats_its_own_create_has_won(world: World) -> None:
+    class Repeating(FaultStorage):
+        def create_exclusive(self, path: str, data: bytes) -> None:
+            self.inner.create_exclusive(path, data)
+            self.inner.create_exclusive(path, data)
+
+    append_files(Repeating(world.storage), world.root, one("mine.parquet", range(80, 83)))
+    assert world.raw_rows()[(80, "new")] == 1
+    check_clean(world)
+
+
+def test_a_create_that_arrives_late_finds_its_slot_taken(memory: MemoryWorld) -> None:
+    """The request is on its way when the client gives up; the abort record is there first."""
+    delayed: list[tuple[str, bytes]] = []
+
+    class Slow(FaultStorage):
+        def create_exclusive(self, path: str, data: bytes) -> None:
+            if not delayed:
+                delayed.append((path, data))
+                lose_answer()
+            self.inner.create_exclusive(path, data)
+
+    old = memory.raw_rows()
+    with pytest.raises(StorageError, match="answer was lost"):
+        append_files(Slow(memory.storage), memory.root, one("mine.parquet", range(80, 83)))
+    with pytest.raises(FileExistsError):
+        memory.storage.create_exclusive(*delayed[0])
+    Journal(memory.new_storage(), memory.root).recover()
+    assert memory.raw_rows() == old
+    check_clean(memory)
+
+
+def test_storages_share_one_journal_whatever_the_spelling(local: LocalWorld) -> None:
+    os.symlink(local.root, join(local.folder, "alias"))
+    Journal(LocalStorage(), join(local.folder, "alias")).view()
+    assert Places(LocalStorage(), join(local.folder, "alias")).find() == Places(LocalStorage(), local.root).find()

@@ -1,0 +1,111 @@
+"""Every snippet of README, CONTRIBUTING and docs runs, and prints what the page says it prints.
+
+The Python snippets of a page run one after the other in one namespace and one empty working folder. A `text` block
+right after a snippet is its expected output, where `...` stands for anything. In shell snippets `make <target>` is
+checked to be a target; any other command runs in the same folder.
+"""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$\n?", re.MULTILINE | re.DOTALL)
+LOOSE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+@dataclass(frozen=True, slots=True)
+class Snippet:
+    line: int
+    language: str
+    code: str
+    output: str | None
+
+
+def snippets(page: Path) -> Iterator[Snippet]:
+    text = page.read_text("utf-8")
+    blocks = list(FENCE.finditer(text))
+    for block, follower in zip_longest(blocks, blocks[1:]):
+        has_output = follower and follower[1] == "text" and not text[block.end() : follower.start()].strip()
+        output = follower[2] if follower and has_output else None
+        yield Snippet(text.count("\n", 0, block.start()) + 2, block[1], block[2], output)
+
+
+def targets() -> set[str]:
+    return set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+
+
+def run_python(snippet: Snippet, page: Path, namespace: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    padded = "\n" * (snippet.line - 1) + snippet.code
+    exec(compile(padded, str(page), "exec", dont_inherit=True), namespace)
+    printed = capsys.readouterr().out
+    if snippet.output is not None:
+        same = doctest.OutputChecker().check_output(snippet.output, printed, LOOSE)
+        assert same, f"{page.name}:{snippet.line} prints\n{printed}\ninstead of\n{snippet.output}"
+
+
+def run_shell(snippet: Snippet, page: Path, folder: Path) -> None:
+    for command in filter(None, (line.split("#")[0].strip() for line in snippet.code.splitlines())):
+        if command.startswith("make "):
+            assert command.split()[1] in targets(), f"{page.name}:{snippet.line}: no target for `{command}`"
+            continue
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", command], cwd=folder, env={**os.environ, "PATH": path}, check=True
+        )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_snippets_run(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], memory_fs: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, Any] = {"__name__": "__snippet__"}
+    for snippet in snippets(page):
+        match snippet.language:
+            case "python":
+                run_python(snippet, page, namespace, capsys)
+            case "bash" | "console" | "sh":
+                run_shell(snippet, page, tmp_path)
+            case "text":
+                pass
+            case other:
+                pytest.fail(f"{page.name}:{snippet.line}: a block in {other!r} is not run; use python, bash or text")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_make_target_that_is_named_exists(page: Path) -> None:
+    named = set(re.findall(r"`make ([a-z-]+)", page.read_text("utf-8")))
+    assert named <= targets()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_to_a_file(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]+)", page.read_text("utf-8"))
+    broken = [link for link in links if "://" not in link and not (page.parent / link).exists()]
+    assert broken == []
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+def test_example_runs(example: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(example), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
