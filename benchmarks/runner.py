@@ -35,13 +35,13 @@ class CaseResult:
     failures: dict[str, str] = field(default_factory=dict)
 
     def best(self, contender: str) -> Run | None:
-        """The fastest run, with the lowest CPU and peak memory of all runs and the reads of the cold one."""
+        """The fastest run, with the lowest CPU and the highest peak memory of all runs and the reads of the cold one."""
         runs = self.runs.get(contender)
         if not runs:
             return None
         best = dict(min(runs, key=lambda run: run["wall"]))
-        for metric in ("cpu", "peak_mb"):
-            best[metric] = min(run[metric] for run in runs)
+        best["cpu"] = min(run["cpu"] for run in runs)
+        best["peak_mb"] = max(run["peak_mb"] for run in runs)
         if cold := self.cold.get(contender):
             best["read_mb"], best["cold_wall"] = cold["disk_read_mb"], cold["wall"]
         return best

@@ -74,6 +74,10 @@ class Case:
         source = rows_of(self.source, self.partitions)
         return oracle.merge(target, source, self.strategy, self.keys, partitions=self.partitions, **options)
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """How Hypothesis prints a failing case."""
+        printer.text(repr(self))
+
     def __repr__(self) -> str:
         files = "\n".join(f"  {f.path!r} ({f.layout.name}): {f.table.to_pylist()}" for f in self.files)
         kinds = [kind.name for kind in self.kinds]
@@ -102,7 +106,7 @@ def cases(
     strategy = draw(st.sampled_from(oracle.STRATEGIES))
     options = draw(_options(strategy))
     builder = _Builder(draw, kind, value, names, null_keys=options.get("null_keys") == "match")
-    dirty = strategy == "deduplicate" or draw(st.integers(0, 9)) == 0 or "on_duplicate_source" in options
+    dirty = strategy == "deduplicate" or draw(st.integers(0, 14)) == 7 or "on_duplicate_source" in options
     files = builder.files(layouts)
     return Case(kind, names, files, builder.source(unique=not dirty), strategy, options)
 
@@ -140,7 +144,7 @@ class _Builder:
         places = st.lists(st.tuples(*(some for _ in partitions)), min_size=1, max_size=4, unique=True)
         self.places = draw(places) if partitions else [()]
         self.homes = {key: draw(st.sampled_from(self.places)) for key in dict.fromkeys(self.identities)}
-        self.strays = bool(partitions) and draw(st.integers(0, 7)) == 0
+        self.strays = bool(partitions) and draw(st.integers(0, 9)) == 5
 
     def _identity(self, key: tuple[Any, ...]) -> tuple[Any, ...]:
         found = [canonical(pa.array([v], kind.target)[0]) for v, kind in zip(key, self.kinds, strict=True)]

@@ -1,7 +1,7 @@
 """A dataset whose rows all carry one generation: any mixture of two commits shows at once.
 
-Also the program behind the kill tests (``python -m faults.generations``): it forks writers, kills each with -9 at a random
-moment, and judges what is left in another fork, so that the parent never starts a thread and can be forked again.
+Also the program behind the kill tests (``python -m faults.generations``): it forks writers, kills each with -9 at a
+random moment, and judges what is left in another fork, so that the parent starts no thread and can be forked again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fsspeckit.core.commit import Changes, Journal, Publish, View, is_data_file
+from fsspeckit.core.commit import Changes, Journal, Publish, View, is_data_file, open_file
 from fsspeckit.core.journal import Log, Places
 from fsspeckit.core.storage import LocalStorage, Storage, join
 
@@ -59,7 +59,8 @@ def read_view(storage: Storage, view: View) -> Counter[tuple[int, int]]:
     """What our own reader sees; FileNotFoundError where the view is out of date."""
     rows: Counter[tuple[int, int]] = Counter()
     for file in view.files:
-        table = pq.ParquetFile(pa.BufferReader(storage.read_bytes(file.location))).read()
+        with open_file(storage, file) as opened:
+            table = pq.ParquetFile(opened).read()
         rows.update(zip(table["id"].to_pylist(), table["value"].to_pylist(), strict=True))
     return rows
 
@@ -111,7 +112,7 @@ def _fork(work: Callable[[int], None]) -> tuple[int, int]:
     try:
         work(writer)
         os._exit(0)
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - a child must not run on into the parent's code
         traceback.print_exc()
         os._exit(1)
 
@@ -128,6 +129,7 @@ def kill_many(root: str, count: int, seed: int) -> int:
     """Kill so many writers and say how many commits they had reported; raises on the first violation."""
     rng = random.Random(seed)
     generation = commits = 0
+    pa.array([0])  # imports what Arrow imports late once here instead of in every child
     child, reader = _fork(lambda report: write_generation(LocalStorage(), root, 0))
     if os.waitpid(child, 0)[1]:
         raise AssertionError("the first generation could not be written")

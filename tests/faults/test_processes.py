@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from faults.generations import generation_of, read_raw, read_view, write_generation
 from faults.worlds import SHARED_MEMORY
 from fsspeckit.common.errors import CommitConflictError
-from fsspeckit.core.commit import Changes, Journal, Publish
+from fsspeckit.core.commit import Changes, Journal, Publish, open_file
 from fsspeckit.core.storage import FsspecStorage, LocalStorage, Storage, join
 from sweeps import Sweep
 
@@ -34,8 +35,6 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     if request.param == "disk" or not os.path.isdir(SHARED_MEMORY):
         yield str(tmp_path)
         return
-    import tempfile
-
     with tempfile.TemporaryDirectory(prefix="fsspeckit-", dir=SHARED_MEMORY) as made:
         yield made
 
@@ -65,7 +64,8 @@ def count_up(storage: Storage, root: str, attempts: int) -> tuple[int, int]:
         view = journal.view()
         try:
             (file,) = view.files
-            value = pq.ParquetFile(pa.BufferReader(storage.read_bytes(file.location))).read()["value"][0].as_py()
+            with open_file(storage, file) as opened:
+                value = pq.ParquetFile(opened).read()["value"][0].as_py()
             with journal.begin(view, "count") as transaction:
                 staged = transaction.staged_path()
                 with storage.open_output(staged) as output:

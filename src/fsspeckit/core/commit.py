@@ -30,7 +30,7 @@ from fsspeckit.core.journal import (
 )
 from fsspeckit.core.recovery import Carrier, Recovery, recover, settle_pending
 from fsspeckit.core.storage import Entry, Handle, Storage, for_each, join, parent
-from fsspeckit.core.view import View, ViewFile, check_not_table_format, is_data_file, take_view
+from fsspeckit.core.view import View, ViewFile, check_not_table_format, is_data_file, open_file, take_view
 
 __all__ = [
     "Changes",
@@ -43,6 +43,7 @@ __all__ = [
     "ViewFile",
     "check_not_table_format",
     "is_data_file",
+    "open_file",
 ]
 
 _ATTEMPTS_TO_CLAIM = 100

@@ -1,6 +1,6 @@
-"""A quick look at the end of a staged Parquet file: is it whole, and how many rows does it hold?
+"""The end of a Parquet file: one read of its tail, nothing decoded.
 
-One read of the file's tail; nothing is decoded. Planning reads footers in ``snapshot``, not here.
+`read_footer` serves planning and the check that a staged file is whole and holds the rows it should.
 """
 
 from __future__ import annotations
@@ -16,20 +16,26 @@ _TRAILER = 8
 _FIRST_READ = 64 * 1024
 
 
-def check_staged(storage: Storage, path: str, size: int, rows: int) -> None:
-    """Raise where a file just written is not a whole Parquet file of ``rows`` rows."""
+def read_footer(storage: Storage, path: str, size: int) -> tuple[pq.ParquetFile, int]:
+    """A reader that knows only the file's footer, and the footer's length; raises `pa.ArrowInvalid` on damage."""
     tail = storage.read_tail(path, _FIRST_READ)
     if len(tail) < _TRAILER + len(_MAGIC) or tail[-4:] != _MAGIC:
-        raise _damaged(path, "it does not end like a Parquet file")
+        raise pa.ArrowInvalid("it does not end like a Parquet file" if tail else "it is empty")
     length = int.from_bytes(tail[-8:-4], "little") + _TRAILER
     if length + len(_MAGIC) > size:
-        raise _damaged(path, "its footer is longer than the file")
+        raise pa.ArrowInvalid("its footer is longer than the file")
     if length > len(tail):
         tail = storage.read_tail(path, length)
+    return pq.ParquetFile(pa.BufferReader(_MAGIC + tail[-length:]), pre_buffer=False), length
+
+
+def check_staged(storage: Storage, path: str, size: int, rows: int) -> None:
+    """Raise where a file just written is not a whole Parquet file of ``rows`` rows."""
     try:
-        metadata = pq.read_metadata(pa.BufferReader(_MAGIC + tail[-length:]))
-    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:
+        reader, length = read_footer(storage, path, size)
+    except (pa.ArrowException, UnicodeDecodeError) as error:
         raise _damaged(path, str(error)) from error
+    metadata = reader.metadata
     if metadata.num_rows != rows:
         raise _damaged(path, f"it holds {metadata.num_rows} rows instead of {rows}")
     if _data_end(metadata) > size - length:

@@ -38,6 +38,7 @@ from fsspeckit.core.names import new_file_name
 from fsspeckit.core.operations import Place
 from fsspeckit.core.planning import draft_merge
 from fsspeckit.core.profile import check_no_null_keys, plain_keys, select_rows
+from fsspeckit.core.progress import Reporter
 from fsspeckit.core.results import MergeFileMetadata, MergeResult
 from fsspeckit.core.snapshot import Snapshot, load_snapshot, view_of_file
 from fsspeckit.core.source import Source
@@ -339,7 +340,7 @@ def _look_up(storage: Storage, snapshot: Snapshot, keys: pa.Table) -> tuple[list
     source.check_casts(shape.body, operation="matching keys", path=snapshot.root)
     rows = select_rows(source, shape.keys, on_duplicate="last", deduplicate=False, order_by=())
     request = MergeRequest("update", tuple(keys.column_names), null_keys="match")
-    draft = draft_merge(get_engine(_ENGINE), storage, snapshot, source, rows, shape, request, lambda _: None)
+    draft = draft_merge(get_engine(_ENGINE), storage, snapshot, source, rows, shape, request, Reporter("plan", None))
     placed = len(shape.partitions) == len(snapshot.partition_columns)
     new = [group.folder for group, left in zip(draft.groups, draft.unmatched, strict=True) if placed and len(left)]
     return [len(match.positions) > 0 for _, match, _ in draft.files], new

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -199,6 +199,9 @@ class KeyIndex:
             positions = np.flatnonzero(keys[np.minimum(at, len(keys) - 1)] == codes)
             return positions, at[positions] + start
         left = np.searchsorted(codes, keys, "left")
+        if increasing(codes):
+            hit = np.flatnonzero(codes[np.minimum(left, len(codes) - 1)] == keys)
+            return left[hit], hit + start
         counts = np.searchsorted(codes, keys, "right") - left
         found = np.repeat(np.arange(start, stop), counts)
         within = np.arange(len(found)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -217,6 +220,11 @@ class KeyIndex:
             at = _codes(pc.index_in(to_arrow(wanted), value_set=to_arrow(keys)))
         hit = at >= 0
         return positions[hit], at[hit] + start
+
+
+def increasing(codes: npt.NDArray[Any]) -> bool:
+    """Whether every value is above the one before it."""
+    return bool(np.all(codes[1:] > codes[:-1]))
 
 
 def _is_sorted(codes: Codes) -> bool:

@@ -17,8 +17,7 @@ from fsspeckit.core.model import DataFile, RowNumbers
 from fsspeckit.core.snapshot import naming_damage, open_parquet
 from fsspeckit.core.storage import Storage
 
-_BATCH_ROWS = 1_000_000
-_MAX_BATCH_ROWS = 16_000_000
+_MAX_BATCH_ROWS = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +50,11 @@ class Match:
     source_rows: RowNumbers
 
 
-def batches(scans: Sequence[Scan], keys: Sequence[int]) -> Iterator[list[Scan]]:
-    """Scans of one key set together, so that a lookup table is built for many files at once."""
+def batches(scans: Sequence[Scan], worth: Sequence[int]) -> Iterator[list[Scan]]:
+    """Scans of one key set together, until they decode the rows that its lookups are worth (`rows_worth`)."""
     batch: list[Scan] = []
     for scan in scans:
-        if batch and (batch[0].group != scan.group or _rows(batch) >= _enough(keys[scan.group])):
+        if batch and (batch[0].group != scan.group or _rows(batch) >= worth[scan.group]):
             yield batch
             batch = []
         batch.append(scan)
@@ -67,9 +66,11 @@ def _rows(scans: Sequence[Scan]) -> int:
     return sum(scan.rows for scan in scans)
 
 
-def _enough(keys: int) -> int:
-    """Rows worth a lookup table: few keys make a cheap table, so small batches keep all cores busy."""
-    return min(_MAX_BATCH_ROWS, max(min(_BATCH_ROWS, 20 * keys), 4 * keys))
+def rows_worth(source_rows: int, keys: Sequence[KeyColumn]) -> int:
+    """Rows to look up at once: a hash table is built for each lookup, except where keys are numbers to search in."""
+    if len(keys) == 1 and (pa.types.is_primitive(keys[0].type) or pa.types.is_boolean(keys[0].type)):
+        return 1
+    return min(_MAX_BATCH_ROWS, 4 * source_rows)
 
 
 def match_files(storage: Storage, scans: Sequence[Scan], index: KeyIndex, keys: Sequence[KeyColumn]) -> list[Match]:

@@ -216,17 +216,35 @@ def _after(own: pa.Field, wanted: pa.Field, touched: bool) -> pa.Field:
     return kept if same_storage(own.type, wanted.type) else kept.with_type(wanted.type)
 
 
+class _FileSchemas:
+    """Schemas of files after the merge; thousands of files share a few, so each is worked out once."""
+
+    def __init__(self, shape: Shape, rows_enter: bool) -> None:
+        self._shape, self._rows_enter = shape, rows_enter
+        self._known: dict[tuple[int, bool], pa.Schema] = {}
+
+    def after(self, own: pa.Schema, touched: bool) -> pa.Schema:
+        """The very same object where nothing changes; nothing does unless source rows enter the dataset."""
+        if not self._rows_enter:
+            return own
+        key = (id(own), touched)
+        if key not in self._known:
+            schema = file_schema(own, self._shape.body, self._shape.added, touched)
+            self._known[key] = own if schema.equals(own) else schema
+        return self._known[key]
+
+
 def rewrite_tasks(
     files: Sequence[tuple[DataFile, Match]], shape: Shape, request: MergeRequest, *, rows_enter: bool
 ) -> list[RewriteTask]:
     """Tasks for the files that change: by matched rows, by rows that go, or by types that widen."""
     tasks = []
+    schemas = _FileSchemas(shape, rows_enter)
     for file, match in files:
         hits = len(match.positions) if request.rule.update else 0
         drops = request.rule.delete and hits < file.rows
-        touched = hits > 0 or drops
-        schema = file_schema(file.schema, shape.body, shape.added, hits > 0) if rows_enter else file.schema
-        if not touched and schema.equals(file.schema):
+        schema = schemas.after(file.schema, hits > 0)
+        if hits == 0 and not drops and schema is file.schema:
             continue
         none: RowNumbers = np.empty(0, dtype=np.int64)
         tasks.append(

@@ -119,8 +119,7 @@ def _plan(engine: Engine, source: Source, place: Place, request: MergeRequest, r
         )
         if request.null_keys == "error" and (len(rows) or request.rule.delete):
             check_target_keys(place.storage, snapshot, shape)
-        on_done = reporter.stage("match", len(snapshot.files))
-        draft = draft_merge(engine, place.storage, snapshot, source, rows, shape, request, on_done)
+        draft = draft_merge(engine, place.storage, snapshot, source, rows, shape, request, reporter)
     except FileNotFoundError as error:
         if isinstance(error, DatasetNotFoundError):
             raise

@@ -16,11 +16,12 @@ import pyarrow as pa
 
 from fsspeckit.common.errors import KeyColumnError, PartitionError
 from fsspeckit.core.bloom import drop_by_bloom
-from fsspeckit.core.engine import Engine, KeySetSpec, OnDone
+from fsspeckit.core.engine import Engine, KeySetSpec
 from fsspeckit.core.matching import KeyColumn, Match, Scan, find_nulls
 from fsspeckit.core.merge import MergeRequest, Shape
 from fsspeckit.core.model import DataFile, RowNumbers
 from fsspeckit.core.profile import Group, null_key_error, partition_identity, split_by_partition
+from fsspeckit.core.progress import Reporter
 from fsspeckit.core.pruning import KeySet, live_row_groups
 from fsspeckit.core.snapshot import Snapshot
 from fsspeckit.core.source import Source
@@ -59,7 +60,7 @@ class _Target:
     source: Source
     shape: Shape
     engine: Engine
-    on_done: OnDone
+    reporter: Reporter
 
 
 def check_target_keys(storage: Storage, snapshot: Snapshot, shape: Shape) -> None:
@@ -96,10 +97,10 @@ def draft_merge(
     rows: range | RowNumbers,
     shape: Shape,
     request: MergeRequest,
-    on_done: OnDone,
+    reporter: Reporter,
 ) -> Draft:
     """Find the target row of every source row."""
-    target = _Target(storage, snapshot, source, shape, engine, on_done)
+    target = _Target(storage, snapshot, source, shape, engine, reporter)
     if not shape.file_keys:
         raise KeyColumnError("all key columns are partition columns; name at least one column that stands in the files")
     identities = _identities(target, shape.partitions)
@@ -107,7 +108,7 @@ def draft_merge(
         name: dirname(file.path) for file, name in reversed(list(zip(snapshot.files, identities, strict=True))) if name
     }
     groups = split_by_partition(source, rows, shape.partitions, folders)
-    found = _look(target, groups, identities, rows, shape.partitions)
+    found = _look(target, "match", groups, identities, rows, shape.partitions)
     seen = np.zeros(source.rows, dtype=bool)
     for match, _ in found:
         seen[match.source_rows] = True
@@ -144,6 +145,7 @@ def _identities(target: _Target, columns: Sequence[str]) -> list[str | None]:
 
 def _look(
     target: _Target,
+    stage: str,
     groups: Sequence[Group],
     identities: Sequence[str | None],
     rows: range | RowNumbers,
@@ -172,7 +174,8 @@ def _look(
                 result[i] = (NO_MATCH, "key scan" if kept else "bloom")
                 if kept:
                     scans.append((i, Scan(files[i], kept, spec_number)))
-    matches = target.engine.match(target.storage, target.source, specs, [scan for _, scan in scans], target.on_done)
+    on_done = target.reporter.stage(stage, len(scans))
+    matches = target.engine.match(target.storage, target.source, specs, [scan for _, scan in scans], on_done)
     for (i, _), match in zip(scans, matches, strict=True):
         result[i] = (match, "key scan")
     return result
@@ -191,14 +194,10 @@ def _check_moves(target: _Target, rows: RowNumbers, request: MergeRequest) -> No
         return
     rows = np.sort(rows)
     groups = split_by_partition(target.source, rows, in_key, {})
-    found = _look(target, groups, _known_identities(target, in_key), rows, ())
+    found = _look(target, "check for moves", groups, _identities(target, in_key), rows, ())
     for file, (match, _) in zip(target.snapshot.files, found, strict=True):
         if len(match.source_rows):
             raise _move_error(target, file, match, request)
-
-
-def _known_identities(target: _Target, columns: Sequence[str]) -> list[str | None]:
-    return _identities(target, columns) if columns else [""] * len(target.snapshot.files)
 
 
 def _move_error(target: _Target, file: DataFile, match: Match, request: MergeRequest) -> PartitionError:

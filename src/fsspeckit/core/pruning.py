@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsspeckit.common.bridge import binary_array, to_arrow, to_numpy
-from fsspeckit.core.keys import key_type
+from fsspeckit.core.keys import increasing, key_type
 from fsspeckit.core.model import ColumnStats, DataFile
 
 Ordered: TypeAlias = Any  # a numpy array of numbers, or an Arrow array of binary; pyarrow has no types
@@ -48,7 +48,7 @@ class KeySet:
         if isinstance(values, np.ndarray):
             has_nan = bool(values.dtype.kind == "f" and np.isnan(values).any())
             values = values[~np.isnan(values)] if has_nan else values
-            return cls(type_, values if _increasing(values) else np.unique(values), False, has_null, has_nan)
+            return cls(type_, values if increasing(values) else np.unique(values), False, has_null, has_nan)
         if len(values) <= _MAX_SORTED_TEXTS:
             distinct = values.unique()
             return cls(type_, distinct.take(pc.sort_indices(distinct)), False, has_null, False)
@@ -65,10 +65,6 @@ class KeySet:
         if self.only_range:
             return (first < 2) & (after > 0)
         return first < after
-
-
-def _increasing(values: npt.NDArray[Any]) -> bool:
-    return bool(np.all(values[1:] > values[:-1]))
 
 
 def _search(values: Ordered, wanted: Ordered, side: Any) -> npt.NDArray[np.int64]:

@@ -64,7 +64,7 @@ def _open(task: RewriteTask, storage: Storage) -> pq.ParquetFile:
     """Open the target file; unless its types change, texts with a dictionary are handled as codes."""
     with naming_damage("rewriting", task.file.path):
         reader = open_parquet(storage, task.file.location, verify=True)
-        coded = [] if task.recast else coded_columns(reader.metadata, task.file.schema)
+        coded = [] if task.recast or task.drop_unmatched else coded_columns(reader.metadata, task.file.schema)
         if not coded:
             return reader
         with reader:
@@ -174,13 +174,15 @@ class _Kernel:
 
 
 def _apply(part: _Part, drop_unmatched: bool) -> pa.Table:
+    if drop_unmatched:
+        return part.source
     changed = ~part.equal
     out = part.table
     if changed.all():
         out = replace_rows(out, part.positions, part.source)
     elif changed.any():
         out = replace_rows(out, part.positions[changed], pick(part.source, np.flatnonzero(changed)))
-    return pick(out, part.positions) if drop_unmatched else out
+    return out
 
 
 class _Writer:

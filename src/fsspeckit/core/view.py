@@ -9,6 +9,8 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from fsspeckit.common.errors import CommitConflictError, TableFormatError
 from fsspeckit.core.journal import Log, LogState, Places, Published, Record
 from fsspeckit.core.storage import Entry, Storage, Tree, join
@@ -39,6 +41,20 @@ class View:
     files: tuple[ViewFile, ...]
     side_files: tuple[Entry, ...]
     pending: bool
+
+
+def open_file(storage: Storage, file: ViewFile) -> pa.NativeFile:
+    """Open a file of a view for reading; FileNotFoundError where it is gone or replaced since: take a fresh view then.
+
+    Where files are replaced in place, a name alone does not say which commit one reads.
+    """
+    opened = storage.open_input(file.location)
+    if storage.in_place:
+        current = storage.stat(file.location)
+        if current is None or (current.size, current.stamp) != (file.size, file.stamp):
+            opened.close()
+            raise FileNotFoundError(f"{file.location} was replaced since it was listed. List the dataset again.")
+    return opened
 
 
 def is_data_file(path: str) -> bool:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from fsspeckit.common.schema import SchemaMode
 from fsspeckit.core import operations, writing
 from fsspeckit.core.commit import Recovery
-from fsspeckit.core.engine import ReadRequest, get_engine
+from fsspeckit.core.engine import Engine, ReadRequest
 from fsspeckit.core.merge import MergeRequest, NullKeys, PartitionMove, normalize_keys
 from fsspeckit.core.model import WriteOptions
 from fsspeckit.core.operations import Place
@@ -40,7 +40,7 @@ class DatasetIO:
     Use a subclass of an engine, for example `fsspeckit.datasets.pyarrow.PyarrowDatasetIO`.
     """
 
-    engine: ClassVar[str]
+    engine: ClassVar[Engine]
 
     def __init__(self, filesystem: Any = None, storage_options: Mapping[str, Any] | None = None) -> None:
         self.filesystem = filesystem
@@ -121,8 +121,8 @@ class DatasetIO:
         )
         if dedup_order_by is not None and strategy != "deduplicate":
             raise ValueError(f'dedup_order_by goes with strategy="deduplicate", not with {strategy!r}')
-        place, engine = self._place(path), get_engine(self.engine)
-        return operations.merge(engine, self._source(data), place, request, dry_run=dry_run, progress=progress)
+        place = self._place(path)
+        return operations.merge(self.engine, self._source(data), place, request, dry_run=dry_run, progress=progress)
 
     def write_dataset(
         self,
@@ -165,8 +165,8 @@ class DatasetIO:
                 compression, max_rows_per_file, row_group_size, memory_limit=parse_bytes(memory_limit)
             ),
         )
-        place, engine = self._place(path), get_engine(self.engine)
-        return writing.write(engine, self._source(data), place, request, progress=progress)
+        place = self._place(path)
+        return writing.write(self.engine, self._source(data), place, request, progress=progress)
 
     def read_parquet(
         self,
@@ -191,7 +191,7 @@ class DatasetIO:
         """
         names = tuple(columns) if columns is not None else None
         request = ReadRequest(names, filters, include_file_path, use_threads)
-        return operations.read(get_engine(self.engine), self._place(path), request)
+        return operations.read(self.engine, self._place(path), request)
 
     def write_parquet_dataset(
         self,
@@ -235,8 +235,7 @@ class DatasetIO:
         return Place.of(path, self.filesystem, self.storage_options)
 
     def _source(self, data: Any) -> Source:
-        engine = get_engine(self.engine)
-        return engine.open_source(data, filesystem=self.filesystem, storage_options=self.storage_options)
+        return self.engine.open_source(data, filesystem=self.filesystem, storage_options=self.storage_options)
 
 
 def _check_mode(mode: str | None, strategy: str, key_columns: Columns | None, rewrite_mode: str | None) -> None:

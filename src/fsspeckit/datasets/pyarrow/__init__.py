@@ -7,6 +7,7 @@ from typing import Any
 
 from fsspeckit.common.schema import cast_schema, convert_large_types_to_normal, opt_dtype, unify_schemas
 from fsspeckit.datasets.io import Columns, DatasetIO
+from fsspeckit.datasets.pyarrow.engine import ENGINE
 
 __all__ = [
     "PyarrowDatasetIO",
@@ -21,7 +22,7 @@ __all__ = [
 class PyarrowDatasetIO(DatasetIO):
     """Write, read and merge plain Parquet dataset folders with PyArrow."""
 
-    engine = "pyarrow"
+    engine = ENGINE
 
 
 def merge_parquet_dataset_pyarrow(

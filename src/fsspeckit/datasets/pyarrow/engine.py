@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from fsspeckit.core.engine import KeySetSpec, OnDone, ReadRequest
 from fsspeckit.core.keys import KeyIndex
-from fsspeckit.core.matching import Match, Scan, batches, match_files
+from fsspeckit.core.matching import Match, Scan, batches, match_files, rows_worth
 from fsspeckit.core.model import Outcome, RewriteTask, Task, WriteOptions
 from fsspeckit.core.profile import plain_keys
 from fsspeckit.core.rewrite import rewrite_file, write_rows
@@ -53,7 +53,7 @@ class PyarrowEngine:
             on_done(len(batch))
             return found
 
-        work = list(batches(scans, [len(spec.rows) for spec in specs]))
+        work = list(batches(scans, [rows_worth(len(spec.rows), spec.keys) for spec in specs]))
         return [match for found in _spread(storage, look, work) for match in found]
 
     def run(

@@ -1,0 +1,228 @@
+"""The protocol on an object store: moto's S3 over HTTP on loopback, through s3fs."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from faults.injection import Fault, FaultStorage
+from faults.operations import append, append_files, overwrite, rewrite, stage, start, table
+from faults.sweep import run_with
+from faults.test_processes import count_up, counter, start_counter
+from faults.worlds import Rows, World, rows_of
+from fsspeckit.common.errors import CommitConflictError
+from fsspeckit.core import storage_fsspec
+from fsspeckit.core.commit import Changes, Journal, Publish
+from fsspeckit.core.storage import FsspecStorage, Storage, join, resolve
+from sweeps import Sweep
+
+
+class S3World(World):
+    """A dataset in a bucket; every process has a client of its own."""
+
+    def __init__(self, server: Any, bucket: str, root: str = "lake/ds") -> None:
+        self._server = server
+        self.bucket = bucket
+        self.root = f"{bucket}/{root}".rstrip("/")
+        self.storage = self.new_storage()
+        self._template: dict[str, bytes] = {}
+
+    def new_storage(self) -> Storage:
+        return FsspecStorage(self._server.filesystem())
+
+    def keep(self) -> None:
+        self._template = self.files()
+
+    def reset(self) -> None:
+        fs = self._server.filesystem()
+        for path in fs.find(self.bucket):
+            fs.rm_file(path)
+        for path, data in self._template.items():
+            fs.pipe_file(f"{self.bucket}/lake/{path}", data)
+
+    def files(self) -> dict[str, bytes]:
+        fs = self._server.filesystem()
+        return {path.removeprefix(f"{self.bucket}/lake/"): fs.cat_file(path) for path in fs.find(self.bucket)}
+
+
+@pytest.fixture
+def world(s3_server: Any, s3_bucket: str) -> S3World:
+    made = S3World(s3_server, s3_bucket)
+    start(made)
+    return made
+
+
+def test_put_if_absent_has_one_winner(s3_server: Any, s3_bucket: str) -> None:
+    storages = [FsspecStorage(s3_server.filesystem()) for _ in range(8)]
+
+    def take(numbered: tuple[int, Storage]) -> bool:
+        number, storage = numbered
+        try:
+            storage.create_exclusive(f"{s3_bucket}/slot-{turn}", str(number).encode())
+        except FileExistsError:
+            return False
+        return True
+
+    for turn in range(5):
+        with ThreadPoolExecutor(8) as pool:
+            won = list(pool.map(take, enumerate(storages)))
+        assert won.count(True) == 1
+        assert storages[0].read_bytes(f"{s3_bucket}/slot-{turn}") == str(won.index(True)).encode()
+
+
+def test_a_life_in_a_bucket(world: S3World) -> None:
+    journal = Journal(world.storage, world.root)
+    assert [file.path for file in journal.view().files] == ["day=1/a.parquet", "day=1/b.parquet", "day=2/c.parquet"]
+    append(world.storage, world.root)
+    rewrite(world.storage, world.root)
+    assert set(world.dataset_files()) == {
+        "day=1/.b.parquet.crc",
+        "day=1/a2.parquet",
+        "day=1/b.parquet",
+        "day=1/n.parquet",
+        "day=3/m.parquet",
+        "day=4/x=1/e.parquet",
+        "notes.txt",
+    }
+    overwrite(world.storage, world.root)
+    assert (
+        world.view_rows(journal.view())
+        == world.raw_rows()
+        == Counter({(i, "new"): 1 + (i in (41, 42)) for i in range(40, 44)})
+    )
+    assert not journal.recover()
+    assert {path for path in world.files() if ".staging_" in path} == set()
+
+
+def test_another_clients_listing_cache_hides_nothing(world: S3World) -> None:
+    stale = world.new_storage()
+    journal = Journal(stale, world.root)
+    assert len(journal.view().files) == 3
+    stale._fs.ls(world.root)  # type: ignore[attr-defined]
+    stale._fs.find(world.root)  # type: ignore[attr-defined]
+    append(world.new_storage(), world.root)
+    assert len(journal.view().files) == 5
+    rewrite(world.new_storage(), world.root)
+    assert [file.path for file in journal.view().files] == [
+        "day=1/a2.parquet",
+        "day=1/b.parquet",
+        "day=1/n.parquet",
+        "day=3/m.parquet",
+        "day=4/x=1/e.parquet",
+    ]
+    assert stale.stat(join(world.root, "day=1/a.parquet")) is None
+
+
+def test_conflicts(world: S3World) -> None:
+    journal = Journal(world.storage, world.root)
+    with journal.begin(journal.view(), "second") as second, journal.begin(journal.view(), "append") as third:
+        staged = stage(world.storage, second, table(range(5), "mine"))
+        more = stage(world.storage, third, table(range(80, 83), "mine"))
+        rewrite(world.new_storage(), world.root)
+        before = world.dataset_files()
+        with pytest.raises(CommitConflictError, match="another writer committed rewrite"):
+            second.commit(Changes((Publish(staged, "day=1/mine.parquet", 5),), ("day=1/a.parquet",)))
+        assert world.dataset_files() == before
+        assert third.commit(Changes((Publish(more, "more.parquet", 3),))).seq == 3
+    with journal.begin(journal.view(), "foreign") as transaction:
+        staged = stage(world.storage, transaction, table(range(5), "mine"))
+        buffer = io.BytesIO()
+        pq.write_table(table(range(7), "foreign"), buffer)
+        world.new_storage().write_bytes(join(world.root, "day=1/b.parquet"), buffer.getvalue())
+        with pytest.raises(CommitConflictError, match="changed by another program"):
+            transaction.commit(Changes((Publish(staged, "day=1/mine.parquet", 5),), ("day=1/b.parquet",)))
+
+
+@pytest.mark.parametrize("operation", [append, rewrite, overwrite])
+def test_faults_and_recovery(world: S3World, operation: Any, sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage_fsspec, "LEASE_SECONDS", -1.0)
+    world.keep()
+    old = world.raw_rows()
+    storage = FaultStorage(world.new_storage())
+    operation(storage, world.root)
+    new = world.raw_rows()
+    points = range(1, len(storage.calls) + 1)
+    for call in sweep.sample(points, 8):
+        for kind in ("crash before", "crash after", "error after"):
+            world.reset()
+            outcome = run_with(world, operation, Fault(kind, call))  # type: ignore[arg-type]
+            seen = world.view_rows(Journal(world.new_storage(), world.root).view())
+            Journal(world.new_storage(), world.root).recover()
+            rows: Rows = world.raw_rows()
+            assert rows == seen
+            assert rows in (old, new), f"{kind} at call {call}"
+            if not isinstance(outcome, BaseException):
+                assert rows == new
+            elif isinstance(outcome, Exception):
+                assert rows == old
+            assert not Journal(world.new_storage(), world.root).recover()
+
+
+def test_a_staging_folder_is_alive_for_the_length_of_its_lease(world: S3World, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = Journal(world.storage, world.root)
+    with journal.begin(journal.view(), "slow") as transaction:
+        staged = stage(world.storage, transaction, table(range(80, 83), "mine"))
+        assert not Journal(world.new_storage(), world.root).recover()
+        monkeypatch.setattr(storage_fsspec, "LEASE_SECONDS", -1.0)
+        assert len(Journal(world.new_storage(), world.root).recover().removed) == 1
+        with pytest.raises((CommitConflictError, OSError)):
+            transaction.commit(Changes((Publish(staged, "more.parquet", 3),)))
+    assert world.raw_rows()[(80, "mine")] == 0
+
+
+def test_a_dataset_that_is_the_whole_bucket_keeps_its_journal_inside(s3_server: Any, s3_bucket: str) -> None:
+    storage, root = resolve(f"s3://{s3_bucket}", storage_options=s3_server.storage_options)
+    append_files(storage, root, {"a.parquet": table(range(3), "x")})
+    append_files(storage, root, {"day=1/b.parquet": table(range(3), "x")})
+    view = Journal(storage, root).view()
+    assert (view.head, [file.path for file in view.files]) == (2, ["a.parquet", "day=1/b.parquet"])
+    names = s3_server.filesystem().find(s3_bucket)
+    assert all("/.fsspeckit/" in name or name.endswith(".parquet") for name in names)
+
+
+def test_writers_that_race_lose_no_increment(s3_server: Any, s3_bucket: str, sweep: Sweep) -> None:
+    root = f"{s3_bucket}/counter"
+    start_counter(FsspecStorage(s3_server.filesystem()), root)
+    attempts = 30 if sweep.full else 6
+    with ThreadPoolExecutor(4) as pool:
+        outcomes = list(pool.map(lambda _: count_up(FsspecStorage(s3_server.filesystem()), root, attempts), range(4)))
+    won, lost = (sum(column) for column in zip(*outcomes, strict=True))
+    print(f"{won} won, {lost} lost")
+    assert counter(FsspecStorage(s3_server.filesystem()), root) == won
+    assert won > 0
+
+
+def test_storage_contract(s3_server: Any, s3_bucket: str) -> None:
+    storage, root = resolve(f"s3://{s3_bucket}/some/folder/", storage_options=s3_server.storage_options)
+    assert root == f"{s3_bucket}/some/folder"
+    assert (storage.is_local, storage.in_place, storage.has_folders) == (False, False, False)
+    assert storage.list_dir(root) == []
+    assert storage.stat(root) is None
+    with pytest.raises(FileNotFoundError, match="cannot list"):
+        storage.list_tree(root)
+    with pytest.raises(FileNotFoundError, match="cannot read"):
+        storage.read_bytes(join(root, "nothing"))
+    data = pa.table({"x": list(range(1000))})
+    with storage.open_output(join(root, "a=1/x.parquet")) as file:
+        pq.write_table(data, file)
+    with storage.open_input(join(root, "a=1/x.parquet")) as file:
+        assert pq.read_table(file).equals(data)
+    storage._fs.touch(join(root, "marker/"))  # type: ignore[attr-defined]
+    tree = storage.list_tree(root)
+    assert [entry.path for entry in tree.files] == ["a=1/x.parquet"]
+    listed, alone = tree.files[0], storage.stat(join(root, "a=1/x.parquet"))
+    assert alone is not None
+    assert (alone.size, alone.stamp) == (listed.size, listed.stamp)
+    assert [(entry.path, entry.size) for entry in storage.list_dir(root)][0] == ("a=1", -1)
+    assert storage.read_tail(join(root, "a=1/x.parquet"), 4) == b"PAR1"
+    assert rows_of(storage.read_bytes(join(root, "a=1/x.parquet"))).total() == 1000
+    storage.publish(join(root, "a=1/x.parquet"), join(root, "a=2/y.parquet"))
+    storage.remove_tree(join(root, "a=1"))
+    assert [entry.path for entry in storage.list_tree(root).files] == ["a=2/y.parquet"]
+    storage.remove(join(root, "nothing"))
