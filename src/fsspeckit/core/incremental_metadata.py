@@ -24,7 +24,7 @@ from fsspeckit.core.commit import View
 from fsspeckit.core.merge import normalize_keys
 from fsspeckit.core.model import ColumnStats, DataFile
 from fsspeckit.core.operations import Place
-from fsspeckit.core.profile import partition_identity
+from fsspeckit.core.profile import PartitionIdentities
 from fsspeckit.core.pruning import KeySet, native_array, ordered
 from fsspeckit.core.snapshot import Snapshot, load_snapshot
 from fsspeckit.core.storage import Storage
@@ -228,10 +228,9 @@ class _WantedPartitions:
         wanted = self._folders(columns)
         if wanted is None:
             return True
-        types = [self._keys.schema.field(name).type for name in columns]
         try:
             texts = tuple(_text(values[name]) for name in columns)
-            return partition_identity(columns, texts, types) in wanted
+            return PartitionIdentities(columns, self._keys.schema).of(texts) in wanted
         except (PartitionError, pa.ArrowException):
             return True
 

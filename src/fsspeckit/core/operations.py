@@ -7,7 +7,8 @@ one commit. Engines do the heavy work and know nothing of the order of these ste
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,7 +104,7 @@ def merge(
 
 def _plan(engine: Engine, source: Source, place: Place, request: MergeRequest, reporter: Reporter) -> MergeDraft:
     view = place.journal.view()
-    try:
+    with _vanishing_is_conflict(place):
         snapshot = load_snapshot(place.storage, view, stats_for=request.key_columns)
         shape = merge_shape(source.schema, snapshot, request, place.path)
         source.check_casts(shape.body, operation="merge", path=place.path)
@@ -120,12 +121,6 @@ def _plan(engine: Engine, source: Source, place: Place, request: MergeRequest, r
         if request.null_keys == "error" and (len(rows) or request.rule.delete):
             check_target_keys(place.storage, snapshot, shape)
         draft = draft_merge(engine, place.storage, snapshot, source, rows, shape, request, reporter)
-    except FileNotFoundError as error:
-        if isinstance(error, DatasetNotFoundError):
-            raise
-        raise CommitConflictError(
-            f"{place.path} changed while the merge was planned ({error}); run it again"
-        ) from error
     return _decide(draft, shape, snapshot, source, request)
 
 
@@ -169,7 +164,19 @@ def _run(
     engine: Engine, place: Place, source: Source, tasks: Sequence[Task], staging: str | None, reporter: Reporter
 ) -> list[Outcome]:
     on_done = reporter.stage("write" if staging else "compare", len(tasks))
-    return engine.run(place.storage, source, tasks, staging, on_done)
+    with _vanishing_is_conflict(place):
+        return engine.run(place.storage, source, tasks, staging, on_done)
+
+
+@contextmanager
+def _vanishing_is_conflict(place: Place) -> Iterator[None]:
+    """A file of the snapshot that is gone was removed by another writer."""
+    try:
+        yield
+    except DatasetNotFoundError:
+        raise
+    except FileNotFoundError as error:
+        raise CommitConflictError(f"{place.path} changed during the merge ({error}); run it again") from error
 
 
 def _changes(place: Place, draft: MergeDraft, outcomes: Sequence[Outcome]) -> Changes:

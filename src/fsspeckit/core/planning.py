@@ -20,7 +20,7 @@ from fsspeckit.core.engine import Engine, KeySetSpec
 from fsspeckit.core.matching import KeyColumn, Match, Scan, find_nulls
 from fsspeckit.core.merge import MergeRequest, Shape
 from fsspeckit.core.model import DataFile, RowNumbers
-from fsspeckit.core.profile import Group, null_key_error, partition_identity, split_by_partition
+from fsspeckit.core.profile import Group, PartitionIdentities, null_key_error, split_by_partition
 from fsspeckit.core.progress import Reporter
 from fsspeckit.core.pruning import KeySet, live_row_groups
 from fsspeckit.core.snapshot import Snapshot
@@ -129,17 +129,14 @@ def _identities(target: _Target, columns: Sequence[str]) -> list[str | None]:
     if not target.snapshot.files:
         return []
     at = [target.snapshot.partition_columns.index(name) for name in columns]
-    types = [target.source.schema.field(name).type for name in columns]
-    known: dict[tuple[str | None, ...], str] = {}
+    identities = PartitionIdentities(columns, target.source.schema)
     result: list[str | None] = []
     for file in target.snapshot.files:
         if file.partition is None and columns and set(columns) <= set(file.schema.names):
             result.append(None)
             continue
         values = tuple(file.partition[i] if file.partition is not None else None for i in at)
-        if values not in known:
-            known[values] = partition_identity(columns, values, types) if columns else ""
-        result.append(known[values])
+        result.append(identities.of(values))
     return result
 
 

@@ -126,7 +126,19 @@ def split_by_partition(
     return [Group(existing.get(name, name), name, part) for name, part in zip(folders, members, strict=True)]
 
 
-def partition_identity(columns: Sequence[str], values: PartitionValues, types: Sequence[pa.DataType]) -> str:
-    """One spelling for a partition, however its folder spells it: values are read as the source's types."""
-    typed = [typed_values([text], type_) for text, type_ in zip(values, types, strict=True)]
-    return str(partition_folders(dict(zip(columns, typed, strict=True)))[0])
+class PartitionIdentities:
+    """One spelling for each partition, however its folder spells it: values are read as the source's types."""
+
+    def __init__(self, columns: Sequence[str], source: pa.Schema) -> None:
+        self._columns = tuple(columns)
+        self._types = [source.field(name).type for name in columns]
+        self._known: dict[PartitionValues, str] = {}
+
+    def of(self, values: PartitionValues) -> str:
+        """The identity of a folder's values; each combination is worked out once."""
+        if not self._columns:
+            return ""
+        if values not in self._known:
+            typed = [typed_values([text], type_) for text, type_ in zip(values, self._types, strict=True)]
+            self._known[values] = str(partition_folders(dict(zip(self._columns, typed, strict=True)))[0])
+        return self._known[values]

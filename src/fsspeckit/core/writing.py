@@ -23,7 +23,7 @@ from fsspeckit.core.merge import check_partition_columns, partition_columns_of, 
 from fsspeckit.core.model import Outcome, WriteOptions, WriteTask
 from fsspeckit.core.names import new_file_name
 from fsspeckit.core.operations import Place
-from fsspeckit.core.profile import Group, partition_identity, split_by_partition
+from fsspeckit.core.profile import Group, PartitionIdentities, split_by_partition
 from fsspeckit.core.progress import Progress, reporting
 from fsspeckit.core.results import MergeFileMetadata, WriteResult
 from fsspeckit.core.snapshot import Snapshot, load_snapshot, partition_layout
@@ -98,12 +98,12 @@ def _look_at(place: Place, source: Source, request: WriteRequest) -> _Existing:
         raise PartitionError(
             'mode="overwrite_partitions" needs a partitioned dataset; pass partition_by or mode="overwrite"'
         )
-    types = [source.schema.field(name).type for name in partitions]
+    identities = PartitionIdentities(partitions, source.schema)
     folders: dict[str, str] = {}
     if partitions == columns and request.mode != "overwrite":
         for file, texts in zip(view.files, values, strict=True):
             if texts is not None:
-                folders.setdefault(partition_identity(partitions, texts, types), dirname(file.path))
+                folders.setdefault(identities.of(texts), dirname(file.path))
     return _Existing(view, sample, partitions, folders)
 
 
