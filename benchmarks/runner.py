@@ -35,7 +35,7 @@ class CaseResult:
     failures: dict[str, str] = field(default_factory=dict)
 
     def best(self, contender: str) -> Run | None:
-        """The fastest run, with the lowest CPU and the highest peak memory of all runs and the reads of the cold one."""
+        """The fastest run, with the lowest CPU and the highest peak memory of all, and the reads of the cold run."""
         runs = self.runs.get(contender)
         if not runs:
             return None

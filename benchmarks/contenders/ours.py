@@ -10,6 +10,7 @@ from typing import Any
 
 from benchmarks.job import KEY, Job, Work
 from fsspeckit.core import commit
+from fsspeckit.core.results import MergeResult
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 
@@ -38,6 +39,7 @@ def plan(job: Job) -> Work:
 def _merge(io: PyarrowDatasetIO, job: Job) -> dict[str, Any]:
     with _commit_time() as spent:
         result = io.merge(job.source, str(job.target), strategy=job.strategy, key_columns=[KEY])
+    assert isinstance(result, MergeResult)
     return {
         "updated": result.updated,
         "inserted": result.inserted,

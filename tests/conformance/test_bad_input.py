@@ -105,6 +105,12 @@ def test_at_most_five_duplicates_are_named(io: Any, dataset: Path) -> None:
     assert sum(str(key) in str(caught.value) for key in keys) == 5
 
 
+def test_partition_columns_as_the_only_keys(io: Any, tmp_path: Path) -> None:
+    by_day(tmp_path / "d", mon=[1])
+    with refused(tmp_path, errors.KeyColumnError, "key", "partition"):
+        io.merge(numbers([1], "new", day=["mon"]), str(tmp_path / "d"), strategy="upsert", key_columns=["day"])
+
+
 def test_nested_column_as_key(io: Any, tmp_path: Path) -> None:
     table = numbers([1], k=pa.array([{"a": 1}]))
     put(tmp_path / "d" / "a.parquet", table)

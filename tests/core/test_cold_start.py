@@ -1,0 +1,26 @@
+"""A small merge must not pay for imports that it does not need."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+SCRIPT = """
+import sys
+import numpy as np, pyarrow as pa
+from fsspeckit.common.bridge import text_array, to_arrow
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+rows = pa.table({"id": to_arrow(np.arange(100)), "day": text_array(["a", "b"] * 50), "v": to_arrow(np.arange(100) / 2)})
+io, folder = PyarrowDatasetIO(), sys.argv[1]
+io.write_dataset(rows, folder, partition_by=["day"])
+io.merge(rows.slice(10, 20), folder, strategy="upsert", key_columns="id")
+io.merge(rows.slice(0, 50), folder, strategy="full_merge", key_columns=["id", "day"])
+print(sorted({"pandas", "pyarrow.dataset", "duckdb", "pyspark", "rich", "s3fs"} & set(sys.modules)))
+"""
+
+
+def test_a_merge_imports_no_heavy_module(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(tmp_path / "t")], capture_output=True, text=True, check=False
+    )
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")

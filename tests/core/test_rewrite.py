@@ -1,0 +1,107 @@
+"""The file kernel keeps everything about a file but the rows it replaces."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fsspeckit.common.errors import DamagedFileError
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+
+ROWS = 3000
+
+
+def rows_of_many_kinds() -> pa.Table:
+    rng = np.random.default_rng(7)
+    return pa.table(
+        {
+            "id": pa.array(range(ROWS)),
+            "random": rng.random(ROWS),
+            "status": pa.array([("open", "paid", None)[i % 3] for i in range(ROWS)]),
+            "note": pa.array([f"{i:040d}" for i in rng.permutation(ROWS)]),
+            "amount": pa.array([i * 100 for i in range(ROWS)]).cast(pa.decimal128(21, 2)),
+        }
+    )
+
+
+def upsert(folder, ids, **options):
+    changed = rows_of_many_kinds().take(pa.array(ids)).set_column(1, "random", pa.array([-1.0] * len(ids)))
+    return PyarrowDatasetIO().merge(changed, folder, strategy="upsert", key_columns="id", **options)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "events").mkdir()
+    return tmp_path / "events"
+
+
+@pytest.mark.parametrize("codec", ["zstd", "none", "gzip", "snappy"])
+def test_codec_row_groups_and_metadata_are_kept(folder, codec):
+    table = rows_of_many_kinds().replace_schema_metadata({"owner": "sales"})
+    fields = [f.with_metadata({"unit": f.name}) for f in table.schema]
+    table = table.cast(pa.schema(fields, table.schema.metadata))
+    pq.write_table(table, folder / "a.parquet", row_group_size=700, compression=codec)
+    before = pq.ParquetFile(folder / "a.parquet")
+    upsert(folder, [3, 800, 2999])
+    after = pq.ParquetFile(folder / "a.parquet")
+    assert after.schema_arrow.equals(before.schema_arrow, check_metadata=True)
+    assert after.metadata.metadata == before.metadata.metadata
+    groups = range(before.num_row_groups)
+    assert [after.metadata.row_group(i).num_rows for i in groups] == [
+        before.metadata.row_group(i).num_rows for i in groups
+    ]
+    assert after.metadata.row_group(0).column(0).compression == before.metadata.row_group(0).column(0).compression
+    assert after.read()["id"].to_pylist() == list(range(ROWS))
+
+
+def test_encodings_follow_the_input(folder):
+    """A dictionary stays where it paid, goes where it did not, and other encodings stay."""
+    options = {"use_dictionary": ["status", "note"], "column_encoding": {"id": "DELTA_BINARY_PACKED"}}
+    pq.write_table(rows_of_many_kinds(), folder / "a.parquet", write_page_index=True, **options)
+    upsert(folder, [1, 5])
+    group = pq.ParquetFile(folder / "a.parquet").metadata.row_group(0)
+    chunks = {group.column(i).path_in_schema: group.column(i) for i in range(group.num_columns)}
+    assert chunks["status"].has_dictionary_page
+    assert not chunks["note"].has_dictionary_page
+    assert "DELTA_BINARY_PACKED" in chunks["id"].encodings
+    assert chunks["id"].has_column_index
+
+
+def test_pages_carry_checksums_and_a_flipped_bit_is_found(folder):
+    pq.write_table(rows_of_many_kinds(), folder / "a.parquet", compression="none", use_dictionary=False)
+    upsert(folder, [1])
+    path = folder / "a.parquet"
+    data = bytearray(path.read_bytes())
+    start = pq.ParquetFile(path).metadata.row_group(0).column(3).data_page_offset
+    data[start + 5000] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(DamagedFileError, match=r"a\.parquet"):
+        upsert(folder, [2])
+    assert path.read_bytes() == bytes(data)
+
+
+@pytest.mark.parametrize("options", [{"batch_rows": 50}, {"memory_limit": 200_000}])
+def test_small_batches_give_the_same_rows(folder, options):
+    pq.write_table(rows_of_many_kinds(), folder / "a.parquet")
+    result = upsert(folder, [0, 1, 2, 49, 50, 51, 1500, 2999], **options)
+    assert result.stats() == {"inserted": 0, "updated": 8, "deleted": 0, "total": ROWS}
+    table = pq.ParquetFile(folder / "a.parquet").read()
+    expected = rows_of_many_kinds()["random"].to_pylist()
+    for i in (0, 1, 2, 49, 50, 51, 1500, 2999):
+        expected[i] = -1.0
+    assert table["random"].to_pylist() == expected
+
+
+def test_row_groups_without_hits_of_an_unchanged_file_are_not_read(folder):
+    """Equal rows leave the file alone even when another part of it cannot be read."""
+    pq.write_table(rows_of_many_kinds(), folder / "a.parquet", row_group_size=1000, write_page_checksum=True)
+    path = folder / "a.parquet"
+    data = bytearray(path.read_bytes())
+    data[pq.ParquetFile(path).metadata.row_group(2).column(3).data_page_offset + 3000] ^= 1
+    path.write_bytes(data)
+    rows = rows_of_many_kinds().slice(10, 5)
+    result = PyarrowDatasetIO().merge(rows, folder, strategy="upsert", key_columns="id")
+    assert (result.updated, result.unchanged, result.rewritten_files) == (5, 5, [])
+    assert path.read_bytes() == bytes(data)
