@@ -15,8 +15,8 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from conformance import oracle
-from conformance.datatypes import KEY_KINDS, VALUE_KINDS, KeyKind, ValueKind
-from conformance.layouts import LAYOUTS, ODD_VALUES, Layout, folder, write_file
+from conformance.datatypes import KEY_KINDS, VALUE_KINDS, Kind
+from conformance.layouts import INTEGERS, LAYOUTS, ODD_VALUES, Layout, folder, write_file
 from conformance.rows import canonical, rows_of
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
@@ -40,7 +40,8 @@ class TargetFile:
 class Case:
     """A target, a source and a call of ``merge``."""
 
-    kinds: tuple[KeyKind, ...]
+    kinds: tuple[Kind, ...]
+    value: Kind
     partitions: tuple[str, ...]
     files: tuple[TargetFile, ...]
     source: pa.Table
@@ -53,7 +54,12 @@ class Case:
 
     @property
     def promotes(self) -> bool:
-        return any(kind.promotes for kind in self.kinds)
+        return any(kind.promotes for kind in self.columns.values())
+
+    @property
+    def columns(self) -> dict[str, Kind]:
+        """The kinds of key and value columns, by name."""
+        return dict(zip([*self.keys, "v"], [*self.kinds, self.value], strict=True))
 
     def build(self, dataset: Path) -> None:
         """Write the target's files."""
@@ -80,11 +86,11 @@ class Case:
 
     def __repr__(self) -> str:
         files = "\n".join(f"  {f.path!r} ({f.layout.name}): {f.table.to_pylist()}" for f in self.files)
-        kinds = [kind.name for kind in self.kinds]
+        kinds = {name: kind.name for name, kind in self.columns.items()}
         return f"Case({self.call()} over {kinds}\n{files}\n  source: {self.source.schema} {self.source.to_pylist()})"
 
 
-def composites() -> st.SearchStrategy[tuple[KeyKind, ...]]:
+def composites() -> st.SearchStrategy[tuple[Kind, ...]]:
     """One key column mostly, sometimes two or three, of any kind."""
     kind = st.sampled_from(sorted(KEY_KINDS)).map(KEY_KINDS.__getitem__)
     return st.one_of(st.tuples(kind), st.tuples(kind, kind), st.tuples(kind, kind, kind))
@@ -93,8 +99,8 @@ def composites() -> st.SearchStrategy[tuple[KeyKind, ...]]:
 @st.composite
 def cases(
     draw: Draw,
-    kinds: st.SearchStrategy[tuple[KeyKind, ...]] | None = None,
-    values: st.SearchStrategy[ValueKind] | None = None,
+    kinds: st.SearchStrategy[tuple[Kind, ...]] | None = None,
+    values: st.SearchStrategy[Kind] | None = None,
     layouts: Sequence[Layout] = LAYOUTS,
     partitioned: st.SearchStrategy[tuple[str, ...]] = st.just(()),  # noqa: B008 - strategies are immutable
 ) -> Case:
@@ -106,45 +112,53 @@ def cases(
     strategy = draw(st.sampled_from(oracle.STRATEGIES))
     options = draw(_options(strategy))
     builder = _Builder(draw, kind, value, names, null_keys=options.get("null_keys") == "match")
-    dirty = strategy == "deduplicate" or draw(st.integers(0, 14)) == 7 or "on_duplicate_source" in options
+    dirty = strategy == "deduplicate" or draw(_rarely(12)) or "on_duplicate_source" in options
     files = builder.files(layouts)
-    return Case(kind, names, files, builder.source(unique=not dirty), strategy, options)
+    return Case(kind, value, names, files, builder.source(unique=not dirty), strategy, options)
 
 
 @st.composite
 def _options(draw: Draw, strategy: str) -> dict[str, Any]:
     options: dict[str, Any] = {}
-    if draw(st.integers(0, 5)) == 0:
+    if draw(_rarely(6)):
         options["null_keys"] = "match"
     if strategy == "deduplicate":
         orders: list[list[str] | None] = [None, [ORDER], ["-" + ORDER]]
         options["dedup_order_by"] = draw(st.sampled_from(orders))
-    elif draw(st.integers(0, 5)) == 0:
+    elif draw(_rarely(6)):
         options["on_duplicate_source"] = draw(st.sampled_from(["first", "last"]))
     options["max_rows_per_file"] = draw(st.sampled_from([1, 2, 3, 1_000_000]))
-    if draw(st.integers(0, 3)) == 0:
+    if draw(_rarely(4)):
         options["memory_limit"] = draw(st.sampled_from([1, 10_000, "1MB"]))
     if draw(st.booleans()):
         options["batch_rows"] = draw(st.sampled_from([1, 2, 5]))
     return options
 
 
+def _rarely(odds: int) -> st.SearchStrategy[bool]:
+    """True once in so many draws."""
+    return st.sampled_from([False] * (odds - 1) + [True])
+
+
 class _Builder:
     """Draws the pools of a case, then rows from them."""
 
     def __init__(
-        self, draw: Draw, kinds: tuple[KeyKind, ...], value: ValueKind, partitions: tuple[str, ...], *, null_keys: bool
+        self, draw: Draw, kinds: tuple[Kind, ...], value: Kind, partitions: tuple[str, ...], *, null_keys: bool
     ) -> None:
         self.draw, self.kinds, self.value, self.partitions, self.nulls = draw, kinds, value, partitions, null_keys
         key = st.tuples(*(st.none() | kind.values if null_keys else kind.values for kind in kinds))
         self.pool = draw(st.lists(key, min_size=4, max_size=12))
         self.identities = [self._identity(key) for key in self.pool]
         self.values = draw(st.lists(st.none() | value.values, min_size=1, max_size=3))
-        some = st.none() | st.sampled_from(ODD_VALUES)
-        places = st.lists(st.tuples(*(some for _ in partitions)), min_size=1, max_size=4, unique=True)
+        self.partition_types = [
+            draw(st.sampled_from([pa.string(), pa.string(), pa.int64(), pa.int16()])) for _ in partitions
+        ]
+        some = [st.none() | st.sampled_from(ODD_VALUES if t == pa.string() else INTEGERS) for t in self.partition_types]
+        places = st.lists(st.tuples(*some), min_size=1, max_size=4, unique=True)
         self.places = draw(places) if partitions else [()]
         self.homes = {key: draw(st.sampled_from(self.places)) for key in dict.fromkeys(self.identities)}
-        self.strays = bool(partitions) and draw(st.integers(0, 9)) == 5
+        self.strays = bool(partitions) and draw(_rarely(8))
 
     def _identity(self, key: tuple[Any, ...]) -> tuple[Any, ...]:
         found = [canonical(pa.array([v], kind.target)[0]) for v, kind in zip(key, self.kinds, strict=True)]
@@ -175,7 +189,8 @@ class _Builder:
             picks = list({self.identities[i]: i for i in picks}.values())
         table = self._table(picks, "source")
         for position, name in enumerate(self.partitions):
-            table = table.append_column(name, pa.array([self._place(i)[position] for i in picks], pa.string()))
+            column = pa.array([self._place(i)[position] for i in picks], pa.string())
+            table = table.append_column(name, column.cast(self.partition_types[position]))
         return table
 
     def _place(self, pick: int) -> tuple[str | None, ...]:
@@ -191,8 +206,8 @@ class _Builder:
             pa.field(f"k{i}", getattr(kind, side), nullable=self.nulls or side == "source", metadata=note)
             for i, kind in enumerate(self.kinds)
         ]
-        fields += [pa.field("v", self.value.type, metadata=note), pa.field(ORDER, pa.int32())]
+        fields += [pa.field("v", getattr(self.value, side), metadata=note), pa.field(ORDER, pa.int32())]
         keys = [pa.array([self.pool[p][i] for p in picks], getattr(kind, side)) for i, kind in enumerate(self.kinds)]
-        columns = [*keys, pa.array(values, self.value.type), pa.array(seq, pa.int32())]
+        columns = [*keys, pa.array(values, getattr(self.value, side)), pa.array(seq, pa.int32())]
         metadata = {"owner": "finance"} if side == "target" else None
         return pa.Table.from_arrays(columns, schema=pa.schema(fields, metadata=metadata))

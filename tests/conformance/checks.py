@@ -178,7 +178,7 @@ def check_rows(io: Any, run: Run) -> None:
     expected = bag(run.expected.rows)
     files = data_files(run.dataset)
     schemas = [pq.read_schema(path) for path in files]
-    for kind, name in zip(run.case.kinds, run.case.keys, strict=True):
+    for name, kind in run.case.columns.items():
         types = {schema.field(name).type for schema in schemas}
         assert len(types) <= 1, f"two types for column {name}: {types}"
         if run.expected.new:

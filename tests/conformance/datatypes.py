@@ -1,6 +1,6 @@
 """Which Arrow types are keys, which are values, and Hypothesis strategies for what they hold.
 
-A `KeyKind` pairs the type of a key in the target with its type in the source: the same keys, differently spelled.
+A `Kind` pairs the type of a column in the target with its type in the source: the same values, differently spelled.
 ``stored`` is the type the dataset must have after a merge. Values are what ``pa.array`` takes for either type.
 """
 
@@ -19,8 +19,8 @@ Values = st.SearchStrategy[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class KeyKind:
-    """A key type of the target, of the source, and of the dataset after the merge."""
+class Kind:
+    """A type of a column in the target, in the source, and in the dataset after the merge."""
 
     name: str
     target: pa.DataType
@@ -32,15 +32,6 @@ class KeyKind:
     def promotes(self) -> bool:
         """Whether the source is wider, so that every file of the target has to be rewritten."""
         return bool(self.stored != on_disk(self.target))
-
-
-@dataclass(frozen=True, slots=True)
-class ValueKind:
-    """A type of a column that is no key."""
-
-    name: str
-    type: pa.DataType
-    values: Values
 
 
 def on_disk(type_: pa.DataType) -> pa.DataType:
@@ -100,11 +91,11 @@ def aligned(unit: str) -> Values:
     return count.map(lambda n: epoch + dt.timedelta(microseconds=n * step))
 
 
-def _same(name: str, type_: pa.DataType, values: Values) -> KeyKind:
-    return KeyKind(name, type_, type_, type_, values)
+def _same(name: str, type_: pa.DataType, values: Values) -> Kind:
+    return Kind(name, type_, type_, on_disk(type_), values)
 
 
-def _whole_numbers() -> list[KeyKind]:
+def _whole_numbers() -> list[Kind]:
     widths = (8, 16, 32, 64)
     kinds = [_same(f"int{w}", getattr(pa, f"int{w}")(), integers(w)) for w in widths]
     kinds += [_same(f"uint{w}", getattr(pa, f"uint{w}")(), integers(w, signed=False)) for w in widths]
@@ -118,12 +109,10 @@ def _whole_numbers() -> list[KeyKind]:
         ("int32", "uint32", "int64", integers(31, signed=False)),
         ("uint64", "uint8", "uint64", integers(8, signed=False)),
     ]
-    return kinds + [
-        KeyKind(f"{t}<-{s}", getattr(pa, t)(), getattr(pa, s)(), getattr(pa, r)(), v) for t, s, r, v in mixed
-    ]
+    return kinds + [Kind(f"{t}<-{s}", getattr(pa, t)(), getattr(pa, s)(), getattr(pa, r)(), v) for t, s, r, v in mixed]
 
 
-def _texts_and_bytes() -> list[KeyKind]:
+def _texts_and_bytes() -> list[Kind]:
     texts = {
         "string": pa.string(),
         "large_string": pa.large_string(),
@@ -140,18 +129,18 @@ def _texts_and_bytes() -> list[KeyKind]:
         ("string_view", "dictionary8"),
         ("string", "string_view"),
     ]
-    kinds += [KeyKind(f"{t}<-{s}", texts[t], texts[s], texts[t], _TEXT) for t, s in pairs]
+    kinds += [Kind(f"{t}<-{s}", texts[t], texts[s], texts[t], _TEXT) for t, s in pairs]
     kinds += [
         _same("binary", pa.binary(), _BYTES),
         _same("large_binary", pa.large_binary(), _BYTES),
         _same("binary_view", pa.binary_view(), _BYTES),
         _same("fixed_binary", pa.binary(3), st.binary(min_size=3, max_size=3)),
-        KeyKind("binary<-large_binary", pa.binary(), pa.large_binary(), pa.binary(), _BYTES),
+        Kind("binary<-large_binary", pa.binary(), pa.large_binary(), pa.binary(), _BYTES),
     ]
     return kinds
 
 
-def _decimals() -> list[KeyKind]:
+def _decimals() -> list[Kind]:
     kinds = [
         _same(f"decimal{bits}({p},{s})", make(p, s), decimals(p, s))
         for bits, make, p, s in [
@@ -165,18 +154,18 @@ def _decimals() -> list[KeyKind]:
     narrow, wide, crossed = pa.decimal128(7, 2), pa.decimal128(12, 4), pa.decimal128(7, 4)
     return [
         *kinds,
-        KeyKind("decimal<-finer scale", narrow, wide, wide, decimals(7, 2)),
-        KeyKind("decimal<-coarser scale", wide, narrow, wide, decimals(7, 2)),
-        KeyKind("decimal<-crossed scale", narrow, crossed, pa.decimal128(9, 4), decimals(5, 2)),
+        Kind("decimal<-finer scale", narrow, wide, wide, decimals(7, 2)),
+        Kind("decimal<-coarser scale", wide, narrow, wide, decimals(7, 2)),
+        Kind("decimal<-crossed scale", narrow, crossed, pa.decimal128(9, 4), decimals(5, 2)),
     ]
 
 
-def _times() -> list[KeyKind]:
+def _times() -> list[Kind]:
     kinds = [
         _same("date32", pa.date32(), _DATES),
         _same("time32[ms]", pa.time32("ms"), st.integers(0, 86_399_999)),
         _same("time64[ns]", pa.time64("ns"), st.integers(0, 86_399_999_999_999)),
-        KeyKind("date32<-date64", pa.date32(), pa.date64(), pa.date32(), _DATES),
+        Kind("date32<-date64", pa.date32(), pa.date64(), pa.date32(), _DATES),
     ]
     for zone in (None, "UTC", "Europe/Berlin"):
         kinds += [_stamp(unit, unit, zone, zone, instants(unit)) for unit in ("s", "ms", "us", "ns")]
@@ -189,27 +178,25 @@ def _times() -> list[KeyKind]:
 _UNIT_PAIRS = [("us", "ms", "ms"), ("ms", "us", "ms"), ("us", "ns", "us"), ("ns", "us", "us"), ("us", "s", "s")]
 
 
-def _stamp(target: str, source: str, zone: str | None, source_zone: str | None, values: Values) -> KeyKind:
+def _stamp(target: str, source: str, zone: str | None, source_zone: str | None, values: Values) -> Kind:
     units = ["s", "ms", "us", "ns"]
     kept = "ms" if target == "s" else target  # Parquet has no seconds
     finer = max(kept, source, key=units.index)
     name = f"timestamp[{target},{zone}]"
     if (target, zone) != (source, source_zone):
         name += f"<-[{source},{source_zone}]"
-    return KeyKind(
-        name, pa.timestamp(target, zone), pa.timestamp(source, source_zone), pa.timestamp(finer, zone), values
-    )
+    return Kind(name, pa.timestamp(target, zone), pa.timestamp(source, source_zone), pa.timestamp(finer, zone), values)
 
 
-def _floats_and_flags() -> list[KeyKind]:
+def _floats_and_flags() -> list[Kind]:
     half, single, double = pa.float16(), pa.float32(), pa.float64()
     return [
         _same("bool", pa.bool_(), st.booleans()),
         _same("float16", half, floats(16)),
         _same("float32", single, floats(32)),
         _same("float64", double, floats(64)),
-        KeyKind("float64<-float32", double, single, double, floats(32)),
-        KeyKind("float32<-float64", single, double, double, floats(32)),
+        Kind("float64<-float32", double, single, double, floats(32)),
+        Kind("float32<-float64", single, double, double, floats(32)),
     ]
 
 
@@ -266,4 +253,20 @@ _VALUES: list[tuple[str, pa.DataType, Values]] = [
     ("list of struct", pa.list_(_POINT), st.lists(st.none() | _POINTS, max_size=2)),
     ("struct of list", pa.struct([("k", pa.list_(pa.float64()))]), st.fixed_dictionaries({"k": st.lists(floats(64))})),
 ]
-VALUE_KINDS = {name: ValueKind(name, type_, values) for name, type_, values in _VALUES}
+_WIDE_POINT = pa.struct([pa.field("x", pa.int64()), pa.field("label", pa.large_string())])
+_WIDENED_POINT = pa.struct([pa.field("x", pa.int64()), pa.field("label", pa.string())])
+_MIXED = [
+    Kind("null<-int64", pa.null(), pa.int64(), pa.int64(), st.none()),
+    Kind("int64<-null", pa.int64(), pa.null(), pa.int64(), st.none()),
+    Kind("struct<-wider struct", _POINT, _WIDE_POINT, _WIDENED_POINT, _POINTS),
+    Kind("struct<-narrower struct", _WIDENED_POINT, _POINT, _WIDENED_POINT, _POINTS),
+    Kind("list<-wider list", pa.list_(pa.int32()), pa.list_(pa.int64()), pa.list_(pa.int64()), st.lists(_INT32)),
+    Kind(
+        "list<-large list", pa.list_(pa.string()), pa.large_list(pa.large_string()), pa.list_(pa.string()),
+        st.lists(_TEXT, max_size=3),
+    ),
+    Kind("time64[us]<-time32[ms]", pa.time64("us"), pa.time32("ms"), pa.time64("us"), st.just(dt.time(1, 2, 3, 4000))),
+    Kind("time32[ms]<-time64[us]", pa.time32("ms"), pa.time64("us"), pa.time64("us"), st.just(dt.time(1, 2, 3, 4000))),
+]  # fmt: skip
+VALUE_KINDS = {name: _same(name, type_, values) for name, type_, values in _VALUES}
+VALUE_KINDS |= {kind.name: kind for kind in [*_MIXED, *KEY_KINDS.values()] if "<-" in kind.name}

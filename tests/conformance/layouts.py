@@ -19,6 +19,7 @@ ODD_VALUES = (
     "a b", "ü", "100%", "%20", "a=b", "..", ".", "it's", '"q"', "01", "x/y", "a\\b", "a+b", "a:b?c#d", "😀", "A", "a",
     "_x", ".x", "[*]", "{}", "new\nline", "null", "true", " pad ",
 )  # fmt: skip
+INTEGERS = ("0", "1", "-1", "10", "2024")
 
 
 @dataclass(frozen=True, slots=True)

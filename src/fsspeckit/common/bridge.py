@@ -42,6 +42,13 @@ def _dtype(type_: pa.DataType) -> Any:
     return (_UNSIGNED if pa.types.is_unsigned_integer(type_) else _DTYPES)[type_.bit_width]
 
 
+def single(column: pa.ChunkedArray) -> pa.Array:
+    """A column as one array; a single chunk is not copied."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
+
+
 def valid_mask(array: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
     """Which elements are not null."""
     if array.null_count == 0:

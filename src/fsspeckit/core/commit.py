@@ -301,7 +301,7 @@ class Transaction:
         return sorted({*changes.inputs, *changes.retire, *replaced})
 
     def _find_lost_staging(self) -> str | None:
-        if self._places.find() != self._log.sidecar:
+        if self._places.find_again() != self._log.sidecar:
             return "its journal was moved meanwhile"
         return (
             None if self._storage.is_standing(self.staging) else "this writer was taken for dead and its files removed"

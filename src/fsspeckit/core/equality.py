@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fsspeckit.common.bridge import to_arrow, to_numpy, valid_mask
+from fsspeckit.common.bridge import single, to_arrow, to_numpy, valid_mask
 
 Mask = npt.NDArray[np.bool_]
 
@@ -21,16 +21,18 @@ def rows_equal(left: pa.Table, right: pa.Table) -> Mask:
     for a, b in zip(left.columns, right.columns, strict=True):
         if not equal.any():
             break
-        decoded = a.cast(b.type) if a.type != b.type else a
-        equal &= values_equal(_one(decoded), _one(b))
+        left_values, right_values = single(a), single(b)
+        same = _codes_equal if a.type != b.type else values_equal
+        equal &= same(left_values, right_values)
     return equal
 
 
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    combined = column.combine_chunks()
-    if isinstance(combined, pa.ChunkedArray):
-        return pa.concat_arrays(combined.chunks)
-    return combined
+def _codes_equal(coded: pa.DictionaryArray, values: pa.Array) -> Mask:
+    """Compare codes with values by looking the values up, not by spelling the codes out."""
+    found = pc.index_in(values, value_set=coded.dictionary)
+    codes, known = to_numpy(coded.indices), valid_mask(coded.indices) & valid_mask(found)
+    both_null = ~valid_mask(coded.indices) & ~valid_mask(values)
+    return np.asarray((known & (codes == to_numpy(found))) | both_null)
 
 
 def values_equal(a: pa.Array, b: pa.Array) -> Mask:

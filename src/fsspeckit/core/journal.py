@@ -135,12 +135,18 @@ class Places:
         name = canonical.rstrip("/").rpartition("/")[2]
         self.inside = join(canonical, INSIDE)
         self.beside = None if holder is None else join(holder, f".{name}.fsspeckit")
+        self._found: str | None = None
 
     def find(self) -> str | None:
-        """The sidecar that every writer of the dataset uses; one inside wins over one beside."""
+        """The sidecar that every writer of the dataset uses, as first found; a commit looks again."""
+        return self._found or self.find_again()
+
+    def find_again(self) -> str | None:
+        """Look where the sidecar stands now; one inside wins over one beside."""
         places = [place for place in (self.inside, self.beside) if place is not None]
-        found = for_each(self._storage, self._exists, places)
-        return next((place for place, exists in zip(places, found, strict=True) if exists), None)
+        found = for_each(self._storage, self._storage.stat, places)
+        self._found = next((place for place, entry in zip(places, found, strict=True) if entry), None)
+        return self._found
 
     def create(self) -> str:
         """Create the sidecar beside the dataset, or inside it where nothing may be written beside it.
@@ -153,22 +159,18 @@ class Places:
             except PermissionError:
                 _logger.info("cannot write %s, keeping the journal inside the dataset", self.beside)
             else:
-                return self.find() or self.beside
+                return self.find_again() or self.beside
         self._make(self.inside)
-        if self.beside is not None and self._exists(self.beside):
+        if self.beside is not None and self._storage.stat(self.beside):
             self._storage.remove(join(self.inside, "lock"))
             self._storage.remove_dir_if_empty(join(self.inside, "log"))
             self._storage.remove_dir_if_empty(self.inside)
-        return self.find() or self.inside
+        return self.find_again() or self.inside
 
     def _make(self, place: str) -> None:
         created = self._storage.make_dirs(join(place, "log"))
         self._storage.sync_dirs(parent(folder) for folder in created)
         self._storage.write_bytes(join(place, "lock"), b"")
-
-    def _exists(self, place: str) -> bool:
-        found = self._storage.stat(place) if self._storage.has_folders else self._storage.list_dir(place)
-        return bool(found)
 
 
 class Log:

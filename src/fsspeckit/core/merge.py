@@ -213,7 +213,14 @@ def file_schema(file: pa.Schema, body: pa.Schema, added: Sequence[str], touched:
 def _after(own: pa.Field, wanted: pa.Field, touched: bool) -> pa.Field:
     nullable = own.nullable or (touched and wanted.nullable)
     kept = own.with_nullable(nullable)
-    return kept if same_storage(own.type, wanted.type) else kept.with_type(wanted.type)
+    if same_storage(own.type, wanted.type) and not (touched and _more_codes(wanted.type, own.type)):
+        return kept
+    return kept.with_type(wanted.type)
+
+
+def _more_codes(wanted: pa.DataType, own: pa.DataType) -> bool:
+    both = pa.types.is_dictionary(wanted) and pa.types.is_dictionary(own)
+    return bool(both and wanted.index_type.bit_width > own.index_type.bit_width)
 
 
 class _FileSchemas:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -107,6 +107,7 @@ def _plan(engine: Engine, source: Source, place: Place, request: MergeRequest, r
     with _vanishing_is_conflict(place):
         snapshot = load_snapshot(place.storage, view, stats_for=request.key_columns)
         shape = merge_shape(source.schema, snapshot, request, place.path)
+        shape = replace(shape, body=source.with_room(shape.body))
         source.check_casts(shape.body, operation="merge", path=place.path)
         check_order_columns(source.schema, request.dedup_order_by)
         if request.null_keys == "error":

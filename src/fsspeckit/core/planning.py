@@ -120,8 +120,9 @@ def draft_merge(
 
 
 def _absent(rows: range | RowNumbers, seen: npt.NDArray[np.bool_]) -> RowNumbers:
-    numbers = np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
-    return np.asarray(numbers[~seen[numbers]])
+    if isinstance(rows, range):
+        return np.flatnonzero(~seen[rows.start : rows.stop]) + rows.start
+    return np.asarray(rows[~seen[rows]])
 
 
 def _identities(target: _Target, columns: Sequence[str]) -> list[str | None]:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fsspeckit.common.bridge import binary_array, to_arrow, to_numpy
+from fsspeckit.common.bridge import binary_array, single, to_arrow, to_numpy
 from fsspeckit.core.keys import increasing, key_type
 from fsspeckit.core.model import ColumnStats, DataFile
 
@@ -42,7 +42,7 @@ class KeySet:
         type_ = key_type(column.type)
         column = column.cast(type_) if column.type != type_ else column
         has_null = column.null_count > 0
-        values = ordered(column.drop_null().combine_chunks(), type_)
+        values = ordered(single(column), type_)
         if values is None:
             return cls(type_, None, False, has_null, False)
         if isinstance(values, np.ndarray):
@@ -75,8 +75,10 @@ def _search(values: Ordered, wanted: Ordered, side: Any) -> npt.NDArray[np.int64
 
 def ordered(array: pa.Array, type_: pa.DataType) -> Ordered | None:
     """Values without nulls in a form whose order is the type's order; ``None`` where there is no such form."""
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
+    if pa.types.is_string_view(type_) or pa.types.is_binary_view(type_):
+        array = array.cast(pa.large_binary())
+    if array.null_count:
+        array = array.drop_null()
     if pa.types.is_boolean(type_) or (pa.types.is_integer(type_) and type_ != pa.uint64()):
         return to_numpy(array.cast(pa.int64()))
     if type_ == pa.uint64():

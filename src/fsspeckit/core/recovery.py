@@ -55,7 +55,7 @@ class Carrier:
             for_each(self._storage, lambda pair: self._retire_again(record, *pair), enumerate(record.retire))
             self._storage.sync_dirs(folder for folder in self._folders_of(record) if self._storage.stat(folder))
         self._close(record)
-        if record.kind == "commit":
+        if record.kind == "commit" and self._storage.is_local:
             self._storage.remove_tree(self._log.staging_path(record.owner))
 
     def _close(self, record: Record) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from fsspeckit.common.schema import cast_schema
 from fsspeckit.core.equality import rows_equal
 from fsspeckit.core.layout import DEFAULT_ROW_GROUP, WriterOptions, coded_columns, for_new_file, like_file
 from fsspeckit.core.model import Outcome, RewriteTask, RowNumbers, WriteTask
-from fsspeckit.core.rows import pick, replace_rows
+from fsspeckit.core.rows import encode_like, pick, replace_rows, wide_dictionaries
 from fsspeckit.core.snapshot import naming_damage, open_parquet
 from fsspeckit.core.storage import Storage
 
@@ -50,6 +50,18 @@ class _Part:
 
 def rewrite_file(task: RewriteTask, source: pa.Table, storage: Storage, staged: str | None) -> Outcome:
     """Run a task; ``source`` holds its source rows in order. Without ``staged`` the file is only compared."""
+    wider = wide_dictionaries(task.schema)
+    if wider is task.schema:
+        return _rewrite(task, source, storage, staged)
+    try:
+        return _rewrite(task, source, storage, staged)
+    except pa.ArrowInvalid as error:
+        if "larger index type" not in str(error):
+            raise
+        return _rewrite(replace(task, schema=wider), cast_schema(source, wider), storage, staged)
+
+
+def _rewrite(task: RewriteTask, source: pa.Table, storage: Storage, staged: str | None) -> Outcome:
     with _open(task, storage) as reader:
         kernel = _Kernel(task, source, reader)
         first = kernel.first_change()
@@ -66,7 +78,7 @@ def _open(task: RewriteTask, storage: Storage) -> pq.ParquetFile:
     with naming_damage("rewriting", task.file.path):
         reader = open_parquet(storage, task.file.location, verify=True)
         _check_same(reader, task)
-        coded = [] if task.recast or task.drop_unmatched else coded_columns(reader.metadata, task.file.schema)
+        coded = [] if task.recast else coded_columns(reader.metadata, task.file.schema)
         if not coded:
             return reader
         with reader:
@@ -154,9 +166,17 @@ class _Kernel:
             low, high = np.searchsorted(self.task.positions, [start, stop])
             positions = self.task.positions[low:high] - start
             source = self.source.slice(low, high - low)
-            equal = rows_equal(pick(table, positions), source) if len(positions) else np.empty(0, dtype=bool)
+            equal = self._compare(table, positions, source) if len(positions) else np.empty(0, dtype=bool)
             yield _Part(group, start, table, positions, source, equal)
             start = stop
+
+    def _compare(self, table: pa.Table, positions: RowNumbers, source: pa.Table) -> npt.NDArray[np.bool_]:
+        """Matched rows have equal keys already, unless a float key has another zero or NaN."""
+        keys = {n for n in self.task.key_columns if n in table.column_names and _exact(self.task.schema.field(n).type)}
+        names = [name for name in table.column_names if name not in keys]
+        if not names:
+            return np.ones(len(positions), dtype=bool)
+        return rows_equal(pick(table.select(names), positions), source.select(names))
 
     def _decode(self, group: int) -> Iterator[pa.Table]:
         rows = self.task.file.row_groups[group]
@@ -182,9 +202,14 @@ class _Kernel:
         return cast_schema(table, self.task.schema, fill_missing=True, operation="rewrite", path=self.task.file.path)
 
 
+def _exact(type_: pa.DataType) -> bool:
+    value = type_.value_type if pa.types.is_dictionary(type_) else type_
+    return not pa.types.is_floating(value)
+
+
 def _apply(part: _Part, drop_unmatched: bool) -> pa.Table:
     if drop_unmatched:
-        return part.source
+        return encode_like(part.table, part.source)
     changed = ~part.equal
     out = part.table
     if changed.all():

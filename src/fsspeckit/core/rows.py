@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fsspeckit.common.bridge import to_arrow, to_numpy
+from fsspeckit.common.bridge import single, to_arrow, to_numpy
 from fsspeckit.core.model import RowNumbers
 
 
@@ -79,13 +79,9 @@ class _Scatter:
         self._order, self._mask = to_arrow(order), to_arrow(mask)
 
     def put(self, old: pa.ChunkedArray, new: pa.ChunkedArray) -> pa.ChunkedArray:
-        if pa.types.is_primitive(old.type) and old.num_chunks == 1:
-            return pa.chunked_array([pc.replace_with_mask(old.chunk(0), self._mask, _single(new))])
+        if pa.types.is_primitive(old.type) and not pa.types.is_duration(old.type) and old.num_chunks == 1:
+            return pa.chunked_array([pc.replace_with_mask(old.chunk(0), self._mask, single(new))])
         return _take(pa.chunked_array([*old.chunks, *new.chunks], old.type), self._order)
-
-
-def _single(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def _is_coded(old: pa.ChunkedArray, new: pa.ChunkedArray) -> bool:
@@ -93,13 +89,52 @@ def _is_coded(old: pa.ChunkedArray, new: pa.ChunkedArray) -> bool:
 
 
 def _replace_codes(old: pa.ChunkedArray, new: pa.ChunkedArray, place: _Run | _Scatter) -> pa.ChunkedArray:
-    """Look the new values up in the dictionary, add those it lacks, and put codes over codes."""
-    coded = _single(old.unify_dictionaries())
-    values, dictionary = _single(new), coded.dictionary
+    coded = single(old.unify_dictionaries())
+    fresh = _encode(single(new), coded.dictionary)
+    codes = place.put(pa.chunked_array([coded.indices]), pa.chunked_array([fresh.indices]))
+    return pa.chunked_array([pa.DictionaryArray.from_arrays(single(codes), fresh.dictionary, safe=False)], old.type)
+
+
+def _encode(values: pa.Array, dictionary: pa.Array) -> pa.DictionaryArray:
+    """Values as codes of a dictionary, to which those it lacks are added."""
     codes = pc.index_in(values, value_set=dictionary)
-    unseen = values.filter(pc.and_(codes.is_null(), values.is_valid())).unique()
-    if len(unseen):
+    if codes.null_count > values.null_count:
+        unseen = values.filter(pc.and_(codes.is_null(), values.is_valid())).unique()
         dictionary = pa.concat_arrays([dictionary, unseen])
         codes = pc.index_in(values, value_set=dictionary)
-    put = place.put(pa.chunked_array([coded.indices]), pa.chunked_array([codes]))
-    return pa.chunked_array([pa.DictionaryArray.from_arrays(_single(put), dictionary, safe=False)], old.type)
+    return pa.DictionaryArray.from_arrays(codes, dictionary, safe=False)
+
+
+def encode_like(table: pa.Table, source: pa.Table) -> pa.Table:
+    """The source with the columns that are codes in the table as codes too."""
+    columns = []
+    for old, new in zip(table.columns, source.columns, strict=True):
+        coded = single(old.unify_dictionaries()) if _is_coded(old, new) else None
+        columns.append(new if coded is None else _encode(single(new), coded.dictionary))
+    return pa.table(columns, schema=table.schema)
+
+
+def wide_dictionaries(schema: pa.Schema) -> pa.Schema:
+    """The schema with room for any number of distinct values in its dictionaries; itself where there is."""
+    fields = [field.with_type(_wide(field.type)) for field in schema]
+    return schema if fields == list(schema) else pa.schema(fields, schema.metadata)
+
+
+def _wide(type_: pa.DataType) -> pa.DataType:
+    if not pa.types.is_dictionary(type_) or type_.index_type.bit_width >= 32:
+        return type_
+    return pa.dictionary(pa.int32(), type_.value_type, type_.ordered)
+
+
+def with_one_dictionary(table: pa.Table) -> pa.Table:
+    """Every dictionary column with one dictionary for all its chunks, its codes wider where they must be."""
+    for i, field in enumerate(table.schema):
+        column = table.column(i)
+        if not pa.types.is_dictionary(field.type) or column.num_chunks < 2:
+            continue
+        try:
+            joined = column.unify_dictionaries()
+        except pa.ArrowInvalid:
+            joined = column.cast(_wide(field.type)).unify_dictionaries()
+        table = table.set_column(i, field.with_type(joined.type), joined)
+    return table

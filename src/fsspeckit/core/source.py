@@ -20,7 +20,7 @@ from fsspeckit.common.partitions import parse_hive_partition_path, partition_typ
 from fsspeckit.common.schema import cast_schema, unify_schemas
 from fsspeckit.core.commit import Journal, ViewFile
 from fsspeckit.core.model import RowNumbers
-from fsspeckit.core.rows import pick, take_rows
+from fsspeckit.core.rows import pick, take_rows, wide_dictionaries, with_one_dictionary
 from fsspeckit.core.snapshot import naming_damage, open_parquet, partition_layout, view_of_file
 from fsspeckit.core.storage import Storage, resolve
 
@@ -55,6 +55,22 @@ class Source:
             part = take_rows(table, rows)
         return cast_schema(part, schema, fill_missing=True, operation="source")
 
+    def with_room(self, schema: pa.Schema) -> pa.Schema:
+        """The schema with wider dictionary codes where the source has more distinct values than they can number."""
+        wide = wide_dictionaries(schema)
+        fields = [
+            new if new.type != old.type and self._distinct(old) >= 2 ** (old.type.index_type.bit_width - 1) else old
+            for old, new in zip(schema, wide, strict=True)
+        ]
+        return pa.schema(fields, schema.metadata)
+
+    def _distinct(self, field: pa.Field) -> int:
+        if field.name not in self.schema.names:
+            return 0
+        column = self.table[field.name]
+        values = column.chunk(0).dictionary if pa.types.is_dictionary(column.type) and len(column) else column.unique()
+        return len(values)
+
     def check_casts(self, schema: pa.Schema, *, operation: str, path: str) -> None:
         """Raise before anything is written where a value does not fit the result's type."""
         changed = [n for n in schema.names if n in self.schema.names and self._differs(schema.field(n))]
@@ -73,12 +89,12 @@ def open_source(data: Any, *, filesystem: Any = None, storage_options: Mapping[s
     if isinstance(data, Source):
         return data
     if isinstance(data, pa.Table):
-        return Source(data)
+        return Source(with_one_dictionary(data))
     if isinstance(data, pa.RecordBatch):
         return Source(pa.Table.from_batches([data]))
     if isinstance(data, (str, os.PathLike)):
-        return Source(_from_path(data, filesystem, storage_options))
-    return Source(spool(_reader(data)))
+        return Source(with_one_dictionary(_from_path(data, filesystem, storage_options)))
+    return Source(with_one_dictionary(spool(_reader(data))))
 
 
 def _reader(data: Any) -> pa.RecordBatchReader:

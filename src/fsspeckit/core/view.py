@@ -111,10 +111,9 @@ class _Head:
 def take_view(storage: Storage, root: str, places: Places) -> View:
     """Head, staged files, tree, head again; from the start where the head moved meanwhile."""
     for attempt in range(_ATTEMPTS):
-        head = _read_head(storage, places)
         # Writers in a tight loop could starve a reader of a large folder: after a few tries they wait for it.
-        waiting = attempt >= _ATTEMPTS_WITHOUT_LOCK and storage.is_local and head.sidecar is not None
-        with storage.lock(join(head.sidecar or "", "lock"), shared=True) if waiting else nullcontext():
+        waited_for = places.find() if attempt >= _ATTEMPTS_WITHOUT_LOCK and storage.is_local else None
+        with storage.lock(join(waited_for, "lock"), shared=True) if waited_for else nullcontext():
             view = _view_once(storage, root, places)
         if view is not None:
             return view
