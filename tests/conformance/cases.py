@@ -47,10 +47,11 @@ class Case:
     source: pa.Table
     strategy: str
     options: dict[str, Any] = field(default_factory=dict)
+    partition_keys: tuple[str, ...] = ()
 
     @property
     def keys(self) -> list[str]:
-        return [f"k{i}" for i in range(len(self.kinds))]
+        return [*(f"k{i}" for i in range(len(self.kinds))), *self.partition_keys]
 
     @property
     def promotes(self) -> bool:
@@ -59,7 +60,7 @@ class Case:
     @property
     def columns(self) -> dict[str, Kind]:
         """The kinds of key and value columns, by name."""
-        return dict(zip([*self.keys, "v"], [*self.kinds, self.value], strict=True))
+        return {f"k{i}": kind for i, kind in enumerate(self.kinds)} | {"v": self.value}
 
     def build(self, dataset: Path) -> None:
         """Write the target's files."""
@@ -114,7 +115,8 @@ def cases(
     builder = _Builder(draw, kind, value, names, null_keys=options.get("null_keys") == "match")
     dirty = strategy == "deduplicate" or draw(_rarely(12)) or "on_duplicate_source" in options
     files = builder.files(layouts)
-    return Case(kind, value, names, files, builder.source(unique=not dirty), strategy, options)
+    keyed = names[: draw(st.sampled_from([0, 0, 1, 2]))]
+    return Case(kind, value, names, files, builder.source(unique=not dirty), strategy, options, keyed)
 
 
 @st.composite

@@ -55,7 +55,8 @@ def merge(
     def place(row: Row) -> Hashable:
         return tuple(row[name] for name in partitions), key(row)
 
-    if null_keys == "error" and any(row[name] is None for row in (*source, *target) for name in keys):
+    no_op = not source and strategy != "full_merge"
+    if null_keys == "error" and not no_op and any(row[name] is None for row in (*source, *target) for name in keys):
         raise Refused("null key")
     picked = _one_per_key(source, key, strategy, on_duplicate, order_by)
     by_place = {place(row): row for row in picked}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -48,6 +49,7 @@ class FaultStorage(Storage):
         self.inner = inner
         self.fault = fault
         self.calls: list[str] = []
+        self._counting = threading.Lock()
         self.dead = False
         self.broken = False
         self.full = False
@@ -61,13 +63,15 @@ class FaultStorage(Storage):
     def _call(
         self, name: str, effect: Callable[[], Any], *, writes: bool, tear: Callable[[], Any] | None = None
     ) -> Any:
-        if self.dead:
-            raise Crash
-        self.calls.append(name)
+        with self._counting:
+            if self.dead:
+                raise Crash
+            self.calls.append(name)
+            number = len(self.calls)
         self.on_call(name)
         fault = self.fault
-        hit = fault is not None and len(self.calls) == fault.call
-        if fault is not None and fault.kind == "two errors" and len(self.calls) == fault.call + 1:
+        hit = fault is not None and number == fault.call
+        if fault is not None and fault.kind == "two errors" and number == fault.call + 1:
             raise _failure(name, errno.EIO)
         if self.broken:
             raise _failure(name, errno.EIO)
@@ -112,6 +116,9 @@ class FaultStorage(Storage):
 
     def list_dir(self, path: str) -> list[Entry]:
         return self._call("list_dir", lambda: self.inner.list_dir(path), writes=False)
+
+    def list_names(self, path: str) -> list[str]:
+        return self._call("list_names", lambda: self.inner.list_names(path), writes=False)
 
     def stat(self, path: str) -> Entry | None:
         return self._call("stat", lambda: self.inner.stat(path), writes=False)

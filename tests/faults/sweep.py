@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from faults.injection import Crash, Fault, FaultStorage
 from faults.operations import Operation, append_files, table
@@ -13,7 +15,9 @@ from fsspeckit.common.errors import OutcomeUnknownError
 from fsspeckit.core.commit import Commit, Journal
 from fsspeckit.core.journal import Log, Places
 from fsspeckit.core.storage import Storage, join
+from sweeps import Sweep
 
+_T = TypeVar("_T")
 USABLE = table([999], "usable")
 
 
@@ -107,9 +111,7 @@ def _told(outcome: object) -> str:
         return "unknown"
     if isinstance(outcome, Exception):
         return "error"
-    if isinstance(outcome, Commit) and not outcome.published:
-        return "decided"
-    return "published"
+    return "published" if isinstance(outcome, Commit) and outcome.published else "decided"
 
 
 def check_untidy(world: World, expected: Expected, where: str) -> None:
@@ -172,6 +174,11 @@ def check_clean(world: World, where: str = "after a clean run") -> None:
     stray = {join(sidecar, entry.path) for entry in world.new_storage().list_tree(sidecar).files} - known
     if stray:
         raise Violation(f"{where}: stray files {sorted(stray)}")
+
+
+def choose(sweep: Sweep, rng: random.Random, points: Sequence[_T], limit: int) -> list[_T]:
+    """All points of a full sweep, otherwise a random few: an even grid would meet the same kinds of faults only."""
+    return list(points) if sweep.full or len(points) <= limit else rng.sample(list(points), limit)
 
 
 class Tally(Counter[str]):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 
 import pytest
 
 from faults.injection import CRASHES, ERRORS, Fault
 from faults.operations import OPERATIONS, Operation
-from faults.sweep import Tally, double_fault, expect, recovery_calls, single_fault
+from faults.sweep import Tally, choose, double_fault, expect, recovery_calls, single_fault
 from faults.worlds import LocalWorld, MemoryWorld, World
 from sweeps import Sweep
 
@@ -30,26 +31,31 @@ def operation(request: pytest.FixtureRequest) -> Operation:
     return request.param
 
 
-def test_every_single_fault_leaves_old_or_new(world: World, operation: Operation, sweep: Sweep) -> None:
+def test_every_single_fault_leaves_old_or_new(
+    world: World, operation: Operation, sweep: Sweep, rng: random.Random
+) -> None:
     expected = expect(world, operation)
     faults = [Fault(kind, call) for call in range(1, expected.calls + 1) for kind in (*CRASHES, *ERRORS)]
     tally = Tally()
-    for fault in sweep.sample(faults, _SINGLES_IN_CI):
+    for fault in choose(sweep, rng, faults, _SINGLES_IN_CI):
         tally[f"{fault.kind} -> {single_fault(world, operation, expected, fault)}"] += 1
     print(f"{sum(tally.values())} of {len(faults)} single faults: {tally}")
     assert tally.total() > 0
 
 
-def test_every_fault_inside_recovery_leaves_old_or_new(world: World, operation: Operation, sweep: Sweep) -> None:
+def test_every_fault_inside_recovery_leaves_old_or_new(
+    world: World, operation: Operation, sweep: Sweep, rng: random.Random
+) -> None:
     expected = expect(world, operation)
     firsts = [Fault(kind, call) for call in range(1, expected.calls + 1) for kind in CRASHES]
     pairs = [
         (first, Fault(kind, call))
-        for first in sweep.sample(firsts, _FIRSTS_IN_CI)
+        for first in choose(sweep, rng, firsts, _FIRSTS_IN_CI)
         for call in range(1, recovery_calls(world, operation, first) + 1)
         for kind in (*CRASHES, "error before", "error after", "stays broken")
     ]
-    for first, second in sweep.sample(pairs, _DOUBLES_IN_CI):
+    chosen = choose(sweep, rng, pairs, _DOUBLES_IN_CI)
+    for first, second in chosen:
         double_fault(world, operation, expected, first, second)
-    print(f"{len(sweep.sample(pairs, _DOUBLES_IN_CI))} of {len(pairs)} double faults")
+    print(f"{len(chosen)} of {len(pairs)} double faults")
     assert pairs

@@ -85,7 +85,7 @@ def _folders_not_synced(self: Carrier, item: Record) -> None:
         self._storage.make_dirs(join(self._root, folder))
 
 
-def _give_up(self: Log, item: Record, error: OSError) -> bool:
+def give_up(self: Log, item: Record, error: OSError) -> bool:
     raise error
 
 
@@ -252,11 +252,11 @@ MUTANTS: dict[str, tuple[Mutant, Hunt]] = {
         faults(LocalWorld, "compact", "crash before"),
     ),
     "a lost answer counts as a failure (local)": (
-        patch(Log, "_settle", _give_up),
+        patch(Log, "_settle", give_up),
         faults(LocalWorld, "rewrite", "error after"),
     ),
     "a lost answer counts as a failure (object store)": (
-        patch(Log, "_settle", _give_up),
+        patch(Log, "_settle", give_up),
         faults(MemoryWorld, "rewrite", "error after"),
     ),
     "staging is dropped although the outcome is unknown": (

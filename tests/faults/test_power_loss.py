@@ -12,7 +12,7 @@ import pytest
 from faults.disk import Disk, recording, stamps_that_survive_copying
 from faults.injection import Crash
 from faults.operations import OPERATIONS, Operation
-from faults.sweep import Expected, check_untidy, expect, settle
+from faults.sweep import Expected, check_untidy, choose, expect, settle
 from faults.worlds import LocalWorld, Violation
 from fsspeckit.core.commit import Journal
 from sweeps import Sweep
@@ -57,11 +57,11 @@ def lose_power(world: LocalWorld, expected: Expected, disk: Disk, at: int, seed:
         raise Violation(f"{where}: success was reported, and the change is lost")
 
 
-def test_kill_at_every_system_call(world: LocalWorld, operation: Operation, sweep: Sweep) -> None:
+def test_kill_at_every_system_call(world: LocalWorld, operation: Operation, sweep: Sweep, rng: random.Random) -> None:
     expected = expect(world, operation)
     steps = record(world, operation).steps
     points = [(step, when) for step in range(1, steps + 1) for when in ("before", "after")]
-    for step, when in sweep.sample(points, _KILLS_IN_CI):
+    for step, when in choose(sweep, rng, points, _KILLS_IN_CI):
         record(world, operation, step, when)
         where = f"{operation.name}, killed {when} system call {step}"
         check_untidy(world, expected, where)
@@ -76,7 +76,7 @@ def test_power_loss_after_every_event(
     expected = expect(world, operation)
     disk = record(world, operation)
     points = [(at, rng.randrange(2**32)) for at in range(len(disk.events) + 1) for _ in range(_SUBSETS)]
-    for at, seed in sweep.sample(points, _LOSSES_IN_CI):
+    for at, seed in choose(sweep, rng, points, _LOSSES_IN_CI):
         lose_power(world, expected, disk, at, seed, operation.name)
     print(f"{len(points)} power losses")
     assert len(disk.events) > 10
@@ -88,14 +88,14 @@ def test_power_loss_during_recovery_from_a_kill(
     expected = expect(world, operation)
     steps = record(world, operation).steps
     done = 0
-    for step in sweep.sample(range(1, steps + 1), 6):
+    for step in choose(sweep, rng, range(1, steps + 1), 6):
         disk = record(world, operation, step, "after")
         killed = len(disk.events)
         disk.dead, disk.crash_at = False, -1
         with recording(disk) as storage:
             Journal(storage, world.root).recover()
         points = [(at, rng.randrange(2**32)) for at in range(killed, len(disk.events) + 1) for _ in range(4)]
-        for at, seed in sweep.sample(points, 10):
+        for at, seed in choose(sweep, rng, points, 10):
             lose_power(world, expected, disk, at, seed, f"{operation.name}, killed at system call {step}")
             done += 1
     print(f"{done} power losses during recovery")

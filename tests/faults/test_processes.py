@@ -77,7 +77,11 @@ def count_up(storage: Storage, root: str, attempts: int) -> tuple[int, int]:
                     changes = Changes((Publish(staged, name, 1),), (file.path,))
                 transaction.commit(changes)
             won += 1
-        except (CommitConflictError, FileNotFoundError):
+        except CommitConflictError:
+            lost += 1
+        except FileNotFoundError as error:
+            if ".staging_" not in str(error) and ".parquet" not in str(error):
+                raise
             lost += 1
     return won, lost
 

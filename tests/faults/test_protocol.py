@@ -163,6 +163,7 @@ def test_a_fence_is_written_before_anything_is_deleted(world: World) -> None:
     storage = FaultStorage(world.new_storage())
     removed = Journal(storage, world.root).recover().removed
     assert removed
+    assert "create_exclusive" in storage.calls
     assert storage.calls.index("create_exclusive") < storage.calls.index("remove_tree")
     newest = log_of(world).read(log_of(world).state().newest)
     assert (newest.kind, newest.fenced) == ("fence", removed)
@@ -279,7 +280,7 @@ def test_the_lock_is_held_while_files_move(local: LocalWorld) -> None:
     seen = []
 
     def probe(name: str) -> None:
-        if name in ("list_dir", "publish", "retire", "create_exclusive", "hold"):
+        if name in ("list_names", "publish", "retire", "create_exclusive", "hold"):
             descriptor = os.open(log.lock_path, os.O_RDWR)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -291,7 +292,7 @@ def test_the_lock_is_held_while_files_move(local: LocalWorld) -> None:
     storage = FaultStorage(local.storage)
     storage.on_call = probe
     rewrite(storage, local.root)
-    assert {"hold", "list_dir", "create_exclusive", "publish", "retire"} <= set(seen)
+    assert {"hold", "list_names", "create_exclusive", "publish", "retire"} <= set(seen)
 
 
 def test_a_client_that_repeats_its_own_create_has_won(world: World) -> None:

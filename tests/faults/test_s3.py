@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.dirfs import DirFileSystem
 
 from faults.injection import Fault, FaultStorage
 from faults.operations import append, append_files, overwrite, rewrite, stage, start, table
@@ -41,12 +42,14 @@ class S3World(World):
         self._template = self.files()
 
     def reset(self) -> None:
+        self._fs.invalidate_cache()
         for path in self._fs.find(self.bucket):
             self._fs.rm_file(path)
         for path, data in self._template.items():
             self._fs.pipe_file(f"{self.bucket}/lake/{path}", data)
 
     def files(self) -> dict[str, bytes]:
+        self._fs.invalidate_cache()
         prefix = f"{self.bucket}/lake/"
         return {path.removeprefix(prefix): self._fs.cat_file(path) for path in self._fs.find(self.bucket)}
 
@@ -100,13 +103,13 @@ def test_a_life_in_a_bucket(world: S3World) -> None:
     assert {path for path in world.files() if ".staging_" in path} == set()
 
 
-def test_another_clients_listing_cache_hides_nothing(world: S3World) -> None:
-    stale = world.new_storage()
-    assert isinstance(stale, FsspecStorage)
+def test_a_listing_cache_hides_nothing(world: S3World, s3_server: Any) -> None:
+    mine = s3_server.filesystem()
+    stale = FsspecStorage(mine)
     journal = Journal(stale, world.root)
     assert len(journal.view().files) == 3
-    stale._fs.ls(world.root)
-    stale._fs.find(world.root)
+    mine.ls(world.root)
+    mine.find(world.root)
     append(world.storage, world.root)
     assert len(journal.view().files) == 5
     rewrite(world.storage, world.root)
@@ -118,6 +121,23 @@ def test_another_clients_listing_cache_hides_nothing(world: S3World) -> None:
         "day=4/x=1/e.parquet",
     ]
     assert stale.stat(join(world.root, "day=1/a.parquet")) is None
+    assert stale.read_bytes(join(world.root, "day=1/a2.parquet"))[:4] == b"PAR1"
+    assert mine.dircache, "the caller's own filesystem keeps its cache"
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_file_of_another_writer_is_readable_right_after_a_listing_without_it(
+    world: S3World, s3_server: Any, wrapped: bool
+) -> None:
+    fs = DirFileSystem(path=f"{world.bucket}/lake", fs=s3_server.filesystem()) if wrapped else s3_server.filesystem()
+    storage, root = FsspecStorage(fs), "ds" if wrapped else world.root
+    assert storage.list_dir(join(root, "day=1"))
+    storage._fs.ls(join(root, "day=1"))
+    world.storage.write_bytes(join(world.root, "day=1/late"), b"late")
+    storage._fs.ls(join(root, "day=1"))
+    world.storage.write_bytes(join(world.root, "day=1/later"), b"later")
+    assert storage.read_bytes(join(root, "day=1/later")) == b"later"
+    assert storage._fs.cat_file(join(root, "day=1/later")) == b"later"
 
 
 def test_conflicts(world: S3World) -> None:

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from fsspeckit.common.errors import CommitConflictError, OutcomeUnknownError, StorageError
-from fsspeckit.core.storage import FOLDER, Entry, Storage, for_each, join, parent
+from fsspeckit.core.storage import Entry, Storage, for_each, join, parent
 
 INSIDE = ".fsspeckit"
 KEPT_RECORDS = 64
@@ -144,9 +144,17 @@ class Places:
     def find_again(self) -> str | None:
         """Look where the sidecar stands now; one inside wins over one beside."""
         places = [place for place in (self.inside, self.beside) if place is not None]
-        found = for_each(self._storage, self._storage.stat, places)
+        found = for_each(self._storage, self._look_at, places)
         self._found = next((place for place, entry in zip(places, found, strict=True) if entry), None)
         return self._found
+
+    def _look_at(self, place: str) -> Entry | None:
+        try:
+            return self._storage.stat(place)
+        except PermissionError:
+            if place != self.beside:
+                raise
+            return None  # who may see the dataset only, as on an object store, reads it without its journal
 
     def create(self) -> str:
         """Create the sidecar beside the dataset, or inside it where nothing may be written beside it.
@@ -188,24 +196,20 @@ class Log:
 
     def stagings(self) -> list[str]:
         """Ids of the transactions that have a staging folder."""
-        entries = self._storage.list_dir(self.sidecar)
-        return [
-            entry.path.removeprefix(_STAGING)
-            for entry in entries
-            if entry.size == FOLDER and entry.path.startswith(_STAGING)
-        ]
+        names = self._storage.list_names(self.sidecar)
+        return [name.removeprefix(_STAGING) for name in names if name.startswith(_STAGING)]
 
     def state(self) -> LogState:
         """List the slots."""
         records, done, leftovers = [], set(), []
-        for entry in self._storage.list_dir(self.folder):
-            stem, _, kind = entry.path.partition(".")
+        for name in self._storage.list_names(self.folder):
+            stem, _, kind = name.partition(".")
             if kind == "json" and stem.isdigit():
                 records.append(int(stem))
             elif kind == "done" and stem.isdigit():
                 done.add(int(stem))
-            elif entry.path.endswith(".tmp"):
-                leftovers.append(join(self.folder, entry.path))
+            elif name.endswith(".tmp"):
+                leftovers.append(join(self.folder, name))
         return LogState(tuple(sorted(records)), frozenset(done), tuple(leftovers))
 
     def read(self, seq: int) -> Record:

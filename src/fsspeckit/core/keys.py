@@ -103,8 +103,12 @@ class _Fold:
     values: pa.Array
     compressed: Codes | None
 
-    def apply(self, codes: Codes | None, column: pa.ChunkedArray) -> Codes:
-        found = _codes(pc.index_in(column, value_set=self.values))
+    def apply(self, codes: Codes | None, column: pa.ChunkedArray) -> Codes | None:
+        """Codes with one more column, ``None`` when none of its values is known: most files of a merge."""
+        at = pc.index_in(column, value_set=self.values)
+        if at.null_count == len(at):
+            return None
+        found = _codes(at)
         if codes is None:
             return found
         mixed = np.where((codes < 0) | (found < 0), -1, codes * len(self.values) + found)
@@ -158,6 +162,8 @@ class KeyEncoder:
         codes: Codes | None = None
         for fold, column in zip(self._folds, columns, strict=True):
             codes = fold.apply(codes, column)
+            if codes is None:
+                return np.full(len(column), -1), np.zeros(len(column), dtype=bool)
         assert codes is not None
         return codes, codes >= 0
 

@@ -95,9 +95,24 @@ def normalize_keys(key_columns: str | Sequence[str]) -> list[str]:
 
 
 def validate_keys_and_schema(
-    source_schema: pa.Schema, target_schema: pa.Schema | None, key_columns: str | Sequence[str]
-) -> None:
+    source_schema: pa.Schema,
+    target_schema: pa.Schema | None,
+    key_columns: str | Sequence[str],
+    *,
+    schema_mode: SchemaMode = "strict",
+    path: str = "",
+) -> pa.Schema:
     """Check that key columns exist on both sides and that the schemas have a lossless common form.
+
+    Args:
+        source_schema: Columns of the source.
+        target_schema: Columns of the target's files, ``None`` where there is no target yet.
+        key_columns: The column or columns that identify a row.
+        schema_mode: ``"evolve"`` allows columns that only one side has.
+        path: The dataset, named in errors.
+
+    Returns:
+        The schema that the target's files have after the merge.
 
     Raises:
         KeyColumnError: A key column is missing.
@@ -105,11 +120,13 @@ def validate_keys_and_schema(
     """
     keys = normalize_keys(key_columns)
     check_keys_exist(keys, source_schema.names, "source")
+    result = source_schema
     if target_schema is not None:
         check_keys_exist(keys, target_schema.names, "target")
-        reconcile(target_schema, source_schema, operation="merge")
+        result = reconcile(target_schema, source_schema, mode=schema_mode, operation="merge", path=path)
     for key in keys:
-        key_type(source_schema.field(key).type)
+        key_type(result.field(key).type)
+    return result
 
 
 def check_keys_exist(keys: Sequence[str], names: Sequence[str], side: str) -> None:
@@ -167,16 +184,14 @@ def merge_shape(source: pa.Schema, snapshot: Snapshot, request: MergeRequest, pa
     partitions = partition_columns_of(snapshot, request.partition_by)
     check_keys_exist(request.key_columns, source.names, "source")
     check_partition_columns(partitions, source)
-    if snapshot.schema is None:
-        body, added = without_columns(source, partitions), ()
-    else:
-        check_keys_exist(request.key_columns, [*snapshot.schema.names, *partitions], "target")
-        inner = [name for name in partitions if name not in snapshot.schema.names]
-        ours = without_columns(source, inner)
-        body = reconcile(snapshot.schema, ours, mode=request.schema_mode, operation="merge", path=path)
-        added = tuple(name for name in body.names if name not in snapshot.schema.names)
-    if not body.names:
-        raise SchemaMismatchError("every column is a partition column; a data file needs at least one of its own")
+    known = snapshot.schema.names if snapshot.schema is not None else ()
+    in_folders = [name for name in partitions if name not in known]
+    file_keys = [name for name in request.key_columns if name not in in_folders]
+    if not file_keys:
+        raise KeyColumnError("all key columns are partition columns; name at least one column that stands in the files")
+    ours = without_columns(source, in_folders)
+    body = validate_keys_and_schema(ours, snapshot.schema, file_keys, schema_mode=request.schema_mode, path=path)
+    added = tuple(name for name in body.names if known and name not in known)
     return Shape(body, tuple(_key_column(name, body, source) for name in request.key_columns), partitions, added)
 
 

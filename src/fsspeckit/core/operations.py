@@ -20,7 +20,7 @@ from fsspeckit.common.logging import log_unexpected
 from fsspeckit.core.commit import Changes, Commit, Journal, Publish, Recovery, View
 from fsspeckit.core.engine import Engine, ReadRequest
 from fsspeckit.core.matching import Match
-from fsspeckit.core.merge import MergeRequest, Shape, insert_tasks, merge_shape, rewrite_tasks
+from fsspeckit.core.merge import MergeRequest, Shape, compute_merge_stats, insert_tasks, merge_shape, rewrite_tasks
 from fsspeckit.core.model import DataFile, Outcome, PlanEntry, RewriteTask, RowNumbers, Task, WriteTask
 from fsspeckit.core.names import rewritten_name
 from fsspeckit.core.planning import Draft, check_target_keys, draft_merge
@@ -31,7 +31,7 @@ from fsspeckit.core.snapshot import Snapshot, load_snapshot, view_of_file
 from fsspeckit.core.source import Source
 from fsspeckit.core.storage import Storage, resolve
 
-_READ_ATTEMPTS = 5
+_READ_ATTEMPTS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,11 +232,14 @@ def _as_result(
         if file.path not in touched
     ]
     before = draft.snapshot.rows
+    counts = compute_merge_stats(
+        previous_total=before, inserted=draft.inserted, updated=draft.updated, deleted=draft.deleted
+    )
     return MergeResult(
         strategy=draft.request.strategy,
         source_count=draft.source_rows,
         target_count_before=before,
-        target_count_after=before + draft.inserted - draft.deleted,
+        target_count_after=counts["total"],
         inserted=draft.inserted,
         updated=draft.updated,
         deleted=draft.deleted,

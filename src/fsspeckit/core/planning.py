@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fsspeckit.common.errors import KeyColumnError, PartitionError
+from fsspeckit.common.errors import PartitionError
 from fsspeckit.core.bloom import drop_by_bloom
 from fsspeckit.core.engine import Engine, KeySetSpec
 from fsspeckit.core.matching import KeyColumn, Match, Scan, find_nulls
@@ -101,8 +101,6 @@ def draft_merge(
 ) -> Draft:
     """Find the target row of every source row."""
     target = _Target(storage, snapshot, source, shape, engine, reporter)
-    if not shape.file_keys:
-        raise KeyColumnError("all key columns are partition columns; name at least one column that stands in the files")
     identities = _identities(target, shape.partitions)
     folders = {
         name: dirname(file.path) for file, name in reversed(list(zip(snapshot.files, identities, strict=True))) if name

@@ -139,7 +139,7 @@ def recover(storage: Storage, root: str, log: Log) -> Recovery:
 def settle_pending(log: Log, carrier: Carrier, state: LogState) -> tuple[int, ...]:
     """Carry out the newest record if nobody did; older ones without ``.done`` are ghosts and stay untouched.
 
-    Its writer may have died before the record was durable, so that comes first: what is begun must survive a power loss.
+    Its writer may have died before the record was durable, so that comes first: what is begun must survive power loss.
     """
     if not state.is_pending:
         return ()

@@ -16,7 +16,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fsspeckit.common.errors import CommitConflictError
 from fsspeckit.common.schema import cast_schema
 from fsspeckit.core.equality import rows_equal
 from fsspeckit.core.layout import DEFAULT_ROW_GROUP, WriterOptions, coded_columns, for_new_file, like_file
@@ -76,20 +75,12 @@ def _rewrite(task: RewriteTask, source: pa.Table, storage: Storage, staged: str 
 def _open(task: RewriteTask, storage: Storage) -> pq.ParquetFile:
     """Open the target file; unless its types change, texts with a dictionary are handled as codes."""
     with naming_damage("rewriting", task.file.path):
-        reader = open_parquet(storage, task.file.location, verify=True)
-        _check_same(reader, task)
+        reader = open_parquet(storage, task.file, verify=True)
         coded = [] if task.recast else coded_columns(reader.metadata, task.file.schema)
         if not coded:
             return reader
         with reader:
-            return open_parquet(storage, task.file.location, verify=True, coded=coded, metadata=reader.metadata)
-
-
-def _check_same(reader: pq.ParquetFile, task: RewriteTask) -> None:
-    """A file replaced since the snapshot has other rows at the task's positions."""
-    meta = reader.metadata
-    if tuple(meta.row_group(i).num_rows for i in range(meta.num_row_groups)) != task.file.row_groups:
-        raise CommitConflictError(f"{task.file.path} was replaced by another writer; run the operation again")
+            return open_parquet(storage, task.file, verify=True, coded=coded, metadata=reader.metadata)
 
 
 class _Kernel:

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from fsspeckit.common.errors import DamagedFileError, PartitionError
 from fsspeckit.common.partitions import parse_hive_partition_path
 from fsspeckit.common.schema import unify_schemas
-from fsspeckit.core.commit import View, ViewFile
+from fsspeckit.core.commit import View, ViewFile, open_file
 from fsspeckit.core.footer import read_footer
 from fsspeckit.core.model import ColumnStats, DataFile, PartitionValues
 from fsspeckit.core.storage import Storage
@@ -123,19 +123,19 @@ def naming_damage(operation: str, path: str) -> Iterator[None]:
 
 def open_parquet(
     storage: Storage,
-    location: str,
+    file: ViewFile | DataFile,
     *,
     verify: bool = False,
     coded: Sequence[str] = (),
     metadata: pq.FileMetaData | None = None,
 ) -> pq.ParquetFile:
-    """Open a data file.
+    """Open a data file as it was listed; one replaced since is a FileNotFoundError.
 
     With ``verify`` every page read is checked against its checksum, where it has one. Columns in ``coded`` are read as
     dictionary codes. ``metadata`` saves reading the footer again.
     """
     return pq.ParquetFile(
-        storage.open_input(location),
+        open_file(storage, file),
         metadata=metadata,
         read_dictionary=list(coded),
         pre_buffer=not storage.is_local,

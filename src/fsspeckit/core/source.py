@@ -158,7 +158,7 @@ def _hive_tail(root: str) -> str:
 
 
 def _schema_of(storage: Storage, file: ViewFile) -> pa.Schema:
-    with naming_damage("reading the source", file.location), open_parquet(storage, file.location) as reader:
+    with naming_damage("reading the source", file.location), open_parquet(storage, file) as reader:
         return reader.schema_arrow
 
 
@@ -168,7 +168,7 @@ def _batches(
     for file, values in zip(files, partitions, strict=True):
         with (
             naming_damage("reading the source", file.location),
-            open_parquet(storage, file.location, verify=True) as reader,
+            open_parquet(storage, file, verify=True) as reader,
         ):
             for batch in reader.iter_batches(_SPOOL_ROWS):
                 table = pa.Table.from_batches([batch])

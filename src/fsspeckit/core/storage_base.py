@@ -20,6 +20,8 @@ from fsspeckit.common.logging import scrub
 
 FOLDER = -1
 """The size of an :class:`Entry` that is a folder."""
+OWNER = "owner"
+"""The file in a staging folder that stands for its living owner: written once, and deleted only with the folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,10 @@ class Storage(ABC):
     @abstractmethod
     def list_dir(self, path: str) -> list[Entry]:
         """Files and folders directly inside; empty where ``path`` is missing."""
+
+    def list_names(self, path: str) -> list[str]:
+        """Names directly inside, for who needs no more; empty where ``path`` is missing."""
+        return [entry.path for entry in self.list_dir(path)]
 
     @abstractmethod
     def stat(self, path: str) -> Entry | None:

@@ -8,6 +8,7 @@ caches are bypassed on every call, since other writers' files must be seen.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,15 +24,26 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 from fsspeckit.common.errors import StorageError
-from fsspeckit.core.storage_base import FOLDER, Entry, Handle, Storage, Tree, is_sidecar_name, join, named, parent
+from fsspeckit.core.storage_base import (
+    FOLDER,
+    OWNER,
+    Entry,
+    Handle,
+    Storage,
+    Tree,
+    is_sidecar_name,
+    join,
+    named,
+    parent,
+)
 
 LEASE_SECONDS = 24 * 3600.0
 """A staging folder in which nothing was written for so long counts as abandoned. Only liveness hangs on it."""
 
-_OWNER = "owner"
 _REMOTE_WORKERS = 16
 _OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "az", "adl", "abfss", "oci", "oss", "memory"})
 
+_logger = logging.getLogger(__name__)
 _locks: dict[str, threading.RLock] = {}
 _live: set[str] = set()
 _registry = threading.Lock()
@@ -61,15 +73,17 @@ class FsspecStorage(Storage):
     """One fsspec filesystem."""
 
     def __init__(self, filesystem: AbstractFileSystem) -> None:
+        filesystem = _without_listing_cache(filesystem)
         self._fs = filesystem
         base = filesystem
         while isinstance(base, DirFileSystem):
             base = base.fs
-        protocols = {base.protocol} if isinstance(base.protocol, str) else set(base.protocol)
+        protocols = _protocols(base)
         self._in_memory = isinstance(base, MemoryFileSystem)
         self._has_buckets = bool(protocols & _OBJECT_STORES) and not self._in_memory
         self._flat_listing = "s3" in protocols and base is filesystem
         self.has_folders = not protocols & _OBJECT_STORES
+        self._creates_atomically = not self.has_folders
         self.workers = 1 if self._in_memory else _REMOTE_WORKERS
 
     def __repr__(self) -> str:
@@ -128,8 +142,9 @@ class FsspecStorage(Storage):
             return []  # went between its parent's listing and ours; the caller checks the root itself
 
     def _ls(self, path: str) -> list[Mapping[str, Any]]:
-        self._fs.invalidate_cache(path)
-        found: list[Mapping[str, Any]] = self._fs.ls(path, detail=True)
+        with named("list", path):
+            self._fs.invalidate_cache(path)
+            found: list[Mapping[str, Any]] = self._fs.ls(path, detail=True)
         stripped = path.strip("/")
         infos = [info for info in found if str(info["name"]).strip("/") != stripped]
         if found and not infos and found[0]["type"] == "file" and not str(found[0]["name"]).endswith("/"):
@@ -157,12 +172,14 @@ class FsspecStorage(Storage):
 
     def read_bytes(self, path: str) -> bytes:
         with named("read", path):
+            self._fs.invalidate_cache(parent(path))
             return bytes(self._fs.cat_file(path))
 
     def read_tail(self, path: str, size: int) -> bytes:
         with named("read", path):
             if self._in_memory:
                 return bytes(self._fs.cat_file(path))[-size:]
+            self._fs.invalidate_cache(parent(path))
             return bytes(self._fs.cat_file(path, start=-size))
 
     def create_exclusive(self, path: str, data: bytes) -> None:
@@ -187,6 +204,7 @@ class FsspecStorage(Storage):
             if self._in_memory:
                 # Its open files share one position, so two readers of a file would disturb each other.
                 return pa.BufferReader(self._fs.cat_file(path))
+            self._fs.invalidate_cache(parent(path))
             return pa.PythonFile(self._fs.open(path, "rb"), mode="r")
 
     def open_output(self, path: str) -> pa.NativeFile:
@@ -201,6 +219,7 @@ class FsspecStorage(Storage):
 
     def publish(self, staged: str, path: str) -> None:
         with named("publish", path):
+            self._fs.invalidate_cache(parent(staged))
             self._fs.cp_file(staged, path)
 
     def retire(self, path: str, trash: str) -> None:  # noqa: ARG002 - nothing is parked where deleting is one call
@@ -255,8 +274,10 @@ class FsspecStorage(Storage):
 
     def hold(self, folder: str) -> Handle:
         """The owner file is written once and never again: where it is missing, the folder was fenced and deleted."""
+        if not self._creates_atomically:
+            _logger.warning("%r has no atomic create: let only one process write at a time", self)
         self.make_dirs(folder)
-        self.write_bytes(join(folder, _OWNER), b"alive")
+        self.write_bytes(join(folder, OWNER), b"alive")
         return _MemoryHold(self._key(folder)) if self._in_memory else _LeaseHold()
 
     def is_held(self, folder: str) -> bool:
@@ -267,7 +288,7 @@ class FsspecStorage(Storage):
         return time.time() - newest < LEASE_SECONDS
 
     def is_standing(self, folder: str) -> bool:
-        return self.stat(join(folder, _OWNER)) is not None
+        return self.stat(join(folder, OWNER)) is not None
 
     def check_publishable(self, staging: str, paths: Iterable[str]) -> None:  # noqa: ARG002
         for path in paths:
@@ -296,6 +317,27 @@ class FsspecStorage(Storage):
         while isinstance(base, DirFileSystem):
             base = base.fs
         return f"{id(base.store)}:{self._full(path)}"
+
+
+def _without_listing_cache(filesystem: AbstractFileSystem) -> AbstractFileSystem:
+    """A twin of a cloud filesystem that remembers no listings.
+
+    Invalidating before each call is not enough: a thread that lists at that moment fills the cache again, and reading a
+    file that another writer just created then fails as if it were missing. The caller's own filesystem stays as it is.
+    """
+    if isinstance(filesystem, DirFileSystem):
+        inner = _without_listing_cache(filesystem.fs)
+        return filesystem if inner is filesystem.fs else DirFileSystem(path=filesystem.path, fs=inner)
+    caches = getattr(getattr(filesystem, "dircache", None), "use_listings_cache", False)
+    if not caches or isinstance(filesystem, MemoryFileSystem) or not _protocols(filesystem) & _OBJECT_STORES:
+        return filesystem
+    options = {**filesystem.storage_options, "use_listings_cache": False}
+    return type(filesystem)(*filesystem.storage_args, **options)
+
+
+def _protocols(filesystem: AbstractFileSystem) -> set[str]:
+    protocol = filesystem.protocol
+    return {protocol} if isinstance(protocol, str) else set(protocol)
 
 
 def _entry(path: str, info: Mapping[str, Any]) -> Entry:

@@ -19,13 +19,24 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from fsspeckit.common.errors import StorageError
-from fsspeckit.core.storage_base import FOLDER, Entry, Handle, Storage, Tree, is_sidecar_name, join, named, parent
+from fsspeckit.core.storage_base import (
+    FOLDER,
+    OWNER,
+    Entry,
+    Handle,
+    Storage,
+    Tree,
+    is_sidecar_name,
+    join,
+    named,
+    parent,
+)
 
 _SYNC_THREADS = 8
 
 
-class _FolderLock:
-    """An flock on a folder; the kernel drops it when the process dies."""
+class _OwnerLock:
+    """An flock on the owner file of a staging folder; the kernel drops it when the process dies."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -79,6 +90,13 @@ class LocalStorage(Storage):
             except FileNotFoundError:
                 return []
         return sorted((entry for entry in entries if entry is not None), key=_by_path)
+
+    def list_names(self, path: str) -> list[str]:
+        with named("list", path):
+            try:
+                return sorted(os.listdir(path))
+            except FileNotFoundError:
+                return []
 
     def stat(self, path: str) -> Entry | None:
         with named("stat", path):
@@ -191,14 +209,14 @@ class LocalStorage(Storage):
     def hold(self, folder: str) -> Handle:
         with named("create folder", folder):
             os.mkdir(folder)
-            descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(join(folder, OWNER), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return _FolderLock(descriptor)
+        return _OwnerLock(descriptor)
 
     def is_held(self, folder: str) -> bool:
         with named("open", folder):
             try:
-                descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+                descriptor = os.open(join(folder, OWNER), os.O_RDWR | os.O_CLOEXEC)
             except FileNotFoundError:
                 return False
             try:
@@ -210,7 +228,7 @@ class LocalStorage(Storage):
         return False
 
     def is_standing(self, folder: str) -> bool:
-        return self.stat(folder) is not None
+        return self.stat(join(folder, OWNER)) is not None
 
     def check_publishable(self, staging: str, paths: Iterable[str]) -> None:
         with named("stat", staging):

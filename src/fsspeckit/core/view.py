@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from fsspeckit.common.errors import CommitConflictError, TableFormatError
 from fsspeckit.core.journal import Log, LogState, Places, Published, Record
+from fsspeckit.core.model import DataFile
 from fsspeckit.core.storage import Entry, Storage, Tree, join
 
 _SUFFIXES = (".parquet", ".parq", ".pq")
@@ -43,7 +44,7 @@ class View:
     pending: bool
 
 
-def open_file(storage: Storage, file: ViewFile) -> pa.NativeFile:
+def open_file(storage: Storage, file: ViewFile | DataFile) -> pa.NativeFile:
     """Open a file of a view for reading; FileNotFoundError where it is gone or replaced since: take a fresh view then.
 
     Where files are replaced in place, a name alone does not say which commit one reads.

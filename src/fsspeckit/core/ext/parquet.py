@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from fsspeckit.core.ext.inputs import InputFile, Path, Piece, Request, find_files, join_pieces, read_each
-from fsspeckit.core.snapshot import naming_damage, open_parquet
+from fsspeckit.core.snapshot import naming_damage
 
 _ENDINGS = (".parquet", ".parq", ".pq")
 
@@ -53,7 +54,10 @@ def read_parquet(
     files = find_files(path, _ENDINGS, request.operation, filesystem, storage_options)
 
     def read(file: InputFile) -> Piece:
-        with naming_damage(request.operation, file.location), open_parquet(file.storage, file.location) as parquet:
+        with (
+            naming_damage(request.operation, file.location),
+            pq.ParquetFile(file.storage.open_input(file.location)) as parquet,
+        ):
             names = parquet.schema_arrow.names
             chosen = None if request.wanted is None else [name for name in names if name in request.wanted]
             return Piece(parquet.read(columns=chosen, use_threads=use_threads), names)

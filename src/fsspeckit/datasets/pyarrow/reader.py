@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from fsspeckit.common.partitions import partition_type, typed_values
 from fsspeckit.common.schema import cast_schema
+from fsspeckit.core.commit import open_file
 from fsspeckit.core.engine import ReadRequest
 from fsspeckit.core.model import DataFile
 from fsspeckit.core.snapshot import Snapshot, naming_damage
@@ -90,15 +91,12 @@ class _FileReader:
         import pyarrow.dataset as ds
 
         self._format = ds.ParquetFileFormat()
-        self._filesystem = storage.arrow_filesystem()
-        self._snapshot, self._schema, self._names = snapshot, schema, names
+        self._storage, self._snapshot, self._schema, self._names = storage, snapshot, schema, names
         self._options = {"columns": names, "filter": condition, "use_threads": use_threads}
 
     def read(self, file: DataFile) -> pa.Table:
-        with naming_damage("reading", file.path):
-            fragment = self._format.make_fragment(
-                file.location, self._filesystem, partition_expression=self._partition(file)
-            )
+        with naming_damage("reading", file.path), open_file(self._storage, file) as opened:
+            fragment = self._format.make_fragment(opened, partition_expression=self._partition(file))
             return fragment.to_table(schema=self._schema, **self._options)
 
     def _partition(self, file: DataFile) -> pc.Expression:

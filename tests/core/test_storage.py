@@ -1,0 +1,438 @@
+"""What every storage promises, and what the local one does with the disk."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from fsspec.implementations.dirfs import DirFileSystem
+from fsspec.implementations.local import LocalFileSystem
+from fsspec.implementations.memory import MemoryFileSystem
+
+from fsspeckit.common.errors import StorageError
+from fsspeckit.core import storage_local
+from fsspeckit.core.storage import FOLDER, Entry, FsspecStorage, LocalStorage, Storage, for_each, join, parent, resolve
+
+Place = tuple[Storage, str]
+
+
+@pytest.fixture(params=["local", "memory", "folder of memory", "folder of local"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    memory = MemoryFileSystem(global_store=False, skip_instance_cache=True)
+    if request.param == "local":
+        yield LocalStorage(), str(tmp_path / "root")
+    elif request.param == "memory":
+        yield FsspecStorage(memory), "/base/root"
+    elif request.param == "folder of memory":
+        yield FsspecStorage(DirFileSystem(path="/base", fs=memory)), "root"
+    else:
+        yield resolve("root", DirFileSystem(path=str(tmp_path), fs=LocalFileSystem()))
+
+
+def fill(storage: Storage, root: str, *paths: str) -> None:
+    for path in paths:
+        storage.make_dirs(parent(join(root, path)))
+        storage.write_bytes(join(root, path), path.encode())
+
+
+def test_list_tree_gives_every_file_and_no_bookkeeping(place: Place) -> None:
+    storage, root = place
+    fill(
+        storage,
+        root,
+        "b.txt",
+        "a=1/x.parquet",
+        "a=1/b=2/.y.crc",
+        "_meta/z",
+        ".fsspeckit/log/1.json",
+        "a=1/.b.fsspeckit/lock",
+    )
+    tree = storage.list_tree(root)
+    assert [entry.path for entry in tree.files] == ["_meta/z", "a=1/b=2/.y.crc", "a=1/x.parquet", "b.txt"]
+    assert tree.folders == ("_meta", "a=1", "a=1/b=2")
+    assert [entry.size for entry in tree.files] == [len(entry.path) for entry in tree.files]
+
+
+def test_what_is_listed_has_the_identity_that_stat_tells(place: Place) -> None:
+    storage, root = place
+    fill(storage, root, "a=1/x.parquet")
+    (listed,) = storage.list_tree(root).files
+    (direct,) = storage.list_dir(join(root, "a=1"))
+    alone = storage.stat(join(root, "a=1/x.parquet"))
+    assert alone is not None
+    assert (listed.size, listed.stamp) == (direct.size, direct.stamp) == (alone.size, alone.stamp)
+
+
+def test_a_rewritten_file_has_another_identity(place: Place) -> None:
+    storage, root = place
+    fill(storage, root, "x")
+    before = storage.stat(join(root, "x"))
+    time.sleep(0.02)  # longer than a tick of the kernel's clock
+    fill(storage, root, "x")
+    after = storage.stat(join(root, "x"))
+    assert before is not None
+    assert after is not None
+    assert before.stamp != after.stamp
+
+
+def test_missing_things(place: Place) -> None:
+    storage, root = place
+    assert storage.list_dir(root) == []
+    assert storage.stat(join(root, "x")) is None
+    storage.remove(join(root, "x"))
+    storage.remove_tree(root)
+    storage.retire(join(root, "x"), join(root, "y"))
+    for call in (storage.list_tree, storage.read_bytes, storage.open_input):
+        with pytest.raises(FileNotFoundError, match=r"cannot .*root"):
+            call(root if call == storage.list_tree else join(root, "x"))
+
+
+def test_list_dir_tells_folders_from_files(place: Place) -> None:
+    storage, root = place
+    fill(storage, root, "a", "b/c", "b/d/e")
+    assert [(entry.path, entry.size) for entry in storage.list_dir(root)] == [("a", 1), ("b", FOLDER)]
+    folder = storage.stat(join(root, "b"))
+    assert folder is not None
+    assert folder.size == FOLDER
+
+
+def test_create_exclusive_has_one_winner(place: Place) -> None:
+    storage, root = place
+    storage.make_dirs(root)
+    won: list[int] = []
+    barrier = threading.Barrier(8)
+
+    def take(number: int) -> None:
+        barrier.wait()
+        try:
+            storage.create_exclusive(join(root, "slot"), str(number).encode())
+        except FileExistsError:
+            return
+        won.append(number)
+
+    threads = [threading.Thread(target=take, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [str(number).encode() for number in won] == [storage.read_bytes(join(root, "slot"))]
+    assert [entry.path for entry in storage.list_dir(root)] == ["slot"]
+
+
+def test_files_are_written_and_read(place: Place) -> None:
+    storage, root = place
+    storage.make_dirs(root)
+    data = pa.table({"x": list(range(1000))})
+    with storage.open_output(join(root, "x.parquet")) as file:
+        pq.write_table(data, file)
+    with storage.open_input(join(root, "x.parquet")) as one, storage.open_input(join(root, "x.parquet")) as two:
+        first, second = pq.ParquetFile(one), pq.ParquetFile(two)
+        assert first.read().equals(second.read())
+        assert first.read().equals(data)
+    whole = storage.read_bytes(join(root, "x.parquet"))
+    assert storage.read_tail(join(root, "x.parquet"), 4) == b"PAR1"
+    assert storage.read_tail(join(root, "x.parquet"), 10**9) == whole
+    assert pq.read_table(join(root, "x.parquet"), filesystem=storage.arrow_filesystem()).equals(data)
+
+
+def test_publish_and_retire(place: Place) -> None:
+    storage, root = place
+    fill(storage, root, "staged", "old", "trash/keep")
+    storage.publish(join(root, "staged"), join(root, "final"))
+    assert storage.read_bytes(join(root, "final")) == b"staged"
+    storage.retire(join(root, "old"), join(root, "trash/0"))
+    assert storage.stat(join(root, "old")) is None
+
+
+def test_liveness(place: Place) -> None:
+    storage, root = place
+    storage.make_dirs(root)
+    folder = join(root, ".staging_1")
+    assert not storage.is_standing(folder)
+    handle = storage.hold(folder)
+    assert storage.is_held(folder)
+    assert storage.is_standing(folder)
+    handle.release()
+    handle.release()
+    assert not storage.is_held(folder)
+    storage.remove_tree(folder)
+    assert not storage.is_standing(folder)
+    assert not storage.is_held(folder)
+
+
+def test_the_lock_excludes_other_threads(place: Place) -> None:
+    storage, root = place
+    storage.make_dirs(root)
+    seen: list[str] = []
+
+    def other() -> None:
+        with storage.lock(join(root, "lock")):
+            seen.append("other")
+
+    with storage.lock(join(root, "lock")):
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join(0.1)
+        seen.append("first")
+    thread.join()
+    assert seen == ["first", "other"]
+
+
+def test_storages_can_be_pickled() -> None:
+    for storage in (LocalStorage(), FsspecStorage(fsspec.filesystem("memory"))):
+        copy = pickle.loads(pickle.dumps(storage))
+        assert type(copy) is type(storage)
+        assert (copy.is_local, copy.in_place, copy.workers) == (storage.is_local, storage.in_place, storage.workers)
+
+
+def test_for_each_keeps_order_and_ends_with_all_calls_ended() -> None:
+    storage = FsspecStorage(fsspec.filesystem("memory"))
+    storage.workers = 4
+    ended: list[int] = []
+
+    def work(number: int) -> int:
+        if number == 0:
+            raise StorageError("first")
+        time.sleep(0.01)
+        ended.append(number)
+        return number
+
+    assert for_each(storage, lambda number: number * 2, range(10)) == [number * 2 for number in range(10)]
+    with pytest.raises(StorageError, match="first"):
+        for_each(storage, work, range(4))
+    assert sorted(ended) == [1, 2, 3]
+
+
+def test_an_unreadable_folder_is_an_error_and_not_an_empty_one(tmp_path: Path) -> None:
+    storage = LocalStorage()
+    fill(storage, str(tmp_path), "a=1/x", "a=2/x", "a=3/x")
+    scandir = os.scandir
+
+    def refuse(path: str) -> Any:
+        if path.endswith("a=2"):
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return scandir(path)
+
+    with mock.patch.object(storage_local.os, "scandir", refuse):
+        with pytest.raises(PermissionError, match=r"cannot list .*a=2: Permission denied"):
+            storage.list_tree(str(tmp_path))
+        with pytest.raises(PermissionError):
+            storage.list_dir(str(tmp_path / "a=2"))
+
+
+def test_an_unreadable_folder_of_fsspec_is_an_error_too() -> None:
+    class Refusing(MemoryFileSystem):
+        def ls(self, path: str, detail: bool = True, **kwargs: Any) -> Any:
+            if str(path).endswith("a=2"):
+                raise PermissionError(path)
+            return super().ls(path, detail, **kwargs)
+
+    storage = FsspecStorage(Refusing(global_store=False, skip_instance_cache=True))
+    fill(storage, "/ds", "a=1/x", "a=2/x", "a=3/x")
+    with pytest.raises(PermissionError, match="cannot list"):
+        storage.list_tree("/ds")
+
+
+def test_a_file_that_goes_while_its_folder_is_listed_takes_nothing_with_it(tmp_path: Path) -> None:
+    storage = LocalStorage()
+    fill(storage, str(tmp_path), *(f"a=1/{number}" for number in range(5)), "a=2/x")
+    lstat = storage_local._lstat
+
+    def gone(item: os.DirEntry[str]) -> os.stat_result | None:
+        if item.name == "2" and os.path.exists(item.path):
+            os.unlink(item.path)
+        return lstat(item)
+
+    with mock.patch.object(storage_local, "_lstat", gone):
+        paths = [entry.path for entry in storage.list_tree(str(tmp_path)).files]
+    assert paths == ["a=1/0", "a=1/1", "a=1/3", "a=1/4", "a=2/x"]
+
+
+def test_a_folder_that_goes_while_the_tree_is_listed_takes_nothing_with_it(tmp_path: Path) -> None:
+    storage = LocalStorage()
+    fill(storage, str(tmp_path), "a=1/x", "a=2/x", "a=3/x")
+    scan = storage_local._scan
+
+    def gone(folder: str, prefix: str, files: list[Entry]) -> list[str]:
+        if folder.endswith("a=2"):
+            storage.remove_tree(folder)
+        return scan(folder, prefix, files)
+
+    with mock.patch.object(storage_local, "_scan", gone):
+        paths = [entry.path for entry in storage.list_tree(str(tmp_path)).files]
+    assert paths == ["a=1/x", "a=3/x"]
+
+
+@pytest.mark.parametrize("target", ["file", "folder"])
+def test_symlinks_below_the_root_are_refused(tmp_path: Path, target: str) -> None:
+    storage = LocalStorage()
+    fill(storage, str(tmp_path), "ds/a", "elsewhere/b")
+    os.symlink(tmp_path / "elsewhere" / ("b" if target == "file" else ""), tmp_path / "ds" / "link")
+    with pytest.raises(StorageError, match="symbolic link"):
+        storage.list_tree(str(tmp_path / "ds"))
+
+
+def test_errors_carry_operation_path_and_number(tmp_path: Path) -> None:
+    storage = LocalStorage()
+    full = mock.patch.object(storage_local.os, "open", side_effect=OSError(errno.ENOSPC, "No space left on device"))
+    with full, pytest.raises(StorageError, match=r"cannot write .*/x: No space left on device") as caught:
+        storage.write_bytes(str(tmp_path / "x"), b"")
+    assert caught.value.errno == errno.ENOSPC
+
+
+def test_secrets_in_urls_do_not_reach_messages() -> None:
+    class Leaking(MemoryFileSystem):
+        def cat_file(self, path: str, start: Any = None, end: Any = None, **kwargs: Any) -> bytes:
+            raise OSError("GET https://user:hunter2@host/x?sig=hunter3&st=1 failed")
+
+    with pytest.raises(StorageError) as caught:
+        FsspecStorage(Leaking()).read_bytes("/x")
+    assert "hunter" not in str(caught.value)
+    assert "GET https://host/x failed" in str(caught.value)
+
+
+def test_a_failed_create_leaves_no_temporary_file(tmp_path: Path) -> None:
+    broken = mock.patch.object(storage_local.os, "fsync", side_effect=OSError(errno.EIO, "I/O error"))
+    with broken, pytest.raises(StorageError):
+        LocalStorage().create_exclusive(str(tmp_path / "slot"), b"x")
+    assert os.listdir(tmp_path) == []
+
+
+def test_retiring_into_a_missing_folder_is_an_error(tmp_path: Path) -> None:
+    storage = LocalStorage()
+    fill(storage, str(tmp_path), "x")
+    with pytest.raises(FileNotFoundError):
+        storage.retire(str(tmp_path / "x"), str(tmp_path / "nowhere" / "x"))
+    assert (tmp_path / "x").exists()
+
+
+def test_syncing_reaches_every_path_once(tmp_path: Path) -> None:
+    fill(LocalStorage(), str(tmp_path), *(f"f{number}" for number in range(20)))
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def note(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        fsync(descriptor)
+
+    paths = [str(tmp_path / f"f{number}") for number in range(20)]
+    with mock.patch.object(storage_local.os, "fsync", note):
+        LocalStorage().sync_files([*paths, paths[0]])
+    assert sorted(synced) == sorted(paths)
+
+
+def test_another_device_is_refused_before_it_is_too_late(tmp_path: Path) -> None:
+    storage = LocalStorage()
+    fill(storage, str(tmp_path), "staging/x", "ds/day=1/y")
+    stat = os.stat
+
+    def elsewhere(path: Any, **kwargs: Any) -> Any:
+        found = stat(path, **kwargs)
+        if str(path).endswith("day=1"):
+            return mock.Mock(wraps=found, st_dev=found.st_dev + 1, st_mode=found.st_mode)
+        return found
+
+    with mock.patch.object(storage_local.os, "stat", elsewhere), pytest.raises(StorageError, match="another device"):
+        storage.check_publishable(str(tmp_path / "staging"), [str(tmp_path / "ds/day=1/z.parquet")])
+
+
+def test_a_folder_without_write_permission_is_refused_before_it_is_too_late(tmp_path: Path) -> None:
+    storage = LocalStorage()
+    fill(storage, str(tmp_path), "staging/x", "ds/y")
+    with (
+        mock.patch.object(storage_local.os, "access", return_value=False),
+        pytest.raises(PermissionError, match="write"),
+    ):
+        storage.check_publishable(str(tmp_path / "staging"), [str(tmp_path / "ds/z.parquet")])
+
+
+def test_where_a_sidecar_may_stand(tmp_path: Path) -> None:
+    assert LocalStorage().holder(str(tmp_path / "ds")) == str(tmp_path)
+    assert LocalStorage().holder("/") is None
+    assert LocalStorage().holder("/proc") is None  # a mount point: files cannot be moved into it from beside it
+    memory = FsspecStorage(MemoryFileSystem(global_store=False, skip_instance_cache=True))
+    assert memory.holder("/lake/ds") == "/lake"
+    assert memory.holder("/ds") == "/"
+    assert memory.holder("/") is None
+    wrapped = FsspecStorage(
+        DirFileSystem(path="/base", fs=MemoryFileSystem(global_store=False, skip_instance_cache=True))
+    )
+    assert wrapped.holder("ds") == ""
+
+
+def test_resolve_paths_and_urls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for given, expected in {
+        "ds": str(tmp_path / "ds"),
+        "./x/../ds/": str(tmp_path / "ds"),
+        str(tmp_path / "ds"): str(tmp_path / "ds"),
+        f"file://{tmp_path}/ds": str(tmp_path / "ds"),
+        "~/ds": str(tmp_path / "home" / "ds"),
+    }.items():
+        storage, root = resolve(given)
+        assert isinstance(storage, LocalStorage)
+        assert root == expected
+    assert resolve(tmp_path / "ds")[1] == str(tmp_path / "ds")
+    storage, root = resolve("memory://lake/ds/")
+    assert isinstance(storage, FsspecStorage)
+    assert root == "/lake/ds"
+
+
+def test_resolve_filesystems(tmp_path: Path) -> None:
+    assert resolve(str(tmp_path), LocalFileSystem()) == (LocalStorage(), str(tmp_path))
+    assert resolve("ds", DirFileSystem(path=str(tmp_path), fs=LocalFileSystem())) == (
+        LocalStorage(),
+        str(tmp_path / "ds"),
+    )
+    storage, root = resolve("ds", DirFileSystem(path="/base", fs=MemoryFileSystem()))
+    assert isinstance(storage, FsspecStorage)
+    assert root == "ds"
+    given = FsspecStorage(MemoryFileSystem())
+    assert resolve("/lake/ds/", given) == (given, "/lake/ds")
+    assert resolve("memory://lake/ds", given) == (given, "/lake/ds")
+
+
+def test_resolve_refuses_what_makes_no_sense() -> None:
+    with pytest.raises(ValueError, match="path is empty"):
+        resolve("")
+    with pytest.raises(ValueError, match="not both"):
+        resolve("/x", MemoryFileSystem(), {"a": 1})
+    with pytest.raises(TypeError, match="must be an fsspec filesystem"):
+        resolve("/x", "s3")  # type: ignore[arg-type]
+
+
+def test_a_memory_filesystem_of_its_own_is_used_as_it_is() -> None:
+    fs = MemoryFileSystem(global_store=False, skip_instance_cache=True)
+    FsspecStorage(fs).write_bytes("/x", b"1")
+    assert fs.cat_file("/x") == b"1"
+
+
+def test_listing_a_tree_is_one_pass(tmp_path: Path) -> None:
+    """No call per file beyond the attributes that the listing itself has at hand."""
+    for number in range(50):
+        os.mkdir(tmp_path / f"part={number}")
+        for name in range(20):
+            (tmp_path / f"part={number}" / f"{name}.parquet").touch()
+    calls = 0
+    scandir = os.scandir
+
+    def count(path: str) -> Any:
+        nonlocal calls
+        calls += 1
+        return scandir(path)
+
+    with mock.patch.object(storage_local.os, "scandir", count):
+        assert len(LocalStorage().list_tree(str(tmp_path)).files) == 1000
+    assert calls == 51
