@@ -104,13 +104,14 @@ def cases(
     values: st.SearchStrategy[Kind] | None = None,
     layouts: Sequence[Layout] = LAYOUTS,
     partitioned: st.SearchStrategy[tuple[str, ...]] = st.just(()),  # noqa: B008 - strategies are immutable
+    strategies: st.SearchStrategy[str] = st.sampled_from(oracle.STRATEGIES),  # noqa: B008
 ) -> Case:
     """Any merge over the given kinds of keys, values, layouts and partition columns."""
     kind = draw(kinds if kinds is not None else composites())
     any_value = st.sampled_from(sorted(VALUE_KINDS)).map(VALUE_KINDS.__getitem__)
     value = draw(values if values is not None else any_value)
     names = draw(partitioned)
-    strategy = draw(st.sampled_from(oracle.STRATEGIES))
+    strategy = draw(strategies)
     options = draw(_options(strategy))
     builder = _Builder(draw, kind, value, names, null_keys=options.get("null_keys") == "match")
     dirty = strategy == "deduplicate" or draw(_rarely(12)) or "on_duplicate_source" in options

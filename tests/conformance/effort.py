@@ -6,22 +6,36 @@ A failure is made small only in a full sweep, since shrinking writes thousands o
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, Phase, settings
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
 
 from sweeps import sweep_size
 
 _FULL = 20
 
 
-def examples(count: int) -> settings:
-    """Settings for a property: ``count`` examples, twenty times as many with ``FSSPECKIT_SWEEP=full``."""
+def run_examples(name: str, count: int, values: st.SearchStrategy[Any], check: Callable[[Any], None]) -> None:
+    """Check ``count`` random values, twenty times as many in a full sweep.
+
+    The name chooses the values of a bounded run, so that every parameter of a test meets values of its own.
+    """
     full = sweep_size().full
-    return settings(
+    bounded = settings(
         max_examples=count * (_FULL if full else 1),
-        derandomize=not full,
         database=None,
         deadline=None,
-        phases=tuple(Phase) if full else (Phase.explicit, Phase.generate),
         print_blob=True,
+        phases=tuple(Phase) if full else (Phase.explicit, Phase.generate),
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
     )
+
+    @bounded
+    @given(values)
+    def test(value: Any) -> None:
+        check(value)
+
+    (test if full else seed(zlib.crc32(name.encode()))(test))()

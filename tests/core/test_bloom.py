@@ -74,3 +74,16 @@ def test_a_merge_names_the_filter_as_the_reason(tmp_path):
     io.merge(row, folder, strategy="update", key_columns="id")
     after = pq.ParquetFile(folder / "a.parquet").metadata.row_group(0).column(0)
     assert after.bloom_filter_offset is not None
+
+
+def test_a_filter_is_asked_for_every_key_or_not_at_all(tmp_path, monkeypatch):
+    """Of very many texts only the ends are kept; asking a filter for those two would lose all keys between them."""
+    monkeypatch.setattr("fsspeckit.core.pruning._MAX_SORTED_TEXTS", 50)
+    folder = tmp_path / "events"
+    folder.mkdir()
+    texts = [f"k{i:04d}" for i in range(100)]
+    rows = pa.table({"id": texts[40:60], "v": [0] * 20})
+    pq.write_table(rows, folder / "a.parquet", bloom_filter_options={"id": {"ndv": 20, "fpp": 0.001}})
+    source = pa.table({"id": texts, "v": [1] * 100})
+    result = PyarrowDatasetIO().merge(source, folder, strategy="upsert", key_columns="id")
+    assert result.stats() == {"inserted": 80, "updated": 20, "deleted": 0, "total": 100}

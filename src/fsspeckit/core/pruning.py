@@ -28,11 +28,11 @@ _EXACT_DIGITS = 18
 
 @dataclass(frozen=True, slots=True)
 class KeySet:
-    """The distinct values of one key column of the source, ready for binary search."""
+    """One key column of the source: its distinct values, sorted, or of very many texts only the first and last."""
 
     type: pa.DataType
     values: Ordered | None
-    only_range: bool
+    ends: Ordered | None
     has_null: bool
     has_nan: bool
 
@@ -44,27 +44,25 @@ class KeySet:
         has_null = column.null_count > 0
         values = ordered(single(column), type_)
         if values is None:
-            return cls(type_, None, False, has_null, False)
+            return cls(type_, None, None, has_null, False)
         if isinstance(values, np.ndarray):
             has_nan = bool(values.dtype.kind == "f" and np.isnan(values).any())
             values = values[~np.isnan(values)] if has_nan else values
-            return cls(type_, values if increasing(values) else np.unique(values), False, has_null, has_nan)
+            return cls(type_, values if increasing(values) else np.unique(values), None, has_null, has_nan)
         if len(values) <= _MAX_SORTED_TEXTS:
             distinct = values.unique()
-            return cls(type_, distinct.take(pc.sort_indices(distinct)), False, has_null, False)
+            return cls(type_, distinct.take(pc.sort_indices(distinct)), None, has_null, False)
         ends = pc.min_max(values).as_py()
         both = binary_array([ends["min"], ends["max"]], pa.binary()).cast(values.type)
-        return cls(type_, both, True, has_null, False)
+        return cls(type_, None, both, has_null, False)
 
     def hits(self, lower: Ordered, upper: Ordered) -> Mask:
         """For each closed range, whether a key may lie in it."""
-        assert self.values is not None
+        if self.values is None:
+            return (_search(self.ends, lower, "left") < 2) & (_search(self.ends, upper, "right") > 0)
         if len(self.values) == 0:
             return np.zeros(len(lower), dtype=bool)
-        first, after = _search(self.values, lower, "left"), _search(self.values, upper, "right")
-        if self.only_range:
-            return (first < 2) & (after > 0)
-        return first < after
+        return _search(self.values, lower, "left") < _search(self.values, upper, "right")
 
 
 def _search(values: Ordered, wanted: Ordered, side: Any) -> npt.NDArray[np.int64]:
@@ -117,7 +115,7 @@ def live_row_groups(files: Sequence[DataFile], keys: Mapping[str, KeySet]) -> li
 def _may_hold(files: Sequence[DataFile], counts: Sequence[int], name: str, keys: KeySet) -> Mask:
     """For each row group of all files, whether one column's statistics leave a chance."""
     maybe = np.ones(sum(counts), dtype=bool)
-    if keys.values is None or keys.has_nan:
+    if (keys.values is None and keys.ends is None) or keys.has_nan:
         return maybe
     by_type: dict[pa.DataType, list[tuple[int, Any, Any]]] = {}
     at = 0
