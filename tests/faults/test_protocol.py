@@ -295,6 +295,21 @@ def test_the_lock_is_held_while_files_move(local: LocalWorld) -> None:
     assert {"hold", "list_names", "create_exclusive", "publish", "retire"} <= set(seen)
 
 
+def test_a_slot_taken_by_a_late_record_that_goes_again_is_tried_again(memory: MemoryWorld) -> None:
+    class Withdrawn(FaultStorage):
+        ghosts = 1
+
+        def create_exclusive(self, path: str, data: bytes) -> None:
+            if self.ghosts:
+                self.ghosts -= 1
+                raise FileExistsError(path)
+            super().create_exclusive(path, data)
+
+    assert append_files(Withdrawn(memory.storage), memory.root, one("mine.parquet", range(80, 83))).seq == 2
+    assert memory.raw_rows()[(80, "new")] == 1
+    check_clean(memory)
+
+
 def test_a_client_that_repeats_its_own_create_has_won(world: World) -> None:
     class Repeating(FaultStorage):
         def create_exclusive(self, path: str, data: bytes) -> None:

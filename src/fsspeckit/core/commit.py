@@ -170,6 +170,7 @@ class Transaction:
         Raises:
             CommitConflictError: Another writer was first; nothing was changed.
             DamagedFileError: A staged file is not what it should be; nothing was changed.
+            OutcomeUnknownError: The storage broke down while the record was being written.
         """
         if not changes.publish and not changes.retire:
             return Commit(self._view.head, 0.0, 0)

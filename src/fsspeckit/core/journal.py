@@ -226,8 +226,11 @@ class Log:
         try:
             self._storage.create_exclusive(path, record.to_bytes())
         except FileExistsError:
-            if not self._is_ours(record):
-                return False
+            try:
+                if not self._is_ours(record):
+                    return False
+            except FileNotFoundError:
+                return False  # a late record of somebody else, withdrawn again
         except OSError as error:
             if not self._settle(record, error):
                 return False
@@ -258,6 +261,8 @@ class Log:
                 return False
             self.sync()
         except FileNotFoundError:
+            if not self._storage.is_local:
+                raise self._unknown(record) from error
             raise error from None  # a local create has no answer to lose: the slot is free, and it failed
         except OSError:
             raise self._unknown(record) from error
