@@ -12,6 +12,7 @@ pytest.register_assert_rewrite("conformance.checks")
 
 ENGINES = {
     "pyarrow": "PyarrowDatasetIO",
+    "spark": "SparkDatasetIO",
 }
 
 
