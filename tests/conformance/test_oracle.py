@@ -36,7 +36,7 @@ _MOVES = """select count(*) from source s where exists (from target t where t.k 
 @pytest.mark.parametrize("strategy", _KEPT)
 def test_the_oracle_agrees_with_sql(strategy: str) -> None:
     tables = st.tuples(st.lists(_ROWS, max_size=8), st.lists(_ROWS, max_size=6))
-    run_examples(strategy, 60, tables, lambda pair: _merge_in_sql_too(*pair, strategy))
+    run_examples(strategy, 60, tables, lambda pair: _merge_in_sql_too(pair[0], pair[1], strategy))
 
 
 def _merge_in_sql_too(target: list[oracle.Row], rows: list[oracle.Row], strategy: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +185,36 @@ def test_dates_are_partition_values_too(io: Any, tmp_path: Path) -> None:
     assert look(tmp_path / "d", "id", "day") == [(1, "2025-01-14"), (2, "2025-01-15")]
     result = io.merge(numbers([1, 2], ["new", "old"], day=day), str(tmp_path / "d"), **UPSERT)
     assert (result.updated, result.unchanged) == (2, 1)
+
+
+PARTITION_COLUMNS = {
+    "dictionary": pa.array(["a", "b", None]).dictionary_encode(),
+    "large_string": pa.array(["a", "ü", None], pa.large_string()),
+    "string_view": pa.array(["a b", "b", None], pa.string_view()),
+    "bool": pa.array([True, False, None]),
+    "uint64": pa.array([0, 2**64 - 1, None], pa.uint64()),
+    "int8": pa.array([-128, 0, None], pa.int8()),
+    "float64": pa.array([0.5, 1e300, None]),
+    "decimal": pa.array([Decimal("1.50"), Decimal("-2.00"), None]),
+    "timestamp": pa.array([0, 1_700_000_000_123_456, None], pa.timestamp("us")),
+    "timestamp of a zone": pa.array([0, 1_700_000_000, None], pa.timestamp("s", "UTC")),
+    "date": pa.array([dt.date(2025, 1, 1), dt.date(1969, 1, 1), None]),
+}
+
+
+@pytest.mark.parametrize("kind", PARTITION_COLUMNS)
+def test_partition_columns_of_any_flat_type(io: Any, tmp_path: Path, kind: str) -> None:
+    table = numbers([1, 2, 3], p=PARTITION_COLUMNS[kind])
+    io.write_dataset(table, str(tmp_path / "d"), partition_by=["p"])
+    before = tree_of(tmp_path)
+    again = io.merge(table, str(tmp_path / "d"), **UPSERT)
+    assert (again.inserted, again.updated, again.unchanged) == (0, 3, 3)
+    assert tree_of(tmp_path) == before
+    result = io.merge(table.set_column(1, "v", pa.array(["new"] * 3)), str(tmp_path / "d"), **UPSERT)
+    assert (result.updated, result.unchanged) == (3, 0)
+    assert [row[1] for row in look(tmp_path / "d")] == ["new"] * 3
+    assert len(data_files(tmp_path / "d")) == 3
+    assert io.read_parquet(str(tmp_path / "d")).sort_by("id")["p"].null_count == 1
 
 
 def test_only_folders_below_the_root_count(io: Any, tmp_path: Path) -> None:

@@ -199,3 +199,14 @@ def test_only_row_groups_that_match_are_needed_to_confirm(io: Any, tmp_path: Pat
     path.write_bytes(bytes(content))
     plan = io.merge(numbers([3, 50], "new"), str(tmp_path / "d"), strategy="insert", key_columns=["id"], dry_run=True)
     assert plan["inserted"] == 1
+
+
+def test_very_many_text_keys_over_bloom_filters(io: Any, tmp_path: Path) -> None:
+    """However a large set of keys is shortened for pruning, its ends are not the set."""
+    keys = [f"k{i:08d}" for i in range(260_000)]
+    for name, part in (("a", keys[1000:2000]), ("b", keys[200_000:200_010])):
+        table = pa.table({"id": part, "v": ["old"] * len(part)})
+        put(tmp_path / "d" / f"{name}.parquet", table, bloom_filter_options={"id": {"ndv": 1000}})
+    source = pa.table({"id": keys, "v": ["new"] * len(keys)})
+    result = io.merge(source, str(tmp_path / "d"), **UPSERT)
+    assert (result.inserted, result.updated, result.total) == (258_990, 1_010, 260_000)

@@ -195,3 +195,16 @@ def test_files_with_and_without_a_column_read_as_null(io: Any, tmp_path: Path) -
     put(tmp_path / "d" / "b.parquet", numbers([2], extra=["x"]))
     read = io.read_parquet(str(tmp_path / "d")).sort_by("id").to_pylist()
     assert [row["extra"] for row in read] == [None, "x"]
+
+
+def test_a_file_that_lacks_a_column_gains_it_when_touched(io: Any, tmp_path: Path) -> None:
+    old = put(tmp_path / "d" / "a.parquet", numbers([1, 2]))
+    put(tmp_path / "d" / "b.parquet", numbers([3], extra=["x"]))
+    source = numbers([1, 3], "new", extra=["y", "z"])
+    result = io.merge(source, str(tmp_path / "d"), strategy="upsert", key_columns=["id"])
+    assert (result.inserted, result.updated, result.unchanged) == (0, 2, 0)
+    assert pq.read_table(old).to_pylist() == [
+        {"id": 1, "v": "new", "extra": "y"},
+        {"id": 2, "v": "old", "extra": None},
+    ]
+    assert look(tmp_path / "d", "id", "extra") == [(1, "y"), (2, None), (3, "z")]

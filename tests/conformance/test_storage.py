@@ -169,7 +169,7 @@ def test_file_paths_in_results_can_be_opened(io: Any, place: Place) -> None:
         assert pq.read_metadata(file).num_rows == 2
 
 
-class Sullen(MemoryFileSystem):
+class Sullen(MemoryFileSystem):  # type: ignore[misc]
     """A storage on which one folder cannot be listed."""
 
     protocol = "sullen"

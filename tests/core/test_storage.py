@@ -419,6 +419,30 @@ def test_a_memory_filesystem_of_its_own_is_used_as_it_is() -> None:
     assert fs.cat_file("/x") == b"1"
 
 
+def test_a_file_deleted_while_memory_is_listed_is_not_an_error() -> None:
+    class Busy(MemoryFileSystem):
+        surprises = 3
+
+        def _surprise(self) -> None:
+            if Busy.surprises:
+                Busy.surprises -= 1
+                raise KeyError("/ds/x")
+
+        def ls(self, path: str, detail: bool = True, **kwargs: Any) -> Any:
+            self._surprise()
+            return super().ls(path, detail, **kwargs)
+
+        def info(self, path: str, **kwargs: Any) -> Any:
+            self._surprise()
+            return super().info(path, **kwargs)
+
+    storage = FsspecStorage(Busy(global_store=False, skip_instance_cache=True))
+    fill(storage, "/ds", "a", "b/c")
+    for look in (storage.list_tree, storage.list_dir, storage.stat):
+        Busy.surprises = 3
+        assert look("/ds")
+
+
 def test_listing_a_tree_is_one_pass(tmp_path: Path) -> None:
     """No call per file beyond the attributes that the listing itself has at hand."""
     for number in range(50):

@@ -8,9 +8,9 @@ import random
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -129,12 +129,8 @@ def test_threads_that_race_in_memory_lose_no_increment(sweep: Sweep) -> None:
     storage = FsspecStorage(MemoryFileSystem(global_store=False, skip_instance_cache=True))
     start_counter(storage, "/ds")
     attempts = 1000 if sweep.full else 50
-    outcomes: list[tuple[int, int]] = []
-    threads = [threading.Thread(target=lambda: outcomes.append(count_up(storage, "/ds", attempts))) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        outcomes = list(pool.map(lambda _: count_up(storage, "/ds", attempts), range(4)))
     won, lost = (sum(column) for column in zip(*outcomes, strict=True))
     print(f"{won} won, {lost} lost")
     assert counter(storage, "/ds") == won

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -41,6 +41,8 @@ LEASE_SECONDS = 24 * 3600.0
 """A staging folder in which nothing was written for so long counts as abandoned. Only liveness hangs on it."""
 
 _REMOTE_WORKERS = 16
+_LOOKS = 20
+_T = TypeVar("_T")
 _OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "az", "adl", "abfss", "oci", "oss", "memory"})
 
 _logger = logging.getLogger(__name__)
@@ -67,6 +69,35 @@ class _LeaseHold:
 
     def release(self) -> None:
         return None
+
+
+class _MemoryUpload:
+    """A file that appears whole when it is closed, as in an object store.
+
+    A file of the memory filesystem itself cannot be written while another thread asks for its size.
+    """
+
+    def __init__(self, filesystem: AbstractFileSystem, path: str) -> None:
+        self._filesystem, self._path = filesystem, path
+        self._parts: list[bytes] = []
+        self._size = 0
+        self.closed = False
+
+    def write(self, data: bytes) -> int:
+        self._parts.append(bytes(data))
+        self._size += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._size
+
+    def flush(self) -> None:
+        return None
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self._filesystem.pipe_file(self._path, b"".join(self._parts))
 
 
 class FsspecStorage(Storage):
@@ -145,7 +176,7 @@ class FsspecStorage(Storage):
     def _ls(self, path: str) -> list[Mapping[str, Any]]:
         with named("list", path):
             self._fs.invalidate_cache(path)
-            found: list[Mapping[str, Any]] = self._fs.ls(path, detail=True)
+            found: list[Mapping[str, Any]] = self._steadily(lambda: self._fs.ls(path, detail=True))
         stripped = path.strip("/")
         infos = [info for info in found if str(info["name"]).strip("/") != stripped]
         if found and not infos and found[0]["type"] == "file" and not str(found[0]["name"]).endswith("/"):
@@ -157,6 +188,13 @@ class FsspecStorage(Storage):
                 )
         return infos
 
+    def _steadily(self, look: Callable[[], _T]) -> _T:
+        """The memory filesystem looks a name up twice: a file deleted in between is a KeyError, and we look again."""
+        for _ in range(_LOOKS if self._in_memory else 0):
+            with suppress(KeyError):
+                return look()
+        return look()
+
     def list_dir(self, path: str) -> list[Entry]:
         with named("list", path):
             infos = self._ls_or_gone(path)
@@ -167,7 +205,7 @@ class FsspecStorage(Storage):
         with named("stat", path):
             self._fs.invalidate_cache(parent(path))
             try:
-                return _entry(path, self._fs.info(path))
+                return _entry(path, self._steadily(lambda: self._fs.info(path)))
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
@@ -210,7 +248,8 @@ class FsspecStorage(Storage):
 
     def open_output(self, path: str) -> pa.NativeFile:
         with named("create", path):
-            return pa.PythonFile(self._fs.open(path, "wb"), mode="w")
+            file = _MemoryUpload(self._fs, path) if self._in_memory else self._fs.open(path, "wb")
+            return pa.PythonFile(file, mode="w")
 
     def make_dirs(self, path: str) -> tuple[str, ...]:
         if self.has_folders:
