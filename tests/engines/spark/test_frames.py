@@ -78,7 +78,7 @@ def test_a_snapshot_is_read_as_a_frame(io, tmp_path):
         {
             "id": pa.array([1, 2], pa.uint32()),
             "big": pa.array([2**64 - 1, None], pa.uint64()),
-            "at": pa.array([dt.datetime(2026, 1, 2, 3, 4, 5, 6), None], pa.timestamp("us")),
+            "at": pa.array([dt.datetime.fromisoformat("2026-01-02T03:04:05.000006"), None], pa.timestamp("us")),
             "day": pa.array([dt.date(2026, 1, 2), None], pa.date64()),
             "kind": pa.array(["a", None]).dictionary_encode(),
             "price": pa.array([Decimal("1.50"), None], pa.decimal128(9, 2)),
