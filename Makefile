@@ -36,10 +36,10 @@ java: $(READY) ## see to Java 17 (not needed by the PyArrow engine)
 demo: java ## set up everything and run a merge life cycle
 	$(BIN)/python examples/lifecycle.py
 
-test: check ## set up, run all checks and all tests
+test: check java ## set up, run all checks and all tests
 	FSSPECKIT_SWEEP=ci $(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
-test-full: check ## the same with every sweep in full (hours)
+test-full: check java ## the same with every sweep in full (hours)
 	FSSPECKIT_SWEEP=full $(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 check: $(READY) ## ruff, ruff format, mypy --strict, import contracts

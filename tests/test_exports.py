@@ -46,6 +46,7 @@ LOCKED = {
         "opt_dtype",
         "unify_schemas",
     ],
+    "fsspeckit.datasets.spark": ["SparkDatasetIO", "merge_parquet_dataset_spark"],
 }
 
 # The names that the specification fixes.

@@ -5,7 +5,8 @@ An engine never decides what to do and never touches the dataset folder: it read
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol, cast
@@ -15,10 +16,11 @@ import pyarrow as pa
 from fsspeckit.core.matching import KeyColumn, Match, Scan
 from fsspeckit.core.model import Outcome, RowNumbers, Task
 from fsspeckit.core.snapshot import Snapshot
-from fsspeckit.core.source import Source
+from fsspeckit.core.source import Input, Source
 from fsspeckit.core.storage import Storage
 
 OnDone = Callable[[int], None]
+Scratch = Callable[[], AbstractContextManager[str]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,8 +46,11 @@ class Engine(Protocol):
 
     name: str
 
-    def open_source(self, data: Any, *, filesystem: Any, storage_options: Mapping[str, Any] | None) -> Source:
-        """Take in the caller's rows so that they can be read more than once."""
+    def open_source(self, given: Input, storage: Storage, scratch: Scratch) -> AbstractContextManager[Source]:
+        """Take in the caller's rows so that they can be read more than once.
+
+        ``scratch`` gives a folder on the dataset's storage that is gone afterwards, for engines that must share rows.
+        """
 
     def match(
         self, storage: Storage, source: Source, specs: Sequence[KeySetSpec], scans: Sequence[Scan], on_done: OnDone

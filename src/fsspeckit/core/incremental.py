@@ -41,7 +41,7 @@ from fsspeckit.core.profile import check_no_null_keys, plain_keys, select_rows
 from fsspeckit.core.progress import Reporter
 from fsspeckit.core.results import MergeFileMetadata, MergeResult
 from fsspeckit.core.snapshot import Snapshot, load_snapshot, view_of_file
-from fsspeckit.core.source import Source
+from fsspeckit.core.source import Input, Source
 from fsspeckit.core.storage import Storage, for_each, resolve
 
 __all__ = [
@@ -116,8 +116,7 @@ def merge(
         options=WriteOptions(compression, max_rows_per_file, row_group_size),
     )
     engine = get_engine(_ENGINE)
-    source = engine.open_source(data, filesystem=filesystem, storage_options=None)
-    result = operations.merge(engine, source, Place.of(path, filesystem, None), request)
+    result = operations.merge(engine, Input(data, filesystem), Place.of(path, filesystem, None), request)
     assert isinstance(result, MergeResult)  # only a dry run gives a plan
     return result
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,7 +28,7 @@ from fsspeckit.core.profile import check_no_null_keys, check_order_columns, sele
 from fsspeckit.core.progress import Progress, Reporter, reporting
 from fsspeckit.core.results import MergeFileMetadata, MergePlan, MergeResult
 from fsspeckit.core.snapshot import Snapshot, load_snapshot, view_of_file
-from fsspeckit.core.source import Source
+from fsspeckit.core.source import Input, Source
 from fsspeckit.core.storage import Storage, resolve
 
 _READ_ATTEMPTS = 20
@@ -48,6 +48,12 @@ class Place:
         """Resolve a path or URL."""
         storage, root = resolve(path, filesystem, storage_options)
         return cls(str(path).rstrip("/"), root, storage, Journal(storage, root))
+
+    @contextmanager
+    def scratch(self) -> Iterator[str]:
+        """A folder beside the dataset, on its storage, that is gone afterwards."""
+        with self.journal.begin(self.journal.view(), "scratch") as transaction:
+            yield transaction.staging
 
     def full(self, relative: str) -> str:
         """A file's path in the caller's spelling."""
@@ -77,7 +83,7 @@ class MergeDraft:
 
 def merge(
     engine: Engine,
-    source: Source,
+    given: Input,
     place: Place,
     request: MergeRequest,
     *,
@@ -86,9 +92,10 @@ def merge(
 ) -> MergeResult | MergePlan:
     """Merge a source into a dataset, or tell what that would do."""
     started = time.perf_counter()
-    with log_unexpected("merge", place.path), reporting("merge", progress) as reporter:
+    with log_unexpected("merge", place.path), reporting("merge", progress) as reporter, ExitStack() as stack:
         if not dry_run:
             place.journal.recover()
+        source = stack.enter_context(engine.open_source(given, place.storage, place.scratch))
         draft = _plan(engine, source, place, request, reporter)
         if dry_run:
             outcomes = _run(engine, place, source, draft.rewrites, None, reporter)
@@ -293,7 +300,7 @@ def read(engine: Engine, place: Place, request: ReadRequest) -> pa.Table:
     """Read one consistent state of a dataset; a file that vanished meanwhile means reading a newer one."""
     with log_unexpected("read", place.path):
         for attempt in range(_READ_ATTEMPTS):
-            view = _existing(place)
+            view = existing_view(place)
             try:
                 return engine.read(place.storage, load_snapshot(place.storage, view), request, place.full)
             except FileNotFoundError:
@@ -302,7 +309,8 @@ def read(engine: Engine, place: Place, request: ReadRequest) -> pa.Table:
     raise AssertionError("unreachable")
 
 
-def _existing(place: Place) -> View:
+def existing_view(place: Place) -> View:
+    """The files of a dataset that must exist; a path to one file is a dataset of that file."""
     view = view_of_file(place.storage, place.root) or place.journal.view()
     if not view.files:
         raise DatasetNotFoundError(f"no parquet dataset at {place.path}; check the path, or write it first")

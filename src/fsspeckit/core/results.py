@@ -55,8 +55,18 @@ class _View:
         return f"<table>{cells}</table>"
 
 
+class _MergeView(_View):
+    """What a merge and its plan have in common."""
+
+    __slots__ = ()
+
+    def stats(self) -> dict[str, int]:
+        """The four canonical numbers."""
+        return {name: int(self[name]) for name in ("inserted", "updated", "deleted", "total")}
+
+
 @dataclass(frozen=True, slots=True)
-class MergeResult(_View):
+class MergeResult(_MergeView):
     """Counts and files of a finished merge."""
 
     strategy: str
@@ -80,10 +90,6 @@ class MergeResult(_View):
     def total(self) -> int:
         """Rows in the dataset after the merge."""
         return self.target_count_after
-
-    def stats(self) -> dict[str, int]:
-        """The four canonical numbers."""
-        return {"inserted": self.inserted, "updated": self.updated, "deleted": self.deleted, "total": self.total}
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain JSON types."""
@@ -134,7 +140,7 @@ class WriteResult(_View):
 
 
 @dataclass(frozen=True, slots=True)
-class MergePlan(_View):
+class MergePlan(_MergeView):
     """What a merge would do: exact counts, and a line with its reason for every file."""
 
     strategy: str

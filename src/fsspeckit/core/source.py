@@ -84,16 +84,24 @@ class Source:
         return own.type != field.type or (not field.nullable and self.table[field.name].null_count > 0)
 
 
-def open_source(data: Any, *, filesystem: Any = None, storage_options: Mapping[str, Any] | None = None) -> Source:
+@dataclass(frozen=True, slots=True)
+class Input:
+    """What a caller passed as data, and where its paths belong."""
+
+    data: Any
+    filesystem: Any = None
+    storage_options: Mapping[str, Any] | None = None
+
+
+def open_source(given: Input) -> Source:
     """Turn what a caller passed as data into a source."""
-    if isinstance(data, Source):
-        return data
+    data = given.data
     if isinstance(data, pa.Table):
         return Source(with_one_dictionary(data))
     if isinstance(data, pa.RecordBatch):
         return Source(pa.Table.from_batches([data]))
     if isinstance(data, (str, os.PathLike)):
-        return Source(with_one_dictionary(_from_path(data, filesystem, storage_options)))
+        return Source(with_one_dictionary(_from_path(data, given.filesystem, given.storage_options)))
     return Source(with_one_dictionary(spool(_reader(data))))
 
 

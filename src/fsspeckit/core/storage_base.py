@@ -54,6 +54,8 @@ class Storage(ABC):
 
     is_local: bool = False
     in_place: bool = False
+    is_shared: bool = True
+    """Whether another process can open the same files."""
     has_folders: bool = True
     workers: int = 1
     """How many calls are worth making at once (round trips of a remote store); 1 where a call costs microseconds."""

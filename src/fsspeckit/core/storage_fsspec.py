@@ -116,6 +116,7 @@ class FsspecStorage(Storage):
         self.has_folders = not protocols & _OBJECT_STORES
         self._creates_atomically = not self.has_folders
         self.workers = 1 if self._in_memory else _REMOTE_WORKERS
+        self.is_shared = not self._in_memory
 
     def __repr__(self) -> str:
         return f"FsspecStorage({type(self._fs).__name__})"

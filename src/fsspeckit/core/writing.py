@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from posixpath import dirname
 from typing import Literal
@@ -27,7 +28,7 @@ from fsspeckit.core.profile import Group, PartitionIdentities, split_by_partitio
 from fsspeckit.core.progress import Progress, reporting
 from fsspeckit.core.results import MergeFileMetadata, WriteResult
 from fsspeckit.core.snapshot import Snapshot, load_snapshot, partition_layout
-from fsspeckit.core.source import Source
+from fsspeckit.core.source import Input, Source
 
 WriteMode = Literal["append", "overwrite", "overwrite_partitions"]
 MODES = ("append", "overwrite", "overwrite_partitions")
@@ -63,12 +64,13 @@ class _Existing:
 
 
 def write(
-    engine: Engine, source: Source, place: Place, request: WriteRequest, *, progress: Progress = None
+    engine: Engine, given: Input, place: Place, request: WriteRequest, *, progress: Progress = None
 ) -> WriteResult:
     """Write a source into a dataset as new files."""
     started = time.perf_counter()
-    with log_unexpected("write", place.path), reporting("write", progress) as reporter:
+    with log_unexpected("write", place.path), reporting("write", progress) as reporter, ExitStack() as stack:
         place.journal.recover()
+        source = stack.enter_context(engine.open_source(given, place.storage, place.scratch))
         existing = _look_at(place, source, request)
         body = _body(source, existing, request, place.path)
         source.check_casts(body, operation="write", path=place.path)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -22,7 +22,7 @@ from fsspeckit.core.operations import Place
 from fsspeckit.core.profile import OnDuplicate
 from fsspeckit.core.progress import Progress
 from fsspeckit.core.results import MergePlan, MergeResult, WriteResult
-from fsspeckit.core.source import Source
+from fsspeckit.core.source import Input
 from fsspeckit.core.writing import WriteMode, WriteRequest
 
 Columns = str | Sequence[str]
@@ -40,7 +40,7 @@ class DatasetIO:
     Use a subclass of an engine, for example `fsspeckit.datasets.pyarrow.PyarrowDatasetIO`.
     """
 
-    engine: ClassVar[Engine]
+    engine: Engine
 
     def __init__(self, filesystem: Any = None, storage_options: Mapping[str, Any] | None = None) -> None:
         self.filesystem = filesystem
@@ -122,7 +122,7 @@ class DatasetIO:
         if dedup_order_by is not None and strategy != "deduplicate":
             raise ValueError(f'dedup_order_by goes with strategy="deduplicate", not with {strategy!r}')
         place = self._place(path)
-        return operations.merge(self.engine, self._source(data), place, request, dry_run=dry_run, progress=progress)
+        return operations.merge(self.engine, self._input(data), place, request, dry_run=dry_run, progress=progress)
 
     def write_dataset(
         self,
@@ -166,7 +166,7 @@ class DatasetIO:
             ),
         )
         place = self._place(path)
-        return writing.write(self.engine, self._source(data), place, request, progress=progress)
+        return writing.write(self.engine, self._input(data), place, request, progress=progress)
 
     def read_parquet(
         self,
@@ -234,8 +234,8 @@ class DatasetIO:
     def _place(self, path: Any) -> Place:
         return Place.of(path, self.filesystem, self.storage_options)
 
-    def _source(self, data: Any) -> Source:
-        return self.engine.open_source(data, filesystem=self.filesystem, storage_options=self.storage_options)
+    def _input(self, data: Any) -> Input:
+        return Input(data, self.filesystem, self.storage_options)
 
 
 def _check_mode(mode: str | None, strategy: str, key_columns: Columns | None, rewrite_mode: str | None) -> None:

@@ -50,5 +50,4 @@ def merge_parquet_dataset_pyarrow(
         ``inserted``, ``updated``, ``deleted`` and ``total``.
     """
     io = PyarrowDatasetIO(filesystem, storage_options)
-    merged = io.merge(source, target_path, key_columns=key_columns, strategy=strategy, **options)
-    return {name: int(merged[name]) for name in ("inserted", "updated", "deleted", "total")}
+    return io.merge(source, target_path, key_columns=key_columns, strategy=strategy, **options).stats()

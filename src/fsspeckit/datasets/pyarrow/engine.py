@@ -8,23 +8,24 @@ from __future__ import annotations
 import os
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 
-from fsspeckit.core.engine import KeySetSpec, OnDone, ReadRequest
+from fsspeckit.core.engine import KeySetSpec, OnDone, ReadRequest, Scratch
 from fsspeckit.core.keys import KeyIndex
 from fsspeckit.core.matching import Match, Scan, batches, match_files, rows_worth
 from fsspeckit.core.model import Outcome, RewriteTask, Task, WriteOptions
 from fsspeckit.core.profile import plain_keys
+from fsspeckit.core.reading import read_snapshot
 from fsspeckit.core.rewrite import rewrite_file, write_rows
 from fsspeckit.core.snapshot import Snapshot
-from fsspeckit.core.source import Source, open_source
+from fsspeckit.core.source import Input, Source, open_source
 from fsspeckit.core.storage import Storage
-from fsspeckit.datasets.pyarrow.reader import read_snapshot
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -37,9 +38,10 @@ class PyarrowEngine:
 
     name = "pyarrow"
 
-    def open_source(self, data: Any, *, filesystem: Any, storage_options: Mapping[str, Any] | None) -> Source:
-        """Spool what can be read only once."""
-        return open_source(data, filesystem=filesystem, storage_options=storage_options)
+    @contextmanager
+    def open_source(self, given: Input, storage: Storage, scratch: Scratch) -> Iterator[Source]:  # noqa: ARG002
+        """Spool what can be read only once; threads share memory, so nothing else is needed."""
+        yield open_source(given)
 
     def match(
         self, storage: Storage, source: Source, specs: Sequence[KeySetSpec], scans: Sequence[Scan], on_done: OnDone

@@ -23,10 +23,15 @@ FILE_PATH = "file_path"
 
 
 def read_snapshot(
-    storage: Storage, snapshot: Snapshot, request: ReadRequest, path_of: Callable[[str], str]
+    storage: Storage,
+    snapshot: Snapshot,
+    request: ReadRequest,
+    path_of: Callable[[str], str],
+    *,
+    schema: pa.Schema | None = None,
 ) -> pa.Table:
-    """All rows that the request asks for, in the order of the files."""
-    schema = full_schema(snapshot)
+    """All rows that the request asks for, in the order of the files; part of a snapshot brings the whole's schema."""
+    schema = full_schema(snapshot) if schema is None else schema
     names = _wanted(schema, request, snapshot.root)
     condition = _expression(request.filters)
     if condition is not None:

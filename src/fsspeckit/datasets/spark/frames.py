@@ -1,0 +1,135 @@
+"""A snapshot as a Spark DataFrame: executors read its very files with Arrow, whatever storage they are on.
+
+Spark knows fewer types than Parquet holds. Each column goes to the narrowest Spark type that holds all its values; a
+value that does not fit is an error, never a silent change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyarrow import types as pat
+
+from fsspeckit.common.bridge import to_numpy
+from fsspeckit.common.errors import SchemaMismatchError
+from fsspeckit.common.schema import cast_schema
+from fsspeckit.core.engine import ReadRequest
+from fsspeckit.core.model import DataFile
+from fsspeckit.core.reading import full_schema, read_snapshot
+from fsspeckit.core.snapshot import Snapshot
+from fsspeckit.core.storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_FILE_BYTES = 64 * 1024 * 1024
+_SAME = (
+    pa.int8(),
+    pa.int16(),
+    pa.int32(),
+    pa.int64(),
+    pa.float32(),
+    pa.float64(),
+    pa.bool_(),
+    pa.string(),
+    pa.binary(),
+)
+_WIDER = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.float16(): pa.float32()}
+
+
+def snapshot_frame(spark: SparkSession, storage: Storage, snapshot: Snapshot, request: ReadRequest) -> DataFrame:
+    """A lazy DataFrame of a snapshot's rows."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    schema = full_schema(snapshot)
+    names = request.columns if request.columns is not None else tuple(schema.names)
+    missing = [name for name in names if name not in schema.names]
+    if missing:
+        raise pa.ArrowKeyError(f"read: no column(s) {missing} in {snapshot.root}; it has {schema.names}")
+    wanted = pa.schema([_spark_field(schema.field(name)) for name in names])
+    bundles = _bundles(snapshot.files)
+    body = _ReadFiles(storage, snapshot, replace(request, columns=names, use_threads=False), wanted, bundles)
+    return spark.range(0, len(bundles), 1, len(bundles)).mapInArrow(body, from_arrow_schema(wanted))
+
+
+def _bundles(files: Sequence[DataFile]) -> list[tuple[int, ...]]:
+    """Neighbouring small files together, so that a Spark task has something to do."""
+    bundles: list[list[int]] = []
+    size = _FILE_BYTES
+    for number, file in enumerate(files):
+        if size + file.size > _FILE_BYTES:
+            bundles.append([])
+            size = 0
+        bundles[-1].append(number)
+        size += file.size
+    return [tuple(bundle) for bundle in bundles]
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadFiles:
+    """What an executor does: read the files of its bundles and hand them to Spark."""
+
+    storage: Storage
+    snapshot: Snapshot
+    request: ReadRequest
+    schema: pa.Schema
+    bundles: list[tuple[int, ...]]
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        numbers = [i for batch in batches for i in to_numpy(batch.column(0)).tolist()]
+        for file in (self.snapshot.files[i] for number in numbers for i in self.bundles[number]):
+            one = replace(self.snapshot, files=(file,))
+            table = read_snapshot(self.storage, one, self.request, str, schema=full_schema(self.snapshot))
+            yield from cast_schema(table, self.schema, operation="read", path=file.path).to_batches()
+
+
+def _spark_field(field: pa.Field) -> pa.Field:
+    try:
+        return pa.field(field.name, spark_type(field.type), field.nullable)
+    except SchemaMismatchError as error:
+        raise SchemaMismatchError(
+            f"read: column {field.name!r} has a type that Spark lacks ({error}); "
+            "leave it out with columns=, or use read_parquet"
+        ) from error
+
+
+def spark_type(type_: pa.DataType) -> pa.DataType:
+    """The Arrow type in which Spark takes values of a type."""
+    if type_ in _SAME:
+        return type_
+    if type_ in _WIDER:
+        return _WIDER[type_]
+    if type_ == pa.uint64():
+        return pa.decimal128(20, 0)
+    if pat.is_dictionary(type_):
+        return spark_type(type_.value_type)
+    if pat.is_date(type_):
+        return pa.date32()
+    if pat.is_timestamp(type_):
+        return pa.timestamp("us", type_.tz)
+    if pat.is_duration(type_):
+        return pa.duration("us")
+    if pat.is_large_string(type_) or pat.is_string_view(type_):
+        return pa.string()
+    if pat.is_large_binary(type_) or pat.is_binary_view(type_) or pat.is_fixed_size_binary(type_):
+        return pa.binary()
+    if pat.is_decimal(type_) and type_.precision <= 38:
+        return pa.decimal128(type_.precision, type_.scale)
+    return _spark_nested(type_)
+
+
+def _spark_nested(type_: pa.DataType) -> pa.DataType:
+    if pat.is_struct(type_):
+        return pa.struct([_inner(field) for field in type_])
+    if pat.is_map(type_):
+        return pa.map_(spark_type(type_.key_type), _inner(type_.item_field))
+    if pat.is_nested(type_) and hasattr(type_, "value_field"):
+        return pa.list_(_inner(type_.value_field))
+    raise SchemaMismatchError(f"{type_}")
+
+
+def _inner(field: pa.Field) -> pa.Field:
+    return pa.field(field.name, spark_type(field.type), field.nullable)

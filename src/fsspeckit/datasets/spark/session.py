@@ -1,0 +1,102 @@
+"""The Spark session that work runs in: the caller's, the active one, or a quiet local one of our own.
+
+A session that we did not start is never stopped and never reconfigured.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fsspeckit.common.errors import FsspeckitError
+from fsspeckit.datasets.spark.java import ensure_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOCAL = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.executor.heartbeatInterval": "60s",
+    "spark.network.timeout": "600s",
+    "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+}
+_logger = logging.getLogger(__name__)
+_LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+_JAVA_OPTIONS = f"-XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
+
+
+class SparkNotFoundError(FsspeckitError, ImportError):
+    """PySpark is not installed."""
+
+
+def get_session(spark: SparkSession | None = None) -> SparkSession:
+    """The given session, else the active one, else one from the environment, else a local one."""
+    if spark is not None:
+        return spark
+    if find_spec("pyspark") is None:
+        raise SparkNotFoundError("the Spark engine needs PySpark; install it with `pip install 'fsspeckit[spark]'`")
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    if _is_configured():
+        return SparkSession.builder.getOrCreate()
+    return _local_session()
+
+
+def _is_configured() -> bool:
+    """Whether somebody else says where Spark runs: spark-submit, Spark Connect, or a configuration file."""
+    if any(name in os.environ for name in ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "MASTER")):
+        return True
+    folder = os.environ.get("SPARK_CONF_DIR") or os.path.join(os.environ.get("SPARK_HOME", ""), "conf")
+    settings = Path(folder) / "spark-defaults.conf"
+    return settings.is_file() and any(
+        line.split()[:1] == ["spark.master"] for line in settings.read_text().splitlines()
+    )
+
+
+def _local_session() -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    ensure_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    # The second number lets a failed task be tried again, which plain local[N] never does.
+    builder = SparkSession.builder.master(f"local[{cores},4]").appName("fsspeckit")
+    builder = builder.config("spark.driver.extraJavaOptions", _JAVA_OPTIONS)
+    for name, value in _LOCAL.items():
+        builder = builder.config(name, value)
+    with _quiet_start():
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _quiet_start() -> Iterator[None]:
+    """Send what the Java process says to a file: it inherits our standard error and keeps it as long as it lives."""
+    handle, name = tempfile.mkstemp(prefix="fsspeckit-spark-", suffix=".log")
+    kept = os.dup(2)
+    sys.stderr.flush()
+    os.dup2(handle, 2)
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"Spark did not start; what it said is in {name}")
+        raise
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(handle)
+    _logger.debug("the log of the local Spark session is %s", name)

@@ -1,0 +1,110 @@
+"""DataFrames in and out: written by their own tasks, read with every type that Spark has."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from fsspeckit.common.errors import KeyColumnError, SchemaMismatchError, StorageError
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from fsspeckit.datasets.spark import SparkDatasetIO, merge_parquet_dataset_spark
+
+
+def rows(table):
+    return sorted(table.to_pylist(), key=lambda row: row["id"])
+
+
+def test_the_life_of_a_dataset_of_frames(io, spark, tmp_path):
+    path = tmp_path / "events"
+    events = spark.range(100).selectExpr("id", "cast(id % 3 as string) as day", "id * 2 as v")
+    written = io.write_dataset(events, path, partition_by=["day"])
+    assert (written.rows, len(written.files)) == (100, 3)
+    updates = spark.range(95, 105).selectExpr("id", "cast(id % 3 as string) as day", "cast(-1 as bigint) as v")
+    plan = io.merge(updates, path, strategy="upsert", key_columns=["id"], dry_run=True)
+    result = io.merge(updates, path, strategy="upsert", key_columns=["id"])
+    assert result.stats() == plan.stats() == {"inserted": 5, "updated": 5, "deleted": 0, "total": 105}
+    again = io.merge(updates, path, strategy="upsert", key_columns=["id"])
+    assert (again.unchanged, again.rewritten_files, again.inserted_files) == (10, [], [])
+    full = merge_parquet_dataset_spark(updates, path, "id", "full_merge", spark=spark)
+    assert full == {"inserted": 0, "updated": 10, "deleted": 95, "total": 10}
+    assert rows(PyarrowDatasetIO().read_parquet(path)) == [{"id": i, "v": -1, "day": i % 3} for i in range(95, 105)]
+    leftovers = [entry.name for entry in (tmp_path / ".events.fsspeckit").iterdir() if "staging" in entry.name]
+    assert leftovers == []
+
+
+def test_a_frame_that_changes_with_every_evaluation_is_evaluated_once(io, spark, tmp_path):
+    path = tmp_path / "events"
+    io.write_dataset(pa.table({"id": pa.array(range(50)), "v": [0.0] * 50}), path)
+    source = spark.range(100).selectExpr("id", "rand() as v")
+    result = io.merge(source, path, strategy="upsert", key_columns=["id"])
+    assert result.stats() == {"inserted": 50, "updated": 50, "deleted": 0, "total": 100}
+    assert pc.count_distinct(io.read_parquet(path)["v"]).as_py() == 100
+
+
+def test_an_empty_frame_is_a_no_op(io, spark, tmp_path):
+    path = tmp_path / "events"
+    io.write_dataset(pa.table({"id": [1], "v": [1]}), path)
+    nothing = spark.range(0).selectExpr("id", "id as v")
+    assert io.merge(nothing, path, strategy="upsert", key_columns="id").stats()["total"] == 1
+    assert io.merge(nothing, path, strategy="full_merge", key_columns="id").stats()["total"] == 0
+
+
+def test_errors_of_executors_keep_their_type(io, spark, tmp_path):
+    path = tmp_path / "events"
+    io.write_dataset(pa.table({"id": [1, 2], "v": [1, 2]}), path)
+    twice = spark.createDataFrame([(1, 1), (1, 2)], "id bigint, v bigint")
+    with pytest.raises(KeyColumnError, match="duplicate"):
+        io.merge(twice, path, strategy="upsert", key_columns="id")
+    file = next(path.glob("*.parquet"))
+    data = bytearray(file.read_bytes())
+    data[pq.ParquetFile(file).metadata.row_group(0).column(1).data_page_offset + 20] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(OSError, match=file.name):
+        io.merge(spark.createDataFrame([(1, 9)], "id bigint, v bigint"), path, strategy="upsert", key_columns="id")
+
+
+def test_a_storage_that_executors_cannot_reach_is_refused():
+    with pytest.raises(StorageError, match="PyArrow engine"):
+        SparkDatasetIO().write_dataset(pa.table({"id": [1]}), "memory://nowhere")
+
+
+def test_a_snapshot_is_read_as_a_frame(io, tmp_path):
+    table = pa.table(
+        {
+            "id": pa.array([1, 2], pa.uint32()),
+            "big": pa.array([2**64 - 1, None], pa.uint64()),
+            "at": pa.array([dt.datetime.fromisoformat("2026-01-02T03:04:05.000006"), None], pa.timestamp("us")),
+            "day": pa.array([dt.date(2026, 1, 2), None], pa.date64()),
+            "kind": pa.array(["a", None]).dictionary_encode(),
+            "price": pa.array([Decimal("1.50"), None], pa.decimal128(9, 2)),
+            "tags": pa.array([["x", "y"], []], pa.large_list(pa.large_string())),
+            "part": ["01", "b c"],
+        }
+    )
+    io.write_dataset(table, tmp_path / "t", partition_by=["part"])
+    frame = io.read(tmp_path / "t")
+    assert [row.asDict() for row in frame.orderBy("id").collect()] == table.to_pylist()
+    chosen = io.read(tmp_path / "t", columns=["kind", "id"], filters=[("part", "=", "01")])
+    assert [tuple(row) for row in chosen.collect()] == [("a", 1)]
+
+
+def test_a_type_that_spark_lacks_is_named(io, tmp_path):
+    io.write_dataset(pa.table({"id": [1], "at": pa.array([1], pa.time64("ns"))}), tmp_path / "t")
+    with pytest.raises(SchemaMismatchError, match="'at'"):
+        io.read(tmp_path / "t")
+    assert io.read(tmp_path / "t", columns=["id"]).count() == 1
+
+
+def test_files_replaced_before_spark_reads_them_fail_the_job(io, tmp_path):
+    path = tmp_path / "t"
+    io.write_dataset(pa.table({"id": [1, 2], "v": [1, 2]}), path)
+    frame = io.read(path)
+    io.merge(pa.table({"id": [1], "v": [7]}), path, strategy="update", key_columns="id")
+    with pytest.raises(Exception, match="was replaced"):
+        frame.collect()
+    assert sorted(row.v for row in io.read(path).collect()) == [2, 7]
