@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -211,6 +212,19 @@ def test_nan_equals_nan_and_minus_zero_equals_zero(io: Any, tmp_path: Path) -> N
     source = pa.table({"id": [math.nan, -0.0], "v": ["new"] * 2})
     result = io.merge(source, str(tmp_path / "d"), strategy="upsert", key_columns=["id"])
     assert counts(result) == (0, 2, 0, 3)
+
+
+@pytest.mark.parametrize(("bits", "type_"), [("u8", pa.float64()), ("u4", pa.float32()), ("u2", pa.float16())])
+def test_every_nan_is_the_same_nan(io: Any, tmp_path: Path, bits: str, type_: pa.DataType) -> None:
+    """NaN has many bit patterns; as a key they match, and as a value they leave the file alone."""
+    quiet = np.array([math.nan], type_.to_pandas_dtype())
+    odd = (quiet.view(bits) + 1).view(quiet.dtype)
+    put(tmp_path / "d" / "a.parquet", pa.table({"id": pa.array(quiet), "v": pa.array(quiet)}))
+    before = tree_of(tmp_path / "d")
+    source = pa.table({"id": pa.array(odd), "v": pa.array(odd)})
+    result = io.merge(source, str(tmp_path / "d"), strategy="upsert", key_columns=["id"])
+    assert (result.inserted, result.updated, result.unchanged) == (0, 1, 1)
+    assert tree_of(tmp_path / "d") == before
 
 
 def test_null_keys_match_on_request(io: Any, tmp_path: Path) -> None:

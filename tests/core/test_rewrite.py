@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fsspeckit.common.errors import DamagedFileError
+from fsspeckit.common.errors import DamagedFileError, SchemaMismatchError
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 ROWS = 3000
@@ -105,3 +108,25 @@ def test_row_groups_without_hits_of_an_unchanged_file_are_not_read(folder):
     result = PyarrowDatasetIO().merge(rows, folder, strategy="upsert", key_columns="id")
     assert (result.updated, result.unchanged, result.rewritten_files) == (5, 5, [])
     assert path.read_bytes() == bytes(data)
+
+
+def test_old_timestamps_beyond_the_range_of_nanoseconds_survive(folder):
+    """INT96 holds the years 1 to 9999; read as nanoseconds they would turn into other years."""
+    days = [dt.datetime.fromisoformat(day) for day in ("2020-01-01", "9999-12-31", "0001-01-01")]
+    table = pa.table({"id": [1, 2, 3], "at": pa.array(days, pa.timestamp("us")), "v": [1, 2, 3]})
+    pq.write_table(table, folder / "a.parquet", use_deprecated_int96_timestamps=True)
+    io = PyarrowDatasetIO()
+    io.merge(table.slice(0, 1).set_column(2, "v", [[7]]), folder, strategy="update", key_columns="id")
+    assert io.read_parquet(folder)["at"].to_pylist() == days
+    assert duckdb.sql(f'select "at" from "{folder}/*.parquet" order by id').fetchall() == [(day,) for day in days]
+    assert pq.ParquetFile(folder / "a.parquet").schema.column(1).physical_type == "INT96"
+
+
+def test_old_timestamps_with_nanoseconds_are_refused(folder):
+    table = pa.table({"id": [1, 2], "at": pa.array([1, 1001], pa.timestamp("ns")), "v": [1, 2]})
+    pq.write_table(table, folder / "a.parquet", use_deprecated_int96_timestamps=True)
+    before = (folder / "a.parquet").read_bytes()
+    rows = pa.table({"id": [1], "at": pa.array([1], pa.timestamp("us")), "v": [9]})
+    with pytest.raises(SchemaMismatchError, match="nanoseconds"):
+        PyarrowDatasetIO().merge(rows, folder, strategy="update", key_columns="id")
+    assert (folder / "a.parquet").read_bytes() == before

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pytest
 
 from fsspeckit.core.rows import pick, replace_rows, take_rows
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 COLUMNS = {
     "int": pa.array([1, 2, None, 4, 5, 6]),
@@ -50,3 +52,14 @@ def test_picking_rows_keeps_order(name):
     table = pa.table({"c": pa.chunked_array([COLUMNS[name].slice(0, 2), COLUMNS[name].slice(2)])})
     for rows in ([], [1, 2, 3], [0, 3, 5]):
         assert pick(table, np.array(rows, dtype=np.int64))["c"].to_pylist() == [COLUMNS[name][i].as_py() for i in rows]
+
+
+def test_categories_of_polars_are_written_and_used_as_keys(tmp_path):
+    """polars hands them over as dictionaries of views, for which Arrow has few kernels."""
+    frame = pl.DataFrame(
+        {"id": ["a", "b"], "kind": ["x", None]}, schema={"id": pl.Categorical, "kind": pl.Enum(["x", "y"])}
+    )
+    io = PyarrowDatasetIO()
+    io.write_dataset(frame, tmp_path / "t")
+    assert io.merge(frame, tmp_path / "t", strategy="upsert", key_columns="id").unchanged == 2
+    assert io.read_parquet(tmp_path / "t").to_pylist() == [{"id": "a", "kind": "x"}, {"id": "b", "kind": None}]

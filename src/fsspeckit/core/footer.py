@@ -14,6 +14,8 @@ from fsspeckit.core.storage import Storage
 _MAGIC = b"PAR1"
 _TRAILER = 8
 _FIRST_READ = 64 * 1024
+INT96_UNIT = "us"
+"""Old writers store timestamps as INT96; read as nanoseconds, years beyond 2262 would wrap round."""
 
 
 def read_footer(storage: Storage, path: str, size: int) -> tuple[pq.ParquetFile, int]:
@@ -26,7 +28,9 @@ def read_footer(storage: Storage, path: str, size: int) -> tuple[pq.ParquetFile,
         raise pa.ArrowInvalid("its footer is longer than the file")
     if length > len(tail):
         tail = storage.read_tail(path, length)
-    return pq.ParquetFile(pa.BufferReader(_MAGIC + tail[-length:]), pre_buffer=False), length
+    return pq.ParquetFile(
+        pa.BufferReader(_MAGIC + tail[-length:]), pre_buffer=False, coerce_int96_timestamp_unit=INT96_UNIT
+    ), length
 
 
 def check_staged(storage: Storage, path: str, size: int, rows: int) -> None:

@@ -15,6 +15,7 @@ from fsspeckit.common.partitions import partition_type, typed_values
 from fsspeckit.common.schema import cast_schema
 from fsspeckit.core.commit import open_file
 from fsspeckit.core.engine import ReadRequest
+from fsspeckit.core.footer import INT96_UNIT
 from fsspeckit.core.model import DataFile
 from fsspeckit.core.snapshot import Snapshot, naming_damage
 from fsspeckit.core.storage import Storage
@@ -95,7 +96,7 @@ class _FileReader:
     ) -> None:
         import pyarrow.dataset as ds
 
-        self._format = ds.ParquetFileFormat()
+        self._format = ds.ParquetFileFormat(coerce_int96_timestamp_unit=INT96_UNIT)
         self._storage, self._snapshot, self._schema, self._names = storage, snapshot, schema, names
         self._options = {"columns": names, "filter": condition, "use_threads": use_threads}
 

@@ -21,7 +21,7 @@ from fsspeckit.core.equality import rows_equal
 from fsspeckit.core.layout import DEFAULT_ROW_GROUP, WriterOptions, coded_columns, for_new_file, like_file
 from fsspeckit.core.model import Outcome, RewriteTask, RowNumbers, WriteTask
 from fsspeckit.core.rows import encode_like, pick, replace_rows, wide_dictionaries
-from fsspeckit.core.snapshot import naming_damage, open_parquet
+from fsspeckit.core.snapshot import naming_damage, open_parquet, refuse_nanoseconds
 from fsspeckit.core.storage import Storage
 
 TakeRows = Callable[[range | RowNumbers, pa.Schema], pa.Table]
@@ -62,6 +62,8 @@ def rewrite_file(task: RewriteTask, source: pa.Table, storage: Storage, staged: 
 
 def _rewrite(task: RewriteTask, source: pa.Table, storage: Storage, staged: str | None) -> Outcome:
     with _open(task, storage) as reader:
+        for group in range(reader.num_row_groups):
+            refuse_nanoseconds(storage, task.file, reader, group)
         kernel = _Kernel(task, source, reader)
         first = kernel.first_change()
         if first is None and not task.recast and task.skip_unchanged:

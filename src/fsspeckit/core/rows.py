@@ -126,10 +126,27 @@ def _wide(type_: pa.DataType) -> pa.DataType:
     return pa.dictionary(pa.int32(), type_.value_type, type_.ordered)
 
 
+_VIEWS = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+
+
+def _plain_dictionaries(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A dictionary of views, as polars makes them, as one of plain texts, which Arrow can handle."""
+    value = _VIEWS[column.type.value_type]
+    index = pa.int64() if column.type.index_type.bit_width == 64 else pa.int32()
+    ordered = column.type.ordered
+    parts = [(chunk.indices.cast(index), chunk.dictionary.cast(value)) for chunk in column.chunks]
+    chunks = [pa.DictionaryArray.from_arrays(codes, values, ordered=ordered) for codes, values in parts]
+    return pa.chunked_array(chunks, pa.dictionary(index, value, ordered))
+
+
 def with_one_dictionary(table: pa.Table) -> pa.Table:
     """Every dictionary column with one dictionary for all its chunks, its codes wider where they must be."""
     for i, field in enumerate(table.schema):
         column = table.column(i)
+        if pa.types.is_dictionary(field.type) and field.type.value_type in _VIEWS:
+            column = _plain_dictionaries(column)
+            field = field.with_type(column.type)  # noqa: PLW2901 - the same field in another dress
+            table = table.set_column(i, field, column)
         if not pa.types.is_dictionary(field.type) or column.num_chunks < 2:
             continue
         try:

@@ -17,11 +17,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fsspeckit.common.errors import DamagedFileError, PartitionError
+from fsspeckit.common.bridge import to_numpy, valid_mask
+from fsspeckit.common.errors import DamagedFileError, PartitionError, SchemaMismatchError
 from fsspeckit.common.partitions import parse_hive_partition_path
 from fsspeckit.common.schema import unify_schemas
 from fsspeckit.core.commit import View, ViewFile, open_file
-from fsspeckit.core.footer import read_footer
+from fsspeckit.core.footer import INT96_UNIT, read_footer
 from fsspeckit.core.model import ColumnStats, DataFile, PartitionValues
 from fsspeckit.core.storage import Storage
 
@@ -138,9 +139,30 @@ def open_parquet(
         open_file(storage, file),
         metadata=metadata,
         read_dictionary=list(coded),
+        coerce_int96_timestamp_unit=INT96_UNIT,
         pre_buffer=not storage.is_local,
         page_checksum_verification=verify,
     )
+
+
+def refuse_nanoseconds(storage: Storage, file: ViewFile | DataFile, reader: pq.ParquetFile, group: int) -> None:
+    """Raise where an INT96 timestamp has digits below the microsecond: they would be lost."""
+    schema = reader.schema
+    columns = [schema.column(i) for i in range(len(schema)) if schema.column(i).physical_type == "INT96"]
+    names = [column.path.split(".")[0] for column in columns]
+    if not names:
+        return
+    with pq.ParquetFile(open_file(storage, file), metadata=reader.metadata) as finer:
+        coarse, fine = reader.read_row_group(group, names), finer.read_row_group(group, names)
+    for name in dict.fromkeys(names):
+        if pa.types.is_nested(coarse[name].type):
+            continue
+        digits = to_numpy(fine[name]) - to_numpy(coarse[name]) * 1000
+        if (valid_mask(fine[name]) & (digits > 0) & (digits < 1000)).any():
+            raise SchemaMismatchError(
+                f"column {name!r} of {file.path} holds INT96 timestamps with nanoseconds, which cannot be rewritten "
+                "without loss; rewrite the file with 64-bit timestamps first"
+            )
 
 
 @dataclass(frozen=True, slots=True)
