@@ -68,6 +68,7 @@ class Case:
     contenders: Mapping[str, str]
     bars: tuple[Bar, ...]
     checked: bool = True
+    cold: bool = True
     base: str = LIMIT
 
 
@@ -209,6 +210,7 @@ CASES: tuple[Case, ...] = (
         {OURS: "ours:merge_again", "read the affected files": "limit:compare"},
         (Bar("rewritten_files", 0), Bar("written_mb", 0.1)),
         checked=False,
+        cold=False,
         base="read the affected files",
     ),
     Case(

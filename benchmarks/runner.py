@@ -73,7 +73,7 @@ def run_case(case: Case, settings: Settings, say: Callable[[str], None]) -> Case
             if run is not None:
                 result.runs.setdefault(label, []).append(run)
                 say(f"{case.name}: {label} {run['wall']:.3f} s")
-    for label in contenders if settings.cold else ():
+    for label in contenders if settings.cold and case.cold else ():
         _chill(inputs)
         if (run := _attempt(case, label, inputs, settings, result, None)) is not None:
             result.cold[label] = run
