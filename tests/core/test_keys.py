@@ -78,6 +78,12 @@ def test_null_equals_null_in_an_index():
     assert found(source, target) == [(0, 1), (1, 0), (3, 0)]
 
 
+def test_null_equals_null_over_many_chunks():
+    source = pa.chunked_array([["a", None], ["b"]])
+    target = pa.chunked_array([["b", None], [None, "x"]])
+    assert found(source, target) == [(0, 2), (1, 1), (2, 1)]
+
+
 def test_codes_of_many_wide_columns_do_not_overflow():
     values = list(range(2000))
     parts = [column([(v * k) % 2003 for v in values], pa.int64()) for k in range(1, 9)]

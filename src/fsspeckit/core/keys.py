@@ -88,12 +88,16 @@ def _codes(array: pa.Array | pa.ChunkedArray) -> Codes:
 
 
 def _dictionary(column: pa.ChunkedArray, nulls: Literal["mask", "encode"] = "mask") -> tuple[pa.Array, Codes]:
-    """Distinct values of a column and, for each row, which one it has (-1 for a masked null)."""
-    encoded = column.dictionary_encode(null_encoding=nulls).unify_dictionaries()
+    """Distinct values of a column and, for each row, which one it has (-1 for a null, unless null is a value too)."""
+    encoded = column.dictionary_encode().unify_dictionaries()
     if encoded.num_chunks == 0:
         return pa.nulls(0, column.type), np.empty(0, dtype=np.int64)
+    values = encoded.chunk(0).dictionary
     found = np.concatenate([_codes(chunk.indices) for chunk in encoded.chunks])
-    return encoded.chunk(0).dictionary, found
+    if nulls == "encode" and column.null_count:
+        found[found < 0] = len(values)
+        values = pa.concat_arrays([values, pa.nulls(1, values.type)])
+    return values, found
 
 
 @dataclass(frozen=True, slots=True)

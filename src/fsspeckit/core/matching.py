@@ -105,7 +105,10 @@ def _in_file(scan: Scan, local: RowNumbers) -> RowNumbers:
 def read_keys(storage: Storage, scan: Scan, keys: Sequence[KeyColumn]) -> list[pa.ChunkedArray]:
     """The key columns of the scanned row groups, in the plain form of `fsspeckit.core.keys`."""
     names = [key.name for key in keys]
-    with naming_damage("reading keys", scan.file.path), open_parquet(storage, scan.file, verify=True) as reader:
+    with (
+        naming_damage("reading keys", scan.file.path),
+        open_parquet(storage, scan.file, verify=True, partial=True) as reader,
+    ):
         if len(scan.row_groups) == len(scan.file.row_groups):
             table = reader.read(names, use_threads=False)
         else:
@@ -115,7 +118,10 @@ def read_keys(storage: Storage, scan: Scan, keys: Sequence[KeyColumn]) -> list[p
 
 def find_nulls(storage: Storage, file: DataFile, column: str) -> int:
     """How many nulls a column of a file has, by reading only that column."""
-    with naming_damage("checking keys for null", file.path), open_parquet(storage, file, verify=True) as reader:
+    with (
+        naming_damage("checking keys for null", file.path),
+        open_parquet(storage, file, verify=True, partial=True) as reader,
+    ):
         return sum(
             reader.read_row_group(i, [column], use_threads=False)[column].null_count
             for i in range(reader.num_row_groups)

@@ -127,20 +127,22 @@ def open_parquet(
     file: ViewFile | DataFile,
     *,
     verify: bool = False,
+    partial: bool = False,
     coded: Sequence[str] = (),
     metadata: pq.FileMetaData | None = None,
 ) -> pq.ParquetFile:
     """Open a data file as it was listed; one replaced since is a FileNotFoundError.
 
-    With ``verify`` every page read is checked against its checksum, where it has one. Columns in ``coded`` are read as
-    dictionary codes. ``metadata`` saves reading the footer again.
+    With ``verify`` every page read is checked against its checksum, where it has one. ``partial`` says that few columns
+    are wanted: their ranges are read as such, or the disk's read-ahead would fetch their neighbours too. Columns in
+    ``coded`` are read as dictionary codes. ``metadata`` saves reading the footer again.
     """
     return pq.ParquetFile(
         open_file(storage, file),
         metadata=metadata,
         read_dictionary=list(coded),
         coerce_int96_timestamp_unit=INT96_UNIT,
-        pre_buffer=not storage.is_local,
+        pre_buffer=partial or not storage.is_local,
         page_checksum_verification=verify,
     )
 
