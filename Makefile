@@ -37,10 +37,10 @@ demo: java ## set up everything and run a merge life cycle
 	$(BIN)/python examples/lifecycle.py
 
 test: check java ## set up, run all checks and all tests
-	FSSPECKIT_SWEEP=ci $(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
+	SWEEP=ci $(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 test-full: check java ## the same with every sweep in full (hours)
-	FSSPECKIT_SWEEP=full $(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
+	SWEEP=full $(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 check: $(READY) ## ruff, ruff format, mypy --strict, import contracts
 	$(BIN)/ruff check

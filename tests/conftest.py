@@ -32,15 +32,15 @@ os.environ["NO_PROXY"] = ",".join(filter(None, [os.environ.get("NO_PROXY"), "127
 
 @pytest.fixture(scope="session")
 def sweep() -> Sweep:
-    """The size of sweeps, from `FSSPECKIT_SWEEP`."""
+    """The size of sweeps, from `SWEEP`."""
     return sweep_size()
 
 
 @pytest.fixture
 def rng() -> random.Random:
-    """A random generator whose seed is printed with a failure; `FSSPECKIT_SEED` repeats it."""
-    seed = int(os.environ.get("FSSPECKIT_SEED") or random.SystemRandom().randrange(2**32))
-    print(f"FSSPECKIT_SEED={seed}")
+    """A random generator whose seed is printed with a failure; `SWEEP_SEED` repeats it."""
+    seed = int(os.environ.get("SWEEP_SEED") or random.SystemRandom().randrange(2**32))
+    print(f"SWEEP_SEED={seed}")
     return random.Random(seed)
 
 

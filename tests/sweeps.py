@@ -1,4 +1,4 @@
-"""How much of a sweep runs: `FSSPECKIT_SWEEP=ci` (the default) for a bounded sample, `full` for every point."""
+"""How much of a sweep runs: `SWEEP=ci` (the default) for a bounded sample, `full` for every point."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Sweep:
 
 
 def sweep_size() -> Sweep:
-    """Read the size of sweeps from `FSSPECKIT_SWEEP`; for use in parametrisation, where no fixture reaches."""
-    name = os.environ.get("FSSPECKIT_SWEEP", "ci")
+    """Read the size of sweeps from `SWEEP`; for use in parametrisation, where no fixture reaches."""
+    name = os.environ.get("SWEEP", "ci")
     if name not in ("ci", "full"):
-        raise pytest.UsageError(f"FSSPECKIT_SWEEP={name!r}: use 'ci' or 'full'")
+        raise pytest.UsageError(f"SWEEP={name!r}: use 'ci' or 'full'")
     return Sweep(full=name == "full")

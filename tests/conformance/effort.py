@@ -1,7 +1,7 @@
 """How many random examples a test runs: bounded and the same every time by default, many and new with a full sweep.
 
 A failure is made small only in a full sweep, since shrinking writes thousands of files:
-``FSSPECKIT_SWEEP=full pytest tests/conformance -k <the failing test>``.
+``SWEEP=full pytest tests/conformance -k <the failing test>``.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from fsspeckit.core.commit import View
 from fsspeckit.core.merge import normalize_keys
 from fsspeckit.core.model import ColumnStats, DataFile
 from fsspeckit.core.operations import Place
-from fsspeckit.core.profile import PartitionIdentities
+from fsspeckit.core.profile import UNREADABLE, PartitionIdentities
 from fsspeckit.core.pruning import KeySet, native_array, ordered
 from fsspeckit.core.snapshot import Snapshot, load_snapshot
 from fsspeckit.core.storage import Storage
@@ -230,7 +230,8 @@ class _WantedPartitions:
             return True
         try:
             texts = tuple(_text(values[name]) for name in columns)
-            return PartitionIdentities(columns, self._keys.schema).of(texts) in wanted
+            identity = PartitionIdentities(columns, self._keys.schema).of(texts)
+            return identity in wanted or identity.startswith(UNREADABLE)
         except (PartitionError, pa.ArrowException):
             return True
 

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fsspeckit.common.errors import SchemaMismatchError
 from fsspeckit.core.model import WriteOptions
 from fsspeckit.core.snapshot import leaf_count
 
@@ -147,6 +148,26 @@ def _has_unique(type_: pa.DataType) -> bool:
 
 def _ends(column: pa.ChunkedArray, half: int) -> pa.ChunkedArray:
     return pa.chunked_array([*column.slice(0, half).chunks, *column.slice(len(column) - half).chunks], column.type)
+
+
+def check_distinct(schema: pa.Schema, operation: str) -> None:
+    """Raise for a column name that stands twice."""
+    if len(set(schema.names)) < len(schema.names):
+        twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
+        raise SchemaMismatchError(f"{operation}: column(s) {twice} stand twice; rename one of each")
+
+
+def check_writable(schema: pa.Schema, operation: str) -> None:
+    """Raise for columns that no Parquet file can hold, before anything is written."""
+    check_distinct(schema, operation)
+    for field in schema:
+        try:
+            pq.ParquetWriter(io.BytesIO(), pa.schema([field])).write_table(pa.schema([field]).empty_table())
+        except pa.ArrowException as error:
+            raise SchemaMismatchError(
+                f"{operation}: column {field.name!r} of type {field.type} cannot be stored in Parquet ({error}); "
+                "cast it or leave it out"
+            ) from error
 
 
 def leaf_paths(schema: pa.Schema) -> list[str]:

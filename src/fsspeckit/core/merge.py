@@ -16,7 +16,7 @@ import pyarrow as pa
 from fsspeckit.common.errors import KeyColumnError, PartitionError, SchemaMismatchError
 from fsspeckit.common.schema import SchemaMode, reconcile, same_storage
 from fsspeckit.core.keys import key_type
-from fsspeckit.core.layout import codec_name
+from fsspeckit.core.layout import check_distinct, check_writable, codec_name
 from fsspeckit.core.matching import KeyColumn, Match
 from fsspeckit.core.model import DataFile, RewriteTask, RowNumbers, WriteOptions, WriteTask
 from fsspeckit.core.names import new_file_name
@@ -182,6 +182,7 @@ class Shape:
 def merge_shape(source: pa.Schema, snapshot: Snapshot, request: MergeRequest, path: str) -> Shape:
     """Check keys and schemas of both sides and settle the result's schema."""
     partitions = partition_columns_of(snapshot, request.partition_by)
+    check_distinct(source, "merge")
     check_keys_exist(request.key_columns, source.names, "source")
     check_partition_columns(partitions, source)
     known = snapshot.schema.names if snapshot.schema is not None else ()
@@ -191,6 +192,8 @@ def merge_shape(source: pa.Schema, snapshot: Snapshot, request: MergeRequest, pa
         raise KeyColumnError("all key columns are partition columns; name at least one column that stands in the files")
     ours = without_columns(source, in_folders)
     body = validate_keys_and_schema(ours, snapshot.schema, file_keys, schema_mode=request.schema_mode, path=path)
+    if snapshot.schema is None or not body.equals(snapshot.schema):
+        check_writable(body, "merge")
     added = tuple(name for name in body.names if known and name not in known)
     return Shape(body, tuple(_key_column(name, body, source) for name in request.key_columns), partitions, added)
 

@@ -61,7 +61,8 @@ class WriteOptions:
     def __post_init__(self) -> None:
         for name in ("max_rows_per_file", "row_group_size", "batch_rows", "memory_limit"):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or value <= 0):
+            optional = name != "max_rows_per_file"
+            if not (optional and value is None) and (not isinstance(value, int) or value <= 0):
                 raise ValueError(f"{name}={value!r} must be a whole number above zero")
         codec = (self.compression or "none").lower()
         if codec not in ("none", "uncompressed") and codec not in CODECS:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from fsspeckit.common.errors import CommitConflictError, DatasetNotFoundError
-from fsspeckit.common.logging import log_unexpected
+from fsspeckit.common.logging import log_unexpected, scrub
 from fsspeckit.core.commit import Changes, Commit, Journal, Publish, Recovery, View
 from fsspeckit.core.engine import Engine, ReadRequest
 from fsspeckit.core.matching import Match
@@ -47,7 +47,7 @@ class Place:
     def of(cls, path: Any, filesystem: Any, storage_options: Mapping[str, Any] | None) -> Place:
         """Resolve a path or URL."""
         storage, root = resolve(path, filesystem, storage_options)
-        return cls(str(path).rstrip("/"), root, storage, Journal(storage, root))
+        return cls(scrub(str(path)).rstrip("/"), root, storage, Journal(storage, root))
 
     @contextmanager
     def scratch(self) -> Iterator[str]:

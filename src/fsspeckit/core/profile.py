@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsspeckit.common.bridge import to_numpy
-from fsspeckit.common.errors import KeyColumnError
+from fsspeckit.common.errors import KeyColumnError, PartitionError
 from fsspeckit.common.partitions import partition_folders, typed_values
 from fsspeckit.core.keys import Codes, KeyEncoder, duplicate_codes, last_of_each, order_rank, plain
 from fsspeckit.core.matching import KeyColumn
@@ -23,6 +23,8 @@ from fsspeckit.core.source import Source
 
 OnDuplicate = Literal["error", "first", "last"]
 _SHOWN = 5
+UNREADABLE = "\0"
+"""How the identity of a folder begins that cannot be read as the source's types."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,6 +141,13 @@ class PartitionIdentities:
         if not self._columns:
             return ""
         if values not in self._known:
-            typed = [typed_values([text], type_) for text, type_ in zip(values, self._types, strict=True)]
-            self._known[values] = str(partition_folders(dict(zip(self._columns, typed, strict=True)))[0])
+            self._known[values] = self._spell(values)
         return self._known[values]
+
+    def _spell(self, values: PartitionValues) -> str:
+        try:
+            typed = [typed_values([text], type_) for text, type_ in zip(values, self._types, strict=True)]
+        except PartitionError:
+            # No value of the source's types is spelled like that, so no row can belong there.
+            return f"{UNREADABLE}{values}"
+        return str(partition_folders(dict(zip(self._columns, typed, strict=True)))[0])

@@ -83,6 +83,10 @@ def _adapt(filesystem: AbstractFileSystem, path: str) -> tuple[Storage, str]:
     if isinstance(filesystem, DirFileSystem) and isinstance(filesystem.fs, LocalFileSystem):
         # Underneath is a local disk, and only LocalStorage can sync, lock and rename there.
         return LocalStorage(), _local(str(filesystem._join(path)))
+    protocol = path.partition("://")[0] if "://" in path else None
+    own = (filesystem.protocol,) if isinstance(filesystem.protocol, str) else tuple(filesystem.protocol)
+    if protocol is not None and protocol not in own:
+        raise ValueError(f"the path is a {protocol} URL, and filesystem is for {own[0]}. Leave out one of them.")
     return FsspecStorage(filesystem), str(filesystem._strip_protocol(path)).rstrip("/")
 
 

@@ -19,7 +19,7 @@ from fsspeckit.common.logging import log_unexpected
 from fsspeckit.common.schema import reconcile, same_storage
 from fsspeckit.core.commit import Changes, Commit, Publish, View, is_data_file
 from fsspeckit.core.engine import Engine
-from fsspeckit.core.layout import codec_name
+from fsspeckit.core.layout import check_writable, codec_name
 from fsspeckit.core.merge import check_partition_columns, partition_columns_of, without_columns
 from fsspeckit.core.model import Outcome, WriteOptions, WriteTask
 from fsspeckit.core.names import new_file_name
@@ -125,6 +125,7 @@ def _body(source: Source, existing: _Existing, request: WriteRequest, path: str)
             )
     if not body.names:
         raise SchemaMismatchError("every column is a partition column; a data file needs at least one of its own")
+    check_writable(body, request.mode)
     return body
 
 

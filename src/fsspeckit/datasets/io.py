@@ -111,7 +111,7 @@ class DatasetIO:
             strategy=strategy,
             key_columns=tuple(normalize_keys(key_columns)),
             partition_by=_partition_names(partition_by, partition_columns),
-            dedup_order_by=_names(dedup_order_by) or (),
+            dedup_order_by=column_names(dedup_order_by) or (),
             on_duplicate_source=on_duplicate_source,
             null_keys=null_keys,
             schema_mode=schema_mode,
@@ -172,7 +172,7 @@ class DatasetIO:
         self,
         path: Any,
         *,
-        columns: Sequence[str] | None = None,
+        columns: Columns | None = None,
         filters: Any = None,
         include_file_path: bool = False,
         use_threads: bool = True,
@@ -189,8 +189,7 @@ class DatasetIO:
         Returns:
             The rows, partition columns last.
         """
-        names = tuple(columns) if columns is not None else None
-        request = ReadRequest(names, filters, include_file_path, use_threads)
+        request = ReadRequest(column_names(columns), filters, include_file_path, use_threads)
         return operations.read(self.engine, self._place(path), request)
 
     def write_parquet_dataset(
@@ -254,14 +253,15 @@ def _check_mode(mode: str | None, strategy: str, key_columns: Columns | None, re
         warnings.warn(f"strategy={strategy!r} takes precedence over mode={mode!r}; leave mode out", stacklevel=3)
 
 
-def _names(columns: Columns | None) -> tuple[str, ...] | None:
+def column_names(columns: Columns | None) -> tuple[str, ...] | None:
+    """One or several column names as a tuple."""
     if columns is None:
         return None
     return (columns,) if isinstance(columns, str) else tuple(columns)
 
 
 def _partition_names(partition_by: Columns | None, partition_columns: Columns | None) -> tuple[str, ...] | None:
-    first, second = _names(partition_by), _names(partition_columns)
+    first, second = column_names(partition_by), column_names(partition_columns)
     if first is not None and second is not None and first != second:
         raise ValueError(f"partition_by={first} and partition_columns={second} disagree; pass one of them")
     names = first if first is not None else second

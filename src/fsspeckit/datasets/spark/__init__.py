@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.core.engine import ReadRequest
 from fsspeckit.core.operations import existing_view
 from fsspeckit.core.snapshot import load_snapshot
-from fsspeckit.datasets.io import Columns, DatasetIO
+from fsspeckit.datasets.io import Columns, DatasetIO, column_names
 from fsspeckit.datasets.spark.engine import SparkEngine
 from fsspeckit.datasets.spark.frames import snapshot_frame
 from fsspeckit.datasets.spark.session import get_session
@@ -38,7 +38,7 @@ class SparkDatasetIO(DatasetIO):
         self.spark = get_session(spark)
         self.engine = SparkEngine(self.spark)
 
-    def read(self, path: Any, *, columns: Sequence[str] | None = None, filters: Any = None) -> DataFrame:
+    def read(self, path: Any, *, columns: Columns | None = None, filters: Any = None) -> DataFrame:
         """A Spark DataFrame of one consistent state of a dataset.
 
         Args:
@@ -52,7 +52,7 @@ class SparkDatasetIO(DatasetIO):
         """
         place = self._place(path)
         snapshot = load_snapshot(place.storage, existing_view(place))
-        request = ReadRequest(tuple(columns) if columns is not None else None, filters)
+        request = ReadRequest(column_names(columns), filters)
         return snapshot_frame(self.spark, place.storage, snapshot, request)
 
 
