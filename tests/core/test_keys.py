@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from decimal import Decimal
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from fsspeckit.common.errors import SchemaMismatchError
 from fsspeckit.core.keys import KeyIndex, duplicate_codes, key_type, last_of_each, order_rank, plain
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 NAN = float("nan")
 
@@ -115,3 +117,21 @@ def test_the_highest_wins_and_ties_go_to_the_later_row():
     ranks = np.array([5, 1, 9, 9, 0])
     assert last_of_each(codes, [ranks]).tolist() == [1, 3]
     assert last_of_each(codes, []).tolist() == [3, 4]
+
+
+def test_uuids_of_duckdb_are_keys(tmp_path):
+    """DuckDB writes UUIDs as such, and pyarrow reads them as an extension type."""
+    folder = tmp_path / "t"
+    folder.mkdir()
+    first, second = (f"00000000-0000-0000-0000-00000000000{i}" for i in (1, 2))
+    duckdb.sql(f"copy (select '{first}'::uuid as id, 1 as v) to '{folder}/a.parquet'")
+    io = PyarrowDatasetIO()
+    old = io.read_parquet(folder)
+    duckdb.sql(f"copy (select unnest(['{first}', '{second}'])::uuid as id, 7 as v) to '{tmp_path}/new.parquet'")
+    result = io.merge(tmp_path / "new.parquet", folder, strategy="upsert", key_columns="id")
+    assert result.stats() == {"inserted": 1, "updated": 1, "deleted": 0, "total": 2}
+    assert io.read_parquet(folder).schema == old.schema
+    assert duckdb.sql(f"select id::text, v from '{folder}/*.parquet' order by id").fetchall() == [
+        (first, 7),
+        (second, 7),
+    ]

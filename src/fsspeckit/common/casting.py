@@ -37,6 +37,8 @@ def exact_cast(array: pa.Array, target: pa.DataType, *, fill_missing: bool = Fal
         return array
     if pat.is_null(source) or (pat.is_null(target) and array.null_count == len(array)):
         return pa.nulls(len(array), target)
+    if isinstance(source, pa.BaseExtensionType) and source.storage_type.equals(target):
+        return array.storage
     if isinstance(source, pa.BaseExtensionType) or isinstance(target, pa.BaseExtensionType):
         raise pa.ArrowInvalid("extension types are cast only to themselves")
     if pat.is_run_end_encoded(source):

@@ -228,7 +228,7 @@ def _check_columns(target: pa.Schema, source: pa.Schema, mode: SchemaMode, where
     if mode == "strict" and (missing or extra):
         raise SchemaMismatchError(
             f"{where}: the source lacks {[field.name for field in missing]} and brings {extra}. {both} Give the source "
-            'the same columns, or pass schema_mode="evolve" to add new columns and fill missing ones with null.'
+            'the same columns, or merge with schema_mode="evolve" to add new columns and fill missing ones with null.'
         )
     required = [field.name for field in missing if not field.nullable]
     if required:

@@ -30,13 +30,17 @@ def key_type(type_: pa.DataType) -> pa.DataType:
     """The type in which keys of ``type_`` are compared; raises for types that have no equality."""
     if pa.types.is_dictionary(type_):
         return key_type(type_.value_type)
-    if pa.types.is_nested(type_) or isinstance(type_, pa.BaseExtensionType):
+    if isinstance(type_, pa.BaseExtensionType):
+        return key_type(type_.storage_type)
+    if pa.types.is_nested(type_):
         raise SchemaMismatchError(f"a column of type {type_} cannot be a key; use flat columns as key_columns")
     return type_
 
 
 def plain(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
     """Bring a key column to the form in which equal keys are equal bits."""
+    if isinstance(column.type, pa.BaseExtensionType):
+        column = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if column.type != type_:

@@ -281,6 +281,8 @@ def native_type(physical: str, logical: str, arrow: pa.DataType) -> pa.DataType 
     """The Arrow type of raw statistics, or ``None`` where they cannot be used as proof."""
     if pa.types.is_dictionary(arrow):
         arrow = arrow.value_type
+    if isinstance(arrow, pa.BaseExtensionType):
+        arrow = arrow.storage_type
     if physical in ("INT32", "INT64"):
         return _native_integer(physical, logical, arrow)
     if physical in ("FLOAT", "DOUBLE") and pa.types.is_floating(arrow):
