@@ -162,7 +162,7 @@ def check_writable(schema: pa.Schema, operation: str) -> None:
     check_distinct(schema, operation)
     for field in schema:
         try:
-            pq.ParquetWriter(io.BytesIO(), pa.schema([field])).write_table(pa.schema([field]).empty_table())
+            pq.ParquetWriter(io.BytesIO(), pa.schema([field])).close()
         except pa.ArrowException as error:
             raise SchemaMismatchError(
                 f"{operation}: column {field.name!r} of type {field.type} cannot be stored in Parquet ({error}); "
