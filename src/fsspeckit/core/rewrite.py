@@ -7,6 +7,7 @@ of what it reads, and writes nothing at all when no row of the file changes. Whi
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -19,12 +20,46 @@ import pyarrow.parquet as pq
 from fsspeckit.common.schema import cast_schema
 from fsspeckit.core.equality import rows_equal
 from fsspeckit.core.layout import DEFAULT_ROW_GROUP, WriterOptions, coded_columns, for_new_file, like_file
-from fsspeckit.core.model import Outcome, RewriteTask, RowNumbers, WriteTask
+from fsspeckit.core.model import Outcome, RewriteTask, RowNumbers, Task, WriteTask
 from fsspeckit.core.rows import encode_like, pick, replace_rows, wide_dictionaries
 from fsspeckit.core.snapshot import naming_damage, open_parquet, refuse_nanoseconds
 from fsspeckit.core.storage import Storage
 
 TakeRows = Callable[[range | RowNumbers, pa.Schema], pa.Table]
+_COPIES = 4  # a decoded part, its source rows, the result and the encoder's pages
+_TEXT_BYTES = 64
+_FEWEST_ROWS = 1024
+
+
+def run_task(task: Task, take: TakeRows, storage: Storage, staging: str | None, *, at_once: int) -> Outcome:
+    """Run one task into a new file of the staging folder; ``at_once`` tasks share the memory limit."""
+    staged = None if staging is None else f"{staging}/{uuid.uuid4().hex}.staged"
+    task = _within_memory(task, at_once)
+    if isinstance(task, RewriteTask):
+        return rewrite_file(task, take(task.source_rows, task.schema), storage, staged)
+    assert staged is not None
+    return write_rows(task, take, storage, staged)
+
+
+def _within_memory(task: Task, at_once: int) -> Task:
+    """Smaller batches where row groups in work would not fit the memory limit."""
+    options = task.options
+    if options.memory_limit is None or options.batch_rows is not None:
+        return task
+    if isinstance(task, RewriteTask):
+        row_bytes = task.file.uncompressed // max(1, task.file.rows)
+    else:
+        row_bytes = sum(_width(field.type) for field in task.schema)
+    rows = options.memory_limit // (_COPIES * at_once * max(1, row_bytes))
+    return replace(task, options=replace(options, batch_rows=max(_FEWEST_ROWS, rows)))
+
+
+def _width(type_: pa.DataType) -> int:
+    """Bytes of a value, guessed for types that do not tell."""
+    try:
+        return max(1, int(type_.bit_width) // 8)
+    except ValueError:
+        return _TEXT_BYTES
 
 
 @dataclass(frozen=True, slots=True)

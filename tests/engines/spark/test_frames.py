@@ -108,3 +108,14 @@ def test_files_replaced_before_spark_reads_them_fail_the_job(io, tmp_path):
     with pytest.raises(Exception, match="was replaced"):
         frame.collect()
     assert sorted(row.v for row in io.read(path).collect()) == [2, 7]
+
+
+def test_a_memory_limit_makes_small_batches_in_executors(io, tmp_path):
+    """Row groups larger than what fits are split, so they tell that the limit reached the kernel."""
+    rows = pa.table({"id": pa.array(range(8000)), "v": [0] * 8000})
+    io.write_dataset(rows, tmp_path / "t", max_rows_per_file=8000)
+    changed = rows.slice(5, 1).set_column(1, "v", [[1]])
+    io.merge(changed, tmp_path / "t", strategy="update", key_columns="id", memory_limit=1000)
+    file = next((tmp_path / "t").glob("*.parquet"))
+    assert pq.ParquetFile(file).num_row_groups == 8
+    assert io.read_parquet(tmp_path / "t")["v"].to_pylist() == [0] * 5 + [1] + [0] * 7994

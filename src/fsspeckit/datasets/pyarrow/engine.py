@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import os
 import threading
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TypeVar
 
 import pyarrow as pa
@@ -19,10 +17,10 @@ import pyarrow as pa
 from fsspeckit.core.engine import KeySetSpec, OnDone, ReadRequest, Scratch
 from fsspeckit.core.keys import KeyIndex
 from fsspeckit.core.matching import Match, Scan, batches, match_files, rows_worth
-from fsspeckit.core.model import Outcome, RewriteTask, Task, WriteOptions
+from fsspeckit.core.model import Outcome, Task
 from fsspeckit.core.profile import plain_keys
 from fsspeckit.core.reading import read_snapshot
-from fsspeckit.core.rewrite import rewrite_file, write_rows
+from fsspeckit.core.rewrite import run_task
 from fsspeckit.core.snapshot import Snapshot
 from fsspeckit.core.source import Input, Source, open_source
 from fsspeckit.core.storage import Storage
@@ -30,7 +28,6 @@ from fsspeckit.core.storage import Storage
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 _REMOTE_WORKERS = 16
-_COPIES = 4  # a decoded part, its source rows, the result and the encoder's pages
 
 
 class PyarrowEngine:
@@ -66,7 +63,7 @@ class PyarrowEngine:
             synced: list[Future[None]] = []
 
             def run_one(task: Task) -> Outcome:
-                outcome = _run_task(storage, source, _within_memory(task), staging)
+                outcome = run_task(task, source.take, storage, staging, at_once=workers(storage))
                 if outcome.staged and storage.is_local:
                     synced.append(disk.submit(storage.sync_files, [outcome.staged]))
                 on_done(1)
@@ -121,36 +118,3 @@ def _spread(storage: Storage, function: Callable[[_T], _R], items: Sequence[_T])
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
-
-
-def _run_task(storage: Storage, source: Source, task: Task, staging: str | None) -> Outcome:
-    staged = None if staging is None else f"{staging}/{uuid.uuid4().hex}.staged"
-    if isinstance(task, RewriteTask):
-        return rewrite_file(task, source.take(task.source_rows, task.schema), storage, staged)
-    assert staged is not None
-    return write_rows(task, source.take, storage, staged)
-
-
-def _within_memory(task: Task) -> Task:
-    """Smaller batches where a row group times the threads would not fit the memory limit."""
-    options = task.options
-    if options.memory_limit is None or options.batch_rows is not None:
-        return task
-    budget = options.memory_limit // (_COPIES * (os.cpu_count() or 1))
-    if isinstance(task, RewriteTask):
-        row_bytes = max(1, task.file.uncompressed // max(1, task.file.rows))
-    else:
-        row_bytes = max(1, sum(_width(field.type) for field in task.schema))
-    return replace(task, options=_batched(options, max(1024, budget // row_bytes)))
-
-
-def _batched(options: WriteOptions, rows: int) -> WriteOptions:
-    return replace(options, batch_rows=rows)
-
-
-def _width(type_: pa.DataType) -> int:
-    """A guess at the bytes of a value, for types that do not tell."""
-    try:
-        return max(1, int(type_.bit_width) // 8)
-    except ValueError:
-        return 64

@@ -6,7 +6,6 @@ for a bundle of small ones. Rows of the target are never shuffled.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from fsspeckit.core.matching import Match, Scan, batches, match_files, rows_wort
 from fsspeckit.core.model import Outcome, RewriteTask, Task
 from fsspeckit.core.profile import plain_keys
 from fsspeckit.core.reading import read_snapshot
-from fsspeckit.core.rewrite import rewrite_file, write_rows
+from fsspeckit.core.rewrite import run_task
 from fsspeckit.core.snapshot import Snapshot
 from fsspeckit.core.source import Input, Source, open_source
 from fsspeckit.core.storage import Storage
@@ -142,12 +141,8 @@ def _scan(item: _ScanItem) -> list[Match]:
 
 
 def _run(item: _TaskItem) -> Outcome:
-    source, task = item.handle.open(), item.task
-    staged = None if item.staging is None else f"{item.staging}/{uuid.uuid4().hex}.staged"
-    if isinstance(task, RewriteTask):
-        return rewrite_file(task, source.take(task.source_rows, task.schema), item.storage, staged)
-    assert staged is not None
-    return write_rows(task, source.take, item.storage, staged)
+    source = item.handle.open()
+    return run_task(item.task, source.take, item.storage, item.staging, at_once=1)
 
 
 def _task_bytes(task: Task) -> int:
