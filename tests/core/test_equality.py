@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from fsspeckit.core.equality import rows_equal, values_equal
+from fsspeckit.core.rows import share_codes
 
 NAN = float("nan")
 STRUCT = pa.struct([("a", pa.int64()), ("b", pa.list_(pa.float32()))])
@@ -53,9 +54,15 @@ def test_values_are_compared_row_by_row(type_, left, right, expected):
     assert values_equal(*shifted).tolist() == expected
 
 
-def test_codes_are_compared_by_what_they_stand_for():
-    coded = pa.table({"s": pa.array(["a", None, "b"]).dictionary_encode()})
-    assert rows_equal(coded, pa.table({"s": ["a", None, "c"]})).tolist() == [True, True, False]
+@pytest.mark.parametrize("shared", [True, False])
+def test_codes_are_compared_by_what_they_stand_for(shared):
+    left = pa.table({"s": pa.array(["a", None, "b"]).dictionary_encode()})
+    right = pa.table({"s": ["a", None, "c"]})
+    if shared:
+        left, right = share_codes(left, right)
+    else:
+        right = pa.table({"s": right["s"].combine_chunks().dictionary_encode()})
+    assert rows_equal(left, right).tolist() == [True, True, False]
 
 
 def test_a_row_is_equal_only_in_all_columns():

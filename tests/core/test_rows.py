@@ -7,7 +7,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from fsspeckit.core.rows import pick, replace_rows, take_rows
+from fsspeckit.core.rows import pick, replace_rows, share_codes, take_rows
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 COLUMNS = {
@@ -40,7 +40,8 @@ def test_rows_are_replaced_in_place(name, positions):
 @pytest.mark.parametrize("positions", [[1, 2], [0, 3]])
 def test_codes_take_values_that_the_dictionary_lacks(positions):
     table = pa.table({"c": pa.array(["a", "b", None, "a"]).dictionary_encode()})
-    result = replace_rows(table, np.array(positions), pa.table({"c": ["new", None]}))
+    shared, source = share_codes(table, pa.table({"c": ["new", None]}))
+    result = replace_rows(shared, np.array(positions), source)
     expected = ["a", "b", None, "a"]
     expected[positions[0]], expected[positions[1]] = "new", None
     assert result["c"].to_pylist() == expected

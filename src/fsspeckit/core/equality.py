@@ -11,28 +11,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsspeckit.common.bridge import single, to_arrow, to_numpy, valid_mask
+from fsspeckit.core.rows import one_dictionary
 
 Mask = npt.NDArray[np.bool_]
 
 
 def rows_equal(left: pa.Table, right: pa.Table) -> Mask:
-    """For two tables of one length, which rows are equal in every column; codes may stand for their values."""
+    """For two tables of one length and one schema, which rows are equal in every column."""
     equal = np.ones(left.num_rows, dtype=bool)
     for a, b in zip(left.columns, right.columns, strict=True):
         if not equal.any():
             break
-        left_values, right_values = single(a), single(b)
-        same = _codes_equal if a.type != b.type else values_equal
-        equal &= same(left_values, right_values)
+        if one_dictionary(a, b):
+            equal &= values_equal(single(a).indices, single(b).indices)
+        else:
+            equal &= values_equal(single(a), single(b))
     return equal
-
-
-def _codes_equal(coded: pa.DictionaryArray, values: pa.Array) -> Mask:
-    """Compare codes with values by looking the values up, not by spelling the codes out."""
-    found = pc.index_in(values, value_set=coded.dictionary)
-    codes, known = to_numpy(coded.indices), valid_mask(coded.indices) & valid_mask(found)
-    both_null = ~valid_mask(coded.indices) & ~valid_mask(values)
-    return np.asarray((known & (codes == to_numpy(found))) | both_null)
 
 
 def values_equal(a: pa.Array, b: pa.Array) -> Mask:

@@ -19,10 +19,12 @@ import pyarrow.compute as pc
 from fsspeckit.common.bridge import to_arrow, to_numpy, valid_mask
 from fsspeckit.common.errors import SchemaMismatchError
 from fsspeckit.core.model import RowNumbers
+from fsspeckit.core.textfilter import TextFilter
 
 Codes = npt.NDArray[np.int64]
 _NO_ROWS: RowNumbers = np.empty(0, dtype=np.int64)
 _MAX_CODE = 2**62
+_FEW_TEXTS = 100_000  # more would take a large bitmap, and leave little to filter out
 _HASH_PAYS = 4  # index_in builds its hash table anew on every call
 
 
@@ -185,6 +187,7 @@ class KeyIndex:
         self._order: RowNumbers | None = None if _is_sorted(codes) else np.argsort(codes, kind="stable")
         self._keys = codes if self._order is None else codes[self._order]
         self._rows = rows
+        self._filter = TextFilter(columns[0]) if _is_few_texts(columns) else None
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -193,6 +196,19 @@ class KeyIndex:
         """Positions of the given rows that match, ascending, and the source row of each."""
         if len(self) == 0 or len(columns[0]) == 0:
             return _NO_ROWS, _NO_ROWS
+        if self._filter is not None:
+            return self._lookup_texts(columns[0])
+        return self._lookup(columns)
+
+    def _lookup_texts(self, column: pa.ChunkedArray) -> tuple[RowNumbers, RowNumbers]:
+        assert self._filter is not None
+        candidates = self._filter.candidates(column)
+        if len(candidates) == 0:
+            return _NO_ROWS, _NO_ROWS
+        positions, found = self._lookup([column.take(to_arrow(candidates))])
+        return candidates[positions], found
+
+    def _lookup(self, columns: Sequence[pa.ChunkedArray]) -> tuple[RowNumbers, RowNumbers]:
         codes, known = self._encoder.transform(columns)
         if known is None and _is_sorted(codes):
             positions, found = self._merge_sorted(codes)
@@ -234,6 +250,11 @@ class KeyIndex:
             at = _codes(pc.index_in(to_arrow(wanted), value_set=to_arrow(keys)))
         hit = at >= 0
         return positions[hit], at[hit] + start
+
+
+def _is_few_texts(columns: Sequence[pa.ChunkedArray]) -> bool:
+    text = len(columns) == 1 and columns[0].type in (pa.binary(), pa.large_binary())
+    return bool(text and len(columns[0]) <= _FEW_TEXTS and columns[0].null_count == 0)
 
 
 def increasing(codes: npt.NDArray[Any]) -> bool:

@@ -6,6 +6,7 @@ functions here run anywhere a file can be opened; engines decide where.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -44,10 +45,28 @@ class Scan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Match:
-    """Rows of one file whose key stands in the source, ascending, and the source row of each."""
+    """Rows of one file whose key stands in the source, ascending, and the source row of each.
+
+    ``decoded`` holds the file's key columns as they were read, where there was room to keep them.
+    """
 
     positions: RowNumbers
     source_rows: RowNumbers
+    decoded: pa.Table | None = None
+
+
+class Room:
+    """Memory for decoded key columns, shared by threads."""
+
+    def __init__(self, size: int) -> None:
+        self._left, self._lock = size, threading.Lock()
+
+    def take(self, size: int) -> bool:
+        """Whether there is room for so many bytes more."""
+        with self._lock:
+            fits = size <= self._left
+            self._left -= size if fits else 0
+            return fits
 
 
 def batches(scans: Sequence[Scan], worth: Sequence[int]) -> Iterator[list[Scan]]:
@@ -73,22 +92,29 @@ def rows_worth(source_rows: int, keys: Sequence[KeyColumn]) -> int:
     return min(_MAX_BATCH_ROWS, 4 * source_rows)
 
 
-def match_files(storage: Storage, scans: Sequence[Scan], index: KeyIndex, keys: Sequence[KeyColumn]) -> list[Match]:
-    """Look up the keys of some files in one index."""
+def match_files(
+    storage: Storage, scans: Sequence[Scan], index: KeyIndex, keys: Sequence[KeyColumn], room: Room | None = None
+) -> list[Match]:
+    """Look up the keys of some files in one index; what ``room`` allows of the decoded keys goes with the result."""
     tables = [read_keys(storage, scan, keys) for scan in scans]
-    columns = [
-        pa.chunked_array([chunk for table in tables for chunk in table[i].chunks], tables[0][i].type)
-        for i in range(len(keys))
-    ]
+    columns = [_joined([plain(table[key.name], key.type) for table in tables]) for key in keys]
     positions, found = index.lookup(columns)
     ends = np.cumsum([scan.rows for scan in scans])
     cuts = np.searchsorted(positions, ends)
     result, low = [], 0
-    for scan, end, high in zip(scans, ends, cuts, strict=True):
+    for scan, table, end, high in zip(scans, tables, ends, cuts, strict=True):
         local = positions[low:high] - (end - scan.rows)
-        result.append(Match(_in_file(scan, local), found[low:high]))
+        keep = room is not None and high > low and _reusable(scan, table) and room.take(table.nbytes)
+        result.append(Match(_in_file(scan, local), found[low:high], table if keep else None))
         low = high
     return result
+
+
+def _reusable(scan: Scan, keys: pa.Table) -> bool:
+    """Whether the rest of the file can be read without these columns, and joined with them."""
+    schema = scan.file.schema
+    plain_names = not any(pa.types.is_nested(field.type) or "." in field.name for field in schema)
+    return plain_names and keys.num_rows == scan.file.rows and keys.num_columns < len(schema)
 
 
 def _in_file(scan: Scan, local: RowNumbers) -> RowNumbers:
@@ -102,8 +128,8 @@ def _in_file(scan: Scan, local: RowNumbers) -> RowNumbers:
     return np.asarray(local - scanned[which] + starts[which])
 
 
-def read_keys(storage: Storage, scan: Scan, keys: Sequence[KeyColumn]) -> list[pa.ChunkedArray]:
-    """The key columns of the scanned row groups, in the plain form of `fsspeckit.core.keys`."""
+def read_keys(storage: Storage, scan: Scan, keys: Sequence[KeyColumn]) -> pa.Table:
+    """The key columns of the scanned row groups."""
     names = [key.name for key in keys]
     with (
         naming_damage("reading keys", scan.file.path),
@@ -113,7 +139,11 @@ def read_keys(storage: Storage, scan: Scan, keys: Sequence[KeyColumn]) -> list[p
             table = reader.read(names, use_threads=False)
         else:
             table = reader.read_row_groups(list(scan.row_groups), names, use_threads=False)
-        return [plain(table[key.name], key.type) for key in keys]
+        return table.select(names)
+
+
+def _joined(columns: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
+    return pa.chunked_array([chunk for column in columns for chunk in column.chunks], columns[0].type)
 
 
 def find_nulls(storage: Storage, file: DataFile, column: str) -> int:

@@ -71,7 +71,10 @@ class WriteOptions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RewriteTask:
-    """Put source rows over rows of one file; with ``drop_unmatched`` every other row goes."""
+    """Put source rows over rows of one file; with ``drop_unmatched`` every other row goes.
+
+    ``decoded`` holds columns of the file that need not be decoded again.
+    """
 
     file: DataFile
     positions: RowNumbers
@@ -81,6 +84,7 @@ class RewriteTask:
     key_columns: tuple[str, ...]
     skip_unchanged: bool
     options: WriteOptions
+    decoded: pa.Table | None = None
 
     @property
     def recast(self) -> bool:

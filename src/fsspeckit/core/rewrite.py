@@ -21,7 +21,7 @@ from fsspeckit.common.schema import cast_schema
 from fsspeckit.core.equality import rows_equal
 from fsspeckit.core.layout import DEFAULT_ROW_GROUP, WriterOptions, coded_columns, for_new_file, like_file
 from fsspeckit.core.model import Outcome, RewriteTask, RowNumbers, Task, WriteTask
-from fsspeckit.core.rows import encode_like, pick, replace_rows, wide_dictionaries
+from fsspeckit.core.rows import pick, replace_rows, share_codes, wide_dictionaries
 from fsspeckit.core.snapshot import naming_damage, open_parquet, refuse_nanoseconds
 from fsspeckit.core.storage import Storage
 
@@ -193,7 +193,7 @@ class _Kernel:
             stop = start + table.num_rows
             low, high = np.searchsorted(self.task.positions, [start, stop])
             positions = self.task.positions[low:high] - start
-            source = self.source.slice(low, high - low)
+            table, source = share_codes(table, self.source.slice(low, high - low))  # noqa: PLW2901
             equal = self._compare(table, positions, source) if len(positions) else np.empty(0, dtype=bool)
             yield _Part(group, start, table, positions, source, equal)
             start = stop
@@ -210,7 +210,7 @@ class _Kernel:
         rows = self.task.file.row_groups[group]
         if self.batch_rows is None or rows <= self.batch_rows:
             with self._naming_damage():
-                table = self.reader.read_row_group(group, use_threads=False)
+                table = self._read_group(group)
             yield self._as_output(table)
             return
         batches = self.reader.iter_batches(self.batch_rows, row_groups=[group], use_threads=False)
@@ -220,6 +220,16 @@ class _Kernel:
             if batch is None:
                 return
             yield self._as_output(pa.Table.from_batches([batch]))
+
+    def _read_group(self, group: int) -> pa.Table:
+        """Decode a row group, except for the columns that were decoded before to find the rows."""
+        decoded, schema = self.task.decoded, self.reader.schema_arrow
+        if decoded is None or any(schema.field(field.name).type != field.type for field in decoded.schema):
+            return self.reader.read_row_group(group, use_threads=False)
+        known = decoded.slice(int(self.starts[group]), self.task.file.row_groups[group])
+        names = [name for name in schema.names if name not in known.column_names]
+        rest = self.reader.read_row_group(group, names, use_threads=False)
+        return pa.table([(rest if name in names else known)[name] for name in schema.names], schema=schema)
 
     def _naming_damage(self) -> AbstractContextManager[None]:
         return naming_damage("rewriting", self.task.file.path)
@@ -237,7 +247,7 @@ def _exact(type_: pa.DataType) -> bool:
 
 def _apply(part: _Part, drop_unmatched: bool) -> pa.Table:
     if drop_unmatched:
-        return encode_like(part.table, part.source)
+        return part.source
     changed = ~part.equal
     out = part.table
     if changed.all():

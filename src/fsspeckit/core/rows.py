@@ -49,12 +49,12 @@ def _take_runs(column: pa.ChunkedArray, order: RowNumbers) -> pa.ChunkedArray:
 
 
 def replace_rows(table: pa.Table, positions: RowNumbers, source: pa.Table) -> pa.Table:
-    """The table with the source's rows at the given, ascending positions; codes in the table take plain values."""
+    """The table with the source's rows at the given, ascending positions."""
     if len(positions) == 0:
         return table
     place = _Run(positions) if _is_run(positions) else _Scatter(positions, table.num_rows)
     pairs = zip(table.columns, source.columns, strict=True)
-    columns = [_replace_codes(a, b, place) if _is_coded(a, b) else place.put(a, b) for a, b in pairs]
+    columns = [_replace_codes(a, b, place) if one_dictionary(a, b) else place.put(a, b) for a, b in pairs]
     return pa.table(columns, schema=table.schema)
 
 
@@ -84,15 +84,34 @@ class _Scatter:
         return _take(pa.chunked_array([*old.chunks, *new.chunks], old.type), self._order)
 
 
-def _is_coded(old: pa.ChunkedArray, new: pa.ChunkedArray) -> bool:
-    return pa.types.is_dictionary(old.type) and not pa.types.is_dictionary(new.type)
+def one_dictionary(a: pa.ChunkedArray, b: pa.ChunkedArray) -> bool:
+    """Whether the codes of two columns mean the same."""
+    if not pa.types.is_dictionary(a.type) or a.type != b.type or a.num_chunks != 1 or b.num_chunks != 1:
+        return False
+    return bool(a.chunk(0).dictionary.equals(b.chunk(0).dictionary))
 
 
 def _replace_codes(old: pa.ChunkedArray, new: pa.ChunkedArray, place: _Run | _Scatter) -> pa.ChunkedArray:
-    coded = single(old.unify_dictionaries())
-    fresh = _encode(single(new), coded.dictionary)
-    codes = place.put(pa.chunked_array([coded.indices]), pa.chunked_array([fresh.indices]))
-    return pa.chunked_array([pa.DictionaryArray.from_arrays(single(codes), fresh.dictionary, safe=False)], old.type)
+    coded = single(old)
+    codes = single(place.put(pa.chunked_array([coded.indices]), pa.chunked_array([single(new).indices])))
+    return pa.chunked_array([_coded(codes, coded.dictionary, old.type)])
+
+
+def _coded(codes: pa.Array, dictionary: pa.Array, type_: pa.DictionaryType) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(codes, dictionary, ordered=type_.ordered, safe=False)
+
+
+def share_codes(table: pa.Table, source: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Both tables with one dictionary for each column that is codes in the table and plain values in the source."""
+    for i, (old, new) in enumerate(zip(table.columns, source.columns, strict=True)):
+        if not pa.types.is_dictionary(old.type) or pa.types.is_dictionary(new.type):
+            continue
+        coded = single(old.unify_dictionaries())
+        fresh = _encode(single(new), coded.dictionary)
+        if len(fresh.dictionary) > len(coded.dictionary):
+            table = table.set_column(i, table.field(i), _coded(coded.indices, fresh.dictionary, old.type))
+        source = source.set_column(i, table.field(i), fresh)
+    return table, source
 
 
 def _encode(values: pa.Array, dictionary: pa.Array) -> pa.DictionaryArray:
@@ -103,15 +122,6 @@ def _encode(values: pa.Array, dictionary: pa.Array) -> pa.DictionaryArray:
         dictionary = pa.concat_arrays([dictionary, unseen])
         codes = pc.index_in(values, value_set=dictionary)
     return pa.DictionaryArray.from_arrays(codes, dictionary, safe=False)
-
-
-def encode_like(table: pa.Table, source: pa.Table) -> pa.Table:
-    """The source with the columns that are codes in the table as codes too."""
-    columns = []
-    for old, new in zip(table.columns, source.columns, strict=True):
-        coded = single(old.unify_dictionaries()) if _is_coded(old, new) else None
-        columns.append(new if coded is None else _encode(single(new), coded.dictionary))
-    return pa.table(columns, schema=table.schema)
 
 
 def wide_dictionaries(schema: pa.Schema) -> pa.Schema:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from fsspeckit.core.engine import KeySetSpec, OnDone, ReadRequest, Scratch
 from fsspeckit.core.keys import KeyIndex
-from fsspeckit.core.matching import Match, Scan, batches, match_files, rows_worth
+from fsspeckit.core.matching import Match, Room, Scan, batches, match_files, rows_worth
 from fsspeckit.core.model import Outcome, Task
 from fsspeckit.core.profile import plain_keys
 from fsspeckit.core.reading import read_snapshot
@@ -28,6 +28,7 @@ from fsspeckit.core.storage import Storage
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 _REMOTE_WORKERS = 16
+_KEPT_KEYS = 128 * 1024 * 1024
 
 
 class PyarrowEngine:
@@ -44,11 +45,11 @@ class PyarrowEngine:
         self, storage: Storage, source: Source, specs: Sequence[KeySetSpec], scans: Sequence[Scan], on_done: OnDone
     ) -> list[Match]:
         """Scan key columns, a batch of files in each thread."""
-        indexes = _Indexes(source, specs)
+        indexes, room = _Indexes(source, specs), Room(_KEPT_KEYS)
 
         def look(batch: list[Scan]) -> list[Match]:
-            group = batch[0].group
-            found = match_files(storage, batch, indexes.get(group), specs[group].keys)
+            spec = specs[batch[0].group]
+            found = match_files(storage, batch, indexes.get(batch[0].group), spec.keys, room if spec.keep else None)
             on_done(len(batch))
             return found
 
