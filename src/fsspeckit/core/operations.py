@@ -67,6 +67,7 @@ class MergeDraft:
     request: MergeRequest
     snapshot: Snapshot
     source_rows: int
+    source_route: str
     rewrites: tuple[RewriteTask, ...]
     inserts: tuple[WriteTask, ...]
     deletes: tuple[str, ...]
@@ -118,7 +119,7 @@ def _plan(engine: Engine, source: Source, place: Place, request: MergeRequest, r
         source.check_casts(shape.body, operation="merge", path=place.path)
         check_order_columns(source.schema, request.dedup_order_by)
         if request.null_keys == "error":
-            check_no_null_keys(source.table, request.key_columns, "source")
+            check_no_null_keys(source.columns(request.key_columns), request.key_columns, "source")
         rows = select_rows(
             source,
             shape.keys,
@@ -146,6 +147,7 @@ def _decide(draft: Draft, shape: Shape, snapshot: Snapshot, source: Source, requ
         request=request,
         snapshot=snapshot,
         source_rows=source.rows,
+        source_route=source.route,
         rewrites=tuple(rewrites),
         inserts=tuple(inserts),
         deletes=tuple(sorted(gone)),
@@ -292,7 +294,8 @@ def _as_plan(place: Place, draft: MergeDraft, outcomes: Sequence[Outcome]) -> Me
         deleted=draft.deleted,
         unchanged=sum(outcome.unchanged for outcome in outcomes),
         entries=tuple(entries),
-        tasks=draft.tasks,
+        source_route=draft.source_route,
+        tasks=(*(replace(task, decoded=None) for task in draft.rewrites), *draft.inserts),
     )
 
 

@@ -38,7 +38,7 @@ class Group:
 
 def plain_keys(source: Source, keys: Sequence[KeyColumn], rows: range | RowNumbers) -> list[pa.ChunkedArray]:
     """Key columns of some source rows, in the form in which keys are compared."""
-    table = source.table.select([key.name for key in keys])
+    table = source.columns([key.name for key in keys])
     if not isinstance(rows, range):
         table = source.take(rows, table.schema)
     elif len(rows) < source.rows:
@@ -89,7 +89,7 @@ def select_rows(
 def _rank(source: Source, name: str) -> Codes:
     """Ranks by which the highest wins; a leading minus turns them round."""
     wanted = name.removeprefix("-") if name not in source.schema.names else name
-    ranks = order_rank(source.table[wanted])
+    ranks = order_rank(source.columns([wanted])[wanted])
     return -ranks if wanted != name else ranks
 
 
@@ -103,7 +103,7 @@ def check_order_columns(schema: pa.Schema, order_by: Sequence[str]) -> None:
 def _duplicate_error(source: Source, names: list[str], codes: Codes, repeated: Codes, counts: Codes) -> KeyColumnError:
     shown = []
     for code, count in list(zip(repeated, counts, strict=True))[:_SHOWN]:
-        row = source.table.select(names).slice(int(np.flatnonzero(codes == code)[0]), 1).to_pylist()[0]
+        row = source.columns(names).slice(int(np.flatnonzero(codes == code)[0]), 1).to_pylist()[0]
         shown.append(f"{tuple(row.values()) if len(row) > 1 else next(iter(row.values()))!r} ({int(count)} times)")
     return KeyColumnError(
         f"the source has {len(repeated):,} duplicate key(s) for {names}: {', '.join(shown)}. Make the source unique, "
@@ -117,7 +117,7 @@ def split_by_partition(
     """Rows of each partition, in source order; ``existing`` maps a partition's identity to its folder."""
     if not columns:
         return [Group("", "", rows)] if len(rows) else []
-    table = source.table.select(list(columns))
+    table = source.columns(columns)
     table = table if isinstance(rows, range) else source.take(rows, table.schema)
     encoded = pc.dictionary_encode(partition_folders(table))
     folders, codes = encoded.dictionary.to_pylist(), to_numpy(encoded.indices)

@@ -152,6 +152,7 @@ class MergePlan(_MergeView):
     deleted: int
     unchanged: int
     entries: tuple[PlanEntry, ...]
+    source_route: str = field(default="memory", compare=False)
     tasks: tuple[Task, ...] = field(repr=False, compare=False, default=())
 
     @property
@@ -174,6 +175,7 @@ class MergePlan(_MergeView):
             "updated",
             "deleted",
             "unchanged",
+            "source_route",
         )
         counts = {name: getattr(self, name) for name in names}
         return counts | {"total": self.total, "dry_run": True, "entries": [asdict(entry) for entry in self.entries]}
@@ -182,7 +184,7 @@ class MergePlan(_MergeView):
         actions = ", ".join(f"{self.count(name):,} {name}" for name in ("rewrite", "insert", "delete", "keep"))
         return [
             ("plan", f"{self.strategy} into {self.path}"),
-            ("source rows", f"{self.source_count:,}"),
+            ("source rows", f"{self.source_count:,} (by {self.source_route})"),
             ("inserted", f"{self.inserted:,}"),
             ("updated", f"{self.updated:,} ({self.unchanged:,} of them unchanged)"),
             ("deleted", f"{self.deleted:,}"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,9 +29,17 @@ _SPOOL_ROWS = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Source rows, numbered from zero."""
+    """Source rows, numbered from zero.
+
+    Planning asks for rows, schema and single columns only, so an engine may keep the table somewhere else.
+    """
 
     table: pa.Table
+
+    @property
+    def route(self) -> str:
+        """How the rows reach the tasks that need them."""
+        return "memory"
 
     @property
     def rows(self) -> int:
@@ -43,10 +51,13 @@ class Source:
         """The schema as it came."""
         return self.table.schema
 
+    def columns(self, names: Sequence[str]) -> pa.Table:
+        """Whole columns."""
+        return self.table.select(list(names))
+
     def take(self, rows: range | RowNumbers, schema: pa.Schema) -> pa.Table:
         """The given rows under ``schema``: columns by name, cast exactly, missing ones null."""
-        names = [name for name in schema.names if name in self.table.column_names]
-        table = self.table.select(names)
+        table = self.columns([name for name in schema.names if name in self.schema.names])
         if isinstance(rows, range):
             part = table.slice(rows.start, len(rows))
         elif len(rows) and bool(np.all(rows[1:] > rows[:-1])):
@@ -67,21 +78,21 @@ class Source:
     def _distinct(self, field: pa.Field) -> int:
         if field.name not in self.schema.names:
             return 0
-        column = self.table[field.name]
+        column = self.columns([field.name])[field.name]
         values = column.chunk(0).dictionary if pa.types.is_dictionary(column.type) and len(column) else column.unique()
         return len(values)
 
     def check_casts(self, schema: pa.Schema, *, operation: str, path: str) -> None:
         """Raise before anything is written where a value does not fit the result's type."""
-        changed = [n for n in schema.names if n in self.schema.names and self._differs(schema.field(n))]
-        wanted = pa.schema([schema.field(name) for name in changed])
-        if changed:
-            for batch in self.table.select(changed).to_batches(max_chunksize=_SPOOL_ROWS * 4):
-                cast_schema(pa.Table.from_batches([batch]), wanted, operation=operation, path=path)
+        for name in schema.names:
+            if name in self.schema.names and self._differs(schema.field(name)):
+                wanted = pa.schema([schema.field(name)])
+                for batch in self.columns([name]).to_batches(max_chunksize=_SPOOL_ROWS * 4):
+                    cast_schema(pa.Table.from_batches([batch]), wanted, operation=operation, path=path)
 
     def _differs(self, field: pa.Field) -> bool:
         own = self.schema.field(field.name)
-        return own.type != field.type or (not field.nullable and self.table[field.name].null_count > 0)
+        return own.type != field.type or (not field.nullable and self.columns([field.name])[field.name].null_count > 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,26 +145,53 @@ def spool(reader: pa.RecordBatchReader) -> pa.Table:
 
 
 def _from_path(path: str | os.PathLike[str], filesystem: Any, options: Mapping[str, Any] | None) -> pa.Table:
+    found = source_files(path, filesystem, options)
+    batches = (batch for number in range(len(found.files)) for batch in found.batches(number))
+    return spool(pa.RecordBatchReader.from_batches(found.schema, batches))
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFiles:
+    """Parquet files that a caller named as data: one schema for all, hive folders as columns."""
+
+    storage: Storage
+    files: tuple[ViewFile, ...]
+    schema: pa.Schema
+    partitions: tuple[dict[str, str | None], ...]
+
+    def batches(self, number: int) -> Iterator[pa.RecordBatch]:
+        """The rows of one file."""
+        file = self.files[number]
+        with (
+            naming_damage("reading the source", file.location),
+            open_parquet(self.storage, file, verify=True) as reader,
+        ):
+            for batch in reader.iter_batches(_SPOOL_ROWS):
+                table = pa.Table.from_batches([batch])
+                for name, text in self.partitions[number].items():
+                    if name not in table.column_names:
+                        table = table.append_column(name, constant(text, self.schema.field(name).type, table.num_rows))
+                same = cast_schema(table, self.schema, fill_missing=True, operation="reading the source")
+                yield from same.to_batches()
+
+
+def source_files(path: Any, filesystem: Any, options: Mapping[str, Any] | None) -> SourceFiles:
+    """The files at a path (also the folders that the root itself ends in are columns); raises where there is none."""
     storage, root = resolve(path, filesystem, options)
     view = view_of_file(storage, root) or Journal(storage, root).view()
     if not view.files:
         raise DatasetNotFoundError(f"no parquet file to read at {path}; check the path of the source")
-    return spool(_stream_files(storage, view.root, view.files))
-
-
-def _stream_files(storage: Storage, root: str, files: tuple[ViewFile, ...]) -> pa.RecordBatchReader:
-    """Batches of all files under one schema, hive folders as columns (also those the root itself ends in)."""
-    outer = parse_hive_partition_path(f"{_hive_tail(root)}/x")
-    inner, values = partition_layout([file.path for file in files])
+    outer = parse_hive_partition_path(f"{_hive_tail(view.root)}/x")
+    inner, values = partition_layout([file.path for file in view.files])
     names = [*outer, *inner]
     texts = [(*outer.values(), *(value or (None,) * len(inner))) for value in values]
     types = [partition_type([text[i] for text in texts]) for i in range(len(names))]
-    schemas = [_schema_of(storage, file) for file in files]
-    body = unify_schemas(schemas, operation="reading the source", path=root)
+    body = unify_schemas(
+        [_schema_of(storage, file) for file in view.files], operation="reading the source", path=view.root
+    )
     extra = [pa.field(n, t) for n, t in zip(names, types, strict=True) if n not in body.names]
-    schema = pa.schema([*body, *extra], body.metadata)
-    batches = _batches(storage, files, schema, [dict(zip(names, text, strict=True)) for text in texts])
-    return pa.RecordBatchReader.from_batches(schema, batches)
+    partitions = tuple(dict(zip(names, text, strict=True)) for text in texts)
+    return SourceFiles(storage, tuple(view.files), pa.schema([*body, *extra], body.metadata), partitions)
 
 
 def _hive_tail(root: str) -> str:
@@ -168,22 +206,6 @@ def _hive_tail(root: str) -> str:
 def _schema_of(storage: Storage, file: ViewFile) -> pa.Schema:
     with naming_damage("reading the source", file.location), open_parquet(storage, file) as reader:
         return reader.schema_arrow
-
-
-def _batches(
-    storage: Storage, files: Iterable[ViewFile], schema: pa.Schema, partitions: list[dict[str, str | None]]
-) -> Iterator[pa.RecordBatch]:
-    for file, values in zip(files, partitions, strict=True):
-        with (
-            naming_damage("reading the source", file.location),
-            open_parquet(storage, file, verify=True) as reader,
-        ):
-            for batch in reader.iter_batches(_SPOOL_ROWS):
-                table = pa.Table.from_batches([batch])
-                for name, text in values.items():
-                    if name not in table.column_names:
-                        table = table.append_column(name, constant(text, schema.field(name).type, table.num_rows))
-                yield from cast_schema(table, schema, fill_missing=True, operation="reading the source").to_batches()
 
 
 def constant(text: str | None, type_: pa.DataType, rows: int) -> pa.Array:

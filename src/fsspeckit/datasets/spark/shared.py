@@ -1,14 +1,15 @@
 """Source rows that the driver and all executors can reach: inside the job when small, else in Arrow files.
 
 The files stand in a scratch folder on the dataset's own storage; local ones are mapped, so processes of one machine
-share the memory. A DataFrame is written there by its own tasks, once, and never collected.
+share the memory. A DataFrame is written there by its own tasks, once, and never collected: the driver reads the key
+columns and nothing else.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +22,21 @@ from fsspeckit.core.source import Source
 from fsspeckit.core.storage import Storage
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 INLINE_BYTES = 4 * 1024 * 1024
+_FILE_ROWS = 1_000_000
 _KEPT = 4
 _open_tables: OrderedDict[str, pa.Table] = OrderedDict()
+
+
+@dataclass(frozen=True, slots=True)
+class SpillFile:
+    """An Arrow file with some of the source's rows."""
+
+    path: str
+    rows: int
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,72 +44,114 @@ class Handle:
     """How to get at shared rows: the bytes themselves, or the files that hold them, in order."""
 
     name: str
-    inline: bytes | None
-    storage: Storage | None
-    paths: tuple[str, ...]
     schema: pa.Schema
+    inline: bytes | None = None
+    storage: Storage | None = None
+    files: tuple[SpillFile, ...] = ()
 
     def open(self) -> Source:
         """The rows in this process; opened once, however many tasks ask."""
         if self.name not in _open_tables:
-            _open_tables[self.name] = with_one_dictionary(self._load())
+            _open_tables[self.name] = self.columns(self.schema.names)
             while len(_open_tables) > _KEPT:
                 _open_tables.popitem(last=False)
         _open_tables.move_to_end(self.name)
         return Source(_open_tables[self.name])
 
-    def _load(self) -> pa.Table:
+    def columns(self, names: Sequence[str]) -> pa.Table:
+        """Some columns of all rows; of a remote file only these are fetched."""
         if self.inline is not None:
-            return pa.ipc.open_stream(pa.py_buffer(self.inline)).read_all()
+            return pa.ipc.open_stream(pa.py_buffer(self.inline)).read_all().select(list(names))
+        tables = [self.file(number, names) for number in range(len(self.files))]
+        empty = pa.schema([self.schema.field(name) for name in names]).empty_table()
+        return with_one_dictionary(pa.concat_tables(tables)) if tables else empty
+
+    def file(self, number: int, names: Sequence[str]) -> pa.Table:
+        """Some columns of the rows of one file."""
         assert self.storage is not None
-        tables = [pa.ipc.open_stream(_bytes_of(self.storage, path)).read_all() for path in self.paths]
-        return pa.concat_tables(tables) if tables else self.schema.empty_table()
+        path = self.files[number].path
+        wanted = [self.schema.get_field_index(name) for name in names]
+        options = pa.ipc.IpcReadOptions(included_fields=sorted(wanted))
+        opened = pa.memory_map(path) if self.storage.is_local else self.storage.open_input(path)
+        return pa.ipc.open_file(opened, options=options).read_all().select(list(names))
 
     def forget(self) -> None:
         """Let go of the rows in this process."""
         _open_tables.pop(self.name, None)
 
 
-def _bytes_of(storage: Storage, path: str) -> Any:
-    return pa.memory_map(path) if storage.is_local else pa.py_buffer(storage.read_bytes(path))
-
-
 @dataclass(frozen=True, slots=True)
 class SharedSource(Source):
-    """Source rows with the handle that executors open."""
+    """Source rows with the handle that executors open; ``table`` holds them here only where they are few."""
 
     handle: Handle
+    share_limit: int
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return sum(file.rows for file in self.handle.files) if self.handle.inline is None else self.table.num_rows
+
+    @property
+    def route(self) -> str:
+        """How the rows reach the tasks that need them."""
+        if self.handle.inline is not None:
+            return "job"
+        size = sum(file.size for file in self.handle.files)
+        return "shared files" if size <= self.share_limit else "exchange"
+
+    def columns(self, names: Sequence[str]) -> pa.Table:
+        """Whole columns."""
+        return self.table.select(list(names)) if self.handle.inline is not None else self.handle.columns(names)
 
 
-def share_table(table: pa.Table, storage: Storage, folder: str | None) -> SharedSource:
-    """Share Arrow rows; without a folder they travel inside the jobs."""
-    name = uuid.uuid4().hex
-    if folder is None:
-        sink = pa.BufferOutputStream()
-        _write(table, sink)
-        return SharedSource(table, Handle(name, sink.getvalue().to_pybytes(), None, (), table.schema))
-    path = f"{folder}/{name}.arrows"
-    with storage.open_output(path) as out:
-        _write(table, out)
-    return SharedSource(table, Handle(name, None, storage, (path,), table.schema))
-
-
-def _write(table: pa.Table, sink: Any) -> None:
+def share_inline(table: pa.Table) -> SharedSource:
+    """Few rows: they travel inside the jobs."""
+    sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
+    return SharedSource(table, Handle(uuid.uuid4().hex, table.schema, sink.getvalue().to_pybytes()), 0)
 
 
-def share_frame(frame: DataFrame, storage: Storage, folder: str) -> SharedSource:
-    """Let the tasks of a DataFrame write their rows as Arrow files; the driver learns only names and counts."""
-    written = frame.mapInArrow(_Spill(storage, folder), "part long, rows long, path binary").toArrow()
-    order = sorted(zip(to_numpy(written["part"]).tolist(), written["path"].to_pylist(), strict=True))
-    schema = frame.limit(0).toArrow().schema
-    handle = Handle(uuid.uuid4().hex, None, storage, tuple(path.decode() for _, path in order), schema)
-    return SharedSource(handle.open().table, handle)
+def share_table(table: pa.Table, storage: Storage, folder: str, share_limit: int) -> SharedSource:
+    """Arrow rows of the driver, written to files."""
+    files = [
+        write_spill(table.slice(start, _FILE_ROWS).to_batches(), table.schema, storage, folder)
+        for start in range(0, table.num_rows, _FILE_ROWS)
+    ]
+    return spilled(files, table.schema, storage, share_limit)
 
 
-class _Spill:
-    """Writes the rows of one partition of a DataFrame to a file and reports it."""
+def spilled(files: Iterable[SpillFile | None], schema: pa.Schema, storage: Storage, share_limit: int) -> SharedSource:
+    """Rows that stand in files."""
+    handle = Handle(uuid.uuid4().hex, schema, None, storage, tuple(file for file in files if file is not None))
+    return SharedSource(schema.empty_table(), handle, share_limit)
+
+
+def write_spill(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema | None, storage: Storage, folder: str
+) -> SpillFile | None:
+    """Write batches to a new file of the scratch folder; without any batch there is none."""
+    path, rows, size = f"{folder}/{uuid.uuid4().hex}.arrow", 0, 0
+    writer: Any = None
+    sink: Any = None
+    for batch in batches:
+        if writer is None:
+            sink = storage.open_output(path)
+            writer = pa.ipc.new_file(sink, batch.schema if schema is None else schema)
+        writer.write_batch(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+    if writer is None:
+        return None
+    writer.close()
+    sink.close()
+    return SpillFile(path, rows, size)
+
+
+class Spill:
+    """Writes the rows of one partition of a DataFrame to a file and reports it; runs on executors."""
+
+    ANSWER = "part long, rows long, size long, path binary"
 
     def __init__(self, storage: Storage, folder: str) -> None:
         self._storage, self._folder = storage, folder
@@ -108,20 +161,16 @@ class _Spill:
 
         context = TaskContext.get()
         part = context.partitionId() if context is not None else 0
-        path, rows = f"{self._folder}/{uuid.uuid4().hex}.arrows", 0
-        writer: Any = None
-        sink: Any = None
-        for batch in batches:
-            if writer is None:
-                sink = self._storage.open_output(path)
-                writer = pa.ipc.new_stream(sink, batch.schema)
-            writer.write_batch(batch)
-            rows += batch.num_rows
-        if writer is None:
-            return
-        writer.close()
-        sink.close()
-        numbers = [to_arrow(np.array([value])) for value in (part, rows)]
-        yield pa.RecordBatch.from_arrays(
-            [*numbers, binary_array([path.encode()], pa.binary())], ["part", "rows", "path"]
-        )
+        file = write_spill(batches, None, self._storage, self._folder)
+        if file is not None:
+            numbers = [to_arrow(np.array([value])) for value in (part, file.rows, file.size)]
+            path = binary_array([file.path.encode()], pa.binary())
+            yield pa.RecordBatch.from_arrays([*numbers, path], ["part", "rows", "size", "path"])
+
+    @staticmethod
+    def files(answers: pa.Table) -> list[SpillFile]:
+        """The files in the order of the DataFrame's partitions."""
+        parts, rows, sizes = (to_numpy(answers[name]).tolist() for name in ("part", "rows", "size"))
+        paths = [path.decode() for path in answers["path"].to_pylist()]
+        found = sorted(zip(parts, paths, rows, sizes, strict=True))
+        return [SpillFile(path, rows, size) for _, path, rows, size in found]

@@ -1,0 +1,83 @@
+"""A number for each key, the same in every process, by which rows with one key meet in one place.
+
+Only for spreading rows: equal keys have equal numbers, and unequal ones may too. Takes key columns in the plain form
+of `fsspeckit.core.keys`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from fsspeckit.common.bridge import to_numpy, valid_mask
+
+Hashes = npt.NDArray[np.uint64]
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+_STIR = np.uint64(0xBF58476D1CE4E5B9)
+_NULL = np.uint64(0x5851F42D4C957F2D)
+_WORD = 8
+
+
+def hash_keys(columns: Sequence[pa.ChunkedArray]) -> Hashes:
+    """One hash for each row of some key columns."""
+    hashes = np.zeros(len(columns[0]), dtype=np.uint64)
+    for column in columns:
+        parts = [_hash_chunk(chunk) for chunk in column.chunks]
+        hashes = _stir(hashes * _SPREAD + (np.concatenate(parts) if parts else hashes))
+    return hashes
+
+
+def spread(hashes: Hashes, parts: int) -> npt.NDArray[np.int64]:
+    """Which of some parts each hash belongs to."""
+    return ((hashes >> np.uint64(32)) * np.uint64(parts) >> np.uint64(32)).astype(np.int64)
+
+
+def _stir(values: Hashes) -> Hashes:
+    values = (values ^ (values >> np.uint64(31))) * _STIR
+    return np.asarray(values ^ (values >> np.uint64(29)))
+
+
+def _hash_chunk(chunk: pa.Array) -> Hashes:
+    hashes = _hash_numbers(chunk) if pa.types.is_int64(chunk.type) else _hash_bytes(chunk)
+    return hashes if chunk.null_count == 0 else np.where(valid_mask(chunk), hashes, _NULL)
+
+
+def _hash_numbers(chunk: pa.Array) -> Hashes:
+    return _stir(to_numpy(chunk).view(np.uint64) * _SPREAD)
+
+
+def _hash_bytes(chunk: pa.Array) -> Hashes:
+    """Eight bytes of every value at a time, as long as any value goes on."""
+    starts, lengths, data = _layout(chunk)
+    hashes = _stir(lengths.astype(np.uint64) + np.uint64(1))
+    rows = np.flatnonzero(lengths > 0)
+    for done in range(0, int(lengths.max(initial=0)), _WORD):
+        rows = rows[lengths[rows] > done]
+        left = np.minimum(lengths[rows] - done, _WORD).astype(np.uint64)
+        mask = ~np.uint64(0) >> (np.uint64(64) - np.uint64(8) * left)
+        words = data[starts[rows] + done] & mask
+        hashes[rows] = _stir(hashes[rows] * _SPREAD + words)
+    return hashes
+
+
+def _layout(chunk: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Hashes]:
+    """Where each value starts, how long it is, and the eight bytes that begin at any place."""
+    buffers = chunk.buffers()
+    if pa.types.is_fixed_size_binary(chunk.type):
+        width = int(chunk.type.byte_width)
+        starts = (np.arange(len(chunk)) + chunk.offset) * width
+        lengths = np.full(len(chunk), width)
+    else:
+        kind = np.int64 if pa.types.is_large_binary(chunk.type) else np.int32
+        offsets = np.frombuffer(buffers[1], kind)[chunk.offset : chunk.offset + len(chunk) + 1].astype(np.int64)
+        starts, lengths = offsets[:-1], np.diff(offsets)
+    low = int(starts[0]) if len(starts) else 0
+    high = int(starts[-1] + lengths[-1]) if len(starts) else 0
+    padded = np.zeros(high - low + _WORD, dtype=np.uint8)
+    if high > low:
+        padded[: high - low] = np.frombuffer(buffers[-1], np.uint8)[low:high]
+    words = np.ndarray((high - low + 1,), "<u8", padded.data, 0, (1,))
+    return starts - low, lengths, words

@@ -1,0 +1,50 @@
+"""Equal keys meet in one place, whatever array they stand in; different keys spread evenly."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fsspeckit.core.hashing import hash_keys, spread
+
+_KINDS = {
+    pa.int64(): st.integers(-(2**63), 2**63 - 1),
+    pa.binary(): st.binary(max_size=30),
+    pa.large_binary(): st.binary(max_size=30),
+    pa.binary(5): st.binary(min_size=5, max_size=5),
+}
+
+
+@pytest.mark.parametrize("type_", _KINDS, ids=str)
+@given(data=st.data())
+def test_a_value_has_one_hash_wherever_it_stands(type_, data):
+    values = data.draw(st.lists(st.none() | _KINDS[type_], min_size=1, max_size=20))
+    at = data.draw(st.integers(0, len(values)))
+    padded = pa.array([*values[-1:], *values, *values[:1]], type_)
+    whole = hash_keys([pa.chunked_array([pa.array(values, type_)])])
+    cut = hash_keys([pa.chunked_array([padded.slice(1, at), padded.slice(1 + at, len(values) - at)], type_)])
+    assert whole.tolist() == cut.tolist()
+    assert len(set(whole.tolist())) == len(set(values))
+
+
+@pytest.mark.parametrize("keys", [np.arange(100_000), np.arange(100_000) * 1024])
+def test_parts_are_of_one_size(keys):
+    texts = pa.array([f"customer-{key:010d}-of-the-year" for key in keys.tolist()]).cast(pa.binary())
+    for column in (pa.array(keys), texts):
+        counts = np.bincount(spread(hash_keys([pa.chunked_array([column])]), 7), minlength=7)
+        assert counts.max() < 1.05 * len(keys) / 7
+
+
+def test_the_order_of_columns_matters():
+    a, b = (pa.chunked_array([pa.array(values)]) for values in ([1, 2], [2, 1]))
+    hashes = hash_keys([a, b])
+    assert hashes[0] != hashes[1]
+    assert hash_keys([b, a]).tolist() == hashes[::-1].tolist()
+
+
+def test_no_rows_have_no_hash():
+    assert len(hash_keys([pa.chunked_array([], pa.int64())])) == 0
+    assert len(hash_keys([pa.chunked_array([pa.array([], pa.binary())])])) == 0
