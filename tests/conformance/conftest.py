@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable
 from typing import Any
@@ -12,13 +13,17 @@ from sweeps import sweep_size
 
 pytest.register_assert_rewrite("conformance.checks")
 
-ENGINES = {
-    "pyarrow": "PyarrowDatasetIO",
-    "spark": "SparkDatasetIO",
+ENGINES: dict[str, tuple[str, dict[str, Any]]] = {
+    "pyarrow": ("PyarrowDatasetIO", {}),
+    "spark": ("SparkDatasetIO", {}),
+    "spark-exchange": ("SparkDatasetIO", {"share_limit": 0}),
 }
 
 
-BOUNDED = {"spark": ("test_merge_examples", "test_dry_run", "test_sources")}
+BOUNDED = {
+    "spark": ("test_merge_examples", "test_dry_run", "test_sources"),
+    "spark-exchange": ("test_merge_examples", "test_dry_run"),
+}
 """Engines whose every call costs a job, and the modules they run in a bounded sweep; a full one runs them all."""
 
 
@@ -47,10 +52,13 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def make_io(engine: str) -> Callable[..., Any]:
-    """The engine's DatasetIO class."""
-    module = importlib.import_module(f"fsspeckit.datasets.{engine}")
-    factory: Callable[..., Any] = getattr(module, ENGINES[engine])
-    return factory
+    """The engine's DatasetIO class, with the options of this variant."""
+    name, options = ENGINES[engine]
+    return functools.partial(getattr(_module(engine), name), **options)
+
+
+def _module(engine: str) -> Any:
+    return importlib.import_module(f"fsspeckit.datasets.{engine.partition('-')[0]}")
 
 
 @pytest.fixture(scope="session")
@@ -62,6 +70,6 @@ def io(make_io: Callable[..., Any]) -> Any:
 @pytest.fixture(scope="session")
 def merge_function(engine: str) -> Callable[..., dict[str, int]]:
     """The engine's ``merge_parquet_dataset_<engine>``."""
-    module = importlib.import_module(f"fsspeckit.datasets.{engine}")
-    function: Callable[..., dict[str, int]] = getattr(module, f"merge_parquet_dataset_{engine}")
+    name = f"merge_parquet_dataset_{engine.partition('-')[0]}"
+    function: Callable[..., dict[str, int]] = getattr(_module(engine), name)
     return function

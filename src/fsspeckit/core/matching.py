@@ -55,6 +55,10 @@ class Match:
     decoded: pa.Table | None = None
 
 
+_NO_ROWS: RowNumbers = np.empty(0, dtype=np.int64)
+NO_MATCH = Match(_NO_ROWS, _NO_ROWS)
+
+
 class Room:
     """Memory for decoded key columns, shared by threads."""
 
@@ -105,7 +109,7 @@ def match_files(
     for scan, table, end, high in zip(scans, tables, ends, cuts, strict=True):
         local = positions[low:high] - (end - scan.rows)
         keep = room is not None and high > low and _reusable(scan, table) and room.take(table.nbytes)
-        result.append(Match(_in_file(scan, local), found[low:high], table if keep else None))
+        result.append(Match(in_file(scan, local), found[low:high], table if keep else None))
         low = high
     return result
 
@@ -117,7 +121,7 @@ def _reusable(scan: Scan, keys: pa.Table) -> bool:
     return plain_names and keys.num_rows == scan.file.rows and keys.num_columns < len(schema)
 
 
-def _in_file(scan: Scan, local: RowNumbers) -> RowNumbers:
+def in_file(scan: Scan, local: RowNumbers) -> RowNumbers:
     """Turn positions among the scanned rows into positions in the file."""
     if len(scan.row_groups) == len(scan.file.row_groups) or len(local) == 0:
         return local

@@ -17,7 +17,7 @@ import pyarrow as pa
 from fsspeckit.common.errors import PartitionError
 from fsspeckit.core.bloom import drop_by_bloom
 from fsspeckit.core.engine import Engine, KeySetSpec
-from fsspeckit.core.matching import KeyColumn, Match, Scan, find_nulls
+from fsspeckit.core.matching import NO_MATCH, KeyColumn, Match, Scan, find_nulls
 from fsspeckit.core.merge import MergeRequest, Shape
 from fsspeckit.core.model import DataFile, RowNumbers
 from fsspeckit.core.profile import Group, PartitionIdentities, null_key_error, split_by_partition
@@ -28,7 +28,6 @@ from fsspeckit.core.source import Source
 from fsspeckit.core.storage import Storage
 
 _NO_ROWS: RowNumbers = np.empty(0, dtype=np.int64)
-NO_MATCH = Match(_NO_ROWS, _NO_ROWS)
 _SHOWN = 5
 
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.core.engine import ReadRequest
-from fsspeckit.core.operations import existing_view
+from fsspeckit.core.operations import Place, existing_view
 from fsspeckit.core.snapshot import load_snapshot
 from fsspeckit.datasets.io import Columns, DatasetIO, column_names
-from fsspeckit.datasets.spark.engine import SparkEngine
+from fsspeckit.datasets.spark.engine import SHARE_LIMIT, SparkEngine
 from fsspeckit.datasets.spark.frames import snapshot_frame
-from fsspeckit.datasets.spark.session import get_session
+from fsspeckit.datasets.spark.session import get_session, refresh
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,6 +26,8 @@ class SparkDatasetIO(DatasetIO):
         spark: The session to work in; by default the active one, else one from the environment, else a local one.
         filesystem: An fsspec filesystem that paths belong to; without it, paths are local or URLs.
         storage_options: Options for the filesystem of URLs, such as credentials; executors get them too.
+        share_limit: Bytes of source rows up to which every executor may open all of them. The rows of a larger source
+            are sent to the tasks that need them, by an exchange; a plan says which way it goes.
     """
 
     def __init__(
@@ -33,10 +35,11 @@ class SparkDatasetIO(DatasetIO):
         spark: SparkSession | None = None,
         filesystem: Any = None,
         storage_options: Mapping[str, Any] | None = None,
+        share_limit: int = SHARE_LIMIT,
     ) -> None:
         super().__init__(filesystem, storage_options)
         self.spark = get_session(spark)
-        self.engine = SparkEngine(self.spark)
+        self.engine = SparkEngine(self.spark, share_limit)
 
     def read(self, path: Any, *, columns: Columns | None = None, filters: Any = None) -> DataFrame:
         """A Spark DataFrame of one consistent state of a dataset.
@@ -54,6 +57,9 @@ class SparkDatasetIO(DatasetIO):
         snapshot = load_snapshot(place.storage, existing_view(place))
         request = ReadRequest(column_names(columns), filters)
         return snapshot_frame(self.spark, place.storage, snapshot, request)
+
+    def _committed(self, place: Place) -> None:
+        refresh(self.spark, place)
 
 
 def merge_parquet_dataset_spark(

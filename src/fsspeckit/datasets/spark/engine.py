@@ -6,32 +6,67 @@ for a bundle of small ones. Rows of the target are never shuffled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import os
+import platform
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from operator import itemgetter
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
-from fsspeckit.common.errors import StorageError
 from fsspeckit.core.engine import KeySetSpec, OnDone, ReadRequest, Scratch
 from fsspeckit.core.keys import KeyIndex
-from fsspeckit.core.matching import Match, Scan, batches, match_files, rows_worth
+from fsspeckit.core.matching import NO_MATCH, Match, Scan, batches, match_files, rows_worth
 from fsspeckit.core.model import Outcome, RewriteTask, Task
 from fsspeckit.core.profile import plain_keys
 from fsspeckit.core.reading import read_snapshot
 from fsspeckit.core.rewrite import run_task
 from fsspeckit.core.snapshot import Snapshot
-from fsspeckit.core.source import Input, Source, open_source
-from fsspeckit.core.storage import Storage
+from fsspeckit.core.source import Input, Source, SourceFiles, open_source, source_files
+from fsspeckit.core.storage import Storage, parent, resolve
+from fsspeckit.datasets.spark.errors import invisible
+from fsspeckit.datasets.spark.exchange import exchange
+from fsspeckit.datasets.spark.handshake import greet, is_one_machine, slots
 from fsspeckit.datasets.spark.jobs import run_items
-from fsspeckit.datasets.spark.shared import INLINE_BYTES, Handle, SharedSource, share_frame, share_table
+from fsspeckit.datasets.spark.routed import (
+    RunRouted,
+    SplitKeys,
+    SplitRows,
+    bare,
+    gather_keys,
+    key_items,
+    matches,
+    routes,
+)
+from fsspeckit.datasets.spark.shared import (
+    INLINE_BYTES,
+    Handle,
+    SharedSource,
+    SpillFile,
+    share_frame,
+    share_inline,
+    share_table,
+    spilled,
+    write_spill,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_T = TypeVar("_T")
+_R = TypeVar("_R")
 _SMALL_TASK_BYTES = 32 * 1024 * 1024
 _SMALL_SCAN_ROWS = 1_000_000
+_SMALL_SOURCE_BYTES = 16 * 1024 * 1024
+_PART_KEYS = 2_000_000
+_WAVES = 4
+_MANY_TASKS = 200
+SHARE_LIMIT = 256 * 1024 * 1024
+"""Bytes of source rows up to which every executor may open all of them; larger sources go by exchange."""
 
 
 class SparkEngine:
@@ -39,68 +74,135 @@ class SparkEngine:
 
     name = "spark"
 
-    def __init__(self, spark: SparkSession) -> None:
-        self.spark = spark
+    def __init__(self, spark: SparkSession, share_limit: int = SHARE_LIMIT) -> None:
+        self.spark, self.share_limit = spark, share_limit
 
     @contextmanager
     def open_source(self, given: Input, storage: Storage, scratch: Scratch) -> Iterator[Source]:
         """Put the rows where executors reach them."""
-        if not storage.is_shared:
-            raise StorageError(
-                "this storage lives inside one process, where Spark's executors cannot reach it; "
-                "use a path that they can open too, or the PyArrow engine"
-            )
-        if is_spark_frame(given.data):
+        greet(self.spark, storage, scratch)
+        files = _many_files(given)
+        if not is_spark_frame(given.data) and files is None:
+            table = open_source(given).table
+            if table.nbytes <= min(INLINE_BYTES, self.share_limit):
+                yield share_inline(table)
+                return
+        with self._spill_place(storage, scratch) as (place, folder):
+            if is_spark_frame(given.data):
+                source = share_frame(self.spark, given.data, place, folder, self.share_limit)
+            elif files is not None:
+                source = self._share_files(files, place, folder)
+            else:
+                source = share_table(table, place, folder, self.share_limit)
+            try:
+                yield source
+            finally:
+                source.handle.forget()
+
+    @contextmanager
+    def _spill_place(self, storage: Storage, scratch: Scratch) -> Iterator[tuple[Storage, str]]:
+        """A folder for spilled rows: of this machine where all executors are on it, else on the dataset's storage."""
+        if not is_one_machine(self.spark):
             with scratch() as folder:
-                yield from _until_done(share_frame(given.data, storage, folder))
+                yield storage, folder
             return
-        table = open_source(given).table
-        if table.nbytes <= INLINE_BYTES:
-            yield from _until_done(share_table(table, storage, None))
-            return
-        with scratch() as folder:
-            yield from _until_done(share_table(table, storage, folder))
+        with TemporaryDirectory(prefix="fsspeckit-") as folder:
+            yield resolve(folder)
+
+    def _share_files(self, files: SourceFiles, storage: Storage, folder: str) -> SharedSource:
+        """Let executors turn the files that are the source into spilled ones."""
+        work = [_SpillItem(files, number, storage, folder) for number in range(len(files.files))]
+        found = run_items(self.spark, _spill, work, len(work), lambda _: None)
+        return spilled(found, files.schema, storage, self.share_limit)
 
     def match(
         self, storage: Storage, source: Source, specs: Sequence[KeySetSpec], scans: Sequence[Scan], on_done: OnDone
     ) -> list[Match]:
         """Scan key columns in executors."""
         assert isinstance(source, SharedSource)
+        if source.route == "exchange":
+            return self._match_by_exchange(storage, source, specs, scans, on_done)
         work = [
             _ScanItem(storage, source.handle, specs[batch[0].group], tuple(batch))
             for batch in batches(scans, [rows_worth(len(spec.rows), spec.keys) for spec in specs])
         ]
         size = sum(scan.rows for scan in scans) // _SMALL_SCAN_ROWS + 1
-        found = run_items(self.spark, _scan, work, max(size, self._slots))
-        on_done(len(scans))
+        told = _by_scans(work, on_done)
+        found = run_items(self.spark, _scan, work, max(size, slots(self.spark)), told)
         return [match for matches in found for match in matches]
+
+    def _match_by_exchange(
+        self,
+        storage: Storage,
+        source: SharedSource,
+        specs: Sequence[KeySetSpec],
+        scans: Sequence[Scan],
+        on_done: OnDone,
+    ) -> list[Match]:
+        """Bring equal keys together, once for each set of key columns: partition folders may hold some of them."""
+        results: list[Match] = [NO_MATCH] * len(scans)
+        for keys in dict.fromkeys(specs[scan.group].keys for scan in scans):
+            members = [i for i, scan in enumerate(scans) if specs[scan.group].keys == keys]
+            items = key_items(source.handle, specs, [(n, scans[i]) for n, i in enumerate(members)])
+            rows = source.rows + sum(scans[i].rows for i in members)
+            parts = max(slots(self.spark), rows // _PART_KEYS + 1)
+            grouped = len({scans[i].group for i in members}) > 1
+            split = SplitKeys(storage, source.handle, keys, grouped, parts)
+            found = self.exchange(split, items, gather_keys, parts, lambda _: None)
+            for i, match in zip(members, matches(found, len(members)), strict=True):
+                results[i] = match
+            on_done(len(members))
+        return results
 
     def run(
         self, storage: Storage, source: Source, tasks: Sequence[Task], staging: str | None, on_done: OnDone
     ) -> list[Outcome]:
         """Run the file kernel in executors."""
         assert isinstance(source, SharedSource)
+        if source.route == "exchange":
+            return self._run_by_exchange(storage, source, tasks, staging, on_done)
         work = [_TaskItem(storage, source.handle, task, staging) for task in tasks]
         size = sum(_task_bytes(task) for task in tasks) // _SMALL_TASK_BYTES + 1
-        outcomes = run_items(self.spark, _run, work, max(size, self._slots))
+        return run_items(self.spark, _run, work, max(size, slots(self.spark)), on_done)
+
+    def _run_by_exchange(
+        self, storage: Storage, source: SharedSource, tasks: Sequence[Task], staging: str | None, on_done: OnDone
+    ) -> list[Outcome]:
+        """Send source rows to the tasks that need them."""
+        if not tasks:
+            return []
+        size = sum(_task_bytes(task) for task in tasks) // _SMALL_TASK_BYTES + 1
+        parts = min(len(tasks), max(size, slots(self.spark)))
+        part_of = np.arange(len(tasks)) % parts
+        bundles = tuple(tuple((n, bare(tasks[n])) for n in range(part, len(tasks), parts)) for part in range(parts))
+        body = RunRouted(storage, source.schema, bundles, staging)
+        found = self.exchange(
+            SplitRows(source.handle, part_of), routes(source.handle, tasks), body, parts, lambda _: None
+        )
         on_done(len(tasks))
-        return outcomes
+        return [outcome for _, outcome in sorted((pair for pairs in found for pair in pairs), key=itemgetter(0))]
+
+    def map(self, function: Callable[[_T], _R], items: Sequence[_T], on_done: OnDone) -> list[_R]:
+        """Run a function over all items on the executors."""
+        return run_items(self.spark, function, items, max(_WAVES * slots(self.spark), _MANY_TASKS), on_done)
+
+    def exchange(
+        self,
+        split: Callable[[_T], Iterable[tuple[int, pa.Table]]],
+        items: Sequence[_T],
+        gather: Callable[[int, Iterator[pa.Table]], _R],
+        parts: int,
+        on_done: OnDone,
+    ) -> list[_R]:
+        """Bring together what belongs together, by the blob exchange."""
+        tasks = max(_WAVES * slots(self.spark), _MANY_TASKS)
+        return exchange(self.spark, split, items, gather, parts, tasks, on_done)
 
     def read(
         self, storage: Storage, snapshot: Snapshot, request: ReadRequest, path_of: Callable[[str], str]
     ) -> pa.Table:
         """Read all files into one Arrow table, on the driver."""
         return read_snapshot(storage, snapshot, request, path_of)
-
-    @property
-    def _slots(self) -> int:
-        """Spark tasks that may run at once; asked of a session that may be remote."""
-        try:
-            return int(self.spark.sparkContext.defaultParallelism)
-        except Exception as error:
-            if "JVM" in str(error) or "CONTEXT" in str(error).upper() or "sparkContext" in str(error):
-                return int(self.spark.conf.get("spark.sql.leafNodeDefaultParallelism") or 8)
-            raise
 
 
 def is_spark_frame(data: Any) -> bool:
@@ -110,11 +212,26 @@ def is_spark_frame(data: Any) -> bool:
     )
 
 
-def _until_done(source: SharedSource) -> Iterator[Source]:
-    try:
-        yield source
-    finally:
-        source.handle.forget()
+def _many_files(given: Input) -> SourceFiles | None:
+    """The files of a source that is a path, where they are worth reading on executors."""
+    if not isinstance(given.data, (str, os.PathLike)):
+        return None
+    files = source_files(given.data, given.filesystem, given.storage_options)
+    if not files.storage.is_shared or sum(file.size for file in files.files) <= _SMALL_SOURCE_BYTES:
+        return None
+    return files
+
+
+@dataclass(frozen=True, slots=True)
+class _SpillItem:
+    files: SourceFiles
+    number: int
+    storage: Storage
+    folder: str
+
+
+def _spill(item: _SpillItem) -> SpillFile | None:
+    return write_spill(item.files.batches(item.number), item.files.schema, item.storage, item.folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,14 +250,33 @@ class _TaskItem:
     staging: str | None
 
 
+def _by_scans(work: Sequence[_ScanItem], on_done: OnDone) -> OnDone:
+    """Batches of scans are what is run, scans are what is told."""
+    left = [len(item.scans) for item in reversed(work)]
+
+    def told(count: int) -> None:
+        on_done(sum(left.pop() for _ in range(count)))
+
+    return told
+
+
 def _scan(item: _ScanItem) -> list[Match]:
+    _check_visible(item.storage, parent(item.scans[0].file.location))
     source = item.handle.open()
     rows = None if isinstance(item.spec.rows, range) else item.spec.rows
     index = KeyIndex(plain_keys(source, item.spec.keys, item.spec.rows), rows)
     return match_files(item.storage, item.scans, index, item.spec.keys)
 
 
+def _check_visible(storage: Storage, folder: str) -> None:
+    """A local folder that the driver sees and this executor does not is no shared folder."""
+    if storage.is_local and storage.stat(folder) is None:
+        raise invisible(folder, platform.node())
+
+
 def _run(item: _TaskItem) -> Outcome:
+    if item.staging is not None:
+        _check_visible(item.storage, item.staging)
     source = item.handle.open()
     return run_task(item.task, source.take, item.storage, item.staging, at_once=1)
 

@@ -1,8 +1,8 @@
 """Source rows that the driver and all executors can reach: inside the job when small, else in Arrow files.
 
-The files stand in a scratch folder on the dataset's own storage; local ones are mapped, so processes of one machine
-share the memory. A DataFrame is written there by its own tasks, once, and never collected: the driver reads the key
-columns and nothing else.
+The files stand in a folder of this machine where all executors run on it, else beside the dataset on its own storage;
+local ones are mapped, so processes of one machine share the memory. A DataFrame is written there by its own tasks,
+once, and never collected: the driver reads the key columns and nothing else.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from fsspeckit.common.bridge import binary_array, to_arrow, to_numpy
 from fsspeckit.core.rows import with_one_dictionary
 from fsspeckit.core.source import Source
 from fsspeckit.core.storage import Storage
+from fsspeckit.datasets.spark.handshake import portable
+from fsspeckit.datasets.spark.jobs import collect
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -148,10 +150,19 @@ def write_spill(
     return SpillFile(path, rows, size)
 
 
-class Spill:
-    """Writes the rows of one partition of a DataFrame to a file and reports it; runs on executors."""
+def share_frame(spark: SparkSession, frame: DataFrame, storage: Storage, folder: str, share_limit: int) -> SharedSource:
+    """Let the tasks of a DataFrame write their rows as Arrow files; the driver learns only names and counts."""
+    spill = portable(spark, _Spill(storage, folder))
+    answers = collect(spark, frame.mapInArrow(spill, "part long, rows long, size long, path binary"))
+    parts, rows, sizes = (to_numpy(answers[name]).tolist() for name in ("part", "rows", "size"))
+    paths = [path.decode() for path in answers["path"].to_pylist()]
+    found = sorted(zip(parts, paths, rows, sizes, strict=True))
+    files = [SpillFile(path, count, size) for _, path, count, size in found]
+    return spilled(files, frame.limit(0).toArrow().schema, storage, share_limit)
 
-    ANSWER = "part long, rows long, size long, path binary"
+
+class _Spill:
+    """Writes the rows of one partition of a DataFrame to a file and reports it; runs on executors."""
 
     def __init__(self, storage: Storage, folder: str) -> None:
         self._storage, self._folder = storage, folder
@@ -166,11 +177,3 @@ class Spill:
             numbers = [to_arrow(np.array([value])) for value in (part, file.rows, file.size)]
             path = binary_array([file.path.encode()], pa.binary())
             yield pa.RecordBatch.from_arrays([*numbers, path], ["part", "rows", "size", "path"])
-
-    @staticmethod
-    def files(answers: pa.Table) -> list[SpillFile]:
-        """The files in the order of the DataFrame's partitions."""
-        parts, rows, sizes = (to_numpy(answers[name]).tolist() for name in ("part", "rows", "size"))
-        paths = [path.decode() for path in answers["path"].to_pylist()]
-        found = sorted(zip(parts, paths, rows, sizes, strict=True))
-        return [SpillFile(path, rows, size) for _, path, rows, size in found]

@@ -1,0 +1,228 @@
+"""Merging with a source too large to share: keys meet by hash, and rows are routed to the file they belong to.
+
+Two exchanges. The first brings key columns of both sides, with row numbers, to the part of their hash and finds the
+matches; the second sends each source row to the task that needs it. Rows of the target never leave their file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from fsspeckit.common.bridge import to_arrow, to_numpy
+from fsspeckit.core.engine import KeySetSpec
+from fsspeckit.core.hashing import hash_keys, spread
+from fsspeckit.core.keys import KeyIndex, plain
+from fsspeckit.core.matching import KeyColumn, Match, Scan, in_file, read_keys
+from fsspeckit.core.model import Outcome, RewriteTask, RowNumbers, Task
+from fsspeckit.core.rewrite import run_task
+from fsspeckit.core.rows import take_rows, with_one_dictionary
+from fsspeckit.core.source import Source
+from fsspeckit.core.storage import Storage
+from fsspeckit.datasets.spark.shared import Handle
+
+Found = tuple[RowNumbers, RowNumbers, RowNumbers]
+_NONE: RowNumbers = np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SourceKeys:
+    """Rows of one spilled file to look for: their places in the file, the key set of each, and the first's number."""
+
+    file: int
+    rows: RowNumbers
+    groups: RowNumbers
+    first: int
+
+
+@dataclass(frozen=True, slots=True)
+class TargetKeys:
+    """A scan to look into, with its number."""
+
+    number: int
+    scan: Scan
+
+
+def key_items(
+    handle: Handle, specs: Sequence[KeySetSpec], scans: Sequence[tuple[int, Scan]]
+) -> list[SourceKeys | TargetKeys]:
+    """What to split for one set of key columns: all source files first, then the scans."""
+    wanted = sorted({scan.group for _, scan in scans})
+    rows = np.concatenate([_NONE, *(np.asarray(specs[group].rows, dtype=np.int64) for group in wanted)])
+    groups = np.repeat(np.array(wanted, dtype=np.int64), [len(specs[group].rows) for group in wanted])
+    sources = [
+        SourceKeys(file, rows[at] - first, groups[at], first) for file, first, at in _by_file(handle, rows) if len(at)
+    ]
+    return [*sources, *(TargetKeys(number, scan) for number, scan in scans)]
+
+
+def _by_file(handle: Handle, rows: RowNumbers) -> Iterator[tuple[int, int, RowNumbers]]:
+    """For each spilled file its number, the number of its first row, and which of the given rows stand in it."""
+    ends = np.cumsum([file.rows for file in handle.files])
+    where = np.searchsorted(ends, rows, "right")
+    order = np.argsort(where, kind="stable")
+    cuts = np.searchsorted(where[order], np.arange(len(ends) + 1))
+    for file, end in enumerate(ends.tolist()):
+        yield file, end - handle.files[file].rows, order[cuts[file] : cuts[file + 1]]
+
+
+@dataclass(frozen=True, slots=True)
+class SplitKeys:
+    """Sends plain keys with their numbers to the part of their hash."""
+
+    storage: Storage
+    handle: Handle
+    keys: tuple[KeyColumn, ...]
+    grouped: bool
+    parts: int
+
+    def __call__(self, item: SourceKeys | TargetKeys) -> Iterator[tuple[int, pa.Table]]:
+        """The keys of one item, by part."""
+        if isinstance(item, SourceKeys):
+            table = take_rows(self.handle.file(item.file, [key.name for key in self.keys]), item.rows)
+            numbers, groups, side = item.rows + item.first, item.groups, b"source"
+        else:
+            table = read_keys(self.storage, item.scan, self.keys)
+            numbers = in_file(item.scan, np.arange(table.num_rows))
+            groups, side = np.full(table.num_rows, item.scan.group), b"%d" % item.number
+        columns = [plain(table[key.name], key.type) for key in self.keys]
+        if self.grouped:
+            columns.insert(0, pa.chunked_array([to_arrow(groups)]))
+        names = [str(i) for i in range(len(columns))]
+        keyed = pa.table([*columns, to_arrow(numbers)], [*names, "row"]).replace_schema_metadata({b"side": side})
+        yield from by_part(keyed, spread(hash_keys(columns), self.parts))
+
+
+def by_part(table: pa.Table, part: npt.NDArray[np.int64]) -> Iterator[tuple[int, pa.Table]]:
+    """A table cut by the part of each row, order kept."""
+    order = np.argsort(part, kind="stable")
+    cuts = np.flatnonzero(np.diff(part[order], prepend=-1))
+    ordered = take_rows(table, order)
+    for start, stop in zip(cuts.tolist(), [*cuts[1:].tolist(), len(order)], strict=True):
+        yield int(part[order[start]]), ordered.slice(start, stop - start)
+
+
+def gather_keys(part: int, pieces: Iterator[pa.Table]) -> Found:  # noqa: ARG001 - every part is alike
+    """Scan numbers, positions in their files and source rows of the keys that stand on both sides."""
+    sources: list[pa.Table] = []
+    index: KeyIndex | None = None
+    found: list[Found] = []
+    for piece in pieces:
+        side = (piece.schema.metadata or {})[b"side"]
+        if side == b"source":
+            sources.append(piece)
+            continue
+        if not sources:
+            continue
+        if index is None:
+            whole = pa.concat_tables(sources)
+            index = KeyIndex(whole.columns[:-1], to_numpy(whole["row"]))
+        at, rows = index.lookup(piece.columns[:-1])
+        found.append((np.full(len(at), int(side)), to_numpy(piece["row"])[at], rows))
+    if not found:
+        return _NONE, _NONE, _NONE
+    scans, positions, rows = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+    return scans, positions, rows
+
+
+def matches(found: Iterable[Found], count: int) -> list[Match]:
+    """The findings of all parts, by scan."""
+    scans, positions, rows = (np.concatenate([_NONE, *arrays]) for arrays in zip(*found, strict=True))
+    order = np.lexsort((positions, scans))
+    cuts = np.searchsorted(scans[order], np.arange(count + 1))
+    return [Match(positions[at], rows[at]) for at in (order[cuts[i] : cuts[i + 1]] for i in range(count))]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Routes:
+    """Where the rows of one spilled file go.
+
+    Their places in the file, and for each the task, its order there, and the row of the target that it replaces.
+    """
+
+    file: int
+    rows: RowNumbers
+    tasks: RowNumbers
+    order: RowNumbers
+    positions: RowNumbers
+
+
+def routes(handle: Handle, tasks: Sequence[Task]) -> list[Routes]:
+    """For each spilled file, where its rows go."""
+    wanted = [np.asarray(_rows(task), dtype=np.int64) for task in tasks]
+    rows = np.concatenate([_NONE, *wanted])
+    numbers = np.repeat(np.arange(len(tasks)), [len(part) for part in wanted])
+    order = np.concatenate([_NONE, *(np.arange(len(part)) for part in wanted)])
+    positions = np.concatenate(
+        [_NONE, *(t.positions if isinstance(t, RewriteTask) else np.zeros(len(t.rows), np.int64) for t in tasks)]
+    )
+    found = ((file, first, at) for file, first, at in _by_file(handle, rows) if len(at))
+    return [Routes(file, rows[at] - first, numbers[at], order[at], positions[at]) for file, first, at in found]
+
+
+def _rows(task: Task) -> range | RowNumbers:
+    return task.source_rows if isinstance(task, RewriteTask) else task.rows
+
+
+def bare(task: Task) -> Task:
+    """A task without row numbers: these travel with the rows."""
+    if isinstance(task, RewriteTask):
+        return replace(task, positions=_NONE, source_rows=_NONE, decoded=None)
+    return replace(task, rows=range(0))
+
+
+@dataclass(frozen=True, slots=True)
+class SplitRows:
+    """Sends source rows to the part of their task; three columns of numbers go in front."""
+
+    handle: Handle
+    part_of: npt.NDArray[np.int64]
+
+    def __call__(self, item: Routes) -> Iterator[tuple[int, pa.Table]]:
+        """The rows of one spilled file, by part."""
+        table = self.handle.file(item.file, self.handle.schema.names)
+        numbers = [to_arrow(values) for values in (item.tasks, item.order, item.positions)]
+        rows = take_rows(table, item.rows)
+        numbered = pa.table([*numbers, *rows.columns], ["task", "order", "position", *rows.column_names])
+        yield from by_part(numbered, self.part_of[item.tasks])
+
+
+@dataclass(frozen=True, slots=True)
+class RunRouted:
+    """Runs the tasks of a part with the rows that were sent to it."""
+
+    storage: Storage
+    schema: pa.Schema
+    tasks: tuple[tuple[tuple[int, Task], ...], ...]
+    staging: str | None
+
+    def __call__(self, part: int, pieces: Iterator[pa.Table]) -> list[tuple[int, Outcome]]:
+        """The outcomes of one part's tasks, with their numbers."""
+        names = [f"{i}" for i in range(3)]
+        numbers = pa.schema([(name, pa.int64()) for name in names]).empty_table()
+        rows = self.schema.empty_table()
+        for piece in pieces:
+            numbers = pa.concat_tables([numbers, piece.select([0, 1, 2]).rename_columns(names)])
+            rows = pa.concat_tables([rows, pa.table(piece.columns[3:], schema=self.schema)])
+        task_of, order, positions = (to_numpy(column) for column in numbers.columns)
+        by_task = np.lexsort((order, task_of))
+        cuts = np.searchsorted(task_of[by_task], [number for number, _ in self.tasks[part]])
+        ends = np.searchsorted(task_of[by_task], [number for number, _ in self.tasks[part]], "right")
+        outcomes = []
+        for (number, task), low, high in zip(self.tasks[part], cuts, ends, strict=True):
+            mine = by_task[low:high]
+            source = Source(with_one_dictionary(take_rows(rows, mine)))
+            ready = _numbered(task, positions[mine])
+            outcomes.append((number, run_task(ready, source.take, self.storage, self.staging, at_once=1)))
+        return outcomes
+
+
+def _numbered(task: Task, positions: RowNumbers) -> Task:
+    """A bare task with its rows, numbered as they arrived."""
+    if isinstance(task, RewriteTask):
+        return replace(task, positions=positions, source_rows=np.arange(len(positions)))
+    return replace(task, rows=range(len(positions)))

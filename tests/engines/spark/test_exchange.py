@@ -1,0 +1,105 @@
+"""The blob exchange and the way of a large source: routed to the tasks that need it, never held by the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from fsspeckit.common.errors import SchemaMismatchError
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from fsspeckit.datasets.spark import SparkDatasetIO
+from fsspeckit.datasets.spark.engine import SparkEngine
+
+
+def _deal(item: int) -> Iterator[tuple[int, pa.Table]]:
+    """Each item sends its number, in two pieces, to the even or the odd part."""
+    for half in (0, 1):
+        yield item % 2, pa.table({"item": pa.array([item], pa.uint32()), "half": [half]})
+
+
+def _collect(part: int, pieces: Iterator[pa.Table]) -> list[Any]:
+    return [part, *(list(row.values()) for piece in pieces for row in piece.to_pylist())]
+
+
+def _refuse(item: int) -> Iterator[tuple[int, pa.Table]]:
+    raise SchemaMismatchError(f"item {item} is refused")
+
+
+def _refuse_gather(part: int, pieces: Iterator[pa.Table]) -> None:
+    raise SchemaMismatchError(f"part {part} is refused")
+
+
+def _ignore(count: int) -> None:
+    return None
+
+
+def test_pieces_arrive_in_order_and_empty_parts_are_gathered(spark: SparkSession) -> None:
+    found = SparkEngine(spark).exchange(_deal, [4, 1, 2], _collect, 3, _ignore)
+    assert found == [[0, [4, 0], [4, 1], [2, 0], [2, 1]], [1, [1, 0], [1, 1]], [2]]
+
+
+def test_parts_without_any_item_are_gathered(spark: SparkSession) -> None:
+    assert SparkEngine(spark).exchange(_deal, [], _collect, 2, _ignore) == [[0], [1]]
+
+
+@pytest.mark.parametrize(("split", "gather"), [(_refuse, _collect), (_deal, _refuse_gather)])
+def test_errors_come_back_with_their_type(spark: SparkSession, split: Any, gather: Any) -> None:
+    with pytest.raises(SchemaMismatchError, match="is refused"):
+        SparkEngine(spark).exchange(split, [1], gather, 2, _ignore)
+
+
+def test_map_keeps_the_order(spark: SparkSession) -> None:
+    assert SparkEngine(spark).map(str, list(range(500)), _ignore) == [str(i) for i in range(500)]
+
+
+def _rows(spark: SparkSession, count: int) -> Any:
+    return spark.range(count).selectExpr("id", "concat('value ', id) AS text", "id % 3 AS part")
+
+
+@pytest.mark.parametrize("partition_by", [None, ["part"]])
+@pytest.mark.parametrize("strategy", ["upsert", "full_merge", "insert"])
+def test_a_large_dataframe_gives_the_same_dataset(
+    spark: SparkSession, tmp_path: Path, strategy: str, partition_by: list[str] | None
+) -> None:
+    limited = SparkDatasetIO(spark, share_limit=10_000)
+    start = pa.table({"id": range(2000), "text": ["old"] * 2000, "part": [i % 3 for i in range(2000)]})
+    source = _rows(spark, 3000).repartition(4)
+    results = []
+    for name, io, data in (("spark", limited, source), ("pyarrow", PyarrowDatasetIO(), source.toArrow())):
+        path = str(tmp_path / name)
+        PyarrowDatasetIO().write_dataset(start, path, partition_by=partition_by, max_rows_per_file=500)
+        result = io.merge(data, path, strategy=strategy, key_columns="id")
+        rows = PyarrowDatasetIO().read_parquet(path).select(["id", "text", "part"]).sort_by("id")
+        results.append((result.stats(), result.unchanged, len(result.rewritten_files), rows))
+    assert results[0] == results[1]
+
+
+def test_the_plan_shows_the_way_of_the_source(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "d")
+    PyarrowDatasetIO().write_dataset(pa.table({"id": range(10), "text": ["x"] * 10}), path)
+    source = _rows(spark, 3000).drop("part")
+    call: dict[str, Any] = {"strategy": "upsert", "key_columns": "id", "dry_run": True}
+    routes = [
+        SparkDatasetIO(spark, share_limit=limit).merge(data, path, **call).source_route
+        for limit, data in ((10_000_000, source), (10_000, source), (10_000_000, source.limit(5).toArrow()))
+    ]
+    assert routes == ["shared files", "exchange", "job"]
+    plan = SparkDatasetIO(spark, share_limit=10_000).merge(source, path, **call)
+    assert "3,000 (by exchange)" in str(plan)
+    assert plan.to_dict()["source_route"] == "exchange"
+
+
+def test_a_large_folder_as_source_is_read_by_executors(spark: SparkSession, tmp_path: Path) -> None:
+    staging, path = str(tmp_path / "staging"), str(tmp_path / "d")
+    text = pa.array([f"{i:08d}" * 40 for i in range(60_000)])
+    rows = pa.table({"id": range(60_000), "text": text, "day": ["2026-01-01"] * 60_000})
+    PyarrowDatasetIO().write_dataset(rows, staging, partition_by=["day"], compression="none", max_rows_per_file=20_000)
+    io = SparkDatasetIO(spark, share_limit=1_000_000)
+    io.merge(staging, path, strategy="upsert", key_columns="id")
+    assert io.merge(staging, path, strategy="upsert", key_columns="id", dry_run=True).unchanged == 60_000
+    assert io.read_parquet(path).select(rows.column_names).sort_by("id").equals(rows)
