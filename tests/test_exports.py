@@ -33,6 +33,7 @@ LOCKED = {
         "StorageError",
         "TableFormatError",
         "UnsupportedDataError",
+        "compact",
         "merge",
         "read_parquet",
         "recover",
@@ -41,6 +42,7 @@ LOCKED = {
     "fsspeckit.datasets.pyarrow": [
         "PyarrowDatasetIO",
         "cast_schema",
+        "compact_parquet_dataset_pyarrow",
         "convert_large_types_to_normal",
         "merge_parquet_dataset_pyarrow",
         "opt_dtype",

@@ -17,7 +17,7 @@ from fsspeckit.common.errors import StorageError
 from fsspeckit.core.engine import KeySetSpec, OnDone, ReadRequest, Scratch
 from fsspeckit.core.keys import KeyIndex
 from fsspeckit.core.matching import Match, Scan, batches, match_files, rows_worth
-from fsspeckit.core.model import Outcome, RewriteTask, Task
+from fsspeckit.core.model import Outcome, Task
 from fsspeckit.core.profile import plain_keys
 from fsspeckit.core.reading import read_snapshot
 from fsspeckit.core.rewrite import run_task
@@ -81,7 +81,7 @@ class SparkEngine:
         """Run the file kernel in executors."""
         assert isinstance(source, SharedSource)
         work = [_TaskItem(storage, source.handle, task, staging) for task in tasks]
-        size = sum(_task_bytes(task) for task in tasks) // _SMALL_TASK_BYTES + 1
+        size = sum(task.weight for task in tasks) // _SMALL_TASK_BYTES + 1
         outcomes = run_items(self.spark, _run, work, max(size, self._slots))
         on_done(len(tasks))
         return outcomes
@@ -143,7 +143,3 @@ def _scan(item: _ScanItem) -> list[Match]:
 def _run(item: _TaskItem) -> Outcome:
     source = item.handle.open()
     return run_task(item.task, source.take, item.storage, item.staging, at_once=1)
-
-
-def _task_bytes(task: Task) -> int:
-    return task.file.size if isinstance(task, RewriteTask) else 64 * len(task.rows)
