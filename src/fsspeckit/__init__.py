@@ -1,6 +1,6 @@
 """Write, merge and maintain plain Parquet dataset folders on any fsspec storage, without a table format."""
 
-from fsspeckit.api import compact, merge, read_parquet, recover, write_dataset
+from fsspeckit.api import compact, deduplicate, merge, read_parquet, recover, write_dataset
 from fsspeckit.common.errors import (
     CommitConflictError,
     DamagedFileError,
@@ -30,6 +30,7 @@ __all__ = [
     "TableFormatError",
     "UnsupportedDataError",
     "compact",
+    "deduplicate",
     "merge",
     "read_parquet",
     "recover",

@@ -80,6 +80,18 @@ def compact(
     return _io(engine, filesystem, storage_options).compact_parquet_dataset(path, **options)
 
 
+def deduplicate(
+    path: Any,
+    *,
+    engine: str = DEFAULT_ENGINE,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> MaintenanceResult:
+    """Leave one row of each key; options as for `fsspeckit.datasets.io.DatasetIO.deduplicate_parquet_dataset`."""
+    return _io(engine, filesystem, storage_options).deduplicate_parquet_dataset(path, **options)
+
+
 def recover(path: Any, *, filesystem: Any = None, storage_options: Mapping[str, Any] | None = None) -> Recovery:
     """Finish or undo what a crashed writer left behind."""
     return _io(DEFAULT_ENGINE, filesystem, storage_options).recover(path)

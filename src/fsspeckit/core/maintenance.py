@@ -10,9 +10,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from posixpath import dirname
 
+import pyarrow as pa
+
+from fsspeckit.core.keys import key_type
 from fsspeckit.core.layout import codec_name
-from fsspeckit.core.model import DataFile, WriteOptions
+from fsspeckit.core.matching import KeyColumn
+from fsspeckit.core.merge import NullKeys, check_keys_exist
+from fsspeckit.core.model import DataFile, RowNumbers, WriteOptions
 from fsspeckit.core.names import is_compacted
+from fsspeckit.core.profile import check_order_columns
 
 _MB = 1024 * 1024
 _SETTLED = 0.5
@@ -121,6 +127,40 @@ class CompactRequest:
     def __post_init__(self) -> None:
         if self.target.bytes is None and self.target.rows is None:
             raise ValueError("pass target_mb_per_file or target_rows_per_file, or both, such as target_mb_per_file=128")
+
+
+@dataclass(frozen=True, slots=True)
+class DeduplicateRequest:
+    """A deduplication as the caller asked for it."""
+
+    key_columns: tuple[str, ...]
+    order_by: tuple[str, ...] = ()
+    null_keys: NullKeys = "error"
+    scope: Scope = field(default_factory=Scope)
+
+    def __post_init__(self) -> None:
+        if self.null_keys not in ("error", "match"):
+            raise ValueError(f"null_keys={self.null_keys!r} is unknown; choose 'error' or 'match'")
+
+    def columns(self, schema: pa.Schema) -> tuple[tuple[KeyColumn, ...], tuple[KeyColumn, ...], tuple[bool, ...]]:
+        """Key columns, order columns, and for each of these whether the lowest wins."""
+        check_keys_exist(self.key_columns, schema.names, "dataset")
+        check_order_columns(schema, self.order_by)
+        names = [name if name in schema.names else name.removeprefix("-") for name in self.order_by]
+        lowest = tuple(name not in schema.names for name in self.order_by)
+        keys = tuple(KeyColumn(name, key_type(schema.field(name).type)) for name in self.key_columns)
+        return keys, tuple(KeyColumn(name, key_type(schema.field(name).type)) for name in names), lowest
+
+
+def plan_deduplicate(files: Sequence[DataFile], losers: Mapping[str, RowNumbers], limits: Limits) -> Plan:
+    """Rewrite the files that lose rows, each by itself, and no other."""
+    groups = [
+        Group(dirname(file.path), (file,), f"{len(losers[file.path]):,} duplicate rows")
+        for file in files
+        if file.path in losers
+    ]
+    skipped = {file.path: "no duplicates" for file in files if file.path not in losers}
+    return limited(Plan(tuple(groups), skipped), limits, divisible=False)
 
 
 def by_folder(files: Iterable[DataFile]) -> dict[str, list[DataFile]]:

@@ -7,7 +7,7 @@ run that is cut off has done part of the work and the next run does the rest.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,13 +18,25 @@ from fsspeckit.common.logging import log_unexpected
 from fsspeckit.common.schema import unify_schemas
 from fsspeckit.core.combine import Probe
 from fsspeckit.core.commit import Changes, Publish, View
+from fsspeckit.core.duplicates import FindLosers, SplitKeys, by_file, parts_for, stretches
 from fsspeckit.core.engine import Engine
 from fsspeckit.core.layout import codec_name
-from fsspeckit.core.maintenance import CompactRequest, Group, Plan, Scope, plain_codec, plan_compact, rounds
-from fsspeckit.core.model import CombineTask, DataFile, Outcome, Task
-from fsspeckit.core.names import compacted_name, new_token
+from fsspeckit.core.maintenance import (
+    CompactRequest,
+    DeduplicateRequest,
+    Group,
+    Plan,
+    Scope,
+    plain_codec,
+    plan_compact,
+    plan_deduplicate,
+    rounds,
+)
+from fsspeckit.core.model import CombineTask, DataFile, DropTask, Outcome, RowNumbers, Task
+from fsspeckit.core.names import compacted_name, new_token, rewritten_name
 from fsspeckit.core.operations import Place, vanishing_is_conflict
 from fsspeckit.core.progress import Progress, Reporter, reporting
+from fsspeckit.core.reading import full_schema
 from fsspeckit.core.results import MaintenanceResult
 from fsspeckit.core.snapshot import Snapshot, load_snapshot
 from fsspeckit.core.source import Input
@@ -60,10 +72,15 @@ class Ledger:
         retired: Sequence[DataFile],
         needed: Sequence[DataFile],
         info: dict[str, Any],
+        *,
+        alone: bool = False,
     ) -> None:
-        """Let files be staged and publish them; ``needed`` are files that must not have changed meanwhile."""
+        """Let files be staged and publish them; ``needed`` are files that must not have changed meanwhile.
+
+        With ``alone``, no other writer may have committed anything between two commits of this run.
+        """
         with vanishing_is_conflict(self.place, self.operation):
-            view = self._view([*retired, *needed])
+            view = self._view([*retired, *needed], alone)
             with self.place.journal.begin(view, self.operation) as transaction:
                 made = produce(transaction.staging)
                 publish, gone = self._publish(made), list(retired)
@@ -89,18 +106,18 @@ class Ledger:
             for item in made
         )
 
-    def _view(self, files: Sequence[DataFile]) -> View:
+    def _view(self, files: Sequence[DataFile], alone: bool) -> View:
         """The dataset as it stands, in which the files must be as they were planned with."""
         if not self.commits:
             return self.snapshot.view
         view = self.place.journal.view()
         listed = {file.path: (file.size, file.stamp) for file in view.files}
-        for file in files:
-            if listed.get(file.path) != (file.size, file.stamp):
-                raise CommitConflictError(
-                    f"{file.path} changed during the {self.operation} of {self.place.path}; what was committed until "
-                    "then stands, run it again for the rest"
-                )
+        changed = [file.path for file in files if listed.get(file.path) != (file.size, file.stamp)]
+        if changed or (alone and view.head != self.commits[-1]):
+            raise CommitConflictError(
+                f"{changed[0] if changed else 'the dataset'} changed during the {self.operation} of {self.place.path}; "
+                "what was committed until then stands, run it again for the rest"
+            )
         return view
 
 
@@ -130,6 +147,82 @@ def compact(
             )
             done += len(groups)
         return finished(ledger, plan, request.scope)
+
+
+def deduplicate(
+    engine: Engine, place: Place, request: DeduplicateRequest, *, dry_run: bool = False, progress: Progress = None
+) -> MaintenanceResult:
+    """Leave one row of each key, or tell how many rows would go."""
+    with log_unexpected("deduplicate", place.path), reporting("deduplicate", progress) as reporter:
+        snapshot = look(place, request.scope, dry_run=dry_run, operation="deduplicate")
+        ledger = Ledger(place, "deduplicate", snapshot)
+        losers = find_losers(engine, place, snapshot, request, reporter)
+        plan = plan_deduplicate(snapshot.files, losers, request.scope.limits)
+        removed = sum(len(losers[group.files[0].path]) for group in plan.groups)
+        facts = _facts(request, removed)
+        if dry_run:
+            left = sum(len(losers[group.files[0].path]) < group.rows for group in plan.groups)
+            after_rows = snapshot.rows - removed
+            return planned(ledger, plan, request.scope, after_files=left, after_rows=after_rows, **facts)
+        on_done = reporter.stage("write", len(plan.groups))
+        for groups in rounds(plan.groups, request.scope.limits):
+            files = [group.files[0] for group in groups]
+            drop_losers(engine, ledger, files, losers, request.scope, on_done)
+        return finished(ledger, plan, request.scope, **facts)
+
+
+def _facts(request: DeduplicateRequest, removed: int) -> dict[str, Any]:
+    return {
+        "key_columns": list(request.key_columns),
+        "dedup_order_by": list(request.order_by),
+        "deduplicated": True,
+        "deduplicated_rows": removed,
+    }
+
+
+def find_losers(
+    engine: Engine, place: Place, snapshot: Snapshot, request: DeduplicateRequest, reporter: Reporter
+) -> Mapping[str, RowNumbers]:
+    """Positions of the rows that go, by file, from keys and order columns alone."""
+    keys, order_by, lowest = request.columns(full_schema(snapshot))
+    items, parts = stretches(snapshot.files), parts_for(snapshot.rows)
+    if not items:
+        return {}
+    matches = request.null_keys == "match"
+    split = SplitKeys(place.storage, keys, order_by, lowest, snapshot.partition_columns, matches, parts)
+    on_done = reporter.stage("find duplicates", len(items) + parts)
+    with vanishing_is_conflict(place, "deduplicate"):
+        found = engine.exchange(split, items, FindLosers(len(keys), lowest), parts, on_done)
+    return by_file(found, snapshot.files)
+
+
+def drop_losers(
+    engine: Engine,
+    ledger: Ledger,
+    files: Sequence[DataFile],
+    losers: Mapping[str, RowNumbers],
+    scope: Scope,
+    on_done: Callable[[int], None],
+) -> None:
+    """Commit some files without the rows that go; every other file must still hold the rows that stay."""
+    place = ledger.place
+    emptied = [file for file in files if len(losers[file.path]) == file.rows]
+    tasks = [DropTask(file, losers[file.path], scope.options) for file in files if file not in emptied]
+
+    def produce(staging: str) -> list[Made]:
+        outcomes = run_tasks(engine, place, tasks, staging, on_done)
+        return [
+            Made(outcome, _new_path(place, task.file), task.file) for task, outcome in zip(tasks, outcomes, strict=True)
+        ]
+
+    touched = {file.path for file in (*ledger.gone, *files)}
+    needed = [file for file in ledger.snapshot.files if file.path not in touched]
+    removed = sum(len(losers[file.path]) for file in files)
+    ledger.commit(produce, emptied, needed, {"files": len(files), "rows": removed}, alone=True)
+
+
+def _new_path(place: Place, file: DataFile) -> str:
+    return file.path if place.storage.in_place else rewritten_name(file.path)
 
 
 def look(place: Place, scope: Scope, *, dry_run: bool, operation: str, stats_for: Sequence[str] = ()) -> Snapshot:
