@@ -33,6 +33,8 @@ LOCKED = {
         "StorageError",
         "TableFormatError",
         "UnsupportedDataError",
+        "compact",
+        "deduplicate",
         "merge",
         "read_parquet",
         "recover",
@@ -41,7 +43,9 @@ LOCKED = {
     "fsspeckit.datasets.pyarrow": [
         "PyarrowDatasetIO",
         "cast_schema",
+        "compact_parquet_dataset_pyarrow",
         "convert_large_types_to_normal",
+        "deduplicate_parquet_dataset_pyarrow",
         "merge_parquet_dataset_pyarrow",
         "opt_dtype",
         "unify_schemas",

@@ -1,6 +1,6 @@
 """Write, merge and maintain plain Parquet dataset folders on any fsspec storage, without a table format."""
 
-from fsspeckit.api import merge, read_parquet, recover, write_dataset
+from fsspeckit.api import compact, deduplicate, merge, read_parquet, recover, write_dataset
 from fsspeckit.common.errors import (
     CommitConflictError,
     DamagedFileError,
@@ -29,6 +29,8 @@ __all__ = [
     "StorageError",
     "TableFormatError",
     "UnsupportedDataError",
+    "compact",
+    "deduplicate",
     "merge",
     "read_parquet",
     "recover",

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from fsspeckit.core.commit import Recovery
-from fsspeckit.core.results import MergePlan, MergeResult, WriteResult
+from fsspeckit.core.results import MaintenanceResult, MergePlan, MergeResult, WriteResult
 from fsspeckit.datasets.io import DatasetIO
 
 DEFAULT_ENGINE = "pyarrow"
@@ -66,6 +66,30 @@ def read_parquet(
 ) -> pa.Table:
     """Read a dataset; options as for `fsspeckit.datasets.io.DatasetIO.read_parquet`."""
     return _io(engine, filesystem, storage_options).read_parquet(path, **options)
+
+
+def compact(
+    path: Any,
+    *,
+    engine: str = DEFAULT_ENGINE,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> MaintenanceResult:
+    """Join small files; options as for `fsspeckit.datasets.io.DatasetIO.compact_parquet_dataset`."""
+    return _io(engine, filesystem, storage_options).compact_parquet_dataset(path, **options)
+
+
+def deduplicate(
+    path: Any,
+    *,
+    engine: str = DEFAULT_ENGINE,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> MaintenanceResult:
+    """Leave one row of each key; options as for `fsspeckit.datasets.io.DatasetIO.deduplicate_parquet_dataset`."""
+    return _io(engine, filesystem, storage_options).deduplicate_parquet_dataset(path, **options)
 
 
 def recover(path: Any, *, filesystem: Any = None, storage_options: Mapping[str, Any] | None = None) -> Recovery:

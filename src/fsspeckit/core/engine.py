@@ -1,15 +1,15 @@
-"""The engine protocol: three kinds of work over whole sets, so that an engine can distribute them, and a registry.
+"""The engine protocol: a few kinds of work over whole sets, so that an engine can distribute them, and a registry.
 
 An engine never decides what to do and never touches the dataset folder: it reads files, and writes staged ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import pyarrow as pa
 
@@ -19,6 +19,8 @@ from fsspeckit.core.snapshot import Snapshot
 from fsspeckit.core.source import Input, Source
 from fsspeckit.core.storage import Storage
 
+I = TypeVar("I")  # noqa: E741 - an item
+R = TypeVar("R")
 OnDone = Callable[[int], None]
 Scratch = Callable[[], AbstractContextManager[str]]
 
@@ -67,6 +69,24 @@ class Engine(Protocol):
         self, storage: Storage, snapshot: Snapshot, request: ReadRequest, path_of: Callable[[str], str]
     ) -> pa.Table:
         """Read a snapshot; ``path_of`` spells a file's path for the caller."""
+
+    def map(self, function: Callable[[I], R], items: Sequence[I], on_done: OnDone) -> list[R]:
+        """Apply a function to all items, side by side, and keep their order. Function and items are picklable."""
+
+    def exchange(
+        self,
+        split: Callable[[I], Iterable[tuple[int, pa.Table]]],
+        items: Sequence[I],
+        gather: Callable[[int, Iterator[pa.Table]], R],
+        parts: int,
+        on_done: OnDone,
+    ) -> list[R]:
+        """Bring together what belongs together, with memory bounded by items and parts, never by all of them.
+
+        ``split`` runs once for each item and gives ``(part, table)`` pieces; ``gather`` runs once for each part, also
+        for one without pieces, and gets its pieces in the order of items and, within an item, of giving. Results come
+        in the order of parts. Both functions, and the items, are picklable; they write staged files by themselves.
+        """
 
 
 _HOMES = {"pyarrow": "fsspeckit.datasets.pyarrow.engine"}

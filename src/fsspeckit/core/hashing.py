@@ -6,13 +6,14 @@ of `fsspeckit.core.keys`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from fsspeckit.common.bridge import to_numpy, valid_mask
+from fsspeckit.core.rows import take_rows
 
 Hashes = npt.NDArray[np.uint64]
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
@@ -33,6 +34,20 @@ def hash_keys(columns: Sequence[pa.ChunkedArray]) -> Hashes:
 def spread(hashes: Hashes, parts: int) -> npt.NDArray[np.int64]:
     """Which of some parts each hash belongs to."""
     return ((hashes >> np.uint64(32)) * np.uint64(parts) >> np.uint64(32)).astype(np.int64)
+
+
+def cut_by_part(table: pa.Table, part: npt.NDArray[np.int64]) -> Iterator[tuple[int, pa.Table]]:
+    """A table cut by the part of each row, order kept."""
+    if len(part) == 0:
+        return
+    if bool((part == part[0]).all()):
+        yield int(part[0]), table
+        return
+    order = np.argsort(part, kind="stable")
+    cuts = np.flatnonzero(np.diff(part[order], prepend=-1)).tolist()
+    ordered = take_rows(table, order)
+    for start, stop in zip(cuts, [*cuts[1:], len(order)], strict=True):
+        yield int(part[order[start]]), ordered.slice(start, stop - start)
 
 
 def _stir(values: Hashes) -> Hashes:

@@ -25,6 +25,8 @@ Codes = npt.NDArray[np.int64]
 _NO_ROWS: RowNumbers = np.empty(0, dtype=np.int64)
 _MAX_CODE = 2**62
 _FEW_TEXTS = 100_000  # more would take a large bitmap, and leave little to filter out
+_SIGN = 2**63
+_SMALL_DECIMAL = 18
 _HASH_PAYS = 4  # index_in builds its hash table anew on every call
 
 
@@ -276,15 +278,10 @@ def duplicate_codes(codes: Codes) -> tuple[Codes, Codes]:
 
 
 def order_rank(column: pa.ChunkedArray) -> Codes:
-    """Dense rank of each value, nulls lowest, NaN highest."""
-    type_ = key_type(column.type)
-    column = column.cast(type_) if column.type != type_ else column
-    if pa.types.is_floating(type_):
-        column = _sortable_floats(column)
-    elif pa.types.is_string_view(type_) or pa.types.is_binary_view(type_):
-        column = column.cast(pa.large_binary())
-    elif pa.types.is_decimal(type_) and type_.bit_width < 128:
-        column = column.cast(pa.decimal128(type_.precision, type_.scale))
+    """Numbers in the order of the values, nulls lowest, NaN highest; equal values have equal numbers."""
+    column = sortable(column)
+    if pa.types.is_int64(column.type) and column.null_count == 0:
+        return to_numpy(column)
     values, found = _dictionary(column)
     ranks = np.empty(len(values) + 1, dtype=np.int64)
     ranks[to_numpy(pc.sort_indices(values))] = np.arange(len(values))
@@ -292,18 +289,73 @@ def order_rank(column: pa.ChunkedArray) -> Codes:
     return ranks[found]
 
 
+def sortable(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column as ``int64`` or ``large_binary`` whose order is the order of its values; nulls stay, NaN is highest."""
+    type_ = key_type(column.type)
+    if isinstance(column.type, pa.BaseExtensionType):
+        column = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
+    column = column.cast(type_) if column.type != type_ else column
+    if pa.types.is_floating(type_):
+        return _sortable_floats(column)
+    if pa.types.is_decimal(type_):
+        return pa.chunked_array([_sortable_decimals(chunk) for chunk in column.chunks], _decimal_form(type_))
+    if type_ == pa.uint64():
+        chunks = [(to_numpy(chunk) ^ np.uint64(_SIGN)).view(np.int64) for chunk in column.chunks]
+        valid = [valid_mask(chunk) if chunk.null_count else None for chunk in column.chunks]
+        return pa.chunked_array([to_arrow(c, v) for c, v in zip(chunks, valid, strict=True)], pa.int64())
+    if pa.types.is_integer(type_) or pa.types.is_boolean(type_) or pa.types.is_null(type_):
+        return column.cast(pa.int64())
+    if pa.types.is_temporal(type_) and not pa.types.is_interval(type_):
+        return _view(column, pa.int32() if type_.bit_width == 32 else pa.int64()).cast(pa.int64())
+    if pa.types.is_interval(type_):
+        raise SchemaMismatchError(f"a column of type {type_} has no order; use other columns to order by")
+    large = pa.types.is_large_string(type_) or pa.types.is_large_binary(type_)
+    return column.cast(pa.large_binary()) if large else column.cast(pa.binary()).cast(pa.large_binary())
+
+
+def _decimal_form(type_: pa.DataType) -> pa.DataType:
+    return pa.int64() if type_.precision <= _SMALL_DECIMAL else pa.large_binary()
+
+
+def _sortable_decimals(chunk: pa.Array) -> pa.Array:
+    """Small decimals as numbers; others as bytes, the highest first, with the sign turned round."""
+    if chunk.type.bit_width < 128:
+        chunk = chunk.cast(pa.decimal128(chunk.type.precision, chunk.type.scale))
+    width, data, valid = chunk.type.byte_width, chunk.buffers()[1], valid_mask(chunk) if chunk.null_count else None
+    if _decimal_form(chunk.type) == pa.int64():
+        words = np.frombuffer(data, np.int64) if len(chunk) else np.empty(0, np.int64)
+        step = width // 8
+        return to_arrow(words[0::step][chunk.offset : chunk.offset + len(chunk)], valid)
+    count = chunk.offset + len(chunk)
+    digits = np.frombuffer(data, np.uint8, count * width).reshape(count, width)[chunk.offset :, ::-1].copy()
+    digits[:, 0] ^= 0x80
+    offsets = np.arange(len(chunk) + 1, dtype=np.int64) * width
+    bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(
+        pa.large_binary(), len(chunk), [bits, pa.py_buffer(offsets), pa.py_buffer(digits.tobytes())]
+    )
+
+
 def _sortable_floats(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Signed integers in the order of the floats."""
     chunks = []
     for chunk in canonical_floats(column.cast(pa.float64())).chunks:
         bits = to_numpy(chunk)
-        chunks.append(to_arrow(bits ^ ((bits >> 63) & 0x7FFFFFFFFFFFFFFF), valid_mask(chunk)))
+        chunks.append(
+            to_arrow(bits ^ ((bits >> 63) & 0x7FFFFFFFFFFFFFFF), valid_mask(chunk) if chunk.null_count else None)
+        )
     return pa.chunked_array(chunks, pa.int64())
 
 
 def last_of_each(codes: Codes, ranks: Sequence[Codes]) -> RowNumbers:
     """Row numbers, ascending, of the winner of each code: highest ranks first, ties to the later row."""
-    order = np.lexsort((np.arange(len(codes)), *reversed(ranks), codes))
-    sorted_codes = codes[order]
-    is_last = np.append(sorted_codes[1:] != sorted_codes[:-1], True) if len(codes) else np.empty(0, dtype=bool)
-    return np.sort(order[is_last])
+    order = np.argsort(codes)
+    ordered = codes[order]
+    same = ordered[1:] == ordered[:-1]
+    if not same.any():
+        return np.arange(len(codes))
+    rivals = order[np.append(same, False) | np.append(False, same)]
+    rivals = rivals[np.lexsort((rivals, *(rank[rivals] for rank in reversed(ranks)), codes[rivals]))]
+    keep = np.ones(len(codes), dtype=bool)
+    keep[rivals[:-1][codes[rivals[1:]] == codes[rivals[:-1]]]] = False
+    return np.flatnonzero(keep)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.common.errors import SchemaMismatchError
-from fsspeckit.core.model import WriteOptions
+from fsspeckit.core.model import DataFile, WriteOptions
 from fsspeckit.core.snapshot import leaf_count
 
 WriterOptions = dict[str, Any]
@@ -22,6 +22,8 @@ WriterOptions = dict[str, Any]
 DEFAULT_CODEC = "snappy"
 DEFAULT_ROW_GROUP = 500_000
 _ALWAYS: WriterOptions = {"version": "2.6", "write_page_checksum": True}
+_GROUP_BYTES = 128 * 1024 * 1024
+_FEWEST_ROWS = 1024
 _PAYS = 0.8
 _SAMPLE_ROWS = 4096
 _SAMPLE_DISTINCT = 0.25
@@ -58,6 +60,23 @@ def like_file(
         ),
         "use_compliant_nested_type": not any(".item" in c.path_in_schema for c in chunks),
     }
+
+
+def like_files(
+    meta: pq.FileMetaData, sample: pa.Table, options: WriteOptions, recast: bool, rows: int
+) -> WriterOptions:
+    """Writer options for rows of several files that were written alike, in row groups of at most ``rows``."""
+    found = like_file(meta, sample, options, (), recast)
+    blooms = {name: {"ndv": rows} for name in found["bloom_filter_options"] or ()}
+    return found | {"sorting_columns": None, "bloom_filter_options": blooms or None}
+
+
+def rows_per_group(files: Sequence[DataFile], options: WriteOptions) -> int:
+    """Rows of a new row group: as asked, else many, unless rows are wide."""
+    if options.row_group_size is not None:
+        return options.row_group_size
+    width = sum(file.uncompressed for file in files) // max(1, sum(file.rows for file in files))
+    return max(_FEWEST_ROWS, min(DEFAULT_ROW_GROUP, _GROUP_BYTES // max(1, width)))
 
 
 def coded_columns(meta: pq.FileMetaData, schema: pa.Schema) -> list[str]:

@@ -17,6 +17,7 @@ import pyarrow as pa
 RowNumbers = npt.NDArray[np.int64]
 Action = Literal["rewrite", "insert", "delete", "keep"]
 PartitionValues = tuple[str | None, ...]
+_ROW_BYTES = 64
 CODECS = ("snappy", "zstd", "gzip", "lz4", "brotli")
 
 
@@ -28,6 +29,16 @@ class ColumnStats:
     upper: tuple[Any, ...]
     nulls: tuple[int | None, ...]
     native: pa.DataType | None
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What `optimize` notes in a footer: the order of the rows, and the run that made it; its files do not overlap."""
+
+    curve: str
+    columns: tuple[str, ...]
+    run: str
+    rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +57,7 @@ class DataFile:
     partition: PartitionValues | None
     stats: Mapping[str, ColumnStats] = field(default_factory=dict)
     blooms: Mapping[str, tuple[tuple[int, int] | None, ...]] = field(default_factory=dict)
+    mark: Mark | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +103,11 @@ class RewriteTask:
         """Whether the file must be rewritten for its types alone."""
         return not self.schema.equals(self.file.schema, check_metadata=False)
 
+    @property
+    def weight(self) -> int:
+        """Bytes that the task reads, by which engines spread tasks."""
+        return self.file.size
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WriteTask:
@@ -101,8 +118,42 @@ class WriteTask:
     schema: pa.Schema
     options: WriteOptions
 
+    @property
+    def weight(self) -> int:
+        """Bytes that the task reads, roughly."""
+        return _ROW_BYTES * len(self.rows)
 
-Task = RewriteTask | WriteTask
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CombineTask:
+    """Write the rows of several files, in their order, as one new file."""
+
+    path: str
+    files: tuple[DataFile, ...]
+    schema: pa.Schema
+    options: WriteOptions
+
+    @property
+    def weight(self) -> int:
+        """Bytes that the task reads."""
+        return sum(file.size for file in self.files)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DropTask:
+    """Write a file again without the rows at some positions, ascending."""
+
+    file: DataFile
+    positions: RowNumbers
+    options: WriteOptions
+
+    @property
+    def weight(self) -> int:
+        """Bytes that the task reads."""
+        return self.file.size
+
+
+Task = RewriteTask | WriteTask | CombineTask | DropTask
 
 
 @dataclass(frozen=True, slots=True)

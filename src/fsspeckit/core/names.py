@@ -6,6 +6,7 @@ import re
 import uuid
 from posixpath import basename, dirname, join
 
+_COMPACTED = re.compile(r"part-\d+-[0-9a-f]{12}-compact\.parquet$")
 _TOKEN = re.compile(r"-r[0-9a-f]{12}$")
 
 
@@ -20,3 +21,23 @@ def rewritten_name(path: str) -> str:
     stem, dot, ending = basename(path).rpartition(".")
     stem = _TOKEN.sub("", stem if dot else ending)
     return join(dirname(path), f"{stem}-r{uuid.uuid4().hex[:12]}.parquet")
+
+
+def compacted_name(folder: str, token: str, index: int) -> str:
+    """The path of a file that a compaction writes; ``token`` stands for the run."""
+    return join(folder, f"part-{index:05d}-{token}-compact.parquet")
+
+
+def is_compacted(path: str) -> bool:
+    """Whether a compaction wrote this file, by its name."""
+    return _COMPACTED.search(path) is not None
+
+
+def optimized_name(folder: str, token: str, index: int) -> str:
+    """The path of a file that `optimize` writes; ``token`` stands for the run."""
+    return join(folder, f"optimized-{token}-{index:05d}.parquet")
+
+
+def new_token() -> str:
+    """Something unique for the names of a run."""
+    return uuid.uuid4().hex[:12]

@@ -77,7 +77,7 @@ class MergeDraft:
     reasons: Mapping[str, str]
 
     @property
-    def tasks(self) -> tuple[Task, ...]:
+    def tasks(self) -> tuple[RewriteTask | WriteTask, ...]:
         """Everything an engine has to run."""
         return (*self.rewrites, *self.inserts)
 
@@ -112,7 +112,7 @@ def merge(
 
 def _plan(engine: Engine, source: Source, place: Place, request: MergeRequest, reporter: Reporter) -> MergeDraft:
     view = place.journal.view()
-    with _vanishing_is_conflict(place):
+    with vanishing_is_conflict(place, "merge"):
         snapshot = load_snapshot(place.storage, view, stats_for=request.key_columns)
         shape = merge_shape(source.schema, snapshot, request, place.path)
         shape = replace(shape, body=source.with_room(shape.body))
@@ -174,19 +174,19 @@ def _run(
     engine: Engine, place: Place, source: Source, tasks: Sequence[Task], staging: str | None, reporter: Reporter
 ) -> list[Outcome]:
     on_done = reporter.stage("write" if staging else "compare", len(tasks))
-    with _vanishing_is_conflict(place):
+    with vanishing_is_conflict(place, "merge"):
         return engine.run(place.storage, source, tasks, staging, on_done)
 
 
 @contextmanager
-def _vanishing_is_conflict(place: Place) -> Iterator[None]:
+def vanishing_is_conflict(place: Place, operation: str) -> Iterator[None]:
     """A file of the snapshot that is gone was removed by another writer."""
     try:
         yield
     except DatasetNotFoundError:
         raise
     except FileNotFoundError as error:
-        raise CommitConflictError(f"{place.path} changed during the merge ({error}); run it again") from error
+        raise CommitConflictError(f"{place.path} changed during the {operation} ({error}); run it again") from error
 
 
 def _changes(place: Place, draft: MergeDraft, outcomes: Sequence[Outcome]) -> Changes:

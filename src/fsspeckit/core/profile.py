@@ -90,7 +90,7 @@ def _rank(source: Source, name: str) -> Codes:
     """Ranks by which the highest wins; a leading minus turns them round."""
     wanted = name.removeprefix("-") if name not in source.schema.names else name
     ranks = order_rank(source.columns([wanted])[wanted])
-    return -ranks if wanted != name else ranks
+    return ~ranks if wanted != name else ranks
 
 
 def check_order_columns(schema: pa.Schema, order_by: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ Results never touch storage; every number in them was measured by the run they d
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -39,6 +39,9 @@ class _View:
 
     def __getitem__(self, key: str) -> Any:
         return self.to_dict()[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.to_dict()
 
     def keys(self) -> Iterable[str]:
         """The names that ``result[name]`` understands."""
@@ -199,6 +202,62 @@ class MergePlan(_MergeView):
         tail = f"\n... and {more:,} more files" if more else ""
         table = columns([("action", "file", "reason", "rows", "size"), *rows]) if rows else ""
         return render(self._lines()) + "\n" + table + tail
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceResult(_View):
+    """What `compact`, `optimize` or `deduplicate` did, or with ``dry_run`` would do.
+
+    ``details`` are the facts of one operation, such as ``zorder_columns``; they are keys of the result like the rest.
+    """
+
+    operation: str
+    path: str
+    before_file_count: int
+    after_file_count: int
+    before_total_bytes: int
+    after_total_bytes: int
+    before_row_count: int
+    after_row_count: int
+    compacted_file_count: int
+    rewritten_bytes: int
+    compression_codec: str
+    dry_run: bool
+    planned_groups: list[list[str]] = field(default_factory=list)
+    skipped_files: dict[str, str] = field(default_factory=dict)
+    new_files: list[str] = field(default_factory=list)
+    commits: list[int] = field(default_factory=list)
+    seconds: float = 0.0
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def estimated_after_file_count(self) -> int:
+        """Files after the run that was planned."""
+        return self.after_file_count
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as plain JSON types; a dry run adds its plan."""
+        found = asdict(self)
+        found |= found.pop("details")
+        if self.dry_run:
+            return found | {"estimated_after_file_count": self.estimated_after_file_count}
+        del found["planned_groups"]
+        return found
+
+    def _lines(self) -> list[tuple[str, str]]:
+        sizes = f"{readable_bytes(self.before_total_bytes)} -> {readable_bytes(self.after_total_bytes)}"
+        done = "would be rewritten" if self.dry_run else "rewritten"
+        rewritten = f"{self.compacted_file_count:,} files ({readable_bytes(self.rewritten_bytes)})"
+        lines = [
+            (self.operation, self.path),
+            ("files", f"{self.before_file_count:,} -> {self.after_file_count:,}"),
+            ("size", sizes),
+            ("rows", f"{self.before_row_count:,} -> {self.after_row_count:,}"),
+            (done, rewritten),
+            ("left alone", f"{len(self.skipped_files):,} files"),
+        ]
+        lines += [(name.replace("_", " "), str(value)) for name, value in self.details.items()]
+        return lines if self.dry_run else [*lines, ("seconds", f"{self.seconds:.2f} ({len(self.commits)} commits)")]
 
 
 def render(lines: Sequence[tuple[str, str]]) -> str:

@@ -8,7 +8,7 @@ of what it reads, and writes nothing at all when no row of the file changes. Whi
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
@@ -18,9 +18,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.common.schema import cast_schema
+from fsspeckit.core.combine import combine_files, drop_rows
 from fsspeckit.core.equality import rows_equal
-from fsspeckit.core.layout import DEFAULT_ROW_GROUP, WriterOptions, coded_columns, for_new_file, like_file
-from fsspeckit.core.model import Outcome, RewriteTask, RowNumbers, Task, WriteTask
+from fsspeckit.core.layout import DEFAULT_ROW_GROUP, coded_columns, for_new_file, like_file
+from fsspeckit.core.mark import mark_metadata, unmarked
+from fsspeckit.core.model import CombineTask, DropTask, Outcome, RewriteTask, RowNumbers, Task, WriteTask
+from fsspeckit.core.output import StagedFile
 from fsspeckit.core.rows import pick, replace_rows, share_codes, wide_dictionaries
 from fsspeckit.core.snapshot import naming_damage, open_parquet, refuse_nanoseconds
 from fsspeckit.core.storage import Storage
@@ -38,13 +41,17 @@ def run_task(task: Task, take: TakeRows, storage: Storage, staging: str | None, 
     if isinstance(task, RewriteTask):
         return rewrite_file(task, take(task.source_rows, task.schema), storage, staged)
     assert staged is not None
+    if isinstance(task, CombineTask):
+        return combine_files(task, storage, staged)
+    if isinstance(task, DropTask):
+        return drop_rows(task, storage, staged)
     return write_rows(task, take, storage, staged)
 
 
 def _within_memory(task: Task, at_once: int) -> Task:
     """Smaller batches where row groups in work would not fit the memory limit."""
     options = task.options
-    if options.memory_limit is None or options.batch_rows is not None:
+    if options.memory_limit is None or options.batch_rows is not None or not isinstance(task, RewriteTask | WriteTask):
         return task
     if isinstance(task, RewriteTask):
         row_bytes = task.file.uncompressed // max(1, task.file.rows)
@@ -147,7 +154,7 @@ class _Kernel:
 
     def write(self, first: _Part | None, storage: Storage, staged: str) -> Outcome:
         rows = unchanged = 0
-        writer: _Writer | None = None
+        writer: StagedFile | None = None
         try:
             for part in self._all_parts(first):
                 unchanged += part.unchanged
@@ -162,20 +169,25 @@ class _Kernel:
                 writer.abandon()
             raise
         if writer is None:
-            writer = _Writer(
-                storage, staged, self.task.schema, for_new_file(self.task.schema.empty_table(), self.task.options)
-            )
+            options = for_new_file(self.task.schema.empty_table(), self.task.options)
+            writer = StagedFile(storage.open_output(staged), self.task.schema, options)
         size = writer.close()
         return Outcome(staged, rows, size, unchanged, True)
 
-    def _writer(self, sample: pa.Table, storage: Storage, staged: str) -> _Writer:
+    def _writer(self, sample: pa.Table, storage: Storage, staged: str) -> StagedFile:
         """A writer for a file like the input; what the schema's metadata said is said again word for word."""
         task, meta = self.task, self.reader.metadata
         options = like_file(meta, sample, task.options, task.key_columns, task.recast)
         if task.recast:
-            return _Writer(storage, staged, task.schema, options)
+            return StagedFile(storage.open_output(staged), task.schema, options)
         options["store_schema"] = False
-        return _Writer(storage, staged, sample.schema.remove_metadata(), options, meta.metadata)
+        return StagedFile(storage.open_output(staged), sample.schema.remove_metadata(), options, self._notes())
+
+    def _notes(self) -> dict[bytes, bytes]:
+        """The footer's own words; that the rows are in some order only while replaced rows cannot change it."""
+        mark, keys = self.task.file.mark, self.task.key_columns
+        still = mark is not None and not self.task.drop_unmatched and set(mark.columns) <= set(keys)
+        return (unmarked(self.reader.metadata.metadata) or {}) | mark_metadata(mark if still else None)
 
     def _all_parts(self, first: _Part | None) -> Iterator[_Part]:
         for group in range(len(self.task.file.row_groups)):
@@ -257,51 +269,15 @@ def _apply(part: _Part, drop_unmatched: bool) -> pa.Table:
     return out
 
 
-class _Writer:
-    """A staged Parquet file being written."""
-
-    def __init__(
-        self,
-        storage: Storage,
-        staged: str,
-        schema: pa.Schema,
-        options: WriterOptions,
-        metadata: Mapping[bytes, bytes] | None = None,
-    ) -> None:
-        self._sink = storage.open_output(staged)
-        self._writer = pq.ParquetWriter(self._sink, schema, **options)
-        if metadata:
-            self._writer.add_key_value_metadata(dict(metadata))
-
-    def write(self, table: pa.Table, row_group_size: int) -> None:
-        self._writer.write_table(table, row_group_size)
-
-    def close(self) -> int:
-        """Finish the file and tell its size."""
-        self._writer.close()
-        size = int(self._sink.tell())
-        self._sink.close()
-        return size
-
-    def abandon(self) -> None:
-        """Let go of a file that will not be finished; recovery or abort removes it."""
-        for resource in (self._writer, self._sink):
-            closing: AbstractContextManager[object] = resource
-            try:
-                closing.__exit__(None, None, None)
-            except (OSError, pa.ArrowException):
-                continue
-
-
 def write_rows(task: WriteTask, take: TakeRows, storage: Storage, staged: str) -> Outcome:
     """Write a task's source rows as one new file, a row group at a time."""
     step = min(task.options.row_group_size or DEFAULT_ROW_GROUP, task.options.batch_rows or DEFAULT_ROW_GROUP)
-    writer: _Writer | None = None
+    writer: StagedFile | None = None
     try:
         for start in range(0, max(1, len(task.rows)), step):
             table = take(task.rows[start : start + step], task.schema)
             if writer is None:
-                writer = _Writer(storage, staged, task.schema, for_new_file(table, task.options))
+                writer = StagedFile(storage.open_output(staged), task.schema, for_new_file(table, task.options))
             writer.write(table, step)
     except BaseException:
         if writer is not None:

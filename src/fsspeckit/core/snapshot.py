@@ -23,6 +23,7 @@ from fsspeckit.common.partitions import parse_hive_partition_path
 from fsspeckit.common.schema import unify_schemas
 from fsspeckit.core.commit import View, ViewFile, open_file
 from fsspeckit.core.footer import INT96_UNIT, read_footer
+from fsspeckit.core.mark import read_mark, unmarked, unmarked_schema
 from fsspeckit.core.model import ColumnStats, DataFile, PartitionValues
 from fsspeckit.core.storage import Storage
 
@@ -63,8 +64,19 @@ def load_snapshot(storage: Storage, view: View, *, stats_for: Sequence[str] = ()
         if columns
         else tuple(read)
     )
-    schema = unify_schemas(shapes.schemas(files)) if files else None
-    return Snapshot(view.root, view, files, schema, columns)
+    return Snapshot(view.root, view, files, _unified(files, view.root), columns)
+
+
+def _unified(files: Sequence[DataFile], root: str) -> pa.Schema | None:
+    """One schema over all files; where two have none in common, the error names both."""
+    firsts = list({id(file.schema): file for file in reversed(files)}.values())[::-1]
+    try:
+        return unify_schemas(file.schema for file in firsts) if firsts else None
+    except SchemaMismatchError as error:
+        for number, file in enumerate(firsts):
+            for other in firsts[:number]:
+                unify_schemas([other.schema, file.schema], operation=f"joining {other.path} and {file.path}", path=root)
+        raise error
 
 
 def view_of_file(storage: Storage, path: str) -> View | None:
@@ -192,18 +204,15 @@ class _Shapes:
 
     def of(self, file: pq.ParquetFile) -> _Shape:
         meta = file.metadata
+        metadata = unmarked(meta.metadata)
         for shape in self._known:
-            if meta.schema.equals(shape.parquet) and meta.metadata == shape.metadata:
+            if meta.schema.equals(shape.parquet) and metadata == shape.metadata:
                 return shape
-        arrow = file.schema_arrow
+        arrow = unmarked_schema(file.schema_arrow)
         leaves = {name: leaf for name in self._stats_for if (leaf := _leaf(arrow, meta.schema, name)) is not None}
-        shape = _Shape(meta.schema, meta.metadata, arrow, leaves)
+        shape = _Shape(meta.schema, metadata, arrow, leaves)
         self._known.insert(0, shape)
         return shape
-
-    def schemas(self, files: Sequence[DataFile]) -> list[pa.Schema]:
-        """Distinct schemas in the order of the files that have them."""
-        return list({id(file.schema): file.schema for file in files}.values())
 
 
 def _read_footer(storage: Storage, file: ViewFile, shapes: _Shapes) -> DataFile:
@@ -232,6 +241,7 @@ def _read_footer(storage: Storage, file: ViewFile, shapes: _Shapes) -> DataFile:
             partition=None,
             stats=stats,
             blooms=blooms,
+            mark=read_mark(meta.metadata, meta.num_rows),
         )
 
 

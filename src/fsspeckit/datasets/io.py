@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -24,14 +24,17 @@ from fsspeckit.core.progress import Progress
 from fsspeckit.core.results import MergePlan, MergeResult, WriteResult
 from fsspeckit.core.source import Input
 from fsspeckit.core.writing import WriteMode, WriteRequest
+from fsspeckit.datasets.arguments import Columns, column_names
+from fsspeckit.datasets.maintenance import Maintenance
 
-Columns = str | Sequence[str]
+__all__ = ["Columns", "DatasetIO", "column_names"]
+
 MemoryLimit = int | str | None
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
-class DatasetIO:
-    """Write, read and merge plain Parquet dataset folders.
+class DatasetIO(Maintenance):
+    """Write, read, merge and maintain plain Parquet dataset folders.
 
     Args:
         filesystem: An fsspec filesystem that paths belong to; without it, paths are local or URLs.
@@ -260,13 +263,6 @@ def _check_mode(mode: str | None, strategy: str, key_columns: Columns | None, re
         )
     if mode is not None and not (mode == "append" and strategy == "insert"):
         warnings.warn(f"strategy={strategy!r} takes precedence over mode={mode!r}; leave mode out", stacklevel=3)
-
-
-def column_names(columns: Columns | None) -> tuple[str, ...] | None:
-    """One or several column names as a tuple."""
-    if columns is None:
-        return None
-    return (columns,) if isinstance(columns, str) else tuple(columns)
 
 
 def _partition_names(partition_by: Columns | None, partition_columns: Columns | None) -> tuple[str, ...] | None:

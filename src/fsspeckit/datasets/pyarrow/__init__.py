@@ -12,7 +12,9 @@ from fsspeckit.datasets.pyarrow.engine import ENGINE
 __all__ = [
     "PyarrowDatasetIO",
     "cast_schema",
+    "compact_parquet_dataset_pyarrow",
     "convert_large_types_to_normal",
+    "deduplicate_parquet_dataset_pyarrow",
     "merge_parquet_dataset_pyarrow",
     "opt_dtype",
     "unify_schemas",
@@ -23,6 +25,70 @@ class PyarrowDatasetIO(DatasetIO):
     """Write, read and merge plain Parquet dataset folders with PyArrow."""
 
     engine = ENGINE
+
+
+def compact_parquet_dataset_pyarrow(
+    path: Any,
+    target_mb_per_file: float | None = None,
+    target_rows_per_file: int | None = None,
+    partition_filter: Columns | None = None,
+    compression: str | None = None,
+    dry_run: bool = False,
+    *,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Join small files of a dataset and return the statistics as a dictionary.
+
+    Args:
+        path: The dataset's folder.
+        target_mb_per_file: Wanted size of a file in MB.
+        target_rows_per_file: Wanted rows of a file.
+        partition_filter: Only folders with one of these prefixes.
+        compression: Codec of the new files.
+        dry_run: Return the plan and write nothing.
+        filesystem: An fsspec filesystem.
+        storage_options: Options for the filesystem of a URL.
+        **options: Further options of `PyarrowDatasetIO.compact_parquet_dataset`.
+    """
+    io = PyarrowDatasetIO(filesystem, storage_options)
+    result = io.compact_parquet_dataset(
+        path, target_mb_per_file, target_rows_per_file, partition_filter, compression, dry_run, **options
+    )
+    return result.to_dict()
+
+
+def deduplicate_parquet_dataset_pyarrow(
+    path: Any,
+    key_columns: Columns,
+    dedup_order_by: Columns | None = None,
+    partition_filter: Columns | None = None,
+    compression: str | None = None,
+    dry_run: bool = False,
+    *,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Leave one row of each key in a dataset and return the statistics as a dictionary.
+
+    Args:
+        path: The dataset's folder.
+        key_columns: The column or columns that identify a row.
+        dedup_order_by: Keep the row that is highest here (``"-ts"``: lowest).
+        partition_filter: Only folders with one of these prefixes.
+        compression: Codec of rewritten files.
+        dry_run: Return the plan with exact counts and write nothing.
+        filesystem: An fsspec filesystem.
+        storage_options: Options for the filesystem of a URL.
+        **options: Further options of `PyarrowDatasetIO.deduplicate_parquet_dataset`.
+    """
+    io = PyarrowDatasetIO(filesystem, storage_options)
+    result = io.deduplicate_parquet_dataset(
+        path, key_columns, dedup_order_by, partition_filter, compression, dry_run, **options
+    )
+    return result.to_dict()
 
 
 def merge_parquet_dataset_pyarrow(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
@@ -23,12 +23,14 @@ from fsspeckit.core.reading import read_snapshot
 from fsspeckit.core.rewrite import run_task
 from fsspeckit.core.snapshot import Snapshot
 from fsspeckit.core.source import Input, Source, open_source
+from fsspeckit.core.spill import Spill
 from fsspeckit.core.storage import Storage
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 _REMOTE_WORKERS = 16
 _KEPT_KEYS = 128 * 1024 * 1024
+_PIECES_IN_MEMORY = 192 * 1024 * 1024
 
 
 class PyarrowEngine:
@@ -54,7 +56,7 @@ class PyarrowEngine:
             return found
 
         work = list(batches(scans, [rows_worth(len(spec.rows), spec.keys) for spec in specs]))
-        return [match for found in _spread(storage, look, work) for match in found]
+        return [match for found in _spread(workers(storage), look, work) for match in found]
 
     def run(
         self, storage: Storage, source: Source, tasks: Sequence[Task], staging: str | None, on_done: OnDone
@@ -70,7 +72,7 @@ class PyarrowEngine:
                 on_done(1)
                 return outcome
 
-            outcomes = _spread(storage, run_one, tasks)
+            outcomes = _spread(workers(storage), run_one, tasks)
             for future in synced:
                 future.result()
         return outcomes
@@ -80,6 +82,41 @@ class PyarrowEngine:
     ) -> pa.Table:
         """Read all files into one table."""
         return read_snapshot(storage, snapshot, request, path_of)
+
+    def map(self, function: Callable[[_T], _R], items: Sequence[_T], on_done: OnDone) -> list[_R]:
+        """Apply a function to all items, one in each thread."""
+
+        def apply(item: _T) -> _R:
+            result = function(item)
+            on_done(1)
+            return result
+
+        return _spread(cores(), apply, items)
+
+    def exchange(
+        self,
+        split: Callable[[_T], Iterable[tuple[int, pa.Table]]],
+        items: Sequence[_T],
+        gather: Callable[[int, Iterator[pa.Table]], _R],
+        parts: int,
+        on_done: OnDone,
+    ) -> list[_R]:
+        """Let pieces wait in memory while they are few, else in temporary files."""
+        with Spill(parts, _PIECES_IN_MEMORY) as spill:
+
+            def split_one(number: int) -> None:
+                with spill.writer(number) as writer:
+                    for part, table in split(items[number]):
+                        writer.add(part, table)
+                on_done(1)
+
+            def gather_one(part: int) -> _R:
+                result = gather(part, spill.take(part))
+                on_done(1)
+                return result
+
+            _spread(cores(), split_one, range(len(items)))
+            return _spread(cores(), gather_one, range(parts))
 
 
 ENGINE = PyarrowEngine()
@@ -102,17 +139,21 @@ class _Indexes:
             return self._built[number]
 
 
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def workers(storage: Storage) -> int:
     """Threads worth having: one for each core, more where waiting for a network is the work."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores if storage.is_local else max(cores, _REMOTE_WORKERS)
+    return cores() if storage.is_local else max(cores(), _REMOTE_WORKERS)
 
 
-def _spread(storage: Storage, function: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
+def _spread(threads: int, function: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
     """Run over all items in threads; the first error cancels what has not started."""
     if len(items) < 2:
         return [function(item) for item in items]
-    with ThreadPoolExecutor(min(workers(storage), len(items))) as pool:
+    with ThreadPoolExecutor(min(threads, len(items))) as pool:
         futures = [pool.submit(function, item) for item in items]
         try:
             return [future.result() for future in futures]

@@ -21,7 +21,7 @@ import pyarrow as pa
 from fsspeckit.core.engine import KeySetSpec, OnDone, ReadRequest, Scratch
 from fsspeckit.core.keys import KeyIndex
 from fsspeckit.core.matching import NO_MATCH, Match, Scan, batches, match_files, rows_worth
-from fsspeckit.core.model import Outcome, RewriteTask, Task
+from fsspeckit.core.model import Outcome, RewriteTask, Task, WriteTask
 from fsspeckit.core.profile import plain_keys
 from fsspeckit.core.reading import read_snapshot
 from fsspeckit.core.rewrite import run_task
@@ -162,22 +162,24 @@ class SparkEngine:
         if source.route == "exchange":
             return self._run_by_exchange(storage, source, tasks, staging, on_done)
         work = [_TaskItem(storage, source.handle, task, staging) for task in tasks]
-        size = sum(_task_bytes(task) for task in tasks) // _SMALL_TASK_BYTES + 1
+        size = sum(task.weight for task in tasks) // _SMALL_TASK_BYTES + 1
         return run_items(self.spark, _run, work, max(size, slots(self.spark)), on_done)
 
     def _run_by_exchange(
         self, storage: Storage, source: SharedSource, tasks: Sequence[Task], staging: str | None, on_done: OnDone
     ) -> list[Outcome]:
         """Send source rows to the tasks that need them."""
-        if not tasks:
+        wanting = [task for task in tasks if isinstance(task, (RewriteTask, WriteTask))]
+        assert len(wanting) == len(tasks)
+        if not wanting:
             return []
-        size = sum(_task_bytes(task) for task in tasks) // _SMALL_TASK_BYTES + 1
-        parts = min(len(tasks), max(size, slots(self.spark)))
-        part_of = np.arange(len(tasks)) % parts
-        bundles = tuple(tuple((n, bare(tasks[n])) for n in range(part, len(tasks), parts)) for part in range(parts))
+        size = sum(task.weight for task in wanting) // _SMALL_TASK_BYTES + 1
+        parts = min(len(wanting), max(size, slots(self.spark)))
+        part_of = np.arange(len(wanting)) % parts
+        bundles = tuple(tuple((n, bare(wanting[n])) for n in range(part, len(wanting), parts)) for part in range(parts))
         body = RunRouted(storage, source.schema, bundles, staging)
         found = self.exchange(
-            SplitRows(source.handle, part_of), routes(source.handle, tasks), body, parts, lambda _: None
+            SplitRows(source.handle, part_of), routes(source.handle, wanting), body, parts, lambda _: None
         )
         on_done(len(tasks))
         return [outcome for _, outcome in sorted((pair for pairs in found for pair in pairs), key=itemgetter(0))]
@@ -279,7 +281,3 @@ def _run(item: _TaskItem) -> Outcome:
         _check_visible(item.storage, item.staging)
     source = item.handle.open()
     return run_task(item.task, source.take, item.storage, item.staging, at_once=1)
-
-
-def _task_bytes(task: Task) -> int:
-    return task.file.size if isinstance(task, RewriteTask) else 64 * len(task.rows)

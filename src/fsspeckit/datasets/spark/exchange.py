@@ -17,7 +17,7 @@ import pyarrow as pa
 from fsspeckit.common.bridge import binary_array, to_arrow, to_numpy
 from fsspeckit.core.engine import OnDone
 from fsspeckit.datasets.spark.handshake import portable
-from fsspeckit.datasets.spark.jobs import EXPECTED, collect, pack, unpack
+from fsspeckit.datasets.spark.jobs import EXPECTED, Told, collect, pack, unpack
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,8 +41,10 @@ def exchange(
         portable(spark, _SplitBody(split, pack(list(enumerate(items)), count), parts)), _CELLS
     )
     routed = cells.repartitionById(parts, cells["part"])
-    answers = collect(spark, routed.mapInArrow(portable(spark, _GatherBody(gather)), "number long, result binary"))
-    on_done(len(items))
+    gathered = routed.mapInArrow(portable(spark, _GatherBody(gather)), "number long, result binary")
+    told = Told(len(items) + parts, count + parts, on_done)
+    answers = collect(spark, gathered, told.tasks)
+    told.tasks(count + parts)
     results: list[Any] = [None] * parts
     for number, answer in zip(to_numpy(answers["number"]).tolist(), answers["result"].to_pylist(), strict=True):
         results[number] = unpack(answer)[0]

@@ -35,7 +35,7 @@ def run_items(
         return []
     count = max(1, min(bundles, len(items)))
     packed = pack(items, count)
-    told = _Told(len(items), count, on_done)
+    told = Told(len(items), count, on_done)
     frame = spark.range(0, count, 1, count).mapInArrow(
         portable(spark, _Body(function, packed)), "number long, result binary"
     )
@@ -59,13 +59,14 @@ def collect(spark: SparkSession, frame: DataFrame, on_tasks: OnTasks | None = No
         return frame.toArrow()
 
 
-class _Told:
+class Told:
     """Passes ended Spark tasks on as finished items, each once."""
 
     def __init__(self, items: int, tasks: int, on_done: OnDone) -> None:
         self._items, self._tasks, self._on_done, self._done = items, tasks, on_done, 0
 
     def tasks(self, ended: int) -> None:
+        """So many Spark tasks have ended."""
         done = self._items * min(ended, self._tasks) // self._tasks
         if done > self._done:
             new, self._done = done - self._done, done

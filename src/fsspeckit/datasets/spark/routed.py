@@ -15,16 +15,17 @@ import pyarrow as pa
 
 from fsspeckit.common.bridge import to_arrow, to_numpy
 from fsspeckit.core.engine import KeySetSpec
-from fsspeckit.core.hashing import hash_keys, spread
+from fsspeckit.core.hashing import cut_by_part, hash_keys, spread
 from fsspeckit.core.keys import KeyIndex, plain
 from fsspeckit.core.matching import KeyColumn, Match, Scan, in_file, read_keys
-from fsspeckit.core.model import Outcome, RewriteTask, RowNumbers, Task
+from fsspeckit.core.model import Outcome, RewriteTask, RowNumbers, WriteTask
 from fsspeckit.core.rewrite import run_task
 from fsspeckit.core.rows import take_rows, with_one_dictionary
 from fsspeckit.core.source import Source
 from fsspeckit.core.storage import Storage
 from fsspeckit.datasets.spark.shared import Handle
 
+SourceTask = RewriteTask | WriteTask
 Found = tuple[RowNumbers, RowNumbers, RowNumbers]
 _NONE: RowNumbers = np.empty(0, dtype=np.int64)
 
@@ -94,16 +95,7 @@ class SplitKeys:
             columns.insert(0, pa.chunked_array([to_arrow(groups)]))
         names = [str(i) for i in range(len(columns))]
         keyed = pa.table([*columns, to_arrow(numbers)], [*names, "row"]).replace_schema_metadata({b"side": side})
-        yield from by_part(keyed, spread(hash_keys(columns), self.parts))
-
-
-def by_part(table: pa.Table, part: npt.NDArray[np.int64]) -> Iterator[tuple[int, pa.Table]]:
-    """A table cut by the part of each row, order kept."""
-    order = np.argsort(part, kind="stable")
-    cuts = np.flatnonzero(np.diff(part[order], prepend=-1))
-    ordered = take_rows(table, order)
-    for start, stop in zip(cuts.tolist(), [*cuts[1:].tolist(), len(order)], strict=True):
-        yield int(part[order[start]]), ordered.slice(start, stop - start)
+        yield from cut_by_part(keyed, spread(hash_keys(columns), self.parts))
 
 
 def gather_keys(part: int, pieces: Iterator[pa.Table]) -> Found:  # noqa: ARG001 - every part is alike
@@ -151,7 +143,7 @@ class Routes:
     positions: RowNumbers
 
 
-def routes(handle: Handle, tasks: Sequence[Task]) -> list[Routes]:
+def routes(handle: Handle, tasks: Sequence[SourceTask]) -> list[Routes]:
     """For each spilled file, where its rows go."""
     wanted = [np.asarray(_rows(task), dtype=np.int64) for task in tasks]
     rows = np.concatenate([_NONE, *wanted])
@@ -164,11 +156,11 @@ def routes(handle: Handle, tasks: Sequence[Task]) -> list[Routes]:
     return [Routes(file, rows[at] - first, numbers[at], order[at], positions[at]) for file, first, at in found]
 
 
-def _rows(task: Task) -> range | RowNumbers:
+def _rows(task: SourceTask) -> range | RowNumbers:
     return task.source_rows if isinstance(task, RewriteTask) else task.rows
 
 
-def bare(task: Task) -> Task:
+def bare(task: SourceTask) -> SourceTask:
     """A task without row numbers: these travel with the rows."""
     if isinstance(task, RewriteTask):
         return replace(task, positions=_NONE, source_rows=_NONE, decoded=None)
@@ -188,7 +180,7 @@ class SplitRows:
         numbers = [to_arrow(values) for values in (item.tasks, item.order, item.positions)]
         rows = take_rows(table, item.rows)
         numbered = pa.table([*numbers, *rows.columns], ["task", "order", "position", *rows.column_names])
-        yield from by_part(numbered, self.part_of[item.tasks])
+        yield from cut_by_part(numbered, self.part_of[item.tasks])
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +189,7 @@ class RunRouted:
 
     storage: Storage
     schema: pa.Schema
-    tasks: tuple[tuple[tuple[int, Task], ...], ...]
+    tasks: tuple[tuple[tuple[int, SourceTask], ...], ...]
     staging: str | None
 
     def __call__(self, part: int, pieces: Iterator[pa.Table]) -> list[tuple[int, Outcome]]:
@@ -221,7 +213,7 @@ class RunRouted:
         return outcomes
 
 
-def _numbered(task: Task, positions: RowNumbers) -> Task:
+def _numbered(task: SourceTask, positions: RowNumbers) -> SourceTask:
     """A bare task with its rows, numbered as they arrived."""
     if isinstance(task, RewriteTask):
         return replace(task, positions=positions, source_rows=np.arange(len(positions)))

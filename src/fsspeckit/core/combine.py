@@ -1,0 +1,217 @@
+"""File kernels of maintenance: several files into one, and one file without some of its rows, row group by row group.
+
+Like the kernel of a merge they keep row order, types, codecs, encodings and metadata, verify page checksums of what
+they read, and run anywhere a file can be opened. Nothing here decides which files or rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fsspeckit.common.bridge import to_arrow
+from fsspeckit.common.schema import cast_schema
+from fsspeckit.core.layout import WriterOptions, coded_columns, for_new_file, like_file, like_files, rows_per_group
+from fsspeckit.core.mark import mark_metadata, unmarked
+from fsspeckit.core.model import CombineTask, DataFile, DropTask, Outcome, RowNumbers, WriteOptions
+from fsspeckit.core.output import StagedFile
+from fsspeckit.core.rows import pick
+from fsspeckit.core.snapshot import naming_damage, open_parquet, refuse_nanoseconds
+from fsspeckit.core.storage import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class Dress:
+    """How rows of several files are brought to one form: their schema, and which texts are handled as codes."""
+
+    schema: pa.Schema
+    coded: tuple[str, ...]
+    recast: bool
+
+    @classmethod
+    def of(cls, files: Sequence[DataFile], schema: pa.Schema, meta: pq.FileMetaData | None) -> Dress:
+        """Codes only where all files have one schema and the first kept dictionaries; other types need casts."""
+        recast = any(file.schema is not schema and not file.schema.equals(schema) for file in files)
+        return cls(schema, () if recast or meta is None else tuple(coded_columns(meta, schema)), recast)
+
+    def put_on(self, table: pa.Table, path: str) -> pa.Table:
+        """A table as read, in the common form."""
+        if not self.recast:
+            return table.replace_schema_metadata(None)
+        return cast_schema(table, self.schema, fill_missing=True, operation="rewrite", path=path)
+
+
+def first_footer(storage: Storage, files: Sequence[DataFile]) -> pq.FileMetaData | None:
+    """The footer of the first file that holds rows."""
+    for file in files:
+        if file.rows:
+            with naming_damage("reading", file.path), open_parquet(storage, file) as reader:
+                return reader.metadata
+    return None
+
+
+def read_file(
+    storage: Storage,
+    file: DataFile,
+    dress: Dress,
+    *,
+    columns: Sequence[str] | None = None,
+    row_groups: Sequence[int] | None = None,
+) -> Iterator[pa.Table]:
+    """The row groups of a file as tables; small neighbours are read in one go by the caller's choice of groups."""
+    with naming_damage("reading", file.path):
+        reader = open_parquet(storage, file, verify=True, partial=columns is not None, coded=dress.coded)
+    with reader:
+        for group in range(reader.num_row_groups) if row_groups is None else row_groups:
+            refuse_nanoseconds(storage, file, reader, group)
+            with naming_damage("reading", file.path):
+                table = reader.read_row_group(group, columns, use_threads=False)
+            yield table if columns is not None else dress.put_on(table, file.path)
+
+
+class Output:
+    """Tables of one form on their way into a staged file, gathered into row groups."""
+
+    def __init__(
+        self,
+        open_sink: Callable[[], Any],
+        dress: Dress,
+        meta: pq.FileMetaData | None,
+        options: WriteOptions,
+        group_rows: int,
+        extra: WriterOptions | None = None,
+    ) -> None:
+        self._open_sink, self._dress, self._meta = open_sink, dress, meta
+        self._options, self._group_rows, self._extra = options, group_rows, extra or {}
+        self._pending: list[pa.Table] = []
+        self._pending_rows = self.rows = 0
+        self._file: StagedFile | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is not None and self._file is not None:
+            self._file.abandon()
+
+    def add(self, table: pa.Table) -> None:
+        """Take rows; a full row group is written."""
+        while table.num_rows:
+            room = self._group_rows - self._pending_rows
+            self._pending.append(table.slice(0, room))
+            self._pending_rows += self._pending[-1].num_rows
+            table = table.slice(room)
+            if self._pending_rows == self._group_rows:
+                self._flush()
+
+    def finish(self, notes: dict[bytes, bytes] | None = None) -> int:
+        """Write what is left, close the file and tell its size."""
+        if self._pending_rows or self._file is None:
+            self._flush()
+        assert self._file is not None
+        self._file.add_metadata(notes)
+        return self._file.close()
+
+    def _flush(self) -> None:
+        table = pa.concat_tables(self._pending) if self._pending else self._dress.schema.empty_table()
+        table = table.unify_dictionaries() if self._dress.coded or _has_codes(table.schema) else table
+        self._pending, self._pending_rows = [], 0
+        if self._file is None:
+            self._file = self._open(table)
+        if table.num_rows:
+            self._file.write(table, table.num_rows)
+        self.rows += table.num_rows
+
+    def _open(self, sample: pa.Table) -> StagedFile:
+        """A writer like the inputs'; one schema for all of them is said again word for word."""
+        if self._meta is None or sample.num_rows == 0:
+            return StagedFile(self._open_sink(), self._dress.schema, for_new_file(sample, self._options) | self._extra)
+        options = like_files(self._meta, sample, self._options, self._dress.recast, self._group_rows) | self._extra
+        if self._dress.recast:
+            return StagedFile(self._open_sink(), self._dress.schema, options)
+        options["store_schema"] = False
+        return StagedFile(self._open_sink(), sample.schema.remove_metadata(), options, unmarked(self._meta.metadata))
+
+
+def _has_codes(schema: pa.Schema) -> bool:
+    return any(pa.types.is_dictionary(field.type) for field in schema)
+
+
+def combine_files(task: CombineTask, storage: Storage, staged: str) -> Outcome:
+    """Write the rows of all files of a task, in order, as one staged file."""
+    rows, size = _combine(task, storage, partial(storage.open_output, staged))
+    return Outcome(staged, rows, size, 0, True)
+
+
+def _combine(task: CombineTask, storage: Storage, open_sink: Callable[[], Any]) -> tuple[int, int]:
+    meta = first_footer(storage, task.files)
+    dress = Dress.of(task.files, task.schema, meta)
+    with Output(open_sink, dress, meta, task.options, rows_per_group(task.files, task.options)) as output:
+        for file in task.files:
+            for table in read_file(storage, file, dress):
+                output.add(table)
+        size = output.finish()
+        return output.rows, size
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """How many bytes files take once they are one: learned from a few of them, written to memory and forgotten."""
+
+    storage: Storage
+
+    def __call__(self, task: CombineTask) -> float:
+        """Bytes of the joined file for each byte of the files."""
+        _, size = _combine(task, self.storage, pa.BufferOutputStream)
+        return size / max(1, task.weight)
+
+
+def drop_rows(task: DropTask, storage: Storage, staged: str) -> Outcome:
+    """Write a file again without some rows; its row groups stay what they are, only shorter."""
+    file = task.file
+    meta = first_footer(storage, [file])
+    assert meta is not None
+    dress = Dress.of([file], file.schema, meta)
+    names = mark_metadata(None if file.mark is None else replace(file.mark, rows=file.rows - len(task.positions)))
+    columns = tuple(file.schema.names)
+    output: StagedFile | None = None
+    rows = start = 0
+    try:
+        for table in read_file(storage, file, dress):
+            kept = without_rows(table, task.positions, start)
+            start += table.num_rows
+            if output is None:
+                options = like_file(meta, table, task.options, columns, recast=False) | {"store_schema": False}
+                notes = (unmarked(meta.metadata) or {}) | names
+                output = StagedFile(storage.open_output(staged), table.schema.remove_metadata(), options, notes)
+            if kept.num_rows:
+                output.write(kept, task.options.row_group_size or kept.num_rows)
+            rows += kept.num_rows
+    except BaseException:
+        if output is not None:
+            output.abandon()
+        raise
+    assert output is not None
+    return Outcome(staged, rows, output.close(), 0, True)
+
+
+def without_rows(table: pa.Table, positions: RowNumbers, start: int) -> pa.Table:
+    """A piece of a file that begins at row ``start``, less the rows at the given positions of the file."""
+    low, high = np.searchsorted(positions, [start, start + table.num_rows])
+    if low == high:
+        return table
+    keep = np.ones(table.num_rows, dtype=bool)
+    keep[positions[low:high] - start] = False
+    try:
+        return table.filter(to_arrow(keep))
+    except pa.ArrowNotImplementedError:
+        return pick(table, np.flatnonzero(keep))

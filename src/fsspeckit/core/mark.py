@@ -1,0 +1,50 @@
+"""The note that `optimize` leaves in a footer, and keeping it out of schemas.
+
+Arrow hands a footer's notes on as metadata of the schema, so a note could travel with a table into a file that it is
+not true of. It is therefore taken off whatever is read, and written only where it is meant; and it names the number of
+rows of its file, so that one carried over by another program is not believed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from fsspeckit.core.model import Mark
+
+_NAME = b"fsspeckit.layout"
+
+
+def read_mark(metadata: Mapping[bytes, bytes] | None, rows: int) -> Mark | None:
+    """The note of a footer, where it has one that can be true."""
+    if not metadata or _NAME not in metadata:
+        return None
+    try:
+        found = json.loads(metadata[_NAME])
+        mark = Mark(str(found["curve"]), tuple(map(str, found["columns"])), str(found["run"]), int(found["rows"]))
+    except (ValueError, KeyError, TypeError):
+        return None
+    return mark if mark.rows == rows else None
+
+
+def mark_metadata(mark: Mark | None) -> dict[bytes, bytes]:
+    """A note as the metadata that a writer takes."""
+    if mark is None:
+        return {}
+    note = {"curve": mark.curve, "columns": mark.columns, "run": mark.run, "rows": mark.rows}
+    return {_NAME: json.dumps(note).encode()}
+
+
+def unmarked(metadata: Mapping[bytes, bytes] | None) -> dict[bytes, bytes] | None:
+    """Metadata without the note."""
+    if not metadata:
+        return None
+    return {key: value for key, value in metadata.items() if key != _NAME} or None
+
+
+def unmarked_schema(schema: pa.Schema) -> pa.Schema:
+    """A schema without the note; itself where it has none."""
+    metadata = schema.metadata
+    return schema.with_metadata(unmarked(metadata)) if metadata and _NAME in metadata else schema

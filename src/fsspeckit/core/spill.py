@@ -1,0 +1,122 @@
+"""Pieces of tables on their way from where they were split to where they are gathered.
+
+A few stay in memory; beyond a budget they go to temporary Arrow files on the local disk, one file for each item that
+is split, so that writers never wait for each other. All of it is gone when the exchange ends.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """One piece: in memory, or where it lies on disk."""
+
+    item: int
+    number: int
+    table: pa.Table | None
+    path: str
+    offset: int
+    size: int
+
+    def load(self) -> pa.Table:
+        if self.table is not None:
+            return self.table
+        with pa.OSFile(self.path, "rb") as source:
+            source.seek(self.offset)
+            return pa.ipc.open_stream(source.read_buffer(self.size)).read_all()
+
+
+class Spill:
+    """Pieces by part; ``budget`` bytes of them stay in memory."""
+
+    def __init__(self, parts: int, budget: int) -> None:
+        self._pieces: list[list[_Piece]] = [[] for _ in range(parts)]
+        self._lock = threading.Lock()
+        self._left = budget
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._pieces = []
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def writer(self, item: int) -> Writer:
+        """Where one item puts its pieces."""
+        return Writer(self, item)
+
+    def take(self, part: int) -> Iterator[pa.Table]:
+        """The pieces of a part in the order of items, each loaded when it is asked for; they are given once."""
+        with self._lock:
+            pieces, self._pieces[part] = self._pieces[part], []
+        for piece in sorted(pieces, key=lambda piece: (piece.item, piece.number)):
+            yield piece.load()
+
+    def keeps(self, size: int) -> bool:
+        """Whether so many bytes may stay in memory; they are then counted."""
+        with self._lock:
+            fits = self._left >= size
+            self._left -= size if fits else 0
+            return fits
+
+    def put(self, part: int, piece: _Piece) -> None:
+        """Note a piece."""
+        with self._lock:
+            self._pieces[part].append(piece)
+
+    def folder(self) -> str:
+        """The temporary folder, made when first needed."""
+        with self._lock:
+            if self._folder is None:
+                self._folder = tempfile.TemporaryDirectory(prefix="fsspeckit-")
+            return self._folder.name
+
+
+class Writer:
+    """Takes the pieces of one item."""
+
+    def __init__(self, spill: Spill, item: int) -> None:
+        self._spill, self._item, self._number = spill, item, 0
+        self._sink: Any = None
+        self._path = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._sink is not None:
+            self._sink.close()
+
+    def add(self, part: int, table: pa.Table) -> None:
+        """Take one piece."""
+        if self._spill.keeps(table.nbytes):
+            piece = _Piece(self._item, self._number, table, "", 0, 0)
+        else:
+            piece = self._write(table)
+        self._number += 1
+        self._spill.put(part, piece)
+
+    def _write(self, table: pa.Table) -> _Piece:
+        if self._sink is None:
+            self._path = os.path.join(self._spill.folder(), f"{self._item}.arrows")
+            self._sink = pa.OSFile(self._path, "wb")
+        offset = self._sink.tell()
+        with pa.ipc.new_stream(self._sink, table.schema) as stream:
+            stream.write_table(table)
+        return _Piece(self._item, self._number, None, self._path, offset, self._sink.tell() - offset)

@@ -1,0 +1,135 @@
+"""The maintenance methods of every `DatasetIO`: compact, optimize, deduplicate; names, defaults and plain checks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fsspeckit.core import upkeep
+from fsspeckit.core.engine import Engine
+from fsspeckit.core.maintenance import CompactRequest, DeduplicateRequest, Limits, Scope, Target
+from fsspeckit.core.merge import NullKeys, normalize_keys
+from fsspeckit.core.model import WriteOptions
+from fsspeckit.core.operations import Place
+from fsspeckit.core.progress import Progress
+from fsspeckit.core.results import MaintenanceResult
+from fsspeckit.datasets.arguments import Columns, column_names
+
+
+class Maintenance:
+    """Keeps dataset folders in shape."""
+
+    engine: Engine
+
+    def _place(self, path: Any) -> Place:
+        raise NotImplementedError
+
+    def compact_parquet_dataset(
+        self,
+        path: Any,
+        target_mb_per_file: float | None = None,
+        target_rows_per_file: int | None = None,
+        partition_filter: Columns | None = None,
+        compression: str | None = None,
+        dry_run: bool = False,
+        *,
+        row_group_size: int | None = None,
+        max_files: int | None = None,
+        max_bytes: int | None = None,
+        max_groups_per_commit: int | None = None,
+        progress: Progress = None,
+    ) -> MaintenanceResult:
+        """Join small files of each partition into files of about the wanted size; rows and schema stay.
+
+        Args:
+            path: The dataset's folder.
+            target_mb_per_file: Wanted size of a file in MB (of 1024 x 1024 bytes).
+            target_rows_per_file: Wanted rows of a file; with both, a file ends where either would be passed.
+            partition_filter: Only folders with one of these prefixes, such as ``"date=2025-11-04"``.
+            compression: Codec of the new files; by default that of the files they come from.
+            dry_run: Return the plan and write nothing.
+            row_group_size: Most rows of a row group.
+            max_files: Most files to join in this run.
+            max_bytes: Most bytes to read in this run.
+            max_groups_per_commit: Publish after so many groups, so that a long run can be cut off; by default once.
+            progress: A callback for `ProgressEvent`, or ``True`` for a progress bar.
+
+        Returns:
+            Files and bytes before and after, what was joined, what was left alone and why.
+
+        Example:
+            >>> import pyarrow as pa, tempfile
+            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+            >>> io, folder = PyarrowDatasetIO(), tempfile.mkdtemp() + "/events"
+            >>> for day in range(3):
+            ...     _ = io.write_dataset(pa.table({"id": [day]}), folder)
+            >>> result = io.compact_parquet_dataset(folder, target_mb_per_file=128)
+            >>> result["before_file_count"], result["after_file_count"]
+            (3, 1)
+        """
+        limits = Limits(max_files, max_bytes, max_groups_per_commit)
+        request = CompactRequest(
+            Target.of(target_mb_per_file, target_rows_per_file),
+            _scope(partition_filter, compression, row_group_size, limits),
+        )
+        return upkeep.compact(self.engine, self._place(path), request, dry_run=dry_run, progress=progress)
+
+    def deduplicate_parquet_dataset(
+        self,
+        path: Any,
+        key_columns: Columns,
+        dedup_order_by: Columns | None = None,
+        partition_filter: Columns | None = None,
+        compression: str | None = None,
+        dry_run: bool = False,
+        *,
+        null_keys: NullKeys = "error",
+        row_group_size: int | None = None,
+        max_files: int | None = None,
+        max_bytes: int | None = None,
+        max_groups_per_commit: int | None = None,
+        progress: Progress = None,
+    ) -> MaintenanceResult:
+        """Leave one row of each key in the whole dataset, rewriting only files that lose rows.
+
+        Args:
+            path: The dataset's folder.
+            key_columns: The column or columns that identify a row; partition columns may be among them.
+            dedup_order_by: Keep the row that is highest here (``"-ts"``: lowest); without it, and among equals, the
+                last one in the order of files and rows.
+            partition_filter: Only folders with one of these prefixes; rows elsewhere do not count.
+            compression: Codec of rewritten files; by default their own.
+            dry_run: Return the plan with exact counts and write nothing.
+            null_keys: ``"match"`` treats NULL in a key as equal to NULL; by default it is an error.
+            row_group_size: Most rows of a row group; by default, files keep theirs.
+            max_files: Most files to rewrite in this run.
+            max_bytes: Most bytes to rewrite in this run.
+            max_groups_per_commit: Publish after so many files; by default once, at the end.
+            progress: A callback for `ProgressEvent`, or ``True`` for a progress bar.
+
+        Returns:
+            Files, bytes and rows before and after; ``deduplicated_rows`` is how many went.
+
+        Example:
+            >>> import pyarrow as pa, tempfile
+            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+            >>> io, folder = PyarrowDatasetIO(), tempfile.mkdtemp() + "/events"
+            >>> _ = io.write_dataset(pa.table({"id": [1, 1, 2], "ts": [5, 9, 7]}), folder)
+            >>> io.deduplicate_parquet_dataset(folder, key_columns=["id"], dedup_order_by=["ts"])["deduplicated_rows"]
+            1
+        """
+        limits = Limits(max_files, max_bytes, max_groups_per_commit)
+        request = DeduplicateRequest(
+            tuple(normalize_keys(key_columns)),
+            column_names(dedup_order_by) or (),
+            null_keys,
+            _scope(partition_filter, compression, row_group_size, limits),
+        )
+        return upkeep.deduplicate(self.engine, self._place(path), request, dry_run=dry_run, progress=progress)
+
+
+def _scope(
+    partition_filter: Columns | None, compression: str | None, row_group_size: int | None, limits: Limits
+) -> Scope:
+    folders = column_names(partition_filter)
+    trimmed = None if folders is None else tuple(text.removesuffix("/") for text in folders)
+    return Scope(trimmed, WriteOptions(compression, row_group_size=row_group_size), limits)

@@ -1,0 +1,319 @@
+"""Compaction: small files become fewer, rows and schema stay, a second run does nothing."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import strategies as st
+
+import fsspeckit
+from conformance.builders import by_day, look, numbers, put
+from conformance.datatypes import VALUE_KINDS
+from conformance.effort import run_examples
+from conformance.tree import data_files, tree_of
+from conformance.upkeep import check_upkeep, sizes, table_of, values
+from fsspeckit.common import errors
+from fsspeckit.datasets.pyarrow import compact_parquet_dataset_pyarrow
+
+
+def small_files(dataset: Path, counts: list[int], **options: Any) -> list[Path]:
+    """Files ``f00.parquet`` and so on with so many rows, ids counting up."""
+    starts = np.cumsum([0, *counts])
+    return [
+        put(dataset / f"f{i:02d}.parquet", numbers(list(range(starts[i], starts[i + 1]))), **options)
+        for i in range(len(counts))
+    ]
+
+
+def groups(result: Any) -> list[list[str]]:
+    return [[Path(path).name for path in group] for group in result["planned_groups"]]
+
+
+@pytest.mark.scenario("UP-07", "UP-12", "MD-5.3", "MD-STATS", "MD-5.7")
+def test_rows_per_file(io: Any, tmp_path: Path) -> None:
+    small_files(tmp_path / "d", [10] * 10)
+    compact = partial(io.compact_parquet_dataset, str(tmp_path / "d"), target_rows_per_file=30)
+    result = check_upkeep(compact, tmp_path / "d")
+    assert sorted(len(ids) for ids in values(tmp_path / "d", "id")) == [10, 30, 30, 30]
+    assert (result.before_file_count, result.after_file_count, result.compacted_file_count) == (10, 4, 9)
+    assert look(tmp_path / "d", "id") == sorted([(i,) for i in range(100)], key=repr)
+
+
+@pytest.mark.scenario("MD-5.3")
+def test_smallest_files_come_first_and_large_ones_stay(io: Any, tmp_path: Path) -> None:
+    small_files(tmp_path / "d", [4, 1, 9, 2, 10, 3])
+    plan = io.compact_parquet_dataset(str(tmp_path / "d"), target_rows_per_file=10, dry_run=True)
+    assert groups(plan) == [["f00.parquet", "f01.parquet", "f03.parquet", "f05.parquet"]]
+    reasons = {Path(path).name: reason for path, reason in plan["skipped_files"].items()}
+    assert reasons["f04.parquet"] == "large enough"
+    assert "join" in reasons["f02.parquet"]
+
+
+@pytest.mark.scenario("MD-5.3")
+def test_either_threshold_ends_a_group(io: Any, tmp_path: Path) -> None:
+    small_files(tmp_path / "d", [10] * 6)
+    both = io.compact_parquet_dataset(str(tmp_path / "d"), target_mb_per_file=1, target_rows_per_file=25, dry_run=True)
+    assert [len(group) for group in groups(both)] == [2, 2, 2]
+
+
+@pytest.mark.scenario("UP-07")
+def test_sizes_come_near_the_target(io: Any, tmp_path: Path, rng: Any) -> None:
+    texts = [f"{rng.random():.17f}" for _ in range(60_000)]
+    for i in range(60):
+        part = texts[1000 * i : 1000 * i + 1000]
+        put(tmp_path / "d" / f"p{i:02d}.parquet", numbers(list(range(1000)), part, kind=["some", "thing"] * 500))
+    target = 0.25
+    check_upkeep(partial(io.compact_parquet_dataset, str(tmp_path / "d"), target), tmp_path / "d")
+    found = sorted(size / 2**20 for size in sizes(tmp_path / "d").values())
+    assert len(found) > 3
+    assert all(0.8 * target <= size <= 1.2 * target for size in found[1:]), found
+
+
+@pytest.mark.scenario("UP-08", "MD-5.6")
+def test_a_dry_run_returns_the_plan(io: Any, tmp_path: Path) -> None:
+    small_files(tmp_path / "d", [5, 5])
+    before = tree_of(tmp_path)
+    plan = io.compact_parquet_dataset(str(tmp_path / "d"), target_mb_per_file=128, dry_run=True)
+    assert tree_of(tmp_path) == before
+    assert groups(plan) == [["f00.parquet", "f01.parquet"]]
+    assert (plan["dry_run"], plan["after_file_count"], plan["estimated_after_file_count"]) == (True, 1, 1)
+    assert plan["after_total_bytes"] == plan["before_total_bytes"]
+    assert "would be rewritten" in str(plan)
+
+
+@pytest.mark.scenario("MD-5.9", "MD-5.2")
+@pytest.mark.parametrize("counts", [[5], [50, 50], [0]])
+def test_nothing_to_do(io: Any, tmp_path: Path, counts: list[int]) -> None:
+    small_files(tmp_path / "d", counts)
+    before = tree_of(tmp_path)
+    result = io.compact_parquet_dataset(str(tmp_path / "d"), target_rows_per_file=50)
+    assert result["compacted_file_count"] == 0
+    assert result["before_file_count"] == result["after_file_count"] == len(counts)
+    assert result.commits == []
+    assert tree_of(tmp_path) == before
+
+
+@pytest.mark.scenario("MD-5.4", "MD-NAMES")
+def test_order_schema_and_footer_stay(io: Any, tmp_path: Path) -> None:
+    field = pa.field("id", pa.int32(), nullable=False, metadata={"unit": "piece"})
+    schema = pa.schema([field, pa.field("v", pa.dictionary(pa.int8(), pa.string()))], metadata={"owner": "us"})
+    for i in range(3):
+        part = pa.table([pa.array([3 * i + 2, 3 * i, 3 * i + 1], pa.int32()), pa.array(["a", None, "b"])], ["id", "v"])
+        put(tmp_path / "d" / f"{i}.parquet", part.cast(schema), compression="zstd", write_page_index=True)
+    result = check_upkeep(partial(io.compact_parquet_dataset, str(tmp_path / "d"), 1), tmp_path / "d")
+    (path,) = data_files(tmp_path / "d")
+    assert re.fullmatch(r"part-00000-[0-9a-f]{12}-compact\.parquet", path.name)
+    assert table_of(path)["id"].to_pylist() == [2, 0, 1, 5, 3, 4, 8, 6, 7]
+    assert pq.read_schema(path).equals(schema, check_metadata=True)
+    chunk = pq.read_metadata(path).row_group(0).column(0)
+    assert (chunk.compression, chunk.has_column_index) == ("ZSTD", True)
+    assert result.compression_codec == "zstd"
+
+
+@pytest.mark.scenario("MD-5.4")
+def test_another_codec_rewrites_a_single_file_too(io: Any, tmp_path: Path) -> None:
+    small_files(tmp_path / "d", [5])
+    compact = partial(io.compact_parquet_dataset, str(tmp_path / "d"), 1, compression="zstd")
+    assert check_upkeep(compact, tmp_path / "d")["compression_codec"] == "zstd"
+    assert pq.read_metadata(data_files(tmp_path / "d")[0]).row_group(0).column(0).compression == "ZSTD"
+
+
+@pytest.mark.scenario("UP-13", "MD-5.8")
+@pytest.mark.parametrize("wanted", ["day=1", ["day=1"], ["day=1/"]])
+def test_a_filter_is_a_prefix_of_whole_folders(io: Any, tmp_path: Path, wanted: Any) -> None:
+    for day in ("1", "10", "2"):
+        for name in "ab":
+            put(tmp_path / "d" / f"day={day}" / f"{name}.parquet", numbers([1]))
+    others = {path: stamp for path, stamp in tree_of(tmp_path / "d").items() if not path.startswith("day=1/")}
+    result = io.compact_parquet_dataset(str(tmp_path / "d"), 1, partition_filter=wanted)
+    assert (result.before_file_count, result.after_file_count) == (2, 1)
+    after = tree_of(tmp_path / "d")
+    assert {path: after[path] for path in others} == others
+
+
+def test_groups_stay_inside_their_partition(io: Any, tmp_path: Path) -> None:
+    by_day(tmp_path / "d", mon=[1], tue=[2])
+    put(tmp_path / "d" / "day=mon" / "b.parquet", numbers([3]))
+    check_upkeep(partial(io.compact_parquet_dataset, str(tmp_path / "d"), 1), tmp_path / "d")
+    assert sorted(look(tmp_path / "d", "id", "day")) == [(1, "mon"), (2, "tue"), (3, "mon")]
+
+
+@pytest.mark.scenario("UP-44")
+def test_compatible_schemas_are_joined_without_loss(io: Any, tmp_path: Path) -> None:
+    put(tmp_path / "d" / "a.parquet", pa.table({"id": pa.array([1], pa.int32()), "x": ["p"]}))
+    put(tmp_path / "d" / "b.parquet", pa.table({"id": pa.array([2**40], pa.int64()), "y": [0.5]}))
+    put(tmp_path / "d" / "c.parquet", pa.table({"x": ["q"], "id": pa.array([3], pa.int16())}))
+    io.compact_parquet_dataset(str(tmp_path / "d"), 1)
+    (path,) = data_files(tmp_path / "d")
+    assert table_of(path).to_pylist() == [
+        {"id": 1, "x": "p", "y": None},
+        {"id": 2**40, "x": None, "y": 0.5},
+        {"id": 3, "x": "q", "y": None},
+    ]
+    assert table_of(path).schema.field("id").type == pa.int64()
+
+
+@pytest.mark.scenario("UP-61")
+def test_incompatible_schemas_name_both_files(io: Any, tmp_path: Path) -> None:
+    for name, value in {"a": 1, "b": 2, "c": "text"}.items():
+        put(tmp_path / "d" / f"{name}.parquet", pa.table({"id": [value]}))
+    before = tree_of(tmp_path)
+    with pytest.raises(pa.ArrowInvalid, match=r"a\.parquet and c\.parquet.*id"):
+        io.compact_parquet_dataset(str(tmp_path / "d"), 1)
+    assert tree_of(tmp_path) == before
+
+
+def test_empty_files_vanish_into_others(io: Any, tmp_path: Path) -> None:
+    small_files(tmp_path / "d", [0, 3, 0, 2])
+    check_upkeep(partial(io.compact_parquet_dataset, str(tmp_path / "d"), 1), tmp_path / "d")
+    assert values(tmp_path / "d", "id") == [[0, 1, 2, 3, 4]]
+
+
+@pytest.mark.parametrize("counts", [[0, 0], [0]])
+def test_only_empty_files(io: Any, tmp_path: Path, counts: list[int]) -> None:
+    small_files(tmp_path / "d", counts)
+    check_upkeep(partial(io.compact_parquet_dataset, str(tmp_path / "d"), 1), tmp_path / "d")
+    assert values(tmp_path / "d", "id") == [[]]
+
+
+def test_limits_bound_a_run_and_the_next_goes_on(io: Any, tmp_path: Path) -> None:
+    small_files(tmp_path / "d", [10] * 12)
+    compact = partial(io.compact_parquet_dataset, str(tmp_path / "d"), target_rows_per_file=40, max_files=5)
+    first = compact()
+    assert (first.compacted_file_count, first.after_file_count) == (4, 9)
+    assert any("max_files=5" in reason for reason in first.skipped_files.values())
+    assert [compact().compacted_file_count for _ in range(3)] == [4, 4, 0]
+    assert sorted(len(ids) for ids in values(tmp_path / "d", "id")) == [40, 40, 40]
+
+
+def test_a_group_larger_than_the_limit_is_cut(io: Any, tmp_path: Path) -> None:
+    paths = small_files(tmp_path / "d", [10] * 6)
+    size = sum(path.stat().st_size for path in paths[:3])
+    result = io.compact_parquet_dataset(str(tmp_path / "d"), 1, max_bytes=size + 1)
+    assert result.compacted_file_count == 3
+
+
+def test_a_long_run_commits_as_it_goes(io: Any, tmp_path: Path) -> None:
+    small_files(tmp_path / "d", [10] * 8)
+    result = io.compact_parquet_dataset(str(tmp_path / "d"), target_rows_per_file=20, max_groups_per_commit=3)
+    assert len(result.commits) == 2
+    assert len(set(result.commits)) == 2
+    assert sorted(i for ids in values(tmp_path / "d", "id") for i in ids) == list(range(80))
+
+
+@pytest.mark.scenario("MD-5.10")
+def test_a_file_that_comes_meanwhile_stays(io: Any, tmp_path: Path) -> None:
+    small_files(tmp_path / "d", [5, 5])
+    seen: list[str] = []
+
+    def append(event: Any) -> None:
+        if event.stage == "write" and not seen:
+            seen.append(event.stage)
+            io.write_dataset(numbers([100]), str(tmp_path / "d"))
+
+    io.compact_parquet_dataset(str(tmp_path / "d"), 1, progress=append)
+    assert sorted(len(ids) for ids in values(tmp_path / "d", "id")) == [1, 10]
+
+
+@pytest.mark.scenario("MD-5.10")
+def test_a_file_that_changes_meanwhile_is_a_conflict(io: Any, tmp_path: Path) -> None:
+    small_files(tmp_path / "d", [5, 5])
+
+    def update(event: Any) -> None:
+        if event.stage == "write" and event.done == 0:
+            io.merge(numbers([1], "new"), str(tmp_path / "d"), strategy="update", key_columns="id")
+
+    with pytest.raises(errors.CommitConflictError, match="again"):
+        io.compact_parquet_dataset(str(tmp_path / "d"), 1, progress=update)
+    assert len(values(tmp_path / "d", "id")) == 2
+
+
+def test_progress_tells_groups(io: Any, tmp_path: Path) -> None:
+    small_files(tmp_path / "d", [10] * 4)
+    seen: list[Any] = []
+    io.compact_parquet_dataset(str(tmp_path / "d"), target_rows_per_file=20, progress=seen.append)
+    assert (seen[-1].operation, seen[-1].stage, seen[-1].done, seen[-1].total) == ("compact", "write", 2, 2)
+
+
+@pytest.mark.parametrize("kind", VALUE_KINDS)
+def test_values_of_every_type(io: Any, tmp_path: Path, kind: str) -> None:
+    found = VALUE_KINDS[kind]
+
+    def check(parts: list[list[Any]]) -> None:
+        dataset = tmp_path / f"{abs(hash(repr(parts)))}"
+        for i, part in enumerate(parts):
+            count = pa.array(range(len(part)), pa.int64())
+            put(dataset / f"{i}.parquet", pa.table({"v": pa.array(part, found.target), "n": count}))
+        before = pq.read_schema(data_files(dataset)[0])
+        check_upkeep(partial(io.compact_parquet_dataset, str(dataset), 1), dataset)
+        assert all(pq.read_schema(path).equals(before) for path in data_files(dataset))
+
+    some = st.lists(st.lists(st.none() | found.values, max_size=4), min_size=2, max_size=4)
+    run_examples(f"compact {kind}", 4, some, check)
+
+
+@pytest.mark.scenario("MD-API", "UP-07", "MD-5.1")
+def test_the_functions(tmp_path: Path) -> None:
+    small_files(tmp_path / "d", [5, 5, 5])
+    path = str(tmp_path / "d")
+    plan = compact_parquet_dataset_pyarrow(path, target_rows_per_file=10, dry_run=True)
+    assert isinstance(plan, dict)
+    assert len(plan["planned_groups"]) == 1
+    assert compact_parquet_dataset_pyarrow(path, 128, None, None, "zstd", False)["after_file_count"] == 1
+    assert fsspeckit.compact(path, target_mb_per_file=1)["compacted_file_count"] == 0
+
+
+def test_other_storages(tmp_path: Path, memory_fs: Any) -> None:
+    for i in range(3):
+        fsspeckit.write_dataset(numbers([i]), "memory://compact/d")
+    result = fsspeckit.compact("memory://compact/d", target_rows_per_file=3)
+    assert result.after_file_count == 1
+    assert sorted(fsspeckit.read_parquet("memory://compact/d")["id"].to_pylist()) == [0, 1, 2]
+
+
+@pytest.mark.scenario("UP-10", "MD-5.1")
+@pytest.mark.parametrize(
+    "call",
+    [
+        {"target_mb_per_file": 0},
+        {"target_mb_per_file": -1},
+        {"target_rows_per_file": 0},
+        {"target_rows_per_file": -5},
+        {"target_rows_per_file": 1.5},
+        {"target_mb_per_file": float("nan")},
+        {"target_mb_per_file": "128"},
+        {"target_mb_per_file": True},
+        {},
+        {"target_mb_per_file": 1, "compression": "zip"},
+        {"target_mb_per_file": 1, "max_files": 0},
+        {"target_mb_per_file": 1, "max_bytes": -1},
+        {"target_mb_per_file": 1, "max_groups_per_commit": 0},
+        {"target_mb_per_file": 1, "row_group_size": 0},
+        {"target_mb_per_file": 1, "partition_filter": "../other"},
+        {"target_mb_per_file": 1, "partition_filter": ["/etc"]},
+        {"target_mb_per_file": 1, "partition_filter": ""},
+        {"target_mb_per_file": 1, "partition_filter": "a//b"},
+    ],
+)
+def test_bad_arguments_are_refused_before_anything_is_read(io: Any, tmp_path: Path, call: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r".{20}"):
+        io.compact_parquet_dataset(str(tmp_path / "does not exist"), **call)
+
+
+@pytest.mark.scenario("UP-11")
+def test_nothing_there(io: Any, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no matching parquet files"):
+        io.compact_parquet_dataset(str(tmp_path / "nowhere"), 1)
+    by_day(tmp_path / "d", mon=[1])
+    before = tree_of(tmp_path)
+    for wanted in ("day=tue", "day=mo", []):
+        with pytest.raises(FileNotFoundError, match="partition_filter"):
+            io.compact_parquet_dataset(str(tmp_path / "d"), 1, partition_filter=wanted)
+    assert tree_of(tmp_path) == before

@@ -1,0 +1,294 @@
+"""Deduplication: one row of each key in the whole dataset, the right one, and only files that lose rows change."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import strategies as st
+
+import fsspeckit
+from conformance.builders import look, numbers, put
+from conformance.datatypes import KEY_KINDS, Kind
+from conformance.effort import run_examples
+from conformance.oracle import NEGATIVE_ZERO
+from conformance.rows import canonical
+from conformance.tree import data_files, tree_of
+from conformance.upkeep import check_upkeep, table_of, values
+from fsspeckit.common import errors
+from fsspeckit.datasets.pyarrow import deduplicate_parquet_dataset_pyarrow
+
+
+def files_of(dataset: Path, *parts: list[int], **columns: list[list[Any]]) -> None:
+    """Files ``f0.parquet`` and so on with these ids and further columns, and a column ``n`` that counts all rows."""
+    start = 0
+    for i, ids in enumerate(parts):
+        more = {name: column[i] for name, column in columns.items()}
+        put(dataset / f"f{i}.parquet", pa.table({"id": ids, "n": range(start, start + len(ids)), **more}))
+        start += len(ids)
+
+
+def kept(dataset: Path) -> list[int]:
+    return sorted(n for column in values(dataset, "n") for n in column)
+
+
+@pytest.mark.scenario("UP-46")
+def test_the_last_row_of_each_key_stays(io: Any, tmp_path: Path) -> None:
+    files_of(tmp_path / "d", [1, 2, 1], [3, 4], [2, 5, 5])
+    alone = (tmp_path / "d" / "f1.parquet").stat()
+    result = check_upkeep(
+        partial(io.deduplicate_parquet_dataset, str(tmp_path / "d"), key_columns=["id"]),
+        tmp_path / "d",
+        same_rows=False,
+    )
+    assert kept(tmp_path / "d") == [2, 3, 4, 5, 7]
+    assert (result["deduplicated_rows"], result.before_row_count, result.after_row_count) == (3, 8, 5)
+    assert (result.compacted_file_count, result.after_file_count) == (2, 3)
+    assert (tmp_path / "d" / "f1.parquet").stat() == alone
+    assert sorted(io.read_parquet(str(tmp_path / "d"))["id"].to_pylist()) == [1, 2, 3, 4, 5]
+    assert look(tmp_path / "d", "id") == sorted([(i,) for i in range(1, 6)])
+
+
+@pytest.mark.parametrize(
+    ("order_by", "expected"),
+    [(None, [3, 5]), ("ts", [0, 4]), ("-ts", [2, 5]), (["day", "-ts"], [2, 4]), (["day"], [3, 4])],
+)
+def test_order_columns_choose(io: Any, tmp_path: Path, order_by: Any, expected: list[int]) -> None:
+    files_of(tmp_path / "d", [1, 1], [1, 1, 2, 2], ts=[[9, 5], [1, 3, 4, 2]], day=[["a", "a"], ["b", "b", "b", "a"]])
+    io.deduplicate_parquet_dataset(str(tmp_path / "d"), "id", order_by)
+    assert kept(tmp_path / "d") == expected
+
+
+def test_nulls_are_lowest_and_ties_go_to_the_later_row(io: Any, tmp_path: Path) -> None:
+    files_of(tmp_path / "d", [1, 1], [1, 2, 2], ts=[[None, 4], [4, None, None]])
+    io.deduplicate_parquet_dataset(str(tmp_path / "d"), "id", "ts")
+    assert kept(tmp_path / "d") == [2, 4]
+
+
+@pytest.mark.scenario("UP-47")
+def test_a_dry_run_counts_and_writes_nothing(io: Any, tmp_path: Path) -> None:
+    files_of(tmp_path / "d", [1, 2], [1, 2], [3])
+    before = tree_of(tmp_path)
+    plan = io.deduplicate_parquet_dataset(str(tmp_path / "d"), key_columns=["id"], dry_run=True)
+    assert tree_of(tmp_path) == before
+    assert (plan["before_file_count"], plan["after_file_count"], plan["deduplicated_rows"]) == (3, 2, 2)
+    assert [[Path(path).name for path in group] for group in plan["planned_groups"]] == [["f0.parquet"]]
+
+
+def test_a_file_that_loses_all_rows_goes(io: Any, tmp_path: Path) -> None:
+    files_of(tmp_path / "d", [1, 2], [2, 1])
+    result = io.deduplicate_parquet_dataset(str(tmp_path / "d"), "id")
+    assert [path.name for path in data_files(tmp_path / "d")] == ["f1.parquet"]
+    assert (result.after_file_count, result.after_row_count) == (1, 2)
+
+
+def test_keys_of_several_columns_and_of_folders(io: Any, tmp_path: Path) -> None:
+    for day in "ab":
+        put(tmp_path / "d" / f"day={day}" / "x.parquet", numbers([1, 1, 2], ["p", "q", "q"]))
+    path = str(tmp_path / "d")
+    assert io.deduplicate_parquet_dataset(path, ["id", "v", "day"], dry_run=True)["deduplicated_rows"] == 0
+    assert io.deduplicate_parquet_dataset(path, ["id", "day"], dry_run=True)["deduplicated_rows"] == 2
+    assert io.deduplicate_parquet_dataset(path, ["id", "v"], dry_run=True)["deduplicated_rows"] == 3
+    io.deduplicate_parquet_dataset(path, ["id"], "-day")
+    assert sorted(look(tmp_path / "d", "id", "v", "day")) == [(1, "q", "a"), (2, "q", "a")]
+
+
+@pytest.mark.scenario("UP-13")
+def test_a_filter_limits_what_counts(io: Any, tmp_path: Path) -> None:
+    for day in "ab":
+        put(tmp_path / "d" / f"day={day}" / "x.parquet", numbers([1, 1, 2]))
+    other = tree_of(tmp_path / "d" / "day=b")
+    assert io.deduplicate_parquet_dataset(str(tmp_path / "d"), "id", partition_filter="day=a")["deduplicated_rows"] == 1
+    assert tree_of(tmp_path / "d" / "day=b") == other
+
+
+def test_files_with_other_types_and_columns(io: Any, tmp_path: Path) -> None:
+    put(tmp_path / "d" / "a.parquet", pa.table({"id": pa.array([1, 2], pa.int32()), "n": [0, 1]}))
+    put(tmp_path / "d" / "b.parquet", pa.table({"id": pa.array([2, 3], pa.int64()), "n": [2, 3], "ts": [5, 5]}))
+    io.deduplicate_parquet_dataset(str(tmp_path / "d"), "id", "ts")
+    assert kept(tmp_path / "d") == [0, 2, 3]
+    assert pq.read_schema(tmp_path / "d" / "a.parquet").field("id").type == pa.int32()
+
+
+def test_a_rewritten_file_stays_what_it_was(io: Any, tmp_path: Path) -> None:
+    schema = pa.schema(
+        [pa.field("id", pa.int32(), nullable=False, metadata={"unit": "piece"}), pa.field("v", pa.large_string())],
+        metadata={"owner": "us"},
+    )
+    data = pa.table([pa.array([1, 2, 1, 3], pa.int32()), pa.array(list("abcd"))], ["id", "v"]).cast(schema)
+    sorting = [pq.SortingColumn(1)]
+    put(tmp_path / "d" / "a.parquet", data, compression="zstd", row_group_size=2, sorting_columns=sorting)
+    io.deduplicate_parquet_dataset(str(tmp_path / "d"), "id")
+    path = tmp_path / "d" / "a.parquet"
+    assert table_of(path)["v"].to_pylist() == ["b", "c", "d"]
+    assert pq.read_schema(path).equals(schema, check_metadata=True)
+    meta = pq.read_metadata(path)
+    assert (meta.num_row_groups, meta.row_group(0).column(0).compression) == (2, "ZSTD")
+    assert tuple(meta.row_group(0).sorting_columns) == tuple(sorting)
+
+
+def test_null_keys(io: Any, tmp_path: Path) -> None:
+    files_of(tmp_path / "d", [1, None], [None, 1])
+    before = tree_of(tmp_path)
+    with pytest.raises(errors.KeyColumnError, match=r"id.*NULL.*null_keys"):
+        io.deduplicate_parquet_dataset(str(tmp_path / "d"), "id")
+    assert tree_of(tmp_path) == before
+    assert io.deduplicate_parquet_dataset(str(tmp_path / "d"), "id", null_keys="match")["deduplicated_rows"] == 2
+    assert kept(tmp_path / "d") == [2, 3]
+
+
+def test_limits_and_commits(io: Any, tmp_path: Path) -> None:
+    files_of(tmp_path / "d", *([i, i] for i in range(6)))
+    first = io.deduplicate_parquet_dataset(str(tmp_path / "d"), "id", max_files=2)
+    assert (first["deduplicated_rows"], first.after_row_count) == (2, 10)
+    assert sum("max_files=2" in reason for reason in first.skipped_files.values()) == 4
+    rest = io.deduplicate_parquet_dataset(str(tmp_path / "d"), "id", max_groups_per_commit=1)
+    assert (len(rest.commits), rest["deduplicated_rows"], rest.after_row_count) == (4, 4, 6)
+    assert kept(tmp_path / "d") == [1, 3, 5, 7, 9, 11]
+
+
+@pytest.mark.parametrize("rounds", [None, 1])
+def test_a_winner_that_goes_meanwhile_is_a_conflict(io: Any, tmp_path: Path, rounds: int | None) -> None:
+    files_of(tmp_path / "d", [1, 2], [2, 3], [3, 4])
+
+    def remove(event: Any) -> None:
+        if event.stage == "write" and event.done == (0 if rounds is None else 1):
+            io.merge(pa.table({"id": [2], "n": [-1]}), str(tmp_path / "d"), strategy="update", key_columns="id")
+
+    with pytest.raises(errors.CommitConflictError, match="again"):
+        io.deduplicate_parquet_dataset(str(tmp_path / "d"), "id", progress=remove, max_groups_per_commit=rounds)
+    assert {1, 2, 3, 4} == {i for ids in values(tmp_path / "d", "id") for i in ids}
+
+
+def test_rows_of_one_key_meet_across_many_parts(io: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fsspeckit.core.duplicates._PART_ROWS", 7)
+    monkeypatch.setattr("fsspeckit.core.duplicates._ITEM_ROWS", 5)
+    parts = [[f"key {i * 7919 % 23}" for i in range(k, k + 9)] for k in range(6)]
+    for i, part in enumerate(parts):
+        put(tmp_path / "d" / f"{i}.parquet", pa.table({"id": part, "n": range(9 * i, 9 * i + 9)}), row_group_size=4)
+    result = io.deduplicate_parquet_dataset(str(tmp_path / "d"), "id")
+    last = {key: n for n, key in enumerate(key for part in parts for key in part)}
+    assert kept(tmp_path / "d") == sorted(last.values())
+    assert result["deduplicated_rows"] == 54 - len(last)
+
+
+def oracle(keys: list[Any], order: list[Any]) -> list[int]:
+    """The row that stays of each key: the highest in order, nulls lowest, ties to the later."""
+    best: dict[Any, int] = {}
+    for n, key in enumerate(keys):
+        found = best.get(key)
+        if found is None or order[n] >= order[found]:
+            best[key] = n
+    return sorted(best.values())
+
+
+def spelled(array: pa.Array) -> list[Any]:
+    """Values in which equal keys are equal."""
+    found = (canonical(value) for value in array)
+    return [0.0 if value is NEGATIVE_ZERO or value == NEGATIVE_ZERO else value for value in found]
+
+
+@pytest.mark.parametrize("kind", KEY_KINDS)
+def test_keys_of_every_type(io: Any, tmp_path: Path, kind: str) -> None:
+    def check(case: tuple[list[list[Any]], list[int]]) -> None:
+        _check_keys(io, tmp_path / f"{abs(hash(repr(case)))}", KEY_KINDS[kind], *case)
+
+    pool = st.lists(KEY_KINDS[kind].values, min_size=1, max_size=4)
+    some = pool.flatmap(
+        lambda known: st.tuples(
+            st.lists(st.lists(st.sampled_from(known), max_size=6), min_size=1, max_size=3),
+            st.lists(st.integers(0, 2), min_size=18, max_size=18),
+        )
+    )
+    run_examples(f"deduplicate {kind}", 6, some, check)
+
+
+def _check_keys(io: Any, dataset: Path, kind: Kind, parts: list[list[Any]], order: list[int]) -> None:
+    keys: list[Any] = []
+    for i, part in enumerate(parts):
+        column = pa.array(part, kind.target if i % 2 == 0 else kind.source)
+        n = pa.array(range(len(keys), len(keys) + len(part)), pa.int64())
+        ranks = pa.array([order[int(x)] for x in n.to_pylist()], pa.int64())
+        put(dataset / f"{i}.parquet", pa.table({"id": column, "n": n, "o": ranks}))
+        keys += spelled(column)
+    io.deduplicate_parquet_dataset(str(dataset), "id", "o")
+    assert kept(dataset) == oracle(keys, order)
+
+
+@pytest.mark.parametrize("kind", KEY_KINDS)
+def test_order_columns_of_every_type(io: Any, tmp_path: Path, kind: str) -> None:
+    def check(column: list[Any]) -> None:
+        dataset = tmp_path / f"{abs(hash(repr(column)))}"
+        array = pa.array(column, KEY_KINDS[kind].target)
+        put(dataset / "a.parquet", pa.table({"id": [0] * len(array), "n": range(len(array)), "o": array}))
+        io.deduplicate_parquet_dataset(str(dataset), "id", "o")
+        assert kept(dataset) == [_highest(array)]
+
+    run_examples(f"order {kind}", 6, st.lists(st.none() | KEY_KINDS[kind].values, min_size=1, max_size=6), check)
+
+
+def _highest(array: pa.Array) -> int:
+    """The place of the highest value, the later of equals; NaN above all, null below all."""
+    best = 0
+    for i, value in enumerate(spelled(array)):
+        other = spelled(array)[best]
+        if _at_least(value, other):
+            best = i
+    return best
+
+
+def _at_least(value: Any, other: Any) -> bool:
+    if other is None or value is None:
+        return other is None
+    if ("NaN",) in (value, other):
+        return value == ("NaN",)
+    if isinstance(value, str):
+        return value.encode() >= other.encode()
+    return bool(value >= other)
+
+
+def test_the_functions(tmp_path: Path) -> None:
+    files_of(tmp_path / "d", [1, 1], [2])
+    found = deduplicate_parquet_dataset_pyarrow(str(tmp_path / "d"), ["id"], dry_run=True)
+    assert (found["deduplicated_rows"], found["dry_run"]) == (1, True)
+    assert fsspeckit.deduplicate(str(tmp_path / "d"), key_columns="id")["deduplicated_rows"] == 1
+
+
+def test_other_storages(memory_fs: Any) -> None:
+    for i in range(3):
+        fsspeckit.write_dataset(numbers([i, i + 1]), "memory://dedup/d")
+    fsspeckit.deduplicate("memory://dedup/d", key_columns="id", max_groups_per_commit=1)
+    assert Counter(fsspeckit.read_parquet("memory://dedup/d")["id"].to_pylist()) == Counter(range(4))
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        ({"key_columns": []}, ValueError),
+        ({"key_columns": ["nowhere"]}, errors.KeyColumnError),
+        ({"key_columns": "id", "dedup_order_by": "nowhere"}, errors.KeyColumnError),
+        ({"key_columns": "id", "null_keys": "maybe"}, ValueError),
+        ({"key_columns": "id", "partition_filter": "../d"}, ValueError),
+        ({"key_columns": "id", "max_files": 0}, ValueError),
+        ({"key_columns": "list"}, errors.SchemaMismatchError),
+        ({"key_columns": "id", "dedup_order_by": "list"}, errors.SchemaMismatchError),
+        ({"key_columns": "id", "partition_filter": "day=1"}, FileNotFoundError),
+    ],
+)
+def test_bad_input(io: Any, tmp_path: Path, call: dict[str, Any], error: type[Exception]) -> None:
+    put(tmp_path / "d" / "a.parquet", pa.table({"id": [1, 1], "list": [[1], [2]]}))
+    before = tree_of(tmp_path)
+    with pytest.raises(error, match=r".{20}"):
+        io.deduplicate_parquet_dataset(str(tmp_path / "d"), **call)
+    assert tree_of(tmp_path) == before
+
+
+@pytest.mark.scenario("UP-11")
+def test_nothing_there(io: Any, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no matching parquet files"):
+        io.deduplicate_parquet_dataset(str(tmp_path / "nowhere"), "id")
