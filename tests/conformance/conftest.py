@@ -14,6 +14,7 @@ pytest.register_assert_rewrite("conformance.checks")
 
 ENGINES = {
     "pyarrow": "PyarrowDatasetIO",
+    "duckdb": "DuckDBDatasetIO",
     "spark": "SparkDatasetIO",
 }
 

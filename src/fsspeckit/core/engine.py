@@ -68,7 +68,7 @@ class Engine(Protocol):
         """Read a snapshot; ``path_of`` spells a file's path for the caller."""
 
 
-_HOMES = {"pyarrow": "fsspeckit.datasets.pyarrow.engine"}
+_HOMES = {"pyarrow": "fsspeckit.datasets.pyarrow.engine", "duckdb": "fsspeckit.datasets.duckdb.engine"}
 
 
 def get_engine(name: str) -> Engine:

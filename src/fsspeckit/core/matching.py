@@ -17,7 +17,7 @@ from fsspeckit.core.model import DataFile, RowNumbers
 from fsspeckit.core.snapshot import naming_damage, open_parquet
 from fsspeckit.core.storage import Storage
 
-_MAX_BATCH_ROWS = 4_000_000
+MAX_BATCH_ROWS = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,12 @@ def _rows(scans: Sequence[Scan]) -> int:
 
 def rows_worth(source_rows: int, keys: Sequence[KeyColumn]) -> int:
     """Rows to look up at once: a hash table is built for each lookup, except where keys are numbers to search in."""
-    if len(keys) == 1 and (pa.types.is_primitive(keys[0].type) or pa.types.is_boolean(keys[0].type)):
-        return 1
-    return min(_MAX_BATCH_ROWS, 4 * source_rows)
+    return 1 if is_one_number(keys) else min(MAX_BATCH_ROWS, 4 * source_rows)
+
+
+def is_one_number(keys: Sequence[KeyColumn]) -> bool:
+    """Whether keys are single numbers, which are searched in a sorted list rather than hashed."""
+    return len(keys) == 1 and (pa.types.is_primitive(keys[0].type) or pa.types.is_boolean(keys[0].type))
 
 
 def match_files(storage: Storage, scans: Sequence[Scan], index: KeyIndex, keys: Sequence[KeyColumn]) -> list[Match]:
@@ -80,7 +83,11 @@ def match_files(storage: Storage, scans: Sequence[Scan], index: KeyIndex, keys: 
         pa.chunked_array([chunk for table in tables for chunk in table[i].chunks], tables[0][i].type)
         for i in range(len(keys))
     ]
-    positions, found = index.lookup(columns)
+    return by_file(scans, *index.lookup(columns))
+
+
+def by_file(scans: Sequence[Scan], positions: RowNumbers, found: RowNumbers) -> list[Match]:
+    """Cut the matches of some files, whose rows were numbered one file after the other, into those of each file."""
     ends = np.cumsum([scan.rows for scan in scans])
     cuts = np.searchsorted(positions, ends)
     result, low = [], 0
