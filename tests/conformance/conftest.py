@@ -15,6 +15,7 @@ pytest.register_assert_rewrite("conformance.checks")
 
 ENGINES: dict[str, tuple[str, dict[str, Any]]] = {
     "pyarrow": ("PyarrowDatasetIO", {}),
+    "duckdb": ("DuckDBDatasetIO", {}),
     "spark": ("SparkDatasetIO", {}),
     "spark-exchange": ("SparkDatasetIO", {"share_limit": 0}),
 }

@@ -1,6 +1,7 @@
 """The exceptions of fsspeckit, and nothing else.
 
     FsspeckitError
+    ├── FilterError           ValueError         a filter that is not one predicate over the columns
     ├── KeyColumnError        ValueError         missing, null or duplicate keys
     ├── PartitionError        ValueError         a partition move, a bad value, a layout in conflict
     ├── SchemaMismatchError   pa.ArrowInvalid, pa.ArrowTypeError (so ValueError and TypeError too)
@@ -23,6 +24,10 @@ import pyarrow as pa
 
 class FsspeckitError(Exception):
     """Root of every error that fsspeckit raises on its own account."""
+
+
+class FilterError(FsspeckitError, ValueError):
+    """A filter is not one predicate over the columns of the dataset."""
 
 
 class KeyColumnError(FsspeckitError, ValueError):

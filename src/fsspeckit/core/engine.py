@@ -89,7 +89,7 @@ class Engine(Protocol):
         """
 
 
-_HOMES = {"pyarrow": "fsspeckit.datasets.pyarrow.engine"}
+_HOMES = {"pyarrow": "fsspeckit.datasets.pyarrow.engine", "duckdb": "fsspeckit.datasets.duckdb.engine"}
 
 
 def get_engine(name: str) -> Engine:

@@ -97,7 +97,8 @@ def _codes(array: pa.Array | pa.ChunkedArray) -> Codes:
 
 def _dictionary(column: pa.ChunkedArray, nulls: Literal["mask", "encode"] = "mask") -> tuple[pa.Array, Codes]:
     """Distinct values of a column and, for each row, which one it has (-1 for a null, unless null is a value too)."""
-    encoded = column.dictionary_encode().unify_dictionaries()
+    # All chunks share one dictionary already; unifying them would hash all of it once for each chunk.
+    encoded = column.dictionary_encode()
     if encoded.num_chunks == 0:
         return pa.nulls(0, column.type), np.empty(0, dtype=np.int64)
     values = encoded.chunk(0).dictionary

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,7 @@ from fsspeckit.core.model import DataFile, RowNumbers
 from fsspeckit.core.snapshot import naming_damage, open_parquet
 from fsspeckit.core.storage import Storage
 
-_MAX_BATCH_ROWS = 4_000_000
+MAX_BATCH_ROWS = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +91,12 @@ def _rows(scans: Sequence[Scan]) -> int:
 
 def rows_worth(source_rows: int, keys: Sequence[KeyColumn]) -> int:
     """Rows to look up at once: a hash table is built for each lookup, except where keys are numbers to search in."""
-    if len(keys) == 1 and (pa.types.is_primitive(keys[0].type) or pa.types.is_boolean(keys[0].type)):
-        return 1
-    return min(_MAX_BATCH_ROWS, 4 * source_rows)
+    return 1 if is_one_number(keys) else min(MAX_BATCH_ROWS, 4 * source_rows)
+
+
+def is_one_number(keys: Sequence[KeyColumn]) -> bool:
+    """Whether keys are single numbers, which are searched in a sorted list rather than hashed."""
+    return len(keys) == 1 and (pa.types.is_primitive(keys[0].type) or pa.types.is_boolean(keys[0].type))
 
 
 def match_files(
@@ -101,15 +104,24 @@ def match_files(
 ) -> list[Match]:
     """Look up the keys of some files in one index; what ``room`` allows of the decoded keys goes with the result."""
     tables = [read_keys(storage, scan, keys) for scan in scans]
-    columns = [_joined([plain(table[key.name], key.type) for table in tables]) for key in keys]
-    positions, found = index.lookup(columns)
+    plains = [plain_columns(table, keys) for table in tables]
+    columns = [_joined([plain_[i] for plain_ in plains]) for i in range(len(keys))]
+    return [
+        replace(match, decoded=table)
+        if room is not None and len(match.positions) and _reusable(scan, table) and room.take(table.nbytes)
+        else match
+        for scan, table, match in zip(scans, tables, by_file(scans, *index.lookup(columns)), strict=True)
+    ]
+
+
+def by_file(scans: Sequence[Scan], positions: RowNumbers, found: RowNumbers) -> list[Match]:
+    """Cut the matches of some files, whose rows were numbered one file after the other, into those of each file."""
     ends = np.cumsum([scan.rows for scan in scans])
     cuts = np.searchsorted(positions, ends)
     result, low = [], 0
-    for scan, table, end, high in zip(scans, tables, ends, cuts, strict=True):
+    for scan, end, high in zip(scans, ends, cuts, strict=True):
         local = positions[low:high] - (end - scan.rows)
-        keep = room is not None and high > low and _reusable(scan, table) and room.take(table.nbytes)
-        result.append(Match(in_file(scan, local), found[low:high], table if keep else None))
+        result.append(Match(in_file(scan, local), found[low:high]))
         low = high
     return result
 
@@ -144,6 +156,11 @@ def read_keys(storage: Storage, scan: Scan, keys: Sequence[KeyColumn]) -> pa.Tab
         else:
             table = reader.read_row_groups(list(scan.row_groups), names, use_threads=False)
         return table.select(names)
+
+
+def plain_columns(table: pa.Table, keys: Sequence[KeyColumn]) -> list[pa.ChunkedArray]:
+    """Key columns in the form in which they are compared."""
+    return [plain(table[key.name], key.type) for key in keys]
 
 
 def _joined(columns: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:

@@ -16,8 +16,8 @@ import pyarrow as pa
 from fsspeckit.common.bridge import to_arrow, to_numpy
 from fsspeckit.core.engine import KeySetSpec
 from fsspeckit.core.hashing import cut_by_part, hash_keys, spread
-from fsspeckit.core.keys import KeyIndex, plain
-from fsspeckit.core.matching import KeyColumn, Match, Scan, in_file, read_keys
+from fsspeckit.core.keys import KeyIndex
+from fsspeckit.core.matching import KeyColumn, Match, Scan, in_file, plain_columns, read_keys
 from fsspeckit.core.model import Outcome, RewriteTask, RowNumbers, WriteTask
 from fsspeckit.core.rewrite import run_task
 from fsspeckit.core.rows import take_rows, with_one_dictionary
@@ -90,7 +90,7 @@ class SplitKeys:
             table = read_keys(self.storage, item.scan, self.keys)
             numbers = in_file(item.scan, np.arange(table.num_rows))
             groups, side = np.full(table.num_rows, item.scan.group), b"%d" % item.number
-        columns = [plain(table[key.name], key.type) for key in self.keys]
+        columns = plain_columns(table, self.keys)
         if self.grouped:
             columns.insert(0, pa.chunked_array([to_arrow(groups)]))
         names = [str(i) for i in range(len(columns))]

@@ -1,0 +1,142 @@
+"""Work of an engine that lives in one process: files matched and rewritten in a pool of threads.
+
+Decoding, matching and encoding release the interpreter lock, so a thread for each core keeps all of them busy.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+import pyarrow as pa
+
+from fsspeckit.core.engine import KeySetSpec, OnDone
+from fsspeckit.core.keys import KeyIndex
+from fsspeckit.core.matching import Match, Room, Scan, batches, match_files, rows_worth
+from fsspeckit.core.model import Outcome, Task
+from fsspeckit.core.profile import plain_keys
+from fsspeckit.core.rewrite import run_task
+from fsspeckit.core.source import Source
+from fsspeckit.core.spill import Spill
+from fsspeckit.core.storage import Storage
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+_REMOTE_WORKERS = 16
+_KEPT_KEYS = 128 * 1024 * 1024
+_PIECES_IN_MEMORY = 192 * 1024 * 1024
+
+
+def match_in_threads(
+    storage: Storage, source: Source, specs: Sequence[KeySetSpec], scans: Sequence[Scan], on_done: OnDone
+) -> list[Match]:
+    """Scan key columns, a batch of files in each thread."""
+    indexes, room = _Indexes(source, specs), Room(_KEPT_KEYS)
+
+    def look(batch: list[Scan]) -> list[Match]:
+        spec = specs[batch[0].group]
+        found = match_files(storage, batch, indexes.get(batch[0].group), spec.keys, room if spec.keep else None)
+        on_done(len(batch))
+        return found
+
+    work = list(batches(scans, [rows_worth(len(spec.rows), spec.keys) for spec in specs]))
+    return [match for found in spread(workers(storage), look, work) for match in found]
+
+
+def run_in_threads(
+    storage: Storage, source: Source, tasks: Sequence[Task], staging: str | None, on_done: OnDone
+) -> list[Outcome]:
+    """Run the file kernel, a file in each thread; finished files go to disk while others are encoded."""
+    with ThreadPoolExecutor(1) as disk:
+        synced: list[Future[None]] = []
+
+        def run_one(task: Task) -> Outcome:
+            outcome = run_task(task, source.take, storage, staging, at_once=workers(storage))
+            if outcome.staged and storage.is_local:
+                synced.append(disk.submit(storage.sync_files, [outcome.staged]))
+            on_done(1)
+            return outcome
+
+        outcomes = spread(workers(storage), run_one, tasks)
+        for future in synced:
+            future.result()
+    return outcomes
+
+
+class _Indexes:
+    """Key indexes, each built by the first thread that needs it."""
+
+    def __init__(self, source: Source, specs: Sequence[KeySetSpec]) -> None:
+        self._source, self._specs = source, specs
+        self._built: dict[int, KeyIndex] = {}
+        self._lock = threading.Lock()
+
+    def get(self, number: int) -> KeyIndex:
+        with self._lock:
+            if number not in self._built:
+                spec = self._specs[number]
+                numbers = None if isinstance(spec.rows, range) else spec.rows
+                self._built[number] = KeyIndex(plain_keys(self._source, spec.keys, spec.rows), numbers)
+            return self._built[number]
+
+
+def map_in_threads(function: Callable[[_T], _R], items: Sequence[_T], on_done: OnDone) -> list[_R]:
+    """Apply a function to all items, one in each thread."""
+
+    def apply(item: _T) -> _R:
+        result = function(item)
+        on_done(1)
+        return result
+
+    return spread(cores(), apply, items)
+
+
+def exchange_in_threads(
+    split: Callable[[_T], Iterable[tuple[int, pa.Table]]],
+    items: Sequence[_T],
+    gather: Callable[[int, Iterator[pa.Table]], _R],
+    parts: int,
+    on_done: OnDone,
+) -> list[_R]:
+    """An exchange in one process: pieces wait in memory while they are few, else in temporary files."""
+    with Spill(parts, _PIECES_IN_MEMORY) as spill:
+
+        def split_one(number: int) -> None:
+            with spill.writer(number) as writer:
+                for part, table in split(items[number]):
+                    writer.add(part, table)
+            on_done(1)
+
+        def gather_one(part: int) -> _R:
+            result = gather(part, spill.take(part))
+            on_done(1)
+            return result
+
+        spread(cores(), split_one, range(len(items)))
+        return spread(cores(), gather_one, range(parts))
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def workers(storage: Storage) -> int:
+    """Threads worth having: one for each core, more where waiting for a network is the work."""
+    return cores() if storage.is_local else max(cores(), _REMOTE_WORKERS)
+
+
+def spread(threads: int, function: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
+    """Run over all items in threads; the first error cancels what has not started."""
+    if len(items) < 2:
+        return [function(item) for item in items]
+    with ThreadPoolExecutor(min(threads, len(items))) as pool:
+        futures = [pool.submit(function, item) for item in items]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise

@@ -1,0 +1,155 @@
+"""Datasets on the DuckDB engine: the same operations, with DuckDB for relations, joins and SQL conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from fsspeckit.core.operations import Place
+from fsspeckit.core.results import MergePlan, MergeResult, WriteResult
+from fsspeckit.core.source import Input
+from fsspeckit.datasets.duckdb.connection import create_duckdb_connection, registered_filesystem
+from fsspeckit.datasets.duckdb.engine import DuckDBEngine
+from fsspeckit.datasets.io import Columns, DatasetIO
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+__all__ = [
+    "DuckDBDatasetIO",
+    "create_duckdb_connection",
+    "merge",
+    "merge_parquet_dataset_duckdb",
+    "read_parquet",
+    "write_dataset",
+]
+
+
+class DuckDBDatasetIO(DatasetIO):
+    """Write, read and merge plain Parquet dataset folders with DuckDB.
+
+    Args:
+        connection: The connection to work in, through cursors of it; its settings are left alone. By default, one of
+            our own in memory.
+        filesystem: An fsspec filesystem that paths belong to; without it, paths are local or URLs. A filesystem that
+            `create_duckdb_connection` registered is used for its URLs.
+        storage_options: Options for the filesystem of URLs, such as credentials.
+        memory_limit: The most memory that a database of our own uses, in bytes or as a text such as ``"1GB"``.
+        temp_directory: Where it puts what does not fit.
+
+    Example:
+        >>> import duckdb, tempfile
+        >>> connection, folder = duckdb.connect(), tempfile.mkdtemp() + "/events"
+        >>> io = DuckDBDatasetIO(connection)
+        >>> _ = io.write_dataset(connection.sql("SELECT range AS id, 'a' AS v FROM range(3)"), folder)
+        >>> updates = connection.sql("SELECT 2 AS id, 'B' AS v UNION ALL SELECT 3, 'C'")
+        >>> io.merge(updates, folder, strategy="upsert", key_columns="id").stats()
+        {'inserted': 1, 'updated': 1, 'deleted': 0, 'total': 4}
+        >>> io.read_parquet(folder, filters="v IN ('B', 'C') AND id > 2").to_pylist()
+        [{'id': 3, 'v': 'C'}]
+    """
+
+    engine: DuckDBEngine
+
+    def __init__(
+        self,
+        connection: DuckDBPyConnection | None = None,
+        filesystem: Any = None,
+        storage_options: Mapping[str, Any] | None = None,
+        *,
+        memory_limit: int | str | None = None,
+        temp_directory: Any = None,
+    ) -> None:
+        super().__init__(filesystem, storage_options)
+        self.engine = DuckDBEngine(connection, memory_limit, temp_directory)
+        self._given = connection
+
+    @property
+    def connection(self) -> DuckDBPyConnection:
+        """The connection that work runs beside."""
+        return self.engine.database.connection
+
+    def _place(self, path: Any) -> Place:
+        return Place.of(path, self._filesystem_for(path), self.storage_options)
+
+    def _input(self, data: Any) -> Input:
+        return Input(data, self._filesystem_for(data), self.storage_options)
+
+    def _filesystem_for(self, path: Any) -> Any:
+        if self.filesystem is not None or self.storage_options:
+            return self.filesystem
+        return registered_filesystem(self._given, path)
+
+
+def merge(
+    data: Any,
+    path: Any,
+    key_columns: Columns,
+    strategy: str = "upsert",
+    *,
+    connection: DuckDBPyConnection | None = None,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> MergeResult | MergePlan:
+    """Merge rows into a dataset.
+
+    Args:
+        data: A DuckDB relation, Arrow rows or a path, as for `DuckDBDatasetIO.merge`.
+        path: The dataset's folder.
+        key_columns: The column or columns that identify a row.
+        strategy: ``"upsert"``, ``"insert"``, ``"update"``, ``"full_merge"`` or ``"deduplicate"``.
+        connection: The connection to work in.
+        filesystem: An fsspec filesystem.
+        storage_options: Options for the filesystem of a URL.
+        **options: Further options of `DuckDBDatasetIO.merge`.
+    """
+    io = DuckDBDatasetIO(connection, filesystem, storage_options)
+    return io.merge(data, path, key_columns=key_columns, strategy=strategy, **options)
+
+
+def write_dataset(
+    data: Any,
+    path: Any,
+    *,
+    connection: DuckDBPyConnection | None = None,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> WriteResult:
+    """Write rows as new files of a dataset; options as for `DuckDBDatasetIO.write_dataset`."""
+    return DuckDBDatasetIO(connection, filesystem, storage_options).write_dataset(data, path, **options)
+
+
+def read_parquet(
+    path: Any,
+    *,
+    connection: DuckDBPyConnection | None = None,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> pa.Table:
+    """Read a dataset into an Arrow table; options as for `DuckDBDatasetIO.read_parquet`, filters also as SQL text."""
+    return DuckDBDatasetIO(connection, filesystem, storage_options).read_parquet(path, **options)
+
+
+def merge_parquet_dataset_duckdb(
+    source: Any,
+    target_path: Any,
+    key_columns: Columns,
+    strategy: str = "upsert",
+    *,
+    connection: DuckDBPyConnection | None = None,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> dict[str, int]:
+    """Merge a source into a dataset and return the canonical counts; arguments as for `merge`.
+
+    Returns:
+        ``inserted``, ``updated``, ``deleted`` and ``total``.
+    """
+    io = DuckDBDatasetIO(connection, filesystem, storage_options)
+    return io.merge(source, target_path, key_columns=key_columns, strategy=strategy, **options).stats()

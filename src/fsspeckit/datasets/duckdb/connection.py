@@ -1,0 +1,115 @@
+"""The DuckDB database that work runs in: the caller's, through a cursor, or one of our own in memory.
+
+Settings belong to a whole database, so those of a caller's connection are never touched. DuckDB is imported here, when
+it is first used.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+from fsspeckit.common.errors import FsspeckitError
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+_filesystems: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+
+class DuckDBNotFoundError(FsspeckitError, ImportError):
+    """DuckDB is not installed."""
+
+
+def create_duckdb_connection(
+    filesystem: Any = None, *, memory_limit: int | str | None = None, temp_directory: Any = None
+) -> DuckDBPyConnection:
+    """A new DuckDB database in memory, ready for `DuckDBDatasetIO`.
+
+    Args:
+        filesystem: An fsspec filesystem to register: SQL reads and writes its URLs, and so does a `DuckDBDatasetIO`
+            on this connection.
+        memory_limit: The most memory that DuckDB uses, in bytes or as a text such as ``"1GB"``; what does not fit
+            goes to ``temp_directory``.
+        temp_directory: The folder for that; by default one below the system's, gone when the connection is closed.
+
+    Returns:
+        The connection.
+
+    Example:
+        >>> connection = create_duckdb_connection(memory_limit="1GB")
+        >>> connection.sql("SELECT 6 * 7").fetchall()
+        [(42,)]
+        >>> connection.close()
+    """
+    if find_spec("duckdb") is None:
+        raise DuckDBNotFoundError("the DuckDB engine needs DuckDB; install it with `pip install 'fsspeckit[duckdb]'`")
+    import duckdb
+
+    folder = temp_directory if temp_directory is not None else _spill_folder()
+    config: dict[str, str | bool | int | float | list[str]] = {"temp_directory": os.fspath(folder)}
+    if memory_limit is not None:
+        config["memory_limit"] = f"{memory_limit}B" if isinstance(memory_limit, int) else memory_limit
+    connection = duckdb.connect(":memory:", config=config)
+    if filesystem is not None:
+        connection.register_filesystem(filesystem)
+        _filesystems[connection] = filesystem
+    return connection
+
+
+def _spill_folder() -> str:
+    """A folder of its own for each database: they would clear away each other's files. DuckDB makes it when needed."""
+    return os.path.join(tempfile.gettempdir(), f"fsspeckit-duckdb-{uuid.uuid4().hex}")
+
+
+def registered_filesystem(connection: DuckDBPyConnection | None, path: Any) -> Any:
+    """The filesystem that `create_duckdb_connection` registered, where ``path`` is one of its URLs."""
+    filesystem = _filesystems.get(connection) if connection is not None else None
+    if filesystem is None or not isinstance(path, str):
+        return None
+    own = filesystem.protocol
+    protocols = (own,) if isinstance(own, str) else tuple(own)
+    return filesystem if path.partition("://")[0] in protocols and "://" in path else None
+
+
+class Database:
+    """Cursors of one database; without a connection of the caller, it is opened when first needed."""
+
+    def __init__(
+        self,
+        connection: DuckDBPyConnection | None = None,
+        memory_limit: int | str | None = None,
+        temp_directory: Any = None,
+    ) -> None:
+        if connection is not None and not (memory_limit is None and temp_directory is None):
+            raise ValueError(
+                "memory_limit and temp_directory are settings of a whole database, and those of a given connection "
+                "are left alone; set them on the connection, or leave connection out"
+            )
+        self._connection = connection
+        self._options = {"memory_limit": memory_limit, "temp_directory": temp_directory}
+        self._lock = threading.Lock()
+
+    @property
+    def connection(self) -> DuckDBPyConnection:
+        """The connection itself, which belongs to the caller."""
+        with self._lock:
+            if self._connection is None:
+                self._connection = create_duckdb_connection(**self._options)
+            return self._connection
+
+    @contextmanager
+    def cursor(self) -> Iterator[DuckDBPyConnection]:
+        """A connection of our own to the same database; views that it registers are seen by nobody else."""
+        cursor = self.connection.cursor()
+        try:
+            yield cursor
+        finally:
+            cursor.close()
