@@ -109,3 +109,11 @@ def test_clean_up_tries_every_resource_and_logs_each_failure(caplog: pytest.LogC
     assert "spool" in messages[0]
     assert "file" in messages[1]
     assert all("merge" in message and "busy" in message for message in messages)
+
+
+def test_the_container_of_an_azure_url_is_not_a_login():
+    assert (
+        scrub("at abfss://box@account.dfs.core.windows.net/ds?sig=x")
+        == "at abfss://box@account.dfs.core.windows.net/ds"
+    )
+    assert scrub("abfss://user:pw@host/ds") == "abfss://host/ds"

@@ -8,8 +8,10 @@ import pytest
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
+from s3fs import S3FileSystem
 
 from fsspeckit.core.storage import FsspecStorage, LocalStorage, resolve
+from fsspeckit.core.urls import to_fsspec, to_spark
 
 
 def test_resolve_paths_and_urls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,3 +54,50 @@ def test_resolve_refuses_what_makes_no_sense() -> None:
         resolve("/x", MemoryFileSystem(), {"a": 1})
     with pytest.raises(TypeError, match="must be an fsspec filesystem"):
         resolve("/x", "s3")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "fsspec", "spark"),
+    [
+        ("s3a://bucket/ds", "s3://bucket/ds", "s3a://bucket/ds"),
+        ("s3n://bucket/ds", "s3://bucket/ds", "s3a://bucket/ds"),
+        ("S3://bucket/ds", "s3://bucket/ds", "s3a://bucket/ds"),
+        ("gcs://bucket/ds", "gs://bucket/ds", "gs://bucket/ds"),
+        ("gs://bucket/d=[a]*{b}", "gs://bucket/d=[a]*{b}", "gs://bucket/d=[a]*{b}"),
+        ("abfss://c@a.dfs.core.windows.net/ds", *["abfss://c@a.dfs.core.windows.net/ds"] * 2),
+        ("abfs://c/ds", "abfs://c/ds", "abfs://c/ds"),
+        ("az://c/ds", "az://c/ds", "abfss://c/ds"),
+        ("wasbs://c@a.blob.core.windows.net/ds", "abfss://c@a.blob.core.windows.net/ds", None),
+        ("hdfs://name:8020/ds", "hdfs://name:8020/ds", "hdfs://name:8020/ds"),
+        ("hdfs:/ds", "hdfs:///ds", "hdfs:///ds"),
+        ("file:/data/ds", "file:///data/ds", "file:///data/ds"),
+        ("local:///data/ds", "local:///data/ds", "file:///data/ds"),
+        ("/data/file:/ds", "/data/file:/ds", "/data/file:/ds"),
+        ("simplecache::s3a://bucket/ds", "simplecache::s3://bucket/ds", None),
+    ],
+)
+def test_spellings_of_fsspec_and_spark(given: str, fsspec: str, spark: str | None) -> None:
+    assert to_fsspec(given) == fsspec
+    assert to_fsspec(fsspec) == fsspec
+    if spark is not None:
+        assert to_spark(given) == to_spark(spark) == spark
+
+
+def test_resolve_takes_the_spelling_of_spark(tmp_path: Path) -> None:
+    assert resolve(f"file:{tmp_path}/ds") == (LocalStorage(), str(tmp_path / "ds"))
+    for scheme in ("s3", "s3a", "s3n"):
+        storage, root = resolve(f"{scheme}://bucket/lake/p=[x]", storage_options={"anon": True})
+        assert (root, storage.url(root)) == ("bucket/lake/p=[x]", "s3://bucket/lake/p=[x]")
+        assert resolve(f"{scheme}://bucket/ds", S3FileSystem(anon=True))[1] == "bucket/ds"
+
+
+def test_the_address_of_a_path() -> None:
+    assert LocalStorage().url("/data/a b") == "file:///data/a b"
+    wrapped = DirFileSystem(path="/base", fs=MemoryFileSystem())
+    assert FsspecStorage(wrapped).url("ds") == "memory:///base/ds"
+
+    class Azure(MemoryFileSystem):
+        protocol = ("abfs", "az", "abfss")
+        account_name = "account"
+
+    assert FsspecStorage(Azure()).url("/box/lake/ds") == "abfss://box@account.dfs.core.windows.net/lake/ds"

@@ -218,6 +218,9 @@ class FaultStorage(Storage):
     def canonical(self, path: str) -> str:
         return self._call("canonical", lambda: self.inner.canonical(path), writes=False)
 
+    def url(self, path: str) -> str:
+        return self.inner.url(path)
+
     def arrow_filesystem(self) -> pafs.FileSystem:
         return self.inner.arrow_filesystem()
 

@@ -17,7 +17,8 @@ from fsspeckit.common.errors import FsspeckitError
 
 _ROOT = "fsspeckit"
 _HIDDEN = "***"
-_URL = re.compile(r"(\w+://)(?:[^/@\s]*@)?([^\s?'\")]*)(?:\?[^\s'\")]*)?")
+# Before the @ stands who logs in, except in Azure's URLs, where it is the container.
+_URL = re.compile(r"((?:abfss?|wasbs?)://[\w$-]+@|\w+://)(?:[^/@\s]*@)?([^\s?'\")]*)(?:\?[^\s'\")]*)?")
 
 # What a caller can bring about and is told about by the error itself.
 _EXPECTED = (FsspeckitError, ValueError, FileNotFoundError, FileExistsError)

@@ -19,6 +19,7 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspeckit.core.storage_base import FOLDER, Entry, Handle, Storage, Tree, join, parent
 from fsspeckit.core.storage_fsspec import FsspecStorage
 from fsspeckit.core.storage_local import LocalStorage
+from fsspeckit.core.urls import to_fsspec
 
 __all__ = [
     "FOLDER",
@@ -46,7 +47,7 @@ def resolve(
     """Turn a path or URL into a storage and an absolute path inside it.
 
     Args:
-        path: A local path, or a URL such as ``s3://bucket/events``.
+        path: A local path, or a URL such as ``s3://bucket/events``, in fsspec's spelling or in Spark's.
         filesystem: An fsspec filesystem (or a :class:`Storage`) that ``path`` belongs to.
         storage_options: Options for the filesystem of a URL; refused where ``filesystem`` is given.
 
@@ -58,7 +59,7 @@ def resolve(
         >>> root
         '/lake/events'
     """
-    text = os.fspath(path)
+    text = to_fsspec(os.fspath(path))
     if not text:
         raise ValueError("the path is empty. Name the folder of the dataset.")
     if filesystem is not None and storage_options:

@@ -161,6 +161,10 @@ class Storage(ABC):
         """The one spelling of a path that all writers agree on."""
 
     @abstractmethod
+    def url(self, path: str) -> str:
+        """The path with its protocol, as other programs name it."""
+
+    @abstractmethod
     def arrow_filesystem(self) -> pafs.FileSystem:
         """The same storage for pyarrow."""
 

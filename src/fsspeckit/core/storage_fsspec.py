@@ -342,6 +342,16 @@ class FsspecStorage(Storage):
     def canonical(self, path: str) -> str:
         return path
 
+    def url(self, path: str) -> str:
+        base = self._fs
+        while isinstance(base, DirFileSystem):
+            base = base.fs
+        container, _, rest = self._full(path).lstrip("/").partition("/")
+        account = getattr(base, "account_name", None)
+        if account and "abfs" in _protocols(base):
+            return f"abfss://{container}@{account}.dfs.core.windows.net/{rest}"
+        return str(base.unstrip_protocol(self._full(path)))
+
     def arrow_filesystem(self) -> pafs.FileSystem:
         return pafs.PyFileSystem(pafs.FSSpecHandler(self._fs))
 

@@ -260,6 +260,9 @@ class LocalStorage(Storage):
     def canonical(self, path: str) -> str:
         return os.path.realpath(path)
 
+    def url(self, path: str) -> str:
+        return f"file://{path}"
+
     def arrow_filesystem(self) -> pafs.FileSystem:
         return pafs.LocalFileSystem()
 

@@ -1,0 +1,42 @@
+"""Two spellings of one address: URLs as fsspec takes them and as Spark takes them, mapped by an explicit table.
+
+Schemes that both spell the same (``hdfs``, ``gs``, ``abfss``) or that only one of them knows stay as they are.
+"""
+
+from __future__ import annotations
+
+import re
+
+_TO_FSSPEC = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "wasb": "abfs", "wasbs": "abfss"}
+_TO_SPARK = {"s3": "s3a", "s3n": "s3a", "gcs": "gs", "az": "abfss", "local": "file"}
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+# Hadoop prints URLs without a host with one slash: file:/data.
+_ONE_SLASH = re.compile(r"^(file|hdfs|viewfs|dbfs):/(?!/)")
+
+
+def to_fsspec(url: str) -> str:
+    """A URL or local path, however Spark spells it, for fsspec.
+
+    Example:
+        >>> to_fsspec("s3a://bucket/events"), to_fsspec("file:/data/events"), to_fsspec("data/a:b")
+        ('s3://bucket/events', 'file:///data/events', 'data/a:b')
+    """
+    return "::".join(_respell(_ONE_SLASH.sub(r"\1:///", part, count=1), _TO_FSSPEC) for part in url.split("::"))
+
+
+def to_spark(url: str) -> str:
+    """A URL, however fsspec spells it, for Spark.
+
+    Example:
+        >>> to_spark("s3://bucket/events"), to_spark("abfss://box@account.dfs.core.windows.net/events")
+        ('s3a://bucket/events', 'abfss://box@account.dfs.core.windows.net/events')
+    """
+    return _respell(_ONE_SLASH.sub(r"\1:///", url, count=1), _TO_SPARK)
+
+
+def _respell(url: str, table: dict[str, str]) -> str:
+    found = _SCHEME.match(url)
+    if found is None:
+        return url
+    scheme = found[1].lower()
+    return f"{table.get(scheme, scheme)}://{url[found.end() :]}"
