@@ -122,7 +122,10 @@ class DatasetIO:
         if dedup_order_by is not None and strategy != "deduplicate":
             raise ValueError(f'dedup_order_by goes with strategy="deduplicate", not with {strategy!r}')
         place = self._place(path)
-        return operations.merge(self.engine, self._input(data), place, request, dry_run=dry_run, progress=progress)
+        result = operations.merge(self.engine, self._input(data), place, request, dry_run=dry_run, progress=progress)
+        if isinstance(result, MergeResult) and result.commit_seq is not None:
+            self._committed(place)
+        return result
 
     def write_dataset(
         self,
@@ -166,7 +169,10 @@ class DatasetIO:
             ),
         )
         place = self._place(path)
-        return writing.write(self.engine, self._input(data), place, request, progress=progress)
+        result = writing.write(self.engine, self._input(data), place, request, progress=progress)
+        if result.commit_seq is not None:
+            self._committed(place)
+        return result
 
     def read_parquet(
         self,
@@ -229,6 +235,9 @@ class DatasetIO:
     def recover(self, path: Any) -> Recovery:
         """Finish or undo what a crashed writer left; every operation does this by itself when it starts."""
         return operations.recover(self._place(path))
+
+    def _committed(self, place: Place) -> None:
+        """A dataset has changed: engines that remember what they listed or read let go of it here."""
 
     def _place(self, path: Any) -> Place:
         return Place.of(path, self.filesystem, self.storage_options)

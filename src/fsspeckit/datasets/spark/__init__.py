@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.core.engine import ReadRequest
-from fsspeckit.core.operations import existing_view
+from fsspeckit.core.operations import Place, existing_view
 from fsspeckit.core.snapshot import load_snapshot
 from fsspeckit.datasets.io import Columns, DatasetIO, column_names
 from fsspeckit.datasets.spark.engine import SparkEngine
 from fsspeckit.datasets.spark.frames import snapshot_frame
-from fsspeckit.datasets.spark.session import get_session
+from fsspeckit.datasets.spark.session import get_session, refresh
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,6 +54,9 @@ class SparkDatasetIO(DatasetIO):
         snapshot = load_snapshot(place.storage, existing_view(place))
         request = ReadRequest(column_names(columns), filters)
         return snapshot_frame(self.spark, place.storage, snapshot, request)
+
+    def _committed(self, place: Place) -> None:
+        refresh(self.spark, place)
 
 
 def merge_parquet_dataset_spark(

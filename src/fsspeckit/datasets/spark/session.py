@@ -16,6 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fsspeckit.common.errors import FsspeckitError
+from fsspeckit.common.logging import scrub
+from fsspeckit.core.operations import Place
+from fsspeckit.core.urls import to_spark
 from fsspeckit.datasets.spark.java import ensure_java
 
 if TYPE_CHECKING:
@@ -54,6 +57,23 @@ def get_session(spark: SparkSession | None = None) -> SparkSession:
     if _is_configured():
         return SparkSession.builder.getOrCreate()
     return _local_session()
+
+
+def refresh(spark: SparkSession, place: Place) -> None:
+    """Let Spark forget what it has cached of a dataset that has changed.
+
+    Spark may be unable to open such an address at all, for want of a Hadoop connector; then it has nothing cached.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    named = "://" in place.path and not place.storage.is_local
+    address = place.path if named else place.storage.url(place.root)
+    try:
+        spark.catalog.refreshByPath(to_spark(address))
+    except (Py4JError, PySparkException) as error:
+        reason = str(error).partition("JVM stacktrace")[0]
+        _logger.debug("Spark has nothing to refresh at %s: %s", place.path, scrub(reason))
 
 
 def _is_configured() -> bool:
