@@ -6,6 +6,7 @@ for a bundle of small ones. Rows of the target are never shuffled.
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from fsspeckit.common.errors import StorageError
 from fsspeckit.core.engine import KeySetSpec, OnDone, ReadRequest, Scratch
 from fsspeckit.core.keys import KeyIndex
 from fsspeckit.core.matching import Match, Scan, batches, match_files, rows_worth
@@ -23,7 +23,9 @@ from fsspeckit.core.reading import read_snapshot
 from fsspeckit.core.rewrite import run_task
 from fsspeckit.core.snapshot import Snapshot
 from fsspeckit.core.source import Input, Source, open_source
-from fsspeckit.core.storage import Storage
+from fsspeckit.core.storage import Storage, parent
+from fsspeckit.datasets.spark.errors import invisible
+from fsspeckit.datasets.spark.handshake import greet, slots
 from fsspeckit.datasets.spark.jobs import run_items
 from fsspeckit.datasets.spark.shared import INLINE_BYTES, Handle, SharedSource, share_frame, share_table
 
@@ -45,14 +47,10 @@ class SparkEngine:
     @contextmanager
     def open_source(self, given: Input, storage: Storage, scratch: Scratch) -> Iterator[Source]:
         """Put the rows where executors reach them."""
-        if not storage.is_shared:
-            raise StorageError(
-                "this storage lives inside one process, where Spark's executors cannot reach it; "
-                "use a path that they can open too, or the PyArrow engine"
-            )
+        greet(self.spark, storage, scratch)
         if is_spark_frame(given.data):
             with scratch() as folder:
-                yield from _until_done(share_frame(given.data, storage, folder))
+                yield from _until_done(share_frame(self.spark, given.data, storage, folder))
             return
         table = open_source(given).table
         if table.nbytes <= INLINE_BYTES:
@@ -71,8 +69,8 @@ class SparkEngine:
             for batch in batches(scans, [rows_worth(len(spec.rows), spec.keys) for spec in specs])
         ]
         size = sum(scan.rows for scan in scans) // _SMALL_SCAN_ROWS + 1
-        found = run_items(self.spark, _scan, work, max(size, self._slots))
-        on_done(len(scans))
+        told = _by_scans(work, on_done)
+        found = run_items(self.spark, _scan, work, max(size, slots(self.spark)), told)
         return [match for matches in found for match in matches]
 
     def run(
@@ -82,25 +80,13 @@ class SparkEngine:
         assert isinstance(source, SharedSource)
         work = [_TaskItem(storage, source.handle, task, staging) for task in tasks]
         size = sum(_task_bytes(task) for task in tasks) // _SMALL_TASK_BYTES + 1
-        outcomes = run_items(self.spark, _run, work, max(size, self._slots))
-        on_done(len(tasks))
-        return outcomes
+        return run_items(self.spark, _run, work, max(size, slots(self.spark)), on_done)
 
     def read(
         self, storage: Storage, snapshot: Snapshot, request: ReadRequest, path_of: Callable[[str], str]
     ) -> pa.Table:
         """Read all files into one Arrow table, on the driver."""
         return read_snapshot(storage, snapshot, request, path_of)
-
-    @property
-    def _slots(self) -> int:
-        """Spark tasks that may run at once; asked of a session that may be remote."""
-        try:
-            return int(self.spark.sparkContext.defaultParallelism)
-        except Exception as error:
-            if "JVM" in str(error) or "CONTEXT" in str(error).upper() or "sparkContext" in str(error):
-                return int(self.spark.conf.get("spark.sql.leafNodeDefaultParallelism") or 8)
-            raise
 
 
 def is_spark_frame(data: Any) -> bool:
@@ -133,14 +119,33 @@ class _TaskItem:
     staging: str | None
 
 
+def _by_scans(work: Sequence[_ScanItem], on_done: OnDone) -> OnDone:
+    """Batches of scans are what is run, scans are what is told."""
+    left = [len(item.scans) for item in reversed(work)]
+
+    def told(count: int) -> None:
+        on_done(sum(left.pop() for _ in range(count)))
+
+    return told
+
+
 def _scan(item: _ScanItem) -> list[Match]:
+    _check_visible(item.storage, parent(item.scans[0].file.location))
     source = item.handle.open()
     rows = None if isinstance(item.spec.rows, range) else item.spec.rows
     index = KeyIndex(plain_keys(source, item.spec.keys, item.spec.rows), rows)
     return match_files(item.storage, item.scans, index, item.spec.keys)
 
 
+def _check_visible(storage: Storage, folder: str) -> None:
+    """A local folder that the driver sees and this executor does not is no shared folder."""
+    if storage.is_local and storage.stat(folder) is None:
+        raise invisible(folder, platform.node())
+
+
 def _run(item: _TaskItem) -> Outcome:
+    if item.staging is not None:
+        _check_visible(item.storage, item.staging)
     source = item.handle.open()
     return run_task(item.task, source.take, item.storage, item.staging, at_once=1)
 

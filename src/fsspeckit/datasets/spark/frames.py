@@ -7,6 +7,7 @@ value that does not fit is an error, never a silent change.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from fsspeckit.core.model import DataFile
 from fsspeckit.core.reading import full_schema, read_snapshot
 from fsspeckit.core.snapshot import Snapshot
 from fsspeckit.core.storage import Storage
+from fsspeckit.datasets.spark.handshake import greet, portable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,7 +54,8 @@ def snapshot_frame(spark: SparkSession, storage: Storage, snapshot: Snapshot, re
     wanted = pa.schema([_spark_field(schema.field(name)) for name in names])
     bundles = _bundles(snapshot.files)
     body = _ReadFiles(storage, snapshot, replace(request, columns=names, use_threads=False), wanted, bundles)
-    return spark.range(0, len(bundles), 1, len(bundles)).mapInArrow(body, from_arrow_schema(wanted))
+    greet(spark, storage, lambda: nullcontext(snapshot.files[0].location))
+    return spark.range(0, len(bundles), 1, len(bundles)).mapInArrow(portable(spark, body), from_arrow_schema(wanted))
 
 
 def _bundles(files: Sequence[DataFile]) -> list[tuple[int, ...]]:

@@ -7,7 +7,6 @@ back as a result and is raised here with its own type; anything else fails the S
 from __future__ import annotations
 
 import pickle
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,32 +15,60 @@ import pyarrow as pa
 
 from fsspeckit.common.bridge import binary_array, to_arrow, to_numpy
 from fsspeckit.common.errors import FsspeckitError
+from fsspeckit.core.engine import OnDone
+from fsspeckit.datasets.spark.handshake import portable
+from fsspeckit.datasets.spark.watch import OnTasks, watched
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 _EXPECTED = (FsspeckitError, ValueError, TypeError, KeyError, FileNotFoundError, PermissionError)
 
 
-def run_items(spark: SparkSession, function: Callable[[_T], _R], items: Sequence[_T], bundles: int) -> list[_R]:
+def run_items(
+    spark: SparkSession, function: Callable[[_T], _R], items: Sequence[_T], bundles: int, on_done: OnDone
+) -> list[_R]:
     """Apply a function to all items on the executors, in the given number of Spark tasks, and keep their order."""
     if not items:
         return []
     count = max(1, min(bundles, len(items)))
     packed = [pickle.dumps(list(items[i::count])) for i in range(count)]
-    body = _Body(function, packed)
-    frame = spark.range(0, count, 1, count).mapInArrow(body, "number long, result binary")
-    answers = _collect(spark, frame)
+    told = _Told(len(items), count, on_done)
+    frame = spark.range(0, count, 1, count).mapInArrow(
+        portable(spark, _Body(function, packed)), "number long, result binary"
+    )
+    answers = collect(spark, frame, told.tasks)
     results: list[Any] = [None] * len(items)
-    for number, answer in answers.items():
+    numbers = to_numpy(answers["number"]).tolist()
+    for number, answer in zip(numbers, answers["result"].to_pylist(), strict=True):
         results[number::count] = _unpack(answer)
+    told.tasks(count)
     return results
 
 
+def collect(spark: SparkSession, frame: DataFrame, on_tasks: OnTasks | None = None) -> pa.Table:
+    """Run a job of ours: watched, cancelled when the caller gives up, with errors that say what to do."""
+    with watched(spark, on_tasks):
+        return frame.toArrow()
+
+
+class _Told:
+    """Passes ended Spark tasks on as finished items, each once."""
+
+    def __init__(self, items: int, tasks: int, on_done: OnDone) -> None:
+        self._items, self._tasks, self._on_done, self._done = items, tasks, on_done, 0
+
+    def tasks(self, ended: int) -> None:
+        done = self._items * min(ended, self._tasks) // self._tasks
+        if done > self._done:
+            new, self._done = done - self._done, done
+            self._on_done(new)
+
+
 class _Body:
-    """What each Spark task does; picklable by reference, so executors need this package."""
+    """What each Spark task does."""
 
     def __init__(self, function: Callable[[Any], Any], packed: list[bytes]) -> None:
         self._function, self._packed = function, packed
@@ -57,21 +84,6 @@ class _Body:
             return pickle.dumps([self._function(item) for item in pickle.loads(self._packed[number])])  # noqa: S301
         except _EXPECTED as error:
             return pickle.dumps(error)
-
-
-def _collect(spark: SparkSession, frame: Any) -> dict[int, bytes]:
-    """Run the job; when the caller gives up, so does Spark."""
-    tag = f"fsspeckit-{uuid.uuid4().hex}"
-    spark.addTag(tag)
-    try:
-        table = frame.toArrow()
-    except KeyboardInterrupt:
-        spark.interruptTag(tag)
-        raise
-    finally:
-        spark.removeTag(tag)
-    numbers = to_numpy(table["number"]).tolist()
-    return dict(zip(numbers, table["result"].to_pylist(), strict=True))
 
 
 def _unpack(answer: bytes) -> list[Any]:

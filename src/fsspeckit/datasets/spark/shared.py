@@ -19,9 +19,11 @@ from fsspeckit.common.bridge import binary_array, to_arrow, to_numpy
 from fsspeckit.core.rows import with_one_dictionary
 from fsspeckit.core.source import Source
 from fsspeckit.core.storage import Storage
+from fsspeckit.datasets.spark.handshake import portable
+from fsspeckit.datasets.spark.jobs import collect
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 INLINE_BYTES = 4 * 1024 * 1024
 _KEPT = 4
@@ -88,9 +90,10 @@ def _write(table: pa.Table, sink: Any) -> None:
         writer.write_table(table)
 
 
-def share_frame(frame: DataFrame, storage: Storage, folder: str) -> SharedSource:
+def share_frame(spark: SparkSession, frame: DataFrame, storage: Storage, folder: str) -> SharedSource:
     """Let the tasks of a DataFrame write their rows as Arrow files; the driver learns only names and counts."""
-    written = frame.mapInArrow(_Spill(storage, folder), "part long, rows long, path binary").toArrow()
+    spill = portable(spark, _Spill(storage, folder))
+    written = collect(spark, frame.mapInArrow(spill, "part long, rows long, path binary"))
     order = sorted(zip(to_numpy(written["part"]).tolist(), written["path"].to_pylist(), strict=True))
     schema = frame.limit(0).toArrow().schema
     handle = Handle(uuid.uuid4().hex, None, storage, tuple(path.decode() for _, path in order), schema)

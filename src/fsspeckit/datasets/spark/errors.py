@@ -1,0 +1,96 @@
+"""Errors of Spark itself as short typed errors: what went wrong and what to do, without a trace of the Java side."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from fsspeckit.common.errors import FsspeckitError
+from fsspeckit.common.logging import scrub
+
+_JAVA_SIDE = re.compile(r"\s*(?:JVM stacktrace:|Driver stacktrace:|\n\tat )")
+_MISSING = re.compile(r"No module named '([\w.]+)'")
+_RAISED = re.compile(r"^(?:[\w.]*(?:Error|Exception|Exit|Interrupt|Warning))(?::.*)?$", re.MULTILINE)
+_CANCELLED = re.compile(r"SPARK_JOB_CANCELLED|OPERATION_CANCELED|Job \d+ cancelled|was cancelled")
+_LONGEST = 400
+_logger = logging.getLogger(__name__)
+
+
+class SparkJobError(FsspeckitError, RuntimeError):
+    """A Spark job failed, after all the attempts that Spark gives a task; the dataset is as it was."""
+
+
+class SparkJobCancelledError(SparkJobError):
+    """Somebody cancelled the Spark job; the dataset is as it was."""
+
+
+class ExecutorSetupError(FsspeckitError, RuntimeError):
+    """The executors cannot do this work: a package, a version or a folder is missing there."""
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Let errors of Spark leave as ours; Ctrl-C stays Ctrl-C, even where Spark puts its own error on top."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (Py4JError, PySparkException) as error:
+        if _interrupted(error):
+            raise KeyboardInterrupt from None
+        text = str(error)
+        _logger.info("a Spark job failed: %s", scrub(text))
+        raise explain(text) from None
+
+
+def _interrupted(error: BaseException) -> bool:
+    below: BaseException | None = error
+    while below is not None:
+        if isinstance(below, KeyboardInterrupt):
+            return True
+        below = below.__cause__ or below.__context__
+    return False
+
+
+def explain(text: str) -> FsspeckitError:
+    """The error to raise for what Spark says."""
+    missing = _MISSING.findall(text)
+    if missing:
+        return missing_module(missing[-1].partition(".")[0])
+    if "PYTHON_VERSION_MISMATCH" in text:
+        return ExecutorSetupError(
+            f"the Python of the executors is not the driver's {sys.version_info[0]}.{sys.version_info[1]}; set "
+            "PYSPARK_PYTHON to the same version on all machines before the session starts"
+        )
+    if _CANCELLED.search(text):
+        return SparkJobCancelledError("the Spark job was cancelled. Nothing was changed; run the operation again")
+    return SparkJobError(f"the Spark job failed: {reason(text)}. Nothing was changed; run the operation again")
+
+
+def missing_module(name: str) -> ExecutorSetupError:
+    """The error for a package that executors lack."""
+    return ExecutorSetupError(
+        f"the Python of the executors has no package {name!r}; install it there, or set PYSPARK_PYTHON, before the "
+        f"session starts, to an interpreter that has it (the driver's is {sys.executable})"
+    )
+
+
+def invisible(path: str, host: str) -> ExecutorSetupError:
+    """The error for a local path that is not there on an executor."""
+    return ExecutorSetupError(
+        f"the executor on {host} does not see {path}; put the dataset on a path that all machines share "
+        "(NFS, for example), or on an object store"
+    )
+
+
+def reason(text: str) -> str:
+    """The line that tells most: the last Python error where there is one, else the first line."""
+    own = _JAVA_SIDE.split(text)[0]
+    raised = _RAISED.findall(own)
+    lines = [line.strip() for line in own.splitlines() if line.strip()]
+    line = raised[-1] if raised else (lines[0] if lines else "no reason was given")
+    return scrub(line)[:_LONGEST].rstrip(". ")

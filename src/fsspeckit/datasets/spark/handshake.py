@@ -1,0 +1,135 @@
+"""The first job of a session on a storage: can the executors do the work, and how many tasks run at once?
+
+One short job, once for each session and storage. It finds out whether Python, pyarrow and this package on the
+executors fit the driver's, whether they can open the storage, and, where the storage is a local path, whether they
+see the driver's files. A package that is missing there, or is another version, is sent along
+with every job.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import pyarrow as pa
+
+from fsspeckit.common.errors import StorageError
+from fsspeckit.common.logging import scrub
+from fsspeckit.core.storage import Storage
+from fsspeckit.datasets.spark import carry
+from fsspeckit.datasets.spark.carry import Carried, Greeting, Package
+from fsspeckit.datasets.spark.errors import ExecutorSetupError, invisible, missing_module
+from fsspeckit.datasets.spark.watch import is_remote, watched
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Probe = Callable[[], AbstractContextManager[str]]
+_ROWS = 1 << 14
+
+
+@dataclass(slots=True)
+class _Greeted:
+    """What is known of a session's executors."""
+
+    storages: set[bytes] = field(default_factory=set)
+    package: Package | None = None
+    slots: int = 1
+
+
+_sessions: WeakKeyDictionary[SparkSession, _Greeted] = WeakKeyDictionary()
+
+
+def portable(spark: SparkSession, body: Callable[..., Any]) -> Callable[..., Any]:
+    """A body for ``mapInArrow`` that the session's executors can run."""
+    package = _sessions[spark].package if spark in _sessions else None
+    return body if package is None else Carried(package, pickle.dumps(body))
+
+
+def slots(spark: SparkSession) -> int:
+    """Spark tasks that may run at once; a remote session was asked in the handshake."""
+    if is_remote(spark):
+        return _sessions[spark].slots if spark in _sessions else 1
+    return int(spark.sparkContext.defaultParallelism)
+
+
+def greet(spark: SparkSession, storage: Storage, probe: Probe) -> None:
+    """Make sure that the executors can work on a storage.
+
+    ``probe`` gives a file or folder of the storage that nothing else is named like; it is asked for only where there
+    is a doubt whether executors see it.
+
+    Raises:
+        ExecutorSetupError: They cannot, and the message says what to do.
+    """
+    if not storage.is_shared:
+        raise StorageError(
+            "this storage lives inside one process, where Spark's executors cannot reach it; "
+            "use a path that they can open too, or the PyArrow engine"
+        )
+    known = _sessions.setdefault(spark, _Greeted())
+    packed = pickle.dumps(storage)
+    name = hashlib.sha256(packed).digest()
+    if name in known.storages:
+        return
+    if storage.is_local and not _is_one_machine(spark):
+        with probe() as path:
+            _ask(spark, known, packed, path)
+    else:
+        _ask(spark, known, packed, None)
+    known.storages.add(name)
+
+
+def _is_one_machine(spark: SparkSession) -> bool:
+    """Whether executors are threads of the driver's own Java process."""
+    return not is_remote(spark) and str(spark.sparkContext.master).partition("[")[0] == "local"
+
+
+def _ask(spark: SparkSession, known: _Greeted, storage: bytes, probe: str | None) -> None:
+    ours = Package.of(sys.modules[carry.NAME])
+    answers = _answers(spark, Greeting(ours.digest, known.package, storage, probe))
+    if known.package is None and any(answer.get("digest", ours.digest) != ours.digest for answer in answers):
+        known.package = ours
+        answers = _answers(spark, Greeting(ours.digest, ours, storage, probe))
+    for answer in answers:
+        _check(answer, probe)
+    known.slots = len(answers)
+
+
+def _answers(spark: SparkSession, greeting: Greeting) -> list[dict[str, Any]]:
+    """Ask with as many tasks as Spark starts by default, which is as many as run at once."""
+    from pyspark.cloudpickle import register_pickle_by_value
+
+    register_pickle_by_value(carry)  # type: ignore[no-untyped-call,unused-ignore]
+    with watched(spark):
+        table = spark.range(_ROWS).mapInArrow(greeting, "answer binary").toArrow()
+    return [pickle.loads(answer) for answer in table["answer"].to_pylist()]  # noqa: S301 - made by our own tasks
+
+
+def _check(answer: dict[str, Any], probe: str | None) -> None:
+    where = f"the executor on {answer['host']}"
+    if answer["python"] != sys.version_info[:2]:
+        theirs, ours = (".".join(map(str, version)) for version in (answer["python"], sys.version_info[:2]))
+        raise ExecutorSetupError(
+            f"{where} runs Python {theirs} and the driver {ours}; set PYSPARK_PYTHON to the same version on all "
+            "machines before the session starts"
+        )
+    if answer["pyarrow"].partition(".")[0] != pa.__version__.partition(".")[0]:
+        raise ExecutorSetupError(
+            f"{where} has pyarrow {answer['pyarrow']} and the driver {pa.__version__}; install the same version on "
+            f"all machines: pip install pyarrow=={pa.__version__}"
+        )
+    if answer.get("lacks"):
+        raise missing_module(answer["lacks"].partition(".")[0])
+    if "failed" in answer:
+        raise ExecutorSetupError(
+            f"{where} cannot open the storage ({scrub(answer['failed'])}); install there what the driver has"
+        )
+    if probe is not None and not answer["sees"]:
+        raise invisible(probe, answer["host"])

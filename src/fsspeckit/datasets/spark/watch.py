@@ -1,0 +1,151 @@
+"""A running Spark job as its caller sees it: told how many tasks have ended, and cancelled when the caller gives up.
+
+The job is found by a tag of its own, so a job group that the caller has set stays in force, and nothing of the
+session's configuration is touched. On classic Spark the status tracker is asked now and then; on Spark Connect the
+server tells.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from fsspeckit.datasets.spark.errors import translated
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OnTasks = Callable[[int], None]
+_EVERY = 0.2
+_PATIENCE = 10.0
+
+
+def is_remote(spark: SparkSession) -> bool:
+    """Whether this is a session of Spark Connect."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+@contextmanager
+def watched(spark: SparkSession, on_tasks: OnTasks | None = None) -> Iterator[None]:
+    """Watch the job that runs inside.
+
+    ``on_tasks`` is called with the number of tasks that have ended, from a thread of ours. When the inside fails,
+    also by Ctrl-C, the tasks that still run are cancelled, and on classic Spark awaited: none of them writes on
+    while the caller cleans up.
+    """
+    watch = _remote_watch if is_remote(spark) else _classic_watch
+    with translated(), watch(spark, f"fsspeckit-{uuid.uuid4().hex}", on_tasks):
+        yield
+
+
+@contextmanager
+def _classic_watch(spark: SparkSession, tag: str, on_tasks: OnTasks | None) -> Iterator[None]:
+    context = spark.sparkContext
+    jobs = _Jobs(context, tag)
+    context.addJobTag(tag)
+    try:
+        with _polling(jobs, on_tasks):
+            yield
+    except BaseException:
+        jobs.cancel()
+        raise
+    finally:
+        context.removeJobTag(tag)
+
+
+class _Jobs:
+    """The jobs of one tag."""
+
+    def __init__(self, context: Any, tag: str) -> None:
+        self._context, self._tag = context, tag
+
+    def tasks(self) -> tuple[int, int]:
+        """How many tasks run, and how many have ended."""
+        tracker = self._context._jsc.sc().statusTracker()
+        active = ended = 0
+        for job in tracker.getJobIdsForTag(self._tag):
+            info = self._context.statusTracker().getJobInfo(job)
+            for number in info.stageIds if info is not None else ():
+                stage = self._context.statusTracker().getStageInfo(number)
+                if stage is not None:
+                    active += stage.numActiveTasks
+                    ended += stage.numCompletedTasks
+        return active, ended
+
+    def cancel(self) -> None:
+        """Cancel, and wait a while for the tasks to end. A session that is gone has no tasks either."""
+        from py4j.protocol import Py4JError
+
+        with suppress(Py4JError, OSError):
+            self._context.cancelJobsWithTag(self._tag)
+            until = time.monotonic() + _PATIENCE
+            while self.tasks()[0] and time.monotonic() < until:
+                time.sleep(0.05)
+
+
+@contextmanager
+def _polling(jobs: _Jobs, on_tasks: OnTasks | None) -> Iterator[None]:
+    if on_tasks is None:
+        yield
+        return
+    stop = threading.Event()
+    failures: list[BaseException] = []
+    thread = threading.Thread(target=_poll, args=(jobs, on_tasks, stop, failures), daemon=True)
+    thread.start()
+    try:
+        yield
+    except BaseException:
+        if failures:
+            raise failures[0] from None
+        raise
+    finally:
+        stop.set()
+        thread.join()
+    if failures:
+        raise failures[0]
+
+
+def _poll(jobs: _Jobs, on_tasks: OnTasks, stop: threading.Event, failures: list[BaseException]) -> None:
+    from py4j.protocol import Py4JError
+
+    told = 0
+    while not stop.wait(_EVERY):
+        try:
+            _, ended = jobs.tasks()
+        except (Py4JError, OSError):
+            return
+        if ended <= told:
+            continue
+        try:
+            on_tasks(ended)
+        except BaseException as error:  # noqa: BLE001 - the caller's own, raised again in the caller's thread
+            failures.append(error)
+            jobs.cancel()
+            return
+        told = ended
+
+
+@contextmanager
+def _remote_watch(spark: SparkSession, tag: str, on_tasks: OnTasks | None) -> Iterator[None]:
+    owner = threading.get_ident()
+
+    def told(stages: Any, **_: Any) -> None:
+        # The client reads the server's messages in the thread that waits for the result.
+        if on_tasks is not None and threading.get_ident() == owner:
+            on_tasks(sum(stage.num_completed_tasks for stage in stages or ()))
+
+    tell: Any = told
+    spark.addTag(tag)
+    spark.registerProgressHandler(tell)
+    try:
+        yield
+    except BaseException:
+        spark.interruptTag(tag)
+        raise
+    finally:
+        spark.removeProgressHandler(tell)
+        spark.removeTag(tag)
