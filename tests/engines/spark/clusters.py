@@ -16,7 +16,6 @@ from pathlib import Path
 import pyarrow
 import pyspark
 
-import fsspeckit
 from fsspeckit.datasets.spark.java import ensure_java
 
 HERE = Path(__file__).parent
@@ -50,9 +49,7 @@ def faults_of(python: Path) -> Path:
 
 def run_driver(script: str, *arguments: object, timeout: float = 240, **env: str) -> subprocess.CompletedProcess[str]:
     """Run a program that finds fsspeckit by its path only."""
-    code = (
-        f"import sys; sys.path[:0] = [{str(Path(fsspeckit.__file__).parent.parent)!r}, {str(HERE)!r}]; import {script}"
-    )
+    code = f"import sys; sys.path[:0] = {[str(HERE), *sys.path]!r}; import {script}"
     command = [sys.executable, "-W", "error", "-c", f"{code}; {script}.main(*sys.argv[1:])", *map(str, arguments)]
     return subprocess.run(command, env=environment(**env), capture_output=True, text=True, timeout=timeout, check=False)
 
