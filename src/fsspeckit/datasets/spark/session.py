@@ -5,6 +5,7 @@ A session that we did not start is never stopped and never reconfigured.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import sys
@@ -120,3 +121,4 @@ def _quiet_start() -> Iterator[None]:
         os.close(kept)
         os.close(handle)
     _logger.debug("the log of the local Spark session is %s", name)
+    atexit.register(Path(name).unlink, missing_ok=True)

@@ -1,0 +1,47 @@
+"""Clusters of real processes: executors without our package, tasks that fail, workers that are lost, a dying driver."""
+
+from __future__ import annotations
+
+import os
+from contextlib import nullcontext
+
+import pytest
+
+from engines.spark.clusters import faults_of, foreign_python, run_driver, standalone
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+
+
+@pytest.mark.parametrize(
+    ("kind", "dies_at"),
+    [
+        pytest.param("standalone", "os.rename", id="standalone, the driver dies after the decision"),
+        pytest.param("local-cluster", "os.link", id="local-cluster, the driver dies before the decision"),
+    ],
+)
+def test_what_clusters_go_through(tmp_path, kind, dies_at):
+    python = foreign_python(tmp_path / "python")
+    (tmp_path / "work").mkdir()
+    cluster = standalone(tmp_path / "work", python) if kind == "standalone" else nullcontext("local-cluster[2,1,1024]")
+    with cluster as master:
+        done = run_driver("cluster_driver", master, tmp_path, faults_of(python), dies_at, PYSPARK_PYTHON=str(python))
+    assert done.stdout.splitlines() == ["works", "survived two failures", "survived a lost worker", "ready to die"], (
+        done.stderr
+    )
+    assert done.returncode == -9, done.stderr
+    judge(tmp_path, decided=dies_at == "os.rename")
+
+
+def judge(folder, *, decided: bool) -> None:
+    """The twin has had the last merge; the dataset has it exactly when it was decided."""
+    io, path = PyarrowDatasetIO(), folder / "ds"
+    expected = io.read_parquet(folder / "twin")
+    assert 4.0 in expected["v"].to_pylist()
+    assert io.recover(path)
+    found = io.read_parquet(path)
+    if decided:
+        assert found.sort_by("id").equals(expected.sort_by("id"))
+    else:
+        assert set(found["v"].to_pylist()) == {3.0}
+    assert not io.recover(path)
+    assert [name for name in os.listdir(folder / ".ds.fsspeckit") if "staging" in name] == []
+    assert all(file.name.endswith(".parquet") for file in path.iterdir())

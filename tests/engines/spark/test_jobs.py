@@ -1,0 +1,195 @@
+"""Jobs as their caller sees them: progress while they run, cancelling, errors in a few words, a session left alone."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+
+import pyarrow as pa
+import pytest
+
+from fsspeckit.core.storage import LocalStorage
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from fsspeckit.datasets.spark.errors import (
+    ExecutorSetupError,
+    SparkJobCancelledError,
+    SparkJobError,
+    explain,
+    translated,
+)
+from fsspeckit.datasets.spark.handshake import greet
+from fsspeckit.datasets.spark.jobs import run_items
+
+UPSERT = {"strategy": "upsert", "key_columns": ["id"]}
+
+
+def settings(spark):
+    own = dict(spark.sparkContext.getConf().getAll()) | dict(spark.conf.getAll)
+    local = [spark.sparkContext.getLocalProperty(name) for name in ("spark.jobGroup.id", "spark.job.tags")]
+    return own, local, spark.getTags()
+
+
+def slow(spark, seconds: float = 30.0):
+    """A frame whose rows take their time."""
+
+    def wait(batches):
+        import time
+
+        for batch in batches:
+            time.sleep(seconds)
+            yield batch
+
+    return spark.range(4).selectExpr("id", "id as v").mapInArrow(wait, "id long, v long")
+
+
+def test_progress_moves_while_the_job_runs(spark):
+    told: list[tuple[float, int]] = []
+    started = time.monotonic()
+    tasks = 4 * spark.sparkContext.defaultParallelism
+    items = [0.3] * tasks * 2
+    run_items(spark, time.sleep, items, tasks, lambda n: told.append((time.monotonic() - started, n)))
+    ended = time.monotonic() - started
+    assert sum(count for _, count in told) == len(items)
+    assert len(told) >= 3
+    assert ended - told[0][0] > 0.5
+
+
+def test_an_operation_tells_its_progress(io, tmp_path):
+    events = []
+    table = pa.table({"id": list(range(40)), "v": [0] * 40})
+    io.write_dataset(table, tmp_path / "t", max_rows_per_file=2)
+    io.merge(table.set_column(1, "v", [[1] * 40]), tmp_path / "t", progress=events.append, **UPSERT)
+    for stage in ("match", "write"):
+        done = [event.done for event in events if event.stage == stage]
+        assert (done[0], done[-1]) == (0, 20)
+        assert done == sorted(set(done))
+
+
+def test_a_bar_is_drawn(io, tmp_path, capsys):
+    io.write_dataset(pa.table({"id": [1]}), tmp_path / "t", progress=True)
+    assert io.read_parquet(tmp_path / "t").num_rows == 1
+
+
+def test_a_callback_that_fails_stops_the_job(spark):
+    class Enough(Exception):
+        pass
+
+    def complain(count: int) -> None:
+        raise Enough
+
+    tasks = 20 * spark.sparkContext.defaultParallelism
+    with pytest.raises(Enough):
+        run_items(spark, time.sleep, [0.5] * tasks, tasks, complain)
+    assert spark.sparkContext.statusTracker().getActiveJobsIds() == []
+
+
+def test_a_cancelled_job_group_leaves_the_old_dataset(io, spark, tmp_path):
+    path, context = tmp_path / "t", spark.sparkContext
+    io.write_dataset(pa.table({"id": [1], "v": [1]}), path)
+    before = {file: file.read_bytes() for file in path.iterdir()}
+    context.setJobGroup("mine", "the caller's own")
+    try:
+        killer = threading.Timer(1.5, context.cancelJobGroup, ["mine"])
+        killer.start()
+        with pytest.raises(SparkJobCancelledError, match="run the operation again"):
+            io.merge(slow(spark), path, **UPSERT)
+        killer.join()
+        assert context.getLocalProperty("spark.jobGroup.id") == "mine"
+    finally:
+        for name in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
+            context.setLocalProperty(name, None)
+    assert {file: file.read_bytes() for file in path.iterdir()} == before
+    assert not PyarrowDatasetIO().recover(path)
+    assert [entry.name for entry in (tmp_path / ".t.fsspeckit").iterdir() if "staging" in entry.name] == []
+
+
+def test_a_session_of_the_caller_stays_as_it_is(io, spark, tmp_path):
+    before = settings(spark)
+    frame = spark.range(10).selectExpr("id", "id as v")
+    io.write_dataset(frame, tmp_path / "t")
+    io.merge(frame, tmp_path / "t", **UPSERT)
+    io.read(tmp_path / "t").count()
+    with pytest.raises(SparkJobError):
+        io.merge(spark.range(1).selectExpr("id", "cast(raise_error('no') as bigint) as v"), tmp_path / "t", **UPSERT)
+    assert settings(spark) == before
+
+
+def test_a_source_that_fails_is_named_in_a_few_words(io, spark, tmp_path):
+    def fail(batches):
+        raise RuntimeError("the sensor is broken")
+
+    frame = spark.range(3).mapInArrow(fail, "id long")
+    with pytest.raises(SparkJobError, match="the sensor is broken") as caught:
+        io.write_dataset(frame, tmp_path / "t")
+    message = str(caught.value)
+    assert len(message) < 300
+    assert "\n" not in message
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+
+
+NO_PYARROW = "x\nModuleNotFoundError: No module named 'pyarrow'\n SQLSTATE: 38000\n\tat org"
+NO_SPACE = "Traceback\n  File x\nOSError: [Errno 28] No space left on device\n\nJVM stacktrace:\nx"
+LOST = "Job aborted: Lost task 0.3 (TID 3) s3://key:secret@bucket/x?sig=1\n\nDriver stacktrace:\n"
+GROUP = "[SPARK_JOB_CANCELLED] Job 3 cancelled part of cancelled job group mine"
+
+
+@pytest.mark.parametrize(
+    ("said", "kind", "words"),
+    [
+        (NO_PYARROW, ExecutorSetupError, "PYSPARK_PYTHON"),
+        ("[PYTHON_VERSION_MISMATCH] Python in worker has different version", ExecutorSetupError, "same version"),
+        (GROUP, SparkJobCancelledError, "cancelled"),
+        ("[OPERATION_CANCELED] operation has been canceled. SQLSTATE: HY008", SparkJobCancelledError, "cancelled"),
+        (NO_SPACE, SparkJobError, "No space left"),
+        (LOST, SparkJobError, "Lost task"),
+        ("", SparkJobError, "no reason"),
+    ],
+)
+def test_what_spark_says_becomes_a_short_error(said, kind, words):
+    error = explain(said)
+    assert type(error) is kind
+    assert words in str(error)
+    assert "secret" not in str(error)
+    assert "stacktrace" not in str(error)
+
+
+def test_ctrl_c_stays_ctrl_c_when_spark_puts_an_error_on_top():
+    from pyspark.errors import PySparkRuntimeError
+
+    def give_up():
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise PySparkRuntimeError("Job 1 cancelled as part of cancellation of all jobs")
+
+    with pytest.raises(KeyboardInterrupt), translated():
+        give_up()
+
+
+class NeedsMore(LocalStorage):
+    """A storage that cannot be opened where its package is missing."""
+
+    is_local = False
+
+    def __reduce__(self):
+        return __import__, ("a_package_of_the_driver",)
+
+
+class Broken(NeedsMore):
+    def __reduce__(self):
+        return pickle.loads, (b"nonsense",)
+
+
+@pytest.mark.parametrize(("storage", "words"), [(NeedsMore(), "a_package_of_the_driver"), (Broken(), "cannot open")])
+def test_a_storage_that_executors_cannot_open(spark, storage, words):
+    with pytest.raises(ExecutorSetupError, match=words):
+        greet(spark, storage, pytest.fail)
+
+
+def test_executors_are_asked_once_for_a_storage(io, spark, tmp_path):
+    io.write_dataset(pa.table({"id": [1]}), tmp_path / "t")
+    jobs = len(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
+    greet(spark, LocalStorage(), pytest.fail)
+    assert len(spark.sparkContext.statusTracker().getJobIdsForGroup(None)) == jobs
