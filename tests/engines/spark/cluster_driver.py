@@ -8,14 +8,19 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from pyspark.sql import SparkSession
 
+from fsspeckit.core.storage import LocalStorage
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark import SparkDatasetIO
+from fsspeckit.datasets.spark.errors import ExecutorSetupError
+from fsspeckit.datasets.spark.handshake import greet
 
 ROWS = 200_000
 KEYS = {"key_columns": ["id"]}
@@ -86,6 +91,8 @@ class Life:
     def start(self) -> None:
         assert not self.executors_have("fsspeckit")
         assert self.executors_have("fsspec")
+        with pytest.raises(ExecutorSetupError, match="does not see /no/such/folder"):
+            greet(self.spark, LocalStorage(), lambda: nullcontext("/no/such/folder"))
         table = self.rows(1, 0.0).slice(0, 3 * ROWS)
         self.twin.write_dataset(table, self.expected, max_rows_per_file=ROWS)
         self.io.write_dataset(table, self.path, max_rows_per_file=ROWS)

@@ -30,21 +30,29 @@ def environment(**more: str) -> dict[str, str]:
     return kept | {"SPARK_HOME": str(SPARK), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "127.0.0.1"} | more
 
 
-def foreign_python(folder: Path) -> Path:
-    """An interpreter with the packages of this one, less fsspeckit, and with the hook for faults."""
+def python_without(folder: Path, missing: str) -> Path:
+    """An interpreter with the packages of this one, less one; editable installs are not followed either."""
     venv.EnvBuilder(symlinks=True).create(folder)
     (site,) = folder.glob("lib/python*/site-packages")
-    # One line for a folder: the .pth file of our own editable install is in it and is not followed from here.
-    (site / "packages.pth").write_text(f"{Path(pyarrow.__file__).parent.parent}\n")
-    shutil.copy(HERE / "fault_hook.py", site / "sitecustomize.py")
-    (site / "faults").mkdir()
+    for found in Path(pyarrow.__file__).parent.parent.iterdir():
+        if not found.name.lower().startswith(missing) and found.suffix != ".pth":
+            (site / found.name).symlink_to(found)
     return folder / "bin" / "python"
+
+
+def foreign_python(folder: Path) -> Path:
+    """An interpreter for executors that lack fsspeckit, with the hook for faults."""
+    python = python_without(folder, "fsspeckit")
+    site = faults_of(python).parent
+    shutil.copy(HERE / "fault_hook.py", site / "sitecustomize.py")
+    faults_of(python).mkdir()
+    return python
 
 
 def faults_of(python: Path) -> Path:
     """The folder in which faults are ordered."""
-    (folder,) = python.parent.parent.glob("lib/python*/site-packages/faults")
-    return folder
+    (site,) = python.parent.parent.glob("lib/python*/site-packages")
+    return site / "faults"
 
 
 def run_driver(script: str, *arguments: object, timeout: float = 240, **env: str) -> subprocess.CompletedProcess[str]:

