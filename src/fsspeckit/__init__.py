@@ -1,6 +1,6 @@
 """Write, merge and maintain plain Parquet dataset folders on any fsspec storage, without a table format."""
 
-from fsspeckit.api import compact, deduplicate, merge, read_parquet, recover, write_dataset
+from fsspeckit.api import compact, deduplicate, merge, optimize, read_parquet, recover, write_dataset
 from fsspeckit.common.errors import (
     CommitConflictError,
     DamagedFileError,
@@ -32,6 +32,7 @@ __all__ = [
     "compact",
     "deduplicate",
     "merge",
+    "optimize",
     "read_parquet",
     "recover",
     "write_dataset",

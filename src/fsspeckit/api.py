@@ -92,6 +92,18 @@ def deduplicate(
     return _io(engine, filesystem, storage_options).deduplicate_parquet_dataset(path, **options)
 
 
+def optimize(
+    path: Any,
+    *,
+    engine: str = DEFAULT_ENGINE,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> MaintenanceResult:
+    """Order rows; options as for `fsspeckit.datasets.io.DatasetIO.optimize_parquet_dataset`."""
+    return _io(engine, filesystem, storage_options).optimize_parquet_dataset(path, **options)
+
+
 def recover(path: Any, *, filesystem: Any = None, storage_options: Mapping[str, Any] | None = None) -> Recovery:
     """Finish or undo what a crashed writer left behind."""
     return _io(DEFAULT_ENGINE, filesystem, storage_options).recover(path)

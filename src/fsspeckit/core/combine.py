@@ -91,7 +91,7 @@ class Output:
         self._open_sink, self._dress, self._meta = open_sink, dress, meta
         self._options, self._group_rows, self._extra = options, group_rows, extra or {}
         self._pending: list[pa.Table] = []
-        self._pending_rows = self.rows = 0
+        self._pending_rows = self.rows = self.total = 0
         self._file: StagedFile | None = None
 
     def __enter__(self) -> Self:
@@ -105,6 +105,7 @@ class Output:
 
     def add(self, table: pa.Table) -> None:
         """Take rows; a full row group is written."""
+        self.total += table.num_rows
         while table.num_rows:
             room = self._group_rows - self._pending_rows
             self._pending.append(table.slice(0, room))

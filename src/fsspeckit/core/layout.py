@@ -189,6 +189,30 @@ def check_writable(schema: pa.Schema, operation: str) -> None:
             ) from error
 
 
+def check_blooms(schema: pa.Schema, columns: Sequence[str]) -> None:
+    """Raise for columns that are not there or can have no Bloom filter."""
+    for name in columns:
+        if name not in schema.names:
+            raise ValueError(f"bloom_filter_columns names unknown column {name!r}; choose among {schema.names}")
+        field = schema.field(name)
+        refused = "it is nested" if pa.types.is_nested(field.type) else _bloom_trouble(field.with_nullable(True))
+        if refused:
+            raise ValueError(
+                f"column {name!r} of type {field.type} cannot have a Bloom filter ({refused}); leave it out"
+            )
+
+
+def _bloom_trouble(field: pa.Field) -> str | None:
+    """What the writer says to a Bloom filter of such a column, asked by writing one null."""
+    schema = pa.schema([field])
+    try:
+        with pq.ParquetWriter(io.BytesIO(), schema, bloom_filter_options={field.name: {"ndv": 1}}) as writer:
+            writer.write_table(pa.Table.from_arrays([pa.nulls(1, field.type)], schema=schema))
+    except (pa.ArrowException, OSError) as error:
+        return str(error)
+    return None
+
+
 def leaf_paths(schema: pa.Schema) -> list[str]:
     """Paths of a schema's Parquet leaves, asked of the writer itself."""
     if not any(pa.types.is_nested(field.type) for field in schema):

@@ -10,15 +10,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from posixpath import dirname
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from fsspeckit.common.errors import SchemaMismatchError
+from fsspeckit.common.types import unwrapped
+from fsspeckit.core.curves import CURVES, Curve
 from fsspeckit.core.keys import key_type
-from fsspeckit.core.layout import codec_name
+from fsspeckit.core.layout import check_blooms, codec_name
 from fsspeckit.core.matching import KeyColumn
 from fsspeckit.core.merge import NullKeys, check_keys_exist
 from fsspeckit.core.model import DataFile, RowNumbers, WriteOptions
 from fsspeckit.core.names import is_compacted
 from fsspeckit.core.profile import check_order_columns
+from fsspeckit.core.ranges import Boxes, boxes, components, hull, overlap
 
 _MB = 1024 * 1024
 _SETTLED = 0.5
@@ -161,6 +167,119 @@ def plan_deduplicate(files: Sequence[DataFile], losers: Mapping[str, RowNumbers]
     ]
     skipped = {file.path: "no duplicates" for file in files if file.path not in losers}
     return limited(Plan(tuple(groups), skipped), limits, divisible=False)
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizeRequest:
+    """A clustering as the caller asked for it; ``deduplicate`` drops rows on the way."""
+
+    columns: tuple[str, ...] | None
+    curve: Curve
+    target: Target
+    scope: Scope
+    blooms: tuple[str, ...] = ()
+    force: bool = False
+    deduplicate: DeduplicateRequest | None = None
+
+    def __post_init__(self) -> None:
+        if self.curve not in CURVES:
+            raise ValueError(f"curve={self.curve!r} is unknown; choose one of {', '.join(map(repr, CURVES))}")
+        if self.columns is None and self.deduplicate is None:
+            raise ValueError("pass zorder_columns, the columns to order by, or deduplicate_key_columns")
+        if self.columns is not None and (not self.columns or len(set(self.columns)) < len(self.columns)):
+            raise ValueError(f"zorder_columns={list(self.columns)} must name at least one column, and none twice")
+
+    def check(self, schema: pa.Schema, partitions: Sequence[str]) -> None:
+        """Raise for columns that rows cannot be ordered by, or that can have no Bloom filter."""
+        for name in self.columns or ():
+            if name not in schema.names:
+                folder = "; it is a partition column, and the order holds within each partition"
+                raise ValueError(
+                    f"zorder_columns names {name!r}, which no file has{folder if name in partitions else ''}; "
+                    f"choose among {schema.names}"
+                )
+            check_sortable(schema.field(name))
+        check_blooms(schema, self.blooms)
+
+
+def check_sortable(field: pa.Field) -> None:
+    """Raise for a column whose values have no order."""
+    type_ = unwrapped(field.type)
+    if pa.types.is_nested(type_) or pa.types.is_interval(type_):
+        raise SchemaMismatchError(
+            f"zorder_columns names {field.name!r} of type {field.type}, which has no order; use flat columns"
+        )
+
+
+def plan_optimize(
+    files: Sequence[DataFile], schema: pa.Schema, request: OptimizeRequest, target: Target, density: float = 1.0
+) -> Plan:
+    """Groups of files that must be sorted together: new ones, and those of the wanted order that they reach into."""
+    assert request.columns is not None
+    groups: list[Group] = []
+    leading = request.columns[:1] if request.curve == "linear" else request.columns
+    for folder, members in by_folder(files).items():
+        filled = [file for file in members if file.rows]
+        seeds = np.array([request.force or not _in_order(file, request) for file in filled], dtype=bool)
+        small = _small_runs(filled, seeds, target)
+        found = boxes(filled, leading, schema)
+        sorted_together = components(found, seeds | small) if filled else []
+        for group in _merged(sorted_together, found, filled, target, density):
+            chosen = [filled[i] for i in group]
+            if not seeds[group].any() and outputs(chosen, target, density) >= len(chosen):
+                continue
+            empty = [file for file in members if not file.rows] if not groups or groups[-1].folder != folder else []
+            reason = "not in this order" if seeds[group].any() else "small files"
+            groups.append(Group(folder, tuple(sorted([*chosen, *empty], key=lambda file: file.path)), reason))
+    taken = {file.path for group in groups for file in group.files}
+    left = [file for file in files if file.path not in taken]
+    skipped = {file.path: "in this order already" if file.rows else "empty" for file in left}
+    return limited(Plan(tuple(groups), skipped), request.scope.limits, divisible=False)
+
+
+def _in_order(file: DataFile, request: OptimizeRequest) -> bool:
+    mark, codec = file.mark, request.scope.options.compression
+    if mark is None or (codec is not None and codec_name(file.codec) != plain_codec(codec)):
+        return False
+    return (mark.curve, mark.columns) == (request.curve, request.columns)
+
+
+def _small_runs(files: Sequence[DataFile], seeds: npt.NDArray[np.bool_], target: Target) -> npt.NDArray[np.bool_]:
+    """Small files that several runs left, once together they would fill a file; what this run leaves counts too."""
+    fills = np.array([target.fill(file.size, file.rows) for file in files])
+    small = ~seeds & (fills < _SETTLED) if len(files) else seeds
+    runs = {file.mark.run for file, is_small in zip(files, small, strict=True) if is_small and file.mark is not None}
+    fresh = fills[seeds].sum() if seeds.any() and fills[seeds].sum() < _SETTLED else 0.0
+    enough = len(runs) + (fresh > 0) > 1 and fills[small].sum() + fresh >= 1
+    return small if enough else np.zeros(len(files), dtype=bool)
+
+
+def _merged(
+    groups: Sequence[list[int]], found: Boxes, files: Sequence[DataFile], target: Target, density: float
+) -> list[list[int]]:
+    """Neighbouring groups together until they fill a file, unless a file that stays lies between them."""
+    staying = np.ones(len(files), dtype=bool)
+    staying[[i for group in groups for i in group]] = False
+    result: list[list[int]] = []
+    for group in groups:
+        if result:
+            joined = result[-1] + group
+            size, rows = sum(files[i].size for i in result[-1]) * density, sum(files[i].rows for i in result[-1])
+            if target.fill(size, rows) < 1 and not overlap(hull(found, joined), found[staying]).any():
+                result[-1] = joined
+                continue
+        result.append(list(group))
+    return result
+
+
+def outputs(files: Sequence[DataFile], target: Target, density: float, dropped: int = 0) -> int:
+    """How many files the rows of some files become: never above the rows that are wanted, near the wanted size."""
+    total = sum(file.rows for file in files)
+    rows = total - dropped
+    size = sum(file.size for file in files) * density * rows / max(1, total)
+    by_size = max(1, round(size / target.bytes)) if target.bytes else 1
+    by_rows = -(-rows // target.rows) if target.rows else 1
+    return min(rows, max(by_size, by_rows))
 
 
 def by_folder(files: Iterable[DataFile]) -> dict[str, list[DataFile]]:

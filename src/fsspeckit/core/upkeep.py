@@ -27,6 +27,7 @@ from fsspeckit.core.maintenance import (
     Group,
     Plan,
     Scope,
+    Target,
     plain_codec,
     plan_compact,
     plan_deduplicate,
@@ -128,7 +129,8 @@ def compact(
     with log_unexpected("compact", place.path), reporting("compact", progress) as reporter:
         snapshot = look(place, request.scope, dry_run=dry_run, operation="compact")
         ledger = Ledger(place, "compact", snapshot)
-        plan = plan_compact(snapshot.files, request, _density(engine, place, snapshot, request, reporter))
+        measured = density(engine, place, snapshot.files, request.target, request.scope, reporter)
+        plan = plan_compact(snapshot.files, request, measured)
         if dry_run:
             return planned(ledger, plan, request.scope, after_files=len(plan.groups))
         token, done = new_token(), 0
@@ -159,7 +161,7 @@ def deduplicate(
         losers = find_losers(engine, place, snapshot, request, reporter)
         plan = plan_deduplicate(snapshot.files, losers, request.scope.limits)
         removed = sum(len(losers[group.files[0].path]) for group in plan.groups)
-        facts = _facts(request, removed)
+        facts = deduplication_facts(request, removed)
         if dry_run:
             left = sum(len(losers[group.files[0].path]) < group.rows for group in plan.groups)
             after_rows = snapshot.rows - removed
@@ -171,7 +173,8 @@ def deduplicate(
         return finished(ledger, plan, request.scope, **facts)
 
 
-def _facts(request: DeduplicateRequest, removed: int) -> dict[str, Any]:
+def deduplication_facts(request: DeduplicateRequest, removed: int) -> dict[str, Any]:
+    """What a result says of a deduplication."""
     return {
         "key_columns": list(request.key_columns),
         "dedup_order_by": list(request.order_by),
@@ -254,19 +257,19 @@ def _combine_task(group: Group, token: str, number: int, scope: Scope) -> Combin
     return CombineTask(compacted_name(group.folder, token, number), group.files, schema, scope.options)
 
 
-def _density(engine: Engine, place: Place, snapshot: Snapshot, request: CompactRequest, reporter: Reporter) -> float:
+def density(
+    engine: Engine, place: Place, files: Sequence[DataFile], target: Target, scope: Scope, reporter: Reporter
+) -> float:
     """Bytes that small files take once joined, for each byte they have now; footers and dictionaries are shared."""
-    if request.target.bytes is None:
-        return 1.0
-    small = [file for file in snapshot.files if request.target.fill(file.size, file.rows) < 1]
+    small = [file for file in files if target.fill(file.size, file.rows) < 1]
     rows = sum(file.rows for file in small)
-    if len(small) < 2 or rows == 0 or rows >= _PROBE_ROWS * len(small):
+    if target.bytes is None or len(small) < 2 or rows == 0 or rows >= _PROBE_ROWS * len(small):
         return 1.0
     count = min(_PROBE_FILES, max(2, _PROBE_ROWS * len(small) // rows))
     probed = tuple(small[:: max(1, len(small) // count)])
-    schema = unify_schemas([file.schema for file in probed], operation="compact", path=place.path)
-    task = CombineTask("", probed, schema, request.scope.options)
-    with vanishing_is_conflict(place, "compact"):
+    schema = unify_schemas([file.schema for file in probed], operation="measuring", path=place.path)
+    task = CombineTask("", probed, schema, scope.options)
+    with vanishing_is_conflict(place, "run"):
         return engine.map(Probe(place.storage), [task], reporter.stage("measure", 1))[0]
 
 

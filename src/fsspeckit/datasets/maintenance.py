@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from fsspeckit.core import upkeep
+from fsspeckit.core import clustering, upkeep
+from fsspeckit.core.curves import Curve
 from fsspeckit.core.engine import Engine
-from fsspeckit.core.maintenance import CompactRequest, DeduplicateRequest, Limits, Scope, Target
+from fsspeckit.core.maintenance import CompactRequest, DeduplicateRequest, Limits, OptimizeRequest, Scope, Target
 from fsspeckit.core.merge import NullKeys, normalize_keys
 from fsspeckit.core.model import WriteOptions
 from fsspeckit.core.operations import Place
@@ -72,6 +73,82 @@ class Maintenance:
             _scope(partition_filter, compression, row_group_size, limits),
         )
         return upkeep.compact(self.engine, self._place(path), request, dry_run=dry_run, progress=progress)
+
+    def optimize_parquet_dataset(
+        self,
+        path: Any,
+        zorder_columns: Columns | None = None,
+        target_mb_per_file: float | None = None,
+        target_rows_per_file: int | None = None,
+        partition_filter: Columns | None = None,
+        compression: str | None = None,
+        dry_run: bool = False,
+        *,
+        curve: Curve = "linear",
+        deduplicate_key_columns: Columns | None = None,
+        dedup_order_by: Columns | None = None,
+        null_keys: NullKeys = "error",
+        bloom_filter_columns: Columns | None = None,
+        force: bool = False,
+        row_group_size: int | None = None,
+        max_files: int | None = None,
+        max_bytes: int | None = None,
+        max_groups_per_commit: int | None = None,
+        progress: Progress = None,
+    ) -> MaintenanceResult:
+        """Order the rows of each partition, so that readers can skip what they do not need.
+
+        Args:
+            path: The dataset's folder.
+            zorder_columns: Columns to order by, nulls last; may be left out where rows are only deduplicated.
+            target_mb_per_file: Wanted size of a file in MB; 128 where neither target is given.
+            target_rows_per_file: Most rows of a file, nearly.
+            partition_filter: Only folders with one of these prefixes.
+            compression: Codec of the new files; by default that of the files they come from.
+            dry_run: Return the plan and write nothing.
+            curve: ``"linear"`` orders by the first column, then the second and so on; ``"zorder"`` and ``"hilbert"``
+                are space-filling curves that keep rows together which are near in all columns.
+            deduplicate_key_columns: Leave only one row of each key, as `deduplicate_parquet_dataset` does.
+            dedup_order_by: Which row of a key stays.
+            null_keys: ``"match"`` treats NULL in a key as equal to NULL.
+            bloom_filter_columns: Columns for which the new files get Bloom filters.
+            force: Rewrite files that are in this order already, too.
+            row_group_size: Most rows of a row group.
+            max_files: Most files to rewrite in this run; a group of files that are sorted together is not cut.
+            max_bytes: Most bytes to rewrite in this run.
+            max_groups_per_commit: Publish after so many groups; by default once, at the end.
+            progress: A callback for `ProgressEvent`, or ``True`` for a progress bar.
+
+        Returns:
+            Files and bytes before and after, the files that were left alone and why.
+
+        Example:
+            >>> import pyarrow as pa, tempfile
+            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+            >>> io, folder = PyarrowDatasetIO(), tempfile.mkdtemp() + "/events"
+            >>> for ids in ([3, 1], [4, 2]):
+            ...     _ = io.write_dataset(pa.table({"id": ids}), folder)
+            >>> _ = io.optimize_parquet_dataset(folder, zorder_columns=["id"])
+            >>> io.read_parquet(folder)["id"].to_pylist()
+            [1, 2, 3, 4]
+        """
+        scope = _scope(
+            partition_filter, compression, row_group_size, Limits(max_files, max_bytes, max_groups_per_commit)
+        )
+        keys = None if deduplicate_key_columns is None else tuple(normalize_keys(deduplicate_key_columns))
+        order_by = column_names(dedup_order_by) or ()
+        if order_by and keys is None:
+            raise ValueError("dedup_order_by goes with deduplicate_key_columns; pass both or neither")
+        request = OptimizeRequest(
+            column_names(zorder_columns),
+            curve,
+            Target.of(target_mb_per_file, target_rows_per_file),
+            scope,
+            column_names(bloom_filter_columns) or (),
+            force,
+            None if keys is None else DeduplicateRequest(keys, order_by, null_keys, scope),
+        )
+        return clustering.optimize(self.engine, self._place(path), request, dry_run=dry_run, progress=progress)
 
     def deduplicate_parquet_dataset(
         self,

@@ -17,6 +17,7 @@ __all__ = [
     "deduplicate_parquet_dataset_pyarrow",
     "merge_parquet_dataset_pyarrow",
     "opt_dtype",
+    "optimize_parquet_dataset_pyarrow",
     "unify_schemas",
 ]
 
@@ -87,6 +88,47 @@ def deduplicate_parquet_dataset_pyarrow(
     io = PyarrowDatasetIO(filesystem, storage_options)
     result = io.deduplicate_parquet_dataset(
         path, key_columns, dedup_order_by, partition_filter, compression, dry_run, **options
+    )
+    return result.to_dict()
+
+
+def optimize_parquet_dataset_pyarrow(
+    path: Any,
+    zorder_columns: Columns | None = None,
+    target_mb_per_file: float | None = None,
+    target_rows_per_file: int | None = None,
+    partition_filter: Columns | None = None,
+    compression: str | None = None,
+    dry_run: bool = False,
+    *,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Order the rows of a dataset and return the statistics as a dictionary.
+
+    Args:
+        path: The dataset's folder.
+        zorder_columns: Columns to order by, nulls last.
+        target_mb_per_file: Wanted size of a file in MB.
+        target_rows_per_file: Most rows of a file, nearly.
+        partition_filter: Only folders with one of these prefixes.
+        compression: Codec of the new files.
+        dry_run: Return the plan and write nothing.
+        filesystem: An fsspec filesystem.
+        storage_options: Options for the filesystem of a URL.
+        **options: Further options of `PyarrowDatasetIO.optimize_parquet_dataset`, such as ``curve``.
+    """
+    io = PyarrowDatasetIO(filesystem, storage_options)
+    result = io.optimize_parquet_dataset(
+        path,
+        zorder_columns,
+        target_mb_per_file,
+        target_rows_per_file,
+        partition_filter,
+        compression,
+        dry_run,
+        **options,
     )
     return result.to_dict()
 

@@ -1,0 +1,305 @@
+"""Orders of rows over any number of columns of any ordered type: linear, z-order and Hilbert.
+
+A column becomes numbers whose order is that of its values (`fsspeckit.core.keys.sortable`). For a curve each number is
+replaced by its rank among the quantiles of a sample, so that skew, units and types do not matter and each column has
+its say; then bits are interleaved. Nulls come last everywhere. Keys of an order live in memory only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fsspeckit.common.bridge import single, to_arrow, to_numpy, valid_mask
+from fsspeckit.core.keys import sortable
+from fsspeckit.core.model import RowNumbers
+
+Curve = Literal["linear", "zorder", "hilbert"]
+CURVES = ("linear", "zorder", "hilbert")
+Words = npt.NDArray[np.uint64]
+Ranks = npt.NDArray[np.uint32]
+Values: TypeAlias = Any  # a numpy array of int64, or an Arrow array of large_binary; pyarrow has no types
+_WORD_BITS = 62
+_MOST_BITS = 12
+_FEWEST_BITS = 4
+_BLOCK = 16_384
+
+
+def bits_for(columns: int) -> int:
+    """Bits of each column's rank: all columns in one word where that leaves enough for each."""
+    return max(_FEWEST_BITS, min(_MOST_BITS, _WORD_BITS // columns))
+
+
+def zorder(ranks: Sequence[Ranks], bits: int) -> list[Words]:
+    """Places on the z-order curve, as words, the most significant first."""
+    return _by_blocks(ranks, bits, _interleave)
+
+
+def hilbert(ranks: Sequence[Ranks], bits: int) -> list[Words]:
+    """Places on the Hilbert curve, as words, the most significant first."""
+    return _by_blocks(ranks, bits, lambda block, bits: _interleave(_unfold(block, bits), bits))
+
+
+def _by_blocks(ranks: Sequence[Ranks], bits: int, function: Any) -> list[Words]:
+    """Work on pieces that stay in the processor's cache."""
+    count = len(ranks[0])
+    result = [np.empty(count, dtype=np.uint64) for _ in range(-(-len(ranks) * bits // _WORD_BITS))]
+    for start in range(0, count, _BLOCK):
+        block = function([rank[start : start + _BLOCK] for rank in ranks], bits)
+        for whole, part in zip(result, block, strict=True):
+            whole[start : start + _BLOCK] = part
+    return result
+
+
+def _interleave(ranks: Sequence[Ranks], bits: int) -> list[Words]:
+    places = [(column, bit) for bit in range(bits - 1, -1, -1) for column in range(len(ranks))]
+    words = []
+    for start in range(0, len(places), _WORD_BITS):
+        inside = places[start : start + _WORD_BITS]
+        if len(places) <= _WORD_BITS:
+            words.append(_spread(ranks, bits))
+            continue
+        word: Words = np.zeros(len(ranks[0]), dtype=np.uint64)
+        for column, bit in inside:
+            word = (word << np.uint64(1)) | ((ranks[column] >> np.uint32(bit)) & np.uint32(1)).astype(np.uint64)
+        words.append(word)
+    return words
+
+
+def _spread(ranks: Sequence[Ranks], bits: int) -> Words:
+    """All bits in one word: a table gives the bits of a rank at their distance."""
+    step = len(ranks)
+    numbers = np.arange(2**bits, dtype=np.uint64)
+    table: Words = np.zeros(2**bits, dtype=np.uint64)
+    for bit in range(bits):
+        table |= ((numbers >> np.uint64(bit)) & np.uint64(1)) << np.uint64(bit * step)
+    word: Words = np.zeros(len(ranks[0]), dtype=np.uint64)
+    for column, rank in enumerate(ranks):
+        word |= table[rank] << np.uint64(step - 1 - column)
+    return word
+
+
+def _unfold(ranks: Sequence[Ranks], bits: int) -> list[Ranks]:
+    """Coordinates turned and mirrored, level by level, so that interleaving their bits follows Hilbert's curve."""
+    axes = [rank.copy() for rank in ranks]
+    first, last = axes[0], axes[-1]
+    for level in range(bits - 1, 0, -1):
+        lower = np.uint32(2**level - 1)
+        for axis in axes:
+            is_set = np.uint32(0) - ((axis >> np.uint32(level)) & np.uint32(1))
+            swap = (first ^ axis) & lower & ~is_set
+            first ^= swap | (lower & is_set)
+            if axis is not first:
+                axis ^= swap  # noqa: PLW2901 - in place
+    for before, axis in pairwise(axes):
+        axis ^= before  # noqa: PLW2901 - in place
+    turned = np.zeros_like(first)
+    for level in range(bits - 1, 0, -1):
+        is_set = np.uint32(0) - ((last >> np.uint32(level)) & np.uint32(1))
+        turned ^= np.uint32(2**level - 1) & is_set
+    for axis in axes:
+        axis ^= turned  # noqa: PLW2901 - in place
+    return axes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Form:
+    """Values of one column in an order: numbers or bytes, and which are not null (``None``: all)."""
+
+    values: Values
+    valid: npt.NDArray[np.bool_] | None = None
+
+    @classmethod
+    def of(cls, column: pa.ChunkedArray) -> Form:
+        """The form of a column that is in sortable form already."""
+        array = single(column)
+        valid = valid_mask(array) if array.null_count else None
+        return cls(to_numpy(array) if pa.types.is_int64(array.type) else array, valid)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def take(self, rows: RowNumbers) -> Form:
+        """Some rows of it."""
+        values = self.values[rows] if isinstance(self.values, np.ndarray) else self.values.take(to_arrow(rows))
+        return Form(values, None if self.valid is None else self.valid[rows])
+
+    def ranks(self) -> tuple[Words, int]:
+        """Numbers from zero in the order of the values, nulls last, and the bits that the largest needs."""
+        if len(self) == 0:
+            return np.empty(0, dtype=np.uint64), 0
+        if isinstance(self.values, np.ndarray):
+            ranks, top = _from_zero(self.values, self.valid)
+        else:
+            ranks, top = _dense(self.values)
+        if self.valid is not None:
+            top += 1
+            ranks = np.where(self.valid, ranks, np.uint64(top))
+        return ranks, top.bit_length()
+
+
+def _from_zero(values: npt.NDArray[np.int64], valid: npt.NDArray[np.bool_] | None) -> tuple[Words, int]:
+    known = values if valid is None else values[valid]
+    if len(known) == 0:
+        return np.zeros(len(values), dtype=np.uint64), 0
+    low, high = int(known.min()), int(known.max())
+    if valid is not None and high - low + 1 == 2**64:
+        distinct = np.unique(known)
+        return np.searchsorted(distinct, values).astype(np.uint64), len(distinct) - 1
+    with np.errstate(over="ignore"):
+        return values.view(np.uint64) - np.uint64(low % 2**64), high - low
+
+
+def _dense(values: pa.Array) -> tuple[Words, int]:
+    encoded = values.dictionary_encode()
+    order = to_numpy(pc.sort_indices(encoded.dictionary))
+    ranks = np.empty(len(order) + 1, dtype=np.uint64)
+    ranks[order] = np.arange(len(order))
+    codes = to_numpy(encoded.indices)
+    return ranks[codes if encoded.null_count == 0 else np.where(valid_mask(encoded), codes, 0)], max(0, len(order) - 1)
+
+
+def sort_order(forms: Sequence[Form]) -> RowNumbers:
+    """Row numbers in order; several columns are packed into one number where their ranges leave room."""
+    ranked = [form.ranks() for form in forms]
+    if sum(bits for _, bits in ranked) <= 64:
+        packed = ranked[0][0]
+        for ranks, bits in ranked[1:]:
+            packed = (packed << np.uint64(bits)) | ranks
+        return np.argsort(packed)
+    return np.lexsort([ranks for ranks, _ in reversed(ranked)])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scale:
+    """Quantiles of a column: each value becomes the share of rows below it, as a number of some bits."""
+
+    bounds: Values
+    ranks: Ranks
+    null_rank: int
+
+    @classmethod
+    def of(cls, form: Form, bits: int) -> Scale:
+        """Learn from a sample."""
+        top = 2**bits - 1
+        known = form if form.valid is None else form.take(np.flatnonzero(form.valid))
+        count = len(known)
+        if count == 0:
+            return cls(known.values, np.zeros(1, dtype=np.uint32), top)
+        ordered = known.take(sort_order([Form(known.values)])).values
+        at = np.unique(np.linspace(0, count - 1, min(count, top)).astype(np.int64))
+        if isinstance(ordered, np.ndarray):
+            bounds: Values = np.unique(ordered[at])
+        else:
+            bounds = ordered.take(to_arrow(at)).unique()
+        below = _search(ordered, bounds, "left")
+        ranks = np.concatenate([[0], below * top // len(form)]).astype(np.uint32)
+        return cls(bounds, ranks, max(int(ranks[-1]) + 1, count * top // len(form)))
+
+    def rank(self, form: Form) -> Ranks:
+        """The ranks of values."""
+        found = self.ranks[_search(self.bounds, form.values, "right")]
+        return found if form.valid is None else np.where(form.valid, found, np.uint32(self.null_rank))
+
+
+def _search(ordered: Values, wanted: Values, side: Any) -> npt.NDArray[np.int64]:
+    if isinstance(ordered, np.ndarray):
+        return np.asarray(np.searchsorted(ordered, wanted, side))
+    if len(ordered) == 0:
+        return np.zeros(len(wanted), dtype=np.int64)
+    found = pc.search_sorted(ordered, wanted, side=side)
+    return (
+        np.where(valid_mask(found), to_numpy(found).astype(np.int64), 0)
+        if found.null_count
+        else to_numpy(found).astype(np.int64)
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ordering:
+    """How rows are ordered; ``scales`` are those of a curve, none for the linear order."""
+
+    curve: Curve
+    columns: tuple[str, ...]
+    types: tuple[pa.DataType, ...]
+    scales: tuple[Scale, ...] = ()
+
+    def raw_forms(self, table: pa.Table) -> list[Form]:
+        """The columns themselves; what a table lacks is null."""
+        return [Form.of(sortable_column(table, name, t)) for name, t in zip(self.columns, self.types, strict=True)]
+
+    def forms(self, table: pa.Table) -> list[Form]:
+        """What rows are compared by, the first first."""
+        return self.shaped(self.raw_forms(table))
+
+    def shaped(self, raw: Sequence[Form]) -> list[Form]:
+        """Columns as they are, or their place on the curve."""
+        if not self.scales:
+            return list(raw)
+        ranks = [scale.rank(form) for scale, form in zip(self.scales, raw, strict=True)]
+        function = zorder if self.curve == "zorder" else hilbert
+        return [Form(word.view(np.int64)) for word in function(ranks, bits_for(len(ranks)))]
+
+    def learned(self, raw: Sequence[Form]) -> Ordering:
+        """The same order with the scales that a sample suggests; a curve over one column is the linear order."""
+        if self.curve == "linear" or len(self.columns) == 1:
+            return self
+        scales = tuple(Scale.of(form, bits_for(len(raw))) for form in raw)
+        return Ordering(self.curve, self.columns, self.types, scales)
+
+
+def sortable_column(table: pa.Table, name: str, type_: pa.DataType) -> pa.ChunkedArray:
+    """A column of a table in sortable form, whatever its width or dress in this file."""
+    if name not in table.column_names:
+        return sortable(pa.chunked_array([pa.nulls(table.num_rows, type_)]))
+    column = table[name]
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    return sortable(column if isinstance(column.type, pa.BaseExtensionType) else column.cast(type_))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cuts:
+    """Rows at which one range of the order ends and the next begins, ascending."""
+
+    forms: tuple[Form, ...]
+
+    def locate(self, forms: Sequence[Form]) -> npt.NDArray[np.int64]:
+        """For each row the number of cuts that are not above it."""
+        rows = len(forms[0])
+        if not self.forms or len(self.forms[0]) == 0:
+            return np.zeros(rows, dtype=np.int64)
+        return self._locate(0, 0, len(self.forms[0]), forms, None)
+
+    def _locate(
+        self, level: int, low: int, high: int, forms: Sequence[Form], rows: RowNumbers | None
+    ) -> npt.NDArray[np.int64]:
+        """Compare one column; rows equal to a cut in it are compared by the next column, the others are done."""
+        form = forms[level] if rows is None else forms[level].take(rows)
+        first, after = _span(self.forms[level], low, high, form)
+        if level + 1 == len(self.forms):
+            return after
+        result = first
+        for start in np.unique(first[first < after]).tolist():
+            equal = np.flatnonzero((first == start) & (after > start))
+            stop = int(after[equal[0]])
+            inner = equal if rows is None else rows[equal]
+            result[equal] = self._locate(level + 1, start, stop, forms, inner)
+        return result
+
+
+def _span(cuts: Form, low: int, high: int, form: Form) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """For each value the first of the cuts ``low`` to ``high`` that is not below it, and the first above it."""
+    known = high if cuts.valid is None else low + int(np.count_nonzero(cuts.valid[low:high]))
+    values = cuts.values[low:known]
+    first, after = low + _search(values, form.values, "left"), low + _search(values, form.values, "right")
+    if form.valid is not None:
+        first, after = np.where(form.valid, first, known), np.where(form.valid, after, high)
+    return first, after

@@ -1,0 +1,256 @@
+"""Sorting files by an order, however large they are: sample, cut into ranges, route rows, sort each range, write.
+
+Rows go once through the exchange: read, sent to the range that they belong to, and there sorted and written as files
+that do not overlap. A range that is too large for memory is cut further on a local disk. Which files belong together
+is decided before (`fsspeckit.core.maintenance`).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fsspeckit.common.bridge import to_arrow, to_numpy
+from fsspeckit.core.combine import Dress, Output, first_footer, read_file, without_rows
+from fsspeckit.core.curves import Cuts, Form, Ordering, sort_order
+from fsspeckit.core.duplicates import Stretch
+from fsspeckit.core.layout import WriterOptions
+from fsspeckit.core.mark import mark_metadata
+from fsspeckit.core.model import DataFile, Mark, Outcome, RowNumbers, WriteOptions
+from fsspeckit.core.rows import take_rows
+from fsspeckit.core.snapshot import leaf_count, naming_damage, open_parquet
+from fsspeckit.core.spill import Spill
+from fsspeckit.core.storage import Storage
+
+RANGE_BYTES = 64 * 1024 * 1024
+_SPILL_BUDGET = 0
+_FEWEST_ROUTED = 65_536
+_PIECE_ROWS = 4096
+_RANGE = b"fsspeckit.range"
+_KEY = "\0order"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Takes every ``stride``-th row of some row groups: the columns of an order, and positions."""
+
+    storage: Storage
+    ordering: Ordering
+    stride: int
+
+    def __call__(self, item: tuple[Stretch, ...]) -> pa.Table:
+        """Columns ``0``, ``1`` ... in sortable form, and ``file`` and ``row``."""
+        tables = [self._read(stretch) for stretch in item]
+        return pa.concat_tables(tables)
+
+    def _read(self, stretch: Stretch) -> pa.Table:
+        file = stretch.file
+        names = [name for name in self.ordering.columns if name in file.schema.names]
+        with (
+            naming_damage("reading", file.path),
+            open_parquet(self.storage, file, verify=True, partial=True) as reader,
+        ):
+            table = reader.read_row_groups(list(stretch.row_groups), names, use_threads=False)
+        count = sum(file.row_groups[group] for group in stretch.row_groups)
+        rows = np.arange(self.stride // 2 if count > self.stride // 2 else 0, count, self.stride)
+        picked = take_rows(table, rows) if names else pa.table({})
+        columns = {str(i): column for i, column in enumerate(self._columns(picked, len(rows)))}
+        columns["file"] = to_arrow(np.full(len(rows), stretch.number, dtype=np.int64))
+        columns["row"] = to_arrow(rows + stretch.start)
+        return pa.table(columns)
+
+    def _columns(self, table: pa.Table, rows: int) -> list[pa.Array]:
+        if not table.column_names:
+            table = pa.table({"\0": pa.nulls(rows)})
+        return [_as_array(form) for form in self.ordering.raw_forms(table)]
+
+
+def _as_array(form: Form) -> pa.Array:
+    return to_arrow(form.values, form.valid) if isinstance(form.values, np.ndarray) else form.values
+
+
+def sample_forms(sample: pa.Table, ordering: Ordering) -> list[Form]:
+    """The columns of a sample as forms."""
+    return [Form.of(sample[str(i)]) for i in range(len(ordering.columns))]
+
+
+def make_cuts(sample: pa.Table, ordering: Ordering, bases: RowNumbers, ranges: int) -> Cuts:
+    """Rows of a sample that cut the order into ranges of equal size; positions tell equal rows apart."""
+    position = bases[to_numpy(sample["file"])] + to_numpy(sample["row"])
+    forms = [*ordering.shaped(sample_forms(sample, ordering)), Form(position)]
+    count = sample.num_rows
+    order = sort_order(forms)
+    at = np.unique(np.arange(1, ranges) * count // ranges) if count else np.empty(0, dtype=np.int64)
+    return Cuts(tuple(form.take(order[at[at > 0]]) for form in forms))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SortGroup:
+    """Files that are sorted together: their form, their order, and the ranges of it.
+
+    ``files`` output files begin at part ``first`` of the exchange, each with ``inner`` ranges; ``bases`` are the
+    positions at which the rows of each file begin, by the file's number.
+    """
+
+    dress: Dress
+    meta: pq.FileMetaData | None
+    ordering: Ordering
+    cuts: Cuts
+    first: int
+    files: int
+    inner: int
+    bases: RowNumbers
+    options: WriteOptions
+    group_rows: int
+    blooms: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SortItem:
+    """Row groups to route, of one group of files, and the rows of each stretch that are dropped."""
+
+    group: int
+    stretches: tuple[Stretch, ...]
+    drops: tuple[RowNumbers, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Route:
+    """Reads row groups and sends each row to the part of its range; places on a curve travel with the rows."""
+
+    storage: Storage
+    groups: tuple[SortGroup, ...]
+
+    def __call__(self, item: SortItem) -> Iterator[tuple[int, pa.Table]]:
+        """Pieces of one range each."""
+        group = self.groups[item.group]
+        ranges = group.files * group.inner
+        at_once = max(_FEWEST_ROUTED, ranges * _PIECE_ROWS)
+        held: list[tuple[pa.Table, RowNumbers]] = []
+        rows = 0
+        for table, positions in self._read(item, group):
+            held.append((table, positions))
+            rows += table.num_rows
+            if rows >= at_once:
+                yield from self._pieces(held, group)
+                held, rows = [], 0
+        if rows:
+            yield from self._pieces(held, group)
+
+    def _read(self, item: SortItem, group: SortGroup) -> Iterator[tuple[pa.Table, RowNumbers]]:
+        for stretch, drops in zip(item.stretches, item.drops, strict=True):
+            start = stretch.start
+            for table in read_file(self.storage, stretch.file, group.dress, row_groups=stretch.row_groups):
+                positions = np.arange(start, start + table.num_rows) + group.bases[stretch.number]
+                if len(drops):
+                    low, high = np.searchsorted(drops, [start, start + table.num_rows])
+                    positions = np.delete(positions, drops[low:high] - start)
+                    yield without_rows(table, drops, start), positions
+                else:
+                    yield table, positions
+                start += table.num_rows
+
+    @staticmethod
+    def _pieces(held: Sequence[tuple[pa.Table, RowNumbers]], group: SortGroup) -> Iterator[tuple[int, pa.Table]]:
+        table = held[0][0] if len(held) == 1 else pa.concat_tables([table for table, _ in held]).unify_dictionaries()
+        forms = group.ordering.forms(table)
+        if group.ordering.scales:
+            for i, form in enumerate(forms):
+                table = table.append_column(f"{_KEY}{i}", to_arrow(form.values))
+        ranges = group.files * group.inner
+        number = group.cuts.locate([*forms, Form(np.concatenate([positions for _, positions in held]))])
+        small = number.astype(np.uint16) if ranges < 2**16 else number
+        order = np.argsort(small, kind="stable")
+        ends = np.cumsum(np.bincount(number, minlength=ranges))
+        if ranges > 1:
+            table = take_rows(table, order)
+        for found in np.flatnonzero(np.diff(ends, prepend=0)).tolist():
+            start = int(ends[found - 1]) if found else 0
+            piece = table.slice(start, int(ends[found]) - start)
+            yield group.first + found // group.inner, piece.replace_schema_metadata({_RANGE: str(found).encode()})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SortedFile:
+    """Sorts the rows of one part and writes them as a staged file; a part without rows is no file."""
+
+    storage: Storage
+    groups: tuple[SortGroup, ...]
+    staging: str
+    run: str
+
+    def __call__(self, part: int, pieces: Iterator[pa.Table]) -> Outcome | None:
+        """Write the file of a part."""
+        group = next(group for group in reversed(self.groups) if group.first <= part)
+        staged = f"{self.staging}/{uuid.uuid4().hex}.staged"
+        sink = partial(self.storage.open_output, staged)
+        output = Output(sink, group.dress, group.meta, group.options, group.group_rows, _extra(group))
+        with output:
+            for held in _ranges(pieces, (part - group.first) * group.inner, group.inner):
+                for table in _sorted(held, group):
+                    output.add(table)
+            if output.total == 0:
+                return None
+            mark = Mark(group.ordering.curve, group.ordering.columns, self.run, output.total)
+            size = output.finish(mark_metadata(mark))
+            return Outcome(staged, output.rows, size, 0, True)
+
+
+def _ranges(pieces: Iterator[pa.Table], first: int, inner: int) -> Iterator[list[pa.Table]]:
+    """The pieces of each range; with several ranges they wait on disk for their turn."""
+    if inner == 1:
+        yield list(pieces)
+        return
+    with Spill(inner, _SPILL_BUDGET) as spill:
+        with spill.writer(0) as writer:
+            for piece in pieces:
+                writer.add(int(piece.schema.metadata[_RANGE]) - first, piece)
+        for number in range(inner):
+            yield list(spill.take(number))
+
+
+def _sorted(held: list[pa.Table], group: SortGroup) -> Iterator[pa.Table]:
+    """Rows of one range in order, a row group at a time."""
+    if not held:
+        return
+    table = pa.concat_tables([piece.replace_schema_metadata(None) for piece in held]).unify_dictionaries()
+    held.clear()
+    table = table.combine_chunks()
+    if group.ordering.scales:
+        names = [name for name in table.column_names if name.startswith(_KEY)]
+        forms = [Form.of(table[name]) for name in names]
+        table = table.drop_columns(names)
+    else:
+        forms = group.ordering.forms(table)
+    order = sort_order(forms)
+    for start in range(0, len(order), group.group_rows):
+        yield take_rows(table, order[start : start + group.group_rows])
+
+
+def _extra(group: SortGroup) -> WriterOptions:
+    """What sorted files have beyond what their inputs had."""
+    extra: WriterOptions = {"write_page_index": True}
+    schema = group.dress.schema
+    if group.ordering.curve == "linear" or len(group.ordering.columns) == 1:
+        stored = [name for name in group.ordering.columns if name in schema.names]
+        extra["sorting_columns"] = [pq.SortingColumn(_leaf(schema, name)) for name in stored] or None
+    if group.blooms:
+        extra["bloom_filter_options"] = {name: {"ndv": group.group_rows} for name in group.blooms}
+    return extra
+
+
+def _leaf(schema: pa.Schema, name: str) -> int:
+    """The number of a column among Parquet's leaves."""
+    return sum(leaf_count(schema.field(i).type) for i in range(schema.names.index(name)))
+
+
+def group_dress(storage: Storage, files: Sequence[DataFile], schema: pa.Schema) -> tuple[Dress, pq.FileMetaData | None]:
+    """The form in which rows of these files travel, and the footer that their new files are written like."""
+    meta = first_footer(storage, files)
+    return Dress.of(files, schema, meta), meta
