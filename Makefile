@@ -33,7 +33,7 @@ java: $(READY) ## see to Java 17 (not needed by the PyArrow engine)
 	@sh scripts/system.sh java $(BIN)/python || { $(PIP) --editable '.[java]' && sh scripts/system.sh java $(BIN)/python; } \
 		|| echo "No Java 17: the PyArrow engine does not need it. Install a JDK 17 or set JAVA_HOME."
 
-demo: java ## set up everything and run a merge life cycle
+demo: java ## set up everything and run a merge life cycle on Spark
 	$(BIN)/python examples/lifecycle.py
 
 test: check java ## set up, run all checks and all tests

@@ -1,4 +1,4 @@
-"""The life of a small dataset: write, dry run, upsert, the same again, full merge, read back.
+"""The life of a small dataset on Spark: write, dry run, upsert, the same again, full merge, read back.
 
 Run it with `make demo`, or `python examples/lifecycle.py [folder]` to keep the files.
 """
@@ -7,24 +7,23 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from datetime import date, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
+from fsspeckit.datasets.spark import SparkDatasetIO
 
-from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
-DAYS = [date(2026, 3, 1) + timedelta(days=i) for i in range(4)]
 
-
-def readings(ids: range, temperature: float) -> pa.Table:
-    """One row per sensor id, spread over the days."""
-    rows = [
-        {"id": i, "day": DAYS[i % len(DAYS)].isoformat(), "sensor": f"s-{i:05d}", "celsius": temperature + i % 7}
-        for i in ids
-    ]
-    schema = pa.schema([("id", pa.int64()), ("day", pa.string()), ("sensor", pa.string()), ("celsius", pa.float64())])
-    return pa.Table.from_pylist(rows, schema=schema)
+def readings(spark: SparkSession, ids: range, celsius: float) -> DataFrame:
+    """One row per sensor id, spread over four days."""
+    return spark.range(ids.start, ids.stop, ids.step).selectExpr(
+        "id",
+        "cast(date_add(DATE'2026-03-01', cast(id % 4 AS int)) AS string) AS day",
+        "format_string('s-%05d', id) AS sensor",
+        f"{celsius} + cast(id % 7 AS double) AS celsius",
+    )
 
 
 def show(title: str, outcome: object) -> None:
@@ -34,16 +33,18 @@ def show(title: str, outcome: object) -> None:
 
 def run(folder: Path) -> None:
     """Walk through the life cycle in the given folder."""
-    io = PyarrowDatasetIO()
+    io = SparkDatasetIO()
+    spark = io.spark
+    print(f"Spark {spark.version}")
     path = str(folder / "readings")
 
     show(
         "Write 10,000 rows, one folder per day",
-        io.write_dataset(readings(range(10_000), 15.0), path, partition_by=["day"]),
+        io.write_dataset(readings(spark, range(10_000), 15.0), path, partition_by=["day"]),
     )
 
     # Sensors of one day report again, and a hundred new ones appear.
-    first_day = pa.concat_tables([readings(range(0, 4_000, 4), 21.0), readings(range(10_000, 10_400, 4), 21.0)])
+    first_day = readings(spark, range(0, 4_000, 4), 21.0).union(readings(spark, range(10_000, 10_400, 4), 21.0))
     plan = io.merge(first_day, path, strategy="upsert", key_columns=["id"], dry_run=True)
     show("Dry run of an upsert: nothing is written, every file has its reason", plan)
 
@@ -53,17 +54,18 @@ def run(folder: Path) -> None:
     )
 
     # The source is now the whole truth: what it lacks is deleted.
-    truth = readings(range(9_000), 15.0)
+    truth = readings(spark, range(9_000), 15.0)
     show(
         "Full merge: the dataset becomes equal to the source",
         io.merge(truth, path, strategy="full_merge", key_columns=["id"]),
     )
 
-    back = io.read_parquet(path, columns=["id", "celsius"], filters=[("day", "=", DAYS[0].isoformat())])
-    show(f"Read one day back: {back.num_rows:,} rows, the first three", back.slice(0, 3).to_pylist())
+    day = io.read(path, columns=["id", "celsius"], filters=[("day", "=", "2026-03-01")])
+    show(f"Read one day back: {day.count():,} rows, the first three", day.orderBy("id").limit(3).toArrow().to_pylist())
 
-    whole = io.read_parquet(path)
-    assert whole.select(truth.column_names).sort_by("id").equals(truth.sort_by("id"))
+    whole = io.read(path).select(truth.columns)
+    assert whole.exceptAll(truth).isEmpty()
+    assert truth.exceptAll(whole).isEmpty()
     print("\nThe dataset holds exactly the rows of the last source.")
 
 

@@ -1,9 +1,13 @@
-"""The package's functions: each operation with the engine as an argument."""
+"""The package's functions: each operation with the engine as an argument.
+
+Spark is the default; ``engine="pyarrow"`` and ``engine="duckdb"`` need no Java. Every engine gives the same result.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from importlib import import_module
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -11,15 +15,15 @@ from fsspeckit.core.commit import Recovery
 from fsspeckit.core.results import MaintenanceResult, MergePlan, MergeResult, WriteResult
 from fsspeckit.datasets.io import DatasetIO
 
-DEFAULT_ENGINE = "pyarrow"
+DEFAULT_ENGINE = "spark"
+_CLASSES = {"spark": "SparkDatasetIO", "duckdb": "DuckDBDatasetIO", "pyarrow": "PyarrowDatasetIO"}
 
 
 def _io(engine: str, filesystem: Any, storage_options: Mapping[str, Any] | None) -> DatasetIO:
-    if engine == "pyarrow":
-        from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
-
-        return PyarrowDatasetIO(filesystem, storage_options)
-    raise ValueError(f"engine={engine!r} is unknown; choose 'pyarrow'")
+    if engine not in _CLASSES:
+        raise ValueError(f"engine={engine!r} is unknown; choose one of {', '.join(map(repr, _CLASSES))}")
+    make = getattr(import_module(f"fsspeckit.datasets.{engine}"), _CLASSES[engine])
+    return cast("DatasetIO", make(filesystem=filesystem, storage_options=storage_options))
 
 
 def merge(
@@ -36,7 +40,7 @@ def merge(
     Example:
         >>> import fsspeckit, pyarrow as pa
         >>> rows = pa.table({"id": [1, 2], "v": ["a", "b"]})
-        >>> fsspeckit.merge(rows, "memory://doc/merge", strategy="upsert", key_columns="id").inserted
+        >>> fsspeckit.merge(rows, "memory://doc/merge", key_columns="id", engine="pyarrow").inserted
         2
     """
     options.setdefault("strategy", "upsert")
@@ -106,4 +110,4 @@ def optimize(
 
 def recover(path: Any, *, filesystem: Any = None, storage_options: Mapping[str, Any] | None = None) -> Recovery:
     """Finish or undo what a crashed writer left behind."""
-    return _io(DEFAULT_ENGINE, filesystem, storage_options).recover(path)
+    return _io("pyarrow", filesystem, storage_options).recover(path)

@@ -267,15 +267,15 @@ def test_the_functions(tmp_path: Path) -> None:
     assert isinstance(plan, dict)
     assert len(plan["planned_groups"]) == 1
     assert compact_parquet_dataset_pyarrow(path, 128, None, None, "zstd", False)["after_file_count"] == 1
-    assert fsspeckit.compact(path, target_mb_per_file=1)["compacted_file_count"] == 0
+    assert fsspeckit.compact(path, target_mb_per_file=1, engine="pyarrow")["compacted_file_count"] == 0
 
 
 def test_other_storages(tmp_path: Path, memory_fs: Any) -> None:
     for i in range(3):
-        fsspeckit.write_dataset(numbers([i]), "memory://compact/d")
-    result = fsspeckit.compact("memory://compact/d", target_rows_per_file=3)
+        fsspeckit.write_dataset(numbers([i]), "memory://compact/d", engine="pyarrow")
+    result = fsspeckit.compact("memory://compact/d", target_rows_per_file=3, engine="pyarrow")
     assert result.after_file_count == 1
-    assert sorted(fsspeckit.read_parquet("memory://compact/d")["id"].to_pylist()) == [0, 1, 2]
+    assert sorted(fsspeckit.read_parquet("memory://compact/d", engine="pyarrow")["id"].to_pylist()) == [0, 1, 2]
 
 
 @pytest.mark.scenario("UP-10", "MD-5.1")

@@ -256,14 +256,14 @@ def test_the_functions(tmp_path: Path) -> None:
     files_of(tmp_path / "d", [1, 1], [2])
     found = deduplicate_parquet_dataset_pyarrow(str(tmp_path / "d"), ["id"], dry_run=True)
     assert (found["deduplicated_rows"], found["dry_run"]) == (1, True)
-    assert fsspeckit.deduplicate(str(tmp_path / "d"), key_columns="id")["deduplicated_rows"] == 1
+    assert fsspeckit.deduplicate(str(tmp_path / "d"), key_columns="id", engine="pyarrow")["deduplicated_rows"] == 1
 
 
 def test_other_storages(memory_fs: Any) -> None:
     for i in range(3):
-        fsspeckit.write_dataset(numbers([i, i + 1]), "memory://dedup/d")
-    fsspeckit.deduplicate("memory://dedup/d", key_columns="id", max_groups_per_commit=1)
-    assert Counter(fsspeckit.read_parquet("memory://dedup/d")["id"].to_pylist()) == Counter(range(4))
+        fsspeckit.write_dataset(numbers([i, i + 1]), "memory://dedup/d", engine="pyarrow")
+    fsspeckit.deduplicate("memory://dedup/d", key_columns="id", max_groups_per_commit=1, engine="pyarrow")
+    assert Counter(fsspeckit.read_parquet("memory://dedup/d", engine="pyarrow")["id"].to_pylist()) == Counter(range(4))
 
 
 @pytest.mark.parametrize(

@@ -373,14 +373,19 @@ def test_the_functions(tmp_path: Path) -> None:
     assert (plan["estimated_after_file_count"], plan["dry_run"], plan["zorder_columns"]) == (1, True, ["a", "b"])
     done = optimize_parquet_dataset_pyarrow(str(tmp_path / "d"), ["a"], 256, None, None, "zstd", False, curve="zorder")
     assert (done["after_file_count"], done["compression_codec"]) == (1, "zstd")
-    assert fsspeckit.optimize(str(tmp_path / "d"), zorder_columns="a", curve="zorder")["compacted_file_count"] == 0
+    assert (
+        fsspeckit.optimize(str(tmp_path / "d"), zorder_columns="a", curve="zorder", engine="pyarrow")[
+            "compacted_file_count"
+        ]
+        == 0
+    )
 
 
 def test_other_storages(memory_fs: Any) -> None:
     for i in range(3):
-        fsspeckit.write_dataset(numbers([5 - i, i]), "memory://optimize/d")
-    fsspeckit.optimize("memory://optimize/d", zorder_columns="id", target_rows_per_file=2)
-    assert fsspeckit.read_parquet("memory://optimize/d")["id"].to_pylist() == [0, 1, 2, 3, 4, 5]
+        fsspeckit.write_dataset(numbers([5 - i, i]), "memory://optimize/d", engine="pyarrow")
+    fsspeckit.optimize("memory://optimize/d", zorder_columns="id", target_rows_per_file=2, engine="pyarrow")
+    assert fsspeckit.read_parquet("memory://optimize/d", engine="pyarrow")["id"].to_pylist() == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.scenario("UP-10", "UP-11", "UP-61")

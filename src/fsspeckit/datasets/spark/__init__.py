@@ -11,7 +11,7 @@ from fsspeckit.core.snapshot import load_snapshot
 from fsspeckit.datasets.io import Columns, DatasetIO, column_names
 from fsspeckit.datasets.spark.engine import SHARE_LIMIT, SparkEngine
 from fsspeckit.datasets.spark.frames import snapshot_frame
-from fsspeckit.datasets.spark.session import get_session, refresh
+from fsspeckit.datasets.spark.session import refresh
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,8 +38,12 @@ class SparkDatasetIO(DatasetIO):
         share_limit: int = SHARE_LIMIT,
     ) -> None:
         super().__init__(filesystem, storage_options)
-        self.spark = get_session(spark)
-        self.engine = SparkEngine(self.spark, share_limit)
+        self.engine: SparkEngine = SparkEngine(spark, share_limit)
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session; one is found or started when it is first needed."""
+        return self.engine.spark
 
     def read(self, path: Any, *, columns: Columns | None = None, filters: Any = None) -> DataFrame:
         """A Spark DataFrame of one consistent state of a dataset.

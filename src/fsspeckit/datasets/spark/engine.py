@@ -11,6 +11,7 @@ import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from operator import itemgetter
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -42,6 +43,7 @@ from fsspeckit.datasets.spark.routed import (
     matches,
     routes,
 )
+from fsspeckit.datasets.spark.session import get_session
 from fsspeckit.datasets.spark.shared import (
     INLINE_BYTES,
     Handle,
@@ -74,8 +76,13 @@ class SparkEngine:
 
     name = "spark"
 
-    def __init__(self, spark: SparkSession, share_limit: int = SHARE_LIMIT) -> None:
-        self.spark, self.share_limit = spark, share_limit
+    def __init__(self, spark: SparkSession | None = None, share_limit: int = SHARE_LIMIT) -> None:
+        self._given, self.share_limit = spark, share_limit
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        """The session, found or started when it is first needed: reading into Arrow needs none."""
+        return get_session(self._given)
 
     @contextmanager
     def open_source(self, given: Input, storage: Storage, scratch: Scratch) -> Iterator[Source]:

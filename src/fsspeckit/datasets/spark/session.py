@@ -49,7 +49,10 @@ def get_session(spark: SparkSession | None = None) -> SparkSession:
     if spark is not None:
         return spark
     if find_spec("pyspark") is None:
-        raise SparkNotFoundError("the Spark engine needs PySpark; install it with `pip install 'fsspeckit[spark]'`")
+        raise SparkNotFoundError(
+            "the Spark engine needs PySpark; install it with `pip install 'fsspeckit[spark]'`, "
+            'or choose engine="pyarrow"'
+        )
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
