@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from conformance.effort import share_examples
 from sweeps import sweep_size
 
 pytest.register_assert_rewrite("conformance.checks")
@@ -21,11 +22,17 @@ ENGINES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-BOUNDED = {
-    "spark": ("test_merge_examples", "test_dry_run", "test_sources"),
-    "spark-exchange": ("test_merge_examples", "test_dry_run"),
-}
-"""Engines whose every call costs a job, and the modules they run in a bounded sweep; a full one runs them all."""
+BOUNDED = {"spark-exchange": ("test_merge_examples", "test_dry_run", "test_merge_properties")}
+"""Variants of an engine, and the modules they run in a bounded sweep; a full one runs them all."""
+
+SHARE = {"spark": 6, "spark-exchange": 12}
+"""Engines whose every call costs a job run one in so many of the random examples."""
+
+
+@pytest.fixture(autouse=True)
+def _effort(request: pytest.FixtureRequest) -> None:
+    chosen = getattr(request.node, "callspec", None)
+    share_examples(SHARE.get(chosen.params.get("engine"), 1) if chosen is not None else 1)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

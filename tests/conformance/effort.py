@@ -16,6 +16,12 @@ from hypothesis import strategies as st
 from sweeps import sweep_size
 
 _FULL = 20
+_examples = {"share": 1}
+
+
+def share_examples(share: int) -> None:
+    """Run only one in so many of the examples from now on: for engines whose every call costs a job."""
+    _examples["share"] = share
 
 
 def run_examples(name: str, count: int, values: st.SearchStrategy[Any], check: Callable[[Any], None]) -> None:
@@ -25,7 +31,7 @@ def run_examples(name: str, count: int, values: st.SearchStrategy[Any], check: C
     """
     full = sweep_size().full
     bounded = settings(
-        max_examples=count * (_FULL if full else 1),
+        max_examples=max(1, count * (_FULL if full else 1) // _examples["share"]),
         database=None,
         deadline=None,
         print_blob=True,
