@@ -1,8 +1,14 @@
-"""Names of the files that fsspeckit creates: always new, never one that stands in the dataset."""
+"""Names of the files that fsspeckit creates: always new, never one that stands in the dataset.
+
+A dataset is read in the order of its files' names, so a new file's name begins with the moment it was made: rows that
+were appended later come later, and where only their order decides which one of two rows stays, it is the newer.
+"""
 
 from __future__ import annotations
 
 import re
+import threading
+import time
 import uuid
 from posixpath import basename, dirname, join
 
@@ -12,8 +18,24 @@ _TOKEN = re.compile(r"-r[0-9a-f]{12}$")
 
 def new_file_name(folder: str, template: str | None = None, index: int = 0) -> str:
     """A file's path below the dataset; a template has ``{i}`` where the number goes."""
-    name = f"part-{uuid.uuid4().hex[:20]}.parquet" if template is None else template.replace("{i}", str(index))
-    return join(folder, name)
+    if template is not None:
+        return join(folder, template.replace("{i}", str(index)))
+    return join(folder, f"part-{_moments.next():014x}-{uuid.uuid4().hex[:8]}.parquet")
+
+
+class _Moments:
+    """Microseconds since 1970, each given once and in rising order."""
+
+    def __init__(self) -> None:
+        self._last, self._lock = 0, threading.Lock()
+
+    def next(self) -> int:
+        with self._lock:
+            self._last = max(self._last + 1, time.time_ns() // 1000)
+            return self._last
+
+
+_moments = _Moments()
 
 
 def rewritten_name(path: str) -> str:
