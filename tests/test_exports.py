@@ -52,7 +52,13 @@ LOCKED = {
         "optimize_parquet_dataset_pyarrow",
         "unify_schemas",
     ],
-    "fsspeckit.datasets.spark": ["SparkDatasetIO", "merge_parquet_dataset_spark"],
+    "fsspeckit.datasets.spark": [
+        "ExecutorSetupError",
+        "SparkDatasetIO",
+        "SparkJobCancelledError",
+        "SparkJobError",
+        "merge_parquet_dataset_spark",
+    ],
 }
 
 # The names that the specification fixes.

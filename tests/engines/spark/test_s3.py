@@ -60,7 +60,7 @@ def test_a_life_on_s3(on_s3, spark, options, s3_server, s3_bucket):
     assert on_s3.read(f"s3n://{s3_bucket}/ds", columns=["id"]).count() == 300
     assert not on_s3.recover(ours)
     assert [
-        name for name in files(s3_server, f"{s3_bucket}/.ds.fsspeckit") if name.endswith((".staged", ".arrows"))
+        name for name in files(s3_server, f"{s3_bucket}/.ds.fsspeckit") if name.endswith((".staged", ".arrow"))
     ] == []
 
 

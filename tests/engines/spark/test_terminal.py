@@ -10,7 +10,7 @@ import time
 
 import pyarrow as pa
 
-from engines.spark.clusters import environment, faults_of, foreign_python
+from engines.spark.clusters import environment, faults_of, foreign_python, python_without
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 NORMAL = """
@@ -87,3 +87,18 @@ def test_ctrl_c_leaves_the_old_dataset(tmp_path):
     assert {file: file.read_bytes() for file in path.iterdir()} == before
     assert not io.recover(path)
     assert [name for name in os.listdir(tmp_path / ".t.fsspeckit") if "staging" in name] == []
+
+
+def test_executors_without_pyarrow_are_told_of(tmp_path):
+    """The Python that Spark finds is not always the one that has the packages."""
+    python = python_without(tmp_path / "python", "pyarrow")
+    code = "import pyarrow as pa; from fsspeckit.datasets.spark import SparkDatasetIO as IO\n"
+    code += f"IO().write_dataset(pa.table({{'id': [1]}}), {str(tmp_path / 't')!r})"
+    env = environment(PYSPARK_PYTHON=str(python), PYTHONPATH=os.pathsep.join(sys.path))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=env)
+    message = done.stderr.rstrip().rpartition("\n")[2]
+    assert message.startswith("fsspeckit.datasets.spark.errors.ExecutorSetupError: ")
+    assert "no package 'pyarrow'" in message
+    assert "set PYSPARK_PYTHON, before the session starts" in message
+    assert sys.executable in message
+    assert os.listdir(tmp_path) == ["python"]

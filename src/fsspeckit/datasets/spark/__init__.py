@@ -10,13 +10,20 @@ from fsspeckit.core.operations import Place, existing_view
 from fsspeckit.core.snapshot import load_snapshot
 from fsspeckit.datasets.io import Columns, DatasetIO, column_names
 from fsspeckit.datasets.spark.engine import SHARE_LIMIT, SparkEngine
+from fsspeckit.datasets.spark.errors import ExecutorSetupError, SparkJobCancelledError, SparkJobError
 from fsspeckit.datasets.spark.frames import snapshot_frame
 from fsspeckit.datasets.spark.session import refresh
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["SparkDatasetIO", "merge_parquet_dataset_spark"]
+__all__ = [
+    "ExecutorSetupError",
+    "SparkDatasetIO",
+    "SparkJobCancelledError",
+    "SparkJobError",
+    "merge_parquet_dataset_spark",
+]
 
 
 class SparkDatasetIO(DatasetIO):

@@ -14,7 +14,7 @@ from fsspeckit.common.logging import scrub
 _JAVA_SIDE = re.compile(r"\s*(?:JVM stacktrace:|Driver stacktrace:|\n\tat )")
 _MISSING = re.compile(r"No module named '([\w.]+)'")
 _RAISED = re.compile(r"^(?:[\w.]*(?:Error|Exception|Exit|Interrupt|Warning))(?::.*)?$", re.MULTILINE)
-_CANCELLED = re.compile(r"SPARK_JOB_CANCELLED|OPERATION_CANCELED|Job \d+ cancelled|was cancelled")
+_CANCELLED = re.compile(r"SPARK_JOB_CANCELLED|OPERATION_CANCELED|Job \d+ cancelled")
 _LONGEST = 400
 _logger = logging.getLogger(__name__)
 

@@ -41,16 +41,17 @@ _JAVA_OPTIONS = f"-XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile={_LOG_SETTI
 
 
 class SparkNotFoundError(FsspeckitError, ImportError):
-    """PySpark is not installed."""
+    """PySpark, or pandas that it works with, is not installed."""
 
 
 def get_session(spark: SparkSession | None = None) -> SparkSession:
     """The given session, else the active one, else one from the environment, else a local one."""
     if spark is not None:
         return spark
-    if find_spec("pyspark") is None:
+    missing = [name for name in ("pyspark", "pandas") if find_spec(name) is None]
+    if missing:
         raise SparkNotFoundError(
-            "the Spark engine needs PySpark; install it with `pip install 'fsspeckit[spark]'`, "
+            f"the Spark engine needs {' and '.join(missing)}; install it with `pip install 'fsspeckit[spark]'`, "
             'or choose engine="pyarrow"'
         )
     from pyspark.sql import SparkSession
@@ -59,6 +60,8 @@ def get_session(spark: SparkSession | None = None) -> SparkSession:
     if active is not None:
         return active
     if _is_configured():
+        if not {"PYSPARK_GATEWAY_PORT", "SPARK_REMOTE"} & os.environ.keys():
+            ensure_java()
         return SparkSession.builder.getOrCreate()
     return _local_session()
 

@@ -153,7 +153,7 @@ def write_spill(
 def share_frame(spark: SparkSession, frame: DataFrame, storage: Storage, folder: str, share_limit: int) -> SharedSource:
     """Let the tasks of a DataFrame write their rows as Arrow files; the driver learns only names and counts."""
     spill = portable(spark, _Spill(storage, folder))
-    answers = collect(spark, frame.mapInArrow(spill, "part long, rows long, size long, path binary"))
+    answers = collect(frame.sparkSession, frame.mapInArrow(spill, "part long, rows long, size long, path binary"))
     parts, rows, sizes = (to_numpy(answers[name]).tolist() for name in ("part", "rows", "size"))
     paths = [path.decode() for path in answers["path"].to_pylist()]
     found = sorted(zip(parts, paths, rows, sizes, strict=True))
