@@ -17,11 +17,12 @@ Run = Callable[[Storage, str], Commit | None]
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A change to sweep: how the dataset is built before, and the change itself."""
+    """A change to sweep: how the dataset is built before, the change itself, and whether it changes files only."""
 
     name: str
     prepare: Callable[[World], None]
     run: Run
+    same_rows: bool = False
 
 
 def table(ids: Iterable[int], value: str) -> pa.Table:

@@ -1,4 +1,4 @@
-"""The same faults under the public operations: every write mode and every merge strategy."""
+"""The same faults under the public operations: every write mode, every merge strategy, and maintenance."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from faults.injection import CRASHES, ERRORS, Fault
+from faults.injection import CRASHES, ERRORS, Fault, FaultStorage
 from faults.operations import Operation
-from faults.sweep import Tally, choose, double_fault, expect, recovery_calls, single_fault
+from faults.sweep import Tally, choose, double_fault, expect, recovery_calls, run_with, single_fault
 from faults.worlds import LocalWorld, MemoryWorld, World
 from fsspeckit.core.storage import Storage, join
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
@@ -61,12 +61,30 @@ def merge(strategy: str) -> Callable[[Storage, str], Any]:
     return run
 
 
+def maintain(method: str, **options: Any) -> Callable[[Storage, str], Any]:
+    def run(storage: Storage, root: str) -> Any:
+        return getattr(PyarrowDatasetIO(filesystem=storage), f"{method}_parquet_dataset")(root, **options)
+
+    return run
+
+
+MAINTENANCE = [
+    Operation("compact", start, maintain("compact", target_mb_per_file=1), same_rows=True),
+    Operation("optimize", start, maintain("optimize", zorder_columns=["id"], target_rows_per_file=6), same_rows=True),
+    Operation("deduplicate dataset", start, maintain("deduplicate", key_columns=["value"], dedup_order_by=["id"])),
+    Operation(
+        "optimize and deduplicate",
+        start,
+        maintain("optimize", zorder_columns=["id"], curve="hilbert", deduplicate_key_columns=["value", "day"]),
+    ),
+]
 OPERATIONS = [
     Operation(f"write {mode}", start, write(mode)) for mode in ("append", "overwrite", "overwrite_partitions")
 ] + [
     Operation(strategy, start, merge(strategy))
     for strategy in ("upsert", "insert", "update", "full_merge", "deduplicate")
 ]
+OPERATIONS += MAINTENANCE
 
 
 @pytest.fixture(params=sorted(WORLDS))
@@ -109,3 +127,30 @@ def test_every_crash_inside_recovery_leaves_old_or_new(
         double_fault(world, operation, expected, first, second)
     print(f"{len(chosen)} of {len(pairs)} double faults")
     assert pairs
+
+
+PIECEMEAL = [
+    maintain("compact", target_mb_per_file=1, max_groups_per_commit=1),
+    maintain("optimize", zorder_columns=["id"], max_groups_per_commit=1),
+]
+
+
+@pytest.mark.parametrize("run", PIECEMEAL, ids=["compact", "optimize"])
+def test_a_run_of_many_commits_is_cut_off_and_resumed(
+    world: World, run: Callable[[Storage, str], Any], sweep: Sweep, rng: random.Random
+) -> None:
+    start(world)
+    world.keep()
+    rows = world.raw_rows()
+    storage = FaultStorage(world.new_storage())
+    whole = run(storage, world.root)
+    assert len(whole.commits) == 2
+    half_done = 0
+    for call in choose(sweep, rng, list(range(1, len(storage.calls) + 1)), _SINGLES_IN_CI):
+        world.reset()
+        run_with(world, run, Fault("crash after", call))
+        again = run(world.new_storage(), world.root)
+        half_done += 0 < again.compacted_file_count < whole.compacted_file_count
+        assert world.raw_rows() == rows
+        assert again.after_file_count == whole.after_file_count
+    assert half_done > 0
