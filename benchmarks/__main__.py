@@ -9,10 +9,12 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.cases import CASES
+from benchmarks.cases import MERGES
 from benchmarks.report import as_json, as_markdown, as_text, verdicts
 from benchmarks.runner import CaseResult, Settings, run_case
+from benchmarks.upkeep import MAINTENANCE
 
+CASES = (*MERGES, *MAINTENANCE)
 _BEGIN, _END = "<!-- results -->", "<!-- end of results -->"
 
 

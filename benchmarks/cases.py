@@ -1,4 +1,4 @@
-"""The cases: what is merged into what, who competes, and the bars that must hold."""
+"""The cases: what a case is, the merges among them, who competes, and the bars that must hold."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def _planning(files: int) -> Callable[[Path, float, bool], Inputs]:
     return build
 
 
-CASES: tuple[Case, ...] = (
+MERGES: tuple[Case, ...] = (
     Case(
         "clustered",
         "Small upsert: 10,000 rows in a narrow key range, 3 of 100 files (10M rows) affected",

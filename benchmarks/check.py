@@ -24,10 +24,15 @@ def checksum(files: Sequence[str]) -> Checksum:
 
 
 def expected(inputs: Inputs, strategy: str) -> Checksum:
-    """What the merge must give, computed from the untouched target and the source."""
+    """What must come out, computed from the untouched target and the source."""
     connection = duckdb.connect()
     connection.register("source", load_source(inputs.source))
     files = [str(path) for path in sorted(inputs.target.glob("*.parquet"))]
+    everything = f"SELECT * FROM read_parquet({files})"
+    if strategy == "same rows":
+        return _of(connection, everything)
+    if strategy == "newest row":
+        return _of(connection, f"{everything} QUALIFY row_number() OVER (PARTITION BY {KEY} ORDER BY ts DESC) = 1")
     kept = f"SELECT * FROM read_parquet({files}) ANTI JOIN source USING ({KEY})"
     rows = "SELECT * FROM source" if strategy == "full_merge" else f"{kept} UNION ALL SELECT * FROM source"
     return _of(connection, rows)

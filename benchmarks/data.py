@@ -97,7 +97,7 @@ def build_target(folder: Path, size: Size, keys: Callable[[int, int], pa.Array])
             table = rows(keys(index * size.rows_per_file, size.rows_per_file), index)
             pq.write_table(table, partial / f"part-{index:05d}.parquet")
 
-    _once(folder, write)
+    once(folder, write)
 
 
 def build_small_files(folder: Path, files: int, rows_per_file: int) -> None:
@@ -108,7 +108,7 @@ def build_small_files(folder: Path, files: int, rows_per_file: int) -> None:
         for index in range(files):
             pq.write_table(table.slice(index * rows_per_file, rows_per_file), partial / f"part-{index:05d}.parquet")
 
-    _once(folder, write)
+    once(folder, write)
 
 
 def build_delta(folder: Path, target: Path) -> None:
@@ -120,7 +120,7 @@ def build_delta(folder: Path, target: Path) -> None:
         copy_target(target, partial)
         convert_to_deltalake(str(partial))
 
-    _once(folder, write)
+    once(folder, write)
 
 
 def save_source(path: Path, make: Callable[[], pa.Table]) -> None:
@@ -129,7 +129,7 @@ def save_source(path: Path, make: Callable[[], pa.Table]) -> None:
         with pa.OSFile(str(partial / "rows.arrow"), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
             writer.write_table(table)
 
-    _once(path, write)
+    once(path, write)
 
 
 def load_source(path: Path) -> pa.Table:
@@ -138,7 +138,7 @@ def load_source(path: Path) -> pa.Table:
         return pa.ipc.open_file(file).read_all().combine_chunks()
 
 
-def _once(folder: Path, write: Callable[[Path], None]) -> None:
+def once(folder: Path, write: Callable[[Path], None]) -> None:
     """Build beside and rename, so that an interrupted build is not taken for a finished one."""
     if folder.exists():
         return

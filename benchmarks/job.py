@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 KEY = "id"
+CLUSTERED_BY = ("customer", "ts")
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,13 @@ from benchmarks.cases import Case, Inputs
 from benchmarks.check import Checksum, checksum, expected
 from benchmarks.data import copy_target, fingerprint
 
-_NEEDS = {"polars_hand": "polars", "duckdb_hand": "duckdb", "delta_rs": "deltalake", "ours": "fsspeckit"}
+_NEEDS = {
+    "polars_hand": "polars",
+    "skipping": "duckdb",
+    "duckdb_hand": "duckdb",
+    "delta_rs": "deltalake",
+    "ours": "fsspeckit",
+}
 Run = dict[str, Any]
 
 

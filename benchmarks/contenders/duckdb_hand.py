@@ -6,7 +6,7 @@ import os
 
 import duckdb
 
-from benchmarks.job import KEY, Job, Work
+from benchmarks.job import CLUSTERED_BY, KEY, Job, Work
 
 _OPTIONS = "FORMAT parquet, COMPRESSION snappy"
 
@@ -40,6 +40,30 @@ def upsert_per_file_by_keys(job: Job) -> Work:
     return lambda: _write_files(
         connection, job, f"SELECT DISTINCT filename FROM ({keys}) SEMI JOIN source USING ({KEY})"
     )
+
+
+def compact(job: Job) -> Work:
+    connection = _connect(job)
+    return lambda: _write_all(connection, job, f"SELECT * FROM read_parquet({job.files()})")
+
+
+def cluster(job: Job) -> Work:
+    """One sorted file, as ``COPY (... ORDER BY ...)`` writes it."""
+    connection = _connect(job)
+    rows = f"SELECT * FROM read_parquet({job.files()}) ORDER BY {', '.join(CLUSTERED_BY)}"
+
+    def work() -> None:
+        scratch = job.scratch()
+        connection.execute(f"COPY ({rows}) TO '{scratch}/sorted.parquet' ({_OPTIONS})")
+        job.swap(scratch)
+
+    return work
+
+
+def deduplicate(job: Job) -> Work:
+    connection = _connect(job)
+    newest = f"row_number() OVER (PARTITION BY {KEY} ORDER BY ts DESC) = 1"
+    return lambda: _write_all(connection, job, f"SELECT * FROM read_parquet({job.files()}) QUALIFY {newest}")
 
 
 def _connect(job: Job) -> duckdb.DuckDBPyConnection:

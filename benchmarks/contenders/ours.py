@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from benchmarks.job import KEY, Job, Work
+from benchmarks.job import CLUSTERED_BY, KEY, Job, Work
 from fsspeckit.core import commit
-from fsspeckit.core.results import MergeResult
+from fsspeckit.core.results import MaintenanceResult, MergeResult
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 
@@ -34,6 +34,41 @@ def plan(job: Job) -> Work:
         return {"updated": found["updated"], "inserted": found["inserted"]}
 
     return work
+
+
+def compact(job: Job) -> Work:
+    io = PyarrowDatasetIO()
+    return lambda: _maintain(lambda: io.compact_parquet_dataset(str(job.target), target_mb_per_file=32))
+
+
+def cluster_linear(job: Job) -> Work:
+    return _cluster(job, "linear")
+
+
+def cluster_zorder(job: Job) -> Work:
+    return _cluster(job, "zorder")
+
+
+def cluster_hilbert(job: Job) -> Work:
+    return _cluster(job, "hilbert")
+
+
+def _cluster(job: Job, curve: Any) -> Work:
+    io = PyarrowDatasetIO()
+    rows = max(10_000, sum(1 for _ in job.files()) * 10_000)
+    call = {"zorder_columns": list(CLUSTERED_BY), "target_rows_per_file": rows, "curve": curve}
+    return lambda: _maintain(lambda: io.optimize_parquet_dataset(str(job.target), **call))
+
+
+def deduplicate(job: Job) -> Work:
+    io = PyarrowDatasetIO()
+    return lambda: _maintain(lambda: io.deduplicate_parquet_dataset(str(job.target), KEY, "ts"))
+
+
+def _maintain(run: Callable[[], MaintenanceResult]) -> dict[str, Any]:
+    with _commit_time() as spent:
+        result = run()
+    return {"rewritten_files": result.compacted_file_count, "after_files": result.after_file_count, **spent}
 
 
 def _merge(io: PyarrowDatasetIO, job: Job) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from benchmarks.job import KEY, Job, Work
+from benchmarks.job import CLUSTERED_BY, KEY, Job, Work
 
 _ROWS_PER_FILE = 100_000
 
@@ -33,7 +33,19 @@ def full_sync(job: Job) -> Work:
     return work
 
 
-def _write(job: Job, rows: pl.LazyFrame) -> None:
+def compact(job: Job) -> Work:
+    return lambda: _write(job, pl.scan_parquet(job.files()), 500_000)
+
+
+def cluster(job: Job) -> Work:
+    return lambda: _write(job, pl.scan_parquet(job.files()).sort(*CLUSTERED_BY), 1_000_000)
+
+
+def deduplicate(job: Job) -> Work:
+    return lambda: _write(job, pl.scan_parquet(job.files()).sort("ts").unique(KEY, keep="last"))
+
+
+def _write(job: Job, rows: pl.LazyFrame, rows_per_file: int = _ROWS_PER_FILE) -> None:
     scratch = job.scratch()
-    rows.sink_parquet(pl.PartitionBy(scratch, max_rows_per_file=_ROWS_PER_FILE), compression="snappy")
+    rows.sink_parquet(pl.PartitionBy(scratch, max_rows_per_file=rows_per_file), compression="snappy")
     job.swap(scratch)

@@ -165,7 +165,7 @@ def test_incompatible_schemas_name_both_files(io: Any, tmp_path: Path) -> None:
     for name, value in {"a": 1, "b": 2, "c": "text"}.items():
         put(tmp_path / "d" / f"{name}.parquet", pa.table({"id": [value]}))
     before = tree_of(tmp_path)
-    with pytest.raises(pa.ArrowInvalid, match=r"a\.parquet and c\.parquet.*id"):
+    with pytest.raises(pa.ArrowInvalid, match=r"compact of .*/d: .*a\.parquet and c\.parquet.*id"):
         io.compact_parquet_dataset(str(tmp_path / "d"), 1)
     assert tree_of(tmp_path) == before
 

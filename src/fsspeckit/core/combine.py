@@ -24,7 +24,10 @@ from fsspeckit.core.model import CombineTask, DataFile, DropTask, Outcome, RowNu
 from fsspeckit.core.output import StagedFile
 from fsspeckit.core.rows import pick
 from fsspeckit.core.snapshot import naming_damage, open_parquet, refuse_nanoseconds
-from fsspeckit.core.storage import Storage
+from fsspeckit.core.storage import Storage, for_each
+
+_FETCHED_FILES = 32
+_FETCHED_BYTES = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +160,29 @@ def _combine(task: CombineTask, storage: Storage, open_sink: Callable[[], Any]) 
     meta = first_footer(storage, task.files)
     dress = Dress.of(task.files, task.schema, meta)
     with Output(open_sink, dress, meta, task.options, rows_per_group(task.files, task.options)) as output:
-        for file in task.files:
-            for table in read_file(storage, file, dress):
-                output.add(table)
+        for table in _read_files(storage, task.files, dress):
+            output.add(table)
         size = output.finish()
         return output.rows, size
+
+
+def _read_files(storage: Storage, files: Sequence[DataFile], dress: Dress) -> Iterator[pa.Table]:
+    """The row groups of all files in order; where opening a file is a round trip, small ones are fetched together."""
+    at = 0
+    while at < len(files):
+        window = _window(files[at:]) if storage.workers > 1 else files[at : at + 1]
+        at += len(window)
+        if len(window) == 1:
+            yield from read_file(storage, window[0], dress)
+        else:
+            for tables in for_each(storage, lambda file: list(read_file(storage, file, dress)), window):
+                yield from tables
+
+
+def _window(files: Sequence[DataFile]) -> Sequence[DataFile]:
+    """The next few files that are small together."""
+    sizes = np.cumsum([file.uncompressed for file in files[:_FETCHED_FILES]])
+    return files[: max(1, int(np.searchsorted(sizes, _FETCHED_BYTES)))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from fsspeckit.core.matching import KeyColumn
 from fsspeckit.core.model import DataFile, RowNumbers
 from fsspeckit.core.rows import take_rows
 from fsspeckit.core.snapshot import naming_damage, open_parquet
-from fsspeckit.core.storage import Storage
+from fsspeckit.core.storage import Storage, for_each
 
 _ITEM_ROWS = 1_000_000
 _PART_ROWS = 1_500_000
@@ -89,8 +89,7 @@ class SplitKeys:
 
     def __call__(self, item: tuple[Stretch, ...]) -> Iterator[tuple[int, pa.Table]]:
         """Pieces of keys, and one of rows that lost already."""
-        tables = [self._read(stretch) for stretch in item]
-        table = pa.concat_tables(tables)
+        table = pa.concat_tables(for_each(self.storage, self._read, item))
         winners = last_of_each(_codes(table, len(self.keys)), _ranks(table, self.lowest))
         if len(winners) < table.num_rows:
             lost = np.ones(table.num_rows, dtype=bool)

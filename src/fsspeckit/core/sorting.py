@@ -26,7 +26,7 @@ from fsspeckit.core.model import DataFile, Mark, Outcome, RowNumbers, WriteOptio
 from fsspeckit.core.rows import take_rows
 from fsspeckit.core.snapshot import leaf_count, naming_damage, open_parquet
 from fsspeckit.core.spill import Spill
-from fsspeckit.core.storage import Storage
+from fsspeckit.core.storage import Storage, for_each
 
 RANGE_BYTES = 64 * 1024 * 1024
 _SPILL_BUDGET = 0
@@ -46,8 +46,7 @@ class Sample:
 
     def __call__(self, item: tuple[Stretch, ...]) -> pa.Table:
         """Columns ``0``, ``1`` ... in sortable form, and ``file`` and ``row``."""
-        tables = [self._read(stretch) for stretch in item]
-        return pa.concat_tables(tables)
+        return pa.concat_tables(for_each(self.storage, self._read, item))
 
     def _read(self, stretch: Stretch) -> pa.Table:
         file = stretch.file

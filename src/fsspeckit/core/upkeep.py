@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from fsspeckit.common.errors import CommitConflictError, DatasetNotFoundError
+from fsspeckit.common.errors import CommitConflictError, DatasetNotFoundError, SchemaMismatchError
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.common.schema import unify_schemas
 from fsspeckit.core.combine import Probe
@@ -239,8 +239,11 @@ def look(place: Place, scope: Scope, *, dry_run: bool, operation: str, stats_for
         raise DatasetNotFoundError(
             f"no matching parquet files were found under {place.path}{where}; check the path and partition_filter"
         )
-    with vanishing_is_conflict(place, operation):
-        snapshot = load_snapshot(place.storage, replace(view, files=wanted), stats_for=stats_for)
+    try:
+        with vanishing_is_conflict(place, operation):
+            snapshot = load_snapshot(place.storage, replace(view, files=wanted), stats_for=stats_for)
+    except SchemaMismatchError as error:
+        raise SchemaMismatchError(f"{operation} of {place.path}: {error}") from error
     return replace(snapshot, view=view)
 
 

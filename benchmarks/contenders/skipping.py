@@ -1,0 +1,106 @@
+"""What an order is for: selective range queries, and how much of the dataset they must read.
+
+The dataset is ordered before the clock starts. Then DuckDB answers queries on the first column, the second and both.
+Told are files, row groups and bytes that statistics do not rule out, by arithmetic over footers, and what DuckDB read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow.parquet as pq
+
+from benchmarks.job import CLUSTERED_BY, Job, Work
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+
+_MB = 1e6
+_SELECTED = 0.01
+Range = tuple[Any, Any]
+
+
+def as_written(job: Job) -> Work:
+    return _queries(job, lambda: None)
+
+
+def linear(job: Job) -> Work:
+    return _ordered(job, "linear")
+
+
+def zorder(job: Job) -> Work:
+    return _ordered(job, "zorder")
+
+
+def hilbert(job: Job) -> Work:
+    return _ordered(job, "hilbert")
+
+
+def _ordered(job: Job, curve: Any) -> Work:
+    rows = max(10_000, len(job.files()) * 10_000)
+    call = {"target_rows_per_file": rows, "curve": curve, "row_group_size": max(1_000, rows // 10)}
+    return _queries(
+        job, lambda: PyarrowDatasetIO().optimize_parquet_dataset(str(job.target), list(CLUSTERED_BY), **call)
+    )
+
+
+def _queries(job: Job, prepare: Callable[[], object]) -> Work:
+    prepare()
+    connection = duckdb.connect()
+    ranges = {name: _middle(connection, job, name) for name in CLUSTERED_BY}
+    first, second = CLUSTERED_BY
+    chosen = {first: [first], second: [second], "both": [first, second]}
+
+    def work() -> dict[str, Any]:
+        facts: dict[str, Any] = {}
+        for label, names in chosen.items():
+            facts |= _footers(job, label, {name: ranges[name] for name in names})
+            facts[f"{label}_duckdb_mb"] = _read_by_duckdb(connection, job, {name: ranges[name] for name in names})
+        return facts
+
+    return work
+
+
+def _middle(connection: duckdb.DuckDBPyConnection, job: Job, name: str) -> Range:
+    """A range in the middle that one row in a hundred falls into."""
+    low, high = 0.5 - _SELECTED / 2, 0.5 + _SELECTED / 2
+    found = connection.execute(
+        f"SELECT quantile_disc({name}, {low}), quantile_disc({name}, {high}) FROM read_parquet({job.files()})"
+    ).fetchone()
+    assert found is not None
+    return found[0], found[1]
+
+
+def _footers(job: Job, label: str, ranges: dict[str, Range]) -> dict[str, Any]:
+    """What statistics leave: files, row groups and megabytes."""
+    files = groups = size = 0
+    for path in job.files():
+        meta = pq.read_metadata(path)
+        found = [meta.row_group(i) for i in range(meta.num_row_groups)]
+        left = [group for group in found if all(_may_hold(group, name, ends) for name, ends in ranges.items())]
+        files += bool(left)
+        groups += len(left)
+        size += sum(group.column(i).total_compressed_size for group in left for i in range(group.num_columns))
+    return {f"{label}_files": files, f"{label}_row_groups": groups, f"{label}_mb": size / _MB}
+
+
+def _may_hold(group: pq.RowGroupMetaData, name: str, ends: Range) -> bool:
+    columns = [group.column(i) for i in range(group.num_columns)]
+    stats = next(column.statistics for column in columns if column.path_in_schema == name)
+    return bool(stats.min <= ends[1] and stats.max >= ends[0])
+
+
+def _read_by_duckdb(connection: duckdb.DuckDBPyConnection, job: Job, ranges: dict[str, Range]) -> float:
+    where = " AND ".join(f"{name} BETWEEN ? AND ?" for name in ranges)
+    before = _bytes_read()
+    values = [value for ends in ranges.values() for value in ends]
+    rows = connection.execute(f"SELECT * FROM read_parquet({job.files()}) WHERE {where}", values).to_arrow_table()
+    assert np.isfinite(rows.num_rows)
+    return (_bytes_read() - before) / _MB
+
+
+def _bytes_read() -> int:
+    lines = Path("/proc/self/io").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("rchar")))

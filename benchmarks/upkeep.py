@@ -1,0 +1,154 @@
+"""The cases of maintenance: compaction, clustering, deduplication, how they grow, and what an order saves readers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.cases import OURS, Bar, Case, Inputs
+from benchmarks.data import Size, build_small_files, build_target, once, rows, save_source, sorted_ids
+
+_SMALL = Size(2_000, 2_500)
+_LARGE = Size(100, 100_000)
+_DOUBLED = Size(60, 100_000)
+_GROWTH = 1.2
+_BARE = "pyarrow, all at once"
+_SORT = "DuckDB, ORDER BY"
+Build = Callable[[Path, float, bool], Inputs]
+
+
+def _part(size: Size, share: float, scale: float) -> Size:
+    whole = size.scaled(scale)
+    return Size(max(4, round(whole.files * share)), whole.rows_per_file)
+
+
+def _nothing(data: Path) -> Path:
+    """Maintenance has no source: one without rows."""
+    folder = data / "no-source"
+    save_source(folder, lambda: pa.table({"id": pa.array([], pa.int64())}))
+    return folder
+
+
+def _small(share: float) -> Build:
+    def build(data: Path, scale: float, _delta: bool) -> Inputs:
+        size = _part(_SMALL, share, scale)
+        target = data / f"fragments-{size.files}x{size.rows_per_file}"
+        build_small_files(target, size.files, size.rows_per_file)
+        return Inputs(target, _nothing(data), ())
+
+    return build
+
+
+def _large(share: float) -> Build:
+    def build(data: Path, scale: float, _delta: bool) -> Inputs:
+        size = _part(_LARGE, share, scale)
+        target = data / f"target-{size.files}x{size.rows_per_file}"
+        build_target(target, size, sorted_ids)
+        return Inputs(target, _nothing(data), ())
+
+    return build
+
+
+def _doubled(share: float) -> Build:
+    """One row in five has a key that another row has too, anywhere in the dataset."""
+
+    def build(data: Path, scale: float, _delta: bool) -> Inputs:
+        size = _part(_DOUBLED, share, scale)
+        target = data / f"doubled-{size.files}x{size.rows_per_file}"
+
+        def write(partial: Path) -> None:
+            random, distinct = np.random.default_rng(5), size.rows - size.rows // 5
+            again = random.choice(distinct, size.rows - distinct, replace=False)
+            ids = np.concatenate([np.arange(distinct), again])
+            random.shuffle(ids)
+            for i in range(size.files):
+                part = ids[i * size.rows_per_file : (i + 1) * size.rows_per_file]
+                pq.write_table(rows(pa.array(part), i), partial / f"part-{i:05d}.parquet")
+
+        once(target, write)
+        return Inputs(target, _nothing(data), ())
+
+    return build
+
+
+def _family(
+    name: str,
+    title: str,
+    strategy: str,
+    build: Callable[[float], Build],
+    contender: str,
+    others: dict[str, str],
+    bars: tuple[Bar, ...],
+) -> list[Case]:
+    """The case itself, and a half and a quarter of it to see how it grows."""
+    quarter, ours = f"{name}-quarter", {OURS: contender}
+    half_bar, whole_bar = (Bar("wall", times * _GROWTH, OURS, quarter) for times in (2, 4))
+    return [
+        Case(quarter, f"{title}: a quarter of it", strategy, build(0.25), ours, (), cold=False, base=OURS),
+        Case(f"{name}-half", f"{title}: half of it", strategy, build(0.5), ours, (half_bar,), cold=False, base=OURS),
+        Case(name, title, strategy, build(1.0), ours | others, (*bars, whole_bar), base=bars[0].base or OURS),
+    ]
+
+
+_CLUSTER = "Clustering of 10M rows in 100 files by (customer, ts)"
+_CLUSTER_BARS = (Bar("wall", 1.5, _SORT), Bar("peak_mb", 1000))
+MAINTENANCE: tuple[Case, ...] = (
+    *_family(
+        "compact",
+        "Compaction of 2,000 files of 2,500 rows",
+        "same rows",
+        _small,
+        "ours:compact",
+        {_BARE: "bare:read_and_write", "polars": "polars_hand:compact", "DuckDB": "duckdb_hand:compact"},
+        (Bar("wall", 1.3, _BARE), Bar("peak_mb", 500)),
+    ),
+    *_family(
+        "cluster",
+        f"{_CLUSTER}, linear",
+        "same rows",
+        _large,
+        "ours:cluster_linear",
+        {_SORT: "duckdb_hand:cluster", "polars, sort": "polars_hand:cluster"},
+        _CLUSTER_BARS,
+    ),
+    *_family(
+        "deduplicate",
+        "Deduplication of 6M rows in 60 files, one row in five a duplicate",
+        "newest row",
+        _doubled,
+        "ours:deduplicate",
+        {"polars": "polars_hand:deduplicate", "DuckDB": "duckdb_hand:deduplicate"},
+        (Bar("wall", 1.3, "polars"), Bar("wall", 1.3, "DuckDB")),
+    ),
+    *(
+        Case(
+            f"cluster-{curve}",
+            f"{_CLUSTER}, {curve}",
+            "same rows",
+            _large(1.0),
+            {OURS: f"ours:cluster_{curve}", _SORT: "duckdb_hand:cluster"},
+            _CLUSTER_BARS,
+            base=_SORT,
+        )
+        for curve in ("zorder", "hilbert")
+    ),
+    Case(
+        "skipping",
+        "Range queries for one row in a hundred, on customer, on ts and on both (fsspeckit: the Hilbert order)",
+        "same rows",
+        _large(1.0),
+        {
+            OURS: "skipping:hilbert",
+            "linear": "skipping:linear",
+            "zorder": "skipping:zorder",
+            "as written": "skipping:as_written",
+        },
+        (Bar("ts_mb", 0.5, "linear"),),
+        cold=False,
+        base="as written",
+    ),
+)
