@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from importlib import import_module
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -12,14 +13,14 @@ from fsspeckit.core.results import MaintenanceResult, MergePlan, MergeResult, Wr
 from fsspeckit.datasets.io import DatasetIO
 
 DEFAULT_ENGINE = "pyarrow"
+_CLASSES = {"duckdb": "DuckDBDatasetIO", "pyarrow": "PyarrowDatasetIO"}
 
 
 def _io(engine: str, filesystem: Any, storage_options: Mapping[str, Any] | None) -> DatasetIO:
-    if engine == "pyarrow":
-        from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
-
-        return PyarrowDatasetIO(filesystem, storage_options)
-    raise ValueError(f"engine={engine!r} is unknown; choose 'pyarrow'")
+    if engine not in _CLASSES:
+        raise ValueError(f"engine={engine!r} is unknown; choose one of {', '.join(map(repr, _CLASSES))}")
+    make = getattr(import_module(f"fsspeckit.datasets.{engine}"), _CLASSES[engine])
+    return cast("DatasetIO", make(filesystem=filesystem, storage_options=storage_options))
 
 
 def merge(
