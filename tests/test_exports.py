@@ -44,9 +44,12 @@ LOCKED = {
     ],
     "fsspeckit.datasets.duckdb": [
         "DuckDBDatasetIO",
+        "compact_parquet_dataset",
         "create_duckdb_connection",
+        "deduplicate_parquet_dataset",
         "merge",
         "merge_parquet_dataset_duckdb",
+        "optimize_parquet_dataset",
         "read_parquet",
         "write_dataset",
     ],
