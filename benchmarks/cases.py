@@ -23,6 +23,7 @@ from benchmarks.data import (
 )
 
 OURS = "fsspeckit"
+DUCKDB = "fsspeckit, DuckDB"
 LIMIT = "limit"
 _TARGET = Size(100, 100_000)
 _UUIDS = Size(50, 100_000)
@@ -49,12 +50,14 @@ class Bar:
     factor: float
     base: str | None = None
     base_case: str | None = None
+    of: str = OURS
 
     def text(self) -> str:
+        who = "" if self.of == OURS else f" of {self.of}"
         if self.base is None:
-            return f"{self.metric} at most {self.factor:g}"
+            return f"{self.metric}{who} at most {self.factor:g}"
         where = f" of '{self.base_case}'" if self.base_case else ""
-        return f"{self.metric} at most {self.factor:g} x {self.base}{where}"
+        return f"{self.metric}{who} at most {self.factor:g} x {self.base}{where}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +180,7 @@ MERGES: tuple[Case, ...] = (
         _clustered,
         {
             OURS: "ours:merge",
+            DUCKDB: "ours:merge_duckdb",
             LIMIT: "limit:upsert",
             "limit, default writer": "limit:upsert_default_writer",
             "DuckDB, per file": "duckdb_hand:upsert_per_file",
@@ -193,6 +197,7 @@ MERGES: tuple[Case, ...] = (
         _scattered,
         {
             OURS: "ours:merge",
+            DUCKDB: "ours:merge_duckdb",
             LIMIT: "limit:upsert",
             "polars, whole": "polars_hand:upsert",
             "limit, default writer": "limit:upsert_default_writer",
@@ -200,7 +205,12 @@ MERGES: tuple[Case, ...] = (
             "DuckDB, whole": "duckdb_hand:upsert_whole",
             "delta-rs": "delta_rs:upsert",
         },
-        (Bar("wall", 1.3, LIMIT), Bar("wall", 1.2, "polars, whole"), Bar("peak_mb", 600)),
+        (
+            Bar("wall", 1.3, LIMIT),
+            Bar("wall", 1.2, "polars, whole"),
+            Bar("peak_mb", 600),
+            Bar("wall", 1.2, OURS, of=DUCKDB),
+        ),
     ),
     Case(
         "again",
@@ -220,6 +230,7 @@ MERGES: tuple[Case, ...] = (
         _random_keys,
         {
             OURS: "ours:merge",
+            DUCKDB: "ours:merge_duckdb",
             "keys + limit": "limit:scan_keys_and_upsert",
             LIMIT: "limit:upsert",
             "DuckDB, per file": "duckdb_hand:upsert_per_file_by_keys",
@@ -237,6 +248,7 @@ MERGES: tuple[Case, ...] = (
         _full_sync,
         {
             OURS: "ours:merge",
+            DUCKDB: "ours:merge_duckdb",
             LIMIT: "limit:full_sync",
             "DuckDB, no counts": "duckdb_hand:full_sync",
             "polars, no counts": "polars_hand:full_sync",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from benchmarks.cases import OURS, Bar
+from benchmarks.cases import Bar
 from benchmarks.runner import CaseResult
 
 _HEADS = ("contender", "wall s", "ratio", "CPU s", "peak MB", "read MB", "written MB", "commit %", "fsync s", "cold s")
@@ -38,7 +38,7 @@ def verdicts(results: Sequence[CaseResult]) -> list[Verdict]:
 
 
 def _judge(result: CaseResult, bar: Bar, by_name: Mapping[str, CaseResult]) -> Verdict:
-    value = _metric(result, OURS, bar.metric)
+    value = _metric(result, bar.of, bar.metric)
     if bar.base is not None and value is not None:
         other = by_name.get(bar.base_case or result.case.name)
         base = None if other is None else _metric(other, bar.base, bar.metric)

@@ -24,7 +24,7 @@ from fsspeckit.core.textfilter import TextFilter
 Codes = npt.NDArray[np.int64]
 _NO_ROWS: RowNumbers = np.empty(0, dtype=np.int64)
 _MAX_CODE = 2**62
-_FEW_TEXTS = 100_000  # more would take a large bitmap, and leave little to filter out
+FEW_TEXTS = 100_000  # more would take a large bitmap, and leave little to filter out
 _SIGN = 2**63
 _SMALL_DECIMAL = 18
 _HASH_PAYS = 4  # index_in builds its hash table anew on every call
@@ -257,7 +257,7 @@ class KeyIndex:
 
 def _is_few_texts(columns: Sequence[pa.ChunkedArray]) -> bool:
     text = len(columns) == 1 and columns[0].type in (pa.binary(), pa.large_binary())
-    return bool(text and len(columns[0]) <= _FEW_TEXTS and columns[0].null_count == 0)
+    return bool(text and len(columns[0]) <= FEW_TEXTS and columns[0].null_count == 0)
 
 
 def increasing(codes: npt.NDArray[Any]) -> bool:

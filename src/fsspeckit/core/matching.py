@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from fsspeckit.core.keys import KeyIndex, plain
+from fsspeckit.common.types import is_bytes, is_text
+from fsspeckit.core.keys import FEW_TEXTS, KeyIndex, plain
 from fsspeckit.core.model import DataFile, RowNumbers
 from fsspeckit.core.snapshot import naming_damage, open_parquet
 from fsspeckit.core.storage import Storage
@@ -99,29 +100,33 @@ def is_one_number(keys: Sequence[KeyColumn]) -> bool:
     return len(keys) == 1 and (pa.types.is_primitive(keys[0].type) or pa.types.is_boolean(keys[0].type))
 
 
+def is_searched(source_rows: int, keys: Sequence[KeyColumn]) -> bool:
+    """Whether keys are found without hashing every row: single numbers by searching, few texts by their ends."""
+    if is_one_number(keys):
+        return True
+    return len(keys) == 1 and source_rows <= FEW_TEXTS and (is_text(keys[0].type) or is_bytes(keys[0].type))
+
+
 def match_files(
     storage: Storage, scans: Sequence[Scan], index: KeyIndex, keys: Sequence[KeyColumn], room: Room | None = None
 ) -> list[Match]:
     """Look up the keys of some files in one index; what ``room`` allows of the decoded keys goes with the result."""
     tables = [read_keys(storage, scan, keys) for scan in scans]
-    plains = [plain_columns(table, keys) for table in tables]
-    columns = [_joined([plain_[i] for plain_ in plains]) for i in range(len(keys))]
-    return [
-        replace(match, decoded=table)
-        if room is not None and len(match.positions) and _reusable(scan, table) and room.take(table.nbytes)
-        else match
-        for scan, table, match in zip(scans, tables, by_file(scans, *index.lookup(columns)), strict=True)
-    ]
+    return by_file(scans, tables, index.lookup(joined_columns(tables, keys)), room)
 
 
-def by_file(scans: Sequence[Scan], positions: RowNumbers, found: RowNumbers) -> list[Match]:
-    """Cut the matches of some files, whose rows were numbered one file after the other, into those of each file."""
+def by_file(
+    scans: Sequence[Scan], tables: Sequence[pa.Table], matched: tuple[RowNumbers, RowNumbers], room: Room | None
+) -> list[Match]:
+    """Cut matched positions, which count the rows of one file after the other, into the matches of each file."""
+    positions, found = matched
     ends = np.cumsum([scan.rows for scan in scans])
     cuts = np.searchsorted(positions, ends)
     result, low = [], 0
-    for scan, end, high in zip(scans, ends, cuts, strict=True):
+    for scan, table, end, high in zip(scans, tables, ends, cuts, strict=True):
         local = positions[low:high] - (end - scan.rows)
-        result.append(Match(in_file(scan, local), found[low:high]))
+        keep = room is not None and high > low and _reusable(scan, table) and room.take(table.nbytes)
+        result.append(Match(in_file(scan, local), found[low:high], table if keep else None))
         low = high
     return result
 
@@ -161,6 +166,12 @@ def read_keys(storage: Storage, scan: Scan, keys: Sequence[KeyColumn]) -> pa.Tab
 def plain_columns(table: pa.Table, keys: Sequence[KeyColumn]) -> list[pa.ChunkedArray]:
     """Key columns in the form in which they are compared."""
     return [plain(table[key.name], key.type) for key in keys]
+
+
+def joined_columns(tables: Sequence[pa.Table], keys: Sequence[KeyColumn]) -> list[pa.ChunkedArray]:
+    """Key columns of several tables below each other, in the form in which they are compared."""
+    plains = [plain_columns(table, keys) for table in tables]
+    return [_joined(columns) for columns in zip(*plains, strict=True)]
 
 
 def _joined(columns: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:

@@ -26,7 +26,8 @@ from fsspeckit.core.storage import Storage
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 _REMOTE_WORKERS = 16
-_KEPT_KEYS = 128 * 1024 * 1024
+KEPT_KEYS = 128 * 1024 * 1024
+"""Bytes of decoded keys that may wait for the kernel."""
 _PIECES_IN_MEMORY = 192 * 1024 * 1024
 
 
@@ -34,7 +35,7 @@ def match_in_threads(
     storage: Storage, source: Source, specs: Sequence[KeySetSpec], scans: Sequence[Scan], on_done: OnDone
 ) -> list[Match]:
     """Scan key columns, a batch of files in each thread."""
-    indexes, room = _Indexes(source, specs), Room(_KEPT_KEYS)
+    indexes, room = _Indexes(source, specs), Room(KEPT_KEYS)
 
     def look(batch: list[Scan]) -> list[Match]:
         spec = specs[batch[0].group]

@@ -19,16 +19,19 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DuckDBDatasetIO",
+    "compact_parquet_dataset",
     "create_duckdb_connection",
+    "deduplicate_parquet_dataset",
     "merge",
     "merge_parquet_dataset_duckdb",
+    "optimize_parquet_dataset",
     "read_parquet",
     "write_dataset",
 ]
 
 
 class DuckDBDatasetIO(DatasetIO):
-    """Write, read and merge plain Parquet dataset folders with DuckDB.
+    """Write, read, merge and maintain plain Parquet dataset folders with DuckDB.
 
     Args:
         connection: The connection to work in, through cursors of it; its settings are left alone. By default, one of
@@ -153,3 +156,101 @@ def merge_parquet_dataset_duckdb(
     """
     io = DuckDBDatasetIO(connection, filesystem, storage_options)
     return io.merge(source, target_path, key_columns=key_columns, strategy=strategy, **options).stats()
+
+
+def compact_parquet_dataset(
+    path: Any,
+    target_mb_per_file: float | None = None,
+    target_rows_per_file: int | None = None,
+    partition_filter: Columns | None = None,
+    compression: str | None = None,
+    dry_run: bool = False,
+    *,
+    connection: DuckDBPyConnection | None = None,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Join small files of a dataset and return the statistics as a dictionary.
+
+    Args:
+        path: The dataset's folder.
+        target_mb_per_file: Wanted size of a file in MB.
+        target_rows_per_file: Wanted rows of a file.
+        partition_filter: Only folders with one of these prefixes.
+        compression: Codec of the new files.
+        dry_run: Return the plan and write nothing.
+        connection: The connection to work in.
+        filesystem: An fsspec filesystem.
+        storage_options: Options for the filesystem of a URL.
+        **options: Further options of `DuckDBDatasetIO.compact_parquet_dataset`.
+    """
+    io = DuckDBDatasetIO(connection, filesystem, storage_options)
+    chosen = (target_mb_per_file, target_rows_per_file, partition_filter, compression, dry_run)
+    return io.compact_parquet_dataset(path, *chosen, **options).to_dict()
+
+
+def deduplicate_parquet_dataset(
+    path: Any,
+    key_columns: Columns,
+    dedup_order_by: Columns | None = None,
+    partition_filter: Columns | None = None,
+    compression: str | None = None,
+    dry_run: bool = False,
+    *,
+    connection: DuckDBPyConnection | None = None,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Leave one row of each key in a dataset and return the statistics as a dictionary.
+
+    Args:
+        path: The dataset's folder.
+        key_columns: The column or columns that identify a row.
+        dedup_order_by: Keep the row that is highest here (``"-ts"``: lowest).
+        partition_filter: Only folders with one of these prefixes.
+        compression: Codec of rewritten files.
+        dry_run: Return the plan with exact counts and write nothing.
+        connection: The connection to work in.
+        filesystem: An fsspec filesystem.
+        storage_options: Options for the filesystem of a URL.
+        **options: Further options of `DuckDBDatasetIO.deduplicate_parquet_dataset`.
+    """
+    io = DuckDBDatasetIO(connection, filesystem, storage_options)
+    chosen = (key_columns, dedup_order_by, partition_filter, compression, dry_run)
+    return io.deduplicate_parquet_dataset(path, *chosen, **options).to_dict()
+
+
+def optimize_parquet_dataset(
+    path: Any,
+    zorder_columns: Columns | None = None,
+    target_mb_per_file: float | None = None,
+    target_rows_per_file: int | None = None,
+    partition_filter: Columns | None = None,
+    compression: str | None = None,
+    dry_run: bool = False,
+    *,
+    connection: DuckDBPyConnection | None = None,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Order the rows of a dataset and return the statistics as a dictionary.
+
+    Args:
+        path: The dataset's folder.
+        zorder_columns: Columns to order by, nulls last.
+        target_mb_per_file: Wanted size of a file in MB.
+        target_rows_per_file: Most rows of a file, nearly.
+        partition_filter: Only folders with one of these prefixes.
+        compression: Codec of the new files.
+        dry_run: Return the plan and write nothing.
+        connection: The connection to work in.
+        filesystem: An fsspec filesystem.
+        storage_options: Options for the filesystem of a URL.
+        **options: Further options of `DuckDBDatasetIO.optimize_parquet_dataset`, such as ``curve``.
+    """
+    io = DuckDBDatasetIO(connection, filesystem, storage_options)
+    chosen = (zorder_columns, target_mb_per_file, target_rows_per_file, partition_filter, compression, dry_run)
+    return io.optimize_parquet_dataset(path, *chosen, **options).to_dict()

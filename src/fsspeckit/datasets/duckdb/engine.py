@@ -1,7 +1,4 @@
-"""The DuckDB engine: keys are matched by DuckDB's joins, files are rewritten by the same kernel as everywhere.
-
-Single numbers as keys are searched rather than joined, which is faster still (`docs/engines.md` has the measurements).
-"""
+"""The DuckDB engine: keys are matched by DuckDB's joins, files are rewritten by the same kernel as everywhere."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from fsspeckit.core.engine import KeySetSpec, OnDone, ReadRequest, Scratch
-from fsspeckit.core.matching import Match, Scan, is_one_number
+from fsspeckit.core.matching import Match, Scan, is_searched
 from fsspeckit.core.model import Outcome, Task
 from fsspeckit.core.reading import read_snapshot
 from fsspeckit.core.snapshot import Snapshot
@@ -55,8 +52,9 @@ class DuckDBEngine:
     def match(
         self, storage: Storage, source: Source, specs: Sequence[KeySetSpec], scans: Sequence[Scan], on_done: OnDone
     ) -> list[Match]:
-        """Search for single numbers, join everything else."""
-        searched = [i for i, scan in enumerate(scans) if is_one_number(specs[scan.group].keys)]
+        """Join, except where the shared lookup hashes next to nothing and is faster still."""
+        search = [is_searched(len(spec.rows), spec.keys) for spec in specs]
+        searched = [i for i, scan in enumerate(scans) if search[scan.group]]
         joined = sorted(set(range(len(scans))) - set(searched))
         found = match_in_threads(storage, source, specs, [scans[i] for i in searched], on_done)
         if joined:

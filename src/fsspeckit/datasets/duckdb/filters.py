@@ -58,6 +58,8 @@ def parse_predicate(cursor: DuckDBPyConnection, text: str) -> Predicate:
     Raises:
         FilterError: It is no SQL condition, or more than that.
     """
+    if not text.strip():
+        raise FilterError(f"the filter is empty; leave it out, or {_ADVICE}")
     condition = _where(_parse(cursor, text), text)
     if _rest(_parse(cursor, text)) != _rest(_parse(cursor, "TRUE")):
         raise FilterError(f"the filter {text!r} is more than one condition; {_ADVICE}")
@@ -130,7 +132,8 @@ def as_filter_error(text: str) -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:
-        raise FilterError(f"the filter {text!r} cannot be applied: {error}") from error
+        reason = str(error).partition("\n")[0]
+        raise FilterError(f"the filter {text!r} cannot be applied ({reason}); {_ADVICE}") from error
 
 
 def quote(name: str) -> str:

@@ -6,7 +6,7 @@ collation, NaN, decimals or time zones play no part. Rows are numbered; only num
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,12 +14,12 @@ import pyarrow as pa
 
 from fsspeckit.common.bridge import to_arrow, to_numpy
 from fsspeckit.core.engine import KeySetSpec, OnDone
-from fsspeckit.core.matching import MAX_BATCH_ROWS, KeyColumn, Match, Scan, by_file, plain_columns, read_keys
+from fsspeckit.core.matching import MAX_BATCH_ROWS, KeyColumn, Match, Room, Scan, by_file, joined_columns, read_keys
 from fsspeckit.core.model import RowNumbers
 from fsspeckit.core.profile import plain_keys
 from fsspeckit.core.source import Source
 from fsspeckit.core.storage import Storage
-from fsspeckit.core.threads import spread, workers
+from fsspeckit.core.threads import KEPT_KEYS, spread, workers
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -37,9 +37,10 @@ def match_by_join(
 ) -> list[Match]:
     """Find, for each scan, the rows whose key stands in its key set: one join for as many files as memory allows."""
     found: dict[int, Match] = {}
+    room = Room(KEPT_KEYS)
     for numbers in _parts(scans, specs):
         part = [scans[number] for number in numbers]
-        found.update(zip(numbers, _join(cursor, storage, source, specs, part), strict=True))
+        found.update(zip(numbers, _join(cursor, storage, source, specs, part, room), strict=True))
         on_done(len(part))
     return [found[number] for number in range(len(scans))]
 
@@ -65,40 +66,43 @@ def _join(
     source: Source,
     specs: Sequence[KeySetSpec],
     scans: Sequence[Scan],
+    room: Room,
 ) -> list[Match]:
-    keys = specs[scans[0].group].keys
-    groups = sorted({scan.group for scan in scans})
-    scanned = spread(workers(storage), lambda scan: plain_columns(read_keys(storage, scan, keys), keys), scans)
-    target = _numbered(scanned, [scan.group for scan in scans], None)
-    wanted = [plain_keys(source, keys, specs[group].rows) for group in groups]
-    rows = np.concatenate([_numbers(specs[group].rows) for group in groups])
-    cursor.register(_TARGET, target)
-    cursor.register(_SOURCE, _numbered(wanted, groups, rows))
-    names = [name for name in target.column_names if name != "number"]
-    same = " AND ".join(f"t.{name} IS NOT DISTINCT FROM s.{name}" for name in names)
+    keys, keep = specs[scans[0].group].keys, specs[scans[0].group].keep
+    tables = spread(workers(storage), lambda scan: read_keys(storage, scan, keys), scans)
+    groups = np.repeat([scan.group for scan in scans], [scan.rows for scan in scans])
+    target = _numbered(joined_columns(tables, keys), groups, np.arange(len(groups)))
+    wanted = sorted({scan.group for scan in scans})
+    compared = [f"key{i}" for i in range(len(keys))] + (["part"] if len(wanted) > 1 else [])
+    same = " AND ".join(f"t.{name} IS NOT DISTINCT FROM s.{name}" for name in compared)
     query = f"SELECT t.number AS position, s.number AS source_row FROM {_TARGET} t JOIN {_SOURCE} s ON {same}"  # noqa: S608
+    cursor.register(_TARGET, target)
+    cursor.register(_SOURCE, _source_rows(source, {group: specs[group] for group in wanted}))
     pairs = cursor.sql(query).to_arrow_table()
     cursor.unregister(_TARGET)
     cursor.unregister(_SOURCE)
-    return by_file(scans, *_in_order(to_numpy(pairs["position"]), to_numpy(pairs["source_row"])))
+    matched = _in_order(to_numpy(pairs["position"]), to_numpy(pairs["source_row"]))
+    return by_file(scans, tables, matched, room if keep else None)
+
+
+def _source_rows(source: Source, specs: Mapping[int, KeySetSpec]) -> pa.Table:
+    """The keys of some groups below each other."""
+    parts = [plain_keys(source, spec.keys, spec.rows) for spec in specs.values()]
+    columns = [
+        pa.chunked_array([chunk for column in columns for chunk in column.chunks], columns[0].type)
+        for columns in zip(*parts, strict=True)
+    ]
+    groups = np.repeat(list(specs), [len(spec.rows) for spec in specs.values()])
+    return _numbered(columns, groups, np.concatenate([_numbers(spec.rows) for spec in specs.values()]))
 
 
 def _numbers(rows: range | RowNumbers) -> RowNumbers:
     return np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
 
 
-def _numbered(parts: Sequence[list[pa.ChunkedArray]], groups: Sequence[int], rows: RowNumbers | None) -> pa.Table:
-    """Keys of several parts below each other, with the group of each part where there are several, and row numbers."""
-    columns = {
-        f"key{i}": pa.chunked_array([chunk for part in parts for chunk in part[i].chunks], parts[0][i].type)
-        for i in range(len(parts[0]))
-    }
-    lengths = [len(part[0]) for part in parts]
-    if len(set(groups)) > 1:
-        columns["part"] = pa.chunked_array([to_arrow(np.repeat(np.array(groups, dtype=np.int64), lengths))])
-    numbers = np.arange(sum(lengths)) if rows is None else rows
-    columns["number"] = pa.chunked_array([to_arrow(numbers)])
-    return pa.table(columns)
+def _numbered(keys: Sequence[pa.ChunkedArray], parts: RowNumbers, numbers: RowNumbers) -> pa.Table:
+    columns = {f"key{i}": key for i, key in enumerate(keys)}
+    return pa.table({**columns, "part": to_arrow(parts), "number": to_arrow(numbers)})
 
 
 def _in_order(positions: RowNumbers, rows: RowNumbers) -> tuple[RowNumbers, RowNumbers]:

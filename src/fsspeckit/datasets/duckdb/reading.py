@@ -39,11 +39,9 @@ class _Reader:
     schema: pa.Schema
     path_of: Callable[[str], str]
 
-    def read(self, file: DataFile | None, request: ReadRequest) -> pa.Table:
-        files = () if file is None else (file,)
-        return read_snapshot(
-            self.storage, replace(self.snapshot, files=files), request, self.path_of, schema=self.schema
-        )
+    def read(self, file: DataFile, request: ReadRequest) -> pa.Table:
+        one = replace(self.snapshot, files=(file,))
+        return read_snapshot(self.storage, one, request, self.path_of, schema=self.schema)
 
 
 def read_where(
@@ -59,7 +57,7 @@ def read_where(
         names = predicate.columns_of(schema.names)
         _select(cursor, schema.empty_table().select(names), predicate, text)
 
-    def read_one(file: DataFile) -> pa.Table:
+    def read_one(file: DataFile) -> pa.Table | None:
         tested = reader.read(file, replace(wanted, columns=tuple(names), include_file_path=False))
         with database.cursor() as cursor:
             rows = _select(cursor, _with_rows(tested, file.rows), predicate, text)
@@ -78,10 +76,11 @@ def _with_rows(tested: pa.Table, rows: int) -> pa.Table:
 
 def _select(cursor: DuckDBPyConnection, table: pa.Table, predicate: Predicate, text: str) -> RowNumbers:
     """Numbers of the rows for which the condition holds, ascending."""
-    number = next(name for i in range(table.num_columns + 1) if (name := f"row{i}") not in table.column_names)
+    taken = {name.lower() for name in table.column_names}
+    number = next(name for i in range(len(taken) + 1) if (name := f"fsspeckit row {i}") not in taken)
     numbered = table.append_column(number, to_arrow(np.arange(table.num_rows)))
-    cursor.register(_ROWS, numbered)
     query = f"SELECT {quote(number)} AS found FROM {_ROWS} AS rows WHERE {predicate.sql}"  # noqa: S608
     with as_filter_error(text):
+        cursor.register(_ROWS, numbered)
         found = to_numpy(cursor.sql(query).to_arrow_table()["found"])
     return np.sort(found)

@@ -1,0 +1,155 @@
+"""Whose database work runs in: the caller's, left as it was, or one of our own with its limits."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import duckdb
+import fsspec
+import pyarrow as pa
+import pytest
+
+from fsspeckit.datasets.duckdb import DuckDBDatasetIO, create_duckdb_connection, merge, read_parquet, write_dataset
+from fsspeckit.datasets.duckdb.connection import DuckDBNotFoundError
+
+ROWS = pa.table({"k": ["a", "b", "c"], "n": [1, 2, 3]})
+
+
+def state_of(connection):
+    """Everything of a database that a caller could notice."""
+    queries = (
+        "SELECT name, value FROM duckdb_settings() ORDER BY 1",
+        "SELECT database_name, schema_name, table_name FROM duckdb_tables() ORDER BY ALL",
+        "SELECT database_name, schema_name, view_name FROM duckdb_views() WHERE NOT internal ORDER BY ALL",
+        "SELECT extension_name FROM duckdb_extensions() WHERE loaded ORDER BY 1",
+    )
+    return [connection.execute(query).fetchall() for query in queries], connection.list_filesystems()
+
+
+def life(io, folder, rows):
+    io.write_dataset(rows, folder)
+    io.merge(rows, folder, strategy="upsert", key_columns=["k"])
+    io.merge(rows, folder, strategy="full_merge", key_columns=["k", "n"], dry_run=True)
+    return io.read_parquet(folder, filters="n > 1").num_rows
+
+
+def test_nothing_of_a_callers_database_changes(tmp_path):
+    connection = duckdb.connect(config={"threads": 1, "memory_limit": "300MB"})
+    connection.execute("SET default_collation = 'NOCASE'; SET preserve_insertion_order = false")
+    connection.execute("CREATE TABLE t AS SELECT 1")
+    connection.register("rows", ROWS)
+    before = state_of(connection)
+    assert life(DuckDBDatasetIO(connection), str(tmp_path / "d"), connection.table("rows")) == 2
+    assert state_of(connection) == before
+
+
+def test_a_result_that_the_caller_is_reading_stays_open(tmp_path):
+    connection = duckdb.connect()
+    result = connection.execute("SELECT range FROM range(100000)")
+    assert result.fetchone() == (0,)
+    life(DuckDBDatasetIO(connection), str(tmp_path / "d"), ROWS)
+    assert result.fetchone() == (1,)
+
+
+def test_work_beside_an_open_transaction_of_the_caller(tmp_path):
+    connection = duckdb.connect()
+    connection.execute("BEGIN; CREATE TABLE mine AS SELECT 'a' AS k, 9 AS n")
+    io = DuckDBDatasetIO(connection)
+    io.write_dataset(ROWS, str(tmp_path / "d"))
+    assert io.merge(connection.table("mine"), str(tmp_path / "d"), strategy="upsert", key_columns="k").updated == 1
+    connection.execute("ROLLBACK")
+    assert connection.execute("SELECT count(*) FROM duckdb_tables()").fetchone() == (0,)
+
+
+@pytest.mark.parametrize("options", [{"memory_limit": "1GB"}, {"temp_directory": "/tmp"}])
+def test_limits_are_no_business_of_a_given_connection(options):
+    with pytest.raises(ValueError, match="set them on the connection"):
+        DuckDBDatasetIO(duckdb.connect(), **options)
+
+
+@pytest.mark.parametrize("limit", ["64MB", 64_000_000])
+def test_limits_of_our_own_database_hold(tmp_path, limit):
+    io = DuckDBDatasetIO(memory_limit=limit, temp_directory=tmp_path / "spill")
+    query = "SELECT value FROM duckdb_settings() WHERE name IN ('memory_limit', 'temp_directory') ORDER BY name"
+    assert io.connection.execute(query).fetchall() == [("61.0 MiB",), (str(tmp_path / "spill"),)]
+    io.connection.execute("CREATE TABLE t AS SELECT range AS i, hash(range) AS h FROM range(10_000_000)")
+    assert os.listdir(tmp_path / "spill")
+    io.connection.close()
+    assert not (tmp_path / "spill").exists()
+
+
+def test_two_databases_spill_into_folders_of_their_own():
+    query = "SELECT value FROM duckdb_settings() WHERE name = 'temp_directory'"
+    (first,), (second,) = (create_duckdb_connection().execute(query).fetchone() for _ in range(2))
+    assert first != second
+    assert not os.path.exists(first)
+
+
+def test_a_join_that_does_not_fit_spills(tmp_path):
+    io = DuckDBDatasetIO(memory_limit="64MB", temp_directory=tmp_path / "spill")
+    query = "SELECT md5(range::VARCHAR) AS k, range AS n FROM range({}, {})"
+    io.write_dataset(io.connection.sql(query.format(0, 1_500_000)), str(tmp_path / "d"), max_rows_per_file=500_000)
+    source = io.connection.sql(query.format(500_000, 2_000_000))
+    result = io.merge(source, str(tmp_path / "d"), strategy="upsert", key_columns=["k"])
+    assert (result.inserted, result.updated, result.unchanged) == (500_000, 1_000_000, 1_000_000)
+    assert (tmp_path / "spill").exists()
+
+
+def test_the_functions_take_a_connection(tmp_path):
+    connection, folder = duckdb.connect(), str(tmp_path / "d")
+    connection.register("source", ROWS)
+    write_dataset(connection.table("source"), folder, connection=connection)
+    assert merge(connection.table("source"), folder, "k", "update", connection=connection).updated == 3
+    assert read_parquet(folder, connection=connection, filters="k = 'b'").to_pylist() == [{"k": "b", "n": 2}]
+
+
+def test_a_registered_filesystem_serves_its_urls(memory_fs):
+    connection = create_duckdb_connection(memory_fs)
+    io = DuckDBDatasetIO(connection)
+    assert life(io, "memory://lake/d", ROWS) == 2
+    assert connection.sql("SELECT count(*) FROM read_parquet('memory://lake/d/*.parquet')").fetchall() == [(3,)]
+    connection.execute("COPY (SELECT 'z' AS k, 26 AS n) TO 'memory://lake/source.parquet'")
+    assert io.merge("memory://lake/source.parquet", "memory://lake/d", strategy="upsert", key_columns="k").inserted == 1
+
+
+def test_s3_through_the_filesystem_of_the_connection(s3_server, s3_bucket):
+    connection = create_duckdb_connection(s3_server.filesystem())
+    io, url = DuckDBDatasetIO(connection), f"s3://{s3_bucket}/d"
+    assert life(io, url, ROWS) == 2
+    connection.execute(f"COPY (SELECT 'a' AS k, 9 AS n UNION ALL SELECT 'z', 26) TO 's3://{s3_bucket}/source.parquet'")
+    source = connection.sql(f"FROM 's3://{s3_bucket}/source.parquet'")
+    result = io.merge(source, url, strategy="upsert", key_columns=["k"])
+    assert (result.inserted, result.updated) == (1, 1)
+    rows = connection.sql(f"SELECT k, n FROM '{url}/*.parquet' ORDER BY k").fetchall()
+    assert rows == [("a", 9), ("b", 2), ("c", 3), ("z", 26)]
+    assert io.read_parquet(url, filters="n > 3").sort_by("k").to_pylist() == [{"k": "a", "n": 9}, {"k": "z", "n": 26}]
+
+
+def test_other_paths_of_such_a_connection_go_where_they_say(tmp_path, memory_fs):
+    io = DuckDBDatasetIO(create_duckdb_connection(memory_fs))
+    assert life(io, str(tmp_path / "d"), ROWS) == 2
+    assert not memory_fs.store
+    other = fsspec.filesystem("memory")
+    assert DuckDBDatasetIO(io.connection, filesystem=other).write_dataset(ROWS, "/e").rows == 3
+
+
+def test_without_duckdb_the_message_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    with pytest.raises(DuckDBNotFoundError, match=r"pip install 'fsspeckit\[duckdb\]'"):
+        create_duckdb_connection()
+
+
+def test_a_script_ends_without_a_word(tmp_path):
+    """DuckDB complains on the terminal when objects of it outlive the interpreter."""
+    script = (
+        "import pyarrow as pa\n"
+        "from fsspeckit.datasets.duckdb import DuckDBDatasetIO\n"
+        f"io, folder = DuckDBDatasetIO(), {str(tmp_path / 'd')!r}\n"
+        "io.write_dataset(pa.table({'k': ['a', 'b']}), folder)\n"
+        "print(io.merge(pa.table({'k': ['a', 'c']}), folder, strategy='upsert', key_columns='k').total)\n"
+        "print(io.read_parquet(folder, filters=\"k > 'a'\").num_rows)\n"
+    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("3\n2\n", "")

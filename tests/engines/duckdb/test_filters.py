@@ -1,0 +1,188 @@
+"""A filter as SQL text is one predicate and can never be more."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from fsspeckit import FilterError
+from fsspeckit.datasets.duckdb import DuckDBDatasetIO
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+
+ROWS = pa.table(
+    {
+        "id": pa.array(range(10), pa.int64()),
+        "name": ["a", "B", "c", None, "e", "F", "g", "h", "i", "it's"],
+        "at": pa.array(np.arange("2024-01-01", "2024-01-11", dtype="datetime64[D]").astype("datetime64[ns]")),
+        "price": pa.array([Decimal(n) / 4 for n in range(10)], pa.decimal256(60, 2)),
+        "kind": pa.array(["x", "y"] * 5, pa.dictionary(pa.int8(), pa.string())),
+        "point": pa.array([{"x": n, "y": str(n)} for n in range(10)]),
+        "part": [n // 4 for n in range(10)],
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = str(tmp_path_factory.mktemp("filters") / "d")
+    PyarrowDatasetIO().write_dataset(ROWS, path, partition_by=["part"])
+    return path
+
+
+@pytest.fixture(params=["own", "given"])
+def io(request):
+    return DuckDBDatasetIO(duckdb.connect() if request.param == "given" else None)
+
+
+SAME = {
+    "id > 3": pc.field("id") > 3,
+    "ID BETWEEN 2 AND 4 OR id = 9": ((pc.field("id") >= 2) & (pc.field("id") <= 4)) | (pc.field("id") == 9),
+    "name IS NULL": pc.field("name").is_null(),
+    "name IN ('a', 'it''s') -- and no more": pc.field("name").isin(["a", "it's"]),
+    "NOT (name = 'a')": ~(pc.field("name") == "a"),
+    "\"at\" >= TIMESTAMP '2024-01-08'": pc.field("at") >= pa.scalar(np.datetime64("2024-01-08", "ns")),
+    "kind = 'x' AND part = 2": (pc.field("kind") == "x") & (pc.field("part") == 2),
+    "part = 1": pc.field("part") == 1,
+    "point.x = 7": pc.field("point", "x") == 7,
+    "rows.id = 7": pc.field("id") == 7,
+    "id > 100": pc.field("id") > 100,
+    "TRUE": pc.scalar(True),
+    "1 = 0": pc.scalar(False),
+    "/* a ; b */ id < 2": pc.field("id") < 2,
+}
+
+
+@pytest.mark.parametrize("text", SAME)
+@pytest.mark.parametrize("columns", [None, ["price", "name"]])
+@pytest.mark.parametrize("more", [{}, {"include_file_path": True}, {"use_threads": False}])
+def test_the_same_rows_and_types_as_an_expression(io, folder, text, columns, more):
+    found = io.read_parquet(folder, columns=columns, filters=text, **more)
+    expected = PyarrowDatasetIO().read_parquet(folder, columns=columns, filters=SAME[text], **more)
+    assert found.equals(expected, check_metadata=True), (found, expected)
+
+
+COUNTS = {
+    "lower(name) = 'f'": 1,
+    "name LIKE 'i%'": 2,
+    "name ILIKE 'b'": 1,
+    "regexp_matches(name, '[a-c]')": 2,
+    "id % 2 = 0 AND id + 1 > 5": 2,
+    "CASE WHEN id > 3 THEN name = 'e' ELSE FALSE END": 1,
+    "coalesce(name, 'z') = 'z'": 1,
+    "list_contains([1, 2], id)": 2,
+    "len(list_filter([id], lambda n: n > 7)) = 1": 2,
+    "year(\"at\") = 2024 AND date_trunc('day', \"at\") < DATE '2024-01-03'": 2,
+    "id IS DISTINCT FROM 3": 9,
+    "id::VARCHAR = '4'": 1,
+    "name COLLATE nocase = 'B'": 1,
+}
+
+
+@pytest.mark.parametrize("text", COUNTS)
+def test_whatever_sql_has_for_conditions(io, folder, text):
+    assert io.read_parquet(folder, filters=text).num_rows == COUNTS[text]
+
+
+REFUSED = [
+    "1=1); COPY (SELECT 1) TO 'x.csv'; --",
+    "1=1); COPY (SELECT 1) TO 'x.csv",
+    "1=1; COPY (SELECT 1) TO 'x.csv'",
+    "1=1); SELECT (1",
+    "1=1); ATTACH 'x.csv' AS x; SELECT (1",
+    "1=1); PRAGMA version; SELECT (1",
+    "1=1); SET memory_limit = '1MB'; SELECT (1",
+    "COPY (SELECT 1) TO 'x.csv'",
+    "ATTACH 'x.csv' AS x",
+    "PRAGMA version",
+    "SELECT 1",
+    "(SELECT 1)",
+    "id IN (SELECT 1)",
+    "id IN (FROM 'x.csv')",
+    "id = (SELECT count(*) FROM read_text('x.csv'))",
+    "EXISTS (FROM glob('*'))",
+    "id = ANY (SELECT 1)",
+    "list_filter([1], lambda n: n IN (SELECT 1)) = [1]",
+    "CASE WHEN (SELECT TRUE) THEN TRUE END",
+    "1=1) UNION (SELECT 1",
+    "1=1) UNION ALL SELECT (1",
+    "1=1) GROUP BY (id",
+    "1=1) ORDER BY (id",
+    "1=1) LIMIT (1",
+    "1=1) QUALIFY (TRUE",
+    "1=1) USING SAMPLE (1",
+    "1=1 ORDER BY id",
+    "row_number() OVER () = 1",
+    "count(*) > 1",
+    "sum(id) > 1",
+    "random() < 0.5",
+    "nextval('s') > 1",
+    "setseed(0.5) IS NULL",
+    "read_text('x.csv') = ''",
+    "main.lower('a') = 'a'",
+    "mine(id) = 1",
+    "id = ?",
+    "id = $1",
+    "#1 = 1",
+    "COLUMNS(*) > 1",
+    "* = 1",
+    "id >",
+    "id = 'x",
+    "",
+    " ",
+    "-- nothing",
+    ")",
+]
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_more_than_a_predicate_is_refused(folder, tmp_path, monkeypatch, text):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.csv").write_text("before")
+    connection = duckdb.connect()
+    connection.execute("CREATE SEQUENCE s; CREATE MACRO mine(x) AS (SELECT count(*) FROM read_text('x.csv'))")
+    with pytest.raises(FilterError, match=r"; (leave it out, or )?pass one condition over columns"):
+        DuckDBDatasetIO(connection).read_parquet(folder, filters=text)
+    assert [path.name for path in tmp_path.iterdir()] == ["x.csv"]
+    assert (tmp_path / "x.csv").read_text() == "before"
+    assert connection.execute("SELECT nextval('s')").fetchone() == (1,)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nope = 1", "nope"),
+        ("id = 'abc'", "abc"),
+        ("price = 1", "Unsupported.*Decimal"),
+        ("point = 1", "1"),
+        ("at = 1", "syntax|at"),
+    ],
+)
+def test_conditions_that_make_no_sense_are_errors_of_ours(io, folder, text, message):
+    """Also a column of a type that DuckDB does not know; as an output it is fine, see above."""
+    with pytest.raises(FilterError, match=message):
+        io.read_parquet(folder, filters=text)
+
+
+def test_columns_that_differ_only_in_case(io, tmp_path):
+    io.write_dataset(pa.table({"a": [1], "A": [2], "b": [3]}), str(tmp_path / "d"))
+    assert io.read_parquet(str(tmp_path / "d"), filters="b = 3").to_pylist() == [{"a": 1, "A": 2, "b": 3}]
+    with pytest.raises(FilterError, match="differ only in case"):
+        io.read_parquet(str(tmp_path / "d"), filters="a = 1")
+
+
+def test_columns_named_like_our_own_helpers(io, tmp_path):
+    io.write_dataset(pa.table({"fsspeckit row 0": [7, 8], "rows": [1, 2]}), str(tmp_path / "d"))
+    found = io.read_parquet(str(tmp_path / "d"), filters='"fsspeckit row 0" = 8 AND "rows" = 2')
+    assert found.to_pylist() == [{"fsspeckit row 0": 8, "rows": 2}]
+
+
+def test_a_column_that_stands_only_in_some_files(io, tmp_path):
+    io.write_dataset(pa.table({"id": [1, 2]}), str(tmp_path / "d"))
+    more = pa.table({"id": [2, 3], "new": ["x", "y"]})
+    io.merge(more, str(tmp_path / "d"), strategy="upsert", key_columns="id", schema_mode="evolve")
+    assert io.read_parquet(str(tmp_path / "d"), filters="new IS NULL")["id"].to_pylist() == [1]

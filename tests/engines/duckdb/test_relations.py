@@ -1,0 +1,155 @@
+"""Relations as sources: of any connection, with the types that DuckDB hands over as something else."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fsspeckit import SchemaMismatchError, UnsupportedDataError
+from fsspeckit.datasets.duckdb import DuckDBDatasetIO
+
+IDS = [uuid.UUID(int=n) for n in (1, 2**127, 2**128 - 1)]
+TYPES = {
+    "uuid": "id",
+    "list": "[id, NULL]",
+    "array": "[id, id]::UUID[2]",
+    "struct": "{'a b': id, 'n': 1}",
+    "map": "map {'x': id}",
+    "deep": "[{'q': map {1: [id]}}]",
+    "json": "'{\"a\": 1}'::JSON",
+    "hugeint": "170::HUGEINT",
+    "enum": "'b'::ENUM('a', 'b')",
+    "zoned": "TIMESTAMPTZ '2024-01-01 12:00:00+02'",
+    "nanoseconds": "TIMESTAMP_NS '2024-01-01 00:00:00.123456789'",
+    "unsigned": "255::UTINYINT",
+    "blob": "'a'::BLOB",
+    "decimal": "1.50::DECIMAL(38, 2)",
+}
+
+
+@pytest.fixture
+def connection():
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE ids (id UUID, n INTEGER)")
+    connection.executemany("INSERT INTO ids VALUES (?, ?)", [[str(value), n] for n, value in enumerate(IDS)])
+    return connection
+
+
+@pytest.fixture(params=["own", "same"])
+def io(request, connection):
+    """The engine in a database of its own, and in that of the relation."""
+    return DuckDBDatasetIO(connection if request.param == "same" else None)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_what_a_relation_holds_is_what_duckdb_reads_back(connection, io, tmp_path, kind):
+    relation = connection.sql(f"SELECT id AS k, {TYPES[kind]} AS v FROM ids")
+    io.write_dataset(relation, str(tmp_path / "d"))
+    back = connection.sql(f"FROM '{tmp_path}/d/*.parquet'")
+    expected = "VARCHAR" if kind == "enum" else "DECIMAL(38,0)" if kind == "hugeint" else str(relation.types[1])
+    assert str(back.types[1]).replace("UUID[2]", "UUID[]") == expected.replace("UUID[2]", "UUID[]")
+    assert [str(row) for row in back.fetchall()] == [str(row) for row in relation.fetchall()] or kind in (
+        "array",
+        "hugeint",
+    )
+    result = io.merge(relation, str(tmp_path / "d"), strategy="upsert", key_columns=["k"])
+    assert (result.updated, result.unchanged, result.rewritten_files) == (3, 3, [])
+
+
+def test_uuids_merge_into_files_that_duckdb_wrote(connection, io, tmp_path):
+    (tmp_path / "d").mkdir()
+    connection.execute(f"COPY (SELECT id, n, '{{}}'::JSON AS j FROM ids) TO '{tmp_path}/d/a.parquet'")
+    schema = pq.read_schema(tmp_path / "d" / "a.parquet")
+    assert schema.field("id").type == pa.uuid()
+    source = connection.sql("SELECT id, n + 10 AS n, '[1]'::JSON AS j FROM ids WHERE n > 0")
+    result = io.merge(source, str(tmp_path / "d"), strategy="upsert", key_columns=["id"])
+    assert (result.inserted, result.updated) == (0, 2)
+    rows = connection.sql(f"SELECT id, n, j FROM '{tmp_path}/d/*.parquet' ORDER BY n").fetchall()
+    assert rows == [(IDS[0], 0, "{}"), (IDS[1], 11, "[1]"), (IDS[2], 12, "[1]")]
+    assert pq.read_schema(tmp_path / "d" / "a.parquet").field("id").type == pa.uuid()
+
+
+def test_uuids_from_arrow_and_from_a_relation_are_the_same_keys(connection, io, tmp_path):
+    storage = pa.array([value.bytes for value in IDS], pa.binary(16))
+    table = pa.table({"id": pa.ExtensionArray.from_storage(pa.uuid(), storage), "n": pa.array([0, 1, 2], pa.int32())})
+    io.write_dataset(table, str(tmp_path / "d"))
+    result = io.merge(connection.table("ids"), str(tmp_path / "d"), strategy="full_merge", key_columns=["id"])
+    assert (result.updated, result.unchanged, result.inserted, result.deleted) == (3, 3, 0, 0)
+
+
+def test_uuids_as_text_stay_text(connection, io, tmp_path):
+    io.write_dataset(connection.sql("SELECT id::VARCHAR AS id, n FROM ids"), str(tmp_path / "d"))
+    with pytest.raises(SchemaMismatchError, match="id"):
+        io.merge(connection.table("ids"), str(tmp_path / "d"), strategy="upsert", key_columns=["id"])
+
+
+@pytest.mark.parametrize("value", ["'12:00:00+02'::TIMETZ", "'101'::BIT", "[{'a': '1'::BIT}]", "99::BIGNUM"])
+def test_types_that_no_file_holds_are_refused(connection, io, tmp_path, value):
+    with pytest.raises(UnsupportedDataError, match=r"column 'v.*cast it in the query"):
+        io.write_dataset(connection.sql(f"SELECT {value} AS v"), str(tmp_path / "d"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_number_that_no_decimal_holds_is_refused(connection, io, tmp_path):
+    relation = connection.sql("SELECT 170141183460469231731687303715884105727::HUGEINT AS v")
+    with pytest.raises(Exception, match="Could not cast value 1701"):
+        io.write_dataset(relation, str(tmp_path / "d"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_relations_that_only_their_connection_can_read(connection, io, tmp_path):
+    """Temporary tables, registered views and changes that are not committed yet."""
+    connection.execute("CREATE TEMP TABLE hidden AS SELECT 1 AS id, 'x' AS v")
+    connection.register("seen", pa.table({"id": pa.array([2], pa.int32()), "v": ["y"]}))
+    connection.execute("BEGIN; INSERT INTO hidden VALUES (3, 'z')")
+    io.write_dataset(connection.sql("FROM hidden UNION ALL FROM seen"), str(tmp_path / "d"))
+    assert sorted(io.read_parquet(str(tmp_path / "d"))["id"].to_pylist()) == [1, 2, 3]
+
+
+def test_a_relation_runs_once(connection, io, tmp_path):
+    connection.execute("CREATE SEQUENCE calls")
+    io.write_dataset(connection.sql("SELECT nextval('calls') AS id, 'x' AS v"), str(tmp_path / "d"))
+    result = io.merge(
+        connection.sql("SELECT nextval('calls') AS id, 'y' AS v"),
+        str(tmp_path / "d"),
+        strategy="upsert",
+        key_columns="id",
+    )
+    assert (result.inserted, result.total) == (1, 2)
+    assert connection.execute("SELECT nextval('calls')").fetchone() == (3,)
+
+
+ODD = ['a"b', "a.b", "a b", "select", "Ä", "'", "a\\b", ";--", "%s", "$1", "?", "{}", "*"]
+
+
+@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("type_", ["UUID", "VARCHAR"])
+def test_columns_of_any_name(connection, io, tmp_path, name, type_):
+    quoted = '"' + name.replace('"', '""') + '"'
+    relation = connection.sql(f"SELECT id::{type_} AS {quoted}, n FROM ids")
+    io.write_dataset(relation, str(tmp_path / "d"), partition_by=["n"])
+    result = io.merge(relation, str(tmp_path / "d"), strategy="upsert", key_columns=[name])
+    assert (result.updated, result.unchanged) == (3, 3)
+    read = io.read_parquet(str(tmp_path / "d"), filters=f"{quoted}::VARCHAR = '{IDS[0]}'")
+    assert (read.num_rows, read.column_names) == (1, [name, "n"])
+
+
+@pytest.mark.parametrize("name", ["it's", 'say "x"', "a*b", "a?b", "[ab]", "{a,b}", "a b", "100%", "Ü", "$HOME", "a;b"])
+def test_folders_of_any_name(connection, io, tmp_path, name):
+    folder = str(tmp_path / name)
+    decoy = tmp_path / "ab"
+    io.write_dataset(connection.table("ids"), str(decoy))
+    io.write_dataset(connection.table("ids"), folder, partition_by=["n"])
+    source = connection.sql("SELECT * REPLACE (n AS n) FROM ids WHERE n = 1")
+    assert io.merge(folder, str(tmp_path / "copy"), strategy="insert", key_columns=["id"]).inserted == 3
+    assert io.merge(source, folder, strategy="full_merge", key_columns=["id"]).deleted == 2
+    assert io.read_parquet(folder, filters="n = 1").num_rows == 1
+    assert io.read_parquet(str(decoy)).num_rows == 3
+    assert {
+        Path(path).parent.parent for path in io.read_parquet(folder, include_file_path=True)["file_path"].to_pylist()
+    } == {Path(folder)}
