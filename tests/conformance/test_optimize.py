@@ -69,10 +69,14 @@ def test_the_linear_order_holds_over_all_files(io: Any, tmp_path: Path, columns:
     assert all(meta.row_group(0).column(i).has_column_index for i in range(meta.num_columns))
 
 
+@pytest.mark.parametrize("before", ["scattered", "by y"])
 @pytest.mark.parametrize("curve", ["zorder", "hilbert"])
-def test_curves_bring_rows_together_that_are_near_in_all_columns(io: Any, tmp_path: Path, curve: str) -> None:
+def test_curves_bring_rows_together_that_are_near_in_all_columns(
+    io: Any, tmp_path: Path, curve: str, before: str
+) -> None:
     random = np.random.default_rng(1)
     x, y = random.permutation(64 * 64), random.permutation(64 * 64)
+    x = np.sort(x) if before == "by y" else x
     for i in range(8):
         part = slice(512 * i, 512 * i + 512)
         put(tmp_path / "d" / f"{i}.parquet", pa.table({"x": x[part] % 64, "y": x[part] // 64, "z": y[part]}))

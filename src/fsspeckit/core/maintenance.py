@@ -217,14 +217,17 @@ def plan_optimize(
     """Groups of files that must be sorted together: new ones, and those of the wanted order that they reach into."""
     assert request.columns is not None
     groups: list[Group] = []
-    leading = request.columns[:1] if request.curve == "linear" else request.columns
+    linear = request.curve == "linear" or len(request.columns) == 1
+    leading = request.columns[:1] if linear else request.columns
     for folder, members in by_folder(files).items():
         filled = [file for file in members if file.rows]
         seeds = np.array([request.force or not _in_order(file, request) for file in filled], dtype=bool)
         small = _small_runs(filled, seeds, target)
         found = boxes(filled, leading, schema)
-        sorted_together = components(found, seeds | small) if filled else []
-        for group in _merged(sorted_together, found, filled, target, density):
+        parts = components(found, seeds | small) if filled else []
+        # A curve leads through all values at once; only the linear order can be made one range after the other.
+        whole = [[i for part in parts for i in part]] if parts else []
+        for group in _merged(parts, found, filled, target, density) if linear else whole:
             chosen = [filled[i] for i in group]
             if not seeds[group].any() and outputs(chosen, target, density) >= len(chosen):
                 continue

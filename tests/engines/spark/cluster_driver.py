@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from fsspeckit.core.storage import LocalStorage
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark import SparkDatasetIO
+from fsspeckit.datasets.spark.engine import SHARE_LIMIT
 from fsspeckit.datasets.spark.errors import ExecutorSetupError
 from fsspeckit.datasets.spark.handshake import greet
 
@@ -26,7 +27,7 @@ ROWS = 200_000
 KEYS = {"key_columns": ["id"]}
 
 
-def main(master: str, folder: str, faults: str, last_call: str) -> None:
+def main(master: str, folder: str, faults: str, route: str, last_call: str) -> None:
     """Every step is checked against the PyArrow engine on a folder of its own."""
     spark = (
         SparkSession.builder.master(master)
@@ -40,7 +41,7 @@ def main(master: str, folder: str, faults: str, last_call: str) -> None:
     life = Life(spark, Path(folder), Path(faults))
     life.start()
     life.task_fails_twice()
-    life.worker_is_lost(kills_worker=master.startswith("spark://"))
+    life.worker_is_lost(route, kills_worker=master.startswith("spark://"))
     assert settings(spark) == before, "the caller's session was changed"
     print("ready to die", flush=True)
     die_at(last_call)
@@ -127,12 +128,16 @@ class Life:
         assert len(self.struck("kill")) == 2, os.listdir(self.faults)
         print("survived two failures", flush=True)
 
-    def worker_is_lost(self, *, kills_worker: bool) -> None:
+    def worker_is_lost(self, route: str, *, kills_worker: bool) -> None:
         """A Python worker stops with a file half written; then the machine it is on goes away."""
+        source, limit = self.rows(2, 3.0), 1 if route == "exchange" else SHARE_LIMIT
+        self.io = SparkDatasetIO(self.spark, share_limit=limit)
+        plan = self.io.merge(source, self.path, strategy="full_merge", dry_run=True, **KEYS)
+        assert plan.source_route == route, plan.source_route
         self.order("stop.1")
         thread = threading.Thread(target=self.kill_the_stopped, args=(kills_worker,))
         thread.start()
-        self.merge(self.rows(2, 3.0), "full_merge")
+        self.merge(source, "full_merge")
         thread.join()
         assert len(self.struck("stop")) == 1
         print("survived a lost worker", flush=True)

@@ -30,6 +30,15 @@ def environment(**more: str) -> dict[str, str]:
     return kept | {"SPARK_HOME": str(SPARK), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "127.0.0.1"} | more
 
 
+def own_home(folder: Path) -> str:
+    """Spark's files under a folder of our own: what runs inside ``local-cluster`` keeps its logs in Spark's folder."""
+    folder.mkdir()
+    for found in SPARK.iterdir():
+        if found.name != "work":
+            (folder / found.name).symlink_to(found)
+    return str(folder)
+
+
 def python_without(folder: Path, missing: str) -> Path:
     """An interpreter with the packages of this one, less one; editable installs are not followed either."""
     venv.EnvBuilder(symlinks=True).create(folder)
@@ -55,7 +64,7 @@ def faults_of(python: Path) -> Path:
     return site / "faults"
 
 
-def run_driver(script: str, *arguments: object, timeout: float = 240, **env: str) -> subprocess.CompletedProcess[str]:
+def run_driver(script: str, *arguments: object, timeout: float = 600, **env: str) -> subprocess.CompletedProcess[str]:
     """Run a program that finds fsspeckit by its path only."""
     code = f"import sys; sys.path[:0] = {[str(HERE), *sys.path]!r}; import {script}"
     command = [sys.executable, "-W", "error", "-c", f"{code}; {script}.main(*sys.argv[1:])", *map(str, arguments)]

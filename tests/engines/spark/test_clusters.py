@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 from contextlib import nullcontext
 
 import pytest
 
-from engines.spark.clusters import faults_of, foreign_python, run_driver, standalone
+from engines.spark.clusters import faults_of, foreign_python, own_home, run_driver, standalone
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from sweeps import sweep_size
 
 DECIDED, UNDECIDED = "os.rename", "os.link"
 """What the driver is about to do when it dies: publish a file, or put the record in place that decides."""
+ROUTES = {"standalone": "exchange", "local-cluster": "shared files"}
+"""How the source's rows reach the tasks of the merge in which a worker is lost."""
+ALL = ["works", "survived two failures", "survived a lost worker", "ready to die"]
 WORLDS = {
     "standalone, the driver dies after the decision": ("standalone", DECIDED),
     "local-cluster, the driver dies before the decision": ("local-cluster", UNDECIDED),
@@ -28,12 +32,16 @@ def test_what_clusters_go_through(tmp_path, world):
     (tmp_path / "work").mkdir()
     cluster = standalone(tmp_path / "work", python) if kind == "standalone" else nullcontext("local-cluster[2,1,1024]")
     with cluster as master:
-        done = run_driver("cluster_driver", master, tmp_path, faults_of(python), dies_at, PYSPARK_PYTHON=str(python))
-    assert done.stdout.splitlines() == ["works", "survived two failures", "survived a lost worker", "ready to die"], (
-        done.stderr
-    )
-    assert done.returncode == -9, done.stderr
+        arguments = (master, tmp_path, faults_of(python), ROUTES[kind], dies_at)
+        home = own_home(tmp_path / "home")
+        done = run_driver("cluster_driver", *arguments, PYSPARK_PYTHON=str(python), SPARK_HOME=home)
+    assert (done.stdout.splitlines(), done.returncode) == (ALL, -9), of_python(done.stderr)
     judge(tmp_path, decided=dies_at == DECIDED)
+
+
+def of_python(said: str) -> str:
+    """What the driver itself said, without the log of Spark."""
+    return "\n".join(line for line in said.splitlines() if not re.match(r"\tat |\d\d/\d\d/\d\d |Caused by", line))
 
 
 def judge(folder, *, decided: bool) -> None:

@@ -31,5 +31,5 @@ def test_spark_submit(tmp_path):
     program += ["--driver-java-options", QUICK, "--conf", "spark.ui.enabled=false", script, tmp_path]
     paths = os.pathsep.join([str(HERE), *sys.path])
     env = environment(PYSPARK_PYTHON=sys.executable, PYTHONPATH=paths)
-    done = subprocess.run(program, env=env, capture_output=True, text=True, check=False, timeout=240)
+    done = subprocess.run(program, env=env, capture_output=True, text=True, check=False, timeout=600)
     assert (done.stdout.splitlines(), done.returncode) == (["lived"], 0), done.stderr[-5000:]
