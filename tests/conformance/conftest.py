@@ -22,7 +22,7 @@ ENGINES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-BOUNDED = {"spark-exchange": ("test_merge_examples", "test_dry_run", "test_merge_properties")}
+BOUNDED = {"spark-exchange": ("test_merge_examples", "test_dry_run")}
 """Variants of an engine, and the modules they run in a bounded sweep; a full one runs them all."""
 
 SHARE = {"spark": 6, "spark-exchange": 12}
@@ -36,19 +36,19 @@ def _effort(request: pytest.FixtureRequest) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what a bounded sweep has no time for."""
-    if sweep_size().full:
-        return
-    left_out = [item for item in items if _is_left_out(item)]
+    """Leave out what a bounded sweep has no time for, and what executors, being other processes, cannot see."""
+    left_out = {item for item in items if _is_left_out(item)}
     if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in set(left_out)]
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
 
 
 def _is_left_out(item: pytest.Item) -> bool:
     chosen = getattr(item, "callspec", None)
-    engine = chosen.params.get("engine") if chosen is not None else None
-    return engine in BOUNDED and item.path.stem not in BOUNDED[engine]
+    engine = str(chosen.params.get("engine", "")) if chosen is not None else ""
+    if engine.startswith("spark") and item.get_closest_marker("one_process"):
+        return True
+    return not sweep_size().full and engine in BOUNDED and item.path.stem not in BOUNDED[engine]
 
 
 @pytest.fixture(scope="session", params=ENGINES)

@@ -430,7 +430,7 @@ def test_a_file_that_changes_meanwhile_is_a_conflict(io: Any, tmp_path: Path) ->
     rows = bag_of(tmp_path / "d")
 
     def remove(event: Any) -> None:
-        if event.stage == "sort" and event.done == 1:
+        if event.stage == "sort":
             (tmp_path / "d" / "in-0-1.parquet").unlink(missing_ok=True)
 
     with pytest.raises(errors.CommitConflictError, match="again"):

@@ -21,7 +21,8 @@ from conformance.builders import numbers
 from fsspeckit.common.errors import DamagedFileError, PartitionError
 
 UPSERT: dict[str, Any] = {"strategy": "upsert", "key_columns": ["id"]}
-KINDS = ("local", "local filesystem", "folder as root", "memory", "memory filesystem", "s3", "s3 filesystem")
+_ONE_PROCESS = [pytest.param(kind, marks=pytest.mark.one_process) for kind in ("memory", "memory filesystem")]
+KINDS = ("local", "local filesystem", "folder as root", *_ONE_PROCESS, "s3", "s3 filesystem")
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +184,7 @@ class Sullen(MemoryFileSystem):  # type: ignore[misc]
         return super().ls(path, detail=detail, **options)
 
 
+@pytest.mark.one_process
 def test_an_unreadable_folder_is_an_error_not_a_missing_partition(make_io: Callable[..., Any]) -> None:
     fs = Sullen(skip_instance_cache=True)
     io = make_io(filesystem=fs)
