@@ -143,7 +143,7 @@ class Life:
         print("survived a lost worker", flush=True)
 
     def kill_the_stopped(self, kills_worker: bool) -> None:
-        until = time.monotonic() + 120
+        until = time.monotonic() + 400
         while not self.struck("stop"):
             assert time.monotonic() < until, "nothing was stopped"
             time.sleep(0.02)

@@ -29,7 +29,7 @@ def strike() -> None:
 
 
 def watch() -> None:
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while time.monotonic() < until:
         for number in os.listdir("/proc/self/fd"):
             with contextlib.suppress(OSError):
