@@ -36,15 +36,18 @@ _OPERATIONS = {
     "odd names, large tables": ("test_odd_corners",),
     "refusals, with nothing changed": ("test_bad_input",),
 }
+_NEVER = "tests use the memory of one process as storage (`memory://`), which executors cannot see."
+_LATER = "a variant of an engine that runs all tests always; it does so in a full sweep (`SWEEP=full`)."
 Counts = Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """Tests of each engine by module: those that every run runs, and those that only a full sweep runs."""
+    """How many tests of each engine and module every run runs, only a full sweep runs, and nobody runs."""
 
     always: Counts
     full_only: Counts
+    gaps: Counts
 
 
 class _Collector:
@@ -53,9 +56,12 @@ class _Collector:
     def __init__(self) -> None:
         self.always: dict[str, Counter[str]] = {}
         self.full_only: dict[str, Counter[str]] = {}
+        self.gaps: dict[str, Counter[str]] = {}
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
-        self._count(items, self.full_only)
+        never = [item for item in items if item.get_closest_marker("one_process")]
+        self._count(never, self.gaps)
+        self._count([item for item in items if item not in never], self.full_only)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self._count(session.items, self.always)
@@ -73,7 +79,7 @@ def collect() -> Suite:
     command = [sys.executable, __file__, "--count"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return Suite(found["always"], found["full_only"])
+    return Suite(**found)
 
 
 def _count() -> None:
@@ -81,38 +87,35 @@ def _count() -> None:
     options = ["--collect-only", "-qq", "-n0", str(ROOT / "tests" / "conformance")]
     code = pytest.main(options, plugins=[collector])
     assert code == 0, f"collecting ended with {code}"
-    print(json.dumps({"always": collector.always, "full_only": collector.full_only}))
+    print(json.dumps(vars(collector)))
 
 
 def render(suite: Suite) -> str:
     """The table, and what of it not every run runs."""
     engines = list(suite.always)
-    modules = {module for counts in (*suite.always.values(), *suite.full_only.values()) for module in counts}
+    modules = {module for counts in suite.always.values() for module in counts}
     unnamed = modules - {module for group in _OPERATIONS.values() for module in group}
     assert not unnamed, f"say in {Path(__file__).name} which operation {sorted(unnamed)} is about"
-    lines = [f"| tests | {' | '.join(engines)} |", "|---|" + "--:|" * len(engines)]
+    lines = [f"| tests of | {' | '.join(engines)} |", "|---|" + "---|" * len(engines)]
     for operation, group in _OPERATIONS.items():
         cells = [_cell(suite, engine, group) for engine in engines]
         lines.append(f"| {operation} | {' | '.join(cells)} |")
-    totals = [str(sum(suite.always[engine].values())) for engine in engines]
-    return "\n".join([*lines, f"| **all** | {' | '.join(totals)} |", "", *_gaps(suite)])
+    return "\n".join([*lines, "", *_gaps(suite)])
 
 
 def _cell(suite: Suite, engine: str, modules: tuple[str, ...]) -> str:
-    always = sum(suite.always[engine].get(module, 0) for module in modules)
-    left = sum(suite.full_only.get(engine, {}).get(module, 0) for module in modules)
-    return f"{always} (+{left})" if left else str(always)
+    always, full, gaps = (
+        sum(counts.get(engine, {}).get(module, 0) for module in modules)
+        for counts in (suite.always, suite.full_only, suite.gaps)
+    )
+    ran = "all" if not full else "some" if always else "in a full sweep"
+    return f"{ran} but {gaps}" if gaps else ran
 
 
 def _gaps(suite: Suite) -> list[str]:
-    left = {engine: sum(counts.values()) for engine, counts in suite.full_only.items()}
-    if not left:
-        return ["No engine leaves out a test."]
-    return [
-        f"In brackets: tests of `{engine}` that only a full sweep (`SWEEP=full`) runs, {count} in all, since it is a "
-        "variant of an engine that runs them always."
-        for engine, count in left.items()
-    ]
+    notes = [f"- `{engine}`: {sum(counts.values())} {_NEVER}" for engine, counts in suite.gaps.items()]
+    notes += [f"- `{engine}`: {_LATER}" for engine in suite.full_only]
+    return notes or ["No engine leaves out a test."]
 
 
 def page_with(table: str) -> str:
