@@ -8,7 +8,7 @@ WORKERS ?= auto
 PIP     := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-full check format bench compliance clean distclean
+.PHONY: help setup java demo test test-full check format bench compliance engines clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ bench: $(BENCH) ## run the benchmarks against the peers
 
 compliance: $(READY) ## write docs/compliance.md from the tests' marks
 	$(BIN)/python tests/spec/compliance.py
+
+engines: java ## run the conformance tests and write the table of docs/engines.md
+	$(BIN)/python tests/conformance/parity.py -q -n $(WORKERS) --dist worksteal
 
 clean: ## remove caches and build output
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks
