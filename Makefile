@@ -8,7 +8,7 @@ WORKERS ?= auto
 PIP     := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-full check format bench compliance engines clean distclean
+.PHONY: help setup java demo test test-full check format bench bench-spark compliance engines clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ format: $(READY) ## apply ruff's fixes and formatting
 
 bench: $(BENCH) ## run the benchmarks against the peers
 	$(BIN)/python -m benchmarks $(ARGS)
+
+bench-spark: $(BENCH) java ## run the benchmarks of the Spark engine against plain PySpark
+	$(BIN)/python -m benchmarks.spark $(ARGS)
 
 compliance: $(READY) ## write docs/compliance.md from the tests' marks
 	$(BIN)/python tests/spec/compliance.py

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.cases import MERGES
+from benchmarks.document import replace_results
 from benchmarks.report import as_json, as_markdown, as_text, verdicts
 from benchmarks.runner import CaseResult, Settings, run_case
 from benchmarks.upkeep import MAINTENANCE
 
 CASES = (*MERGES, *MAINTENANCE)
-_BEGIN, _END = "<!-- results -->", "<!-- end of results -->"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.json:
         options.json.write_text(json.dumps(as_json(results), indent=1) + "\n")
     if options.markdown:
-        _replace_results(options.markdown, as_markdown(results))
+        replace_results(options.markdown, as_markdown(results))
     return 0 if _good(results) else 1
 
 
@@ -62,13 +62,6 @@ def _good(results: Sequence[CaseResult]) -> bool:
     return not any(result.failures for result in results) and all(
         item.passed is not False for item in verdicts(results)
     )
-
-
-def _replace_results(path: Path, tables: str) -> None:
-    text = path.read_text()
-    head, _, rest = text.partition(_BEGIN)
-    _, _, tail = rest.partition(_END)
-    path.write_text(f"{head}{_BEGIN}\n\n{tables}\n{_END}{tail}")
 
 
 if __name__ == "__main__":

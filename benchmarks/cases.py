@@ -75,7 +75,7 @@ class Case:
     base: str = LIMIT
 
 
-def _target(data: Path, size: Size) -> Path:
+def sorted_target(data: Path, size: Size) -> Path:
     folder = data / f"target-{size.files}x{size.rows_per_file}"
     build_target(folder, size, sorted_ids)
     return folder
@@ -93,28 +93,28 @@ def _names(files: range | list[int]) -> tuple[str, ...]:
     return tuple(f"part-{index:05d}.parquet" for index in files)
 
 
-def _changes(positions: npt.NDArray[np.int64], seed: int) -> pa.Table:
+def changes(positions: npt.NDArray[np.int64], seed: int) -> pa.Table:
     """Rows for these row numbers of a target, one in ten of them moved to a key that is new."""
     ids = positions * KEY_STEP
     ids[::_NEW_SHARE] += 1
     return rows(pa.array(ids), 1_000_000 + seed)
 
 
-def _clustered(data: Path, scale: float, delta: bool) -> Inputs:
+def clustered(data: Path, scale: float, delta: bool) -> Inputs:
     size = _TARGET.scaled(scale)
-    target, first = _target(data, size), size.files // 2
+    target, first = sorted_target(data, size), size.files // 2
     start, count = first * size.rows_per_file - size.rows_per_file // 2, 2 * size.rows_per_file
     step = max(1, count // max(1, round(10_000 * scale**0.5)))
     source = data / f"{target.name}-clustered"
-    save_source(source, lambda: _changes(np.arange(start, start + count, step), 1))
+    save_source(source, lambda: changes(np.arange(start, start + count, step), 1))
     return Inputs(target, source, _names(range(first - 1, first + 2)), _delta(target, delta))
 
 
-def _scattered(data: Path, scale: float, delta: bool) -> Inputs:
+def scattered(data: Path, scale: float, delta: bool) -> Inputs:
     size = _TARGET.scaled(scale)
-    target, step = _target(data, size), 100
+    target, step = sorted_target(data, size), 100
     source = data / f"{target.name}-scattered"
-    save_source(source, lambda: _changes(np.arange(7, size.rows, step), 2))
+    save_source(source, lambda: changes(np.arange(7, size.rows, step), 2))
     return Inputs(target, source, _names(range(size.files)), _delta(target, delta))
 
 
@@ -138,7 +138,7 @@ def _random_keys(data: Path, scale: float, delta: bool) -> Inputs:
 def _full_sync(data: Path, scale: float, delta: bool) -> Inputs:
     """Of every twenty rows one is gone, two are changed, one is new and the rest stays as it is."""
     size = _SYNC.scaled(scale)
-    target = _target(data, size)
+    target = sorted_target(data, size)
     source = data / f"{target.name}-sync"
 
     def make() -> pa.Table:
@@ -166,7 +166,7 @@ def _planning(files: int) -> Callable[[Path, float, bool], Inputs]:
         source = data / f"{target.name}-few"
         first = count // 2
         number = np.arange(first * _SMALL_ROWS, (first + max(1, count // 200)) * _SMALL_ROWS)
-        save_source(source, lambda: _changes(number, 6))
+        save_source(source, lambda: changes(number, 6))
         return Inputs(target, source, ())
 
     return build
@@ -177,7 +177,7 @@ MERGES: tuple[Case, ...] = (
         "clustered",
         "Small upsert: 10,000 rows in a narrow key range, 3 of 100 files (10M rows) affected",
         "upsert",
-        _clustered,
+        clustered,
         {
             OURS: "ours:merge",
             DUCKDB: "ours:merge_duckdb",
@@ -194,7 +194,7 @@ MERGES: tuple[Case, ...] = (
         "scattered",
         "Scattered upsert: 100,000 rows over all of 100 files (10M rows)",
         "upsert",
-        _scattered,
+        scattered,
         {
             OURS: "ours:merge",
             DUCKDB: "ours:merge_duckdb",
@@ -216,7 +216,7 @@ MERGES: tuple[Case, ...] = (
         "again",
         "The scattered upsert a second time: nothing is rewritten",
         "upsert",
-        _scattered,
+        scattered,
         {OURS: "ours:merge_again", "read the affected files": "limit:compare"},
         (Bar("rewritten_files", 0), Bar("written_mb", 0.1)),
         checked=False,

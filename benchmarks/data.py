@@ -132,6 +132,18 @@ def save_source(path: Path, make: Callable[[], pa.Table]) -> None:
     once(path, write)
 
 
+def build_parquet_source(folder: Path, source: Path, files: int) -> None:
+    """The rows of a source as Parquet files, for those who read files."""
+
+    def write(partial: Path) -> None:
+        table = load_source(source)
+        step = -(-table.num_rows // files)
+        for index in range(files):
+            pq.write_table(table.slice(index * step, step), partial / f"part-{index:05d}.parquet")
+
+    _once(folder, write)
+
+
 def load_source(path: Path) -> pa.Table:
     """The source in memory, so that no contender reads it inside the timed part."""
     with pa.OSFile(str(path / "rows.arrow")) as file:

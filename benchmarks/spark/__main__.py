@@ -1,0 +1,65 @@
+"""`python -m benchmarks.spark`: run the cases in one Spark session and say where we stand."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.document import replace_results
+from benchmarks.spark.cases import CASES
+from benchmarks.spark.report import Report, as_json, as_markdown, as_text, verdicts
+from benchmarks.spark.runner import Settings, run_case
+from benchmarks.spark.session import start
+from benchmarks.spark.slopes import measure_plans
+
+_DRIVER = "driver"
+_NAMES = (*(case.name for case in CASES), _DRIVER)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what was asked for; 1 when a bar does not hold or a contender fails."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if unknown := set(options.case) - set(_NAMES):
+        parser.error(f"no such case: {', '.join(sorted(unknown))}")
+    names = set(options.case or _NAMES)
+    with tempfile.TemporaryDirectory(prefix="fsspeckit-bench-") as temporary:
+        data = (options.data or Path(temporary)).resolve()
+        data.mkdir(parents=True, exist_ok=True)
+        plans = measure_plans(data, options.scale, _say) if _DRIVER in names else []
+        spark, seconds = start()
+        settings = Settings(data, options.scale, options.repeats, tuple(options.contender))
+        results = [run_case(case, spark, settings, _say) for case in CASES if case.name in names]
+        spark.stop()
+    report = Report(seconds, results, plans)
+    print(as_text(report))
+    if options.json:
+        options.json.write_text(json.dumps(as_json(report), indent=1) + "\n")
+    if options.markdown:
+        replace_results(options.markdown, as_markdown(report))
+    failed = any(result.failures for result in results)
+    return 1 if failed or any(item.passed is False for item in verdicts(report)) else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=__doc__)
+    parser.add_argument("case", nargs="*", help=f"{', '.join(_NAMES)}; all when none is given")
+    parser.add_argument("--contender", action="append", default=[], help="only contenders whose label contains this")
+    parser.add_argument("--repeats", type=int, default=4, help="runs of each contender; the best counts")
+    parser.add_argument("--scale", type=float, default=1.0, help="size of the data, 1 is what the bars are meant for")
+    parser.add_argument("--data", type=Path, help="keep the data here and use it again; else a temporary folder")
+    parser.add_argument("--json", type=Path, help="write all runs to this file")
+    parser.add_argument("--markdown", type=Path, help="put the tables between the marks of this file")
+    return parser
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

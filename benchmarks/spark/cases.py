@@ -1,0 +1,184 @@
+"""The cases of the Spark engine: what is merged into what, who competes, and the bars that must hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.cases import changes, clustered, scattered, sorted_target
+from benchmarks.data import Size, build_parquet_source, build_target, rows, save_source, sorted_ids, uuids
+from benchmarks.spark import contenders as who
+
+OURS = "fsspeckit"
+EXCHANGE = "fsspeckit, exchange"
+ARROW = "fsspeckit, Arrow source"
+PYARROW = "fsspeckit, PyArrow engine"
+PEERS = ("by hand", "by hand, shuffled", "full outer join", "touched files", "touched files, shuffled")
+_TARGET = Size(100, 100_000)
+_UUIDS = Size(50, 100_000)
+_SPARK_FILES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Folders of a built case: the target, the source as an Arrow file and the source as Parquet files."""
+
+    target: Path
+    source: Path
+    files: Path
+    affected: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A promise: the number of one contender, against the least of some others', or their sum."""
+
+    metric: str
+    factor: float
+    whose: str
+    against: tuple[str, ...]
+    summed: bool = False
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One line of work; every contender may have inputs of its own, and else takes those called ``all``."""
+
+    name: str
+    title: str
+    build: Callable[[Path, float], Mapping[str, Inputs]]
+    contenders: Mapping[str, who.Contender]
+    bars: tuple[Bar, ...]
+    checked: bool = True
+
+
+def _with_files(target: Path, source: Path, affected: tuple[str, ...] = ()) -> Inputs:
+    files = source.with_name(source.name + "-parquet")
+    build_parquet_source(files, source, _SPARK_FILES)
+    return Inputs(target, source, files, affected)
+
+
+def _scattered(data: Path, scale: float) -> Mapping[str, Inputs]:
+    built = scattered(data, scale, False)
+    return {"all": _with_files(built.target, built.source)}
+
+
+def _clustered(data: Path, scale: float) -> Mapping[str, Inputs]:
+    built = clustered(data, scale, False)
+    return {"all": _with_files(built.target, built.source)}
+
+
+def _large(data: Path, scale: float) -> Mapping[str, Inputs]:
+    """Random keys all over the target, one in ten of them new."""
+    size = _UUIDS.scaled(scale)
+    target = data / f"uuids-{size.files}x{size.rows_per_file}"
+    build_target(target, size, uuids)
+    source = data / f"{target.name}-large"
+
+    def make() -> pa.Table:
+        count = size.rows * 2 // 5
+        old = np.random.default_rng(7).permutation(size.rows)[: count - count // 10]
+        new = np.arange(size.rows, size.rows + count // 10)
+        keys = uuids(0, size.rows + count // 10).take(pa.array(np.concatenate([old, new])))
+        return rows(keys, 1_000_007)
+
+    save_source(source, make)
+    return {"all": _with_files(target, source)}
+
+
+def _small(data: Path, scale: float) -> Mapping[str, Inputs]:
+    size = _TARGET.scaled(scale)
+    target, first = sorted_target(data, size), size.files // 2
+    source = data / f"{target.name}-small"
+    count = min(1_000, size.rows_per_file // 2)
+    start = first * size.rows_per_file + size.rows_per_file // 4
+    save_source(source, lambda: changes(np.arange(start, start + count), 8))
+    return {"all": _with_files(target, source)}
+
+
+def _growth(data: Path, scale: float) -> Mapping[str, Inputs]:
+    """Targets of three sizes with the same source into their first files, and one source that hits more of them."""
+    whole = _TARGET.scaled(scale)
+    found = {}
+    for name, part, hit in (("1x", 4, 3), ("2x", 2, 3), ("4x", 1, 3), ("4x, 12 files hit", 1, 12)):
+        size = Size(max(12, whole.files // part), whole.rows_per_file)
+        target = data / f"target-{size.files}x{size.rows_per_file}"
+        build_target(target, size, sorted_ids)
+        source = data / f"growth-{hit}x{size.rows_per_file}"
+        save_source(source, lambda hit=hit, size=size: changes(np.arange(5, hit * size.rows_per_file, 10 * hit), 9))
+        found[f"{OURS}, {name}"] = _with_files(target, source)
+    return found
+
+
+_PEERS: dict[str, who.Contender] = {
+    "by hand": who.by_hand,
+    "full outer join": who.full_outer,
+    "touched files": who.touched_files_broadcast,
+}
+_SHUFFLING: dict[str, who.Contender] = {
+    "by hand, shuffled": who.by_hand_shuffled,
+    "touched files, shuffled": who.touched_files,
+}
+_BEST = "the best peer's"
+
+CASES: tuple[Case, ...] = (
+    Case(
+        "scattered",
+        "Scattered upsert: 100,000 rows over all of 100 files (10M rows)",
+        _scattered,
+        {OURS: who.ours, ARROW: who.ours_arrow, PYARROW: who.pyarrow_engine, **_PEERS},
+        (
+            Bar("wall", 1 / 3, OURS, PEERS, text=_BEST),
+            Bar("wall", 1.5, OURS, (PYARROW,)),
+        ),
+    ),
+    Case(
+        "clustered",
+        "Clustered upsert: 10,000 rows, 3 of 100 files (10M rows) affected",
+        _clustered,
+        {OURS: who.ours, ARROW: who.ours_arrow, PYARROW: who.pyarrow_engine, **_PEERS},
+        (Bar("wall", 0.1, OURS, PEERS, text=_BEST),),
+    ),
+    Case(
+        "large",
+        "Large source: 2M rows into 5M, uuid keys, all of 50 files hit",
+        _large,
+        {OURS: who.ours, EXCHANGE: who.ours_exchange, PYARROW: who.pyarrow_engine, **_PEERS, **_SHUFFLING},
+        (
+            Bar("wall", 0.4, OURS, PEERS, text=_BEST),
+            Bar("wall", 0.4, EXCHANGE, PEERS, text=_BEST),
+            Bar("shuffle_mb", 0.6, EXCHANGE, PEERS, text="the best shuffling peer's"),
+        ),
+    ),
+    Case(
+        "small",
+        "Warm small merge: 1,000 rows, one of 100 files (10M rows) affected",
+        _small,
+        {
+            OURS: who.ours,
+            ARROW: who.ours_arrow,
+            PYARROW: who.pyarrow_engine,
+            "three empty jobs": who.three_empty_jobs,
+            "three empty jobs, no Python": who.three_empty_java_jobs,
+        },
+        (
+            Bar("wall", 1.5, OURS, ("three empty jobs", PYARROW), summed=True),
+            Bar("wall", 1.5, ARROW, ("three empty jobs", PYARROW), summed=True),
+        ),
+    ),
+    Case(
+        "growth",
+        "Growth: the same 10,000 rows into 3 files of a target of 2.5M, 5M and 10M rows; and 10,000 rows into 12 files",
+        _growth,
+        {f"{OURS}, {name}": who.ours for name in ("1x", "2x", "4x", "4x, 12 files hit")},
+        (
+            Bar("rewrite_s", 1.25, f"{OURS}, 2x", (f"{OURS}, 1x",)),
+            Bar("rewrite_s", 1.25, f"{OURS}, 4x", (f"{OURS}, 1x",)),
+        ),
+    ),
+)

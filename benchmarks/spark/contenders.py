@@ -1,0 +1,201 @@
+"""Who competes: this library on Spark and on PyArrow, and plain PySpark as one writes it by hand.
+
+The peers overwrite into a new folder and swap, which no reader survives and no crash; they count nothing and sync
+nothing. Broadcast hints are where a careful user puts them: on a source's keys that are few.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+
+from benchmarks.job import KEY
+from benchmarks.spark.session import empty_java_job, empty_job
+from fsspeckit.core.engine import KeySetSpec, OnDone, Scratch
+from fsspeckit.core.matching import Match, Scan
+from fsspeckit.core.model import Outcome, Task
+from fsspeckit.core.results import MergeResult
+from fsspeckit.core.source import Input, Source
+from fsspeckit.core.storage import Storage
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from fsspeckit.datasets.spark import SparkDatasetIO
+from fsspeckit.datasets.spark.engine import SHARE_LIMIT, SparkEngine
+
+Facts = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A target that may be changed, and a source: in memory, and as a DataFrame over files of which nothing is read."""
+
+    spark: SparkSession
+    target: Path
+    table: pa.Table
+    frame: DataFrame
+
+    def beside(self, name: str) -> Path:
+        """A place for new files."""
+        return self.target.with_name(f"{self.target.name}.{name}")
+
+
+Contender = Callable[[Job], Facts]
+
+
+def ours(job: Job) -> Facts:
+    """This library, with a DataFrame as source."""
+    return _merge(job, job.frame, SHARE_LIMIT)
+
+
+def ours_exchange(job: Job) -> Facts:
+    """The same, with the rows sent to the tasks that need them."""
+    return _merge(job, job.frame, 0)
+
+
+def ours_arrow(job: Job) -> Facts:
+    """The same with an Arrow table as source."""
+    return _merge(job, job.table, SHARE_LIMIT)
+
+
+def pyarrow_engine(job: Job) -> Facts:
+    """This library without Spark."""
+    return _facts(PyarrowDatasetIO().merge(job.table, str(job.target), strategy="upsert", key_columns=[KEY]))
+
+
+def _merge(job: Job, source: Any, share_limit: int) -> Facts:
+    io = SparkDatasetIO(job.spark, share_limit=share_limit)
+    io.engine = engine = TimedEngine(job.spark, share_limit)
+    facts = _facts(io.merge(source, str(job.target), strategy="upsert", key_columns=[KEY]))
+    return {**facts, **engine.spent}
+
+
+def _facts(result: Any) -> dict[str, Any]:
+    assert isinstance(result, MergeResult)
+    return {
+        "updated": result.updated,
+        "inserted": result.inserted,
+        "rewritten_files": len(result.rewritten_files),
+        "commit_s": result.commit_seconds,
+    }
+
+
+class TimedEngine(SparkEngine):
+    """The Spark engine with a clock around each of its parts."""
+
+    def __init__(self, spark: SparkSession, share_limit: int) -> None:
+        super().__init__(spark, share_limit)
+        self.spent: dict[str, float] = {}
+
+    @contextmanager
+    def open_source(self, given: Input, storage: Storage, scratch: Scratch) -> Iterator[Source]:
+        begin = time.perf_counter()
+        with super().open_source(given, storage, scratch) as source:
+            self._spend("source_s", begin)
+            yield source
+
+    def match(
+        self, storage: Storage, source: Source, specs: Sequence[KeySetSpec], scans: Sequence[Scan], on_done: OnDone
+    ) -> list[Match]:
+        begin = time.perf_counter()
+        found = super().match(storage, source, specs, scans, on_done)
+        self._spend("match_s", begin)
+        return found
+
+    def run(
+        self, storage: Storage, source: Source, tasks: Sequence[Task], staging: str | None, on_done: OnDone
+    ) -> list[Outcome]:
+        begin = time.perf_counter()
+        outcomes = super().run(storage, source, tasks, staging, on_done)
+        self._spend("rewrite_s", begin)
+        return outcomes
+
+    def _spend(self, name: str, begin: float) -> None:
+        self.spent[name] = self.spent.get(name, 0.0) + time.perf_counter() - begin
+
+
+def by_hand(job: Job) -> Facts:
+    """Anti-join, union, overwrite into a new folder, swap; the source's keys go to all tasks."""
+    return _by_hand(job, sql.broadcast(job.frame.select(KEY)))
+
+
+def by_hand_shuffled(job: Job) -> Facts:
+    """The same where the keys are too many to send them everywhere."""
+    return _by_hand(job, job.frame.select(KEY).hint("merge"))
+
+
+def _by_hand(job: Job, keys: DataFrame) -> Facts:
+    kept = job.spark.read.parquet(str(job.target)).join(keys, KEY, "left_anti")
+    kept.unionByName(job.frame).write.parquet(str(job.beside("new")))
+    _swap(job)
+    return {}
+
+
+def full_outer(job: Job) -> Facts:
+    """One full outer join over everything, overwrite into a new folder, swap."""
+    _outer(job, job.spark.read.parquet(str(job.target))).write.parquet(str(job.beside("new")))
+    _swap(job)
+    return {}
+
+
+def touched_files_broadcast(job: Job) -> Facts:
+    """As lakehouse formats merge: find the files with a matching row, then a full outer join over these only."""
+    return _touched(job, sql.broadcast(job.frame.select(KEY)))
+
+
+def touched_files(job: Job) -> Facts:
+    """The same where the keys are too many to send them everywhere."""
+    return _touched(job, job.frame.select(KEY))
+
+
+def _touched(job: Job, keys: DataFrame) -> Facts:
+    target = job.spark.read.parquet(str(job.target))
+    named = target.select(KEY, sql.col("_metadata.file_name").alias("_file"))
+    found = named.join(keys, KEY, "left_semi").select("_file").distinct().toArrow()
+    names = found["_file"].to_pylist()
+    new = job.beside("new")
+    rows = job.spark.read.parquet(*(str(job.target / name) for name in names)) if names else target.limit(0)
+    _outer(job, rows).write.parquet(str(new))
+    for name in names:
+        (job.target / name).unlink()
+    for path in new.glob("*.parquet"):
+        path.rename(job.target / path.name)
+    return {"rewritten_files": len(names)}
+
+
+def _outer(job: Job, rows: DataFrame) -> DataFrame:
+    old = rows.withColumn("_old", sql.lit(True)).alias("old")
+    new = job.frame.withColumn("_new", sql.lit(True)).alias("new")
+    joined = old.join(new, sql.col(f"old.{KEY}") == sql.col(f"new.{KEY}"), "full_outer")
+    is_new = sql.col("_new").isNotNull()
+    return joined.select(
+        *(
+            sql.when(is_new, sql.col(f"new.{name}")).otherwise(sql.col(f"old.{name}")).alias(name)
+            for name in rows.columns
+        )
+    )
+
+
+def _swap(job: Job) -> None:
+    job.target.rename(job.beside("old"))
+    job.beside("new").rename(job.target)
+
+
+def three_empty_jobs(job: Job) -> Facts:
+    """What Spark costs when it has nothing to do, with Python workers as our jobs have them."""
+    for _ in range(3):
+        empty_job(job.spark)
+    return {}
+
+
+def three_empty_java_jobs(job: Job) -> Facts:
+    """The same without Python."""
+    for _ in range(3):
+        empty_java_job(job.spark)
+    return {}

@@ -1,0 +1,87 @@
+"""What the driver needs: one plan in a process of its own, with the peak memory of Python and of Java.
+
+`python -m benchmarks.spark.driver '{"target": ..., "source": ..., ...}'` prints the facts as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+_MB = 1e6
+
+
+def measure(target: Path, source: Path, *, share_limit: int | None = None) -> dict[str, Any]:
+    """Plan a merge in a new process."""
+    spec = {"target": str(target), "source": str(source), "share_limit": share_limit}
+    command = [sys.executable, "-m", "benchmarks.spark.driver", json.dumps(spec)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip().splitlines()[-1])
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def _measure(spec: Mapping[str, Any]) -> dict[str, Any]:
+    from benchmarks.job import KEY
+    from benchmarks.spark.contenders import TimedEngine
+    from benchmarks.spark.session import start
+    from fsspeckit.datasets.spark import SparkDatasetIO
+    from fsspeckit.datasets.spark.engine import SHARE_LIMIT
+
+    spark, _ = start({"spark.driver.memory": "1g"})
+    limit = SHARE_LIMIT if spec["share_limit"] is None else spec["share_limit"]
+    io = SparkDatasetIO(spark, share_limit=limit)
+    io.engine = engine = TimedEngine(spark, limit)
+    frame = spark.read.parquet(spec["source"])
+    frame.limit(1).toArrow()
+    before = _peaks()
+    begin = time.perf_counter()
+    io.merge(frame, spec["target"], strategy="upsert", key_columns=[KEY], dry_run=True)
+    wall = time.perf_counter() - begin
+    after = _peaks()
+    return {
+        "wall": wall,
+        "python_mb": after["python"],
+        "java_mb": after["java"],
+        "python_start_mb": before["python"],
+        "java_start_mb": before["java"],
+        "java_heap_mb": _heap(spark),
+        **engine.spent,
+    }
+
+
+def _peaks() -> dict[str, float]:
+    """High-water marks of this process and of the Java process that it started."""
+    mine = os.getpid()
+    java = [pid for pid in _children(mine) if Path(f"/proc/{pid}/comm").read_text().strip() == "java"]
+    return {"python": _peak(mine), "java": sum(_peak(pid) for pid in java)}
+
+
+def _children(process: int) -> list[int]:
+    found = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    return [int(pid) for pid in found]
+
+
+def _peak(process: int) -> float:
+    for line in Path(f"/proc/{process}/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024 / _MB
+    raise RuntimeError("no VmHWM; the benchmarks need Linux")
+
+
+def _heap(spark: Any) -> float:
+    """What Java still holds after a collection."""
+    runtime = spark.sparkContext._jvm.Runtime.getRuntime()
+    runtime.gc()
+    return float(runtime.totalMemory() - runtime.freeMemory()) / _MB
+
+
+if __name__ == "__main__":
+    print(json.dumps(_measure(json.loads(sys.argv[1]))))

@@ -1,0 +1,120 @@
+"""Runs the contenders of a case in turn inside one Spark session, each time on a fresh copy, and keeps the best run.
+
+Contenders alternate inside each repeat, so that a slow minute of the machine hits all of them. The first repeat also
+warms up Java's compiler and the Python workers; it can win, but hardly does.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+import benchmarks.cases as plain
+from benchmarks.check import Checksum, checksum, expected
+from benchmarks.data import copy_target, fingerprint, load_source
+from benchmarks.spark.cases import PEERS, Case, Inputs
+from benchmarks.spark.contenders import Job
+from benchmarks.spark.session import Stages, collect_garbage
+
+Run = dict[str, Any]
+
+
+@dataclass(slots=True)
+class CaseResult:
+    """All runs of a case by contender, and what went wrong."""
+
+    case: Case
+    runs: dict[str, list[Run]] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+
+    def best(self, label: str) -> Run | None:
+        """The fastest run, with the least time of each of its parts."""
+        runs = self.runs.get(label)
+        if not runs:
+            return None
+        best = dict(min(runs, key=lambda run: run["wall"]))
+        for name in (name for name in best if name.endswith("_s")):
+            best[name] = min(run[name] for run in runs)
+        return best
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    data: Path
+    scale: float
+    repeats: int
+    only: tuple[str, ...]
+
+
+def run_case(case: Case, spark: SparkSession, settings: Settings, say: Callable[[str], None]) -> CaseResult:
+    """Build the data of a case and run everyone on it."""
+    result = CaseResult(case)
+    say(f"{case.name}: preparing data")
+    built = case.build(settings.data, settings.scale)
+    before = {label: fingerprint(inputs.target) for label, inputs in built.items()}
+    wanted: dict[str, Checksum] = {
+        label: expected(plain.Inputs(inputs.target, inputs.source, ()), "upsert") for label, inputs in built.items()
+    }
+    labels = [name for name in case.contenders if not settings.only or any(part in name for part in settings.only)]
+    for repeat in range(settings.repeats):
+        for label in _rotated(labels, repeat):
+            inputs = built.get(label, built.get("all"))
+            assert inputs is not None
+            check = wanted.get(label, wanted.get("all")) if repeat == 0 else None
+            _attempt(result, label, inputs, spark, settings.data / "run", check)
+            if label in result.runs:
+                say(f"{case.name}: {label} {result.runs[label][-1]['wall']:.3f} s")
+    if before != {label: fingerprint(inputs.target) for label, inputs in built.items()}:
+        raise RuntimeError(f"{case.name}: a contender wrote into the original data; all its numbers are void")
+    return result
+
+
+def _rotated(labels: list[str], by: int) -> list[str]:
+    by %= max(1, len(labels))
+    return labels[by:] + labels[:by]
+
+
+def _attempt(
+    result: CaseResult, label: str, inputs: Inputs, spark: SparkSession, place: Path, wanted: Checksum | None
+) -> None:
+    """One run on a fresh copy; a contender that fails is out for the rest of the case."""
+    if label in result.failures:
+        return
+    shutil.rmtree(place, ignore_errors=True)
+    target = place / "target"
+    target.mkdir(parents=True)
+    copy_target(inputs.target, target)
+    _warm(target)
+    os.sync()
+    job = Job(spark, target, load_source(inputs.source), spark.read.parquet(str(inputs.files)))
+    gc.collect()
+    collect_garbage(spark)
+    stages, begin = Stages(spark), time.perf_counter()
+    try:
+        facts = result.case.contenders[label](job)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the others go on and the report says it
+        result.failures[label] = str(error).strip().splitlines()[0]
+        return
+    wall = time.perf_counter() - begin
+    if wanted is not None and (label in PEERS or facts):
+        files = [str(path) for path in sorted(target.rglob("*.parquet"))]
+        if (found := checksum(files)) != wanted:
+            result.failures[label] = f"wrong result: {found}, expected {wanted}"
+            return
+    result.runs.setdefault(label, []).append({"wall": wall, **stages.facts(), **facts})
+    shutil.rmtree(place, ignore_errors=True)
+
+
+def _warm(target: Path) -> None:
+    for path in target.glob("*.parquet"):
+        with path.open("rb", buffering=0) as file:
+            while file.read(1 << 24):
+                pass
