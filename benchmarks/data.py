@@ -141,7 +141,7 @@ def build_parquet_source(folder: Path, source: Path, files: int) -> None:
         for index in range(files):
             pq.write_table(table.slice(index * step, step), partial / f"part-{index:05d}.parquet")
 
-    _once(folder, write)
+    once(folder, write)
 
 
 def load_source(path: Path) -> pa.Table:
