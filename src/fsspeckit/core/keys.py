@@ -113,7 +113,7 @@ def _dictionary(column: pa.ChunkedArray, nulls: Literal["mask", "encode"] = "mas
 class _Fold:
     """How one more column is folded into the codes of the columns before it."""
 
-    values: pa.Array
+    values: pa.Array | pa.ChunkedArray
     compressed: Codes | None
 
     def apply(self, codes: Codes | None, column: pa.ChunkedArray) -> Codes | None:
@@ -139,14 +139,20 @@ def _locate(sorted_codes: Codes, wanted: Codes) -> Codes:
 class KeyEncoder:
     """Maps key tuples to integers; keys never seen by ``fit`` are reported as absent.
 
-    A single integer-like column without nulls is its own code; everything else goes through dictionaries.
+    A single integer-like column without nulls is its own code, and a single column that is known to be ``unique`` is
+    its own dictionary; everything else goes through dictionaries.
     """
 
-    def __init__(self, columns: Sequence[pa.ChunkedArray]) -> None:
+    def __init__(self, columns: Sequence[pa.ChunkedArray], *, unique: bool = False) -> None:
         self._folds: list[_Fold] = []
+        self.dense = False
         self.identity = len(columns) == 1 and pa.types.is_int64(columns[0].type) and columns[0].null_count == 0
         if self.identity:
             self.codes: Codes = to_numpy(columns[0])
+            return
+        if unique and len(columns) == 1 and columns[0].null_count == 0:
+            self._folds.append(_Fold(columns[0], None))
+            self.codes, self.dense = np.arange(len(columns[0])), True
             return
         codes: Codes | None = None
         for column in columns:
@@ -185,7 +191,7 @@ class KeyIndex:
     """Finds source rows by key. Source keys must be unique; ``rows`` numbers them (default 0, 1, 2 ...)."""
 
     def __init__(self, columns: Sequence[pa.ChunkedArray], rows: RowNumbers | None = None) -> None:
-        self._encoder = KeyEncoder(columns)
+        self._encoder = KeyEncoder(columns, unique=True)
         codes = self._encoder.codes
         self._order: RowNumbers | None = None if _is_sorted(codes) else np.argsort(codes, kind="stable")
         self._keys = codes if self._order is None else codes[self._order]
@@ -245,6 +251,8 @@ class KeyIndex:
         wanted = codes if known is None else codes[positions]
         if len(wanted) == 0:
             return _NO_ROWS, _NO_ROWS
+        if self._encoder.dense:
+            return positions, wanted
         start = int(np.searchsorted(self._keys, wanted.min(), "left"))
         keys = self._keys[start : int(np.searchsorted(self._keys, wanted.max(), "right"))]
         if len(keys) > _HASH_PAYS * len(wanted):

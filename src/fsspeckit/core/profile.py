@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 from fsspeckit.common.bridge import to_numpy
 from fsspeckit.common.errors import KeyColumnError, PartitionError
 from fsspeckit.common.partitions import partition_folders, typed_values
-from fsspeckit.core.keys import Codes, KeyEncoder, duplicate_codes, last_of_each, order_rank, plain
+from fsspeckit.core.hashing import hash_keys
+from fsspeckit.core.keys import Codes, KeyEncoder, duplicate_codes, increasing, last_of_each, order_rank, plain
 from fsspeckit.core.matching import KeyColumn
 from fsspeckit.core.model import PartitionValues, RowNumbers
 from fsspeckit.core.source import Source
@@ -73,7 +74,10 @@ def select_rows(
     everything = range(source.rows)
     if source.rows < 2:
         return everything
-    codes = KeyEncoder(plain_keys(source, keys, everything)).codes
+    columns = plain_keys(source, keys, everything)
+    if not _is_number(columns) and increasing(np.sort(hash_keys(columns))):
+        return everything
+    codes = KeyEncoder(columns).codes
     repeated, counts = duplicate_codes(codes)
     if len(repeated) == 0:
         return everything
@@ -84,6 +88,11 @@ def select_rows(
     if on_duplicate == "last":
         return last_of_each(codes, [])
     return np.sort(len(codes) - 1 - last_of_each(codes[::-1], []))
+
+
+def _is_number(columns: Sequence[pa.ChunkedArray]) -> bool:
+    """Whether keys are their own codes; of any others, different hashes prove that they differ, and cost less."""
+    return len(columns) == 1 and pa.types.is_int64(columns[0].type)
 
 
 def _rank(source: Source, name: str) -> Codes:

@@ -129,9 +129,10 @@ class SparkEngine:
         assert isinstance(source, SharedSource)
         if source.route == "exchange":
             return self._match_by_exchange(storage, source, specs, scans, on_done)
+        share = sum(scan.rows for scan in scans) // slots(self.spark) + 1
         work = [
             _ScanItem(storage, source.handle, specs[batch[0].group], tuple(batch))
-            for batch in batches(scans, [rows_worth(len(spec.rows), spec.keys) for spec in specs])
+            for batch in batches(scans, [min(share, rows_worth(len(spec.rows), spec.keys)) for spec in specs])
         ]
         size = sum(scan.rows for scan in scans) // _SMALL_SCAN_ROWS + 1
         told = _by_scans(work, on_done)

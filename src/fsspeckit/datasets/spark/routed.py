@@ -17,7 +17,7 @@ from fsspeckit.common.bridge import to_arrow, to_numpy
 from fsspeckit.core.engine import KeySetSpec
 from fsspeckit.core.hashing import cut_by_part, hash_keys, spread
 from fsspeckit.core.keys import KeyIndex
-from fsspeckit.core.matching import KeyColumn, Match, Scan, in_file, plain_columns, read_keys
+from fsspeckit.core.matching import MAX_BATCH_ROWS, KeyColumn, Match, Scan, in_file, plain_columns, read_keys
 from fsspeckit.core.model import Outcome, RewriteTask, RowNumbers, WriteTask
 from fsspeckit.core.rewrite import run_task
 from fsspeckit.core.rows import take_rows, with_one_dictionary
@@ -101,6 +101,7 @@ class SplitKeys:
 def gather_keys(part: int, pieces: Iterator[pa.Table]) -> Found:  # noqa: ARG001 - every part is alike
     """Scan numbers, positions in their files and source rows of the keys that stand on both sides."""
     sources: list[pa.Table] = []
+    waiting: list[tuple[int, pa.Table]] = []
     index: KeyIndex | None = None
     found: list[Found] = []
     for piece in pieces:
@@ -110,15 +111,30 @@ def gather_keys(part: int, pieces: Iterator[pa.Table]) -> Found:  # noqa: ARG001
             continue
         if not sources:
             continue
-        if index is None:
-            whole = pa.concat_tables(sources)
-            index = KeyIndex(whole.columns[:-1], to_numpy(whole["row"]))
-        at, rows = index.lookup(piece.columns[:-1])
-        found.append((np.full(len(at), int(side)), to_numpy(piece["row"])[at], rows))
+        waiting.append((int(side), piece.replace_schema_metadata(None)))
+        if sum(table.num_rows for _, table in waiting) >= MAX_BATCH_ROWS:
+            index = index or _index(sources)
+            found.append(_lookup(index, waiting))
+            waiting = []
+    if waiting:
+        found.append(_lookup(index or _index(sources), waiting))
     if not found:
         return _NONE, _NONE, _NONE
     scans, positions, rows = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
     return scans, positions, rows
+
+
+def _index(sources: Sequence[pa.Table]) -> KeyIndex:
+    whole = pa.concat_tables(sources)
+    return KeyIndex(whole.columns[:-1], to_numpy(whole["row"]))
+
+
+def _lookup(index: KeyIndex, pieces: Sequence[tuple[int, pa.Table]]) -> Found:
+    """Look up several pieces at once: a hash table is built for each lookup."""
+    whole = pa.concat_tables([table for _, table in pieces])
+    scans = np.repeat([scan for scan, _ in pieces], [table.num_rows for _, table in pieces])
+    at, rows = index.lookup(whole.columns[:-1])
+    return scans[at], to_numpy(whole["row"])[at], rows
 
 
 def matches(found: Iterable[Found], count: int) -> list[Match]:
