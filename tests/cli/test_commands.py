@@ -134,6 +134,30 @@ def test_every_kind_of_source(fsspeckit: Fsspeckit, memory_fs: Any) -> None:
         assert rows_of(f"lake{number}") == expected, src
 
 
+def test_storage_options_reach_the_store(fsspeckit: Fsspeckit, s3_server: Any, s3_bucket: str) -> None:
+    words = ["key=test", "secret=test", f"client_kwargs.endpoint_url={s3_server.endpoint}"]
+    options = [word for pair in words for word in ("--storage-option", pair)]
+    lake = f"s3://{s3_bucket}/lake"
+    code, out, err = fsspeckit("doctor", lake, "--json", *options)
+    checks = {check["name"]: check["verdict"] for check in json.loads(out)["checks"]}
+    assert (code, checks["write access"], checks["credentials s3"]) == (0, "ok", "ok"), out + err
+    assert fsspeckit("write", "orders.csv", lake, "-q", *options)[0] == 0
+    code, out, _ = fsspeckit("inspect", lake, "--json", *options)
+    assert (code, json.loads(out)["rows"]) == (0, 3)
+    code, out, _ = fsspeckit("doctor", f"s3://no-{s3_bucket}/lake", "--json", *options)
+    assert (code, "write access" in {c["name"] for c in json.loads(out)["checks"] if c["verdict"] == "fail"}) == (
+        1,
+        True,
+    )
+
+
+def test_one_file_can_be_inspected(fsspeckit: Fsspeckit) -> None:
+    pq.write_table(pa.table({"id": [1, 2]}), "a.parquet")
+    code, out, err = fsspeckit("inspect", "a.parquet")
+    assert (code, err) == (0, "")
+    assert "none yet" in out
+
+
 def test_a_folder_of_two_formats_is_asked_about(fsspeckit: Fsspeckit) -> None:
     os.makedirs("both")
     Path("both/a.csv").write_text("id\n1\n")

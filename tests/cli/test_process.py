@@ -8,9 +8,11 @@ import pty
 import re
 import select
 import shlex
+import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,7 +24,7 @@ HELP = """
 import sys
 from fsspeckit.cli.app import main
 codes = [main(words.split()) for words in ("--help", "merge --help", "plan merge -h", "--version", "merge --what", "")]
-print(codes, sorted({"pyspark", "pandas", "pyarrow", "numpy", "fsspec", "rich", "pydantic"} & set(sys.modules)))
+print(codes, sorted({"pyspark", "pandas", "pyarrow", "numpy", "fsspec", "rich"} & set(sys.modules)))
 """
 
 
@@ -80,8 +82,8 @@ def test_the_shell_completes_commands_and_choices(tmp_path: Path) -> None:
     assert run(cwd=tmp_path, **asked).stdout.split() == [b"pyarrow"]
 
 
-def on_terminal(cwd: Path, *words: str, seconds: float, **env: str) -> str:
-    """What a terminal shows of a `write -` whose input takes some time."""
+def on_terminal(cwd: Path, *words: str, seconds: float, code: int = 0, **env: str) -> str:
+    """What a terminal shows of a `write -` whose input takes some time, or never comes for Ctrl-C is pressed."""
     leader, follower = pty.openpty()
     process = subprocess.Popen(
         [*PROGRAM, "write", "-", "lake", "--engine", "pyarrow", *words],
@@ -97,11 +99,47 @@ def on_terminal(cwd: Path, *words: str, seconds: float, **env: str) -> str:
     while time.monotonic() < until and b"write" not in shown:
         if select.select([leader], [], [], 0.05)[0]:
             shown += os.read(leader, 65536)
-    process.stdin.write(stream(3))
+    if code == 130:
+        process.send_signal(signal.SIGINT)
+    else:
+        process.stdin.write(stream(3))
     process.stdin.close()
-    assert process.wait(120) == 0, shown
-    os.close(leader)
+    assert process.wait(120) == code, shown
+    shown += rest(leader)
     return shown.decode()
+
+
+def rest(leader: int) -> bytes:
+    """What is still to be read of a terminal that nobody writes to any more."""
+    found = b""
+    with suppress(OSError):
+        while data := os.read(leader, 65536):
+            found += data
+    os.close(leader)
+    return found
+
+
+def test_ctrl_c_ends_in_two_lines(tmp_path: Path) -> None:
+    shown = on_terminal(tmp_path, seconds=60, code=130)
+    assert "error: interrupted" in shown
+    assert "Traceback" not in shown
+    assert not (tmp_path / "lake").exists()
+
+
+def test_a_person_is_asked_before_everything_goes(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("id\n1\n")
+    assert run("write", "in.csv", "lake", "--engine", "pyarrow", cwd=tmp_path).returncode == 0
+    before = os.listdir(tmp_path / "lake")
+    leader, follower = pty.openpty()
+    words = ["write", "in.csv", "lake", "--engine", "pyarrow", "--mode", "overwrite"]
+    process = subprocess.Popen([*PROGRAM, *words], cwd=tmp_path, stdin=follower, stdout=follower, stderr=follower)
+    os.close(follower)
+    os.write(leader, b"n\n")
+    assert process.wait(120) == 1
+    shown = rest(leader).decode()
+    assert "deletes its 1 data files. Go on? [y/N]" in shown
+    assert "error: nothing was done" in shown
+    assert os.listdir(tmp_path / "lake") == before
 
 
 def test_bars_are_drawn_for_a_person_who_waits(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import json
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -101,11 +102,15 @@ class Run:
 
     def say(self, result: Mapping[str, Any], text: str) -> None:
         """Print a result."""
-        if self.json_line:
-            sys.stdout.write(json.dumps(result, default=str) + "\n")
-        elif not self.quiet:
-            sys.stdout.write(text.rstrip("\n") + "\n")
-        sys.stdout.flush()
+        line = json.dumps(result, default=str) if self.json_line else "" if self.quiet else text.rstrip("\n")
+        if not line:
+            return
+        try:
+            sys.stdout.write(line + "\n")
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Whoever read has seen enough; the work is done all the same.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     def finish(self, result: Any, *, noop: bool = False) -> int:
         """Print a result of the library and say how the command ends."""
