@@ -81,6 +81,16 @@ def test_bounds_of_every_kind_are_readable(tmp_path: Path) -> None:
     assert layout.schema["nested"].startswith("list<")
 
 
+def test_bounds_of_different_units_are_not_compared(tmp_path: Path) -> None:
+    files = [
+        {"at": pa.array([1, 2], pa.timestamp(unit)), "n": pa.array([1, 2], kind)}
+        for unit, kind in (("ms", pa.int32()), ("us", pa.float64()))
+    ]
+    _, layout = lay(tmp_path / "d", *files)
+    found = {column.name: column.overlap for column in layout.columns}
+    assert found == {"at": None, "n": Overlap(2, 2.0, 2)}
+
+
 def test_what_is_missing_is_told(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "d" / "a.parquet", write_statistics=False)

@@ -18,7 +18,7 @@ from fsspeckit.core.model import DataFile
 from fsspeckit.core.operations import Place, existing_view
 from fsspeckit.core.results import readable_bytes
 from fsspeckit.core.snapshot import Snapshot, load_snapshot
-from fsspeckit.report.overlap import Overlap, file_range, has_bounds, overlap
+from fsspeckit.report.overlap import Overlap, Range, file_range, has_bounds, overlap
 
 MB = 2**20
 _EDGES = (0, 1 * MB, 8 * MB, 32 * MB, 128 * MB, 512 * MB)
@@ -139,9 +139,10 @@ def histogram(sizes: Sequence[int]) -> dict[str, int]:
 def _column(field: pa.Field, folders: Mapping[str, Sequence[DataFile]]) -> ColumnLayout:
     name = field.name
     files = [file for part in folders.values() for file in part if file.rows]
-    ranges = [[found for file in part if file.rows and (found := file_range(file, name))] for part in folders.values()]
+    natives = {file.stats[name].native for file in files if name in file.stats}
+    native = next(iter(natives), None)
+    ranges = [_ranges(part, name) for part in folders.values()] if _share_an_order(natives) else []
     flat = [found for part in ranges for found in part]
-    native = next((file.stats[name].native for file in files if name in file.stats), None)
     return ColumnLayout(
         name=name,
         type=str(field.type),
@@ -151,6 +152,18 @@ def _column(field: pa.Field, folders: Mapping[str, Sequence[DataFile]]) -> Colum
         files_without_statistics=sum(name in file.schema.names and not has_bounds(file, name) for file in files),
         files_with_bloom_filter=sum(name in file.blooms for file in files),
     )
+
+
+def _ranges(files: Sequence[DataFile], name: str) -> list[Range]:
+    return [found for file in files if file.rows and (found := file_range(file, name)) is not None]
+
+
+def _share_an_order(natives: set[pa.DataType | None]) -> bool:
+    """Raw bounds compare where all have one type, or all are numbers; milliseconds and microseconds do not."""
+    numbers = all(
+        native is not None and (pa.types.is_integer(native) or pa.types.is_floating(native)) for native in natives
+    )
+    return len(natives) == 1 or numbers
 
 
 def _shown(value: Any, native: pa.DataType | None) -> str:
