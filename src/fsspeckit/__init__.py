@@ -1,20 +1,29 @@
-"""Write, merge and maintain plain Parquet dataset folders on any fsspec storage, without a table format."""
+"""Write, merge and maintain plain Parquet dataset folders on any fsspec storage, without a table format.
 
-from fsspeckit.api import compact, deduplicate, merge, optimize, read_parquet, recover, write_dataset
-from fsspeckit.common.errors import (
-    CommitConflictError,
-    DamagedFileError,
-    DatasetNotFoundError,
-    FilterError,
-    FsspeckitError,
-    KeyColumnError,
-    OutcomeUnknownError,
-    PartitionError,
-    SchemaMismatchError,
-    StorageError,
-    TableFormatError,
-    UnsupportedDataError,
-)
+Names are loaded when they are first used, so that `import fsspeckit` and the command line's help cost next to nothing.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fsspeckit.api import compact, deduplicate, merge, optimize, read_parquet, recover, write_dataset
+    from fsspeckit.common.errors import (
+        CommitConflictError,
+        DamagedFileError,
+        DatasetNotFoundError,
+        FilterError,
+        FsspeckitError,
+        KeyColumnError,
+        OutcomeUnknownError,
+        PartitionError,
+        SchemaMismatchError,
+        StorageError,
+        TableFormatError,
+        UnsupportedDataError,
+    )
 
 __version__ = "0.1.0"
 
@@ -39,3 +48,20 @@ __all__ = [
     "recover",
     "write_dataset",
 ]
+
+# fsspec takes every variable whose name begins with FSSPEC for its own and warns of those that it does not know.
+warnings.filterwarnings("ignore", message="Ignoring environment variable FSSPECKIT_")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    home = "fsspeckit.common.errors" if name.endswith("Error") else "fsspeckit.api"
+    found = globals()[name] = getattr(import_module(home), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -19,7 +19,10 @@ DEFAULT_ENGINE = "spark"
 _CLASSES = {"spark": "SparkDatasetIO", "duckdb": "DuckDBDatasetIO", "pyarrow": "PyarrowDatasetIO"}
 
 
-def _io(engine: str, filesystem: Any, storage_options: Mapping[str, Any] | None) -> DatasetIO:
+def dataset_io(
+    engine: str = DEFAULT_ENGINE, filesystem: Any = None, storage_options: Mapping[str, Any] | None = None
+) -> DatasetIO:
+    """The `DatasetIO` of an engine, whose methods the functions of this module call."""
     if engine not in _CLASSES:
         raise ValueError(f"engine={engine!r} is unknown; choose one of {', '.join(map(repr, _CLASSES))}")
     make = getattr(import_module(f"fsspeckit.datasets.{engine}"), _CLASSES[engine])
@@ -44,7 +47,7 @@ def merge(
         2
     """
     options.setdefault("strategy", "upsert")
-    return _io(engine, filesystem, storage_options).merge(data, path, **options)
+    return dataset_io(engine, filesystem, storage_options).merge(data, path, **options)
 
 
 def write_dataset(
@@ -57,7 +60,7 @@ def write_dataset(
     **options: Any,
 ) -> WriteResult:
     """Write rows as new files; options as for `fsspeckit.datasets.io.DatasetIO.write_dataset`."""
-    return _io(engine, filesystem, storage_options).write_dataset(data, path, **options)
+    return dataset_io(engine, filesystem, storage_options).write_dataset(data, path, **options)
 
 
 def read_parquet(
@@ -69,7 +72,7 @@ def read_parquet(
     **options: Any,
 ) -> pa.Table:
     """Read a dataset; options as for `fsspeckit.datasets.io.DatasetIO.read_parquet`."""
-    return _io(engine, filesystem, storage_options).read_parquet(path, **options)
+    return dataset_io(engine, filesystem, storage_options).read_parquet(path, **options)
 
 
 def compact(
@@ -81,7 +84,7 @@ def compact(
     **options: Any,
 ) -> MaintenanceResult:
     """Join small files; options as for `fsspeckit.datasets.io.DatasetIO.compact_parquet_dataset`."""
-    return _io(engine, filesystem, storage_options).compact_parquet_dataset(path, **options)
+    return dataset_io(engine, filesystem, storage_options).compact_parquet_dataset(path, **options)
 
 
 def deduplicate(
@@ -93,7 +96,7 @@ def deduplicate(
     **options: Any,
 ) -> MaintenanceResult:
     """Leave one row of each key; options as for `fsspeckit.datasets.io.DatasetIO.deduplicate_parquet_dataset`."""
-    return _io(engine, filesystem, storage_options).deduplicate_parquet_dataset(path, **options)
+    return dataset_io(engine, filesystem, storage_options).deduplicate_parquet_dataset(path, **options)
 
 
 def optimize(
@@ -105,9 +108,9 @@ def optimize(
     **options: Any,
 ) -> MaintenanceResult:
     """Order rows; options as for `fsspeckit.datasets.io.DatasetIO.optimize_parquet_dataset`."""
-    return _io(engine, filesystem, storage_options).optimize_parquet_dataset(path, **options)
+    return dataset_io(engine, filesystem, storage_options).optimize_parquet_dataset(path, **options)
 
 
 def recover(path: Any, *, filesystem: Any = None, storage_options: Mapping[str, Any] | None = None) -> Recovery:
     """Finish or undo what a crashed writer left behind."""
-    return _io("pyarrow", filesystem, storage_options).recover(path)
+    return dataset_io("pyarrow", filesystem, storage_options).recover(path)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import pickle
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from conformance.builders import by_day, numbers, three_files
 from conformance.tree import tree_of
+from fsspeckit import CommitConflictError
+from fsspeckit.core.results import MergePlan
 
 STRATEGIES = ("upsert", "insert", "update", "full_merge", "deduplicate")
 
@@ -86,3 +90,59 @@ def test_a_progress_bar_on_request(io: Any, tmp_path: Path) -> None:
     three_files(tmp_path / "d")
     call: dict[str, Any] = {"strategy": "upsert", "key_columns": ["id"], "progress": True}
     assert io.merge(numbers([1], "new"), str(tmp_path / "d"), **call).updated == 1
+
+
+def agreed(io: Any, folder: Path) -> MergePlan:
+    """A plan that inserts, updates, deletes and keeps, having been to a file and back."""
+    io.write_dataset(numbers([1, 2, 3]), str(folder))
+    io.write_dataset(numbers([4, 5]), str(folder))
+    io.write_dataset(numbers([6]), str(folder))
+    rows = pa.concat_tables([numbers([1, 7], "new"), numbers([2, 6])])
+    plan = io.merge(rows, str(folder), strategy="full_merge", key_columns="id", dry_run=True)
+    return MergePlan.from_dict(json.loads(json.dumps(plan.to_dict())))
+
+
+def test_a_plan_is_carried_out_to_the_letter(io: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "d"
+    plan = agreed(io, folder)
+    rows = pa.concat_tables([numbers([1, 7], "new"), numbers([2, 6])])
+    result = io.merge(rows, str(folder), strategy="full_merge", key_columns="id", plan=plan)
+    assert (result.stats(), result.unchanged) == (plan.stats(), plan.unchanged)
+    assert result.inserted_files == [f"{folder}/{e.path}" for e in plan.entries if e.action == "insert"]
+    assert (len(result.rewritten_files), result.deleted_files) == (
+        plan.count("rewrite"),
+        [f"{folder}/{e.path}" for e in plan.entries if e.action == "delete"],
+    )
+    with pytest.raises(CommitConflictError, match="make a new plan"):
+        io.merge(rows, str(folder), strategy="full_merge", key_columns="id", plan=plan)
+
+
+@pytest.mark.parametrize("change", ["dataset", "counts", "equal counts"])
+def test_a_plan_for_something_else_is_refused(io: Any, tmp_path: Path, change: str) -> None:
+    folder = tmp_path / "d"
+    plan = agreed(io, folder)
+    rows = pa.concat_tables([numbers([1, 7], "new"), numbers([2, 6])])
+    if change == "dataset":
+        io.write_dataset(numbers([8]), str(folder))
+    elif change == "counts":
+        rows = rows.slice(1)
+    else:
+        rows = pa.concat_tables([numbers([1, 7, 6], "new"), numbers([2])])
+    before = {file: file.read_bytes() for file in folder.iterdir()}
+    with pytest.raises(CommitConflictError, match="make a new plan"):
+        io.merge(rows, str(folder), strategy="full_merge", key_columns="id", plan=plan)
+    assert {file: file.read_bytes() for file in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_write_tells_what_it_would_do(io: Any, tmp_path: Path, mode: str) -> None:
+    folder = str(tmp_path / "d")
+    empty = io.write_dataset(numbers([1]), folder, mode=mode, dry_run=True)
+    assert (empty.rows, len(empty.files), empty.commit_seq, os.listdir(tmp_path)) == (1, 1, None, [])
+    io.write_dataset(numbers([1, 2]), folder)
+    before = sorted(os.listdir(folder))
+    plan = io.write_dataset(numbers([3, 4]), folder, mode=mode, max_rows_per_file=1, dry_run=True)
+    assert (plan.rows, len(plan.files), len(plan.deleted_files)) == (2, 2, mode == "overwrite")
+    assert plan["dry_run"]
+    assert "would be written" in str(plan)
+    assert sorted(os.listdir(folder)) == before

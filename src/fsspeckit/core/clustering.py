@@ -56,6 +56,7 @@ from fsspeckit.core.upkeep import (
     deduplication_facts,
     density,
     drop_losers,
+    extent,
     find_losers,
     finished,
     look,
@@ -89,7 +90,7 @@ def optimize(
             return planned(ledger, work.whole, request.scope, after_files=after + left, after_rows=rows, **work.facts())
         for groups in rounds(work.sorts.groups, request.scope.limits):
             _sort(engine, ledger, groups, work, reporter)
-        on_done = reporter.stage("write", len(work.drops.groups))
+        on_done = reporter.stage("write", len(work.drops.groups), **extent(work.drops.groups))
         for groups in rounds(work.drops.groups, request.scope.limits):
             files = [group.files[0] for group in groups]
             drop_losers(engine, ledger, files, work.losers, request.scope, on_done)
@@ -189,7 +190,7 @@ def _sort(engine: Engine, ledger: Ledger, groups: Sequence[Group], work: _Work, 
         for item in _items(number, group, work.losers)
     ]
     parts = sum(group.files for group in ready)
-    on_done = reporter.stage("sort", len(items) + parts)
+    on_done = reporter.stage("sort", len(items) + parts, **extent(groups))
     already = len(ledger.made)
 
     def produce(staging: str) -> list[Made]:

@@ -28,7 +28,7 @@ from fsspeckit.core.journal import (
     Retired,
     new_id,
 )
-from fsspeckit.core.recovery import Carrier, Recovery, recover, settle_pending
+from fsspeckit.core.recovery import Carrier, JournalStatus, Recovery, look_at, recover, settle_pending
 from fsspeckit.core.storage import Entry, Handle, Storage, for_each, join, parent
 from fsspeckit.core.view import View, ViewFile, check_not_table_format, is_data_file, open_file, take_view
 
@@ -36,6 +36,7 @@ __all__ = [
     "Changes",
     "Commit",
     "Journal",
+    "JournalStatus",
     "Publish",
     "Recovery",
     "Transaction",
@@ -108,6 +109,11 @@ class Journal:
         if sidecar is None:
             return Recovery()
         return recover(self._storage, self._root, Log(self._storage, sidecar))
+
+    def status(self) -> JournalStatus:
+        """What a recovery would find. Writes nothing."""
+        sidecar = self._places.find()
+        return JournalStatus() if sidecar is None else look_at(self._storage, Log(self._storage, sidecar))
 
     def view(self) -> View:
         """List the dataset as one snapshot; a missing one gives a view that does not exist. Writes nothing."""

@@ -104,6 +104,11 @@ class RewriteTask:
         return not self.schema.equals(self.file.schema, check_metadata=False)
 
     @property
+    def rows_in(self) -> int:
+        """Rows that the task reads."""
+        return self.file.rows
+
+    @property
     def weight(self) -> int:
         """Bytes that the task reads, by which engines spread tasks."""
         return self.file.size
@@ -117,6 +122,11 @@ class WriteTask:
     rows: range | RowNumbers
     schema: pa.Schema
     options: WriteOptions
+
+    @property
+    def rows_in(self) -> int:
+        """Rows that the task reads."""
+        return len(self.rows)
 
     @property
     def weight(self) -> int:
@@ -134,6 +144,11 @@ class CombineTask:
     options: WriteOptions
 
     @property
+    def rows_in(self) -> int:
+        """Rows that the task reads."""
+        return sum(file.rows for file in self.files)
+
+    @property
     def weight(self) -> int:
         """Bytes that the task reads."""
         return sum(file.size for file in self.files)
@@ -146,6 +161,11 @@ class DropTask:
     file: DataFile
     positions: RowNumbers
     options: WriteOptions
+
+    @property
+    def rows_in(self) -> int:
+        """Rows that the task reads."""
+        return self.file.rows
 
     @property
     def weight(self) -> int:
@@ -169,7 +189,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class PlanEntry:
-    """One line of a plan: what happens to a file, and why."""
+    """One line of a plan: what happens to a file, and why.
+
+    ``bytes`` and ``stamp`` are those of the file as it stands now; a file that is yet to be made has none.
+    """
 
     path: str
     action: Action
@@ -178,3 +201,4 @@ class PlanEntry:
     bytes: int
     updated: int = 0
     deleted: int = 0
+    stamp: str = field(default="", compare=False)

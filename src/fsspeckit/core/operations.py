@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from fsspeckit.common.errors import CommitConflictError, DatasetNotFoundError
 from fsspeckit.common.logging import log_unexpected, scrub
+from fsspeckit.core.agreement import check_outcomes, keep_to
 from fsspeckit.core.commit import Changes, Commit, Journal, Publish, Recovery, View
 from fsspeckit.core.engine import Engine, ReadRequest
 from fsspeckit.core.matching import Match
@@ -81,6 +82,16 @@ class MergeDraft:
         """Everything an engine has to run."""
         return (*self.rewrites, *self.inserts)
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """The numbers that a plan promises."""
+        return {
+            "source_count": self.source_rows,
+            "inserted": self.inserted,
+            "updated": self.updated,
+            "deleted": self.deleted,
+        }
+
 
 def merge(
     engine: Engine,
@@ -90,8 +101,9 @@ def merge(
     *,
     dry_run: bool = False,
     progress: Progress = None,
+    agreed: MergePlan | None = None,
 ) -> MergeResult | MergePlan:
-    """Merge a source into a dataset, or tell what that would do."""
+    """Merge a source into a dataset, or tell what that would do; ``agreed`` is a plan to keep to."""
     started = time.perf_counter()
     with log_unexpected("merge", place.path), reporting("merge", progress) as reporter, ExitStack() as stack:
         if not dry_run:
@@ -101,10 +113,14 @@ def merge(
         if dry_run:
             outcomes = _run(engine, place, source, draft.rewrites, None, reporter)
             return _as_plan(place, draft, outcomes)
+        if agreed is not None:
+            draft = replace(draft, inserts=keep_to(agreed, place.path, draft.snapshot, draft.counts, draft.inserts))
         if not draft.tasks and not draft.deletes:
             return _as_result(place, draft, [], (), None, time.perf_counter() - started)
         with place.journal.begin(draft.snapshot.view, f"merge:{request.strategy}") as transaction:
             outcomes = _run(engine, place, source, draft.tasks, transaction.staging, reporter)
+            if agreed is not None:
+                check_outcomes(agreed, place.path, draft.rewrites, outcomes, draft.deletes)
             changes = _changes(place, draft, outcomes)
             commit = transaction.commit(changes) if changes.publish or changes.retire else None
         return _as_result(place, draft, outcomes, changes.publish, commit, time.perf_counter() - started)
@@ -173,7 +189,8 @@ def _compact(rows: RowNumbers) -> range | RowNumbers:
 def _run(
     engine: Engine, place: Place, source: Source, tasks: Sequence[Task], staging: str | None, reporter: Reporter
 ) -> list[Outcome]:
-    on_done = reporter.stage("write" if staging else "compare", len(tasks))
+    rows, size = sum(task.rows_in for task in tasks), sum(task.weight for task in tasks)
+    on_done = reporter.stage("write" if staging else "compare", len(tasks), rows=rows, size=size)
     with vanishing_is_conflict(place, "merge"):
         return engine.run(place.storage, source, tasks, staging, on_done)
 
@@ -271,18 +288,16 @@ def _as_plan(place: Place, draft: MergeDraft, outcomes: Sequence[Outcome]) -> Me
     for file in draft.snapshot.files:
         reason = draft.reasons[file.path]
         if file.path in deleted:
-            entries.append(PlanEntry(file.path, "delete", reason, file.rows, file.size, deleted=file.rows))
+            entries.append(PlanEntry(file.path, "delete", reason, file.rows, file.size, 0, file.rows, file.stamp))
         elif file.path in changed and changed[file.path][1].changed:
             task, outcome = changed[file.path]
-            hits = len(task.positions)
+            hits, lost = len(task.positions), file.rows - outcome.rows
             why = reason if hits or task.drop_unmatched else "types widen"
-            entries.append(
-                PlanEntry(file.path, "rewrite", why, outcome.rows, file.size, hits, file.rows - outcome.rows)
-            )
+            entries.append(PlanEntry(file.path, "rewrite", why, outcome.rows, file.size, hits, lost, file.stamp))
         else:
             why = "rows are equal" if file.path in changed else reason
             hits = len(changed[file.path][0].positions) if file.path in changed else 0
-            entries.append(PlanEntry(file.path, "keep", why, file.rows, file.size, hits))
+            entries.append(PlanEntry(file.path, "keep", why, file.rows, file.size, hits, 0, file.stamp))
     entries.extend(PlanEntry(t.path, "insert", "new keys", len(t.rows), 0) for t in draft.inserts)
     return MergePlan(
         strategy=draft.request.strategy,

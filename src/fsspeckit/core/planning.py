@@ -172,7 +172,9 @@ def _look(
                 result[i] = (NO_MATCH, "key scan" if kept else "bloom")
                 if kept:
                     scans.append((i, Scan(files[i], kept, spec_number)))
-    on_done = target.reporter.stage(stage, len(scans))
+    scanned = [scan.file for _, scan in scans]
+    height, size = sum(file.rows for file in scanned), sum(file.size for file in scanned)
+    on_done = target.reporter.stage(stage, len(scans), rows=height, size=size)
     matches = target.engine.match(target.storage, target.source, specs, [scan for _, scan in scans], on_done)
     for (i, _), match in zip(scans, matches, strict=True):
         result[i] = (match, "key scan")

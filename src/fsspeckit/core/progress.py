@@ -10,12 +10,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ProgressEvent:
-    """A step of an operation: ``done`` of ``total`` files of a stage (``match``, ``write``, ``commit``)."""
+    """A step of an operation: ``done`` of ``total`` files of a stage (``match``, ``write``, ``commit``).
+
+    ``rows`` and ``bytes`` say how much the whole stage goes through; 0 stands for unknown.
+    """
 
     operation: str
     stage: str
     done: int
     total: int
+    rows: int = 0
+    bytes: int = 0
 
 
 ProgressCallback = Callable[[ProgressEvent], None]
@@ -29,8 +34,8 @@ class Reporter:
         self._operation, self._callback = operation, callback
         self._lock = threading.Lock()
 
-    def stage(self, stage: str, total: int) -> Callable[[int], None]:
-        """Start a stage; the returned function is called with the number of files just finished."""
+    def stage(self, stage: str, total: int, *, rows: int = 0, size: int = 0) -> Callable[[int], None]:
+        """Start a stage of so many files, rows and bytes; the returned function is told of each file that is done."""
         done = 0
 
         def advance(count: int) -> None:
@@ -39,7 +44,7 @@ class Reporter:
                 return
             with self._lock:
                 done += count
-                self._callback(ProgressEvent(self._operation, stage, done, total))
+                self._callback(ProgressEvent(self._operation, stage, done, total, rows, size))
 
         advance(0)
         return advance

@@ -29,6 +29,22 @@ class Recovery:
         return bool(self.replayed or self.removed)
 
 
+@dataclass(frozen=True, slots=True)
+class JournalStatus:
+    """What stands in a journal now: ``pending`` is a record to carry out, ``dead`` stagings belong to nobody alive."""
+
+    sidecar: str | None = None
+    newest: int = 0
+    pending: int | None = None
+    dead: tuple[str, ...] = ()
+    alive: tuple[str, ...] = ()
+
+    @property
+    def needs_recovery(self) -> bool:
+        """Whether a recovery would do something."""
+        return self.pending is not None or bool(self.dead)
+
+
 class Carrier:
     """Carries records out on one dataset."""
 
@@ -120,6 +136,14 @@ class Carrier:
             folder = lost
             while folder and self._storage.remove_dir_if_empty(join(self._root, folder)):
                 folder = parent(folder)
+
+
+def look_at(storage: Storage, log: Log) -> JournalStatus:
+    """What a recovery would find; writes nothing."""
+    state, stagings = log.state(), log.stagings()
+    dead = _orphans(storage, log, stagings)
+    alive = tuple(name for name in stagings if name not in dead)
+    return JournalStatus(log.sidecar, state.newest, state.newest if state.is_pending else None, dead, alive)
 
 
 def recover(storage: Storage, root: str, log: Log) -> Recovery:

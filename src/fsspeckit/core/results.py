@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from fsspeckit.core.model import PlanEntry, Task
 
@@ -118,7 +118,7 @@ class MergeResult(_MergeView):
 
 @dataclass(frozen=True, slots=True)
 class WriteResult(_View):
-    """Files and rows of a finished write."""
+    """Files and rows of a write; after a dry run, those that it would make."""
 
     mode: str
     rows: int
@@ -127,6 +127,7 @@ class WriteResult(_View):
     commit_seq: int | None = None
     seconds: float = 0.0
     commit_seconds: float = 0.0
+    dry_run: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """The result as plain JSON types."""
@@ -134,10 +135,11 @@ class WriteResult(_View):
 
     def _lines(self) -> list[tuple[str, str]]:
         size = sum(file.size_bytes or 0 for file in self.files)
+        written = "would be written" if self.dry_run else f"written ({readable_bytes(size)})"
         return [
             ("mode", self.mode),
             ("rows", f"{self.rows:,}"),
-            ("files", f"{len(self.files):,} written ({readable_bytes(size)}), {len(self.deleted_files):,} removed"),
+            ("files", f"{len(self.files):,} {written}, {len(self.deleted_files):,} removed"),
             ("seconds", f"{self.seconds:.2f} (commit {self.commit_seconds:.3f})"),
         ]
 
@@ -163,24 +165,24 @@ class MergePlan(_MergeView):
         """Rows in the dataset after the merge."""
         return self.target_count_before + self.inserted - self.deleted
 
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """The plan that `to_dict` wrote, without its tasks; `KeyError` or `TypeError` where it is not one."""
+        entries = tuple(PlanEntry(**entry) for entry in data["entries"])
+        return cls(**{name: data[name] for name in cls._names()}, entries=entries)
+
+    @staticmethod
+    def _names() -> tuple[str, ...]:
+        counts = ("source_count", "target_count_before", "inserted", "updated", "deleted", "unchanged")
+        return ("strategy", "path", *counts, "source_route")
+
     def count(self, action: str) -> int:
         """How many files get the given action."""
         return sum(entry.action == action for entry in self.entries)
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain JSON types, without its tasks."""
-        names = (
-            "strategy",
-            "path",
-            "source_count",
-            "target_count_before",
-            "inserted",
-            "updated",
-            "deleted",
-            "unchanged",
-            "source_route",
-        )
-        counts = {name: getattr(self, name) for name in names}
+        counts = {name: getattr(self, name) for name in self._names()}
         return counts | {"total": self.total, "dry_run": True, "entries": [asdict(entry) for entry in self.entries]}
 
     def _lines(self) -> list[tuple[str, str]]:

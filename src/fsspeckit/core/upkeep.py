@@ -134,7 +134,7 @@ def compact(
         if dry_run:
             return planned(ledger, plan, request.scope, after_files=len(plan.groups))
         token, done = new_token(), 0
-        on_done = reporter.stage("write", len(plan.groups))
+        on_done = reporter.stage("write", len(plan.groups), **extent(plan.groups))
         for groups in rounds(plan.groups, request.scope.limits):
             tasks = [_combine_task(group, token, done + i, request.scope) for i, group in enumerate(groups)]
             retired = [file for group in groups for file in group.files]
@@ -166,11 +166,16 @@ def deduplicate(
             left = sum(len(losers[group.files[0].path]) < group.rows for group in plan.groups)
             after_rows = snapshot.rows - removed
             return planned(ledger, plan, request.scope, after_files=left, after_rows=after_rows, **facts)
-        on_done = reporter.stage("write", len(plan.groups))
+        on_done = reporter.stage("write", len(plan.groups), **extent(plan.groups))
         for groups in rounds(plan.groups, request.scope.limits):
             files = [group.files[0] for group in groups]
             drop_losers(engine, ledger, files, losers, request.scope, on_done)
         return finished(ledger, plan, request.scope, **facts)
+
+
+def extent(groups: Sequence[Group]) -> dict[str, int]:
+    """How much work some groups are."""
+    return {"rows": sum(group.rows for group in groups), "size": sum(group.size for group in groups)}
 
 
 def deduplication_facts(request: DeduplicateRequest, removed: int) -> dict[str, Any]:

@@ -64,12 +64,19 @@ class _Existing:
 
 
 def write(
-    engine: Engine, given: Input, place: Place, request: WriteRequest, *, progress: Progress = None
+    engine: Engine,
+    given: Input,
+    place: Place,
+    request: WriteRequest,
+    *,
+    dry_run: bool = False,
+    progress: Progress = None,
 ) -> WriteResult:
-    """Write a source into a dataset as new files."""
+    """Write a source into a dataset as new files, or tell which these would be."""
     started = time.perf_counter()
     with log_unexpected("write", place.path), reporting("write", progress) as reporter, ExitStack() as stack:
-        place.journal.recover()
+        if not dry_run:
+            place.journal.recover()
         source = stack.enter_context(engine.open_source(given, place.storage, place.scratch))
         existing = _look_at(place, source, request)
         body = _body(source, existing, request, place.path)
@@ -77,8 +84,11 @@ def write(
         groups = split_by_partition(source, range(source.rows), existing.partitions, existing.folders)
         tasks = _tasks(groups, body, existing, request)
         retire = _retired(existing.view, groups, request)
+        if dry_run:
+            return _planned(place, request, tasks, retire, time.perf_counter() - started)
         with place.journal.begin(existing.view, f"write:{request.mode}") as transaction:
-            on_done = reporter.stage("write", len(tasks))
+            size = sum(task.weight for task in tasks)
+            on_done = reporter.stage("write", len(tasks), rows=source.rows, size=size)
             outcomes = engine.run(place.storage, source, tasks, transaction.staging, on_done)
             publish = tuple(Publish(o.staged, t.path, o.rows) for t, o in zip(tasks, outcomes, strict=True))
             info = {"operation": "write", "mode": request.mode, "rows": source.rows}
@@ -164,6 +174,19 @@ def _retired(view: View, groups: Sequence[Group], request: WriteRequest) -> tupl
         return tuple(file.path for file in view.files)
     folders = {group.folder for group in groups}
     return tuple(file.path for file in view.files if dirname(file.path) in folders)
+
+
+def _planned(
+    place: Place, request: WriteRequest, tasks: Sequence[WriteTask], retire: Sequence[str], seconds: float
+) -> WriteResult:
+    return WriteResult(
+        mode=request.mode,
+        rows=sum(len(task.rows) for task in tasks),
+        files=[MergeFileMetadata(place.full(task.path), len(task.rows), "inserted") for task in tasks],
+        deleted_files=[place.full(path) for path in retire],
+        seconds=seconds,
+        dry_run=True,
+    )
 
 
 def _result(

@@ -74,6 +74,7 @@ class DatasetIO(Maintenance):
         memory_limit: MemoryLimit = None,
         progress: Progress = None,
         dry_run: bool = False,
+        plan: MergePlan | None = None,
     ) -> MergeResult | MergePlan:
         """Merge rows into a dataset, rewriting only files in which a row changes.
 
@@ -97,6 +98,8 @@ class DatasetIO(Maintenance):
             memory_limit: Bytes (or ``"500MB"``) that rewriting may use; sets ``batch_rows`` where that is needed.
             progress: A callback for `ProgressEvent`, or ``True`` for a progress bar.
             dry_run: Return the plan with exact counts and write nothing.
+            plan: A plan from an earlier ``dry_run`` of the same call: do just that, or raise `CommitConflictError`
+                where the dataset or the source is not what it was made for.
 
         Returns:
             The counts and files of the merge, or its plan.
@@ -125,7 +128,8 @@ class DatasetIO(Maintenance):
         if dedup_order_by is not None and strategy != "deduplicate":
             raise ValueError(f'dedup_order_by goes with strategy="deduplicate", not with {strategy!r}')
         place = self._place(path)
-        result = operations.merge(self.engine, self._input(data), place, request, dry_run=dry_run, progress=progress)
+        given = self._input(data)
+        result = operations.merge(self.engine, given, place, request, dry_run=dry_run, progress=progress, agreed=plan)
         if isinstance(result, MergeResult) and result.commit_seq is not None:
             self._committed(place)
         return result
@@ -144,6 +148,7 @@ class DatasetIO(Maintenance):
         row_group_size: int | None = None,
         memory_limit: MemoryLimit = None,
         progress: Progress = None,
+        dry_run: bool = False,
     ) -> WriteResult:
         """Write rows as new files of a dataset.
 
@@ -159,6 +164,7 @@ class DatasetIO(Maintenance):
             row_group_size: Most rows of a row group.
             memory_limit: Bytes (or ``"500MB"``) that writing may use.
             progress: A callback for `ProgressEvent`, or ``True`` for a progress bar.
+            dry_run: Return which files would be written and removed, and write nothing.
 
         Returns:
             One entry for each written file, with its path, rows and size.
@@ -172,7 +178,7 @@ class DatasetIO(Maintenance):
             ),
         )
         place = self._place(path)
-        result = writing.write(self.engine, self._input(data), place, request, progress=progress)
+        result = writing.write(self.engine, self._input(data), place, request, dry_run=dry_run, progress=progress)
         if result.commit_seq is not None:
             self._committed(place)
         return result

@@ -22,7 +22,7 @@ from fsspeckit.core.ext.inputs import (
     read_each,
 )
 
-_ENDINGS = (".csv", ".tsv")
+ENDINGS = (".csv", ".tsv")
 
 
 def read_csv(
@@ -65,7 +65,7 @@ def read_csv(
         [{'id': 1, 'name': 'x'}, {'id': 2, 'name': 'y'}]
     """
     request = Request("read_csv", columns, schema, include_file_path, use_threads, inferred=True)
-    files = find_files(path, _ENDINGS, request.operation, filesystem, storage_options)
+    files = find_files(path, ENDINGS, request.operation, filesystem, storage_options)
     types = {field.name: _parsed_type(field.type) for field in schema or ()}
     pieces = _read_all(files, types, delimiter, request)
     disputed = [name for name in _disputed(pieces) if name not in types]

@@ -25,7 +25,7 @@ from fsspeckit.core.ext.inputs import (
     read_each,
 )
 
-_ENDINGS = (".json", ".jsonl", ".ndjson")
+ENDINGS = (".json", ".jsonl", ".ndjson")
 _SPACE = " \t\r\n"
 
 
@@ -65,7 +65,7 @@ def read_json(
         [{'id': 1, 'tags': None}, {'id': 2, 'tags': ['x']}]
     """
     request = Request("read_json", columns, schema, include_file_path, use_threads, inferred=True)
-    files = find_files(path, _ENDINGS, request.operation, filesystem, storage_options)
+    files = find_files(path, ENDINGS, request.operation, filesystem, storage_options)
     known = None if schema is None else _known(schema, files)
     parse = pajson.ParseOptions(
         explicit_schema=known,

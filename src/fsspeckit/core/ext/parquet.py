@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from fsspeckit.core.ext.inputs import InputFile, Path, Piece, Request, find_files, join_pieces, read_each
 from fsspeckit.core.snapshot import naming_damage
 
-_ENDINGS = (".parquet", ".parq", ".pq")
+ENDINGS = (".parquet", ".parq", ".pq")
 
 
 def read_parquet(
@@ -51,7 +51,7 @@ def read_parquet(
         ['id', 'file_path']
     """
     request = Request("read_parquet", columns, schema, include_file_path, use_threads)
-    files = find_files(path, _ENDINGS, request.operation, filesystem, storage_options)
+    files = find_files(path, ENDINGS, request.operation, filesystem, storage_options)
 
     def read(file: InputFile) -> Piece:
         with (

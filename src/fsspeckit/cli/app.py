@@ -1,0 +1,65 @@
+"""The program `fsspeckit`: its commands put together, and its entry point."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from fsspeckit import __version__
+from fsspeckit.cli import changes, doctor, inspection, plans, upkeep
+
+app = typer.Typer(
+    name="fsspeckit",
+    help="Write, merge and maintain plain Parquet dataset folders. Spark does the work unless --engine, "
+    "FSSPECKIT_ENGINE or a configuration file chooses another engine.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 100},
+)
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        typer.echo(f"fsspeckit {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _program(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+for _module in (changes, upkeep, inspection, plans, doctor):
+    _module.register(app)
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the program and return its exit code: 0 done, 1 failed, 2 usage, 3 conflict with another writer."""
+    try:
+        code = app(args, prog_name="fsspeckit", standalone_mode=False)
+    except typer.Abort:
+        sys.stderr.write("error: nothing was answered\nto do: add --yes to go on without a question\n")
+        return 1
+    except typer.TyperException as error:
+        return _usage(error)
+    return int(code or 0)
+
+
+def _usage(error: typer.TyperException) -> int:
+    """A word that the program does not understand, in two lines."""
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError" and context is not None:
+        sys.stderr.write(context.get_help() + "\n")
+        return error.exit_code
+    command = context.command_path if context is not None else "fsspeckit"
+    problem = " ".join(error.format_message().split()).rstrip(".")
+    sys.stderr.write(f"error: {problem}\nto do: see `{command} --help`\n")
+    return error.exit_code

@@ -1,0 +1,72 @@
+"""What a failure looks like on the terminal: two lines, what is wrong and what to do, and an exit code."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+
+DONE, FAILED, USAGE, CONFLICT, INTERRUPTED = 0, 1, 2, 3, 130
+_LOOK_CLOSER = "run it again with --debug to see where it comes from"
+
+
+class CommandError(Exception):
+    """A command that cannot go on, with what to do and the exit code."""
+
+    def __init__(self, problem: str, remedy: str, code: int = FAILED) -> None:
+        super().__init__(problem)
+        self.problem, self.remedy, self.code = problem, remedy, code
+
+
+def usage(problem: str, remedy: str) -> CommandError:
+    """An error of the one who typed the command."""
+    return CommandError(problem, remedy, USAGE)
+
+
+def describe(error: BaseException) -> tuple[str, str, int]:
+    """What is wrong, what to do, and the exit code."""
+    if isinstance(error, CommandError):
+        return _line(str(error)), _line(error.remedy), error.code
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", "run it again; nothing half done is to be seen in the dataset", INTERRUPTED
+    from fsspeckit.common.errors import CommitConflictError
+    from fsspeckit.common.logging import scrub
+
+    problem, remedy = split(scrub(str(error)) or type(error).__name__)
+    code = CONFLICT if isinstance(error, CommitConflictError) else USAGE if type(error) is ValueError else FAILED
+    if isinstance(error, PermissionError) and not remedy:
+        remedy = "see to it that you may read and write there; `fsspeckit doctor PATH` looks closer"
+    if isinstance(error, FileNotFoundError) and not remedy:
+        remedy = "check the path"
+    return problem, remedy or _LOOK_CLOSER, code
+
+
+def split(message: str) -> tuple[str, str]:
+    """The messages of the library end with what to do, as a last clause or sentence; it may be missing.
+
+    Example:
+        >>> split("no parquet dataset at lake; check the path, or write it first")
+        ('no parquet dataset at lake', 'check the path, or write it first')
+        >>> split("a.parquet is damaged: it is empty. Nothing was changed; run the operation again.")
+        ('a.parquet is damaged: it is empty. Nothing was changed', 'run the operation again')
+    """
+    text = _line(message).rstrip(".")
+    cut = max(text.rfind("; "), text.rfind(". "))
+    if cut < 0:
+        return text, ""
+    remedy = text[cut + 2 :]
+    return text[:cut], remedy[:1].lower() + remedy[1:] if remedy[1:2].islower() else remedy
+
+
+def show(error: BaseException, *, debug: bool) -> int:
+    """Print an error and return its exit code."""
+    problem, remedy, code = describe(error)
+    if debug:
+        from fsspeckit.common.logging import scrub
+
+        sys.stderr.write(scrub("".join(traceback.format_exception(error))))
+    sys.stderr.write(f"error: {problem}\nto do: {remedy}\n")
+    return code
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())

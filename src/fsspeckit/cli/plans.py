@@ -1,0 +1,176 @@
+"""The commands `plan` and `apply`: a merge that is looked at first, and then done to the letter or not at all.
+
+The file holds the plan, the state of every file of the dataset and of the source, and the options. It never holds
+storage options, which may be secret: `apply` is given them again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fsspeckit.cli.changes import (
+    Compression,
+    Delimiter,
+    Dest,
+    Duplicates,
+    Format,
+    Keys,
+    MaxRows,
+    Memory,
+    NullKeys,
+    OrderBy,
+    PartitionBy,
+    RowGroup,
+    SchemaMode,
+    Src,
+    Strategy,
+    Yes,
+    absolute,
+    is_noop,
+    merge_options,
+)
+from fsspeckit.cli.consent import ask
+from fsspeckit.cli.errors import usage
+from fsspeckit.cli.run import Run, command
+from fsspeckit.cli.sources import STDIN, Source
+
+if TYPE_CHECKING:
+    from fsspeckit.core.results import MergePlan
+
+FORMAT = 1
+Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where the plan is written.")]
+PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="A file that `fsspeckit plan` wrote.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the program."""
+    group = typer.Typer(
+        name="plan", help="Write down what an operation would do.", no_args_is_help=True, rich_markup_mode=None
+    )
+    app.add_typer(group)
+    command(
+        group,
+        "merge",
+        example="fsspeckit plan merge updates.csv lake/orders --key id -o plan.json --engine pyarrow",
+    )(plan_merge)
+    command(app, "apply", example="fsspeckit apply plan.json")(apply)
+
+
+def plan_merge(
+    run: Run,
+    src: Src,
+    dest: Dest,
+    key: Keys,
+    strategy: Strategy = "upsert",
+    partition_by: PartitionBy = [],  # noqa: B006 - read by typer, never changed
+    order_by: OrderBy = [],  # noqa: B006
+    on_duplicate_source: Duplicates = "error",
+    null_keys: NullKeys = "error",
+    schema_mode: SchemaMode = "strict",
+    format_: Format = None,
+    delimiter: Delimiter = None,
+    compression: Compression = None,
+    max_rows_per_file: MaxRows = 5_000_000,
+    row_group_size: RowGroup = None,
+    memory_limit: Memory = None,
+    output: Output = None,
+) -> int:
+    """Plan a merge of SRC into DEST exactly, file by file, and write the plan down for `fsspeckit apply`."""
+    if src == STDIN:
+        raise usage("standard input cannot be read again by `fsspeckit apply`", "put the rows into a file first")
+    source = Source.of(run, absolute(src), format_, delimiter)
+    options = merge_options(locals())
+    files = source.files()
+    with run.bars() as progress:
+        plan = run.io().merge(source.rows(), absolute(dest), dry_run=True, progress=progress, **options)
+    assert "entries" in plan
+    document = _document(run, source, files, absolute(dest), options, plan)  # type: ignore[arg-type]
+    if output is not None:
+        output.write_text(json.dumps(document, indent=2) + "\n", "utf-8")
+    run.say(document, f"{plan}\n" + (f"written to {output}" if output is not None else ""))
+    return run.noop_exit_code if is_noop(plan) else 0
+
+
+def _document(
+    run: Run, source: Source, files: list[dict[str, Any]], dest: str, options: dict[str, Any], plan: MergePlan
+) -> dict[str, Any]:
+    from fsspeckit.common.logging import scrub
+
+    words = {"insert": "inserted", "update": "updated", "delete": "deleted", "unchanged": "unchanged"}
+    return {
+        "fsspeckit_plan": FORMAT,
+        "command": "merge",
+        "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "engine": run.chosen_engine(),
+        "dest": scrub(dest),
+        "source": {
+            "path": scrub(source.path),
+            "format": source.format,
+            "delimiter": source.delimiter,
+            "files": [file | {"path": scrub(file["path"])} for file in files],
+        },
+        "options": options,
+        "counts": {word: getattr(plan, name) for word, name in words.items()} | {"total": plan.total},
+        "totals": {action: _total(plan, action) for action in ("rewrite", "insert", "delete", "keep")},
+        "plan": plan.to_dict(),
+    }
+
+
+def _total(plan: MergePlan, action: str) -> dict[str, int]:
+    entries = [entry for entry in plan.entries if entry.action == action]
+    return {"files": len(entries), "rows": sum(e.rows for e in entries), "bytes": sum(e.bytes for e in entries)}
+
+
+def apply(run: Run, plan_file: PlanFile, yes: Yes = False) -> int:
+    """Do what a plan says, to the letter; refuse with exit code 3 where the dataset or the source has changed since."""
+    from fsspeckit.core.results import MergePlan
+
+    document = _read(plan_file)
+    plan, saved = MergePlan.from_dict(document["plan"]), document["source"]
+    source = Source(saved["path"], saved["format"], saved["delimiter"], run.options())
+    with run.bars():
+        rows = source.rows()
+    _check_source(source, saved["files"])
+    if plan.target_count_before and not plan.total:
+        ask(run, f"the plan deletes all {plan.target_count_before:,} rows of {document['dest']}", yes=yes)
+    with run.bars() as progress:
+        io = run.io(document["engine"])
+        result = io.merge(rows, document["dest"], progress=progress, plan=plan, **document["options"])
+    return run.finish(result, noop=is_noop(result))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    from fsspeckit.core.results import MergePlan
+
+    try:
+        document: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        if document["fsspeckit_plan"] != FORMAT:
+            raise usage(f"{path} is a plan of another version of fsspeckit", "make a new plan with this version")
+        MergePlan.from_dict(document["plan"])
+        missing = {"source", "dest", "options", "engine"} - document.keys()
+    except OSError as error:
+        raise usage(f"cannot read the plan {path}: {error.strerror}", "check the path") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _no_plan(path) from error
+    if missing or {"path", "format", "delimiter", "files"} - document["source"].keys():
+        raise _no_plan(path)
+    return document
+
+
+def _no_plan(path: Path) -> Exception:
+    return usage(f"{path} is not a plan", "make one with `fsspeckit plan merge SRC DEST --key COLUMN -o FILE`")
+
+
+def _check_source(source: Source, saved: list[Mapping[str, Any]]) -> None:
+    from fsspeckit.common.errors import CommitConflictError
+    from fsspeckit.common.logging import scrub
+
+    now = [file | {"path": scrub(file["path"])} for file in source.files()]
+    if now != saved:
+        raise CommitConflictError(f"the source {source.path} has changed since the plan was made; make a new plan")

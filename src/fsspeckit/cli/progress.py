@@ -1,0 +1,92 @@
+"""Progress bars for the terminal: shown after two seconds, on standard error, and only where a person looks on."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from fsspeckit.core.progress import ProgressEvent
+
+PATIENCE = 2.0
+
+
+class Bars:
+    """A callback for an operation's progress; rich is loaded when the first bar is drawn."""
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        # A copy of standard error: while Spark starts, the original leads to a file.
+        self._terminal = os.fdopen(os.dup(2), "w", encoding="utf-8")
+        self._lock = threading.Lock()
+        self._timer = threading.Timer(PATIENCE, self._show)
+        self._timer.daemon = True
+        self._closed = False
+        self._bar: Any = None
+        self._tasks: dict[str, Any] = {}
+        self._latest: dict[str, ProgressEvent] = {}
+
+    def __enter__(self) -> Self:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+        with self._lock:
+            self._closed = True
+            if self._bar is not None:
+                self._bar.stop()
+                self._bar = None
+        self._terminal.close()
+
+    def __call__(self, event: ProgressEvent) -> None:
+        """Take note of an event, from any thread."""
+        with self._lock:
+            self._latest[event.stage] = event
+            if self._bar is not None:
+                self._draw(event)
+
+    def _show(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+        columns = (
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[files]}", markup=False),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        )
+        with self._lock:
+            if self._closed:
+                return
+            self._bar = Progress(*columns, console=Console(file=self._terminal), transient=True)
+            self._bar.start()
+            self._tasks[""] = self._bar.add_task(self._title, total=None, files="")
+            for event in self._latest.values():
+                self._draw(event)
+
+    def _draw(self, event: ProgressEvent) -> None:
+        if "" in self._tasks:
+            self._bar.remove_task(self._tasks.pop(""))
+        if event.stage not in self._tasks:
+            self._tasks[event.stage] = self._bar.add_task(f"{event.operation}: {event.stage}", files="")
+        self._bar.update(self._tasks[event.stage], completed=event.done, total=event.total, files=amounts(event))
+
+
+def amounts(event: ProgressEvent) -> str:
+    """Files done of all, and the rows and bytes that the stage goes through."""
+    from fsspeckit.core.results import readable_bytes
+
+    parts = [f"{event.done:,}/{event.total:,} files"]
+    parts += [f"{event.rows:,} rows"] if event.rows else []
+    parts += [readable_bytes(event.bytes)] if event.bytes else []
+    return ", ".join(parts)
+
+
+def wanted(*, quiet: bool, no_progress: bool) -> bool:
+    """Whether somebody looks on."""
+    return not quiet and not no_progress and sys.stderr.isatty()

@@ -1,0 +1,191 @@
+"""One run of a command: the options that all commands share, and what happens around the command's own work.
+
+Results go to standard output, as a table or as one line of JSON; logs, progress and errors go to standard error.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from fsspeckit.cli import errors, progress
+from fsspeckit.cli.settings import DEFAULT_ENGINE, load_config, parse_options
+
+if TYPE_CHECKING:
+    from fsspeckit.core.operations import Place
+    from fsspeckit.datasets.io import DatasetIO
+
+EngineName = Literal["spark", "duckdb", "pyarrow"]
+_PANEL: dict[str, tuple[Any, Any]] = {
+    "engine": (
+        Annotated[
+            EngineName | None,
+            typer.Option("--engine", envvar="FSSPECKIT_ENGINE", help="Who does the work; spark by default."),
+        ],
+        None,
+    ),
+    "storage_option": (
+        Annotated[list[str], typer.Option("--storage-option", metavar="K=V", help="Option of a URL's filesystem.")],
+        [],
+    ),
+    "config": (
+        Annotated[
+            Path | None, typer.Option("--config", envvar="FSSPECKIT_CONFIG", help="Configuration file, in TOML.")
+        ],
+        None,
+    ),
+    "json_line": (Annotated[bool, typer.Option("--json", help="One line of JSON on standard output.")], False),
+    "quiet": (Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")], False),
+    "verbose": (Annotated[bool, typer.Option("--verbose", "-v", help="Show the log on standard error.")], False),
+    "no_progress": (Annotated[bool, typer.Option("--no-progress", help="Never draw progress bars.")], False),
+    "noop_exit_code": (
+        Annotated[int, typer.Option("--noop-exit-code", metavar="N", min=0, max=255, help="Exit code of a no-op.")],
+        0,
+    ),
+    "debug": (Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")], False),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What all commands know."""
+
+    command: str
+    engine: EngineName | None = None
+    storage_option: list[str] = field(default_factory=list)
+    config: Path | None = None
+    json_line: bool = False
+    quiet: bool = False
+    verbose: bool = False
+    no_progress: bool = False
+    noop_exit_code: int = 0
+    debug: bool = False
+
+    def chosen_engine(self, otherwise: str = DEFAULT_ENGINE) -> str:
+        """The engine by option, environment, configuration file, or the given default."""
+        return self.engine or load_config(self.config).get("engine") or otherwise
+
+    def options(self) -> dict[str, Any] | None:
+        """Storage options: those of the configuration file, and those of the command over them."""
+        return load_config(self.config).get("storage_options", {}) | parse_options(self.storage_option) or None
+
+    def io(self, otherwise: str = DEFAULT_ENGINE) -> DatasetIO:
+        """The library's face for the chosen engine."""
+        from fsspeckit.api import dataset_io
+
+        return dataset_io(self.chosen_engine(otherwise), storage_options=self.options())
+
+    def place(self, path: str) -> Place:
+        """A dataset, without an engine."""
+        from fsspeckit.core.operations import Place
+
+        return Place.of(path, None, self.options())
+
+    @contextmanager
+    def bars(self) -> Iterator[Callable[[Any], None] | None]:
+        """A progress callback, where somebody looks on."""
+        if not progress.wanted(quiet=self.quiet, no_progress=self.no_progress):
+            yield None
+            return
+        with progress.Bars(self.command) as bars:
+            yield bars
+
+    def say(self, result: Mapping[str, Any], text: str) -> None:
+        """Print a result."""
+        line = json.dumps(result, default=str) if self.json_line else "" if self.quiet else text.rstrip("\n")
+        if not line:
+            return
+        try:
+            sys.stdout.write(line + "\n")
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Whoever read has seen enough; the work is done all the same.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+    def finish(self, result: Any, *, noop: bool = False) -> int:
+        """Print a result of the library and say how the command ends."""
+        self.say(result.to_dict(), str(result))
+        return self.noop_exit_code if noop else errors.DONE
+
+
+def command(
+    app: typer.Typer, name: str, *, example: str, without: tuple[str, ...] = ()
+) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Register a function `(run, ...) -> exit code` with the shared options and an example in its help."""
+
+    def register(function: Callable[..., int]) -> Callable[..., int]:
+        own = inspect.signature(function, eval_str=True)
+        shared = {key: value for key, value in _PANEL.items() if key not in without}
+        parameters = [each for each in own.parameters.values() if each.name != "run"]
+        parameters += [
+            inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+            for key, (annotation, default) in shared.items()
+        ]
+
+        def call(**values: Any) -> int:
+            run = Run(name, **{key: values.pop(key) for key in shared})
+            return execute(run, lambda: function(run, **values))
+
+        call.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        call.__annotations__ = {}
+        call.__doc__ = function.__doc__
+        epilog = "Example:\n\n\b\n" + "\n".join(f"  {line}" for line in example.strip().splitlines())
+        app.command(name, epilog=epilog)(call)
+        return function
+
+    return register
+
+
+def execute(run: Run, work: Callable[[], int]) -> int:
+    """Do a command's work; an error becomes two lines and an exit code."""
+    try:
+        with _logging(run):
+            return work()
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - every error ends as two lines
+        code = errors.show(error, debug=run.debug)
+        if run.json_line:
+            problem, remedy, _ = errors.describe(error)
+            run.say({"error": type(error).__name__, "message": problem, "to_do": remedy, "exit_code": code}, "")
+        return code
+
+
+class _Terminal(logging.Handler):
+    """Writes to whatever standard error is now: while bars are drawn, rich stands in for it.
+
+    The library logs an unexpected error with its traceback before it raises it; here the two lines say it.
+    """
+
+    def __init__(self, *, verbose: bool) -> None:
+        super().__init__()
+        self._verbose = verbose
+
+    def emit(self, record: logging.LogRecord) -> None:
+        from fsspeckit.common.logging import scrub
+
+        if record.name == "fsspeckit" and record.levelno == logging.ERROR and not self._verbose:
+            return
+        sys.stderr.write(scrub(f"{record.levelname.lower()}: {record.name}: {record.getMessage()}") + "\n")
+
+
+@contextmanager
+def _logging(run: Run) -> Iterator[None]:
+    """The library's log on standard error: warnings, everything, or next to nothing."""
+    logger, handler = logging.getLogger("fsspeckit"), _Terminal(verbose=run.verbose)
+    level, before = logging.DEBUG if run.verbose else logging.CRITICAL if run.quiet else logging.WARNING, logger.level
+    logger.addHandler(handler)
+    logger.setLevel(level)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)

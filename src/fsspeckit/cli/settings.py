@@ -1,0 +1,81 @@
+"""Where settings come from: options, then the environment, then a configuration file, then the default.
+
+The file is `--config`, else `$FSSPECKIT_CONFIG`, else `fsspeckit.toml` in the working folder, else
+`fsspeckit/config.toml` in the user's configuration folder. It may hold `engine` and a table `storage_options`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fsspeckit.cli.errors import usage
+
+ENGINES = ("spark", "duckdb", "pyarrow")
+DEFAULT_ENGINE = "spark"
+_KEYS = {"engine": str, "storage_options": dict}
+
+
+def load_config(named: Path | None) -> dict[str, Any]:
+    """The configuration file's settings; empty where there is no file."""
+    path = named if named is not None else _usual_place()
+    if path is None:
+        return {}
+    try:
+        found = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise usage(f"cannot read the configuration file {path}: {error.strerror}", "check --config") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise usage(f"the configuration file {path} is not TOML: {error}", "correct that line") from error
+    _check(found, path)
+    return found
+
+
+def _usual_place() -> Path | None:
+    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    places = (Path("fsspeckit.toml"), Path(base) / "fsspeckit" / "config.toml")
+    return next((place for place in places if place.is_file()), None)
+
+
+def _check(found: Mapping[str, Any], path: Path) -> None:
+    for key, value in found.items():
+        if key not in _KEYS:
+            raise usage(f"{path}: the key {key!r} is unknown", f"use one of {', '.join(_KEYS)}")
+        if not isinstance(value, _KEYS[key]):
+            wanted = "a table" if _KEYS[key] is dict else "a text"
+            raise usage(f"{path}: {key} = {value!r} is not {wanted}", f"make {key} {wanted}")
+    if found.get("engine", DEFAULT_ENGINE) not in ENGINES:
+        raise usage(f"{path}: engine = {found['engine']!r} is unknown", f"use one of {', '.join(ENGINES)}")
+
+
+def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
+    """Storage options from `k=v` pairs: dots nest, and a value that is JSON is taken as JSON.
+
+    Example:
+        >>> parse_options(["anon=true", "client_kwargs.endpoint_url=http://127.0.0.1:9000", 'key="123"'])
+        {'anon': True, 'client_kwargs': {'endpoint_url': 'http://127.0.0.1:9000'}, 'key': '123'}
+    """
+    options: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name:
+            raise usage(f"--storage-option {name!r} has no value", "write it as --storage-option name=value")
+        *outer, last = name.split(".")
+        place = options
+        for part in outer:
+            place = place.setdefault(part, {})
+            if not isinstance(place, dict):
+                raise usage(f"--storage-option {name!r} contradicts another one", "give each option once")
+        place[last] = _value(text)
+    return options
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

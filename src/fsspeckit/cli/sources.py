@@ -1,0 +1,124 @@
+"""SRC of `write` and `merge`: what the word on the command line stands for, and the rows behind it.
+
+A Parquet file or folder is handed on as a path, so that an engine may read it in its own way. Everything else becomes
+an Arrow table; standard input is spooled to disk and mapped.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fsspeckit.cli.errors import usage
+from fsspeckit.cli.run import Run
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from fsspeckit.core.ext.inputs import InputFile
+
+STDIN = "-"
+_PATTERN = re.compile(r"[*?\[]")
+_COMPRESSED = (".gz", ".bz2", ".zst")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A source of rows as the user named it."""
+
+    path: str
+    format: str
+    delimiter: str | None
+    options: dict[str, Any] | None
+
+    @classmethod
+    def of(cls, run: Run, path: str, format_: str | None, delimiter: str | None) -> Source:
+        """Find out what a word stands for."""
+        options = run.options()
+        found = "arrow" if path == STDIN else format_ or _format_of(path, options)
+        if delimiter is not None and found != "csv":
+            raise usage(f"--delimiter does not go with {found}", "leave it out, or say --format csv")
+        return cls(path, found, delimiter, options)
+
+    def rows(self) -> Any:
+        """The rows, in a form that the library takes."""
+        if self.path == STDIN:
+            return _stdin()
+        if self.format == "parquet" and not _PATTERN.search(self.path):
+            return self.path
+        from fsspeckit.core import ext
+
+        if self.format == "csv":
+            delimiter = self.delimiter or ("\t" if ".tsv" in self.path.lower() else ",")
+            return ext.read_csv(self.path, delimiter=delimiter, storage_options=self.options)
+        read = ext.read_json if self.format == "json" else ext.read_parquet
+        return read(self.path, storage_options=self.options)
+
+    def files(self) -> list[dict[str, Any]]:
+        """Every file behind the source with its size and stamp: enough to see later that it is another one."""
+        found = [(file.storage.url(file.location), file.storage.stat(file.location)) for file in self._inputs()]
+        return [{"path": url, "bytes": entry.size, "stamp": entry.stamp} for url, entry in found if entry is not None]
+
+    def _inputs(self) -> list[InputFile]:
+        from fsspeckit.core.ext import ENDINGS
+        from fsspeckit.core.ext.inputs import find_files
+
+        return find_files(self.path, ENDINGS[self.format], "reading the source", None, self.options)
+
+
+def is_empty(rows: Any, options: dict[str, Any] | None) -> bool:
+    """Whether a source has no row; of Parquet paths the footers tell."""
+    if not isinstance(rows, str):
+        return bool(rows.num_rows == 0)
+    from fsspeckit.core.operations import Place, existing_view
+    from fsspeckit.core.snapshot import load_snapshot
+
+    place = Place.of(rows, None, options)
+    return load_snapshot(place.storage, existing_view(place)).rows == 0
+
+
+def _stdin() -> pa.Table:
+    import pyarrow as pa
+
+    from fsspeckit.core.source import spool
+
+    if sys.stdin.isatty():
+        raise usage("SRC is - and standard input is a terminal", "pipe an Arrow IPC stream in, or name a file")
+    try:
+        return spool(pa.ipc.open_stream(pa.PythonFile(sys.stdin.buffer, mode="r")))
+    except pa.ArrowInvalid as error:
+        raise usage(f"standard input is not an Arrow IPC stream ({error})", "pipe one in, or name a file") from error
+
+
+def _format_of(path: str, options: dict[str, Any] | None) -> str:
+    """The format by a name's ending, and of a folder by the files in it."""
+    from fsspeckit.common.errors import DatasetNotFoundError
+    from fsspeckit.core.ext import ENDINGS
+    from fsspeckit.core.ext.inputs import find_files
+
+    found = _by_ending(path)
+    if found is not None:
+        return found
+    present = []
+    for name, endings in ENDINGS.items():
+        try:
+            find_files(path, endings, "reading the source", None, options)
+        except DatasetNotFoundError:
+            continue
+        present.append(name)
+    if not present:
+        raise DatasetNotFoundError(f"no parquet, csv or json file at {path}; check the path of the source")
+    if len(present) > 1:
+        raise usage(f"{path} may be any of {', '.join(present)}", "say which with --format")
+    return present[0]
+
+
+def _by_ending(path: str) -> str | None:
+    from fsspeckit.core.ext import ENDINGS
+
+    name = path.lower().rstrip("/")
+    for ending in _COMPRESSED:
+        name = name.removesuffix(ending)
+    return next((format_ for format_, endings in ENDINGS.items() if name.endswith(endings)), None)

@@ -1,0 +1,177 @@
+"""What the footers of a dataset say about its layout: sizes, row groups, codecs, partitions, columns.
+
+Pure functions over a `Snapshot` that was loaded with the statistics of all columns; nothing here reads storage.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+
+from fsspeckit.core.commit import JournalStatus
+from fsspeckit.core.model import DataFile
+from fsspeckit.core.operations import Place, existing_view
+from fsspeckit.core.results import readable_bytes
+from fsspeckit.core.snapshot import Snapshot, load_snapshot
+from fsspeckit.report.overlap import Overlap, Range, file_range, has_bounds, overlap
+
+MB = 2**20
+_EDGES = (0, 1 * MB, 8 * MB, 32 * MB, 128 * MB, 512 * MB)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnLayout:
+    """One column: its range, how far files overlap in it, and which files lack statistics or Bloom filters."""
+
+    name: str
+    type: str
+    lower: str | None
+    upper: str | None
+    overlap: Overlap | None
+    files_without_statistics: int
+    files_with_bloom_filter: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLayout:
+    """One folder of data files."""
+
+    partition: str
+    files: int
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A dataset's layout; ``skew`` is the largest partition's bytes over the mean of all."""
+
+    path: str
+    rows: int
+    files: int
+    bytes: int
+    size_histogram: Mapping[str, int]
+    row_groups: int
+    rows_per_row_group: int
+    uncompressed_per_row_group: int
+    codecs: Mapping[str, int]
+    schema: Mapping[str, str]
+    partition_columns: tuple[str, ...]
+    partitions: tuple[PartitionLayout, ...]
+    skew: float
+    columns: tuple[ColumnLayout, ...]
+    journal: JournalStatus
+
+    def to_dict(self) -> dict[str, Any]:
+        """The layout as plain JSON types."""
+        return asdict(self) | {"pending_journal": self.journal.needs_recovery}
+
+
+def load_all_statistics(place: Place) -> Snapshot:
+    """The snapshot of a dataset with the statistics of every column; each footer is read once, where files agree."""
+    view = existing_view(place)
+    first = load_snapshot(place.storage, replace(view, files=view.files[:1]))
+    names = first.schema.names if first.schema is not None else []
+    snapshot = load_snapshot(place.storage, view, stats_for=names)
+    every = snapshot.schema.names if snapshot.schema is not None else []
+    if set(every) <= set(names):
+        return snapshot
+    return load_snapshot(place.storage, view, stats_for=every)
+
+
+def analyse(snapshot: Snapshot, path: str, journal: JournalStatus) -> Layout:
+    """The layout of a snapshot."""
+    files = snapshot.files
+    folders = by_folder(files)
+    partitions = tuple(
+        PartitionLayout(folder, len(part), sum(f.rows for f in part), sum(f.size for f in part))
+        for folder, part in sorted(folders.items())
+    )
+    sizes = [part.bytes for part in partitions]
+    groups = sum(len(file.row_groups) for file in files)
+    schema = snapshot.schema if snapshot.schema is not None else pa.schema([])
+    return Layout(
+        path=path,
+        rows=snapshot.rows,
+        files=len(files),
+        bytes=sum(file.size for file in files),
+        size_histogram=histogram([file.size for file in files]),
+        row_groups=groups,
+        rows_per_row_group=snapshot.rows // max(groups, 1),
+        uncompressed_per_row_group=sum(file.uncompressed for file in files) // max(groups, 1),
+        codecs=dict(Counter(file.codec.lower() or "none" for file in files)),
+        schema={field.name: str(field.type) for field in schema},
+        partition_columns=snapshot.partition_columns,
+        partitions=partitions,
+        skew=round(max(sizes) * len(sizes) / sum(sizes), 2) if sum(sizes) else 1.0,
+        columns=tuple(_column(field, folders) for field in schema if not pa.types.is_nested(field.type)),
+        journal=journal,
+    )
+
+
+def by_folder(files: Sequence[DataFile]) -> dict[str, list[DataFile]]:
+    """Files by the folder they stand in."""
+    found: dict[str, list[DataFile]] = defaultdict(list)
+    for file in files:
+        found[file.path.rpartition("/")[0]].append(file)
+    return dict(found)
+
+
+def histogram(sizes: Sequence[int]) -> dict[str, int]:
+    """How many files there are of each class of size.
+
+    Example:
+        >>> histogram([100, 2 * MB, 3 * MB])
+        {'under 1.0 MB': 1, '1.0 MB to 8.0 MB': 2}
+    """
+    names = [f"{readable_bytes(low)} to {readable_bytes(high)}" for low, high in pairwise(_EDGES)]
+    names[0] = f"under {readable_bytes(_EDGES[1])}"
+    names.append(f"over {readable_bytes(_EDGES[-1])}")
+    counts = Counter(sum(size >= edge for edge in _EDGES) - 1 for size in sizes)
+    return {name: counts[number] for number, name in enumerate(names) if counts[number]}
+
+
+def _column(field: pa.Field, folders: Mapping[str, Sequence[DataFile]]) -> ColumnLayout:
+    name = field.name
+    files = [file for part in folders.values() for file in part if file.rows]
+    natives = {file.stats[name].native for file in files if name in file.stats}
+    native = next(iter(natives), None)
+    ranges = [_ranges(part, name) for part in folders.values()] if _share_an_order(natives) else []
+    flat = [found for part in ranges for found in part]
+    return ColumnLayout(
+        name=name,
+        type=str(field.type),
+        lower=_shown(min(low for low, _ in flat), native) if flat else None,
+        upper=_shown(max(high for _, high in flat), native) if flat else None,
+        overlap=overlap(ranges),
+        files_without_statistics=sum(name in file.schema.names and not has_bounds(file, name) for file in files),
+        files_with_bloom_filter=sum(name in file.blooms for file in files),
+    )
+
+
+def _ranges(files: Sequence[DataFile], name: str) -> list[Range]:
+    return [found for file in files if file.rows and (found := file_range(file, name)) is not None]
+
+
+def _share_an_order(natives: set[pa.DataType | None]) -> bool:
+    """Raw bounds compare where all have one type, or all are numbers; milliseconds and microseconds do not."""
+    numbers = all(
+        native is not None and (pa.types.is_integer(native) or pa.types.is_floating(native)) for native in natives
+    )
+    return len(natives) == 1 or numbers
+
+
+def _shown(value: Any, native: pa.DataType | None) -> str:
+    """A raw bound for people: text as text, moments as moments."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if native is None or not pa.types.is_temporal(native) or pa.types.is_duration(native):
+        return f"{value / 10**native.scale}" if native is not None and pa.types.is_decimal(native) else str(value)
+    whole = pa.int32() if native.bit_width == 32 else pa.int64()
+    plain = pa.timestamp(native.unit) if pa.types.is_timestamp(native) else native
+    return str(pa.array([value], whole).cast(plain).cast(pa.string())[0])

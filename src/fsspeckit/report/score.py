@@ -1,0 +1,108 @@
+"""A number for a layout, from 0 to 100, and the commands that would better it.
+
+Three things cost readers time and show in footers: files that could be fewer, files that overlap in every column so
+that none can be skipped, and row groups that are too small or too large. Each takes its share off 100.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fsspeckit.core.model import DataFile
+from fsspeckit.core.snapshot import Snapshot
+from fsspeckit.report.layout import MB, ColumnLayout, Layout, by_folder
+
+TARGET = 128 * MB
+_SMALL = TARGET // 4
+_LEAST_ROW_GROUP, _LARGEST_ROW_GROUP = 1 * MB, 1024 * MB
+_WEIGHTS = {"small files": 50, "overlap": 30, "row groups": 20}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One part of the score: points lost, why, and what to do; ``command`` is empty where all is well."""
+
+    name: str
+    points: float
+    detail: str
+    command: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """The score of a dataset and what it is made of."""
+
+    value: int
+    findings: tuple[Finding, ...]
+
+
+def score(snapshot: Snapshot, layout: Layout, keys: Sequence[str] = ()) -> Score:
+    """Score a layout; ``keys`` are the columns whose overlap counts, by default the one that overlaps least."""
+    path = shlex.quote(layout.path)
+    findings = (_small_files(snapshot, path), _overlap(layout, keys, path), _row_groups(snapshot, layout, keys, path))
+    return Score(max(0, round(100 - sum(finding.points for finding in findings))), findings)
+
+
+def _finding(name: str, share: float, detail: str, command: str) -> Finding:
+    points = round(_WEIGHTS[name] * min(max(share, 0.0), 1.0), 1)
+    return Finding(name, points, detail, command if points else "")
+
+
+def _small_files(snapshot: Snapshot, path: str) -> Finding:
+    """The share of files that a compaction would do away with."""
+    excess = 0
+    for part in by_folder(snapshot.files).values():
+        small = [file.size for file in part if file.size < _SMALL]
+        excess += max(0, len(small) - math.ceil(sum(small) / TARGET))
+    total = len(snapshot.files)
+    detail = f"{total:,} files could be {total - excess:,}" if excess else f"none of {total:,} files is too many"
+    return _finding("small files", excess / max(total, 1), detail, f"fsspeckit compact {path} --target-mb 128")
+
+
+def _overlap(layout: Layout, keys: Sequence[str], path: str) -> Finding:
+    """How near the mean depth is to its worst, at which every file of a partition holds every value."""
+    worst = sum(part.files**2 for part in layout.partitions) / max(layout.files, 1)
+    if worst <= 1:
+        return _finding("overlap", 0, "no partition has two files", "")
+    known = _judged(layout, keys, worst)
+    if not known:
+        named = ", ".join(keys) or "any column"
+        return _finding("overlap", 1, f"no statistics of {named}", f"fsspeckit optimize {path} --by COLUMN")
+    share = sum(_share(column, worst) for column in known) / len(known)
+    depth = max(column.overlap.mean_depth for column in known if column.overlap is not None)
+    named = ", ".join(column.name for column in known)
+    detail = f"a value of {named} is looked for in {depth:,.1f} files on average, {worst:,.1f} at worst"
+    return _finding("overlap", share, detail, f"fsspeckit optimize {path} {_by(known)}")
+
+
+def _judged(layout: Layout, keys: Sequence[str], worst: float = 2.0) -> list[ColumnLayout]:
+    """The columns that count: those that were named, else the one in which files overlap least."""
+    known = [column for column in layout.columns if column.overlap is not None]
+    if keys:
+        return [column for column in known if column.name in keys]
+    return [min(known, key=lambda column: _share(column, worst))] if known else []
+
+
+def _by(columns: Sequence[ColumnLayout]) -> str:
+    return " ".join(f"--by {shlex.quote(column.name)}" for column in columns) or "--by COLUMN"
+
+
+def _share(column: ColumnLayout, worst: float) -> float:
+    return 0.0 if column.overlap is None else (column.overlap.mean_depth - 1) / (worst - 1)
+
+
+def _row_groups(snapshot: Snapshot, layout: Layout, keys: Sequence[str], path: str) -> Finding:
+    """The share of rows in files whose row groups are too small to be worth a request, or too large to skip in."""
+    bad = [file for file in snapshot.files if _has_bad_row_groups(file)]
+    share = sum(file.rows for file in bad) / max(snapshot.rows, 1)
+    detail = f"{len(bad):,} of {len(snapshot.files):,} files have row groups that are too small or too large"
+    by = _by(_judged(layout, keys))
+    return _finding("row groups", share, detail, f"fsspeckit optimize {path} {by} --force --row-group-size 1000000")
+
+
+def _has_bad_row_groups(file: DataFile) -> bool:
+    mean = file.uncompressed / max(len(file.row_groups), 1)
+    return (len(file.row_groups) > 1 and mean < _LEAST_ROW_GROUP) or mean > _LARGEST_ROW_GROUP

@@ -1,0 +1,84 @@
+"""The layout of a dataset as tables of plain text."""
+
+from __future__ import annotations
+
+from fsspeckit.core.results import columns, readable_bytes
+from fsspeckit.report.layout import ColumnLayout, Layout
+from fsspeckit.report.score import Score
+
+_SHOWN_PARTITIONS = 10
+_WIDEST = 24
+
+
+def render(layout: Layout, score: Score) -> str:
+    """Everything that `inspect` shows."""
+    parts = [_headline(layout, score), _sizes(layout), _columns(layout), _partitions(layout), _findings(score)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _headline(layout: Layout, score: Score) -> str:
+    lines = [
+        ("dataset", layout.path),
+        ("score", f"{score.value} of 100"),
+        ("rows", f"{layout.rows:,}"),
+        ("files", f"{layout.files:,} ({readable_bytes(layout.bytes)})"),
+        ("row groups", _row_groups(layout)),
+        ("codecs", ", ".join(f"{name} ({count:,})" for name, count in layout.codecs.items())),
+        ("journal", _journal(layout)),
+    ]
+    return columns(lines)
+
+
+def _row_groups(layout: Layout) -> str:
+    size = readable_bytes(layout.uncompressed_per_row_group)
+    return f"{layout.row_groups:,}, of {layout.rows_per_row_group:,} rows and {size} uncompressed on average"
+
+
+def _journal(layout: Layout) -> str:
+    status = layout.journal
+    if status.sidecar is None:
+        return "none yet"
+    if status.needs_recovery:
+        return f"needs recovery: fsspeckit recover {layout.path}"
+    return f"{status.newest:,} commits, nothing pending"
+
+
+def _sizes(layout: Layout) -> str:
+    most = max(layout.size_histogram.values())
+    rows = [(name, f"{count:,}", "#" * round(24 * count / most)) for name, count in layout.size_histogram.items()]
+    return columns([("file size", "files", ""), *rows])
+
+
+def _columns(layout: Layout) -> str:
+    head = ("column", "type", "min", "max", "depth mean", "max", "no statistics", "bloom filters")
+    return columns([head, *(_column(column) for column in layout.columns)])
+
+
+def _column(column: ColumnLayout) -> tuple[str, ...]:
+    found = column.overlap
+    depths = ("-", "-") if found is None else (f"{found.mean_depth:,.1f}", f"{found.max_depth:,}")
+    bounds = (_short(column.lower), _short(column.upper))
+    gaps = (f"{column.files_without_statistics:,} files", f"{column.files_with_bloom_filter:,} files")
+    return (_short(column.name), _short(column.type), *bounds, *depths, *gaps)
+
+
+def _short(text: str | None) -> str:
+    plain = "-" if text is None else "".join(c if c.isprintable() else "?" for c in text)
+    return plain if len(plain) <= _WIDEST else plain[: _WIDEST - 3] + "..."
+
+
+def _partitions(layout: Layout) -> str:
+    if not layout.partition_columns:
+        return ""
+    largest = sorted(layout.partitions, key=lambda part: -part.bytes)[:_SHOWN_PARTITIONS]
+    rows = [(part.partition, f"{part.files:,}", f"{part.rows:,}", readable_bytes(part.bytes)) for part in largest]
+    more = len(layout.partitions) - len(largest)
+    tail = f"\n... and {more:,} smaller ones" if more else ""
+    return columns([("partition", "files", "rows", "size"), *rows]) + f"{tail}\nskew: {layout.skew:,.1f} times the mean"
+
+
+def _findings(score: Score) -> str:
+    rows = [(finding.name, f"{-finding.points or 0:g}", finding.detail) for finding in score.findings]
+    commands = [f"  {finding.command}" for finding in score.findings if finding.command]
+    advice = "\n".join(["", "to do:", *dict.fromkeys(commands)]) if commands else ""
+    return columns([("score", "points", "why"), *rows]) + advice

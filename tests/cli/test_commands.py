@@ -1,0 +1,276 @@
+"""Every command on small datasets, in this process: what it does, says and returns."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fsspeckit.cli.app import main
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+
+Fsspeckit = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def fsspeckit(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fsspeckit:
+    """Run a command in an empty folder; exit code, standard output, standard error."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("FSSPECKIT_ENGINE", "pyarrow")
+    Path("orders.csv").write_text("id,day,amount\n1,mon,10\n2,mon,20\n3,tue,30\n")
+    Path("updates.csv").write_text("id,day,amount\n2,mon,21\n4,tue,40\n")
+
+    def run(*words: str) -> tuple[int, str, str]:
+        code = main(words)
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+def rows_of(path: str) -> list[dict[str, Any]]:
+    return sorted(PyarrowDatasetIO().read_parquet(path).to_pylist(), key=lambda row: row["id"])
+
+
+def test_the_life_of_a_dataset(fsspeckit: Fsspeckit) -> None:
+    code, out, err = fsspeckit("write", "orders.csv", "lake", "--partition-by", "day")
+    assert (code, err) == (0, "")
+    assert "2 written" in out
+    code, out, err = fsspeckit("merge", "updates.csv", "lake", "--key", "id", "--json")
+    assert (code, err, out.count("\n")) == (0, "", 1)
+    assert {name: json.loads(out)[name] for name in ("inserted", "updated", "total")} == {
+        "inserted": 1,
+        "updated": 1,
+        "total": 4,
+    }
+    assert [row["amount"] for row in rows_of("lake")] == [10, 21, 30, 40]
+    code, out, _ = fsspeckit("merge", "updates.csv", "lake", "--key", "id", "--quiet", "--noop-exit-code", "9")
+    assert (code, out) == (9, "")
+    code, out, _ = fsspeckit("compact", "lake", "--json")
+    assert (code, json.loads(out)["after_file_count"]) == (0, 2)
+    assert fsspeckit("compact", "lake", "--noop-exit-code", "9", "-q")[0] == 9
+    fsspeckit("write", "orders.csv", "lake", "-q")
+    code, out, _ = fsspeckit("dedupe", "lake", "--key", "id", "--order-by=-amount", "--json")
+    assert (code, json.loads(out)["deduplicated_rows"]) == (0, 3)
+    assert [row["amount"] for row in rows_of("lake")] == [10, 20, 30, 40]
+    code, out, _ = fsspeckit("optimize", "lake", "--by", "id", "--curve", "hilbert", "--bloom", "id", "--json")
+    assert (code, json.loads(out)["curve"]) == (0, "hilbert")
+    code, out, _ = fsspeckit("inspect", "lake", "--json")
+    found = json.loads(out)
+    assert (code, found["rows"], found["score"], found["pending_journal"]) == (0, 4, 100, False)
+    assert [column["files_with_bloom_filter"] for column in found["columns"]] == [2, 0]
+    assert fsspeckit("recover", "lake", "--noop-exit-code", "9")[0] == 9
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("write", "orders.csv", "lake"),
+        ("write", "orders.csv", "lake", "--mode", "overwrite"),
+        ("merge", "updates.csv", "lake", "--key", "id"),
+        ("merge", "none.csv", "lake", "--key", "id", "--strategy", "full_merge"),
+        ("compact", "lake"),
+        ("optimize", "lake", "--by", "id"),
+        ("dedupe", "lake", "--key", "id"),
+        ("recover", "lake"),
+        ("plan", "merge", "updates.csv", "lake", "--key", "id"),
+    ],
+    ids=" ".join,
+)
+def test_a_dry_run_writes_nothing(fsspeckit: Fsspeckit, words: tuple[str, ...]) -> None:
+    Path("none.csv").write_text("id,day,amount\n")
+    fsspeckit("write", "orders.csv", "lake", "-q")
+    fsspeckit("write", "orders.csv", "lake", "-q")
+    before = {path: path.stat().st_mtime_ns for path in Path().rglob("*")}
+    code, out, err = fsspeckit(*words, *([] if words[0] == "plan" else ["-n"]), "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)
+    assert {path: path.stat().st_mtime_ns for path in Path().rglob("*")} == before
+
+
+def test_what_deletes_everything_needs_a_yes(fsspeckit: Fsspeckit) -> None:
+    Path("none.csv").write_text("id,day,amount\n")
+    pq.write_table(pa.table({"id": pa.array([], pa.int64())}), "none.parquet")
+    overwrite = ("write", "orders.csv", "lake", "--mode", "overwrite")
+    assert fsspeckit(*overwrite)[0] == 0, "there is nothing to delete yet"
+    full = ("merge", "--key", "id", "--strategy", "full_merge", "--schema-mode", "evolve")
+    for words in (overwrite, (*full, "none.csv", "lake"), (*full, "none.parquet", "lake")):
+        code, out, err = fsspeckit(*words)
+        assert (code, out) == (2, "")
+        assert err.splitlines()[1] == "to do: add --yes if that is meant"
+        assert len(rows_of("lake")) == 3
+    assert fsspeckit(*overwrite, "--yes")[0] == 0
+    assert fsspeckit(*full, "orders.csv", "lake")[0] == 0, "a source with rows does not delete everything"
+    code, out, _ = fsspeckit(*full, "none.parquet", "lake", "--yes", "--json")
+    assert (code, json.loads(out)["total"]) == (0, 0)
+
+
+def test_every_kind_of_source(fsspeckit: Fsspeckit, memory_fs: Any) -> None:
+    os.makedirs("in/day=mon")
+    pq.write_table(pa.table({"id": [1]}), "in/day=mon/a.parquet")
+    Path("a.jsonl").write_text('{"id": 2}\n')
+    Path("b.tsv").write_text("id\tv\n3\tx\n")
+    Path("c.dat").write_text("id;v\n4;x\n")
+    memory_fs.pipe("/in/d.json", b'[{"id": 5}]')
+    tries = {
+        "in": ([], [{"id": 1, "day": "mon"}]),
+        "in/**/*.parquet": ([], [{"id": 1, "day": "mon"}]),
+        "in/day=mon/a.parquet": ([], [{"id": 1, "day": "mon"}]),
+        "*.jsonl": ([], [{"id": 2}]),
+        "b.tsv": ([], [{"id": 3, "v": "x"}]),
+        "c.dat": (["--format", "csv", "--delimiter", ";"], [{"id": 4, "v": "x"}]),
+        "memory://in": ([], [{"id": 5}]),
+    }
+    for number, (src, (options, expected)) in enumerate(tries.items()):
+        code, _, err = fsspeckit("write", src, f"lake{number}", *options)
+        assert (code, err) == (0, ""), src
+        assert rows_of(f"lake{number}") == expected, src
+
+
+def test_storage_options_reach_the_store(fsspeckit: Fsspeckit, s3_server: Any, s3_bucket: str) -> None:
+    words = ["key=test", "secret=test", f"client_kwargs.endpoint_url={s3_server.endpoint}"]
+    options = [word for pair in words for word in ("--storage-option", pair)]
+    lake = f"s3://{s3_bucket}/lake"
+    code, out, err = fsspeckit("doctor", lake, "--json", *options)
+    checks = {check["name"]: check["verdict"] for check in json.loads(out)["checks"]}
+    assert (code, checks["write access"], checks["credentials s3"]) == (0, "ok", "ok"), out + err
+    assert fsspeckit("write", "orders.csv", lake, "-q", *options)[0] == 0
+    code, out, _ = fsspeckit("inspect", lake, "--json", *options)
+    assert (code, json.loads(out)["rows"]) == (0, 3)
+    code, out, _ = fsspeckit("doctor", f"s3://no-{s3_bucket}/lake", "--json", *options)
+    assert (code, "write access" in {c["name"] for c in json.loads(out)["checks"] if c["verdict"] == "fail"}) == (
+        1,
+        True,
+    )
+
+
+def test_one_file_can_be_inspected(fsspeckit: Fsspeckit) -> None:
+    pq.write_table(pa.table({"id": [1, 2]}), "a.parquet")
+    code, out, err = fsspeckit("inspect", "a.parquet")
+    assert (code, err) == (0, "")
+    assert "none yet" in out
+
+
+def test_a_folder_of_two_formats_is_asked_about(fsspeckit: Fsspeckit) -> None:
+    os.makedirs("both")
+    Path("both/a.csv").write_text("id\n1\n")
+    Path("both/a.json").write_text('{"id": 2}\n')
+    code, _, err = fsspeckit("write", "both", "lake")
+    assert (code, err.splitlines()[1]) == (2, "to do: say which with --format")
+    assert fsspeckit("write", "both", "lake", "--format", "json", "-q")[0] == 0
+    assert rows_of("lake") == [{"id": 2}]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("merge", "updates.csv"), 2, "DEST"),
+        (("merge", "updates.csv", "lake", "--key", "id", "--strategy", "upser"), 2, "upser"),
+        (("merge", "updates.csv", "lake", "--key", "id", "--max-rows-per-file", "0"), 2, "max_rows_per_file"),
+        (("merge", "updates.csv", "lake", "--key", "who"), 1, "who"),
+        (("merge", "gone.csv", "lake", "--key", "id"), 1, "gone.csv"),
+        (("merge", "gone", "lake", "--key", "id"), 1, "check the path"),
+        (("merge", "updates.csv", "lake", "--key", "id", "--engine", "polars"), 2, "polars"),
+        (("merge", "updates.csv", "lake", "--key", "id", "--storage-option", "x"), 2, "name=value"),
+        (("merge", "updates.csv", "lake", "--key", "id", "--config", "gone.toml"), 2, "gone.toml"),
+        (("merge", "updates.csv", "lake", "--key", "id", "--delimiter", ";", "--format", "json"), 2, "--delimiter"),
+        (("compact", "nowhere"), 1, "nowhere"),
+        (("inspect", "nowhere"), 1, "nowhere"),
+        (("apply", "gone.json"), 2, "gone.json"),
+        (("plan", "merge", "-", "lake", "--key", "id"), 2, "standard input"),
+        (("ship",), 2, "ship"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_errors_are_two_lines(fsspeckit: Fsspeckit, words: tuple[str, ...], code: int, said: str) -> None:
+    found, out, err = fsspeckit(*words)
+    lines = err.splitlines()
+    assert (found, out, len(lines)) == (code, "", 2), err
+    assert lines[0].startswith("error: ")
+    assert lines[1].startswith("to do: ")
+    assert said in err
+
+
+def test_debug_shows_where_and_json_tells_what(fsspeckit: Fsspeckit) -> None:
+    code, out, err = fsspeckit("compact", "nowhere", "--debug", "--json")
+    assert err.startswith("Traceback")
+    assert err.splitlines()[-1].startswith("to do: ")
+    told = json.loads(out)
+    assert (code, told["error"], told["exit_code"]) == (1, "DatasetNotFoundError", 1)
+
+
+def test_settings_by_option_environment_and_file(fsspeckit: Fsspeckit, monkeypatch: pytest.MonkeyPatch) -> None:
+    def engine(*words: str) -> str:
+        code, out, err = fsspeckit("doctor", "--json", *words)
+        assert code in (0, 1), err
+        return str(json.loads(out)["engine"])
+
+    Path("fsspeckit.toml").write_text('engine = "duckdb"\n[storage_options]\nanon = true\n')
+    assert engine() == "pyarrow"
+    assert engine("--engine", "spark") == "spark"
+    monkeypatch.delenv("FSSPECKIT_ENGINE")
+    assert engine() == "duckdb"
+    os.makedirs("config/fsspeckit")
+    os.replace("fsspeckit.toml", "config/fsspeckit/config.toml")
+    assert engine() == "duckdb"
+    os.remove("config/fsspeckit/config.toml")
+    assert engine() == "spark"
+    for text, said in (
+        ("engin = 1", "engine, storage_options"),
+        ('engine = "x"', "spark, duckdb, pyarrow"),
+        ("=", "TOML"),
+    ):
+        Path("other.toml").write_text(text)
+        code, _, err = fsspeckit("doctor", "--config", "other.toml")
+        assert (code, len(err.splitlines())) == (2, 2)
+        assert said in err
+
+
+def test_inspect_gates_a_schedule(fsspeckit: Fsspeckit) -> None:
+    for _ in range(4):
+        fsspeckit("write", "orders.csv", "lake", "-q")
+    code, out, err = fsspeckit("inspect", "lake", "--fail-under", "60")
+    assert code == 1
+    assert err.splitlines()[0].startswith("error: the score is 32, under 60"), out
+    assert "fsspeckit compact lake" in err
+    for word in ("score", "12", "row groups", "snappy", "amount", "under 1.0 MB"):
+        assert word in out
+    fsspeckit("compact", "lake", "-q")
+    assert fsspeckit("inspect", "lake", "--fail-under", "60", "-q") == (0, "", "")
+    code, _, err = fsspeckit("inspect", "lake", "--key", "who")
+    assert (code, err.splitlines()[1]) == (2, "to do: choose among id, day, amount")
+
+
+def test_what_a_crash_left_is_told_and_mended(fsspeckit: Fsspeckit) -> None:
+    fsspeckit("write", "orders.csv", "lake", "-q")
+    sidecar = Path(".lake.fsspeckit")
+    (sidecar / ".staging_dead").mkdir()
+    newest = max((sidecar / "log").glob("*.done"))
+    newest.unlink()
+    code, out, _ = fsspeckit("doctor", "lake")
+    assert (code, "fsspeckit recover lake" in out) == (1, True)
+    assert "needs recovery" in fsspeckit("inspect", "lake")[1]
+    code, out, _ = fsspeckit("recover", "lake", "--dry-run", "--json")
+    assert (json.loads(out)["replayed"], json.loads(out)["removed"]) == ([1], ["dead"])
+    code, out, _ = fsspeckit("recover", "lake", "--json")
+    assert (code, json.loads(out)["replayed"], json.loads(out)["removed"]) == (0, [1], ["dead"])
+    code, out, _ = fsspeckit("doctor", "lake", "--json")
+    checks = {check["name"]: check for check in json.loads(out)["checks"]}
+    assert (code, checks["journal"]["detail"], checks["write access"]["verdict"]) == (0, "nothing left over", "ok")
+    assert {"java", "spark", "extra s3", "credentials s3", "read access"} <= checks.keys()
+    assert sorted(os.listdir()) == [".lake.fsspeckit", "lake", "orders.csv", "updates.csv"]
+
+
+def test_doctor_sees_a_folder_that_nobody_may_write(fsspeckit: Fsspeckit) -> None:
+    Path("file").write_text("")
+    code, out, _ = fsspeckit("doctor", "file/lake", "--json")
+    checks = {check["name"]: check for check in json.loads(out)["checks"]}
+    assert (code, checks["write access"]["verdict"]) == (1, "fail")
+    assert checks["write access"]["mend"]

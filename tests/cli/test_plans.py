@@ -1,0 +1,105 @@
+"""`plan` and `apply`: what was reviewed happens, or nothing does."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fsspeckit.cli.app import main
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+
+KEY = ("--key", "id", "--engine", "pyarrow")
+
+
+@pytest.fixture
+def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """A plan in `plan.json` for a dataset with a row to update, one to leave and one to insert."""
+    monkeypatch.chdir(tmp_path)
+    Path("a.csv").write_text("id,v\n1,a\n2,b\n")
+    Path("b.csv").write_text("id,v\n2,B\n3,C\n1,a\n")
+    assert main(["write", "a.csv", "lake", "--engine", "pyarrow", "--max-rows-per-file", "1"]) == 0
+    assert main(["plan", "merge", "b.csv", "lake", *KEY, "-o", "plan.json"]) == 0
+    assert "written to plan.json" in capsys.readouterr().out
+    document: dict[str, Any] = json.loads(Path("plan.json").read_text())
+    return document
+
+
+def files() -> dict[str, bytes]:
+    return {name: Path("lake", name).read_bytes() for name in os.listdir("lake")}
+
+
+def test_a_plan_can_be_reviewed(plan: dict[str, Any]) -> None:
+    assert plan["counts"] == {"insert": 1, "update": 2, "delete": 0, "unchanged": 1, "total": 3}
+    entries = plan["plan"]["entries"]
+    assert [entry["action"] for entry in entries] == ["keep", "rewrite", "insert"]
+    assert all(entry["reason"] and entry["rows"] for entry in entries)
+    sizes = {name: len(data) for name, data in files().items()}
+    assert {entry["path"]: entry["bytes"] for entry in entries if entry["action"] != "insert"} == sizes
+    assert plan["totals"]["rewrite"] == {"files": 1, "rows": 1, "bytes": entries[1]["bytes"]}
+
+
+def test_apply_does_just_that_from_anywhere(plan: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkdir("elsewhere")
+    before = files()
+    os.chdir("elsewhere")
+    assert main(["apply", "../plan.json", "--json"]) == 0
+    os.chdir("..")
+    done = json.loads(capsys.readouterr().out)
+    assert (done["inserted"], done["updated"], done["unchanged"]) == (1, 2, 1)
+    keep, rewrite, insert = (entry["path"] for entry in plan["plan"]["entries"])
+    after = files()
+    assert after.keys() == {keep, rewrite, insert}
+    assert (after[keep] == before[keep], after[rewrite] == before[rewrite]) == (True, False)
+    assert sorted(PyarrowDatasetIO().read_parquet("lake")["v"].to_pylist()) == ["B", "C", "a"]
+    assert main(["apply", "plan.json"]) == 3
+    assert files() == after
+
+
+@pytest.mark.parametrize("change", ["dataset", "source", "touched source", "options"])
+def test_apply_refuses_what_has_changed(plan: dict[str, Any], change: str, capsys: pytest.CaptureFixture[str]) -> None:
+    if change == "dataset":
+        assert main(["write", "a.csv", "lake", "--engine", "pyarrow", "-q"]) == 0
+    elif change == "source":
+        Path("b.csv").write_text("id,v\n2,X\n3,C\n1,a\n")
+    elif change == "touched source":
+        os.utime("b.csv", (1, 1))
+    else:
+        plan["options"]["strategy"] = "update"
+        Path("plan.json").write_text(json.dumps(plan))
+    before = files()
+    capsys.readouterr()
+    assert main(["apply", "plan.json"]) == 3
+    said = capsys.readouterr()
+    assert (said.out, said.err.splitlines()[1]) == ("", "to do: make a new plan")
+    assert files() == before
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"fsspeckit_plan": 2}', '{"fsspeckit_plan": 1, "plan": {}}'])
+def test_a_file_that_is_no_plan(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "p.json").write_text(text)
+    assert main(["apply", str(tmp_path / "p.json")]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 2
+
+
+@pytest.mark.usefixtures("plan")
+def test_a_plan_that_deletes_everything_needs_a_yes(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("none.csv").write_text("id,v\n")
+    words = ["plan", "merge", "none.csv", "lake", *KEY, "--strategy", "full_merge", "--schema-mode", "evolve"]
+    assert main([*words, "-o", "p.json"]) == 0
+    assert main(["apply", "p.json"]) == 2
+    assert len(files()) == 2
+    assert main(["apply", "p.json", "--yes", "--json"]) == 0
+    assert files() == {}
+
+
+def test_secrets_stay_out_of_the_plan(tmp_path: Path, memory_fs: Any) -> None:
+    memory_fs.pipe("/in/b.csv", b"id,v\n1,a\n")
+    out = tmp_path / "p.json"
+    words = ["plan", "merge", "memory://in/b.csv", "memory://lake/t", *KEY, "--storage-option", "secret=hunter2"]
+    assert main([*words, "-o", str(out)]) == 0
+    assert "hunter2" not in out.read_text()
+    assert main(["apply", str(out)]) == 0

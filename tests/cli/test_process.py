@@ -1,0 +1,158 @@
+"""What only a real process shows: its start-up, its streams, a terminal, and Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+
+from fsspeckit.cli.app import app, main
+
+PROGRAM = [sys.executable, "-W", "error", "-m", "fsspeckit.cli"]
+HELP = """
+import sys
+from fsspeckit.cli.app import main
+codes = [main(words.split()) for words in ("--help", "merge --help", "plan merge -h", "--version", "merge --what", "")]
+print(codes, sorted({"pyspark", "pandas", "pyarrow", "numpy", "fsspec", "rich"} & set(sys.modules)))
+"""
+
+
+def run(*words: str, cwd: Path, data: bytes | None = None, **env: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [*PROGRAM, *words], cwd=cwd, input=data, capture_output=True, check=False, env=os.environ | env
+    )
+
+
+def stream(rows: int) -> bytes:
+    sink = pa.BufferOutputStream()
+    table = pa.table({"id": range(rows), "v": ["x"] * rows})
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()
+
+
+def test_help_imports_nothing_heavy() -> None:
+    done = subprocess.run([sys.executable, "-W", "error", "-c", HELP], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[0, 0, 0, 0, 2, 2] []"
+
+
+def test_arrow_on_standard_input_and_an_engine_by_environment(tmp_path: Path) -> None:
+    """fsspec warns of every variable that begins with FSSPEC and is not its own; warnings are errors here."""
+    done = run("write", "-", "lake", "--json", cwd=tmp_path, data=stream(5), FSSPECKIT_ENGINE="pyarrow")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert json.loads(done.stdout)["rows"] == 5
+    done = run("merge", "-", "lake", "--key", "id", "-v", cwd=tmp_path, data=b"id\n1\n", FSSPECKIT_ENGINE="pyarrow")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"not an Arrow IPC stream" in done.stderr
+
+
+def test_the_examples_of_every_help_page_run(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("orders.csv").write_text("id,day,amount\n1,mon,10\n2,mon,20\n3,tue,30\n")
+    Path("updates.csv").write_text("id,day,amount\n2,mon,21\n4,tue,40\n")
+    names = [command.name for command in app.registered_commands]
+    pages = [[name] for name in names if name != "apply"] + [["plan", "merge"], ["apply"]]
+    assert len(pages) == 10
+    for page in pages:
+        assert main([*page, "--help"]) == 0
+        example = capsys.readouterr().out.partition("Example:")[2]
+        commands = [shlex.split(line) for line in example.splitlines() if line.strip()]
+        assert commands, page
+        for program, *words in commands:
+            assert (program, words[: len(page)]) == ("fsspeckit", page)
+            assert main(words) == 0, capsys.readouterr().err
+    assert "rows" in capsys.readouterr().out
+
+
+def test_the_shell_completes_commands_and_choices(tmp_path: Path) -> None:
+    asked = {"_FSSPECKIT_COMPLETE": "complete_bash", "COMP_CWORD": "1", "COMP_WORDS": "fsspeckit com"}
+    assert run(cwd=tmp_path, **asked).stdout.split() == [b"compact"]
+    asked |= {"COMP_CWORD": "3", "COMP_WORDS": "fsspeckit compact --engine p"}
+    assert run(cwd=tmp_path, **asked).stdout.split() == [b"pyarrow"]
+
+
+def on_terminal(cwd: Path, *words: str, seconds: float, code: int = 0, **env: str) -> str:
+    """What a terminal shows of a `write -` whose input takes some time, or never comes for Ctrl-C is pressed."""
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        [*PROGRAM, "write", "-", "lake", "--engine", "pyarrow", *words],
+        cwd=cwd,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=follower,
+        env=os.environ | {"TERM": "xterm-256color", "COLUMNS": "100"} | env,
+    )
+    os.close(follower)
+    assert process.stdin is not None
+    shown, until = b"", time.monotonic() + seconds
+    while time.monotonic() < until and b"write" not in shown:
+        if select.select([leader], [], [], 0.05)[0]:
+            shown += os.read(leader, 65536)
+    if code == 130:
+        process.send_signal(signal.SIGINT)
+    else:
+        process.stdin.write(stream(3))
+    process.stdin.close()
+    assert process.wait(120) == code, shown
+    shown += rest(leader)
+    return shown.decode()
+
+
+def rest(leader: int) -> bytes:
+    """What is still to be read of a terminal that nobody writes to any more."""
+    found = b""
+    with suppress(OSError):
+        while data := os.read(leader, 65536):
+            found += data
+    os.close(leader)
+    return found
+
+
+def test_ctrl_c_ends_in_two_lines(tmp_path: Path) -> None:
+    shown = on_terminal(tmp_path, seconds=60, code=130)
+    assert "error: interrupted" in shown
+    assert "Traceback" not in shown
+    assert not (tmp_path / "lake").exists()
+
+
+def test_a_person_is_asked_before_everything_goes(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("id\n1\n")
+    assert run("write", "in.csv", "lake", "--engine", "pyarrow", cwd=tmp_path).returncode == 0
+    before = os.listdir(tmp_path / "lake")
+    leader, follower = pty.openpty()
+    words = ["write", "in.csv", "lake", "--engine", "pyarrow", "--mode", "overwrite"]
+    process = subprocess.Popen([*PROGRAM, *words], cwd=tmp_path, stdin=follower, stdout=follower, stderr=follower)
+    os.close(follower)
+    os.write(leader, b"n\n")
+    assert process.wait(120) == 1
+    shown = rest(leader).decode()
+    assert "deletes its 1 data files. Go on? [y/N]" in shown
+    assert "error: nothing was done" in shown
+    assert os.listdir(tmp_path / "lake") == before
+
+
+def test_bars_are_drawn_for_a_person_who_waits(tmp_path: Path) -> None:
+    assert "write" in on_terminal(tmp_path, seconds=60)
+    plain = on_terminal(tmp_path, seconds=60, NO_COLOR="1")
+    assert "1/1 files, 3 rows" in plain
+    assert re.search(r"\x1b\[[0-9;]*3[0-9]", plain) is None
+    assert on_terminal(tmp_path, "--no-progress", seconds=5) == ""
+
+
+def test_spark_is_the_default(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("id,v\n1,a\n2,b\n")
+    env = {"XDG_CONFIG_HOME": str(tmp_path)}
+    done = run("write", "in.csv", "lake", "--json", cwd=tmp_path, **env)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert json.loads(done.stdout)["rows"] == 2

@@ -1,0 +1,126 @@
+"""The analysis behind `inspect`: what footers tell, and the score made of it."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fsspeckit.core.operations import Place
+from fsspeckit.core.snapshot import Snapshot
+from fsspeckit.report.layout import Layout, analyse, load_all_statistics
+from fsspeckit.report.overlap import Overlap, overlap
+from fsspeckit.report.score import score
+from fsspeckit.report.text import render
+
+
+def look(path: Path) -> tuple[Snapshot, Layout]:
+    place = Place.of(str(path), None, None)
+    snapshot = load_all_statistics(place)
+    return snapshot, analyse(snapshot, place.path, place.journal.status())
+
+
+def lay(path: Path, *files: dict[str, Any], **options: Any) -> tuple[Snapshot, Layout]:
+    path.mkdir()
+    for number, columns in enumerate(files):
+        pq.write_table(pa.table(columns), path / f"{number}.parquet", **options)
+    return look(path)
+
+
+@pytest.mark.parametrize(
+    ("ranges", "expected"),
+    [
+        ([[(1, 2), (3, 4), (5, 6)]], Overlap(3, 1.0, 1)),
+        ([[(1, 9), (1, 9), (1, 9)]], Overlap(3, 3.0, 3)),
+        ([[(1, 9)], [(1, 9)]], Overlap(2, 1.0, 1)),
+        ([[(1, 5), (5, 9)]], Overlap(2, 1.5, 2)),
+        ([[], []], None),
+    ],
+)
+def test_depth(ranges: list[list[tuple[int, int]]], expected: Overlap | None) -> None:
+    assert overlap(ranges) == expected
+
+
+def test_a_staircase_and_a_wall(tmp_path: Path) -> None:
+    stairs, wall = {"id": [1, 2]}, {"v": [0, 9]}
+    _, layout = lay(tmp_path / "d", stairs | wall, {"id": [3, 4]} | wall, {"id": [5, 6]} | wall)
+    depths = {c.name: (c.overlap.mean_depth, c.overlap.max_depth) for c in layout.columns if c.overlap}
+    assert depths == {"id": (1.0, 1), "v": (3.0, 3)}
+    snapshot, _ = look(tmp_path / "d")
+    by_key = {key: score(snapshot, layout, [key]).findings[1].points for key in ("id", "v")}
+    assert by_key == {"id": 0.0, "v": 30.0}
+    assert score(snapshot, layout).findings[1].points == 0.0
+    assert score(snapshot, layout, ["v"]).findings[1].command.endswith("--by v")
+
+
+def test_bounds_of_every_kind_are_readable(tmp_path: Path) -> None:
+    columns = {
+        "text": ["a", "b"],
+        "day": [datetime.date(2026, 3, 1), datetime.date(2026, 3, 2)],
+        "at": pa.array([0, 1_000_000], pa.timestamp("us", "UTC")),
+        "price": pa.array([decimal.Decimal("-1.50"), decimal.Decimal("2.25")]),
+        "real": [0.5, 1.5],
+        "nothing": pa.nulls(2, pa.int64()),
+        "nested": [[1], [2]],
+    }
+    _, layout = lay(tmp_path / "d", columns)
+    found = {c.name: (c.lower, c.upper, c.files_without_statistics) for c in layout.columns}
+    assert found == {
+        "text": ("a", "b", 0),
+        "day": ("2026-03-01", "2026-03-02", 0),
+        "at": ("1970-01-01 00:00:00.000000", "1970-01-01 00:00:01.000000", 0),
+        "price": ("-1.5", "2.25", 0),
+        "real": ("0.5", "1.5", 0),
+        "nothing": (None, None, 0),
+    }
+    assert layout.schema["nested"].startswith("list<")
+
+
+def test_bounds_of_different_units_are_not_compared(tmp_path: Path) -> None:
+    files = [
+        {"at": pa.array([1, 2], pa.timestamp(unit)), "n": pa.array([1, 2], kind)}
+        for unit, kind in (("ms", pa.int32()), ("us", pa.float64()))
+    ]
+    _, layout = lay(tmp_path / "d", *files)
+    found = {column.name: column.overlap for column in layout.columns}
+    assert found == {"at": None, "n": Overlap(2, 2.0, 2)}
+
+
+def test_what_is_missing_is_told(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "d" / "a.parquet", write_statistics=False)
+    pq.write_table(
+        pa.table({"id": [1, 2], "new": [1, 2]}), tmp_path / "d" / "b.parquet", bloom_filter_options={"id": True}
+    )
+    snapshot, layout = look(tmp_path / "d")
+    gaps = {c.name: (c.files_without_statistics, c.files_with_bloom_filter) for c in layout.columns}
+    assert gaps == {"id": (1, 1), "new": (0, 0)}
+    assert "1 files" in render(layout, score(snapshot, layout))
+
+
+def test_partitions_skew_and_small_files(tmp_path: Path) -> None:
+    for day, files in (("mon", 6), ("tue", 1)):
+        (tmp_path / f"d/day={day}").mkdir(parents=True)
+        for number in range(files):
+            pq.write_table(pa.table({"id": [number]}), tmp_path / f"d/day={day}/{number}.parquet")
+    snapshot, layout = look(tmp_path / "d")
+    assert [(part.partition, part.files) for part in layout.partitions] == [("day=mon", 6), ("day=tue", 1)]
+    assert layout.skew == pytest.approx(12 / 7, abs=0.05)
+    found = score(snapshot, layout)
+    assert found.findings[0].detail == "7 files could be 2"
+    assert found.value == round(100 - 50 * 5 / 7)
+    text = render(layout, found)
+    assert "day=mon" in text
+    assert "compact" in text
+
+
+def test_tiny_row_groups_cost_points(tmp_path: Path) -> None:
+    snapshot, layout = lay(tmp_path / "d", {"id": list(range(100))}, row_group_size=10)
+    assert (layout.row_groups, layout.rows_per_row_group) == (10, 10)
+    found = score(snapshot, layout)
+    assert (found.value, found.findings[2].points) == (80, 20.0)
