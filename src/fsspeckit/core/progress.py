@@ -65,6 +65,6 @@ def reporting(operation: str, progress: Progress) -> Iterator[Reporter]:
         def show(event: ProgressEvent) -> None:
             if event.stage not in shown:
                 shown[event.stage] = bar.add_task(f"{event.operation}: {event.stage}", total=event.total)
-            bar.update(shown[event.stage], completed=event.done)
+            bar.update(shown[event.stage], completed=event.done, refresh=event.done == 0)
 
         yield Reporter(operation, show)

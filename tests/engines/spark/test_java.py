@@ -100,6 +100,6 @@ def test_what_is_missing_is_said_with_the_command_that_mends_it(tmp_path, missin
     python = python_without(tmp_path / "python", missing)
     env = environment(PATH=str(tmp_path), PYTHONPATH=str(Path(java.__file__).parents[3]), **configured)
     env.pop("JAVA_HOME")
-    code = "from fsspeckit.datasets.spark import SparkDatasetIO; SparkDatasetIO()"
+    code = "from fsspeckit.datasets.spark import SparkDatasetIO; SparkDatasetIO().spark"
     done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False, env=env)
     assert command in done.stderr.splitlines()[-1], done.stderr
