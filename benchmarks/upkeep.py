@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.cases import OURS, Bar, Case, Inputs
+from benchmarks.cases import DUCKDB, OURS, Bar, Case, Inputs
 from benchmarks.data import Size, build_small_files, build_target, once, rows, save_source, sorted_ids
 
 _SMALL = Size(2_000, 2_500)
@@ -103,8 +103,13 @@ MAINTENANCE: tuple[Case, ...] = (
         "same rows",
         _small,
         "ours:compact",
-        {_BARE: "bare:read_and_write", "polars": "polars_hand:compact", "DuckDB": "duckdb_hand:compact"},
-        (Bar("wall", 1.3, _BARE), Bar("peak_mb", 500)),
+        {
+            DUCKDB: "ours:compact_duckdb",
+            _BARE: "bare:read_and_write",
+            "polars": "polars_hand:compact",
+            "DuckDB": "duckdb_hand:compact",
+        },
+        (Bar("wall", 1.3, _BARE), Bar("peak_mb", 500), Bar("wall", 1.2, "DuckDB", of=DUCKDB)),
     ),
     *_family(
         "cluster",
@@ -112,7 +117,7 @@ MAINTENANCE: tuple[Case, ...] = (
         "same rows",
         _large,
         "ours:cluster_linear",
-        {_SORT: "duckdb_hand:cluster", "polars, sort": "polars_hand:cluster"},
+        {DUCKDB: "ours:cluster_duckdb", _SORT: "duckdb_hand:cluster", "polars, sort": "polars_hand:cluster"},
         _CLUSTER_BARS,
     ),
     *_family(
@@ -121,8 +126,12 @@ MAINTENANCE: tuple[Case, ...] = (
         "newest row",
         _doubled,
         "ours:deduplicate",
-        {"polars": "polars_hand:deduplicate", "DuckDB": "duckdb_hand:deduplicate"},
-        (Bar("wall", 1.3, "polars"), Bar("wall", 1.3, "DuckDB")),
+        {
+            DUCKDB: "ours:deduplicate_duckdb",
+            "polars": "polars_hand:deduplicate",
+            "DuckDB": "duckdb_hand:deduplicate",
+        },
+        (Bar("wall", 1.3, "polars"), Bar("wall", 1.3, "DuckDB"), Bar("wall", 1.2, "DuckDB", of=DUCKDB)),
     ),
     *(
         Case(

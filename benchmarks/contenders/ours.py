@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from benchmarks.job import CLUSTERED_BY, KEY, Job, Work
@@ -14,18 +15,20 @@ from fsspeckit.core.results import MaintenanceResult, MergeResult
 from fsspeckit.datasets.io import DatasetIO
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
-
-def merge(job: Job) -> Work:
-    io = PyarrowDatasetIO()
-    return lambda: _merge(io, job)
+Make = Callable[[], DatasetIO]
 
 
-def merge_duckdb(job: Job) -> Work:
-    """The same on the DuckDB engine, whose database is open before the clock starts, as that of its peers is."""
+def _duckdb() -> DatasetIO:
+    """The DuckDB engine, whose database is open before the clock starts, as that of its peers is."""
     from fsspeckit.datasets.duckdb import DuckDBDatasetIO
 
     io = DuckDBDatasetIO()
     io.connection.execute("SELECT 1")
+    return io
+
+
+def merge(job: Job, make: Make = PyarrowDatasetIO) -> Work:
+    io = make()
     return lambda: _merge(io, job)
 
 
@@ -46,13 +49,13 @@ def plan(job: Job) -> Work:
     return work
 
 
-def compact(job: Job) -> Work:
-    io = PyarrowDatasetIO()
+def compact(job: Job, make: Make = PyarrowDatasetIO) -> Work:
+    io = make()
     return lambda: _maintain(lambda: io.compact_parquet_dataset(str(job.target), target_mb_per_file=32))
 
 
-def cluster_linear(job: Job) -> Work:
-    return _cluster(job, "linear")
+def cluster_linear(job: Job, make: Make = PyarrowDatasetIO) -> Work:
+    return _cluster(job, "linear", make)
 
 
 def cluster_zorder(job: Job) -> Work:
@@ -63,16 +66,21 @@ def cluster_hilbert(job: Job) -> Work:
     return _cluster(job, "hilbert")
 
 
-def _cluster(job: Job, curve: Any) -> Work:
-    io = PyarrowDatasetIO()
+def _cluster(job: Job, curve: Any, make: Make = PyarrowDatasetIO) -> Work:
+    io = make()
     rows = max(10_000, sum(1 for _ in job.files()) * 10_000)
     call = {"zorder_columns": list(CLUSTERED_BY), "target_rows_per_file": rows, "curve": curve}
     return lambda: _maintain(lambda: io.optimize_parquet_dataset(str(job.target), **call))
 
 
-def deduplicate(job: Job) -> Work:
-    io = PyarrowDatasetIO()
+def deduplicate(job: Job, make: Make = PyarrowDatasetIO) -> Work:
+    io = make()
     return lambda: _maintain(lambda: io.deduplicate_parquet_dataset(str(job.target), KEY, "ts"))
+
+
+merge_duckdb, compact_duckdb, deduplicate_duckdb, cluster_duckdb = (
+    partial(work, make=_duckdb) for work in (merge, compact, deduplicate, cluster_linear)
+)
 
 
 def _maintain(run: Callable[[], MaintenanceResult]) -> dict[str, Any]:
