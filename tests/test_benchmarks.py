@@ -62,3 +62,25 @@ def test_an_unknown_case_is_refused() -> None:
     done = subprocess.run([sys.executable, "-m", "benchmarks", "nonsense"], cwd=ROOT, capture_output=True, check=False)
     assert done.returncode == 2
     assert b"no such case: nonsense" in done.stderr
+
+
+def test_the_spark_cases_run_in_one_session_and_join_what_was_measured_before(tmp_path: Path) -> None:
+    document, report = tmp_path / "results.md", tmp_path / "report.json"
+    document.write_text("before\n<!-- results -->\n<!-- end of results -->\nafter\n")
+    command = [sys.executable, "-m", "benchmarks.spark", "--scale", "0.0001", "--repeats", "1", "--json", str(report)]
+    command += ["--data", str(tmp_path / "data")]
+    done = subprocess.run([*command, "large"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 1), done.stderr
+    large = json.loads(report.read_text())["cases"]["large"]
+    assert large["failures"] == {}
+    assert large["best"]["fsspeckit, exchange"]["shuffle_mb"] > 0
+    assert large["best"]["fsspeckit"]["shuffle_mb"] == 0
+
+    earlier = ["--earlier", str(report), "--markdown", str(document)]
+    done = subprocess.run([*command, "small", "growth", *earlier], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 1), done.stderr
+    found = json.loads(report.read_text())
+    assert tuple(found["cases"]) == ("large", "small", "growth")
+    assert all(case["failures"] == {} for case in found["cases"].values())
+    assert all(bar["passed"] is not None for bar in found["bars"])
+    assert "| three empty jobs |" in document.read_text()

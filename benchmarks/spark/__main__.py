@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.document import replace_results
 from benchmarks.spark.cases import CASES
-from benchmarks.spark.report import Report, as_json, as_markdown, as_text, verdicts
+from benchmarks.spark.report import Report, as_json, as_markdown, as_text, from_json, joined, verdicts
 from benchmarks.spark.runner import Settings, run_case
 from benchmarks.spark.session import start
 from benchmarks.spark.slopes import measure_plans
@@ -35,13 +35,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = Settings(data, options.scale, options.repeats, tuple(options.contender))
         results = [run_case(case, spark, settings, _say) for case in CASES if case.name in names]
         spark.stop()
-    report = Report(seconds, results, plans)
+    earlier = [from_json(json.loads(path.read_text())) for path in options.earlier]
+    report = joined([*earlier, Report(seconds, results, plans)])
     print(as_text(report))
     if options.json:
         options.json.write_text(json.dumps(as_json(report), indent=1) + "\n")
     if options.markdown:
         replace_results(options.markdown, as_markdown(report))
-    failed = any(result.failures for result in results)
+    failed = any(result.failures for result in report.cases)
     return 1 if failed or any(item.passed is False for item in verdicts(report)) else 0
 
 
@@ -53,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--scale", type=float, default=1.0, help="size of the data, 1 is what the bars are meant for")
     parser.add_argument("--data", type=Path, help="keep the data here and use it again; else a temporary folder")
     parser.add_argument("--json", type=Path, help="write all runs to this file")
+    parser.add_argument("--earlier", type=Path, action="append", default=[], help="add the cases of such a file")
     parser.add_argument("--markdown", type=Path, help="put the tables between the marks of this file")
     return parser
 

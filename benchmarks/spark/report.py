@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
-from benchmarks.spark.cases import PEERS, Bar
+from benchmarks.spark.cases import CASES, PEERS, Bar
 from benchmarks.spark.runner import CaseResult
 from benchmarks.spark.slopes import MEMORY_LIMIT_MB, Plan
 
@@ -107,6 +107,25 @@ def as_json(report: Report) -> dict[str, Any]:
             for item in verdicts(report)
         ],
     }
+
+
+def from_json(found: Mapping[str, Any]) -> Report:
+    """A report from what `as_json` gave."""
+    cases = {case.name: case for case in CASES}
+    results = [
+        CaseResult(cases[name], runs=part["runs"], failures=part["failures"]) for name, part in found["cases"].items()
+    ]
+    plans = [Plan(plan["what"], plan["number"], plan) for plan in found["plans"]]
+    return Report(found["start_seconds"], results, plans)
+
+
+def joined(reports: Sequence[Report]) -> Report:
+    """One report of several, cases in their usual order."""
+    order = [case.name for case in CASES]
+    results = sorted((r for report in reports for r in report.cases), key=lambda result: order.index(result.case.name))
+    return Report(
+        min(report.start_seconds for report in reports), results, [p for report in reports for p in report.plans]
+    )
 
 
 def machine() -> str:

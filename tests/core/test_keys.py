@@ -12,8 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsspeckit.common.errors import SchemaMismatchError
+from fsspeckit.common.errors import KeyColumnError, SchemaMismatchError
 from fsspeckit.core.keys import KeyIndex, duplicate_codes, key_type, last_of_each, order_rank, plain
+from fsspeckit.core.matching import KeyColumn
+from fsspeckit.core.profile import select_rows
+from fsspeckit.core.source import Source
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 NAN = float("nan")
@@ -135,3 +138,24 @@ def test_uuids_of_duckdb_are_keys(tmp_path):
         (first, 7),
         (second, 7),
     ]
+
+
+@settings(max_examples=100)
+@given(st.lists(st.text("abc", max_size=3), unique=True), st.lists(st.text("abc", max_size=3)), st.integers(1, 3))
+def test_unique_texts_in_several_chunks_are_found_by_their_row(source, target, step):
+    cut = [pa.array(source[at : at + step], pa.string()) for at in range(0, len(source), step)]
+    wanted = [(i, source.index(text)) for i, text in enumerate(target) if text in source]
+    assert found(pa.chunked_array(cut, pa.string()), column(target, pa.string())) == wanted
+
+
+@pytest.mark.parametrize("type_", [pa.string(), pa.decimal128(9, 2), pa.float64()])
+def test_repeated_keys_that_are_no_numbers_are_found(type_):
+    values = column([str(i) for i in range(50)], pa.string()).cast(type_)
+    once = Source(pa.table({"k": values}))
+    twice = Source(pa.table({"k": pa.chunked_array([*values.chunks, values.chunk(0).slice(7, 1)])}))
+    options = {"deduplicate": False, "order_by": ()}
+    assert select_rows(once, [KeyColumn("k", type_)], on_duplicate="error", **options) == range(50)
+    kept = select_rows(twice, [KeyColumn("k", type_)], on_duplicate="last", **options)
+    assert kept.tolist() == [i for i in range(51) if i != 7]
+    with pytest.raises(KeyColumnError, match=r"1 duplicate key"):
+        select_rows(twice, [KeyColumn("k", type_)], on_duplicate="error", **options)

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from fsspeckit.common.errors import SchemaMismatchError
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
-from fsspeckit.datasets.spark import SparkDatasetIO
+from fsspeckit.datasets.spark import SparkDatasetIO, routed
 from fsspeckit.datasets.spark.engine import SparkEngine
 
 
@@ -103,3 +103,16 @@ def test_a_large_folder_as_source_is_read_by_executors(spark: SparkSession, tmp_
     io.merge(staging, path, strategy="upsert", key_columns="id")
     assert io.merge(staging, path, strategy="upsert", key_columns="id", dry_run=True).unchanged == 60_000
     assert io.read_parquet(path).select(rows.column_names).sort_by("id").equals(rows)
+
+
+def test_exchanged_keys_are_looked_up_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routed, "MAX_BATCH_ROWS", 3)
+
+    def piece(side: bytes, keys: list[bytes], rows: list[int]) -> pa.Table:
+        return pa.table({"0": pa.array(keys, pa.binary()), "row": rows}).replace_schema_metadata({b"side": side})
+
+    sources = [piece(b"source", [b"a", b"c"], [7, 8]), piece(b"source", [b"e"], [9])]
+    scans = [piece(b"0", [b"a", b"b"], [0, 1]), piece(b"1", [b"x", b"e"], [4, 5]), piece(b"2", [b"c"], [6])]
+    found = routed.gather_keys(0, iter([*sources, *scans]))
+    assert list(zip(*(numbers.tolist() for numbers in found), strict=True)) == [(0, 0, 7), (1, 5, 9), (2, 6, 8)]
+    assert [len(numbers) for numbers in routed.gather_keys(0, iter(scans))] == [0, 0, 0]
