@@ -77,7 +77,9 @@ def test_the_spark_cases_run_in_one_session_and_join_what_was_measured_before(tm
     assert large["best"]["fsspeckit"]["shuffle_mb"] == 0
 
     earlier = ["--earlier", str(report), "--markdown", str(document)]
-    done = subprocess.run([*command, "small", "growth", *earlier], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*command, "small", "growth", *earlier], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert done.returncode in (0, 1), done.stderr
     found = json.loads(report.read_text())
     assert tuple(found["cases"]) == ("large", "small", "growth")
