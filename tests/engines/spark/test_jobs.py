@@ -68,6 +68,7 @@ def test_an_operation_tells_its_progress(io, tmp_path):
 
 def test_a_bar_is_drawn(io, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setattr("rich._console", None)  # one that an earlier test made would not look at the terminal again
     io.write_dataset(pa.table({"id": [1]}), tmp_path / "t", progress=True)
     assert "write: write" in capsys.readouterr().out
 
