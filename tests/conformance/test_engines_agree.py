@@ -94,7 +94,7 @@ def engines() -> list[Any]:
 
 
 @pytest.mark.parametrize("partition_by", [None, ["region"]], ids=["flat", "partitioned"])
-@pytest.mark.parametrize("seed", range(sweep_size().size(ci=2, full=40)))
+@pytest.mark.parametrize("seed", range(sweep_size().size(ci=1, full=40)))
 def test_the_same_life_on_every_engine_and_in_turns(
     engines: list[Any], tmp_path: Path, seed: int, partition_by: list[str] | None
 ) -> None:
