@@ -77,6 +77,8 @@ class SparkEngine:
     name = "spark"
 
     def __init__(self, spark: SparkSession | None = None, share_limit: int = SHARE_LIMIT) -> None:
+        if isinstance(share_limit, bool) or not isinstance(share_limit, int) or share_limit < 0:
+            raise ValueError(f"share_limit={share_limit!r} must be a number of bytes, 0 or more")
         self._given, self.share_limit = spark, share_limit
 
     @cached_property

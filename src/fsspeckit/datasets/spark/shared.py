@@ -17,9 +17,12 @@ import numpy as np
 import pyarrow as pa
 
 from fsspeckit.common.bridge import binary_array, to_arrow, to_numpy
+from fsspeckit.common.errors import UnsupportedDataError
+from fsspeckit.core.layout import check_distinct
 from fsspeckit.core.rows import with_one_dictionary
 from fsspeckit.core.source import Source
 from fsspeckit.core.storage import Storage
+from fsspeckit.datasets.spark.errors import translated
 from fsspeckit.datasets.spark.handshake import portable
 from fsspeckit.datasets.spark.jobs import collect
 
@@ -151,28 +154,42 @@ def write_spill(
 
 
 def share_frame(spark: SparkSession, frame: DataFrame, storage: Storage, folder: str, share_limit: int) -> SharedSource:
-    """Let the tasks of a DataFrame write their rows as Arrow files; the driver learns only names and counts."""
-    spill = portable(spark, _Spill(storage, folder))
-    answers = collect(frame.sparkSession, frame.mapInArrow(spill, "part long, rows long, size long, path binary"))
+    """Let the tasks of a DataFrame write their rows as Arrow files; the driver learns only names and counts.
+
+    Spark resolves columns by name, which fails for dots, backticks and names that differ in case only, so the columns
+    go under plain names and get their own back in the files.
+    """
+    if frame.isStreaming:
+        raise UnsupportedDataError("a streaming DataFrame has no end; pass a batch one, or merge inside foreachBatch")
+    names = list(frame.columns)
+    with translated():
+        plain = frame.toDF(*(f"c{i}" for i in range(len(names))))
+        schema = plain.limit(0).toArrow().schema
+        schema = pa.schema([field.with_name(name) for field, name in zip(schema, names, strict=True)])
+        check_distinct(schema, "source")
+        spill = portable(spark, _Spill(storage, folder, names))
+        written = plain.mapInArrow(spill, "part long, rows long, size long, path binary")
+    answers = collect(frame.sparkSession, written)
     parts, rows, sizes = (to_numpy(answers[name]).tolist() for name in ("part", "rows", "size"))
     paths = [path.decode() for path in answers["path"].to_pylist()]
     found = sorted(zip(parts, paths, rows, sizes, strict=True))
     files = [SpillFile(path, count, size) for _, path, count, size in found]
-    return spilled(files, frame.limit(0).toArrow().schema, storage, share_limit)
+    return spilled(files, schema, storage, share_limit)
 
 
 class _Spill:
     """Writes the rows of one partition of a DataFrame to a file and reports it; runs on executors."""
 
-    def __init__(self, storage: Storage, folder: str) -> None:
-        self._storage, self._folder = storage, folder
+    def __init__(self, storage: Storage, folder: str, names: list[str]) -> None:
+        self._storage, self._folder, self._names = storage, folder, names
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from pyspark import TaskContext
 
         context = TaskContext.get()
         part = context.partitionId() if context is not None else 0
-        file = write_spill(batches, None, self._storage, self._folder)
+        named = (batch.rename_columns(self._names) for batch in batches)
+        file = write_spill(named, None, self._storage, self._folder)
         if file is not None:
             numbers = [to_arrow(np.array([value])) for value in (part, file.rows, file.size)]
             path = binary_array([file.path.encode()], pa.binary())
