@@ -130,7 +130,7 @@ def _plan(engine: Engine, source: Source, place: Place, request: MergeRequest, r
     view = place.journal.view()
     with vanishing_is_conflict(place, "merge"):
         snapshot = load_snapshot(place.storage, view, stats_for=request.key_columns)
-        shape = merge_shape(source.schema, snapshot, request, place.path)
+        shape = merge_shape(source.schema_for(snapshot.schema), snapshot, request, place.path)
         shape = replace(shape, body=source.with_room(shape.body))
         source.check_casts(shape.body, operation="merge", path=place.path)
         check_order_columns(source.schema, request.dedup_order_by)

@@ -81,6 +81,8 @@ def select_rows(
     repeated, counts = duplicate_codes(codes)
     if len(repeated) == 0:
         return everything
+    if not source.ordered and (on_duplicate != "error" or (deduplicate and not order_by)):
+        raise _no_order(deduplicate)
     if deduplicate:
         return last_of_each(codes, [_rank(source, name) for name in order_by])
     if on_duplicate == "error":
@@ -117,6 +119,14 @@ def _duplicate_error(source: Source, names: list[str], codes: Codes, repeated: C
     return KeyColumnError(
         f"the source has {len(repeated):,} duplicate key(s) for {names}: {', '.join(shown)}. Make the source unique, "
         'or pass on_duplicate_source="last" or "first", or strategy="deduplicate"'
+    )
+
+
+def _no_order(deduplicate: bool) -> KeyColumnError:
+    wish = 'strategy="deduplicate" without dedup_order_by' if deduplicate else "on_duplicate_source"
+    return KeyColumnError(
+        f"the source has duplicate keys and its query ends in a shuffle, so its rows come in no order and {wish} would "
+        'keep any of them; sort it (orderBy), or use strategy="deduplicate" with dedup_order_by'
     )
 
 

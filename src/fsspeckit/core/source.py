@@ -51,6 +51,15 @@ class Source:
         """The schema as it came."""
         return self.table.schema
 
+    @property
+    def ordered(self) -> bool:
+        """Whether first and last mean something among the rows."""
+        return True
+
+    def schema_for(self, target: pa.Schema | None) -> pa.Schema:  # noqa: ARG002 - sources of other engines look at it
+        """The schema that counts beside a target's, where a source cannot send all types."""
+        return self.schema
+
     def columns(self, names: Sequence[str]) -> pa.Table:
         """Whole columns."""
         return self.table.select(list(names))

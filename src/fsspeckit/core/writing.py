@@ -125,7 +125,8 @@ def _body(source: Source, existing: _Existing, request: WriteRequest, path: str)
     if request.mode == "overwrite" or target is None:
         body = without_columns(source.schema, existing.partitions)
     else:
-        ours = without_columns(source.schema, [name for name in existing.partitions if name not in target.names])
+        ours = source.schema_for(target)
+        ours = without_columns(ours, [name for name in existing.partitions if name not in target.names])
         body = reconcile(target, ours, operation=request.mode, path=path)
         wider = [f.name for f in target if not same_storage(f.type, body.field(f.name).type)]
         if wider:

@@ -195,3 +195,11 @@ def test_executors_are_asked_once_for_a_storage(io, spark, tmp_path):
     jobs = len(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
     greet(spark, LocalStorage(), pytest.fail)
     assert len(spark.sparkContext.statusTracker().getJobIdsForGroup(None)) == jobs
+
+
+def test_much_work_goes_in_several_jobs(spark, monkeypatch):
+    monkeypatch.setattr("fsspeckit.datasets.spark.jobs._JOB_BYTES", 1000)
+    told: list[int] = []
+    items = ["x" * 300 + str(number) for number in range(21)]
+    assert run_items(spark, len, items, 7, told.append) == [len(item) for item in items]
+    assert sum(told) == len(items)

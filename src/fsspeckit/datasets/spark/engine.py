@@ -32,6 +32,7 @@ from fsspeckit.core.storage import Storage, parent, resolve
 from fsspeckit.datasets.spark.errors import invisible
 from fsspeckit.datasets.spark.exchange import exchange
 from fsspeckit.datasets.spark.handshake import greet, is_one_machine, slots
+from fsspeckit.datasets.spark.incoming import share_frame
 from fsspeckit.datasets.spark.jobs import run_items
 from fsspeckit.datasets.spark.routed import (
     RunRouted,
@@ -49,7 +50,6 @@ from fsspeckit.datasets.spark.shared import (
     Handle,
     SharedSource,
     SpillFile,
-    share_frame,
     share_inline,
     share_table,
     spilled,
@@ -133,12 +133,13 @@ class SparkEngine:
             return self._match_by_exchange(storage, source, specs, scans, on_done)
         share = sum(scan.rows for scan in scans) // slots(self.spark) + 1
         work = [
-            _ScanItem(storage, source.handle, specs[batch[0].group], tuple(batch))
+            _Scans(specs[batch[0].group], tuple(batch))
             for batch in batches(scans, [min(share, rows_worth(len(spec.rows), spec.keys)) for spec in specs])
         ]
         size = sum(scan.rows for scan in scans) // _SMALL_SCAN_ROWS + 1
         told = _by_scans(work, on_done)
-        found = run_items(self.spark, _scan, work, max(size, slots(self.spark)), told)
+        body = _Scanner(storage, source.handle)
+        found = run_items(self.spark, body, work, max(size, slots(self.spark)), told)
         return [match for matches in found for match in matches]
 
     def _match_by_exchange(
@@ -171,9 +172,9 @@ class SparkEngine:
         assert isinstance(source, SharedSource)
         if source.route == "exchange":
             return self._run_by_exchange(storage, source, tasks, staging, on_done)
-        work = [_TaskItem(storage, source.handle, task, staging) for task in tasks]
         size = sum(task.weight for task in tasks) // _SMALL_TASK_BYTES + 1
-        return run_items(self.spark, _run, work, max(size, slots(self.spark)), on_done)
+        body = _Runner(storage, source.handle, staging)
+        return run_items(self.spark, body, tasks, max(size, slots(self.spark)), on_done)
 
     def _run_by_exchange(
         self, storage: Storage, source: SharedSource, tasks: Sequence[Task], staging: str | None, on_done: OnDone
@@ -247,22 +248,12 @@ def _spill(item: _SpillItem) -> SpillFile | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _ScanItem:
-    storage: Storage
-    handle: Handle
+class _Scans:
     spec: KeySetSpec
     scans: tuple[Scan, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _TaskItem:
-    storage: Storage
-    handle: Handle
-    task: Task
-    staging: str | None
-
-
-def _by_scans(work: Sequence[_ScanItem], on_done: OnDone) -> OnDone:
+def _by_scans(work: Sequence[_Scans], on_done: OnDone) -> OnDone:
     """Batches of scans are what is run, scans are what is told."""
     left = [len(item.scans) for item in reversed(work)]
 
@@ -272,22 +263,36 @@ def _by_scans(work: Sequence[_ScanItem], on_done: OnDone) -> OnDone:
     return told
 
 
-def _scan(item: _ScanItem) -> list[Match]:
-    _check_visible(item.storage, parent(item.scans[0].file.location))
-    source = item.handle.open()
-    rows = None if isinstance(item.spec.rows, range) else item.spec.rows
-    index = KeyIndex(plain_keys(source, item.spec.keys, item.spec.rows), rows)
-    return match_files(item.storage, item.scans, index, item.spec.keys)
-
-
 def _check_visible(storage: Storage, folder: str) -> None:
     """A local folder that the driver sees and this executor does not is no shared folder."""
     if storage.is_local and storage.stat(folder) is None:
         raise invisible(folder, platform.node())
 
 
-def _run(item: _TaskItem) -> Outcome:
-    if item.staging is not None:
-        _check_visible(item.storage, item.staging)
-    source = item.handle.open()
-    return run_task(item.task, source.take, item.storage, item.staging, at_once=1)
+@dataclass(frozen=True, slots=True)
+class _Scanner:
+    """Scans key columns of files; the source is sent once for all scans."""
+
+    storage: Storage
+    handle: Handle
+
+    def __call__(self, item: _Scans) -> list[Match]:
+        _check_visible(self.storage, parent(item.scans[0].file.location))
+        source = self.handle.open()
+        rows = None if isinstance(item.spec.rows, range) else item.spec.rows
+        index = KeyIndex(plain_keys(source, item.spec.keys, item.spec.rows), rows)
+        return match_files(self.storage, item.scans, index, item.spec.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class _Runner:
+    """Runs the file kernel; the source is sent once for all tasks."""
+
+    storage: Storage
+    handle: Handle
+    staging: str | None
+
+    def __call__(self, task: Task) -> Outcome:
+        if self.staging is not None:
+            _check_visible(self.storage, self.staging)
+        return run_task(task, self.handle.open().take, self.storage, self.staging, at_once=1)

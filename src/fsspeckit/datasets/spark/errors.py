@@ -15,6 +15,8 @@ _JAVA_SIDE = re.compile(r"\s*(?:JVM stacktrace:|Driver stacktrace:|\n\tat )")
 _MISSING = re.compile(r"No module named '([\w.]+)'")
 _RAISED = re.compile(r"^(?:[\w.]*(?:Error|Exception|Exit|Interrupt|Warning))(?::.*)?$", re.MULTILINE)
 _CANCELLED = re.compile(r"SPARK_JOB_CANCELLED|OPERATION_CANCELED|Job \d+ cancelled")
+_CONDITION = re.compile(r"SQLSTATE: (?:0A|21|22|23|42|54|P0)\w{3}")
+"""Spark's states for queries and values that fail each time: syntax, data, limits, raised by the user."""
 _LONGEST = 400
 _logger = logging.getLogger(__name__)
 
@@ -68,7 +70,9 @@ def explain(text: str) -> FsspeckitError:
         )
     if _CANCELLED.search(text):
         return SparkJobCancelledError("the Spark job was cancelled. Nothing was changed; run the operation again")
-    return SparkJobError(f"the Spark job failed: {reason(text)}. Nothing was changed; run the operation again")
+    condition = _CONDITION.search(text)
+    advice = "mend the query that makes the rows" if condition else "run the operation again"
+    return SparkJobError(f"the Spark job failed: {reason(text)}. Nothing was changed; {advice}")
 
 
 def missing_module(name: str) -> ExecutorSetupError:

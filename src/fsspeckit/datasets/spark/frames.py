@@ -38,7 +38,10 @@ _SAME = (
     pa.bool_(),
     pa.string(),
     pa.binary(),
+    pa.null(),
 )
+_CLOCKS = (pa.time64("us"), pa.time64("ns"))
+"""Spark keeps microseconds of a time of day and wants them sent as nanoseconds."""
 _WIDER = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.float16(): pa.float32()}
 
 
@@ -51,9 +54,9 @@ def snapshot_frame(spark: SparkSession, storage: Storage, snapshot: Snapshot, re
     missing = [name for name in names if name not in schema.names]
     if missing:
         raise pa.ArrowKeyError(f"read: no column(s) {missing} in {snapshot.root}; it has {schema.names}")
-    wanted = pa.schema([_spark_field(schema.field(name)) for name in names])
+    exact, wanted = (pa.schema([_spark_field(schema.field(name), clock) for name in names]) for clock in _CLOCKS)
     bundles = _bundles(snapshot.files)
-    body = _ReadFiles(storage, snapshot, replace(request, columns=names, use_threads=False), wanted, bundles)
+    body = _ReadFiles(storage, snapshot, replace(request, columns=names, use_threads=False), exact, wanted, bundles)
     greet(spark, storage, lambda: nullcontext(snapshot.files[0].location))
     return spark.range(0, len(bundles), 1, len(bundles)).mapInArrow(portable(spark, body), from_arrow_schema(wanted))
 
@@ -78,6 +81,7 @@ class _ReadFiles:
     storage: Storage
     snapshot: Snapshot
     request: ReadRequest
+    exact: pa.Schema
     schema: pa.Schema
     bundles: list[tuple[int, ...]]
 
@@ -86,12 +90,13 @@ class _ReadFiles:
         for file in (self.snapshot.files[i] for number in numbers for i in self.bundles[number]):
             one = replace(self.snapshot, files=(file,))
             table = read_snapshot(self.storage, one, self.request, str, schema=full_schema(self.snapshot))
+            table = cast_schema(table, self.exact, operation="read", path=file.path)
             yield from cast_schema(table, self.schema, operation="read", path=file.path).to_batches()
 
 
-def _spark_field(field: pa.Field) -> pa.Field:
+def _spark_field(field: pa.Field, clock: pa.DataType) -> pa.Field:
     try:
-        return pa.field(field.name, spark_type(field.type), field.nullable)
+        return pa.field(field.name, spark_type(field.type, clock), field.nullable)
     except SchemaMismatchError as error:
         raise SchemaMismatchError(
             f"read: column {field.name!r} has a type that Spark lacks ({error}); "
@@ -99,8 +104,8 @@ def _spark_field(field: pa.Field) -> pa.Field:
         ) from error
 
 
-def spark_type(type_: pa.DataType) -> pa.DataType:
-    """The Arrow type in which Spark takes values of a type."""
+def spark_type(type_: pa.DataType, clock: pa.DataType = _CLOCKS[1]) -> pa.DataType:
+    """The Arrow type in which Spark takes values of a type; times of day go as ``clock``."""
     if type_ in _SAME:
         return type_
     if type_ in _WIDER:
@@ -108,11 +113,13 @@ def spark_type(type_: pa.DataType) -> pa.DataType:
     if type_ == pa.uint64():
         return pa.decimal128(20, 0)
     if pat.is_dictionary(type_):
-        return spark_type(type_.value_type)
+        return spark_type(type_.value_type, clock)
+    if pat.is_time(type_):
+        return clock
     if pat.is_date(type_):
         return pa.date32()
     if pat.is_timestamp(type_):
-        return pa.timestamp("us", type_.tz)
+        return pa.timestamp("us", type_.tz and "UTC")
     if pat.is_duration(type_):
         return pa.duration("us")
     if pat.is_large_string(type_) or pat.is_string_view(type_):
@@ -121,18 +128,18 @@ def spark_type(type_: pa.DataType) -> pa.DataType:
         return pa.binary()
     if pat.is_decimal(type_) and type_.precision <= 38:
         return pa.decimal128(type_.precision, type_.scale)
-    return _spark_nested(type_)
+    return _spark_nested(type_, clock)
 
 
-def _spark_nested(type_: pa.DataType) -> pa.DataType:
+def _spark_nested(type_: pa.DataType, clock: pa.DataType) -> pa.DataType:
     if pat.is_struct(type_):
-        return pa.struct([_inner(field) for field in type_])
+        return pa.struct([_inner(field, clock) for field in type_])
     if pat.is_map(type_):
-        return pa.map_(spark_type(type_.key_type), _inner(type_.item_field))
+        return pa.map_(spark_type(type_.key_type, clock), _inner(type_.item_field, clock))
     if pat.is_nested(type_) and hasattr(type_, "value_field"):
-        return pa.list_(_inner(type_.value_field))
+        return pa.list_(_inner(type_.value_field, clock))
     raise SchemaMismatchError(f"{type_}")
 
 
-def _inner(field: pa.Field) -> pa.Field:
-    return pa.field(field.name, spark_type(field.type), field.nullable)
+def _inner(field: pa.Field, clock: pa.DataType) -> pa.Field:
+    return pa.field(field.name, spark_type(field.type, clock), field.nullable)

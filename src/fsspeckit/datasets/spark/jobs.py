@@ -1,4 +1,6 @@
-"""Running items on executors: one Spark job, one Spark row for each bundle of items, results back as bytes.
+"""Running items on executors: one Spark row for each bundle of items, results back as bytes.
+
+A Spark task is sent all bundles of its job, so a job has only so many bytes of them; mostly there is one job.
 
 The same on classic Spark and on Spark Connect: a range, ``mapInArrow``, ``toArrow``. An error that we expect travels
 back as a result and is raised here with its own type; anything else fails the Spark task, which Spark tries again.
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
+_JOB_BYTES = 32 * 1024 * 1024
 EXPECTED = (FsspeckitError, ValueError, TypeError, KeyError, FileNotFoundError, PermissionError)
 
 
@@ -36,16 +39,23 @@ def run_items(
     count = max(1, min(bundles, len(items)))
     packed = pack(items, count)
     told = Told(len(items), count, on_done)
-    frame = spark.range(0, count, 1, count).mapInArrow(
-        portable(spark, _Body(function, packed)), "number long, result binary"
-    )
-    answers = collect(spark, frame, told.tasks)
     results: list[Any] = [None] * len(items)
-    numbers = to_numpy(answers["number"]).tolist()
-    for number, answer in zip(numbers, answers["result"].to_pylist(), strict=True):
-        results[number::count] = unpack(answer)
-    told.tasks(count)
+    for job in _jobs(packed):
+        body = portable(spark, _Body(function, {number: packed[number] for number in job}))
+        frame = spark.range(job.start, job.stop, 1, len(job)).mapInArrow(body, "number long, result binary")
+        answers = collect(spark, frame, lambda ended, before=job.start: told.tasks(before + ended))  # type: ignore[misc]
+        numbers = to_numpy(answers["number"]).tolist()
+        for number, answer in zip(numbers, answers["result"].to_pylist(), strict=True):
+            results[number::count] = unpack(answer)
+        told.tasks(job.stop)
     return results
+
+
+def _jobs(packed: Sequence[bytes]) -> list[range]:
+    """Neighbouring bundles, as many as one job may carry."""
+    ends = np.cumsum([len(bundle) for bundle in packed])
+    cuts = np.flatnonzero(np.diff(ends // _JOB_BYTES)) + 1
+    return [range(a, b) for a, b in zip([0, *cuts.tolist()], [*cuts.tolist(), len(packed)], strict=True)]
 
 
 def pack(items: Sequence[Any], count: int) -> list[bytes]:
@@ -76,7 +86,7 @@ class Told:
 class _Body:
     """What each Spark task does."""
 
-    def __init__(self, function: Callable[[Any], Any], packed: list[bytes]) -> None:
+    def __init__(self, function: Callable[[Any], Any], packed: dict[int, bytes]) -> None:
         self._function, self._packed = function, packed
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

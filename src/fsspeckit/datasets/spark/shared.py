@@ -1,38 +1,25 @@
 """Source rows that the driver and all executors can reach: inside the job when small, else in Arrow files.
 
 The files stand in a folder of this machine where all executors run on it, else beside the dataset on its own storage;
-local ones are mapped, so processes of one machine share the memory. A DataFrame is written there by its own tasks,
-once, and never collected: the driver reads the key columns and nothing else.
+local ones are mapped, so processes of one machine share the memory. The driver reads the key columns and nothing else.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from fsspeckit.common.bridge import binary_array, to_arrow, to_numpy
-from fsspeckit.common.errors import UnsupportedDataError
-from fsspeckit.core.layout import check_distinct
 from fsspeckit.core.rows import with_one_dictionary
 from fsspeckit.core.source import Source
 from fsspeckit.core.storage import Storage
-from fsspeckit.datasets.spark.errors import translated
-from fsspeckit.datasets.spark.handshake import portable
-from fsspeckit.datasets.spark.jobs import collect
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 INLINE_BYTES = 4 * 1024 * 1024
 _FILE_ROWS = 1_000_000
-_KEPT = 4
-_open_tables: OrderedDict[str, pa.Table] = OrderedDict()
+_opened: dict[str, pa.Table] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +42,12 @@ class Handle:
     files: tuple[SpillFile, ...] = ()
 
     def open(self) -> Source:
-        """The rows in this process; opened once, however many tasks ask."""
-        if self.name not in _open_tables:
-            _open_tables[self.name] = self.columns(self.schema.names)
-            while len(_open_tables) > _KEPT:
-                _open_tables.popitem(last=False)
-        _open_tables.move_to_end(self.name)
-        return Source(_open_tables[self.name])
+        """The rows in this process, which keeps one source open: the one its tasks ask for."""
+        table = _opened.get(self.name)
+        if table is None:
+            _opened.clear()
+            table = _opened[self.name] = self.columns(self.schema.names)
+        return Source(table)
 
     def columns(self, names: Sequence[str]) -> pa.Table:
         """Some columns of all rows; of a remote file only these are fetched."""
@@ -82,7 +68,7 @@ class Handle:
 
     def forget(self) -> None:
         """Let go of the rows in this process."""
-        _open_tables.pop(self.name, None)
+        _opened.pop(self.name, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,46 +137,3 @@ def write_spill(
     writer.close()
     sink.close()
     return SpillFile(path, rows, size)
-
-
-def share_frame(spark: SparkSession, frame: DataFrame, storage: Storage, folder: str, share_limit: int) -> SharedSource:
-    """Let the tasks of a DataFrame write their rows as Arrow files; the driver learns only names and counts.
-
-    Spark resolves columns by name, which fails for dots, backticks and names that differ in case only, so the columns
-    go under plain names and get their own back in the files.
-    """
-    if frame.isStreaming:
-        raise UnsupportedDataError("a streaming DataFrame has no end; pass a batch one, or merge inside foreachBatch")
-    names = list(frame.columns)
-    with translated():
-        plain = frame.toDF(*(f"c{i}" for i in range(len(names))))
-        schema = plain.limit(0).toArrow().schema
-        schema = pa.schema([field.with_name(name) for field, name in zip(schema, names, strict=True)])
-        check_distinct(schema, "source")
-        spill = portable(spark, _Spill(storage, folder, names))
-        written = plain.mapInArrow(spill, "part long, rows long, size long, path binary")
-    answers = collect(frame.sparkSession, written)
-    parts, rows, sizes = (to_numpy(answers[name]).tolist() for name in ("part", "rows", "size"))
-    paths = [path.decode() for path in answers["path"].to_pylist()]
-    found = sorted(zip(parts, paths, rows, sizes, strict=True))
-    files = [SpillFile(path, count, size) for _, path, count, size in found]
-    return spilled(files, schema, storage, share_limit)
-
-
-class _Spill:
-    """Writes the rows of one partition of a DataFrame to a file and reports it; runs on executors."""
-
-    def __init__(self, storage: Storage, folder: str, names: list[str]) -> None:
-        self._storage, self._folder, self._names = storage, folder, names
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        part = context.partitionId() if context is not None else 0
-        named = (batch.rename_columns(self._names) for batch in batches)
-        file = write_spill(named, None, self._storage, self._folder)
-        if file is not None:
-            numbers = [to_arrow(np.array([value])) for value in (part, file.rows, file.size)]
-            path = binary_array([file.path.encode()], pa.binary())
-            yield pa.RecordBatch.from_arrays([*numbers, path], ["part", "rows", "size", "path"])

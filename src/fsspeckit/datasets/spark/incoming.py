@@ -1,0 +1,166 @@
+"""A Spark DataFrame as the source: its own tasks write its rows as Arrow files, once; it is never collected.
+
+Spark knows fewer types than Parquet holds, and its rows may come in any order. A column that Spark could only send in
+another type than the dataset has counts as the dataset's type where all its values fit, and what depends on the order
+of rows is refused where the query has none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from fsspeckit.common.bridge import binary_array, to_arrow, to_numpy
+from fsspeckit.common.errors import SchemaMismatchError, UnsupportedDataError
+from fsspeckit.core.layout import check_distinct
+from fsspeckit.core.storage import Storage
+from fsspeckit.datasets.spark.errors import translated
+from fsspeckit.datasets.spark.frames import spark_type
+from fsspeckit.datasets.spark.handshake import portable
+from fsspeckit.datasets.spark.jobs import collect
+from fsspeckit.datasets.spark.shared import SharedSource, SpillFile, spilled, write_spill
+from fsspeckit.datasets.spark.watch import is_remote
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_NO_PARQUET = {
+    "variant": "to_json(column)",
+    "yearmonthinterval": "months as a number",
+    "calendarinterval": "an INTERVAL DAY TO SECOND",
+    "geometry": "st_asbinary(column)",
+    "geography": "st_asbinary(column)",
+}
+_TREE = re.compile(r"^[\s:+\-*()\d]+")
+
+
+@dataclass(frozen=True, slots=True)
+class FrameSource(SharedSource):
+    """Rows of a DataFrame, in files."""
+
+    frame: DataFrame
+
+    @property
+    def ordered(self) -> bool:
+        """Whether the query gives its rows in an order of its own: as read, or sorted at the end."""
+        return has_order(_plan_text(self.frame))
+
+    def schema_for(self, target: pa.Schema | None) -> pa.Schema:
+        """The schema with the target's types where Spark could not send them and all values fit them."""
+        known = pa.schema([]) if target is None else target
+        fields = [
+            self._field_for(own, known.field(own.name)) if own.name in known.names else own for own in self.schema
+        ]
+        return pa.schema(fields, self.schema.metadata)
+
+    def _field_for(self, own: pa.Field, wanted: pa.Field) -> pa.Field:
+        try:
+            if wanted.type == own.type or spark_type(wanted.type) != spark_type(own.type):
+                return own
+            claimed = own.with_type(wanted.type)
+            self.check_casts(pa.schema([claimed]), operation="merge", path="")
+        except SchemaMismatchError:
+            return own
+        return claimed
+
+
+def share_frame(spark: SparkSession, frame: DataFrame, storage: Storage, folder: str, share_limit: int) -> SharedSource:
+    """Let the tasks of a DataFrame write their rows as Arrow files; the driver learns only names and counts.
+
+    Spark resolves columns by name, which fails for dots, backticks and names that differ in case only, so the columns
+    go under plain names and get their own back in the files.
+    """
+    if frame.isStreaming:
+        raise UnsupportedDataError("a streaming DataFrame has no end; pass a batch one, or merge inside foreachBatch")
+    names = list(frame.columns)
+    with translated():
+        check_types(frame.schema)
+        plain = frame.toDF(*(f"c{i}" for i in range(len(names))))
+        schema = plain.limit(0).toArrow().schema
+        schema = pa.schema([field.with_name(name) for field, name in zip(schema, names, strict=True)])
+        check_distinct(schema, "source")
+        spill = portable(spark, _Spill(storage, folder, names))
+        written = plain.mapInArrow(spill, "part long, rows long, size long, path binary")
+    answers = collect(frame.sparkSession, written)
+    parts, rows, sizes = (to_numpy(answers[name]).tolist() for name in ("part", "rows", "size"))
+    paths = [path.decode() for path in answers["path"].to_pylist()]
+    found = sorted(zip(parts, paths, rows, sizes, strict=True))
+    files = [SpillFile(path, count, size) for _, path, count, size in found]
+    source = spilled(files, schema, storage, share_limit)
+    return FrameSource(source.table, source.handle, share_limit, frame)
+
+
+class _Spill:
+    """Writes the rows of one partition of a DataFrame to a file and reports it; runs on executors."""
+
+    def __init__(self, storage: Storage, folder: str, names: list[str]) -> None:
+        self._storage, self._folder, self._names = storage, folder, names
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        part = context.partitionId() if context is not None else 0
+        named = (batch.rename_columns(self._names) for batch in batches)
+        file = write_spill(named, None, self._storage, self._folder)
+        if file is not None:
+            numbers = [to_arrow(np.array([value])) for value in (part, file.rows, file.size)]
+            path = binary_array([file.path.encode()], pa.binary())
+            yield pa.RecordBatch.from_arrays([*numbers, path], ["part", "rows", "size", "path"])
+
+
+def check_types(schema: Any) -> None:
+    """Raise for columns of types that plain Parquet lacks: they would come back as something else."""
+    for field in schema:
+        for name in _type_names(field.dataType.jsonValue()):
+            if name in _NO_PARQUET:
+                raise UnsupportedDataError(
+                    f"column {field.name!r} has the Spark type {field.dataType.simpleString()}, which plain Parquet "
+                    f"lacks; store it as {_NO_PARQUET[name]}, or leave it out"
+                )
+
+
+def _type_names(described: Any) -> Iterator[str]:
+    """The names of a type and of all types inside it, from Spark's own description of it."""
+    if isinstance(described, str):
+        yield "yearmonthinterval" if described.startswith("interval ") and _is_months(described) else _bare(described)
+    elif isinstance(described, dict):
+        inner = ("type", "elementType", "keyType", "valueType", "fields", "sqlType")
+        for part in (described[key] for key in inner if key in described):
+            yield from _type_names(part)
+    elif isinstance(described, list):
+        for part in described:
+            yield from _type_names(part)
+
+
+def _is_months(described: str) -> bool:
+    return "year" in described or "month" in described
+
+
+def _bare(described: str) -> str:
+    """``geometry(4326)`` is a geometry; a calendar interval calls itself an interval."""
+    name = described.partition("(")[0]
+    return "calendarinterval" if name == "interval" else name
+
+
+def _plan_text(frame: DataFrame) -> str:
+    anything: Any = frame
+    with translated():
+        if is_remote(frame.sparkSession):
+            return str(anything._explain_string())
+        return str(anything._jdf.queryExecution().executedPlan().toString())
+
+
+def has_order(plan: str) -> bool:
+    """Whether a physical plan keeps an order: from the top, a global sort comes before any shuffle."""
+    for node in (_TREE.sub("", line) for line in plan.splitlines()):
+        if node.startswith("TakeOrderedAndProject") or re.match(r"Sort \[.*\], true\b", node):
+            return True
+        if "Exchange" in node.partition(" ")[0] and not node.startswith("BroadcastExchange"):
+            return False
+    return True
