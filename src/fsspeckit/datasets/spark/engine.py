@@ -1,7 +1,7 @@
 """The Spark engine: Spark schedules, retries and spreads; the rows are handled by the same Arrow kernels as everywhere.
 
-Planning happens on the driver. Executors scan key columns and run the file kernel, one task for each affected file or
-for a bundle of small ones. Rows of the target are never shuffled.
+Planning happens on the driver. Executors scan key columns, unless there are few, and run the file kernel, one task for
+each affected file or for a bundle of small ones. Rows of the target are never shuffled.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from operator import itemgetter
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -29,6 +30,7 @@ from fsspeckit.core.rewrite import run_task
 from fsspeckit.core.snapshot import Snapshot
 from fsspeckit.core.source import Input, Source, SourceFiles, open_source, source_files
 from fsspeckit.core.storage import Storage, parent, resolve
+from fsspeckit.core.threads import match_in_threads
 from fsspeckit.datasets.spark.errors import invisible
 from fsspeckit.datasets.spark.exchange import exchange
 from fsspeckit.datasets.spark.handshake import greet, is_one_machine, slots
@@ -67,6 +69,8 @@ _SMALL_SOURCE_BYTES = 16 * 1024 * 1024
 _PART_KEYS = 2_000_000
 _WAVES = 4
 _MANY_TASKS = 200
+DRIVER_ROWS = 500_000
+"""Rows of the target whose keys the driver scans itself."""
 SHARE_LIMIT = 256 * 1024 * 1024
 """Bytes of source rows up to which every executor may open all of them; larger sources go by exchange."""
 
@@ -127,16 +131,19 @@ class SparkEngine:
     def match(
         self, storage: Storage, source: Source, specs: Sequence[KeySetSpec], scans: Sequence[Scan], on_done: OnDone
     ) -> list[Match]:
-        """Scan key columns in executors."""
+        """Scan key columns in executors, or here where that takes less time than a job needs to start."""
         assert isinstance(source, SharedSource)
         if source.route == "exchange":
             return self._match_by_exchange(storage, source, specs, scans, on_done)
-        share = sum(scan.rows for scan in scans) // slots(self.spark) + 1
+        total = sum(scan.rows for scan in scans)
+        if total <= DRIVER_ROWS:
+            return match_in_threads(storage, source, [replace(spec, keep=False) for spec in specs], scans, on_done)
+        share = total // slots(self.spark) + 1
         work = [
             _Scans(specs[batch[0].group], tuple(batch))
             for batch in batches(scans, [min(share, rows_worth(len(spec.rows), spec.keys)) for spec in specs])
         ]
-        size = sum(scan.rows for scan in scans) // _SMALL_SCAN_ROWS + 1
+        size = total // _SMALL_SCAN_ROWS + 1
         told = _by_scans(work, on_done)
         body = _Scanner(storage, source.handle)
         found = run_items(self.spark, body, work, max(size, slots(self.spark)), told)
@@ -295,4 +302,13 @@ class _Runner:
     def __call__(self, task: Task) -> Outcome:
         if self.staging is not None:
             _check_visible(self.storage, self.staging)
-        return run_task(task, self.handle.open().take, self.storage, self.staging, at_once=1)
+        outcome = run_task(task, self.handle.open().take, self.storage, self.staging, at_once=1)
+        if outcome.staged and self.storage.is_local:
+            _disk().submit(self.storage.sync_files, [outcome.staged])
+        return outcome
+
+
+@cache
+def _disk() -> ThreadPoolExecutor:
+    """Sends finished files to the disk while the next is encoded; the commit waits for those that are not there."""
+    return ThreadPoolExecutor(1, thread_name_prefix="fsspeckit-sync")

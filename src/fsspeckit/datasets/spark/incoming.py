@@ -75,14 +75,15 @@ def share_frame(spark: SparkSession, frame: DataFrame, storage: Storage, folder:
     Spark resolves columns by name, which fails for dots, backticks and names that differ in case only, so the columns
     go under plain names and get their own back in the files.
     """
+    from pyspark.sql.pandas.types import to_arrow_schema
+
     if frame.isStreaming:
         raise UnsupportedDataError("a streaming DataFrame has no end; pass a batch one, or merge inside foreachBatch")
     names = list(frame.columns)
     with translated():
         check_types(frame.schema)
         plain = frame.toDF(*(f"c{i}" for i in range(len(names))))
-        schema = plain.limit(0).toArrow().schema
-        schema = pa.schema([field.with_name(name) for field, name in zip(schema, names, strict=True)])
+        schema = to_arrow_schema(frame.schema, timezone="UTC")
         check_distinct(schema, "source")
         spill = portable(spark, _Spill(storage, folder, names))
         written = plain.mapInArrow(spill, "part long, rows long, size long, path binary")
