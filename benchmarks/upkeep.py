@@ -26,19 +26,40 @@ def _part(size: Size, share: float, scale: float) -> Size:
     return Size(max(4, round(whole.files * share)), whole.rows_per_file)
 
 
-def _nothing(data: Path) -> Path:
+def nothing(data: Path) -> Path:
     """Maintenance has no source: one without rows."""
     folder = data / "no-source"
     save_source(folder, lambda: pa.table({"id": pa.array([], pa.int64())}))
     return folder
 
 
+def fragments(data: Path, size: Size) -> Path:
+    """Many small files."""
+    target = data / f"fragments-{size.files}x{size.rows_per_file}"
+    build_small_files(target, size.files, size.rows_per_file)
+    return target
+
+
+def doubled(data: Path, size: Size) -> Path:
+    """One row in five has a key that another row has too, anywhere in the dataset."""
+    target = data / f"doubled-{size.files}x{size.rows_per_file}"
+
+    def write(partial: Path) -> None:
+        random, distinct = np.random.default_rng(5), size.rows - size.rows // 5
+        again = random.choice(distinct, size.rows - distinct, replace=False)
+        ids = np.concatenate([np.arange(distinct), again])
+        random.shuffle(ids)
+        for i in range(size.files):
+            part = ids[i * size.rows_per_file : (i + 1) * size.rows_per_file]
+            pq.write_table(rows(pa.array(part), i), partial / f"part-{i:05d}.parquet")
+
+    once(target, write)
+    return target
+
+
 def _small(share: float) -> Build:
     def build(data: Path, scale: float, _delta: bool) -> Inputs:
-        size = _part(_SMALL, share, scale)
-        target = data / f"fragments-{size.files}x{size.rows_per_file}"
-        build_small_files(target, size.files, size.rows_per_file)
-        return Inputs(target, _nothing(data), ())
+        return Inputs(fragments(data, _part(_SMALL, share, scale)), nothing(data), ())
 
     return build
 
@@ -48,29 +69,14 @@ def _large(share: float) -> Build:
         size = _part(_LARGE, share, scale)
         target = data / f"target-{size.files}x{size.rows_per_file}"
         build_target(target, size, sorted_ids)
-        return Inputs(target, _nothing(data), ())
+        return Inputs(target, nothing(data), ())
 
     return build
 
 
 def _doubled(share: float) -> Build:
-    """One row in five has a key that another row has too, anywhere in the dataset."""
-
     def build(data: Path, scale: float, _delta: bool) -> Inputs:
-        size = _part(_DOUBLED, share, scale)
-        target = data / f"doubled-{size.files}x{size.rows_per_file}"
-
-        def write(partial: Path) -> None:
-            random, distinct = np.random.default_rng(5), size.rows - size.rows // 5
-            again = random.choice(distinct, size.rows - distinct, replace=False)
-            ids = np.concatenate([np.arange(distinct), again])
-            random.shuffle(ids)
-            for i in range(size.files):
-                part = ids[i * size.rows_per_file : (i + 1) * size.rows_per_file]
-                pq.write_table(rows(pa.array(part), i), partial / f"part-{i:05d}.parquet")
-
-        once(target, write)
-        return Inputs(target, _nothing(data), ())
+        return Inputs(doubled(data, _part(_DOUBLED, share, scale)), nothing(data), ())
 
     return build
 

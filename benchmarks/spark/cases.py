@@ -12,14 +12,19 @@ import pyarrow as pa
 from benchmarks.cases import changes, clustered, scattered, sorted_target
 from benchmarks.data import Size, build_parquet_source, build_target, rows, save_source, sorted_ids, uuids
 from benchmarks.spark import contenders as who
+from benchmarks.spark import upkeep
+from benchmarks.upkeep import doubled, fragments, nothing
 
 OURS = "fsspeckit"
 EXCHANGE = "fsspeckit, exchange"
 ARROW = "fsspeckit, Arrow source"
 PYARROW = "fsspeckit, PyArrow engine"
-PEERS = ("by hand", "by hand, shuffled", "full outer join", "touched files", "touched files, shuffled")
+PEERS = ("by hand", "by hand, shuffled", "full outer join", *upkeep.NATIVE)
+OTHERS = ("touched files", "touched files, shuffled")
 _TARGET = Size(100, 100_000)
 _UUIDS = Size(50, 100_000)
+_FRAGMENTS = Size(5_000, 1_000)
+_DOUBLED = Size(60, 100_000)
 _SPARK_FILES = 4
 
 
@@ -54,7 +59,7 @@ class Case:
     build: Callable[[Path, float], Mapping[str, Inputs]]
     contenders: Mapping[str, who.Contender]
     bars: tuple[Bar, ...]
-    checked: bool = True
+    strategy: str = "upsert"
 
 
 def _with_files(target: Path, source: Path, affected: tuple[str, ...] = ()) -> Inputs:
@@ -113,6 +118,19 @@ def _growth(data: Path, scale: float) -> Mapping[str, Inputs]:
         save_source(source, lambda hit=hit, size=size: changes(np.arange(5, hit * size.rows_per_file, 10 * hit), 9))
         found[f"{OURS}, {name}"] = _with_files(target, source)
     return found
+
+
+def _fragments(data: Path, scale: float) -> Mapping[str, Inputs]:
+    target = fragments(data, _FRAGMENTS.scaled(scale))
+    return {"all": _with_files(target, nothing(data))}
+
+
+def _sorted(data: Path, scale: float) -> Mapping[str, Inputs]:
+    return {"all": _with_files(sorted_target(data, _TARGET.scaled(scale)), nothing(data))}
+
+
+def _doubled(data: Path, scale: float) -> Mapping[str, Inputs]:
+    return {"all": _with_files(doubled(data, _DOUBLED.scaled(scale)), nothing(data))}
 
 
 _PEERS: dict[str, who.Contender] = {
@@ -180,5 +198,19 @@ CASES: tuple[Case, ...] = (
             Bar("rewrite_s", 1.25, f"{OURS}, 2x", (f"{OURS}, 1x",)),
             Bar("rewrite_s", 1.25, f"{OURS}, 4x", (f"{OURS}, 1x",)),
         ),
+    ),
+    *(
+        Case(name, title, build, contenders, (Bar("wall", 0.5, OURS, upkeep.NATIVE, text=_BEST),), strategy)
+        for name, title, build, contenders, strategy in (
+            ("compact", "Compaction of 5,000 files of 1,000 rows", _fragments, upkeep.COMPACT, "same rows"),
+            ("cluster", "Clustering of 10M rows in 100 files by (customer, ts)", _sorted, upkeep.CLUSTER, "same rows"),
+            (
+                "deduplicate",
+                "Deduplication of 6M rows in 60 files, one row in five a duplicate",
+                _doubled,
+                upkeep.DEDUPLICATE,
+                "newest row",
+            ),
+        )
     ),
 )

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
@@ -40,6 +41,11 @@ class Job:
     target: Path
     table: pa.Table
     frame: DataFrame
+
+    @property
+    def rows(self) -> int:
+        """How many rows the target has."""
+        return sum(pq.read_metadata(path).num_rows for path in self.target.glob("*.parquet"))
 
     def beside(self, name: str) -> Path:
         """A place for new files."""
@@ -133,14 +139,14 @@ def by_hand_shuffled(job: Job) -> Facts:
 def _by_hand(job: Job, keys: DataFrame) -> Facts:
     kept = job.spark.read.parquet(str(job.target)).join(keys, KEY, "left_anti")
     kept.unionByName(job.frame).write.parquet(str(job.beside("new")))
-    _swap(job)
+    swap(job)
     return {}
 
 
 def full_outer(job: Job) -> Facts:
     """One full outer join over everything, overwrite into a new folder, swap."""
     _outer(job, job.spark.read.parquet(str(job.target))).write.parquet(str(job.beside("new")))
-    _swap(job)
+    swap(job)
     return {}
 
 
@@ -182,7 +188,8 @@ def _outer(job: Job, rows: DataFrame) -> DataFrame:
     )
 
 
-def _swap(job: Job) -> None:
+def swap(job: Job) -> None:
+    """Put the new folder in the place of the old one."""
     job.target.rename(job.beside("old"))
     job.beside("new").rename(job.target)
 

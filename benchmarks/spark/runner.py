@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 import benchmarks.cases as plain
 from benchmarks.check import Checksum, checksum, expected
 from benchmarks.data import copy_target, fingerprint, load_source
-from benchmarks.spark.cases import PEERS, Case, Inputs
+from benchmarks.spark.cases import OTHERS, PEERS, Case, Inputs
 from benchmarks.spark.contenders import Job
 from benchmarks.spark.session import Stages, collect_garbage
 
@@ -61,7 +61,8 @@ def run_case(case: Case, spark: SparkSession, settings: Settings, say: Callable[
     built = case.build(settings.data, settings.scale)
     before = {label: fingerprint(inputs.target) for label, inputs in built.items()}
     wanted: dict[str, Checksum] = {
-        label: expected(plain.Inputs(inputs.target, inputs.source, ()), "upsert") for label, inputs in built.items()
+        label: expected(plain.Inputs(inputs.target, inputs.source, ()), case.strategy)
+        for label, inputs in built.items()
     }
     labels = [name for name in case.contenders if not settings.only or any(part in name for part in settings.only)]
     for repeat in range(settings.repeats):
@@ -104,7 +105,7 @@ def _attempt(
         result.failures[label] = str(error).strip().splitlines()[0]
         return
     wall = time.perf_counter() - begin
-    if wanted is not None and (label in PEERS or facts):
+    if wanted is not None and (label in PEERS + OTHERS or facts):
         files = [str(path) for path in sorted(target.rglob("*.parquet"))]
         if (found := checksum(files)) != wanted:
             result.failures[label] = f"wrong result: {found}, expected {wanted}"

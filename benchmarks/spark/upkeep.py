@@ -1,0 +1,84 @@
+"""Maintenance on Spark: this library beside the DataFrame programs that one writes for the same end.
+
+The native versions write into a new folder and swap. Each is given the number of files that ours ends with, and every
+way that users choose between is there; the best of them counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as sql
+
+from benchmarks.job import KEY
+from benchmarks.spark.contenders import Contender, Facts, Job, swap
+from fsspeckit.core.results import MaintenanceResult
+from fsspeckit.datasets.spark import SparkDatasetIO
+
+FILE_ROWS = 1_000_000
+ORDER = ["customer", "ts"]
+
+
+def compact(job: Job) -> Facts:
+    """Groups of small files become one, row groups kept apart from Spark."""
+    return _facts(SparkDatasetIO(job.spark).compact_parquet_dataset(str(job.target), target_rows_per_file=FILE_ROWS))
+
+
+def cluster(job: Job) -> Facts:
+    """One order over the whole dataset."""
+    io = SparkDatasetIO(job.spark)
+    return _facts(io.optimize_parquet_dataset(str(job.target), zorder_columns=ORDER, target_rows_per_file=FILE_ROWS))
+
+
+def deduplicate(job: Job) -> Facts:
+    """The newest row of each key stays."""
+    return _facts(SparkDatasetIO(job.spark).deduplicate_parquet_dataset(str(job.target), KEY, "ts"))
+
+
+def _facts(result: MaintenanceResult) -> Facts:
+    return {"rewritten_files": result.compacted_file_count, "after_files": result.after_file_count}
+
+
+def _native(change: Callable[[DataFrame, int], DataFrame]) -> Contender:
+    """A program that reads everything, changes it and writes all of it into a new folder."""
+
+    def run(job: Job) -> Facts:
+        rows = job.spark.read.parquet(str(job.target))
+        change(rows, max(1, -(-job.rows // FILE_ROWS))).write.parquet(str(job.beside("new")))
+        swap(job)
+        return {}
+
+    return run
+
+
+def _window(rows: DataFrame, _files: int) -> DataFrame:
+    newest = Window.partitionBy(KEY).orderBy(sql.col("ts").desc())
+    return rows.withColumn("_n", sql.row_number().over(newest)).where("_n = 1").drop("_n")
+
+
+def _aggregate(rows: DataFrame, _files: int) -> DataFrame:
+    best = sql.max(sql.struct("ts", *(name for name in rows.columns if name not in (KEY, "ts"))))
+    return rows.groupBy(KEY).agg(best.alias("_r")).select(KEY, *(f"_r.{name}" for name in rows.columns if name != KEY))
+
+
+def _columns_kept(change: Callable[[DataFrame, int], DataFrame]) -> Callable[[DataFrame, int], DataFrame]:
+    return lambda rows, files: change(rows, files).select(rows.columns)
+
+
+COMPACT: Mapping[str, Contender] = {
+    "fsspeckit": compact,
+    "coalesce": _native(lambda rows, files: rows.coalesce(files)),
+    "repartition": _native(lambda rows, files: rows.repartition(files)),
+}
+CLUSTER: Mapping[str, Contender] = {
+    "fsspeckit": cluster,
+    "orderBy": _native(lambda rows, _files: rows.orderBy(*ORDER)),
+    "range, sorted": _native(lambda rows, files: rows.repartitionByRange(files, *ORDER).sortWithinPartitions(*ORDER)),
+}
+DEDUPLICATE: Mapping[str, Contender] = {
+    "fsspeckit": deduplicate,
+    "window": _native(_columns_kept(_window)),
+    "aggregate": _native(_columns_kept(_aggregate)),
+}
+NATIVE = tuple(name for group in (COMPACT, CLUSTER, DEDUPLICATE) for name in group if name != "fsspeckit")
