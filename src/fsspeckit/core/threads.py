@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from typing import TypeVar
 
 import pyarrow as pa
@@ -135,7 +136,7 @@ def spread(threads: int, function: Callable[[_T], _R], items: Sequence[_T]) -> l
     if len(items) < 2:
         return [function(item) for item in items]
     with ThreadPoolExecutor(min(threads, len(items))) as pool:
-        futures = [pool.submit(function, item) for item in items]
+        futures = [pool.submit(copy_context().run, function, item) for item in items]
         try:
             return [future.result() for future in futures]
         except BaseException:

@@ -11,7 +11,16 @@ import fsspec
 import pyarrow as pa
 import pytest
 
-from fsspeckit.datasets.duckdb import DuckDBDatasetIO, create_duckdb_connection, merge, read_parquet, write_dataset
+from fsspeckit.datasets.duckdb import (
+    DuckDBDatasetIO,
+    compact_parquet_dataset,
+    create_duckdb_connection,
+    deduplicate_parquet_dataset,
+    merge,
+    optimize_parquet_dataset,
+    read_parquet,
+    write_dataset,
+)
 from fsspeckit.datasets.duckdb.connection import DuckDBNotFoundError
 
 ROWS = pa.table({"k": ["a", "b", "c"], "n": [1, 2, 3]})
@@ -95,6 +104,54 @@ def test_a_join_that_does_not_fit_spills(tmp_path):
     result = io.merge(source, str(tmp_path / "d"), strategy="upsert", key_columns=["k"])
     assert (result.inserted, result.updated, result.unchanged) == (500_000, 1_000_000, 1_000_000)
     assert (tmp_path / "spill").exists()
+
+
+@pytest.mark.parametrize("call", ["optimize", "deduplicate"])
+def test_maintenance_spills_below_the_temp_directory(tmp_path, call):
+    spill = tmp_path / "spill"
+    io = DuckDBDatasetIO(memory_limit="16MB", temp_directory=spill)
+    rows = io.connection.sql("SELECT md5((range % 90000)::VARCHAR) AS k, range AS n FROM range(100000)")
+    io.write_dataset(rows, str(tmp_path / "d"), max_rows_per_file=20_000)
+    seen: set[bool] = set()
+    options = {"progress": lambda event: seen.add(any(spill.iterdir())) if spill.exists() else None}
+    if call == "optimize":
+        io.optimize_parquet_dataset(str(tmp_path / "d"), ["k"], target_rows_per_file=50_000, **options)
+    else:
+        assert (
+            io.deduplicate_parquet_dataset(str(tmp_path / "d"), "k", "n", **options).details["deduplicated_rows"]
+            == 10_000
+        )
+    assert True in seen
+    assert list(spill.iterdir()) == []
+
+
+def test_rows_of_a_stream_wait_below_the_temp_directory(tmp_path):
+    io = DuckDBDatasetIO(temp_directory=tmp_path / "spill")
+    seen = []
+
+    def batches():
+        seen.extend(path.suffix for path in (tmp_path / "spill").iterdir())
+        yield from ROWS.to_batches()
+
+    io.write_dataset(pa.RecordBatchReader.from_batches(ROWS.schema, batches()), str(tmp_path / "d"))
+    assert seen == [".arrows"]
+
+
+def test_a_size_that_is_none_is_refused():
+    with pytest.raises(ValueError, match="memory_limit='lots' is not a size"):
+        DuckDBDatasetIO(memory_limit="lots")
+
+
+def test_the_functions_of_maintenance(tmp_path):
+    folder, connection = str(tmp_path / "d"), duckdb.connect()
+    for _ in range(3):
+        write_dataset(ROWS, folder, connection=connection)
+    plan = compact_parquet_dataset(folder, target_rows_per_file=100, dry_run=True, connection=connection)
+    assert (plan["before_file_count"], plan["dry_run"]) == (3, True)
+    assert compact_parquet_dataset(folder, 128)["after_file_count"] == 1
+    assert deduplicate_parquet_dataset(folder, "k", ["-n"], connection=connection)["deduplicated_rows"] == 6
+    assert optimize_parquet_dataset(folder, ["n"], curve="hilbert", compression="zstd")["curve"] == "hilbert"
+    assert read_parquet(folder).num_rows == 3
 
 
 def test_the_functions_take_a_connection(tmp_path):

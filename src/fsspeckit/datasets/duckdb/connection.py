@@ -11,16 +11,19 @@ import tempfile
 import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from fsspeckit.common.errors import FsspeckitError
+from fsspeckit.core.spill import spilling
+from fsspeckit.datasets.io import parse_bytes
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+_SHARE = 8  # of the memory limit for pieces that wait; the rest is for rows in work
 _filesystems: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 
@@ -56,7 +59,7 @@ def create_duckdb_connection(
     folder = temp_directory if temp_directory is not None else _spill_folder()
     config: dict[str, str | bool | int | float | list[str]] = {"temp_directory": os.fspath(folder)}
     if memory_limit is not None:
-        config["memory_limit"] = f"{memory_limit}B" if isinstance(memory_limit, int) else memory_limit
+        config["memory_limit"] = f"{parse_bytes(memory_limit)}B"
     connection = duckdb.connect(":memory:", config=config)
     if filesystem is not None:
         connection.register_filesystem(filesystem)
@@ -94,7 +97,8 @@ class Database:
                 "are left alone; set them on the connection, or leave connection out"
             )
         self._connection = connection
-        self._options = {"memory_limit": memory_limit, "temp_directory": temp_directory}
+        self._limit = parse_bytes(memory_limit)
+        self._folder = None if temp_directory is None else os.fspath(temp_directory)
         self._lock = threading.Lock()
 
     @property
@@ -102,7 +106,7 @@ class Database:
         """The connection itself, which belongs to the caller."""
         with self._lock:
             if self._connection is None:
-                self._connection = create_duckdb_connection(**self._options)
+                self._connection = create_duckdb_connection(memory_limit=self._limit, temp_directory=self._folder)
             return self._connection
 
     @contextmanager
@@ -113,3 +117,7 @@ class Database:
             yield cursor
         finally:
             cursor.close()
+
+    def spilling(self) -> AbstractContextManager[None]:
+        """Our own temporary files under the limits of the database: its folder, and a share of its memory."""
+        return spilling(self._folder, None if self._limit is None else self._limit // _SHARE)
