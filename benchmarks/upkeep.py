@@ -15,6 +15,7 @@ from benchmarks.data import Size, build_small_files, build_target, once, rows, s
 _SMALL = Size(2_000, 2_500)
 _LARGE = Size(100, 100_000)
 _DOUBLED = Size(60, 100_000)
+_BEYOND_MEMORY = Size(58, 1_000_000)
 _GROWTH = 1.2
 _BARE = "pyarrow, all at once"
 _SORT = "DuckDB, ORDER BY"
@@ -53,11 +54,11 @@ def _large(share: float) -> Build:
     return build
 
 
-def _doubled(share: float) -> Build:
+def _doubled(share: float, whole: Size = _DOUBLED) -> Build:
     """One row in five has a key that another row has too, anywhere in the dataset."""
 
     def build(data: Path, scale: float, _delta: bool) -> Inputs:
-        size = _part(_DOUBLED, share, scale)
+        size = _part(whole, share, scale)
         target = data / f"doubled-{size.files}x{size.rows_per_file}"
 
         def write(partial: Path) -> None:

@@ -21,7 +21,7 @@ from fsspeckit.datasets.duckdb import (
     read_parquet,
     write_dataset,
 )
-from fsspeckit.datasets.duckdb.connection import DuckDBNotFoundError
+from fsspeckit.datasets.duckdb.failures import DuckDBError, DuckDBNotFoundError
 
 ROWS = pa.table({"k": ["a", "b", "c"], "n": [1, 2, 3]})
 
@@ -137,9 +137,39 @@ def test_rows_of_a_stream_wait_below_the_temp_directory(tmp_path):
     assert seen == [".arrows"]
 
 
-def test_a_size_that_is_none_is_refused():
-    with pytest.raises(ValueError, match="memory_limit='lots' is not a size"):
-        DuckDBDatasetIO(memory_limit="lots")
+@pytest.mark.parametrize("make", [DuckDBDatasetIO, create_duckdb_connection])
+@pytest.mark.parametrize("limit", ["lots", "1XB", "80%", "", 0, -1, True])
+def test_a_size_that_is_none_is_refused(make, limit):
+    with pytest.raises(ValueError, match=r"memory_limit=.* is not a size; use bytes or a text"):
+        make(memory_limit=limit)
+
+
+def test_sizes_in_terabytes():
+    query = "SELECT value FROM duckdb_settings() WHERE name = 'memory_limit'"
+    assert create_duckdb_connection(memory_limit="2TB").execute(query).fetchone() == ("1.8 TiB",)
+
+
+def test_too_little_memory_is_an_error_of_ours(tmp_path):
+    write_dataset(ROWS, str(tmp_path / "d"))
+    with pytest.raises(DuckDBError, match=r"Out of Memory.*; raise memory_limit"):
+        DuckDBDatasetIO(memory_limit="1KB").read_parquet(str(tmp_path / "d"), filters="n > 1")
+
+
+def test_a_closed_connection_is_an_error_of_ours(tmp_path):
+    connection, path = duckdb.connect(), str(tmp_path / "d")
+    write_dataset(pa.table({"k": ["a", "b"], "n": [1, 2]}), path)
+    before = sorted(tmp_path.rglob("*"))
+    io, relation = DuckDBDatasetIO(connection), connection.sql("SELECT 'a' AS k, 1::BIGINT AS n")
+    connection.close()
+    calls = (
+        lambda: io.read_parquet(path, filters="n > 1"),
+        lambda: io.write_dataset(relation, path),
+        lambda: merge(relation, path, "k"),
+    )
+    for call in calls:
+        with pytest.raises(DuckDBError, match="connection is closed: pass one that is open"):
+            call()
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_the_functions_of_maintenance(tmp_path):

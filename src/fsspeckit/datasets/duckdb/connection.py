@@ -16,8 +16,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from fsspeckit.common.errors import FsspeckitError
 from fsspeckit.core.spill import spilling
+from fsspeckit.datasets.duckdb.failures import DuckDBNotFoundError, naming_trouble
 from fsspeckit.datasets.io import parse_bytes
 
 if TYPE_CHECKING:
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
 
 _SHARE = 8  # of the memory limit for pieces that wait; the rest is for rows in work
 _filesystems: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
-
-
-class DuckDBNotFoundError(FsspeckitError, ImportError):
-    """DuckDB is not installed."""
 
 
 def create_duckdb_connection(
@@ -60,7 +56,8 @@ def create_duckdb_connection(
     config: dict[str, str | bool | int | float | list[str]] = {"temp_directory": os.fspath(folder)}
     if memory_limit is not None:
         config["memory_limit"] = f"{parse_bytes(memory_limit)}B"
-    connection = duckdb.connect(":memory:", config=config)
+    with naming_trouble("opening a DuckDB database"):
+        connection = duckdb.connect(":memory:", config=config)
     if filesystem is not None:
         connection.register_filesystem(filesystem)
         _filesystems[connection] = filesystem
@@ -112,7 +109,8 @@ class Database:
     @contextmanager
     def cursor(self) -> Iterator[DuckDBPyConnection]:
         """A connection of our own to the same database; views that it registers are seen by nobody else."""
-        cursor = self.connection.cursor()
+        with naming_trouble("opening a cursor of the DuckDB connection"):
+            cursor = self.connection.cursor()
         try:
             yield cursor
         finally:
