@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+import time
 
 import duckdb
 import fsspec
 import pyarrow as pa
 import pytest
 
+from fsspeckit.core import threads
 from fsspeckit.datasets.duckdb import (
     DuckDBDatasetIO,
     compact_parquet_dataset,
@@ -21,6 +24,7 @@ from fsspeckit.datasets.duckdb import (
     read_parquet,
     write_dataset,
 )
+from fsspeckit.datasets.duckdb.engine import DuckDBEngine
 from fsspeckit.datasets.duckdb.failures import DuckDBError, DuckDBNotFoundError
 
 ROWS = pa.table({"k": ["a", "b", "c"], "n": [1, 2, 3]})
@@ -78,6 +82,14 @@ def test_limits_are_no_business_of_a_given_connection(options):
         DuckDBDatasetIO(duckdb.connect(), **options)
 
 
+def test_no_connection_and_no_folder(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(TypeError, match="is no DuckDB connection; pass what"):
+        DuckDBDatasetIO("events.duckdb")
+    with pytest.raises(ValueError, match="is a file; pass a folder"):
+        DuckDBDatasetIO(temp_directory=tmp_path / "file")
+
+
 @pytest.mark.parametrize("limit", ["64MB", 64_000_000])
 def test_limits_of_our_own_database_hold(tmp_path, limit):
     io = DuckDBDatasetIO(memory_limit=limit, temp_directory=tmp_path / "spill")
@@ -123,6 +135,24 @@ def test_maintenance_spills_below_the_temp_directory(tmp_path, call):
         )
     assert True in seen
     assert list(spill.iterdir()) == []
+
+
+@pytest.mark.parametrize(("limit", "most"), [("1GB", 2), ("100MB", 1), (None, 6)])
+def test_a_memory_limit_bounds_the_threads(monkeypatch, limit, most):
+    monkeypatch.setattr(threads, "cores", lambda: 6)
+    active, seen, lock = [], [], threading.Lock()
+
+    def work(number, pieces=()):
+        with lock:
+            active.append(number)
+            seen.append(len(active))
+        time.sleep(0.02)
+        active.remove(number)
+        return list(pieces)
+
+    engine = DuckDBEngine(memory_limit=limit)
+    engine.exchange(work, range(12), work, 12, lambda done: None)
+    assert max(seen) == most
 
 
 def test_rows_of_a_stream_wait_below_the_temp_directory(tmp_path):

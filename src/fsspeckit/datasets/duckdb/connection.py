@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 _SHARE = 8  # of the memory limit for pieces that wait; the rest is for rows in work
+_FOR_A_THREAD = 384 * 1024 * 1024  # bytes of rows that a thread decodes, sorts and encodes, as measured
 _filesystems: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 
@@ -93,6 +94,10 @@ class Database:
                 "memory_limit and temp_directory are settings of a whole database, and those of a given connection "
                 "are left alone; set them on the connection, or leave connection out"
             )
+        if connection is not None and not hasattr(connection, "cursor"):
+            raise TypeError(f"connection={connection!r} is no DuckDB connection; pass what duckdb.connect() returns")
+        if temp_directory is not None and os.path.isfile(temp_directory):
+            raise ValueError(f"temp_directory={temp_directory!r} is a file; pass a folder, which need not exist yet")
         self._connection = connection
         self._limit = parse_bytes(memory_limit)
         self._folder = None if temp_directory is None else os.fspath(temp_directory)
@@ -105,6 +110,11 @@ class Database:
             if self._connection is None:
                 self._connection = create_duckdb_connection(memory_limit=self._limit, temp_directory=self._folder)
             return self._connection
+
+    @property
+    def threads(self) -> int | None:
+        """Threads whose rows together keep within the memory limit; none where there is no limit."""
+        return None if self._limit is None else max(1, self._limit // _FOR_A_THREAD)
 
     @contextmanager
     def cursor(self) -> Iterator[DuckDBPyConnection]:

@@ -68,7 +68,7 @@ class DuckDBEngine:
         self, storage: Storage, source: Source, tasks: Sequence[Task], staging: str | None, on_done: OnDone
     ) -> list[Outcome]:
         """Run the file kernel, a file in each thread."""
-        return run_in_threads(storage, source, tasks, staging, on_done)
+        return run_in_threads(storage, source, tasks, staging, on_done, self.database.threads)
 
     def read(
         self, storage: Storage, snapshot: Snapshot, request: ReadRequest, path_of: Callable[[str], str]
@@ -92,7 +92,7 @@ class DuckDBEngine:
     ) -> list[_R]:
         """Let pieces wait in memory while they are few, else in files below ``temp_directory``."""
         with self.database.spilling():
-            return exchange_in_threads(split, items, gather, parts, on_done)
+            return exchange_in_threads(split, items, gather, parts, on_done, self.database.threads)
 
 
 ENGINE = DuckDBEngine()
