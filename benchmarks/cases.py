@@ -24,6 +24,7 @@ from benchmarks.data import (
 
 OURS = "fsspeckit"
 DUCKDB = "fsspeckit, DuckDB"
+LIMITED = "fsspeckit, DuckDB, 1 GB"
 LIMIT = "limit"
 _TARGET = Size(100, 100_000)
 _UUIDS = Size(50, 100_000)
@@ -73,6 +74,7 @@ class Case:
     checked: bool = True
     cold: bool = True
     base: str = LIMIT
+    most_repeats: int | None = None
 
 
 def sorted_target(data: Path, size: Size) -> Path:

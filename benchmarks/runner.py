@@ -71,7 +71,7 @@ def run_case(case: Case, settings: Settings, say: Callable[[str], None]) -> Case
     origins = [folder for folder in (inputs.target, inputs.delta) if folder is not None]
     before = [fingerprint(folder) for folder in origins]
     wanted = expected(inputs, case.strategy) if case.checked else None
-    for repeat in range(settings.repeats):
+    for repeat in range(min(settings.repeats, case.most_repeats or settings.repeats)):
         for label in _rotated(list(contenders), repeat):
             _warm(inputs)
             check = wanted if repeat == 0 else None

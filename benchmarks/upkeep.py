@@ -9,12 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.cases import DUCKDB, OURS, Bar, Case, Inputs
+from benchmarks.cases import DUCKDB, LIMITED, OURS, Bar, Case, Inputs
 from benchmarks.data import Size, build_small_files, build_target, once, rows, save_source, sorted_ids
 
 _SMALL = Size(2_000, 2_500)
 _LARGE = Size(100, 100_000)
 _DOUBLED = Size(60, 100_000)
+_BEYOND_MEMORY = Size(58, 1_000_000)
 _GROWTH = 1.2
 _BARE = "pyarrow, all at once"
 _SORT = "DuckDB, ORDER BY"
@@ -74,9 +75,9 @@ def _large(share: float) -> Build:
     return build
 
 
-def _doubled(share: float) -> Build:
+def _doubled(share: float, whole: Size = _DOUBLED) -> Build:
     def build(data: Path, scale: float, _delta: bool) -> Inputs:
-        return Inputs(doubled(data, _part(_DOUBLED, share, scale)), nothing(data), ())
+        return Inputs(doubled(data, _part(whole, share, scale)), nothing(data), ())
 
     return build
 
@@ -150,6 +151,24 @@ MAINTENANCE: tuple[Case, ...] = (
             base=_SORT,
         )
         for curve in ("zorder", "hilbert")
+    ),
+    *(
+        Case(
+            f"memory-{name}",
+            f"{title} of 4 GB in 58 files of a million rows, memory_limit 1 GB",
+            strategy,
+            _doubled(1.0, _BEYOND_MEMORY),
+            {LIMITED: f"ours:{name}_in_1gb"},
+            (Bar("peak_mb", 1500, of=LIMITED),),
+            checked=False,
+            cold=False,
+            base=LIMITED,
+            most_repeats=1,
+        )
+        for name, title, strategy in (
+            ("cluster", "Clustering", "same rows"),
+            ("deduplicate", "Deduplication", "newest row"),
+        )
     ),
     Case(
         "skipping",

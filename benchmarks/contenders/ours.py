@@ -18,11 +18,11 @@ from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 Make = Callable[[], DatasetIO]
 
 
-def _duckdb() -> DatasetIO:
+def _duckdb(memory_limit: str | None = None) -> DatasetIO:
     """The DuckDB engine, whose database is open before the clock starts, as that of its peers is."""
     from fsspeckit.datasets.duckdb import DuckDBDatasetIO
 
-    io = DuckDBDatasetIO()
+    io = DuckDBDatasetIO(memory_limit=memory_limit)
     io.connection.execute("SELECT 1")
     return io
 
@@ -80,6 +80,11 @@ def deduplicate(job: Job, make: Make = PyarrowDatasetIO) -> Work:
 
 merge_duckdb, compact_duckdb, deduplicate_duckdb, cluster_duckdb = (
     partial(work, make=_duckdb) for work in (merge, compact, deduplicate, cluster_linear)
+)
+
+
+cluster_in_1gb, deduplicate_in_1gb = (
+    partial(work, make=partial(_duckdb, "1GB")) for work in (cluster_linear, deduplicate)
 )
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from conformance.builders import by_day, numbers, put, three_files
 from conformance.tree import tree_of
+from fsspeckit import FilterError, SchemaMismatchError
 
 
 def ids(table: pa.Table) -> list[int]:
@@ -37,6 +38,54 @@ def test_filters_on_partition_columns(io: Any, tmp_path: Path) -> None:
     read = io.read_parquet(str(tmp_path / "d"), filters=pc.field("day") == "tue")
     assert read.to_pylist() == [{"id": 3, "v": "old", "day": "tue"}]
     assert io.read_parquet(str(tmp_path / "d"), columns=["day"]).column_names == ["day"]
+
+
+def test_filters_beside_uuids_in_lists_structs_and_maps(io: Any, tmp_path: Path) -> None:
+    uuids = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes([n] * 16) for n in range(3)], pa.binary(16)))
+    offsets = pa.array([0, 1, 2, 3], pa.int32())
+    rows = {
+        "id": pa.array([1, 2, 3]),
+        "u": uuids,
+        "s": pa.StructArray.from_arrays([uuids, pa.array([1, 2, 3])], names=["u", "n"]),
+        "l": pa.ListArray.from_arrays(offsets, uuids),
+        "m": pa.MapArray.from_arrays(offsets, pa.array(["a", "b", "c"]), uuids),
+    }
+    put(tmp_path / "d" / "a.parquet", pa.table(rows))
+    whole = io.read_parquet(str(tmp_path / "d"))
+    for filters in (pc.field("id") > 1, [("id", ">", 1)], pc.field("s", "n") > 1):
+        assert io.read_parquet(str(tmp_path / "d"), filters=filters).equals(whole.slice(1))
+    assert io.read_parquet(str(tmp_path / "d"), filters=pc.field("id") > 9).schema.equals(whole.schema)
+
+
+BAD = {
+    "column": pc.field("nope") > 1,
+    "operator": [("id", "~", 1)],
+    "type": [("id", ">", "x")],
+    "uuid": [("u", "=", b"")],
+    "empty": [],
+    "number": 7,
+    "text": "id >",
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_filters_that_make_no_sense(io: Any, tmp_path: Path, what: str) -> None:
+    uuids = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([bytes(16)], pa.binary(16)))
+    put(tmp_path / "d" / "a.parquet", pa.table({"id": pa.array([1]), "u": uuids}))
+    with pytest.raises(FilterError, match="; pass "):
+        io.read_parquet(str(tmp_path / "d"), filters=BAD[what])
+
+
+def test_timestamps_of_two_units(io: Any, tmp_path: Path) -> None:
+    second, year_one = 1_000_000, -62_135_596_800 * 1_000_000
+    put(tmp_path / "d" / "a.parquet", pa.table({"id": [1], "t": pa.array([second], pa.timestamp("us"))}))
+    put(tmp_path / "d" / "b.parquet", pa.table({"id": [2], "t": pa.array([second * 1000], pa.timestamp("ns"))}))
+    read = io.read_parquet(str(tmp_path / "d"))
+    assert read["t"].cast(pa.timestamp("us")).cast(pa.int64()).to_pylist() == [second, second]
+    put(tmp_path / "d" / "a.parquet", pa.table({"id": [1], "t": pa.array([year_one], pa.timestamp("us"))}))
+    with pytest.raises(SchemaMismatchError, match=r"a\.parquet: column 't' cannot be cast .* leave the column out"):
+        io.read_parquet(str(tmp_path / "d"))
+    assert ids(io.read_parquet(str(tmp_path / "d"), columns=["id"])) == [1, 2]
 
 
 @pytest.mark.scenario("UP-59")

@@ -29,6 +29,8 @@ from fsspeckit.core.storage import Storage, for_each
 _FETCHED_FILES = 32
 _FETCHED_BYTES = 32 * 1024 * 1024
 
+_MANY_PIECES = 8
+
 
 @dataclass(frozen=True, slots=True)
 class Dress:
@@ -128,6 +130,8 @@ class Output:
     def _flush(self) -> None:
         table = pa.concat_tables(self._pending) if self._pending else self._dress.schema.empty_table()
         table = table.unify_dictionaries() if self._dress.coded or _has_codes(table.schema) else table
+        if len(self._pending) > _MANY_PIECES:
+            table = table.combine_chunks()  # the encoder pays for every piece, far more than for copying them
         self._pending, self._pending_rows = [], 0
         if self._file is None:
             self._file = self._open(table)

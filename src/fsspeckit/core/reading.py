@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from fsspeckit.common.errors import FilterError, SchemaMismatchError
 from fsspeckit.common.partitions import partition_type, typed_values
 from fsspeckit.common.schema import cast_schema
 from fsspeckit.core.commit import open_file
@@ -21,6 +22,7 @@ from fsspeckit.core.snapshot import Snapshot, naming_damage
 from fsspeckit.core.storage import Storage
 
 FILE_PATH = "file_path"
+_ADVICE = 'pass an expression such as pyarrow.compute.field("id") > 3, or tuples such as [("id", ">", 3)]'
 
 
 def read_snapshot(
@@ -34,9 +36,7 @@ def read_snapshot(
     """All rows that the request asks for, in the order of the files; part of a snapshot brings the whole's schema."""
     schema = full_schema(snapshot) if schema is None else schema
     names = _wanted(schema, request, snapshot.root)
-    condition = _expression(request.filters)
-    if condition is not None:
-        schema.empty_table().filter(condition)
+    condition = _condition(request.filters, schema)
     out = pa.schema([schema.field(name) for name in names], schema.metadata)
     threads = request.use_threads and len(snapshot.files) == 1
     reader = _FileReader(storage, snapshot, schema, names, condition, threads)
@@ -76,10 +76,28 @@ def _wanted(schema: pa.Schema, request: ReadRequest, root: str) -> list[str]:
     return names
 
 
-def _expression(filters: Any) -> pc.Expression | None:
-    if filters is None or isinstance(filters, pc.Expression):
-        return filters
-    return pq.filters_to_expression(filters)
+def _condition(filters: Any, schema: pa.Schema) -> pc.Expression | None:
+    """Filters as an expression that makes sense for the columns."""
+    if filters is None:
+        return None
+    if isinstance(filters, str):
+        raise FilterError(
+            f"the filter {filters!r} is text, and SQL text is for the DuckDB engine (DuckDBDatasetIO, or "
+            f'engine="duckdb"); {_ADVICE}'
+        )
+    # Arrow cannot compare values of extension types (UUID, JSON), and finds that out in the middle of a file.
+    plain = pa.schema([field for field in schema if not isinstance(field.type, pa.BaseExtensionType)])
+    try:
+        condition = filters if isinstance(filters, pc.Expression) else pq.filters_to_expression(filters)
+        pa.Table.from_batches([], plain).filter(condition)
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        reason = str(error).partition("\n")[0]
+        others = [name for name in schema.names if name not in plain.names and name in str(filters)]
+        only = f"; {others} can only be filtered by SQL on the DuckDB engine" if others else ""
+        raise FilterError(
+            f"the filter {filters} cannot be applied to the columns {plain.names} ({reason}){only}; {_ADVICE}"
+        ) from error
+    return condition
 
 
 class _FileReader:
@@ -103,7 +121,21 @@ class _FileReader:
     def read(self, file: DataFile) -> pa.Table:
         with naming_damage("reading", file.path), open_file(self._storage, file) as opened:
             fragment = self._format.make_fragment(opened, partition_expression=self._partition(file))
-            return fragment.to_table(schema=self._schema, **self._options)
+            try:
+                return fragment.to_table(schema=self._schema, **self._options)
+            except pa.ArrowInvalid:
+                self._check_casts(fragment, file)
+                raise
+
+    def _check_casts(self, fragment: Any, file: DataFile) -> None:
+        """Raise where a value of a sound file does not fit the type that its column has over all files."""
+        shared = [self._schema.field(field.name) for field in file.schema if field.name in self._schema.names]
+        recast = [field for field in shared if not file.schema.field(field.name).type.equals(field.type)]
+        table = fragment.to_table(columns=[field.name for field in recast])
+        try:
+            cast_schema(table, pa.schema(recast), operation="read", path=file.path)
+        except SchemaMismatchError as error:
+            raise SchemaMismatchError(f"{error} Or leave the column out with columns=...") from error
 
     def _partition(self, file: DataFile) -> pc.Expression:
         """What the folder says of the file's rows; columns that stand in the file itself speak for themselves."""

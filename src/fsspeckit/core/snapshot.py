@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.common.bridge import to_numpy, valid_mask
-from fsspeckit.common.errors import DamagedFileError, PartitionError, SchemaMismatchError
+from fsspeckit.common.errors import DamagedFileError, FsspeckitError, PartitionError, SchemaMismatchError
 from fsspeckit.common.partitions import parse_hive_partition_path
 from fsspeckit.common.schema import unify_schemas
 from fsspeckit.core.commit import View, ViewFile, open_file
@@ -127,7 +127,7 @@ def naming_damage(operation: str, path: str) -> Iterator[None]:
     except FileNotFoundError:
         raise
     except (OSError, pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError, pa.ArrowMemoryError) as error:
-        if isinstance(error, DamagedFileError):
+        if isinstance(error, FsspeckitError):
             raise
         raise DamagedFileError(
             f"{operation}: {path} cannot be read as Parquet ({error}); restore or move the file, then run again"

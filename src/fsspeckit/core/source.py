@@ -22,6 +22,7 @@ from fsspeckit.core.commit import Journal, ViewFile
 from fsspeckit.core.model import RowNumbers
 from fsspeckit.core.rows import pick, take_rows, wide_dictionaries, with_one_dictionary
 from fsspeckit.core.snapshot import naming_damage, open_parquet, partition_layout, view_of_file
+from fsspeckit.core.spill import spill_parent
 from fsspeckit.core.storage import Storage, resolve
 
 _SPOOL_ROWS = 65_536
@@ -142,7 +143,7 @@ def _reader(data: Any) -> pa.RecordBatchReader:
 
 def spool(reader: pa.RecordBatchReader) -> pa.Table:
     """Write a stream to a temporary Arrow file and map it; the file goes with the table."""
-    handle, name = tempfile.mkstemp(prefix="fsspeckit-", suffix=".arrows")
+    handle, name = tempfile.mkstemp(prefix="fsspeckit-", suffix=".arrows", dir=spill_parent())
     os.close(handle)
     try:
         with pa.OSFile(name, "wb") as sink, pa.ipc.new_stream(sink, reader.schema) as writer:

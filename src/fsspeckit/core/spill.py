@@ -10,11 +10,35 @@ import os
 import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
 import pyarrow as pa
+
+_parent: ContextVar[str | None] = ContextVar("spill_parent", default=None)
+_most: ContextVar[int | None] = ContextVar("spill_most", default=None)
+
+
+@contextmanager
+def spilling(folder: str | None, most: int | None) -> Iterator[None]:
+    """Within this, temporary files go to the given folder, and at most so many bytes of pieces wait in memory."""
+    tokens = _parent.set(folder), _most.set(most)
+    try:
+        yield
+    finally:
+        _parent.reset(tokens[0])
+        _most.reset(tokens[1])
+
+
+def spill_parent() -> str | None:
+    """The folder for temporary files, made when first asked for; None for the system's."""
+    folder = _parent.get()
+    if folder is not None:
+        os.makedirs(folder, exist_ok=True)
+    return folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +66,8 @@ class Spill:
     def __init__(self, parts: int, budget: int) -> None:
         self._pieces: list[list[_Piece]] = [[] for _ in range(parts)]
         self._lock = threading.Lock()
-        self._left = budget
+        most = _most.get()
+        self._left = budget if most is None else min(budget, most)
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def __enter__(self) -> Self:
@@ -82,7 +107,7 @@ class Spill:
         """The temporary folder, made when first needed."""
         with self._lock:
             if self._folder is None:
-                self._folder = tempfile.TemporaryDirectory(prefix="fsspeckit-")
+                self._folder = tempfile.TemporaryDirectory(prefix="fsspeckit-", dir=spill_parent())
             return self._folder.name
 
 

@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from typing import TypeVar
 
 import pyarrow as pa
@@ -48,9 +49,14 @@ def match_in_threads(
 
 
 def run_in_threads(
-    storage: Storage, source: Source, tasks: Sequence[Task], staging: str | None, on_done: OnDone
+    storage: Storage,
+    source: Source,
+    tasks: Sequence[Task],
+    staging: str | None,
+    on_done: OnDone,
+    most: int | None = None,
 ) -> list[Outcome]:
-    """Run the file kernel, a file in each thread; finished files go to disk while others are encoded."""
+    """Run the file kernel, a file in each of at most ``most`` threads; finished files go to disk meanwhile."""
     with ThreadPoolExecutor(1) as disk:
         synced: list[Future[None]] = []
 
@@ -61,7 +67,7 @@ def run_in_threads(
             on_done(1)
             return outcome
 
-        outcomes = spread(workers(storage), run_one, tasks)
+        outcomes = spread(min(workers(storage), most or len(tasks)), run_one, tasks)
         for future in synced:
             future.result()
     return outcomes
@@ -101,8 +107,10 @@ def exchange_in_threads(
     gather: Callable[[int, Iterator[pa.Table]], _R],
     parts: int,
     on_done: OnDone,
+    most: int | None = None,
 ) -> list[_R]:
     """An exchange in one process: pieces wait in memory while they are few, else in temporary files."""
+    threads = min(cores(), most or cores())
     with Spill(parts, _PIECES_IN_MEMORY) as spill:
 
         def split_one(number: int) -> None:
@@ -116,8 +124,8 @@ def exchange_in_threads(
             on_done(1)
             return result
 
-        spread(cores(), split_one, range(len(items)))
-        return spread(cores(), gather_one, range(parts))
+        spread(threads, split_one, range(len(items)))
+        return spread(threads, gather_one, range(parts))
 
 
 def cores() -> int:
@@ -135,7 +143,7 @@ def spread(threads: int, function: Callable[[_T], _R], items: Sequence[_T]) -> l
     if len(items) < 2:
         return [function(item) for item in items]
     with ThreadPoolExecutor(min(threads, len(items))) as pool:
-        futures = [pool.submit(function, item) for item in items]
+        futures = [pool.submit(copy_context().run, function, item) for item in items]
         try:
             return [future.result() for future in futures]
         except BaseException:

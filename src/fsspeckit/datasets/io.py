@@ -30,7 +30,9 @@ from fsspeckit.datasets.maintenance import Maintenance
 __all__ = ["Columns", "DatasetIO", "column_names"]
 
 MemoryLimit = int | str | None
-_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+_POWERS = {"K": 1, "M": 2, "G": 3, "T": 4}
+_UNITS = {"": 1, "B": 1} | {f"{k}B": 10 ** (3 * n) for k, n in _POWERS.items()}
+_UNITS |= {f"{k}IB": 2 ** (10 * n) for k, n in _POWERS.items()}
 
 
 class DatasetIO(Maintenance):

@@ -5,14 +5,27 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
+import time
 
 import duckdb
 import fsspec
 import pyarrow as pa
 import pytest
 
-from fsspeckit.datasets.duckdb import DuckDBDatasetIO, create_duckdb_connection, merge, read_parquet, write_dataset
-from fsspeckit.datasets.duckdb.connection import DuckDBNotFoundError
+from fsspeckit.core import threads
+from fsspeckit.datasets.duckdb import (
+    DuckDBDatasetIO,
+    compact_parquet_dataset,
+    create_duckdb_connection,
+    deduplicate_parquet_dataset,
+    merge,
+    optimize_parquet_dataset,
+    read_parquet,
+    write_dataset,
+)
+from fsspeckit.datasets.duckdb.engine import DuckDBEngine
+from fsspeckit.datasets.duckdb.failures import DuckDBError, DuckDBNotFoundError
 
 ROWS = pa.table({"k": ["a", "b", "c"], "n": [1, 2, 3]})
 
@@ -69,6 +82,14 @@ def test_limits_are_no_business_of_a_given_connection(options):
         DuckDBDatasetIO(duckdb.connect(), **options)
 
 
+def test_no_connection_and_no_folder(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(TypeError, match="is no DuckDB connection; pass what"):
+        DuckDBDatasetIO("events.duckdb")
+    with pytest.raises(ValueError, match="is a file; pass a folder"):
+        DuckDBDatasetIO(temp_directory=tmp_path / "file")
+
+
 @pytest.mark.parametrize("limit", ["64MB", 64_000_000])
 def test_limits_of_our_own_database_hold(tmp_path, limit):
     io = DuckDBDatasetIO(memory_limit=limit, temp_directory=tmp_path / "spill")
@@ -95,6 +116,102 @@ def test_a_join_that_does_not_fit_spills(tmp_path):
     result = io.merge(source, str(tmp_path / "d"), strategy="upsert", key_columns=["k"])
     assert (result.inserted, result.updated, result.unchanged) == (500_000, 1_000_000, 1_000_000)
     assert (tmp_path / "spill").exists()
+
+
+@pytest.mark.parametrize("call", ["optimize", "deduplicate"])
+def test_maintenance_spills_below_the_temp_directory(tmp_path, call):
+    spill = tmp_path / "spill"
+    io = DuckDBDatasetIO(memory_limit="16MB", temp_directory=spill)
+    rows = io.connection.sql("SELECT md5((range % 90000)::VARCHAR) AS k, range AS n FROM range(100000)")
+    io.write_dataset(rows, str(tmp_path / "d"), max_rows_per_file=20_000)
+    seen: set[bool] = set()
+    options = {"progress": lambda event: seen.add(any(spill.iterdir())) if spill.exists() else None}
+    if call == "optimize":
+        io.optimize_parquet_dataset(str(tmp_path / "d"), ["k"], target_rows_per_file=50_000, **options)
+    else:
+        assert (
+            io.deduplicate_parquet_dataset(str(tmp_path / "d"), "k", "n", **options).details["deduplicated_rows"]
+            == 10_000
+        )
+    assert True in seen
+    assert list(spill.iterdir()) == []
+
+
+@pytest.mark.parametrize(("limit", "most"), [("1GB", 2), ("100MB", 1), (None, 6)])
+def test_a_memory_limit_bounds_the_threads(monkeypatch, limit, most):
+    monkeypatch.setattr(threads, "cores", lambda: 6)
+    active, seen, lock = [], [], threading.Lock()
+
+    def work(number, pieces=()):
+        with lock:
+            active.append(number)
+            seen.append(len(active))
+        time.sleep(0.02)
+        active.remove(number)
+        return list(pieces)
+
+    engine = DuckDBEngine(memory_limit=limit)
+    engine.exchange(work, range(12), work, 12, lambda done: None)
+    assert max(seen) == most
+
+
+def test_rows_of_a_stream_wait_below_the_temp_directory(tmp_path):
+    io = DuckDBDatasetIO(temp_directory=tmp_path / "spill")
+    seen = []
+
+    def batches():
+        seen.extend(path.suffix for path in (tmp_path / "spill").iterdir())
+        yield from ROWS.to_batches()
+
+    io.write_dataset(pa.RecordBatchReader.from_batches(ROWS.schema, batches()), str(tmp_path / "d"))
+    assert seen == [".arrows"]
+
+
+@pytest.mark.parametrize("make", [DuckDBDatasetIO, create_duckdb_connection])
+@pytest.mark.parametrize("limit", ["lots", "1XB", "80%", "", 0, -1, True])
+def test_a_size_that_is_none_is_refused(make, limit):
+    with pytest.raises(ValueError, match=r"memory_limit=.* is not a size; use bytes or a text"):
+        make(memory_limit=limit)
+
+
+def test_sizes_in_terabytes():
+    query = "SELECT value FROM duckdb_settings() WHERE name = 'memory_limit'"
+    assert create_duckdb_connection(memory_limit="2TB").execute(query).fetchone() == ("1.8 TiB",)
+
+
+def test_too_little_memory_is_an_error_of_ours(tmp_path):
+    write_dataset(ROWS, str(tmp_path / "d"))
+    with pytest.raises(DuckDBError, match=r"Out of Memory.*; raise memory_limit"):
+        DuckDBDatasetIO(memory_limit="1KB").read_parquet(str(tmp_path / "d"), filters="n > 1")
+
+
+def test_a_closed_connection_is_an_error_of_ours(tmp_path):
+    connection, path = duckdb.connect(), str(tmp_path / "d")
+    write_dataset(pa.table({"k": ["a", "b"], "n": [1, 2]}), path)
+    before = sorted(tmp_path.rglob("*"))
+    io, relation = DuckDBDatasetIO(connection), connection.sql("SELECT 'a' AS k, 1::BIGINT AS n")
+    connection.close()
+    calls = (
+        lambda: io.read_parquet(path, filters="n > 1"),
+        lambda: io.write_dataset(relation, path),
+        lambda: merge(relation, path, "k"),
+    )
+    for call in calls:
+        with pytest.raises(DuckDBError, match="connection is closed: pass one that is open"):
+            call()
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_the_functions_of_maintenance(tmp_path):
+    folder, connection = str(tmp_path / "d"), duckdb.connect()
+    for _ in range(3):
+        write_dataset(ROWS, folder, connection=connection)
+    plan = compact_parquet_dataset(folder, target_rows_per_file=100, dry_run=True, connection=connection)
+    assert (plan["before_file_count"], plan["dry_run"]) == (3, True)
+    assert compact_parquet_dataset(folder, 128)["after_file_count"] == 1
+    assert deduplicate_parquet_dataset(folder, "k", ["-n"], connection=connection)["deduplicated_rows"] == 6
+    assert optimize_parquet_dataset(folder, ["n"], curve="hilbert", compression="zstd")["curve"] == "hilbert"
+    assert read_parquet(folder).num_rows == 3
 
 
 def test_the_functions_take_a_connection(tmp_path):

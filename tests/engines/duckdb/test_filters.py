@@ -12,6 +12,7 @@ import pytest
 
 from fsspeckit import FilterError
 from fsspeckit.datasets.duckdb import DuckDBDatasetIO
+from fsspeckit.datasets.duckdb.filters import parse_predicate
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 ROWS = pa.table(
@@ -80,6 +81,13 @@ COUNTS = {
     "id IS DISTINCT FROM 3": 9,
     "id::VARCHAR = '4'": 1,
     "name COLLATE nocase = 'B'": 1,
+    "(id = 1) OR (id = 2)": 2,
+    "name = $$) OR ($$": 0,
+    "nullif(id, 3) IS NULL": 1,
+    "split_part(name, 't', 1) = 'i'": 2,
+    "now() > TIMESTAMPTZ '2024-01-01' AND current_date > DATE '2024-01-01'": 10,
+    "ago(INTERVAL 1 DAY) > TIMESTAMPTZ '2024-01-01' AND id = 1": 1,
+    "len(range(id)) = 2": 1,
 }
 
 
@@ -125,6 +133,20 @@ REFUSED = [
     "read_text('x.csv') = ''",
     "main.lower('a') = 'a'",
     "mine(id) = 1",
+    "lower(name) = 'a'",
+    "id=1) OR (id=2",
+    "id = 1 --)\n) OR (id = 2",
+    "current_setting('memory_limit') = ''",
+    "getvariable('x') IS NULL",
+    "pg_sleep(1) IS NULL",
+    "txid_current() > 0",
+    "current_schema = 'main'",
+    "current_catalog = 'memory' OR id = 1",
+    "user = 'duckdb'",
+    "get_block_size('memory') > 0",
+    "format_type(1, 2) = ''",
+    "json_serialize_plan('SELECT * FROM read_csv(''x.csv'')') IS NULL",
+    "__internal_compress_string_ubigint(name) = 1",
     "id = ?",
     "id = $1",
     "#1 = 1",
@@ -144,12 +166,48 @@ def test_more_than_a_predicate_is_refused(folder, tmp_path, monkeypatch, text):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x.csv").write_text("before")
     connection = duckdb.connect()
-    connection.execute("CREATE SEQUENCE s; CREATE MACRO mine(x) AS (SELECT count(*) FROM read_text('x.csv'))")
+    for name in ("mine", "lower", "json_serialize_sql"):
+        connection.execute(f"CREATE MACRO {name}(x) AS (SELECT count(*) FROM read_text('x.csv'))")
+    connection.execute("CREATE SEQUENCE s")
     with pytest.raises(FilterError, match=r"; (leave it out, or )?pass one condition over columns"):
         DuckDBDatasetIO(connection).read_parquet(folder, filters=text)
     assert [path.name for path in tmp_path.iterdir()] == ["x.csv"]
     assert (tmp_path / "x.csv").read_text() == "before"
     assert connection.execute("SELECT nextval('s')").fetchone() == (1,)
+
+
+def test_every_function_that_looks_beyond_its_arguments_is_refused():
+    connection = duckdb.connect()
+    query = "SELECT DISTINCT function_name, stability FROM duckdb_functions() WHERE function_type = 'scalar'"
+    unstable = {name for name, stability in connection.execute(query).fetchall() if stability != "CONSISTENT"}
+    clock = {"current_date", "get_current_time", "get_current_timestamp", "now", "today", "transaction_timestamp"}
+    assert {"current_setting", "getvariable", "random", "nextval", "txid_current"} <= unstable
+    for name in unstable - clock:
+        with pytest.raises(FilterError, match=f"calls {name}, which is not one of"):
+            parse_predicate(connection, f'"{name}"(id) = 1')
+
+
+def test_columns_with_the_names_of_settings(io, tmp_path):
+    rows = pa.table({"user": ["x", "y"], "s": [{"current_schema": 1}, {"current_schema": 2}]})
+    io.write_dataset(rows, str(tmp_path / "d"))
+    found = io.read_parquet(str(tmp_path / "d"), filters="\"user\" = 'y' AND s.current_schema = 2")
+    assert found.to_pylist() == rows.slice(1).to_pylist()
+
+
+def test_uuids_are_compared_as_such(io, tmp_path):
+    rows = io.connection.sql(
+        "SELECT range AS id, u, {'u': u} AS s, [u] AS l FROM (SELECT range, "
+        "('00000000-0000-0000-0000-00000000000' || range)::UUID AS u FROM range(3))"
+    )
+    io.write_dataset(rows, str(tmp_path / "d"))
+    value = "'00000000-0000-0000-0000-000000000002'"
+    for text in (f"u = {value}", f"s.u = {value}", f"l[1] = {value}", f"list_contains(l, {value}::UUID)"):
+        assert io.read_parquet(str(tmp_path / "d"), filters=text)["id"].to_pylist() == [2]
+
+
+def test_text_is_no_filter_of_another_engine(folder):
+    with pytest.raises(FilterError, match=r"SQL text is for the DuckDB engine.*pyarrow\.compute\.field"):
+        PyarrowDatasetIO().read_parquet(folder, filters="id > 3")
 
 
 @pytest.mark.parametrize(

@@ -95,10 +95,35 @@ def test_types_that_no_file_holds_are_refused(connection, io, tmp_path, value):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_number_that_no_decimal_holds_is_refused(connection, io, tmp_path):
-    relation = connection.sql("SELECT 170141183460469231731687303715884105727::HUGEINT AS v")
-    with pytest.raises(Exception, match="Could not cast value 1701"):
+@pytest.mark.parametrize("value", ["{}::HUGEINT", "{}::UHUGEINT", "[{}::HUGEINT]"])
+def test_a_number_that_no_decimal_holds_is_refused(connection, io, tmp_path, value):
+    relation = connection.sql(f"SELECT {value.format(2**127 - 1)} AS v")
+    with pytest.raises(SchemaMismatchError, match=r"column\(s\) \['v'\] .*Could not cast value 1701.*cast them in"):
         io.write_dataset(relation, str(tmp_path / "d"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_query_that_fails_on_its_way_is_an_error_of_ours(connection, io, tmp_path):
+    relation = connection.sql("SELECT v::INTEGER AS v FROM (VALUES ('1'), ('x')) AS t(v)")
+    with pytest.raises(UnsupportedDataError, match=r"Could not convert string 'x' .*run its query by itself"):
+        io.write_dataset(relation, str(tmp_path / "d"))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("first", ["1::HUGEINT", "1", "uuid()"])
+@pytest.mark.parametrize("second", ["2::HUGEINT", "2"])
+def test_names_that_differ_only_in_case(connection, io, tmp_path, first, second):
+    io.write_dataset(connection.sql(f'SELECT {first} AS a, {second} AS "A"'), str(tmp_path / "d"))
+    read = io.read_parquet(str(tmp_path / "d"))
+    assert (read.column_names, read["A"].to_pylist()) == (["a", "A"], [2])
+    if first != "uuid()":
+        assert read["a"].to_pylist() == [1]
+
+
+@pytest.mark.parametrize("type_", ["INTEGER", "HUGEINT"])
+def test_a_name_that_stands_twice_is_refused(connection, io, tmp_path, type_):
+    with pytest.raises(SchemaMismatchError, match=r"\['a'\] stand twice; rename one"):
+        io.write_dataset(connection.sql(f"SELECT 1::{type_} AS a, 2 AS a"), str(tmp_path / "d"))
     assert list(tmp_path.iterdir()) == []
 
 

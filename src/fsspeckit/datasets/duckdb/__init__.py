@@ -39,8 +39,9 @@ class DuckDBDatasetIO(DatasetIO):
         filesystem: An fsspec filesystem that paths belong to; without it, paths are local or URLs. A filesystem that
             `create_duckdb_connection` registered is used for its URLs.
         storage_options: Options for the filesystem of URLs, such as credentials.
-        memory_limit: The most memory that a database of our own uses, in bytes or as a text such as ``"1GB"``.
-        temp_directory: Where it puts what does not fit.
+        memory_limit: The most memory that a database of our own uses, in bytes or as a text such as ``"1GB"``; rows
+            that are sorted or compared keep within it too.
+        temp_directory: Where what does not fit goes.
 
     Example:
         >>> import duckdb, tempfile

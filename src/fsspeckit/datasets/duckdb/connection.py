@@ -11,21 +11,21 @@ import tempfile
 import threading
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from fsspeckit.common.errors import FsspeckitError
+from fsspeckit.core.spill import spilling
+from fsspeckit.datasets.duckdb.failures import DuckDBNotFoundError, naming_trouble
+from fsspeckit.datasets.io import parse_bytes
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+_SHARE = 8  # of the memory limit for pieces that wait; the rest is for rows in work
+_FOR_A_THREAD = 384 * 1024 * 1024  # bytes of rows that a thread decodes, sorts and encodes, as measured
 _filesystems: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
-
-
-class DuckDBNotFoundError(FsspeckitError, ImportError):
-    """DuckDB is not installed."""
 
 
 def create_duckdb_connection(
@@ -56,8 +56,9 @@ def create_duckdb_connection(
     folder = temp_directory if temp_directory is not None else _spill_folder()
     config: dict[str, str | bool | int | float | list[str]] = {"temp_directory": os.fspath(folder)}
     if memory_limit is not None:
-        config["memory_limit"] = f"{memory_limit}B" if isinstance(memory_limit, int) else memory_limit
-    connection = duckdb.connect(":memory:", config=config)
+        config["memory_limit"] = f"{parse_bytes(memory_limit)}B"
+    with naming_trouble("opening a DuckDB database"):
+        connection = duckdb.connect(":memory:", config=config)
     if filesystem is not None:
         connection.register_filesystem(filesystem)
         _filesystems[connection] = filesystem
@@ -93,8 +94,13 @@ class Database:
                 "memory_limit and temp_directory are settings of a whole database, and those of a given connection "
                 "are left alone; set them on the connection, or leave connection out"
             )
+        if connection is not None and not hasattr(connection, "cursor"):
+            raise TypeError(f"connection={connection!r} is no DuckDB connection; pass what duckdb.connect() returns")
+        if temp_directory is not None and os.path.isfile(temp_directory):
+            raise ValueError(f"temp_directory={temp_directory!r} is a file; pass a folder, which need not exist yet")
         self._connection = connection
-        self._options = {"memory_limit": memory_limit, "temp_directory": temp_directory}
+        self._limit = parse_bytes(memory_limit)
+        self._folder = None if temp_directory is None else os.fspath(temp_directory)
         self._lock = threading.Lock()
 
     @property
@@ -102,14 +108,24 @@ class Database:
         """The connection itself, which belongs to the caller."""
         with self._lock:
             if self._connection is None:
-                self._connection = create_duckdb_connection(**self._options)
+                self._connection = create_duckdb_connection(memory_limit=self._limit, temp_directory=self._folder)
             return self._connection
+
+    @property
+    def threads(self) -> int | None:
+        """Threads whose rows together keep within the memory limit; none where there is no limit."""
+        return None if self._limit is None else max(1, self._limit // _FOR_A_THREAD)
 
     @contextmanager
     def cursor(self) -> Iterator[DuckDBPyConnection]:
         """A connection of our own to the same database; views that it registers are seen by nobody else."""
-        cursor = self.connection.cursor()
+        with naming_trouble("opening a cursor of the DuckDB connection"):
+            cursor = self.connection.cursor()
         try:
             yield cursor
         finally:
             cursor.close()
+
+    def spilling(self) -> AbstractContextManager[None]:
+        """Our own temporary files under the limits of the database: its folder, and a share of its memory."""
+        return spilling(self._folder, None if self._limit is None else self._limit // _SHARE)

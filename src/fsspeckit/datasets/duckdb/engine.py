@@ -47,7 +47,9 @@ class DuckDBEngine:
         """Run a relation once, in its own connection; anything else is Arrow data already."""
         if is_relation(given.data):
             given = replace(given, data=relation_reader(given.data))
-        yield open_source(given)
+        with self.database.spilling():
+            source = open_source(given)
+        yield source
 
     def match(
         self, storage: Storage, source: Source, specs: Sequence[KeySetSpec], scans: Sequence[Scan], on_done: OnDone
@@ -66,7 +68,7 @@ class DuckDBEngine:
         self, storage: Storage, source: Source, tasks: Sequence[Task], staging: str | None, on_done: OnDone
     ) -> list[Outcome]:
         """Run the file kernel, a file in each thread."""
-        return run_in_threads(storage, source, tasks, staging, on_done)
+        return run_in_threads(storage, source, tasks, staging, on_done, self.database.threads)
 
     def read(
         self, storage: Storage, snapshot: Snapshot, request: ReadRequest, path_of: Callable[[str], str]
@@ -88,8 +90,9 @@ class DuckDBEngine:
         parts: int,
         on_done: OnDone,
     ) -> list[_R]:
-        """Let pieces wait in memory while they are few, else in temporary files."""
-        return exchange_in_threads(split, items, gather, parts, on_done)
+        """Let pieces wait in memory while they are few, else in files below ``temp_directory``."""
+        with self.database.spilling():
+            return exchange_in_threads(split, items, gather, parts, on_done, self.database.threads)
 
 
 ENGINE = DuckDBEngine()

@@ -1,18 +1,21 @@
 """Filters as SQL text: one predicate over the columns of the dataset, and nothing else.
 
-The text is parsed by DuckDB, never searched for words. Apart from its condition, the parsed statement must be the one
-that a plain ``TRUE`` gives; the condition may hold columns, values, operators and DuckDB's own scalar functions.
+The text is parsed by DuckDB, never searched for words. It must be a condition with and without brackets around it, and
+apart from that condition the statement must be the one that a plain ``TRUE`` gives. The condition may hold columns,
+values, operators and those of DuckDB's own scalar functions that its catalogue knows to depend on their arguments
+alone; a macro of DuckDB's own is looked into.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.common.errors import FilterError
+from fsspeckit.datasets.duckdb.failures import naming_trouble
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -31,24 +34,40 @@ _ALLOWED = {
     "OPERATOR",
     "TYPE",
 }
-_FUNCTIONS = """
-    SELECT bool_or(function_type IN ('scalar', 'macro')), bool_or(has_side_effects)
-    FROM duckdb_functions() WHERE function_name = ? AND internal"""
+# Extensions that every build of DuckDB has; what others call a scalar function may read anything.
+_BUILT_IN = ("core_functions", "icu", "json", "parquet")
+_CLOCK = ("current_date", "get_current_time", "get_current_timestamp", "now", "today", "transaction_timestamp")
+# Functions of their arguments to the catalogue, but they look into tables and files or are no functions for users.
+_LOOKING = ("index_key", "json_serialize_plan")
+_HIDDEN = "__"
+_NOT_IN_CONDITIONS = ("pragma", "table", "table_macro")
+# Names that DuckDB takes for calls where no column has them, and that say something of the database.
+_ABOUT_DATABASE = {"current_catalog", "current_role", "current_schema", "current_user", "session_user", "user"}
+# With the names of schemas, since the caller's database may have functions of the same names.
+_CATALOGUE = """
+    SELECT system.main.lower(function_name), function_type, stability, macro_definition,
+        internal AND (extension_name IS NULL OR extension_name IN ({known}))
+    FROM duckdb_functions() WHERE system.main.lower(function_name) IN ({names})"""
+_PARSE = "SELECT system.main.json_serialize_sql(?::VARCHAR)"
 _ADVICE = "pass one condition over columns, such as \"day >= '2025-01-01' AND amount > 0\""
 
 
 @dataclass(frozen=True, slots=True)
 class Predicate:
-    """A condition that has been checked, and the names in it that may be columns, in lower case."""
+    """A condition that has been checked, and the names in it, in lower case: all, and those that stand alone."""
 
     sql: str
     names: frozenset[str]
+    alone: frozenset[str]
 
     def columns_of(self, columns: list[str]) -> list[str]:
         """The columns that the condition may speak of; DuckDB takes no notice of case."""
         chosen = [name for name in columns if name.lower() in self.names]
         if len({name.lower() for name in chosen}) < len(chosen):
             raise FilterError(f"the columns {chosen} differ only in case, which SQL cannot tell; use tuples as filters")
+        about = (self.alone & _ABOUT_DATABASE) - {name.lower() for name in chosen}
+        if about:
+            raise FilterError(f"the filter asks for {', '.join(sorted(about))}, which is no column; {_ADVICE}")
         return chosen
 
 
@@ -60,41 +79,100 @@ def parse_predicate(cursor: DuckDBPyConnection, text: str) -> Predicate:
     """
     if not text.strip():
         raise FilterError(f"the filter is empty; leave it out, or {_ADVICE}")
-    condition = _where(_parse(cursor, text), text)
-    if _rest(_parse(cursor, text)) != _rest(_parse(cursor, "TRUE")):
-        raise FilterError(f"the filter {text!r} is more than one condition; {_ADVICE}")
-    names: set[str] = set()
-    for node in _nodes(condition):
-        _check(cursor, node, text)
-        names.update(str(part).lower() for part in node.get("column_names", ()))
-    return Predicate(f"(\n{text}\n)", frozenset(names))
+    condition = _Checker(cursor, text).condition(text)
+    columns = [[str(part).lower() for part in node.get("column_names", ())] for node in _nodes(condition)]
+    names = frozenset(name for parts in columns for name in parts)
+    return Predicate(f"(\n{text}\n)", names, frozenset(parts[0] for parts in columns if len(parts) == 1))
 
 
-def _parse(cursor: DuckDBPyConnection, text: str) -> dict[str, Any]:
-    # On lines of its own, since the text may end in a comment.
-    query = f"SELECT 1 FROM rows WHERE (\n{text}\n)"  # noqa: S608
-    with as_filter_error(text):
-        (answer,) = cursor.execute("SELECT json_serialize_sql(?::VARCHAR)", [query]).fetchall()[0]
-    found: dict[str, Any] = json.loads(answer)
-    if found["error"]:
-        raise FilterError(f"the filter {text!r} is not one SQL condition ({found.get('error_message')}); {_ADVICE}")
-    return found
+class _Checker:
+    """Parses conditions and refuses what is more than that."""
+
+    def __init__(self, cursor: DuckDBPyConnection, text: str) -> None:
+        self._cursor, self._text = cursor, text
+        self._known: set[str] = set()
+
+    def condition(self, text: str) -> Any:
+        """The parsed condition, of which every part may stand in a filter."""
+        # On lines of their own, since the text may end in a comment.
+        parsed = self._parse(f"(\n{text}\n)")
+        if parsed != self._parse(f"\n{text}\n"):
+            raise self._more()
+        condition = parsed["statements"][0]["node"].get("where_clause")
+        if condition is None or _rest(parsed) != _rest(self._parse("TRUE")):
+            raise self._more()
+        self._check(list(_nodes(condition)))
+        return condition
+
+    def _parse(self, condition: str) -> Any:
+        query = f"SELECT 1 FROM rows WHERE {condition}"  # noqa: S608
+        with as_filter_error(self._text):
+            (answer,) = self._cursor.execute(_PARSE, [query]).fetchall()[0]
+        found: dict[str, Any] = json.loads(answer)
+        if found["error"]:
+            reason = found.get("error_message")
+            raise FilterError(f"the filter {self._text!r} is not one SQL condition ({reason}); {_ADVICE}")
+        return _without_places(found)
+
+    def _more(self) -> FilterError:
+        return FilterError(f"the filter {self._text!r} is more than one condition; {_ADVICE}")
+
+    def _check(self, nodes: Iterable[dict[str, Any]]) -> None:
+        calls = set()
+        for node in nodes:
+            kind = node.get("class")
+            if kind is not None and kind not in _ALLOWED:
+                raise FilterError(f"the filter {self._text!r} holds a {kind.lower()}, which no filter may; {_ADVICE}")
+            if kind == "FUNCTION":
+                name = str(node["function_name"]).lower()
+                if node.get("schema") or node.get("catalog"):
+                    raise self._no_function(name)
+                calls.add(name)
+        self._check_calls(calls - self._known)
+
+    def _check_calls(self, names: set[str]) -> None:
+        """Every meaning of a name must be harmless, since the types of the arguments choose among them."""
+        if not names:
+            return
+        self._known |= names
+        query = _CATALOGUE.format(known=_marks(_BUILT_IN), names=_marks(names))
+        with as_filter_error(self._text):
+            found = self._cursor.execute(query, [*_BUILT_IN, *sorted(names)]).fetchall()
+        for name in sorted(names):
+            meanings = [row[1:] for row in found if row[0] == name and row[1] not in _NOT_IN_CONDITIONS]
+            if not meanings or name in _LOOKING or name.startswith(_HIDDEN):
+                raise self._no_function(name)
+            for kind, stability, definition, own in meanings:
+                if kind == "macro" and own:
+                    self._look_into(name, definition)
+                elif not own or kind != "scalar" or (stability != "CONSISTENT" and name not in _CLOCK):
+                    raise self._no_function(name)
+
+    def _look_into(self, name: str, definition: str) -> None:
+        try:
+            self.condition(definition)
+        except FilterError as error:
+            raise self._no_function(name) from error
+
+    def _no_function(self, name: str) -> FilterError:
+        return FilterError(
+            f"the filter {self._text!r} calls {name}, which is not one of DuckDB's scalar functions without side "
+            f"effects that depend on their arguments alone; {_ADVICE}"
+        )
 
 
-def _where(parsed: dict[str, Any], text: str) -> Any:
-    condition = parsed["statements"][0]["node"].get("where_clause")
-    if condition is None:
-        raise FilterError(f"the filter {text!r} is more than one condition; {_ADVICE}")
-    return condition
+def _marks(values: Collection[str]) -> str:
+    return ", ".join("?" * len(values))
 
 
-def _rest(parsed: dict[str, Any]) -> Any:
-    """The statement without its condition and without the places where its parts stood in the text."""
-    parsed["statements"][0]["node"]["where_clause"] = None
-    return _without_places(parsed)
+def _rest(parsed: Any) -> Any:
+    """The statement without its condition."""
+    (statement, *more) = parsed["statements"]
+    return [statement | {"node": statement["node"] | {"where_clause": None}}, *more]
 
 
 def _without_places(node: Any) -> Any:
+    """Parsed SQL without the places where its parts stood in the text."""
     if isinstance(node, dict):
         return {name: _without_places(value) for name, value in node.items() if not name.startswith("query_location")}
     return [_without_places(item) for item in node] if isinstance(node, list) else node
@@ -110,30 +188,13 @@ def _nodes(node: Any) -> Iterator[dict[str, Any]]:
             yield from _nodes(item)
 
 
-def _check(cursor: DuckDBPyConnection, node: dict[str, Any], text: str) -> None:
-    kind = node.get("class")
-    if kind is not None and kind not in _ALLOWED:
-        raise FilterError(f"the filter {text!r} holds a {kind.lower()}, which no filter may; {_ADVICE}")
-    if kind == "FUNCTION":
-        name = str(node["function_name"]).lower()
-        scalar, side_effects = cursor.execute(_FUNCTIONS, [name]).fetchall()[0]
-        if not scalar or side_effects or node.get("schema") or node.get("catalog"):
-            raise FilterError(
-                f"the filter {text!r} calls {name}, which is not one of DuckDB's scalar functions without side "
-                f"effects; {_ADVICE}"
-            )
-
-
-@contextmanager
-def as_filter_error(text: str) -> Iterator[None]:
+def as_filter_error(text: str) -> AbstractContextManager[None]:
     """What DuckDB has to say of a filter, as our own error."""
-    import duckdb
 
-    try:
-        yield
-    except duckdb.Error as error:
-        reason = str(error).partition("\n")[0]
-        raise FilterError(f"the filter {text!r} cannot be applied ({reason}); {_ADVICE}") from error
+    def blame(reason: str) -> FilterError:
+        return FilterError(f"the filter {text!r} cannot be applied ({reason}); {_ADVICE}")
+
+    return naming_trouble("applying the filter", blame)
 
 
 def quote(name: str) -> str:

@@ -20,6 +20,7 @@ from fsspeckit.core.profile import plain_keys
 from fsspeckit.core.source import Source
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.threads import KEPT_KEYS, spread, workers
+from fsspeckit.datasets.duckdb.failures import naming_trouble
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -76,11 +77,12 @@ def _join(
     compared = [f"key{i}" for i in range(len(keys))] + (["part"] if len(wanted) > 1 else [])
     same = " AND ".join(f"t.{name} IS NOT DISTINCT FROM s.{name}" for name in compared)
     query = f"SELECT t.number AS position, s.number AS source_row FROM {_TARGET} t JOIN {_SOURCE} s ON {same}"  # noqa: S608
-    cursor.register(_TARGET, target)
-    cursor.register(_SOURCE, _source_rows(source, {group: specs[group] for group in wanted}))
-    pairs = cursor.sql(query).to_arrow_table()
-    cursor.unregister(_TARGET)
-    cursor.unregister(_SOURCE)
+    with naming_trouble("matching keys"):
+        cursor.register(_TARGET, target)
+        cursor.register(_SOURCE, _source_rows(source, {group: specs[group] for group in wanted}))
+        pairs = cursor.sql(query).to_arrow_table()
+        cursor.unregister(_TARGET)
+        cursor.unregister(_SOURCE)
     matched = _in_order(to_numpy(pairs["position"]), to_numpy(pairs["source_row"]))
     return by_file(scans, tables, matched, room if keep else None)
 

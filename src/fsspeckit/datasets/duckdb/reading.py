@@ -55,7 +55,7 @@ def read_where(
     with database.cursor() as cursor:
         predicate = parse_predicate(cursor, text)
         names = predicate.columns_of(schema.names)
-        _select(cursor, schema.empty_table().select(names), predicate, text)
+        _select(cursor, pa.Table.from_batches([], schema).select(names), predicate, text)
 
     def read_one(file: DataFile) -> pa.Table | None:
         tested = reader.read(file, replace(wanted, columns=tuple(names), include_file_path=False))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from fsspeckit.common.errors import UnsupportedDataError
+from fsspeckit.common.errors import SchemaMismatchError, UnsupportedDataError
+from fsspeckit.datasets.duckdb.failures import naming_trouble
 from fsspeckit.datasets.duckdb.filters import quote
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from duckdb.sqltypes import DuckDBPyType
 
 _EXACT = {"uuid": "BLOB", "hugeint": "DECIMAL(38, 0)", "uhugeint": "DECIMAL(38, 0)"}
+_CAST_FAILED = "to DECIMAL(38,0)"
 _LOSSY = ("TIME WITH TIME ZONE", "BIT", "BIGNUM", "VARINT")
 
 
@@ -25,28 +28,53 @@ def is_relation(data: Any) -> bool:
 
 def relation_reader(relation: DuckDBPyRelation) -> pa.RecordBatchReader:
     """The rows of a relation as a stream: UUID and JSON columns as such, numbers of 128 bits checked to fit."""
-    columns = list(zip(relation.columns, relation.types, strict=True))
+    with naming_trouble("reading the relation"):
+        columns = list(zip(relation.columns, relation.types, strict=True))
     for name, type_ in columns:
         _refuse(name, type_)
-    casts = {name: exact for name, type_ in columns if (exact := _sql_type(type_)) != str(type_)}
-    if casts:
-        replaced = ", ".join(f"CAST({quote(name)} AS {exact}) AS {quote(name)}" for name, exact in casts.items())
-        relation = relation.project(f"* REPLACE ({replaced})")
-    reader = pa.RecordBatchReader.from_stream(relation)
-    fields = [_arrow_field(type_, field) for field, (_, type_) in zip(reader.schema, columns, strict=True)]
+    with _naming_trouble(columns):
+        reader = pa.RecordBatchReader.from_stream(_exact(relation, [_sql_type(type_) for _, type_ in columns]))
+    handed = [field.with_name(name) for field, (name, _) in zip(reader.schema, columns, strict=True)]
+    fields = [_arrow_field(type_, field) for field, (_, type_) in zip(handed, columns, strict=True)]
     schema = pa.schema(fields, reader.schema.metadata)
-    if schema.equals(reader.schema):
-        return reader
-    return pa.RecordBatchReader.from_batches(schema, _cast(reader, schema))
+    return pa.RecordBatchReader.from_batches(schema, _batches(reader, schema, columns))
 
 
-def _cast(reader: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for batch in reader:
-        columns = [
-            column if column.type.equals(field.type) else column.cast(field.type)
-            for column, field in zip(batch.columns, schema, strict=True)
-        ]
-        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+def _exact(relation: DuckDBPyRelation, types: list[str]) -> DuckDBPyRelation:
+    """The relation with its columns cast to these types; by number, since names may stand twice but for their case."""
+    if types == [str(type_) for type_ in relation.types]:
+        return relation
+    casts = (f"CAST(#{number} AS {type_}) AS c{number}" for number, type_ in enumerate(types, 1))
+    return relation.project(", ".join(casts))
+
+
+def _batches(
+    reader: pa.RecordBatchReader, schema: pa.Schema, columns: list[tuple[str, DuckDBPyType]]
+) -> Iterator[pa.RecordBatch]:
+    with _naming_trouble(columns):
+        for batch in reader:
+            arrays = [
+                column if column.type.equals(field.type) else column.cast(field.type)
+                for column, field in zip(batch.columns, schema, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _naming_trouble(columns: list[tuple[str, DuckDBPyType]]) -> AbstractContextManager[None]:
+    """What DuckDB has to say while it runs a relation, as our own error."""
+
+    def blame(reason: str) -> Exception:
+        if _CAST_FAILED in reason:
+            wide = [name for name, type_ in columns if "HUGEINT" in str(type_)]
+            return SchemaMismatchError(
+                f"column(s) {wide} of the relation hold numbers that no Parquet file holds ({reason}); "
+                "cast them in the query, for example to DOUBLE or VARCHAR"
+            )
+        return UnsupportedDataError(
+            f"the relation cannot be read ({reason}); run its query by itself and correct it, then pass it again"
+        )
+
+    return naming_trouble("reading the relation", blame)
 
 
 def _refuse(name: str, type_: DuckDBPyType) -> None:
