@@ -16,17 +16,14 @@ from fsspeckit.core.rows import one_dictionary
 Mask = npt.NDArray[np.bool_]
 
 
-def rows_equal(left: pa.Table, right: pa.Table) -> Mask:
-    """For two tables of one length and one schema, which rows are equal in every column."""
-    equal = np.ones(left.num_rows, dtype=bool)
-    for a, b in zip(left.columns, right.columns, strict=True):
-        if not equal.any():
-            break
-        if one_dictionary(a, b):
-            equal &= values_equal(single(a).indices, single(b).indices)
-        else:
-            equal &= values_equal(single(a), single(b))
-    return equal
+def columns_equal(left: pa.Table, right: pa.Table) -> list[Mask]:
+    """For two tables of one length and one schema, which rows are equal, column by column."""
+    return [
+        values_equal(single(a).indices, single(b).indices)
+        if one_dictionary(a, b)
+        else values_equal(single(a), single(b))
+        for a, b in zip(left.columns, right.columns, strict=True)
+    ]
 
 
 def values_equal(a: pa.Array, b: pa.Array) -> Mask:

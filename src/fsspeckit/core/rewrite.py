@@ -1,14 +1,15 @@
 """The file kernel: one target file and its source rows in, one staged file out, row group by row group.
 
 The same function on every engine. It keeps row order, types, row groups, codecs and metadata, verifies page checksums
-of what it reads, and writes nothing at all when no row of the file changes. Which rows match is decided before
+of what it reads, and writes nothing at all when no row of the file changes. Where rows are only replaced, row groups
+and columns without new values are copied as bytes (`fsspeckit.core.splice`). Which rows match is decided before
 (`fsspeckit.core.matching`): a task names target positions and source rows, so this module knows nothing of keys.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
@@ -19,19 +20,22 @@ import pyarrow.parquet as pq
 
 from fsspeckit.common.schema import cast_schema
 from fsspeckit.core.combine import combine_files, drop_rows
-from fsspeckit.core.equality import rows_equal
+from fsspeckit.core.commit import open_file
+from fsspeckit.core.equality import columns_equal
 from fsspeckit.core.layout import DEFAULT_ROW_GROUP, coded_columns, for_new_file, like_file
 from fsspeckit.core.mark import mark_metadata, unmarked
 from fsspeckit.core.model import CombineTask, DropTask, Outcome, RewriteTask, RowNumbers, Task, WriteTask
 from fsspeckit.core.output import StagedFile
 from fsspeckit.core.rows import pick, replace_rows, share_codes, wide_dictionaries
 from fsspeckit.core.snapshot import naming_damage, open_parquet, refuse_nanoseconds
+from fsspeckit.core.splice import SplicedFile, can_splice, copied_share
 from fsspeckit.core.storage import Storage
 
 TakeRows = Callable[[range | RowNumbers, pa.Schema], pa.Table]
 _COPIES = 4  # a decoded part, its source rows, the result and the encoder's pages
 _TEXT_BYTES = 64
 _FEWEST_ROWS = 1024
+_WORTH_SPLICING = 0.2  # of a file's bytes; below that, putting pieces together costs as much as encoding them
 
 
 def run_task(task: Task, take: TakeRows, storage: Storage, staging: str | None, *, at_once: int) -> Outcome:
@@ -71,7 +75,7 @@ def _width(type_: pa.DataType) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A decoded piece of the file: its place and the rows of it that are replaced."""
+    """A decoded piece of the file: its place, the rows of it that are replaced, and the columns with new values."""
 
     group: int
     start: int
@@ -79,6 +83,7 @@ class _Part:
     positions: RowNumbers
     source: pa.Table
     equal: npt.NDArray[np.bool_]
+    changed: tuple[str, ...]
 
     @property
     def unchanged(self) -> int:
@@ -153,12 +158,47 @@ class _Kernel:
         return sum(part.unchanged for g in groups if not self._untouched(g) for part in self._parts(g))
 
     def write(self, first: _Part | None, storage: Storage, staged: str) -> Outcome:
+        return self._splice(first, storage, staged) or self._encode(first, storage, staged)
+
+    def _splice(self, first: _Part | None, storage: Storage, staged: str) -> Outcome | None:
+        """Write only what is new and copy the rest, where rows are replaced and nothing else is asked for."""
+        task, asked = self.task, self.task.options
+        if first is None or task.recast or task.drop_unmatched or asked.compression or asked.row_group_size:
+            return None
+        if self.batch_rows is not None and max(task.file.row_groups) > self.batch_rows:
+            return None
+        meta, schema = self.reader.metadata, first.table.schema
+        touched = {group for group in range(len(task.file.row_groups)) if not self._untouched(group)}
+        if copied_share(meta, schema, touched, first.changed) < _WORTH_SPLICING:
+            return None
+        options = like_file(meta, first.table, asked, task.key_columns, False) | {"store_schema": False}
+        origin = can_splice(meta, schema, options)
+        if origin is None:
+            return None
+        source = open_file(storage, task.file)
+        file, unchanged = SplicedFile(origin, task.file.path, source, storage.open_output(staged)), 0
+        try:
+            for group, rows in enumerate(task.file.row_groups):
+                if not rows:
+                    continue
+                part = None if self._untouched(group) else first if first.group == group else next(self._parts(group))
+                unchanged += part.unchanged if part else 0
+                if part is None or not part.changed:
+                    file.copy_group(group)
+                else:
+                    file.mix_group(group, _apply(part, part.changed), options)
+            return Outcome(staged, task.file.rows, file.close(self._notes()), unchanged, True)
+        except BaseException:
+            file.abandon()
+            raise
+
+    def _encode(self, first: _Part | None, storage: Storage, staged: str) -> Outcome:
         rows = unchanged = 0
         writer: StagedFile | None = None
         try:
             for part in self._all_parts(first):
                 unchanged += part.unchanged
-                out = _apply(part, self.task.drop_unmatched)
+                out = part.source if self.task.drop_unmatched else _apply(part, part.table.column_names)
                 if writer is None:
                     writer = self._writer(part.table, storage, staged)
                 if out.num_rows:
@@ -206,17 +246,22 @@ class _Kernel:
             low, high = np.searchsorted(self.task.positions, [start, stop])
             positions = self.task.positions[low:high] - start
             table, source = share_codes(table, self.source.slice(low, high - low))  # noqa: PLW2901
-            equal = self._compare(table, positions, source) if len(positions) else np.empty(0, dtype=bool)
-            yield _Part(group, start, table, positions, source, equal)
+            equal, changed = self._compare(table, positions, source)
+            yield _Part(group, start, table, positions, source, equal, changed)
             start = stop
 
-    def _compare(self, table: pa.Table, positions: RowNumbers, source: pa.Table) -> npt.NDArray[np.bool_]:
-        """Matched rows have equal keys already, unless a float key has another zero or NaN."""
+    def _compare(
+        self, table: pa.Table, positions: RowNumbers, source: pa.Table
+    ) -> tuple[npt.NDArray[np.bool_], tuple[str, ...]]:
+        """Which rows stay equal, and which columns do not; keys do, unless a float key has another zero or NaN."""
         keys = {n for n in self.task.key_columns if n in table.column_names and _exact(self.task.schema.field(n).type)}
         names = [name for name in table.column_names if name not in keys]
-        if not names:
-            return np.ones(len(positions), dtype=bool)
-        return rows_equal(pick(table.select(names), positions), source.select(names))
+        equal = np.ones(len(positions), dtype=bool)
+        if not names or not len(positions):
+            return equal, ()
+        found = columns_equal(pick(table.select(names), positions), source.select(names))
+        changed = tuple(name for name, same in zip(names, found, strict=True) if not same.all())
+        return np.logical_and.reduce(found), changed
 
     def _decode(self, group: int) -> Iterator[pa.Table]:
         rows = self.task.file.row_groups[group]
@@ -254,18 +299,17 @@ class _Kernel:
 
 def _exact(type_: pa.DataType) -> bool:
     value = type_.value_type if pa.types.is_dictionary(type_) else type_
-    return not pa.types.is_floating(value)
+    return not pa.types.is_floating(value.storage_type if isinstance(value, pa.BaseExtensionType) else value)
 
 
-def _apply(part: _Part, drop_unmatched: bool) -> pa.Table:
-    if drop_unmatched:
-        return part.source
+def _apply(part: _Part, names: Sequence[str]) -> pa.Table:
+    """Some columns of a part with its new rows in place."""
     changed = ~part.equal
-    out = part.table
+    out, source = part.table.select(names), part.source.select(names)
     if changed.all():
-        out = replace_rows(out, part.positions, part.source)
+        out = replace_rows(out, part.positions, source)
     elif changed.any():
-        out = replace_rows(out, part.positions[changed], pick(part.source, np.flatnonzero(changed)))
+        out = replace_rows(out, part.positions[changed], pick(source, np.flatnonzero(changed)))
     return out
 
 

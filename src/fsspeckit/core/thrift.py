@@ -1,0 +1,187 @@
+"""Thrift's compact protocol without a schema: bytes to a tree of numbered fields and back.
+
+Parquet keeps its footers, page headers and indexes in it. Fields that nobody here knows stay in the tree, so whatever
+a writer noted is handed on. Damage raises `pa.ArrowInvalid`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+Struct = dict[int, tuple[int, Any]]
+"""Field number to type and value; a list is ``(element type, values)``, a map ``(key type, value type, pairs)``."""
+Bytes = bytes | memoryview
+
+TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
+_INTEGERS = (I32, I64, I16)
+_DEEPEST = 32
+
+
+def read_struct(data: Bytes, at: int = 0) -> tuple[Struct, int]:
+    """The struct that starts at a position, and the position after it."""
+    try:
+        return _struct(data, at, 0)
+    except IndexError:
+        raise pa.ArrowInvalid("its metadata ends too early") from None
+
+
+def _struct(data: Bytes, at: int, depth: int) -> tuple[Struct, int]:
+    if depth > _DEEPEST:
+        raise pa.ArrowInvalid("its metadata is nested too deeply")
+    fields: Struct = {}
+    number = 0
+    while head := data[at]:
+        at += 1
+        kind = head & 15
+        if head >> 4:
+            number += head >> 4
+        else:
+            number, at = _signed(data, at)
+        if kind in (TRUE, FALSE):
+            fields[number] = kind, None
+        else:
+            value, at = _value(data, at, kind, depth)
+            fields[number] = kind, value
+    return fields, at + 1
+
+
+def _value(data: Bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
+    if kind in _INTEGERS:
+        return _signed(data, at)
+    if kind == BINARY:
+        size, at = _varint(data, at)
+        return _raw(data, at, size), at + size
+    if kind == STRUCT:
+        return _struct(data, at, depth + 1)
+    if kind in (LIST, SET):
+        return _list(data, at, depth)
+    if kind == MAP:
+        return _map(data, at, depth)
+    if kind == DOUBLE:
+        return _raw(data, at, 8), at + 8
+    if kind in (BYTE, TRUE, FALSE):  # the last two only in lists, where each takes a byte
+        return data[at], at + 1
+    raise pa.ArrowInvalid(f"its metadata has a field of unknown type {kind}")
+
+
+def _list(data: Bytes, at: int, depth: int) -> tuple[tuple[int, list[Any]], int]:
+    head = data[at]
+    size, at, kind = head >> 4, at + 1, head & 15
+    if size == 15:
+        size, at = _varint(data, at)
+    values = []
+    for _ in range(size):
+        value, at = _value(data, at, kind, depth + 1)
+        values.append(value)
+    return (kind, values), at
+
+
+def _map(data: Bytes, at: int, depth: int) -> tuple[tuple[int, int, list[tuple[Any, Any]]], int]:
+    size, at = _varint(data, at)
+    if not size:
+        return (0, 0, []), at
+    kinds, at = data[at], at + 1
+    pairs = []
+    for _ in range(size):
+        key, at = _value(data, at, kinds >> 4, depth + 1)
+        value, at = _value(data, at, kinds & 15, depth + 1)
+        pairs.append((key, value))
+    return (kinds >> 4, kinds & 15, pairs), at
+
+
+def _raw(data: Bytes, at: int, size: int) -> bytes:
+    if at + size > len(data):
+        raise IndexError
+    return bytes(data[at : at + size])
+
+
+def _varint(data: Bytes, at: int) -> tuple[int, int]:
+    byte = data[at]
+    if byte < 0x80:
+        return byte, at + 1
+    value, shift = byte & 0x7F, 7
+    while True:
+        at += 1
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at + 1
+        shift += 7
+
+
+def _signed(data: Bytes, at: int) -> tuple[int, int]:
+    value, at = _varint(data, at)
+    return value >> 1 ^ -(value & 1), at
+
+
+def write_struct(fields: Struct) -> bytes:
+    """The bytes of a struct."""
+    out = bytearray()
+    _put_struct(out, fields)
+    return bytes(out)
+
+
+def _put_struct(out: bytearray, fields: Struct) -> None:
+    last = 0
+    for number in sorted(fields):
+        kind, value = fields[number]
+        if 0 < number - last < 16:
+            out.append(number - last << 4 | kind)
+        else:
+            out.append(kind)
+            _put_signed(out, number)
+        last = number
+        if kind not in (TRUE, FALSE):
+            _put(out, kind, value)
+    out.append(0)
+
+
+def _put(out: bytearray, kind: int, value: Any) -> None:
+    if kind in _INTEGERS:
+        _put_signed(out, value)
+    elif kind == BINARY:
+        put_varint(out, len(value))
+        out += value
+    elif kind == STRUCT:
+        _put_struct(out, value)
+    elif kind in (LIST, SET):
+        _put_list(out, *value)
+    elif kind == MAP:
+        _put_map(out, *value)
+    elif kind == DOUBLE:
+        out += value
+    else:
+        out.append(value)
+
+
+def _put_list(out: bytearray, kind: int, values: list[Any]) -> None:
+    if len(values) < 15:
+        out.append(len(values) << 4 | kind)
+    else:
+        out.append(0xF0 | kind)
+        put_varint(out, len(values))
+    for value in values:
+        _put(out, kind, value)
+
+
+def _put_map(out: bytearray, key_kind: int, value_kind: int, pairs: list[tuple[Any, Any]]) -> None:
+    put_varint(out, len(pairs))
+    if pairs:
+        out.append(key_kind << 4 | value_kind)
+    for key, value in pairs:
+        _put(out, key_kind, key)
+        _put(out, value_kind, value)
+
+
+def put_varint(out: bytearray, value: int) -> None:
+    """Append an unsigned number, seven bits to a byte."""
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def _put_signed(out: bytearray, value: int) -> None:
+    put_varint(out, value << 1 if value >= 0 else (-value << 1) - 1)
