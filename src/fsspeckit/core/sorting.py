@@ -29,7 +29,7 @@ from fsspeckit.core.spill import Spill
 from fsspeckit.core.storage import Storage, for_each
 
 RANGE_BYTES = 64 * 1024 * 1024
-_SPILL_BUDGET = 0
+_SPILL_BUDGET = 2 * RANGE_BYTES
 _FEWEST_ROUTED = 65_536
 _PIECE_ROWS = 4096
 _RANGE = b"fsspeckit.range"

@@ -38,8 +38,9 @@ def _ignore(count: int) -> None:
     return None
 
 
-def test_pieces_arrive_in_order_and_empty_parts_are_gathered(spark: SparkSession) -> None:
-    found = SparkEngine(spark).exchange(_deal, [4, 1, 2], _collect, 3, _ignore)
+@pytest.mark.parametrize("way", ["exchange", "_exchange"], ids=["files", "shuffle"])
+def test_pieces_arrive_in_order_and_empty_parts_are_gathered(spark: SparkSession, way: str) -> None:
+    found = getattr(SparkEngine(spark), way)(_deal, [4, 1, 2], _collect, 3, _ignore)
     assert found == [[0, [4, 0], [4, 1], [2, 0], [2, 1]], [1, [1, 0], [1, 1]], [2]]
 
 

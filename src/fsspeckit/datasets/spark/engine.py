@@ -166,7 +166,7 @@ class SparkEngine:
             parts = max(slots(self.spark), rows // _PART_KEYS + 1)
             grouped = len({scans[i].group for i in members}) > 1
             split = SplitKeys(storage, source.handle, keys, grouped, parts)
-            found = self.exchange(split, items, gather_keys, parts, lambda _: None)
+            found = self._exchange(split, items, gather_keys, parts, lambda _: None)
             for i, match in zip(members, matches(found, len(members)), strict=True):
                 results[i] = match
             on_done(len(members))
@@ -196,7 +196,7 @@ class SparkEngine:
         part_of = np.arange(len(wanting)) % parts
         bundles = tuple(tuple((n, bare(wanting[n])) for n in range(part, len(wanting), parts)) for part in range(parts))
         body = RunRouted(storage, source.schema, bundles, staging)
-        found = self.exchange(
+        found = self._exchange(
             SplitRows(source.handle, part_of), routes(source.handle, wanting), body, parts, lambda _: None
         )
         on_done(len(tasks))
@@ -214,9 +214,23 @@ class SparkEngine:
         parts: int,
         on_done: OnDone,
     ) -> list[_R]:
-        """Bring together what belongs together, by the blob exchange."""
+        """Bring together what belongs together, by the blob exchange; on one machine by files of its own."""
+        if not is_one_machine(self.spark):
+            return self._exchange(split, items, gather, parts, on_done)
+        with TemporaryDirectory(prefix="fsspeckit-", dir=self.spark.sparkContext._temp_dir) as folder:
+            return self._exchange(split, items, gather, parts, on_done, folder)
+
+    def _exchange(
+        self,
+        split: Callable[[_T], Iterable[tuple[int, pa.Table]]],
+        items: Sequence[_T],
+        gather: Callable[[int, Iterator[pa.Table]], _R],
+        parts: int,
+        on_done: OnDone,
+        folder: str | None = None,
+    ) -> list[_R]:
         tasks = max(_WAVES * slots(self.spark), _MANY_TASKS)
-        return exchange(self.spark, split, items, gather, parts, tasks, on_done)
+        return exchange(self.spark, split, items, gather, parts, tasks, on_done, folder)
 
     def read(
         self, storage: Storage, snapshot: Snapshot, request: ReadRequest, path_of: Callable[[str], str]

@@ -1,15 +1,18 @@
 """The blob exchange: Arrow rows go from executor to executor as sealed packets, so every Arrow type survives.
 
 Map tasks cut tables into pieces by part and hand them to Spark as binary cells; ``repartitionById`` brings the cells
-of a part to one task, which opens them again. The JVM sees a few large cells and never a row of ours.
+of a part to one task, which opens them again. The JVM sees a few large cells and never a row of ours. Where all tasks
+run on one machine the packets may stand in files of it, and the cells only say where.
 """
 
 from __future__ import annotations
 
 import pickle
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -31,17 +34,28 @@ _CELLS = "part int, item long, piece long, blob binary"
 
 
 def exchange(
-    spark: SparkSession, split: Split, items: Sequence[_T], gather: Gather, parts: int, tasks: int, on_done: OnDone
+    spark: SparkSession,
+    split: Split,
+    items: Sequence[_T],
+    gather: Gather,
+    parts: int,
+    tasks: int,
+    on_done: OnDone,
+    folder: str | None = None,
 ) -> list[Any]:
-    """Run ``split`` over items and ``gather`` over parts, as `fsspeckit.core.engine.Engine.exchange` says."""
+    """Run ``split`` over items and ``gather`` over parts, as `fsspeckit.core.engine.Engine.exchange` says.
+
+    With ``folder``, a place that all tasks share on a local disk, packets stand there until the caller deletes it.
+    """
     if parts == 0:
         return []
     count = max(1, min(tasks, len(items)))
     cells = spark.range(0, count, 1, count).mapInArrow(
-        portable(spark, _SplitBody(split, pack(list(enumerate(items)), count), parts)), _CELLS
+        portable(spark, _SplitBody(split, pack(list(enumerate(items)), count), parts, folder)), _CELLS
     )
     routed = cells.repartitionById(parts, cells["part"])
-    gathered = routed.mapInArrow(portable(spark, _GatherBody(gather)), "number long, result binary")
+    body = _GatherBody(gather, _open if folder is None else _open_packet)
+    gathered = routed.mapInArrow(portable(spark, body), "number long, result binary")
     told = Told(len(items) + parts, count + parts, on_done)
     answers = collect(spark, gathered, told.tasks)
     told.tasks(count + parts)
@@ -58,6 +72,7 @@ class _SplitBody:
     split: Split
     packed: list[bytes]
     parts: int
+    folder: str | None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -69,12 +84,14 @@ class _SplitBody:
 
     def _cells(self, number: int) -> Iterator[pa.RecordBatch]:
         try:
-            for item_number, item in pickle.loads(self.packed[number]):  # noqa: S301 - made by our own driver
-                piece = 0
-                for part, table in self.split(item):
-                    for blob in _blobs(table):
-                        yield _cell(part, item_number, piece, blob)
-                        piece += 1
+            with ExitStack() as stack:
+                seal = _blobs if self.folder is None else stack.enter_context(_PacketFile(self.folder)).add
+                for item_number, item in pickle.loads(self.packed[number]):  # noqa: S301 - made by our own driver
+                    piece = 0
+                    for part, table in self.split(item):
+                        for blob in seal(table):
+                            yield _cell(part, item_number, piece, blob)
+                            piece += 1
         except EXPECTED as error:
             yield _cell(0, _FAILED, number, pickle.dumps(error))
 
@@ -84,6 +101,7 @@ class _GatherBody:
     """Opens the cells of each part, in the order of items and pieces."""
 
     gather: Gather
+    open: Callable[[pa.Buffer], pa.Table]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         cells: dict[int, list[tuple[int, int, pa.Buffer]]] = {}
@@ -100,7 +118,7 @@ class _GatherBody:
         if failed:
             return bytes(failed[0])
         try:
-            return pickle.dumps([self.gather(part, (_open(blob) for item, _, blob in cells if item >= 0))])
+            return pickle.dumps([self.gather(part, (self.open(blob) for item, _, blob in cells if item >= 0))])
         except EXPECTED as error:
             return pickle.dumps(error)
 
@@ -119,6 +137,35 @@ def _blobs(table: pa.Table) -> Iterator[bytes]:
 
 def _open(blob: pa.Buffer) -> pa.Table:
     return pa.ipc.open_stream(blob).read_all()
+
+
+class _PacketFile:
+    """Packets of one task, one after the other in a file of their own; an attempt that fails leaves its file unused."""
+
+    def __init__(self, folder: str) -> None:
+        self._path = f"{folder}/{uuid.uuid4().hex}.arrow"
+
+    def __enter__(self) -> Self:
+        self._sink = pa.OSFile(self._path, "wb")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._sink.close()
+
+    def add(self, table: pa.Table) -> Iterator[bytes]:
+        """Write a table and tell where it is."""
+        if table.num_rows:
+            start = self._sink.tell()
+            with pa.ipc.new_stream(self._sink, table.schema) as writer:
+                writer.write_table(table)
+            yield pickle.dumps((self._path, start, self._sink.tell() - start))
+
+
+def _open_packet(blob: pa.Buffer) -> pa.Table:
+    path, start, size = pickle.loads(blob)  # noqa: S301 - made by our own tasks
+    with pa.memory_map(path) as file:
+        file.seek(start)
+        return pa.ipc.open_stream(file.read_buffer(size)).read_all()
 
 
 def _cell(part: int, item: int, piece: int, blob: bytes) -> pa.RecordBatch:
