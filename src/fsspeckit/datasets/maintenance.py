@@ -7,12 +7,13 @@ from typing import Any
 from fsspeckit.core import clustering, upkeep
 from fsspeckit.core.curves import Curve
 from fsspeckit.core.engine import Engine
-from fsspeckit.core.maintenance import CompactRequest, DeduplicateRequest, Limits, OptimizeRequest, Scope, Target
+from fsspeckit.core.maintenance import CompactRequest, DeduplicateRequest, Limits, OptimizeRequest, Scope
 from fsspeckit.core.merge import NullKeys, normalize_keys
 from fsspeckit.core.model import WriteOptions
 from fsspeckit.core.operations import Place
 from fsspeckit.core.progress import Progress
 from fsspeckit.core.results import MaintenanceResult
+from fsspeckit.core.sizing import Target
 from fsspeckit.datasets.arguments import Columns, column_names
 
 
@@ -137,8 +138,8 @@ class Maintenance:
         )
         keys = None if deduplicate_key_columns is None else tuple(normalize_keys(deduplicate_key_columns))
         order_by = column_names(dedup_order_by) or ()
-        if order_by and keys is None:
-            raise ValueError("dedup_order_by goes with deduplicate_key_columns; pass both or neither")
+        if keys is None and (order_by or null_keys != "error"):
+            raise ValueError("dedup_order_by and null_keys go with deduplicate_key_columns; pass it, or leave them out")
         request = OptimizeRequest(
             column_names(zorder_columns),
             curve,
