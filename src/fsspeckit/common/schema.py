@@ -262,7 +262,10 @@ def _joined_metadata(
     first: Mapping[bytes, bytes] | None, second: Mapping[bytes, bytes] | None
 ) -> dict[bytes, bytes] | None:
     """All keys of both, in which the first one is right."""
-    return {**(first or {}), **{key: value for key, value in (second or {}).items() if key not in (first or {})}} or None
+    return {
+        **(first or {}),
+        **{key: value for key, value in (second or {}).items() if key not in (first or {})},
+    } or None
 
 
 def _normal_field(field: pa.Field) -> pa.Field:

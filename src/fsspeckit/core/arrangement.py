@@ -39,8 +39,7 @@ def _folder_groups(
     linear = request.curve == "linear" or len(request.columns) == 1
     found = boxes(filled, request.columns[:1] if linear else request.columns, schema)
     fresh = np.array([request.force or not _is_as_wanted(file, request) for file in filled], dtype=bool)
-    runs = ["" if file.mark is None or is_fresh else file.mark.run for file, is_fresh in zip(filled, fresh, strict=True)]
-    must = fresh | entangled(found[:, 0], runs) if linear else fresh
+    must = fresh | _entangled(found, filled, fresh) if linear else fresh
     may = _small_runs(filled, must, sizes.target) | _of_other_size(filled, request)
     parts = components(found, must | may)
     # A curve leads through all values at once; only the linear order can be made one range after the other.
@@ -64,6 +63,12 @@ def _folder_groups(
             )
         )
     return groups
+
+
+def _entangled(found: Boxes, files: Sequence[DataFile], fresh: Flags) -> Flags:
+    """Files in order that reach into those of another run: limits cut what should have been sorted together."""
+    runs = ["" if file.mark is None or fresh[i] else file.mark.run for i, file in enumerate(files)]
+    return entangled(found[:, 0], runs)
 
 
 def _is_as_wanted(file: DataFile, request: OptimizeRequest) -> bool:

@@ -34,7 +34,7 @@ _FETCHED_BYTES = 32 * 1024 * 1024
 class Dress:
     """How rows of several files are brought to one form: their schema, and which texts are handled as codes.
 
-    ``recast`` says that types differ, ``restated`` that the footer they are written like does not say all that the schema says.
+    ``recast`` says that types differ, ``restated`` that the lead's footer does not say all that the schema says.
     """
 
     schema: pa.Schema
@@ -153,7 +153,9 @@ class Output:
         schema = self._dress.schema
         if self._meta is None or sample.num_rows == 0:
             return StagedFile(self._open_sink(), schema, for_new_file(sample, self._options) | self._extra)
-        options = like_files(self._meta, sample, self._options, self._dress.recast, self._group_rows) | self._extra
+        options = like_files(self._meta, sample, self._options, self._dress.recast, self._group_rows)
+        blooms = (options["bloom_filter_options"] or {}) | (self._extra.get("bloom_filter_options") or {})
+        options |= self._extra | {"bloom_filter_options": blooms or None}
         if self._dress.recast or self._dress.restated:
             notes = None if options["store_schema"] else unmarked(schema.metadata)
             return StagedFile(self._open_sink(), schema, options, notes)
@@ -190,9 +192,7 @@ def _read_files(storage: Storage, task: CombineTask, dress: Dress) -> Iterator[p
                 yield from tables
 
 
-def _kept_rows(
-    storage: Storage, file: DataFile, dress: Dress, drops: Mapping[str, RowNumbers]
-) -> Iterator[pa.Table]:
+def _kept_rows(storage: Storage, file: DataFile, dress: Dress, drops: Mapping[str, RowNumbers]) -> Iterator[pa.Table]:
     """The row groups of a file less the rows that are dropped."""
     start = 0
     for table in read_file(storage, file, dress):

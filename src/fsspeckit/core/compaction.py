@@ -12,8 +12,7 @@ from fsspeckit.core.model import DataFile, RowNumbers
 from fsspeckit.core.names import is_compacted
 from fsspeckit.core.sizing import Sizes, Target
 
-_DONE = 0.5
-_NEARLY_FULL = 0.75
+_SETTLED = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +86,7 @@ def _is_settled(bundle: _Bundle, sizes: Sizes) -> bool:
     if target.bytes is None:
         return False
     others = sum(not is_compacted(file.path, wish_of(target)) for file in bundle.files)
-    return others <= 1 and bundle.size(sizes) >= (_NEARLY_FULL if others else _DONE) * target.bytes
+    return others <= 1 and bundle.size(sizes) >= _SETTLED * target.bytes
 
 
 def wish_of(target: Target) -> str:
@@ -99,9 +98,7 @@ def _with_losers(plan: Plan, files: Sequence[DataFile], losers: Mapping[str, Row
     """The plan and, for each file with losers that is not joined, a group of its own."""
     joined = {file.path for group in plan.groups for file in group.files}
     alone = [file for file in files if file.path in losers and file.path not in joined]
-    drops = [
-        Group(dirname(file.path), (file,), f"{len(losers[file.path]):,} duplicate rows", "drop") for file in alone
-    ]
+    drops = [Group(dirname(file.path), (file,), f"{len(losers[file.path]):,} duplicate rows", "drop") for file in alone]
     skipped = {path: reason for path, reason in plan.skipped.items() if path not in losers}
     return Plan((*plan.groups, *drops), skipped)
 

@@ -29,7 +29,7 @@ _TRIAL_BYTES = 32 * _MB
 _TRIAL_FILES = 64
 _TRIAL_SHARE = 10
 _FEWEST_ROWS = 1024
-_LARGE = 0.25
+_LARGE = 0.5
 _SURELY_ONE = 0.5
 
 Kind = tuple[str, str, int]
@@ -99,8 +99,10 @@ class Sizes:
 
     def written_with(self, folder: str) -> WriteOptions:
         """How joined files of a folder are written: where codecs differ, with the one that most bytes have."""
-        return self.options if self.options.compression or not self.codecs.get(folder) else (
-            replace(self.options, compression=self.codecs[folder])
+        return (
+            self.options
+            if self.options.compression or not self.codecs.get(folder)
+            else (replace(self.options, compression=self.codecs[folder]))
         )
 
     def part(self, file: DataFile) -> float:
@@ -210,9 +212,7 @@ class Probe:
                 break
         return pa.concat_tables(pieces)
 
-    def _size(
-        self, trial: Trial, dress: Dress, meta: pq.FileMetaData | None, tables: Sequence[pa.Table]
-    ) -> int:
+    def _size(self, trial: Trial, dress: Dress, meta: pq.FileMetaData | None, tables: Sequence[pa.Table]) -> int:
         group_rows = rows_per_group(trial.files, trial.options)
         with Output(pa.BufferOutputStream, dress, meta, trial.options, group_rows) as output:
             for table in tables:
