@@ -159,7 +159,9 @@ class TestUnifySchemas:
 
     def test_later_notes_are_kept_where_they_do_not_contradict(self) -> None:
         one = pa.schema([pa.field("a", pa.int8(), metadata={"u": "m"})], metadata={"k": "1", "both": "first"})
-        two = pa.schema([pa.field("a", pa.int8(), metadata={"u": "km", "v": "x"})], metadata={"l": "2", "both": "later"})
+        two = pa.schema(
+            [pa.field("a", pa.int8(), metadata={"u": "km", "v": "x"})], metadata={"l": "2", "both": "later"}
+        )
         unified = unify_schemas([one, two])
         assert unified.metadata == {b"k": b"1", b"both": b"first", b"l": b"2"}
         assert unified.field("a").metadata == {b"u": b"m", b"v": b"x"}

@@ -27,7 +27,14 @@ def scattered(dataset: Path, files: int, rows: int = 40) -> None:
 
 def test_duplicates_go_and_small_files_are_joined_in_one_pass(io: Any, tmp_path: Path) -> None:
     """One plan, one commit: joined files, a large one that only loses rows, one that loses all, one left alone."""
-    parts = {"a": [1, 2], "b": [3, 1], "big": [*range(10, 22), 3], "gone": [10, 11], "full": range(30, 42), "z": [10, 11]}
+    parts = {
+        "a": [1, 2],
+        "b": [3, 1],
+        "big": [*range(10, 22), 3],
+        "gone": [10, 11],
+        "full": range(30, 42),
+        "z": [10, 11],
+    }
     for name, ids in parts.items():
         put(tmp_path / "d" / f"{name}.parquet", pa.table({"id": list(ids), "n": range(len(ids))}))
     optimize = partial(
@@ -77,7 +84,9 @@ def test_a_limit_below_the_only_group_still_gets_ahead(io: Any, tmp_path: Path) 
 def test_a_limit_lays_a_curve_piece_by_piece(io: Any, tmp_path: Path) -> None:
     scattered(tmp_path / "d", 5)
     call = {"curve": "hilbert", "target_rows_per_file": 40, "max_files": 3}
-    found = [io.optimize_parquet_dataset(str(tmp_path / "d"), ["x", "y"], **call).compacted_file_count for _ in range(3)]
+    found = [
+        io.optimize_parquet_dataset(str(tmp_path / "d"), ["x", "y"], **call).compacted_file_count for _ in range(3)
+    ]
     assert (found[0], found[2]) == (3, 0)
     assert sum(map(len, values(tmp_path / "d", "n"))) == 200
 

@@ -93,7 +93,7 @@ def read_file(
 
 
 class Output:
-    """Tables of one form on their way into a staged file, gathered into row groups."""
+    """Tables of one form on their way into a staged file, gathered into row groups; ``sample`` stands for the first."""
 
     def __init__(
         self,
@@ -103,9 +103,10 @@ class Output:
         options: WriteOptions,
         group_rows: int,
         extra: WriterOptions | None = None,
+        sample: pa.Table | None = None,
     ) -> None:
         self._open_sink, self._dress, self._meta = open_sink, dress, meta
-        self._options, self._group_rows, self._extra = options, group_rows, extra or {}
+        self._options, self._group_rows, self._extra, self._sample = options, group_rows, extra or {}, sample
         self._pending: list[pa.Table] = []
         self._pending_rows = self.rows = self.total = 0
         self._file: StagedFile | None = None
@@ -143,7 +144,7 @@ class Output:
         table = table.unify_dictionaries() if self._dress.coded or _has_codes(table.schema) else table
         self._pending, self._pending_rows = [], 0
         if self._file is None:
-            self._file = self._open(table)
+            self._file = self._open(table if self._sample is None else self._sample)
         if table.num_rows:
             self._file.write(table, table.num_rows)
         self.rows += table.num_rows

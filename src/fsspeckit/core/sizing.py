@@ -28,7 +28,7 @@ _TRIAL_ROWS = 100_000
 _TRIAL_BYTES = 32 * _MB
 _TRIAL_FILES = 64
 _TRIAL_SHARE = 10
-_FEWEST_ROWS = 1024
+_FEWEST_ROWS = 8192
 _LARGE = 0.5
 _SURELY_ONE = 0.5
 
@@ -195,12 +195,13 @@ class Probe:
             rows = self._rows(file, dress, trial.rows)
             tables.append(rows)
             data.append(file.data * rows.num_rows / file.rows)
-        half = len(tables) // 2
-        whole = self._size(trial, dress, meta, tables)
+        half, sample = len(tables) // 2, pa.concat_tables(tables)
+        whole = self._size(trial, dress, meta, tables, sample)
         footer = float(trial.files[0].footer)
         if half == 0:
             return Rate(footer, max(0.0, whole - footer) / max(1.0, data[0]))
-        return _fitted(sum(data[:half]), self._size(trial, dress, meta, tables[:half]), sum(data), whole, footer)
+        less = self._size(trial, dress, meta, tables[:half], sample)
+        return _fitted(sum(data[:half]), less, sum(data), whole, footer)
 
     def _rows(self, file: DataFile, dress: Dress, most: int) -> pa.Table:
         pieces: list[pa.Table] = []
@@ -212,9 +213,16 @@ class Probe:
                 break
         return pa.concat_tables(pieces)
 
-    def _size(self, trial: Trial, dress: Dress, meta: pq.FileMetaData | None, tables: Sequence[pa.Table]) -> int:
+    def _size(
+        self,
+        trial: Trial,
+        dress: Dress,
+        meta: pq.FileMetaData | None,
+        tables: Sequence[pa.Table],
+        sample: pa.Table,
+    ) -> int:
         group_rows = rows_per_group(trial.files, trial.options)
-        with Output(pa.BufferOutputStream, dress, meta, trial.options, group_rows) as output:
+        with Output(pa.BufferOutputStream, dress, meta, trial.options, group_rows, sample=sample) as output:
             for table in tables:
                 output.add(table)
             return output.finish()
