@@ -77,6 +77,11 @@ MAINTENANCE = [
         start,
         maintain("optimize", zorder_columns=["id"], curve="hilbert", deduplicate_key_columns=["value", "day"]),
     ),
+    Operation(
+        "deduplicate and join",
+        start,
+        maintain("optimize", deduplicate_key_columns=["id"], partition_filter=["day=a"], target_rows_per_file=8),
+    ),
 ]
 OPERATIONS = [
     Operation(f"write {mode}", start, write(mode)) for mode in ("append", "overwrite", "overwrite_partitions")
