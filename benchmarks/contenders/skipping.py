@@ -1,12 +1,15 @@
 """What an order is for: selective range queries, and how much of the dataset they must read.
 
-The dataset is ordered before the clock starts. Then DuckDB answers queries on the first column, the second and both.
-Told are files, row groups and bytes that statistics do not rule out, by arithmetic over footers, and what DuckDB read.
+The dataset is ordered before the clock starts. Then DuckDB and Spark answer queries on the first column, the second and
+both. Told are files, row groups and bytes that statistics do not rule out, by arithmetic over footers, and what the two
+really read: bytes that their processes read from files, and for Spark the rows that its scan handed on.
 """
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +52,7 @@ def _ordered(job: Job, curve: Any) -> Work:
 def _queries(job: Job, prepare: Callable[[], object]) -> Work:
     prepare()
     connection = duckdb.connect()
+    spark = _Spark(job) if importlib.util.find_spec("pyspark") else None
     ranges = {name: _middle(connection, job, name) for name in CLUSTERED_BY}
     first, second = CLUSTERED_BY
     chosen = {first: [first], second: [second], "both": [first, second]}
@@ -56,8 +60,11 @@ def _queries(job: Job, prepare: Callable[[], object]) -> Work:
     def work() -> dict[str, Any]:
         facts: dict[str, Any] = {}
         for label, names in chosen.items():
-            facts |= _footers(job, label, {name: ranges[name] for name in names})
-            facts[f"{label}_duckdb_mb"] = _read_by_duckdb(connection, job, {name: ranges[name] for name in names})
+            wanted = {name: ranges[name] for name in names}
+            facts |= _footers(job, label, wanted)
+            facts[f"{label}_duckdb_mb"] = _read_by_duckdb(connection, job, wanted)
+            if spark is not None:
+                facts[f"{label}_spark_mb"], facts[f"{label}_spark_rows"] = spark.read(wanted)
         return facts
 
     return work
@@ -101,6 +108,35 @@ def _read_by_duckdb(connection: duckdb.DuckDBPyConnection, job: Job, ranges: dic
     return (_bytes_read() - before) / _MB
 
 
-def _bytes_read() -> int:
-    lines = Path("/proc/self/io").read_text().splitlines()
+class _Spark:
+    """A session of its own that has read the dataset once, so that its classes are loaded and footers are known."""
+
+    def __init__(self, job: Job) -> None:
+        from benchmarks.spark.session import Stages, start
+
+        self._stages = Stages
+        self._spark, _ = start({"spark.driver.memory": "1g"})
+        self._process = int(self._spark._jvm.java.lang.ProcessHandle.current().pid())
+        self._rows = self._spark.read.parquet(*job.files())
+        self._scan("customer < 0")
+
+    def read(self, ranges: dict[str, Range]) -> tuple[float, int]:
+        """Megabytes that the Java process read, and rows that the scan did not rule out."""
+        where = " AND ".join(
+            f"{name} BETWEEN {_literal(low)} AND {_literal(high)}" for name, (low, high) in ranges.items()
+        )
+        stages, before = self._stages(self._spark), _bytes_read(self._process)
+        self._scan(where)
+        return (_bytes_read(self._process) - before) / _MB, stages.rows_read()
+
+    def _scan(self, where: str) -> None:
+        self._rows.where(where).write.format("noop").mode("overwrite").save()
+
+
+def _literal(value: Any) -> str:
+    return f"TIMESTAMP_NTZ'{value}'" if isinstance(value, datetime) else str(value)
+
+
+def _bytes_read(process: int | str = "self") -> int:
+    lines = Path(f"/proc/{process}/io").read_text().splitlines()
     return int(next(line.split()[1] for line in lines if line.startswith("rchar")))

@@ -71,6 +71,10 @@ class Stages:
             "spark_tasks": sum(stage.numCompleteTasks() for stage in done),
         }
 
+    def rows_read(self) -> int:
+        """Rows that scans took from files, those that filters dropped later among them."""
+        return sum(int(stage.inputRecords()) for stage in self._all() if stage.stageId() not in self._before)
+
     def _all(self) -> list[Any]:
         context: Any = self._spark.sparkContext
         context._jsc.sc().listenerBus().waitUntilEmpty()

@@ -157,6 +157,15 @@ class TestUnifySchemas:
         other = TARGET.remove_metadata()
         assert unify_schemas([TARGET, other]).equals(TARGET, check_metadata=True)
 
+    def test_later_notes_are_kept_where_they_do_not_contradict(self) -> None:
+        one = pa.schema([pa.field("a", pa.int8(), metadata={"u": "m"})], metadata={"k": "1", "both": "first"})
+        two = pa.schema(
+            [pa.field("a", pa.int8(), metadata={"u": "km", "v": "x"})], metadata={"l": "2", "both": "later"}
+        )
+        unified = unify_schemas([one, two])
+        assert unified.metadata == {b"k": b"1", b"both": b"first", b"l": b"2"}
+        assert unified.field("a").metadata == {b"u": b"m", b"v": b"x"}
+
     def test_a_column_is_nullable_when_any_is_also_inside(self) -> None:
         strict = pa.schema([("l", pa.list_(pa.field("item", pa.int8(), nullable=False)))])
         loose = pa.schema([("l", pa.list_(pa.int8()))])

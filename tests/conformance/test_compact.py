@@ -160,6 +160,41 @@ def test_compatible_schemas_are_joined_without_loss(io: Any, tmp_path: Path) -> 
     assert table_of(path).schema.field("id").type == pa.int64()
 
 
+def test_notes_of_all_files_are_kept(io: Any, tmp_path: Path) -> None:
+    """Where two files say different things under one key, the first by name is right."""
+    for name, notes, unit in (("a", {"owner": "us", "k": "1"}, None), ("b", {"owner": "you", "l": "2"}, {"unit": "m"})):
+        field = pa.field("id", pa.int64(), metadata=unit)
+        put(tmp_path / "d" / f"{name}.parquet", pa.table([[1]], pa.schema([field], metadata=notes)))
+    check_upkeep(partial(io.compact_parquet_dataset, str(tmp_path / "d"), 1), tmp_path / "d")
+    schema = pq.read_schema(data_files(tmp_path / "d")[0])
+    assert schema.metadata == {b"owner": b"us", b"k": b"1", b"l": b"2"}
+    assert schema.field("id").metadata[b"unit"] == b"m"
+
+
+def test_an_empty_file_of_another_type_is_no_obstacle(io: Any, tmp_path: Path) -> None:
+    for name, ids in {"a": [], "b": [2, 1], "c": [1, 3]}.items():
+        table = pa.table({"id": pa.array(ids, pa.int64())}) if ids else pa.table({"id": pa.array([], pa.string())})
+        put(tmp_path / "d" / f"{name}.parquet", table)
+    assert io.deduplicate_parquet_dataset(str(tmp_path / "d"), "id")["deduplicated_rows"] == 1
+    assert io.optimize_parquet_dataset(str(tmp_path / "d"), "id", dry_run=True).after_file_count == 1
+    check_upkeep(partial(io.compact_parquet_dataset, str(tmp_path / "d"), 1), tmp_path / "d")
+    assert values(tmp_path / "d", "id") == [[2, 1, 3]]
+
+
+@pytest.mark.parametrize("codec", ["lz4_raw", "uncompressed", "ZSTD"])
+def test_codecs_by_any_name(io: Any, tmp_path: Path, codec: str) -> None:
+    small_files(tmp_path / "d", [5, 5])
+    compact = partial(io.compact_parquet_dataset, str(tmp_path / "d"), np.int64(1), compression=codec)
+    assert check_upkeep(compact, tmp_path / "d")["compression_codec"] in ("lz4", "none", "zstd")
+
+
+def test_files_of_several_codecs_get_that_of_most_bytes(io: Any, tmp_path: Path) -> None:
+    for i, (count, codec) in enumerate([(5, "snappy"), (500, "zstd"), (5, "snappy")]):
+        put(tmp_path / "d" / f"{i}.parquet", numbers(list(range(count))), compression=codec)
+    check_upkeep(partial(io.compact_parquet_dataset, str(tmp_path / "d"), 1), tmp_path / "d")
+    assert pq.read_metadata(data_files(tmp_path / "d")[0]).row_group(0).column(0).compression == "ZSTD"
+
+
 @pytest.mark.scenario("UP-61")
 def test_incompatible_schemas_name_both_files(io: Any, tmp_path: Path) -> None:
     for name, value in {"a": 1, "b": 2, "c": "text"}.items():
@@ -185,7 +220,7 @@ def test_only_empty_files(io: Any, tmp_path: Path, counts: list[int]) -> None:
 
 def test_limits_bound_a_run_and_the_next_goes_on(io: Any, tmp_path: Path) -> None:
     small_files(tmp_path / "d", [10] * 12)
-    compact = partial(io.compact_parquet_dataset, str(tmp_path / "d"), target_rows_per_file=40, max_files=5)
+    compact = partial(io.compact_parquet_dataset, str(tmp_path / "d"), None, np.int64(40), max_files=np.int32(5))
     first = compact()
     assert (first.compacted_file_count, first.after_file_count) == (4, 9)
     assert any("max_files=5" in reason for reason in first.skipped_files.values())
@@ -290,6 +325,14 @@ def test_other_storages(tmp_path: Path, memory_fs: Any) -> None:
         {"target_mb_per_file": float("nan")},
         {"target_mb_per_file": "128"},
         {"target_mb_per_file": True},
+        {"target_mb_per_file": float("inf")},
+        {"target_rows_per_file": float("inf")},
+        {"target_rows_per_file": np.True_},
+        {"target_mb_per_file": 1, "max_files": True},
+        {"target_mb_per_file": 1, "row_group_size": True},
+        {"target_mb_per_file": 1, "compression": 5},
+        {"target_mb_per_file": 1, "partition_filter": 5},
+        {"target_mb_per_file": 1, "partition_filter": [5]},
         {},
         {"target_mb_per_file": 1, "compression": "zip"},
         {"target_mb_per_file": 1, "max_files": 0},

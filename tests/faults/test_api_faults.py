@@ -37,6 +37,14 @@ def start(world: World) -> None:
     world.storage.write_bytes(join(world.root, "notes.txt"), b"none of our business")
 
 
+def start_doubled(world: World) -> None:
+    """The same and a few rows again, in a third file of one partition and a large one of the other."""
+    start(world)
+    io = PyarrowDatasetIO(filesystem=world.storage)
+    again = pa.concat_tables([rows(range(2, 4), "a", "again"), rows(range(8, 20), "b", "again")])
+    io.write_dataset(again, world.root, partition_by=["day"])
+
+
 CHANGED = pa.concat_tables(
     [
         rows(range(2, 4), "a", "new"),
@@ -76,6 +84,11 @@ MAINTENANCE = [
         "optimize and deduplicate",
         start,
         maintain("optimize", zorder_columns=["id"], curve="hilbert", deduplicate_key_columns=["value", "day"]),
+    ),
+    Operation(
+        "deduplicate and join",
+        start_doubled,
+        maintain("optimize", deduplicate_key_columns=["id"], target_rows_per_file=8),
     ),
 ]
 OPERATIONS = [

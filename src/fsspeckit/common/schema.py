@@ -7,7 +7,7 @@ The only copy of schema compatibility; every engine and reader asks here. Type d
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import pyarrow as pa
@@ -144,8 +144,9 @@ def unify_schemas(
 ) -> pa.Schema:
     """Return the one schema that holds the rows of all given schemas without loss.
 
-    Columns come in the order in which they first appear, with the metadata of their first appearance; a column that
-    some schema lacks, or allows to be null, is nullable.
+    Columns come in the order in which they first appear; a column that some schema lacks, or allows to be null, is
+    nullable. Metadata of schemas and of columns is joined too: every key is kept, and where two schemas say different
+    things under one key, the first one is right.
 
     Args:
         schemas: Schemas of the files of one dataset, or of tables that are to be joined.
@@ -167,7 +168,7 @@ def unify_schemas(
         if unified is None:
             _refuse_duplicates(schema, where)
             unified = schema
-        elif not unified.equals(schema):
+        elif not unified.equals(schema, check_metadata=True):
             _refuse_duplicates(schema, where)
             unified = _unify_two(unified, schema, checked, where)
     return pa.schema([]) if unified is None else unified
@@ -251,9 +252,20 @@ def _unify_two(first: pa.Schema, second: pa.Schema, checked: bool, where: str) -
                 f"{where}: column {field.name!r} is {field.type} in one place and {other.type} in another, "
                 "which have no lossless common type. Rewrite the files of one kind first."
             )
-        fields.append(field.with_type(joined).with_nullable(field.nullable or other.nullable))
+        notes = _joined_metadata(field.metadata, other.metadata)
+        fields.append(pa.field(field.name, joined, field.nullable or other.nullable, notes))
     fields.extend(field.with_nullable(True) for field in second if field.name not in first.names)
-    return pa.schema(fields, metadata=first.metadata)
+    return pa.schema(fields, metadata=_joined_metadata(first.metadata, second.metadata))
+
+
+def _joined_metadata(
+    first: Mapping[bytes, bytes] | None, second: Mapping[bytes, bytes] | None
+) -> dict[bytes, bytes] | None:
+    """All keys of both, in which the first one is right."""
+    return {
+        **(first or {}),
+        **{key: value for key, value in (second or {}).items() if key not in (first or {})},
+    } or None
 
 
 def _normal_field(field: pa.Field) -> pa.Field:

@@ -15,28 +15,19 @@ import pyarrow as pa
 
 from fsspeckit.common.bridge import to_arrow, to_numpy
 from fsspeckit.common.logging import log_unexpected
-from fsspeckit.common.schema import unify_schemas
+from fsspeckit.core.arrangement import outputs, plan_optimize
 from fsspeckit.core.curves import Ordering
 from fsspeckit.core.duplicates import stretches
 from fsspeckit.core.engine import Engine
 from fsspeckit.core.keys import key_type
-from fsspeckit.core.maintenance import (
-    CompactRequest,
-    Group,
-    OptimizeRequest,
-    Plan,
-    Target,
-    outputs,
-    plan_deduplicate,
-    plan_optimize,
-    rounds,
-)
+from fsspeckit.core.maintenance import Group, OptimizeRequest, Plan, limited, plan_deduplicate, rounds
 from fsspeckit.core.model import DataFile, RowNumbers
 from fsspeckit.core.names import new_token, optimized_name
 from fsspeckit.core.operations import Place, vanishing_is_conflict
 from fsspeckit.core.progress import Progress, Reporter, reporting
 from fsspeckit.core.results import MaintenanceResult
-from fsspeckit.core.snapshot import Snapshot
+from fsspeckit.core.sizing import Sizes, Target
+from fsspeckit.core.snapshot import Snapshot, joint_schema
 from fsspeckit.core.sorting import (
     RANGE_BYTES,
     Route,
@@ -51,15 +42,15 @@ from fsspeckit.core.sorting import (
 from fsspeckit.core.upkeep import (
     Ledger,
     Made,
-    compact,
+    Rewrites,
+    carry_out,
     deduplicate,
     deduplication_facts,
-    density,
-    drop_losers,
     extent,
     find_losers,
     finished,
     look,
+    measured,
     planned,
 )
 
@@ -78,22 +69,22 @@ def optimize(
     if request.columns is None:
         return _without_order(engine, place, request, dry_run=dry_run, progress=progress)
     with log_unexpected("optimize", place.path), reporting("optimize", progress) as reporter:
-        snapshot = look(place, request.scope, dry_run=dry_run, operation="optimize", stats_for=request.columns)
+        named = list(dict.fromkeys((*request.columns, *request.blooms)))
+        snapshot = look(place, request.scope, dry_run=dry_run, operation="optimize", stats_for=named)
         assert snapshot.schema is not None
         request.check(snapshot.schema, snapshot.partition_columns)
         work = _Work.plan(engine, place, snapshot, request, reporter)
         ledger = Ledger(place, "optimize", snapshot)
+        sorts, drops = work.groups("sort"), work.groups("drop")
         if dry_run:
-            after = sum(work.files_after(group) for group in work.sorts.groups)
-            left = sum(len(work.losers[group.files[0].path]) < group.rows for group in work.drops.groups)
+            after = sum(work.files_after(group) for group in sorts)
+            left = sum(work.dropped(group) < group.rows for group in drops)
             rows = snapshot.rows - work.removed
             return planned(ledger, work.whole, request.scope, after_files=after + left, after_rows=rows, **work.facts())
-        for groups in rounds(work.sorts.groups, request.scope.limits):
+        for groups in rounds(sorts, request.scope.limits):
             _sort(engine, ledger, groups, work, reporter)
-        on_done = reporter.stage("write", len(work.drops.groups), **extent(work.drops.groups))
-        for groups in rounds(work.drops.groups, request.scope.limits):
-            files = [group.files[0] for group in groups]
-            drop_losers(engine, ledger, files, work.losers, request.scope, on_done)
+        losses = Rewrites(Plan(drops, {}), request.scope, work.losers)
+        carry_out(engine, ledger, losses, reporter, dry_run=False)
         return finished(ledger, work.whole, request.scope, **work.facts())
 
 
@@ -102,10 +93,8 @@ class _Work:
     """What there is to do: groups to sort, files that only lose rows, and which rows go."""
 
     request: OptimizeRequest
-    target: Target
-    density: float
-    sorts: Plan
-    drops: Plan
+    sizes: Sizes
+    whole: Plan
     losers: Mapping[str, RowNumbers]
     token: str
 
@@ -113,30 +102,29 @@ class _Work:
     def plan(
         cls, engine: Engine, place: Place, snapshot: Snapshot, request: OptimizeRequest, reporter: Reporter
     ) -> _Work:
-        target = request.target if request.target.bytes or request.target.rows else DEFAULT_TARGET
-        measured = density(engine, place, snapshot.files, target, request.scope, reporter)
         assert snapshot.schema is not None
-        sorts = plan_optimize(snapshot.files, snapshot.schema, request, target, measured)
+        sizes = Sizes.of(snapshot.files, request.target or DEFAULT_TARGET, request.scope.options, _GROUP_ROWS)
+        sizes = measured(engine, place, sizes, snapshot.files, reporter)
+        sorts = plan_optimize(snapshot.files, snapshot.schema, request, sizes)
         losers: Mapping[str, RowNumbers] = {}
         if request.deduplicate is not None:
             losers = find_losers(engine, place, snapshot, request.deduplicate, reporter)
         sorted_files = {file.path for group in sorts.groups for file in group.files}
         others = [file for file in snapshot.files if file.path not in sorted_files]
-        drops = plan_deduplicate(others, losers, request.scope.limits)
-        return cls(request, target, measured, sorts, drops, losers, new_token())
+        drops = plan_deduplicate(others, losers).groups
+        touched = {file.path for group in drops for file in group.files}
+        skipped = {path: reason for path, reason in sorts.skipped.items() if path not in touched}
+        whole = limited(Plan((*sorts.groups, *drops), skipped), request.scope.limits)
+        return cls(request, sizes, whole, losers, new_token())
 
-    @property
-    def whole(self) -> Plan:
-        """Both kinds of groups, and why the other files are left alone."""
-        touched = {file.path for group in self.drops.groups for file in group.files}
-        skipped = {path: reason for path, reason in self.sorts.skipped.items() if path not in touched}
-        return Plan((*self.sorts.groups, *self.drops.groups), skipped)
+    def groups(self, work: str) -> tuple[Group, ...]:
+        """The groups of one kind."""
+        return tuple(group for group in self.whole.groups if group.work == work)
 
     @property
     def removed(self) -> int:
         """Rows that go."""
-        groups = (*self.sorts.groups, *self.drops.groups)
-        return sum(self.dropped(group) for group in groups)
+        return sum(self.dropped(group) for group in self.whole.groups)
 
     def dropped(self, group: Group) -> int:
         """Rows of a group that go."""
@@ -144,7 +132,7 @@ class _Work:
 
     def files_after(self, group: Group) -> int:
         """Files that a group becomes."""
-        return outputs(group.files, self.target, self.density, self.dropped(group))
+        return outputs(group.files, self.sizes, self.dropped(group))
 
     def facts(self) -> dict[str, Any]:
         """What the result says beside the usual."""
@@ -157,25 +145,18 @@ class _Work:
 def _without_order(
     engine: Engine, place: Place, request: OptimizeRequest, *, dry_run: bool, progress: Progress
 ) -> MaintenanceResult:
-    """Deduplication alone and, where a size is wanted, joining what is small."""
+    """Deduplication alone and, where a size is wanted, joining what is small in the same pass."""
     assert request.deduplicate is not None
-    first = deduplicate(engine, place, request.deduplicate, dry_run=dry_run, progress=progress)
-    details = {"zorder_columns": None, "curve": request.curve} | dict(first.details)
-    first = replace(first, operation="optimize", details=details)
-    if dry_run or not (request.target.bytes or request.target.rows):
-        return first
-    joined = compact(engine, place, CompactRequest(request.target, request.scope), progress=progress)
-    return replace(
-        first,
-        after_file_count=joined.after_file_count,
-        after_total_bytes=joined.after_total_bytes,
-        compacted_file_count=first.compacted_file_count + joined.compacted_file_count,
-        rewritten_bytes=first.rewritten_bytes + joined.rewritten_bytes,
-        skipped_files=joined.skipped_files,
-        new_files=joined.new_files or first.new_files,
-        commits=[*first.commits, *joined.commits],
-        seconds=first.seconds + joined.seconds,
+    result = deduplicate(
+        engine,
+        place,
+        request.deduplicate,
+        operation="optimize",
+        target=request.target or None,
+        dry_run=dry_run,
+        progress=progress,
     )
+    return replace(result, details={"zorder_columns": None, "curve": request.curve} | dict(result.details))
 
 
 def _sort(engine: Engine, ledger: Ledger, groups: Sequence[Group], work: _Work, reporter: Reporter) -> None:
@@ -224,7 +205,8 @@ def _items(number: int, group: Group, losers: Mapping[str, RowNumbers]) -> list[
 def _row_bytes(files: Sequence[DataFile]) -> int:
     """Bytes of a decoded row, roughly: what pages held, but no less than the types take."""
     stored = sum(file.uncompressed for file in files) // max(1, sum(file.rows for file in files))
-    return max(1, stored, sum(_width(field.type) for field in files[0].schema))
+    first = next((file for file in files if file.rows), files[0])
+    return max(1, stored, sum(_width(field.type) for field in first.schema))
 
 
 def _width(type_: pa.DataType) -> int:
@@ -240,7 +222,7 @@ def _prepare(
     """Sample all groups and cut each into the ranges of its files."""
     request = work.request
     assert request.columns is not None
-    schemas = [unify_schemas([file.schema for file in group.files], operation="optimize") for group in groups]
+    schemas = [joint_schema(group.files, place.path) for group in groups]
     orders = [_ordering(request, schema) for schema in schemas]
     samples = _samples(engine, place, groups, orders, reporter)
     ready, first = [], 0
@@ -253,10 +235,22 @@ def _prepare(
         bases = np.cumsum([0, *(file.rows for file in group.files)])
         cuts = make_cuts(_without_losers(sample, group, work.losers), learned, bases, files * inner)
         dress, meta = group_dress(place.storage, group.files, schema)
-        rows_each = request.scope.options.row_group_size or _GROUP_ROWS
+        options = work.sizes.written_with(group.folder)
+        wish = (work.sizes.target.bytes, work.sizes.target.rows)
         ready.append(
             SortGroup(
-                dress, meta, learned, cuts, first, files, inner, bases, request.scope.options, rows_each, request.blooms
+                dress,
+                meta,
+                learned,
+                cuts,
+                first,
+                files,
+                inner,
+                bases,
+                options,
+                work.sizes.group_rows,
+                request.blooms,
+                wish,
             )
         )
         first += files

@@ -6,7 +6,7 @@ they read, and run anywhere a file can be opened. Nothing here decides which fil
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
@@ -34,17 +34,24 @@ _MANY_PIECES = 8
 
 @dataclass(frozen=True, slots=True)
 class Dress:
-    """How rows of several files are brought to one form: their schema, and which texts are handled as codes."""
+    """How rows of several files are brought to one form: their schema, and which texts are handled as codes.
+
+    ``recast`` says that types differ, ``restated`` that the lead's footer does not say all that the schema says.
+    """
 
     schema: pa.Schema
     coded: tuple[str, ...]
     recast: bool
+    restated: bool
 
     @classmethod
     def of(cls, files: Sequence[DataFile], schema: pa.Schema, meta: pq.FileMetaData | None) -> Dress:
-        """Codes only where all files have one schema and the first kept dictionaries; other types need casts."""
-        recast = any(file.schema is not schema and not file.schema.equals(schema) for file in files)
-        return cls(schema, () if recast or meta is None else tuple(coded_columns(meta, schema)), recast)
+        """Codes only where all files have one schema and the lead kept dictionaries; other types need casts."""
+        recast = any(file.rows and file.schema is not schema and not file.schema.equals(schema) for file in files)
+        lead = lead_file(files)
+        restated = lead is not None and not lead.schema.equals(schema, check_metadata=True)
+        plain = recast or restated or meta is None
+        return cls(schema, () if plain else tuple(coded_columns(meta, schema)), recast, restated)
 
     def put_on(self, table: pa.Table, path: str) -> pa.Table:
         """A table as read, in the common form."""
@@ -53,13 +60,19 @@ class Dress:
         return cast_schema(table, self.schema, fill_missing=True, operation="rewrite", path=path)
 
 
-def first_footer(storage: Storage, files: Sequence[DataFile]) -> pq.FileMetaData | None:
-    """The footer of the first file that holds rows."""
-    for file in files:
-        if file.rows:
-            with naming_damage("reading", file.path), open_parquet(storage, file) as reader:
-                return reader.metadata
-    return None
+def lead_file(files: Sequence[DataFile]) -> DataFile | None:
+    """The file that joined files are written like: the first of those with the most rows, if any has rows."""
+    lead = max(files, key=lambda file: file.rows, default=None)
+    return lead if lead is not None and lead.rows else None
+
+
+def lead_footer(storage: Storage, files: Sequence[DataFile]) -> pq.FileMetaData | None:
+    """The footer of the file that joined files are written like."""
+    lead = lead_file(files)
+    if lead is None:
+        return None
+    with naming_damage("reading", lead.path), open_parquet(storage, lead) as reader:
+        return reader.metadata
 
 
 def read_file(
@@ -82,7 +95,7 @@ def read_file(
 
 
 class Output:
-    """Tables of one form on their way into a staged file, gathered into row groups."""
+    """Tables of one form on their way into a staged file, gathered into row groups; ``sample`` stands for the first."""
 
     def __init__(
         self,
@@ -92,9 +105,10 @@ class Output:
         options: WriteOptions,
         group_rows: int,
         extra: WriterOptions | None = None,
+        sample: pa.Table | None = None,
     ) -> None:
         self._open_sink, self._dress, self._meta = open_sink, dress, meta
-        self._options, self._group_rows, self._extra = options, group_rows, extra or {}
+        self._options, self._group_rows, self._extra, self._sample = options, group_rows, extra or {}, sample
         self._pending: list[pa.Table] = []
         self._pending_rows = self.rows = self.total = 0
         self._file: StagedFile | None = None
@@ -134,18 +148,22 @@ class Output:
             table = table.combine_chunks()  # the encoder pays for every piece, far more than for copying them
         self._pending, self._pending_rows = [], 0
         if self._file is None:
-            self._file = self._open(table)
+            self._file = self._open(table if self._sample is None else self._sample)
         if table.num_rows:
             self._file.write(table, table.num_rows)
         self.rows += table.num_rows
 
     def _open(self, sample: pa.Table) -> StagedFile:
         """A writer like the inputs'; one schema for all of them is said again word for word."""
+        schema = self._dress.schema
         if self._meta is None or sample.num_rows == 0:
-            return StagedFile(self._open_sink(), self._dress.schema, for_new_file(sample, self._options) | self._extra)
-        options = like_files(self._meta, sample, self._options, self._dress.recast, self._group_rows) | self._extra
-        if self._dress.recast:
-            return StagedFile(self._open_sink(), self._dress.schema, options)
+            return StagedFile(self._open_sink(), schema, for_new_file(sample, self._options) | self._extra)
+        options = like_files(self._meta, sample, self._options, self._dress.recast, self._group_rows)
+        blooms = (options["bloom_filter_options"] or {}) | (self._extra.get("bloom_filter_options") or {})
+        options |= self._extra | {"bloom_filter_options": blooms or None}
+        if self._dress.recast or self._dress.restated:
+            notes = None if options["store_schema"] else unmarked(schema.metadata)
+            return StagedFile(self._open_sink(), schema, options, notes)
         options["store_schema"] = False
         return StagedFile(self._open_sink(), sample.schema.remove_metadata(), options, unmarked(self._meta.metadata))
 
@@ -156,31 +174,35 @@ def _has_codes(schema: pa.Schema) -> bool:
 
 def combine_files(task: CombineTask, storage: Storage, staged: str) -> Outcome:
     """Write the rows of all files of a task, in order, as one staged file."""
-    rows, size = _combine(task, storage, partial(storage.open_output, staged))
-    return Outcome(staged, rows, size, 0, True)
-
-
-def _combine(task: CombineTask, storage: Storage, open_sink: Callable[[], Any]) -> tuple[int, int]:
-    meta = first_footer(storage, task.files)
+    meta = lead_footer(storage, task.files)
     dress = Dress.of(task.files, task.schema, meta)
-    with Output(open_sink, dress, meta, task.options, rows_per_group(task.files, task.options)) as output:
-        for table in _read_files(storage, task.files, dress):
+    sink = partial(storage.open_output, staged)
+    with Output(sink, dress, meta, task.options, rows_per_group(task.files, task.options)) as output:
+        for table in _read_files(storage, task, dress):
             output.add(table)
         size = output.finish()
-        return output.rows, size
+        return Outcome(staged, output.rows, size, 0, True)
 
 
-def _read_files(storage: Storage, files: Sequence[DataFile], dress: Dress) -> Iterator[pa.Table]:
-    """The row groups of all files in order; where opening a file is a round trip, small ones are fetched together."""
-    at = 0
+def _read_files(storage: Storage, task: CombineTask, dress: Dress) -> Iterator[pa.Table]:
+    """The rows of all files in order; where opening a file is a round trip, small ones are fetched together."""
+    files, at = [file for file in task.files if file.rows], 0
     while at < len(files):
         window = _window(files[at:]) if storage.workers > 1 else files[at : at + 1]
         at += len(window)
         if len(window) == 1:
-            yield from read_file(storage, window[0], dress)
+            yield from _kept_rows(storage, window[0], dress, task.drops)
         else:
-            for tables in for_each(storage, lambda file: list(read_file(storage, file, dress)), window):
+            for tables in for_each(storage, lambda file: list(_kept_rows(storage, file, dress, task.drops)), window):
                 yield from tables
+
+
+def _kept_rows(storage: Storage, file: DataFile, dress: Dress, drops: Mapping[str, RowNumbers]) -> Iterator[pa.Table]:
+    """The row groups of a file less the rows that are dropped."""
+    start = 0
+    for table in read_file(storage, file, dress):
+        yield without_rows(table, drops[file.path], start) if file.path in drops else table
+        start += table.num_rows
 
 
 def _window(files: Sequence[DataFile]) -> Sequence[DataFile]:
@@ -189,22 +211,10 @@ def _window(files: Sequence[DataFile]) -> Sequence[DataFile]:
     return files[: max(1, int(np.searchsorted(sizes, _FETCHED_BYTES)))]
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """How many bytes files take once they are one: learned from a few of them, written to memory and forgotten."""
-
-    storage: Storage
-
-    def __call__(self, task: CombineTask) -> float:
-        """Bytes of the joined file for each byte of the files."""
-        _, size = _combine(task, self.storage, pa.BufferOutputStream)
-        return size / max(1, task.weight)
-
-
 def drop_rows(task: DropTask, storage: Storage, staged: str) -> Outcome:
     """Write a file again without some rows; its row groups stay what they are, only shorter."""
     file = task.file
-    meta = first_footer(storage, [file])
+    meta = lead_footer(storage, [file])
     assert meta is not None
     dress = Dress.of([file], file.schema, meta)
     names = mark_metadata(None if file.mark is None else replace(file.mark, rows=file.rows - len(task.positions)))

@@ -55,6 +55,8 @@ def stretches(files: Sequence[DataFile], most_rows: int | None = None) -> list[t
     item: list[Stretch] = []
     held = 0
     for number, file in enumerate(files):
+        if not file.rows:
+            continue
         start, groups = 0, []
         first = 0
         for group, rows in enumerate(file.row_groups):

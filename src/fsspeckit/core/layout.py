@@ -27,6 +27,7 @@ _FEWEST_ROWS = 1024
 _PAYS = 0.8
 _SAMPLE_ROWS = 4096
 _SAMPLE_DISTINCT = 0.25
+_JOINED_DISTINCT = 0.5
 _KEPT_ENCODINGS = ("DELTA_BINARY_PACKED", "DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY", "BYTE_STREAM_SPLIT")
 
 
@@ -65,10 +66,21 @@ def like_file(
 def like_files(
     meta: pq.FileMetaData, sample: pa.Table, options: WriteOptions, recast: bool, rows: int
 ) -> WriterOptions:
-    """Writer options for rows of several files that were written alike, in row groups of at most ``rows``."""
+    """Writer options for rows of several files that were written alike, in row groups of at most ``rows``.
+
+    A dictionary that did not pay in a small file may pay for all of them: then their rows repeat each other's values.
+    """
     found = like_file(meta, sample, options, (), recast)
     blooms = {name: {"ndv": rows} for name in found["bloom_filter_options"] or ()}
-    return found | {"sorting_columns": None, "bloom_filter_options": blooms or None}
+    chunks = [meta.row_group(0).column(i) for i in range(meta.num_columns)]
+    tried = [c.path_in_schema for c in chunks if c.has_dictionary_page and c.path_in_schema in sample.column_names]
+    repeated = [name for name in tried if _repeats(sample[name], _JOINED_DISTINCT)]
+    dictionary = list(dict.fromkeys([*(found["use_dictionary"] or ()), *repeated]))
+    return found | {
+        "sorting_columns": None,
+        "bloom_filter_options": blooms or None,
+        "use_dictionary": dictionary or False,
+    }
 
 
 def rows_per_group(files: Sequence[DataFile], options: WriteOptions) -> int:
@@ -146,7 +158,7 @@ def for_new_file(sample: pa.Table, options: WriteOptions) -> WriterOptions:
     return _ALWAYS | {"compression": options.compression or DEFAULT_CODEC, "use_dictionary": flat + nested or False}
 
 
-def _repeats(column: pa.ChunkedArray) -> bool:
+def _repeats(column: pa.ChunkedArray, share: float = _SAMPLE_DISTINCT) -> bool:
     """Whether the values of a sample repeat enough for a dictionary."""
     if pa.types.is_dictionary(column.type):
         return True
@@ -154,7 +166,7 @@ def _repeats(column: pa.ChunkedArray) -> bool:
         return False
     half = _SAMPLE_ROWS // 2
     rows = column if len(column) <= _SAMPLE_ROWS else _ends(column, half)
-    return len(rows.unique()) <= max(16, _SAMPLE_DISTINCT * len(rows))
+    return len(rows.unique()) <= max(16, share * len(rows))
 
 
 def _has_unique(type_: pa.DataType) -> bool:

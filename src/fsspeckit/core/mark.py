@@ -23,7 +23,14 @@ def read_mark(metadata: Mapping[bytes, bytes] | None, rows: int) -> Mark | None:
         return None
     try:
         found = json.loads(metadata[_NAME])
-        mark = Mark(str(found["curve"]), tuple(map(str, found["columns"])), str(found["run"]), int(found["rows"]))
+        size, count = found["target"]
+        mark = Mark(
+            str(found["curve"]),
+            tuple(map(str, found["columns"])),
+            str(found["run"]),
+            int(found["rows"]),
+            (None if size is None else float(size), None if count is None else int(count)),
+        )
     except (ValueError, KeyError, TypeError):
         return None
     return mark if mark.rows == rows else None
@@ -33,7 +40,7 @@ def mark_metadata(mark: Mark | None) -> dict[bytes, bytes]:
     """A note as the metadata that a writer takes."""
     if mark is None:
         return {}
-    note = {"curve": mark.curve, "columns": mark.columns, "run": mark.run, "rows": mark.rows}
+    note = {"curve": mark.curve, "columns": mark.columns, "run": mark.run, "rows": mark.rows, "target": mark.target}
     return {_NAME: json.dumps(note).encode()}
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
@@ -19,6 +20,7 @@ Action = Literal["rewrite", "insert", "delete", "keep"]
 PartitionValues = tuple[str | None, ...]
 _ROW_BYTES = 64
 CODECS = ("snappy", "zstd", "gzip", "lz4", "brotli")
+_SAME_CODEC = {"uncompressed": "none", "lz4_raw": "lz4"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +35,21 @@ class ColumnStats:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What `optimize` notes in a footer: the order of the rows, and the run that made it; its files do not overlap."""
+    """What `optimize` notes in a footer: the order of the rows, and the run that made it; its files do not overlap.
+
+    ``target`` is the size that was asked for, in bytes and in rows.
+    """
 
     curve: str
     columns: tuple[str, ...]
     run: str
     rows: int
+    target: tuple[float | None, int | None] = (None, None)
 
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """One data file of a snapshot: where it is, what its footer says."""
+    """One data file of a snapshot: where it is, what its footer says; ``footer`` is how many bytes that takes."""
 
     path: str
     location: str
@@ -58,6 +64,24 @@ class DataFile:
     stats: Mapping[str, ColumnStats] = field(default_factory=dict)
     blooms: Mapping[str, tuple[tuple[int, int] | None, ...]] = field(default_factory=dict)
     mark: Mark | None = None
+    footer: int = 0
+
+    @property
+    def data(self) -> int:
+        """Bytes beside the footer."""
+        return self.size - self.footer
+
+
+def whole_number(name: str, value: Any) -> int:
+    """A whole number above zero, of Python or of numpy; an error that names it where it is not."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value <= 0:
+        raise ValueError(f"{name}={value!r} must be a whole number above zero")
+    return int(value)
+
+
+def plain_codec(name: str) -> str:
+    """A codec in the spelling of writers."""
+    return _SAME_CODEC.get(name.lower(), name.lower())
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +97,13 @@ class WriteOptions:
     def __post_init__(self) -> None:
         for name in ("max_rows_per_file", "row_group_size", "batch_rows", "memory_limit"):
             value = getattr(self, name)
-            optional = name != "max_rows_per_file"
-            if not (optional and value is None) and (not isinstance(value, int) or value <= 0):
-                raise ValueError(f"{name}={value!r} must be a whole number above zero")
-        codec = (self.compression or "none").lower()
-        if codec not in ("none", "uncompressed") and codec not in CODECS:
-            raise ValueError(f"compression={self.compression!r} is unknown; use one of {', '.join(CODECS)} or none")
+            if value is not None or name == "max_rows_per_file":
+                object.__setattr__(self, name, whole_number(name, value))
+        if self.compression is not None:
+            codec = plain_codec(self.compression) if isinstance(self.compression, str) else ""
+            if codec not in ("none", *CODECS):
+                raise ValueError(f"compression={self.compression!r} is unknown; use one of {', '.join(CODECS)} or none")
+            object.__setattr__(self, "compression", codec)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,12 +161,13 @@ class WriteTask:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CombineTask:
-    """Write the rows of several files, in their order, as one new file."""
+    """Write the rows of several files, in their order, as one new file; ``drops`` are positions left out, by path."""
 
     path: str
     files: tuple[DataFile, ...]
     schema: pa.Schema
     options: WriteOptions
+    drops: Mapping[str, RowNumbers] = field(default_factory=dict)
 
     @property
     def rows_in(self) -> int:

@@ -10,9 +10,10 @@ import re
 import threading
 import time
 import uuid
+import zlib
 from posixpath import basename, dirname, join
 
-_COMPACTED = re.compile(r"part-\d+-[0-9a-f]{12}-compact\.parquet$")
+_COMPACTED = re.compile(r"part-\d+-([0-9a-f]{4})[0-9a-f]{8}-compact\.parquet$")
 _TOKEN = re.compile(r"-r[0-9a-f]{12}$")
 
 
@@ -50,9 +51,19 @@ def compacted_name(folder: str, token: str, index: int) -> str:
     return join(folder, f"part-{index:05d}-{token}-compact.parquet")
 
 
-def is_compacted(path: str) -> bool:
-    """Whether a compaction wrote this file, by its name."""
-    return _COMPACTED.search(path) is not None
+def compact_token(target: str) -> str:
+    """Something unique for the names of a compaction, which tells what size it aimed at."""
+    return _fingerprint(target) + uuid.uuid4().hex[:8]
+
+
+def is_compacted(path: str, target: str) -> bool:
+    """Whether a compaction that aimed at this size wrote the file, by its name."""
+    found = _COMPACTED.search(path)
+    return found is not None and found[1] == _fingerprint(target)
+
+
+def _fingerprint(text: str) -> str:
+    return f"{zlib.crc32(text.encode()) & 0xFFFF:04x}"
 
 
 def optimized_name(folder: str, token: str, index: int) -> str:

@@ -34,9 +34,12 @@ def _ends(files: Sequence[DataFile], name: str, type_: pa.DataType) -> Boxes:
     owners: list[tuple[int, bool]] = []
     for number, file in enumerate(files):
         stats = file.stats.get(name)
-        if stats is None or stats.native is None:
+        if stats is None:
             continue
-        found = _bounds(file, stats, stats.native, key_type(type_))
+        if all(nulls == rows for nulls, rows in zip(stats.nulls, file.row_groups, strict=True)):
+            ends[number] = np.inf, np.inf
+            continue
+        found = None if stats.native is None else _bounds(file, stats, stats.native, key_type(type_))
         if found is not None:
             known.append(found)
             owners.append((number, _may_be_null(stats)))
@@ -50,7 +53,7 @@ def _ends(files: Sequence[DataFile], name: str, type_: pa.DataType) -> Boxes:
 
 def _bounds(file: DataFile, stats: ColumnStats, native: pa.DataType, type_: pa.DataType) -> Ordered | None:
     """Lowest and highest value of a file, in ordered form; ``None`` where a row group does not tell."""
-    groups = [i for i, rows in enumerate(file.row_groups) if rows]
+    groups = [i for i, rows in enumerate(file.row_groups) if stats.nulls[i] != rows]
     low, high = [stats.lower[i] for i in groups], [stats.upper[i] for i in groups]
     if not groups or any(value is None or value != value for value in (*low, *high)):
         return None
@@ -102,6 +105,25 @@ def components(found: Boxes, is_seed: npt.NDArray[np.bool_]) -> list[list[int]]:
     for i in np.flatnonzero(joined).tolist():
         groups.setdefault(root(i), []).append(i)
     return sorted(groups.values(), key=lambda members: tuple(found[members, :, 0].min(axis=0)))
+
+
+def entangled(ends: Boxes, runs: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Which files hold values between those of a file that another run sorted; files without a run do not count.
+
+    Files that only share a value at their ends are not entangled, nor is one whose ends are not known.
+    """
+    result = np.zeros(len(ends), dtype=bool)
+    reach: dict[str, int] = {}
+    for i in np.lexsort((ends[:, 1], ends[:, 0])).tolist():
+        if not runs[i] or ends[i, 0] == -np.inf:
+            continue
+        reach = {run: other for run, other in reach.items() if ends[other, 1] > ends[i, 0]}
+        for run, other in reach.items():
+            if run != runs[i] and ends[i, 1] > ends[other, 0]:
+                result[[i, other]] = True
+        if runs[i] not in reach or ends[i, 1] > ends[reach[runs[i]], 1]:
+            reach[runs[i]] = i
+    return result
 
 
 def hull(found: Boxes, members: Sequence[int]) -> Boxes:

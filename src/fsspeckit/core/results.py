@@ -238,13 +238,10 @@ class MaintenanceResult(_View):
         return self.after_file_count
 
     def to_dict(self) -> dict[str, Any]:
-        """The result as plain JSON types; a dry run adds its plan."""
+        """The result as plain JSON types; a dry run adds its estimate."""
         found = asdict(self)
         found |= found.pop("details")
-        if self.dry_run:
-            return found | {"estimated_after_file_count": self.estimated_after_file_count}
-        del found["planned_groups"]
-        return found
+        return found | {"estimated_after_file_count": self.estimated_after_file_count} if self.dry_run else found
 
     def _lines(self) -> list[tuple[str, str]]:
         sizes = f"{readable_bytes(self.before_total_bytes)} -> {readable_bytes(self.after_total_bytes)}"

@@ -32,6 +32,7 @@ _PROBE = 16
 _SLOW = 0.002  # seconds for a footer; from the page cache it takes a tenth of that
 _EXACT_TEXT_WRITERS = ("parquet-cpp", "DuckDB")
 _SURELY_WHOLE = 16
+_TAIL = 12  # bytes around a footer: its length, and the file's magic at both ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,10 @@ class Snapshot:
         return f"{self.root}/{path}"
 
 
-def load_snapshot(storage: Storage, view: View, *, stats_for: Sequence[str] = ()) -> Snapshot:
-    """Read all footers of the view's files."""
+def load_snapshot(
+    storage: Storage, view: View, *, stats_for: Sequence[str] = (), empty_may_differ: bool = False
+) -> Snapshot:
+    """Read all footers of the view's files; with ``empty_may_differ``, files without rows need not fit the others."""
     shapes = _Shapes(tuple(stats_for))
     columns, values = partition_layout([file.path for file in view.files])
     read = _read_footers(storage, view.files, shapes)
@@ -64,7 +67,20 @@ def load_snapshot(storage: Storage, view: View, *, stats_for: Sequence[str] = ()
         if columns
         else tuple(read)
     )
-    return Snapshot(view.root, view, files, _unified(files, view.root), columns)
+    schema = joint_schema(files, view.root) if empty_may_differ else _unified(files, view.root)
+    return Snapshot(view.root, view, files, schema, columns)
+
+
+def joint_schema(files: Sequence[DataFile], root: str) -> pa.Schema | None:
+    """One schema over all files that hold rows; files without rows add what fits."""
+    filled = [file for file in files if file.rows]
+    schema = _unified(filled or files[:1], root)
+    for empty in {id(file.schema): file.schema for file in files if not file.rows}.values():
+        try:
+            schema = unify_schemas([schema, empty])
+        except SchemaMismatchError:
+            continue
+    return schema
 
 
 def _unified(files: Sequence[DataFile], root: str) -> pa.Schema | None:
@@ -242,6 +258,7 @@ def _read_footer(storage: Storage, file: ViewFile, shapes: _Shapes) -> DataFile:
             stats=stats,
             blooms=blooms,
             mark=read_mark(meta.metadata, meta.num_rows),
+            footer=meta.serialized_size + _TAIL,
         )
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.common.bridge import to_arrow, to_numpy
-from fsspeckit.core.combine import Dress, Output, first_footer, read_file, without_rows
+from fsspeckit.core.combine import Dress, Output, lead_footer, read_file, without_rows
 from fsspeckit.core.curves import Cuts, Form, Ordering, sort_order
 from fsspeckit.core.duplicates import Stretch
 from fsspeckit.core.layout import WriterOptions
@@ -94,7 +94,7 @@ class SortGroup:
     """Files that are sorted together: their form, their order, and the ranges of it.
 
     ``files`` output files begin at part ``first`` of the exchange, each with ``inner`` ranges; ``bases`` are the
-    positions at which the rows of each file begin, by the file's number.
+    positions at which the rows of each file begin, by the file's number; ``target`` is the wanted size of a file.
     """
 
     dress: Dress
@@ -108,6 +108,7 @@ class SortGroup:
     options: WriteOptions
     group_rows: int
     blooms: tuple[str, ...]
+    target: tuple[float | None, int | None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -196,7 +197,7 @@ class SortedFile:
                     output.add(table)
             if output.total == 0:
                 return None
-            mark = Mark(group.ordering.curve, group.ordering.columns, self.run, output.total)
+            mark = Mark(group.ordering.curve, group.ordering.columns, self.run, output.total, group.target)
             size = output.finish(mark_metadata(mark))
             return Outcome(staged, output.rows, size, 0, True)
 
@@ -251,5 +252,5 @@ def _leaf(schema: pa.Schema, name: str) -> int:
 
 def group_dress(storage: Storage, files: Sequence[DataFile], schema: pa.Schema) -> tuple[Dress, pq.FileMetaData | None]:
     """The form in which rows of these files travel, and the footer that their new files are written like."""
-    meta = first_footer(storage, files)
+    meta = lead_footer(storage, files)
     return Dress.of(files, schema, meta), meta

@@ -15,9 +15,8 @@ import pyarrow as pa
 
 from fsspeckit.common.errors import CommitConflictError, DatasetNotFoundError, SchemaMismatchError
 from fsspeckit.common.logging import log_unexpected
-from fsspeckit.common.schema import unify_schemas
-from fsspeckit.core.combine import Probe
 from fsspeckit.core.commit import Changes, Publish, View
+from fsspeckit.core.compaction import plan_compact, wish_of
 from fsspeckit.core.duplicates import FindLosers, SplitKeys, by_file, parts_for, stretches
 from fsspeckit.core.engine import Engine
 from fsspeckit.core.layout import codec_name
@@ -27,23 +26,19 @@ from fsspeckit.core.maintenance import (
     Group,
     Plan,
     Scope,
-    Target,
-    plain_codec,
-    plan_compact,
+    limited,
     plan_deduplicate,
     rounds,
 )
 from fsspeckit.core.model import CombineTask, DataFile, DropTask, Outcome, RowNumbers, Task
-from fsspeckit.core.names import compacted_name, new_token, rewritten_name
+from fsspeckit.core.names import compact_token, compacted_name, new_token, rewritten_name
 from fsspeckit.core.operations import Place, vanishing_is_conflict
 from fsspeckit.core.progress import Progress, Reporter, reporting
 from fsspeckit.core.reading import full_schema
 from fsspeckit.core.results import MaintenanceResult
-from fsspeckit.core.snapshot import Snapshot, load_snapshot
+from fsspeckit.core.sizing import Probe, Sizes, Target
+from fsspeckit.core.snapshot import Snapshot, joint_schema, load_snapshot
 from fsspeckit.core.source import Input
-
-_PROBE_ROWS = 100_000
-_PROBE_FILES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,48 +124,116 @@ def compact(
     with log_unexpected("compact", place.path), reporting("compact", progress) as reporter:
         snapshot = look(place, request.scope, dry_run=dry_run, operation="compact")
         ledger = Ledger(place, "compact", snapshot)
-        measured = density(engine, place, snapshot.files, request.target, request.scope, reporter)
-        plan = plan_compact(snapshot.files, request, measured)
-        if dry_run:
-            return planned(ledger, plan, request.scope, after_files=len(plan.groups))
-        token, done = new_token(), 0
-        on_done = reporter.stage("write", len(plan.groups), **extent(plan.groups))
-        for groups in rounds(plan.groups, request.scope.limits):
-            tasks = [_combine_task(group, token, done + i, request.scope) for i, group in enumerate(groups)]
-            retired = [file for group in groups for file in group.files]
-            ledger.commit(
-                lambda staging, tasks=tasks: [  # type: ignore[misc]
-                    Made(outcome, task.path)
-                    for task, outcome in zip(tasks, run_tasks(engine, place, tasks, staging, on_done), strict=True)
-                ],
-                retired,
-                (),
-                {"files": len(retired)},
-            )
-            done += len(groups)
-        return finished(ledger, plan, request.scope)
+        sizes = small_sizes(engine, place, snapshot, request.target, request.scope, reporter)
+        plan = limited(plan_compact(snapshot.files, sizes), request.scope.limits)
+        return carry_out(engine, ledger, Rewrites(plan, request.scope, {}, sizes), reporter, dry_run=dry_run)
 
 
 def deduplicate(
-    engine: Engine, place: Place, request: DeduplicateRequest, *, dry_run: bool = False, progress: Progress = None
+    engine: Engine,
+    place: Place,
+    request: DeduplicateRequest,
+    *,
+    operation: str = "deduplicate",
+    target: Target | None = None,
+    dry_run: bool = False,
+    progress: Progress = None,
 ) -> MaintenanceResult:
-    """Leave one row of each key, or tell how many rows would go."""
-    with log_unexpected("deduplicate", place.path), reporting("deduplicate", progress) as reporter:
-        snapshot = look(place, request.scope, dry_run=dry_run, operation="deduplicate")
-        ledger = Ledger(place, "deduplicate", snapshot)
+    """Leave one row of each key, or tell how many rows would go; with a target, join what is small on the way."""
+    with log_unexpected(operation, place.path), reporting(operation, progress) as reporter:
+        snapshot = look(place, request.scope, dry_run=dry_run, operation=operation)
+        ledger = Ledger(place, operation, snapshot)
         losers = find_losers(engine, place, snapshot, request, reporter)
-        plan = plan_deduplicate(snapshot.files, losers, request.scope.limits)
-        removed = sum(len(losers[group.files[0].path]) for group in plan.groups)
-        facts = deduplication_facts(request, removed)
-        if dry_run:
-            left = sum(len(losers[group.files[0].path]) < group.rows for group in plan.groups)
-            after_rows = snapshot.rows - removed
-            return planned(ledger, plan, request.scope, after_files=left, after_rows=after_rows, **facts)
-        on_done = reporter.stage("write", len(plan.groups), **extent(plan.groups))
-        for groups in rounds(plan.groups, request.scope.limits):
-            files = [group.files[0] for group in groups]
-            drop_losers(engine, ledger, files, losers, request.scope, on_done)
-        return finished(ledger, plan, request.scope, **facts)
+        sizes = None
+        if target:
+            sizes = small_sizes(engine, place, snapshot, target, request.scope, reporter)
+            plan = plan_compact(snapshot.files, sizes, losers)
+        else:
+            plan = plan_deduplicate(snapshot.files, losers)
+        work = Rewrites(limited(plan, request.scope.limits), request.scope, losers, sizes)
+        facts = deduplication_facts(request, work.removed)
+        return carry_out(engine, ledger, work, reporter, dry_run=dry_run, **facts)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rewrites:
+    """Groups of files to join and files that lose rows, and which rows go."""
+
+    plan: Plan
+    scope: Scope
+    losers: Mapping[str, RowNumbers]
+    sizes: Sizes | None = None
+
+    @property
+    def removed(self) -> int:
+        """Rows that go."""
+        return sum(len(self.losers.get(file.path, ())) for group in self.plan.groups for file in group.files)
+
+    @property
+    def files_after(self) -> int:
+        """Files that all groups become."""
+        return sum(group.work == "join" or not self.is_emptied(group) for group in self.plan.groups)
+
+    def is_emptied(self, group: Group) -> bool:
+        """Whether all rows of a group go."""
+        return group.rows > 0 and group.rows == sum(len(self.losers.get(file.path, ())) for file in group.files)
+
+    def combine_task(self, group: Group, number: int, tokens: tuple[str, str]) -> CombineTask:
+        """Several files into one; the name of a whole group tells what size was wanted."""
+        assert self.sizes is not None
+        name = compacted_name(group.folder, tokens[0] if group.whole else tokens[1], number)
+        drops = {file.path: self.losers[file.path] for file in group.files if file.path in self.losers}
+        schema = joint_schema(group.files, group.folder)
+        return CombineTask(name, group.files, schema, self.sizes.written_with(group.folder), drops)
+
+
+def carry_out(
+    engine: Engine, ledger: Ledger, work: Rewrites, reporter: Reporter, *, dry_run: bool, **facts: Any
+) -> MaintenanceResult:
+    """Join files and drop rows, some groups in each commit; a dry run tells what would be."""
+    plan, scope = work.plan, work.scope
+    if dry_run:
+        rows = ledger.snapshot.rows - work.removed
+        return planned(ledger, plan, scope, after_files=work.files_after, after_rows=rows, **facts)
+    wish = "" if work.sizes is None else wish_of(work.sizes.target)
+    tokens, done = (compact_token(wish), new_token()), 0
+    on_done = reporter.stage("write", len(plan.groups), **extent(plan.groups))
+    for groups in rounds(plan.groups, scope.limits):
+        joins = [group for group in groups if group.work == "join"]
+        tasks = [work.combine_task(group, done + i, tokens) for i, group in enumerate(joins)]
+        drops = [group.files[0] for group in groups if group.work == "drop"]
+        _commit_rewrites(engine, ledger, tasks, drops, work, on_done)
+        done += len(joins)
+    return finished(ledger, plan, scope, **facts)
+
+
+def _commit_rewrites(
+    engine: Engine,
+    ledger: Ledger,
+    joins: Sequence[CombineTask],
+    files: Sequence[DataFile],
+    work: Rewrites,
+    on_done: Callable[[int], None],
+) -> None:
+    """Commit joined files, and files without the rows that go; then every other file must still hold what stays."""
+    place, losers = ledger.place, work.losers
+    emptied = [file for file in files if len(losers[file.path]) == file.rows]
+    drops = [DropTask(file, losers[file.path], work.scope.options) for file in files if file not in emptied]
+
+    def produce(staging: str) -> list[Made]:
+        outcomes = run_tasks(engine, place, [*joins, *drops], staging, on_done)
+        joined = [Made(outcome, task.path) for task, outcome in zip(joins, outcomes, strict=False)]
+        return joined + [
+            Made(outcome, _new_path(place, task.file), task.file)
+            for task, outcome in zip(drops, outcomes[len(joins) :], strict=True)
+        ]
+
+    joined_files = [file for task in joins for file in task.files]
+    inputs = [*joined_files, *files]
+    touched = {file.path for file in (*ledger.gone, *inputs)}
+    needed = [file for file in ledger.snapshot.files if file.path not in touched] if losers else []
+    rows = {"rows": sum(len(losers.get(file.path, ())) for file in inputs)} if losers else {}
+    ledger.commit(produce, joined_files + emptied, needed, {"files": len(inputs)} | rows, alone=bool(losers))
 
 
 def extent(groups: Sequence[Group]) -> dict[str, int]:
@@ -204,31 +267,6 @@ def find_losers(
     return by_file(found, snapshot.files)
 
 
-def drop_losers(
-    engine: Engine,
-    ledger: Ledger,
-    files: Sequence[DataFile],
-    losers: Mapping[str, RowNumbers],
-    scope: Scope,
-    on_done: Callable[[int], None],
-) -> None:
-    """Commit some files without the rows that go; every other file must still hold the rows that stay."""
-    place = ledger.place
-    emptied = [file for file in files if len(losers[file.path]) == file.rows]
-    tasks = [DropTask(file, losers[file.path], scope.options) for file in files if file not in emptied]
-
-    def produce(staging: str) -> list[Made]:
-        outcomes = run_tasks(engine, place, tasks, staging, on_done)
-        return [
-            Made(outcome, _new_path(place, task.file), task.file) for task, outcome in zip(tasks, outcomes, strict=True)
-        ]
-
-    touched = {file.path for file in (*ledger.gone, *files)}
-    needed = [file for file in ledger.snapshot.files if file.path not in touched]
-    removed = sum(len(losers[file.path]) for file in files)
-    ledger.commit(produce, emptied, needed, {"files": len(files), "rows": removed}, alone=True)
-
-
 def _new_path(place: Place, file: DataFile) -> str:
     return file.path if place.storage.in_place else rewritten_name(file.path)
 
@@ -246,7 +284,8 @@ def look(place: Place, scope: Scope, *, dry_run: bool, operation: str, stats_for
         )
     try:
         with vanishing_is_conflict(place, operation):
-            snapshot = load_snapshot(place.storage, replace(view, files=wanted), stats_for=stats_for)
+            chosen = replace(view, files=wanted)
+            snapshot = load_snapshot(place.storage, chosen, stats_for=stats_for, empty_may_differ=True)
     except SchemaMismatchError as error:
         raise SchemaMismatchError(f"{operation} of {place.path}: {error}") from error
     return replace(snapshot, view=view)
@@ -260,25 +299,23 @@ def run_tasks(
         return engine.run(place.storage, nothing, tasks, staging, on_done)
 
 
-def _combine_task(group: Group, token: str, number: int, scope: Scope) -> CombineTask:
-    schema = unify_schemas([file.schema for file in group.files], operation="compact", path=group.folder)
-    return CombineTask(compacted_name(group.folder, token, number), group.files, schema, scope.options)
+def small_sizes(
+    engine: Engine, place: Place, snapshot: Snapshot, target: Target, scope: Scope, reporter: Reporter
+) -> Sizes:
+    """What small files weigh once they are joined."""
+    sizes = Sizes.of(snapshot.files, target, scope.options)
+    small = [file for file in snapshot.files if target.fill(file.size, file.rows) < 1]
+    return measured(engine, place, sizes, small, reporter)
 
 
-def density(
-    engine: Engine, place: Place, files: Sequence[DataFile], target: Target, scope: Scope, reporter: Reporter
-) -> float:
-    """Bytes that small files take once joined, for each byte they have now; footers and dictionaries are shared."""
-    small = [file for file in files if target.fill(file.size, file.rows) < 1]
-    rows = sum(file.rows for file in small)
-    if target.bytes is None or len(small) < 2 or rows == 0 or rows >= _PROBE_ROWS * len(small):
-        return 1.0
-    count = min(_PROBE_FILES, max(2, _PROBE_ROWS * len(small) // rows))
-    probed = tuple(small[:: max(1, len(small) // count)])
-    schema = unify_schemas([file.schema for file in probed], operation="measuring", path=place.path)
-    task = CombineTask("", probed, schema, scope.options)
+def measured(engine: Engine, place: Place, sizes: Sizes, files: Sequence[DataFile], reporter: Reporter) -> Sizes:
+    """The weights of some files, where a few of them must be looked at first."""
+    trials = sizes.trials(files)
+    if not trials:
+        return sizes
+    on_done = reporter.stage("measure", len(trials))
     with vanishing_is_conflict(place, "run"):
-        return engine.map(Probe(place.storage), [task], reporter.stage("measure", 1))[0]
+        return sizes.learned(trials, engine.map(Probe(place.storage), trials, on_done))
 
 
 def planned(ledger: Ledger, plan: Plan, scope: Scope, *, after_files: int, **facts: Any) -> MaintenanceResult:
@@ -336,5 +373,5 @@ def finished(ledger: Ledger, plan: Plan, scope: Scope, **facts: Any) -> Maintena
 def _codec(snapshot: Snapshot, scope: Scope) -> str:
     """The codec of what is written: as asked, else the first file's own."""
     if scope.options.compression is not None:
-        return plain_codec(scope.options.compression)
+        return scope.options.compression
     return next((codec_name(file.codec) for file in snapshot.files if file.codec), "none")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 Columns = str | Sequence[str]
 
@@ -11,4 +11,7 @@ def column_names(columns: Columns | None) -> tuple[str, ...] | None:
     """One or several column names as a tuple."""
     if columns is None:
         return None
-    return (columns,) if isinstance(columns, str) else tuple(columns)
+    names = (columns,) if isinstance(columns, str) else tuple(columns) if isinstance(columns, Iterable) else None
+    if names is None or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"{columns!r} is neither a name nor a list of names; pass such as 'id' or ['id', 'day']")
+    return names

@@ -7,12 +7,13 @@ from typing import Any
 from fsspeckit.core import clustering, upkeep
 from fsspeckit.core.curves import Curve
 from fsspeckit.core.engine import Engine
-from fsspeckit.core.maintenance import CompactRequest, DeduplicateRequest, Limits, OptimizeRequest, Scope, Target
+from fsspeckit.core.maintenance import CompactRequest, DeduplicateRequest, Limits, OptimizeRequest, Scope
 from fsspeckit.core.merge import NullKeys, normalize_keys
 from fsspeckit.core.model import WriteOptions
 from fsspeckit.core.operations import Place
 from fsspeckit.core.progress import Progress
 from fsspeckit.core.results import MaintenanceResult
+from fsspeckit.core.sizing import Target
 from fsspeckit.datasets.arguments import Columns, column_names
 
 
@@ -101,7 +102,8 @@ class Maintenance:
         Args:
             path: The dataset's folder.
             zorder_columns: Columns to order by, nulls last; may be left out where rows are only deduplicated.
-            target_mb_per_file: Wanted size of a file in MB; 128 where neither target is given.
+            target_mb_per_file: Wanted size of a file in MB; 128 for new files where neither target is given. Without
+                ``zorder_columns``, small files are joined only where a target is given.
             target_rows_per_file: Most rows of a file, nearly.
             partition_filter: Only folders with one of these prefixes.
             compression: Codec of the new files; by default that of the files they come from.
@@ -111,10 +113,10 @@ class Maintenance:
             deduplicate_key_columns: Leave only one row of each key, as `deduplicate_parquet_dataset` does.
             dedup_order_by: Which row of a key stays.
             null_keys: ``"match"`` treats NULL in a key as equal to NULL.
-            bloom_filter_columns: Columns for which the new files get Bloom filters.
+            bloom_filter_columns: Columns that get Bloom filters; files in order that lack one are rewritten.
             force: Rewrite files that are in this order already, too.
             row_group_size: Most rows of a row group.
-            max_files: Most files to rewrite in this run; a group of files that are sorted together is not cut.
+            max_files: Most files to rewrite in this run; files that belong in one order are cut where none else fits.
             max_bytes: Most bytes to rewrite in this run.
             max_groups_per_commit: Publish after so many groups; by default once, at the end.
             progress: A callback for `ProgressEvent`, or ``True`` for a progress bar.
@@ -137,8 +139,8 @@ class Maintenance:
         )
         keys = None if deduplicate_key_columns is None else tuple(normalize_keys(deduplicate_key_columns))
         order_by = column_names(dedup_order_by) or ()
-        if order_by and keys is None:
-            raise ValueError("dedup_order_by goes with deduplicate_key_columns; pass both or neither")
+        if keys is None and (order_by or null_keys != "error"):
+            raise ValueError("dedup_order_by and null_keys go with deduplicate_key_columns; pass it, or leave them out")
         request = OptimizeRequest(
             column_names(zorder_columns),
             curve,
@@ -172,7 +174,8 @@ class Maintenance:
             path: The dataset's folder.
             key_columns: The column or columns that identify a row; partition columns may be among them.
             dedup_order_by: Keep the row that is highest here (``"-ts"``: lowest); without it, and among equals, the
-                last one in the order of files and rows.
+                last one in the order of file paths, as text, and of rows in a file. `compact` and `optimize` move rows
+                to other files, so name a column where it matters which row stays.
             partition_filter: Only folders with one of these prefixes; rows elsewhere do not count.
             compression: Codec of rewritten files; by default their own.
             dry_run: Return the plan with exact counts and write nothing.

@@ -1,0 +1,134 @@
+"""Which files must be sorted together, and which stand as they are wanted. Pure functions over footers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from fsspeckit.core.layout import codec_name
+from fsspeckit.core.maintenance import Group, OptimizeRequest, Plan, by_folder
+from fsspeckit.core.model import DataFile
+from fsspeckit.core.ranges import Boxes, boxes, components, entangled, hull, overlap
+from fsspeckit.core.sizing import Sizes, Target
+
+_SMALL = 0.5
+_AS_WANTED = (0.6, 1.3)
+Flags = npt.NDArray[np.bool_]
+
+
+def plan_optimize(files: Sequence[DataFile], schema: pa.Schema, request: OptimizeRequest, sizes: Sizes) -> Plan:
+    """Groups of files that must be sorted together: new ones, and those of the wanted order that they reach into."""
+    groups: list[Group] = []
+    for folder, members in by_folder(files).items():
+        groups += _folder_groups(folder, members, schema, request, sizes)
+    taken = {file.path for group in groups for file in group.files}
+    left = [file for file in files if file.path not in taken]
+    return Plan(tuple(groups), {file.path: "in this order already" if file.rows else "empty" for file in left})
+
+
+def _folder_groups(
+    folder: str, members: Sequence[DataFile], schema: pa.Schema, request: OptimizeRequest, sizes: Sizes
+) -> list[Group]:
+    assert request.columns is not None
+    filled = [file for file in members if file.rows]
+    if not filled:
+        return []
+    linear = request.curve == "linear" or len(request.columns) == 1
+    found = boxes(filled, request.columns[:1] if linear else request.columns, schema)
+    fresh = np.array([request.force or not _is_as_wanted(file, request) for file in filled], dtype=bool)
+    must = fresh | _entangled(found, filled, fresh) if linear else fresh
+    may = _small_runs(filled, must, sizes.target) | _of_other_size(filled, request)
+    parts = components(found, must | may)
+    # A curve leads through all values at once; only the linear order can be made one range after the other.
+    whole = [[i for part in parts for i in part]] if parts else []
+    groups: list[Group] = []
+    for group in _merged(parts, found, filled, sizes) if linear else whole:
+        chosen = [filled[i] for i in group]
+        if not must[group].any() and outputs(chosen, sizes) == len(chosen):
+            continue
+        empty = [file for file in members if not file.rows] if not groups else []
+        low = {i: (not fresh[i], not must[i], *found[i, :, 0].tolist(), filled[i].path) for i in group}
+        turn = (*(filled[i] for i in sorted(group, key=lambda i: low[i])), *empty)
+        groups.append(
+            Group(
+                folder,
+                tuple(sorted(turn, key=lambda file: file.path)),
+                "not in this order" if must[group].any() else "of another size",
+                "sort",
+                turn,
+                int(fresh[group].sum()),
+            )
+        )
+    return groups
+
+
+def _entangled(found: Boxes, files: Sequence[DataFile], fresh: Flags) -> Flags:
+    """Files in order that reach into those of another run: limits cut what should have been sorted together."""
+    runs = ["" if file.mark is None or fresh[i] else file.mark.run for i, file in enumerate(files)]
+    return entangled(found[:, 0], runs)
+
+
+def _is_as_wanted(file: DataFile, request: OptimizeRequest) -> bool:
+    """Whether a file has the order, the codec, the row groups and the Bloom filters that are asked for."""
+    mark, options = file.mark, request.scope.options
+    if mark is None or (mark.curve, mark.columns) != (request.curve, request.columns):
+        return False
+    if options.compression is not None and codec_name(file.codec) != options.compression:
+        return False
+    if options.row_group_size is not None and max(file.row_groups) > options.row_group_size:
+        return False
+    return all(file.blooms.get(name) and None not in file.blooms[name] for name in request.blooms)
+
+
+def _of_other_size(files: Sequence[DataFile], request: OptimizeRequest) -> Flags:
+    """Files that a run with another target made, too small or too large for the one that is asked for now."""
+    wanted = (request.target.bytes, request.target.rows)
+    low, high = _AS_WANTED
+    return np.array(
+        [
+            bool(request.target)
+            and (file.mark is None or file.mark.target != wanted)
+            and not low <= request.target.fill(file.size, file.rows) <= high
+            for file in files
+        ],
+        dtype=bool,
+    )
+
+
+def _small_runs(files: Sequence[DataFile], seeds: Flags, target: Target) -> Flags:
+    """Small files that several runs left, once together they would fill a file; what this run leaves counts too."""
+    fills = np.array([target.fill(file.size, file.rows) for file in files])
+    small = ~seeds & (fills < _SMALL)
+    runs = {file.mark.run for file, is_small in zip(files, small, strict=True) if is_small and file.mark is not None}
+    fresh = fills[seeds].sum() if seeds.any() and fills[seeds].sum() < _SMALL else 0.0
+    enough = len(runs) + (fresh > 0) > 1 and fills[small].sum() + fresh >= 1
+    return small if enough else np.zeros(len(files), dtype=bool)
+
+
+def _merged(groups: Sequence[list[int]], found: Boxes, files: Sequence[DataFile], sizes: Sizes) -> list[list[int]]:
+    """Neighbouring groups together until they fill a file, unless a file that stays lies between them."""
+    staying = np.ones(len(files), dtype=bool)
+    staying[[i for group in groups for i in group]] = False
+    result: list[list[int]] = []
+    for group in groups:
+        if result:
+            joined, held = result[-1] + group, [files[i] for i in result[-1]]
+            fill = sizes.target.fill(sizes.joined(held), sum(file.rows for file in held))
+            if fill < 1 and not overlap(hull(found, joined), found[staying]).any():
+                result[-1] = joined
+                continue
+        result.append(list(group))
+    return result
+
+
+def outputs(files: Sequence[DataFile], sizes: Sizes, dropped: int = 0) -> int:
+    """How many files the rows of some files become: never above the rows that are wanted, near the wanted size."""
+    target, total = sizes.target, sum(file.rows for file in files)
+    rows = total - dropped
+    size = sizes.joined(files) * rows / max(1, total)
+    by_size = max(1, round(size / target.bytes)) if target.bytes else 1
+    by_rows = -(-rows // target.rows) if target.rows else 1
+    return min(rows, max(by_size, by_rows))

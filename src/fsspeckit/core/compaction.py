@@ -1,0 +1,124 @@
+"""Which small files become one: bundles of about the wanted size, inside one folder. Pure functions over footers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from posixpath import dirname
+
+from fsspeckit.core.layout import codec_name
+from fsspeckit.core.maintenance import Group, Plan, by_folder
+from fsspeckit.core.model import DataFile, RowNumbers
+from fsspeckit.core.names import is_compacted
+from fsspeckit.core.sizing import Sizes, Target
+
+_SETTLED = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class _Bundle:
+    """Files that become one: the bytes that they add, those that are there once, and the rows."""
+
+    files: tuple[DataFile, ...]
+    parts: float
+    fixed: float
+    rows: int
+
+    def joined(self, other: _Bundle) -> _Bundle:
+        fixed = max(self.fixed, other.fixed)
+        return _Bundle(self.files + other.files, self.parts + other.parts, fixed, self.rows + other.rows)
+
+    def size(self, sizes: Sizes) -> float:
+        return sizes.whole(self.parts, self.fixed, self.rows)
+
+    def order(self, sizes: Sizes) -> tuple[float, str]:
+        return self.size(sizes) if sizes.target.bytes else float(self.rows), self.files[0].path
+
+
+def plan_compact(files: Sequence[DataFile], sizes: Sizes, losers: Mapping[str, RowNumbers] | None = None) -> Plan:
+    """Group small files of each folder, smallest first; a group ends where the next file would pass a threshold.
+
+    Rows named in ``losers`` are left out on the way: a file that is not joined loses them by itself.
+    """
+    losers = losers or {}
+    groups: list[Group] = []
+    skipped: dict[str, str] = {}
+    for folder, members in by_folder(files).items():
+        small = []
+        for file in members:
+            left = file.rows - len(losers.get(file.path, ()))
+            if file.rows and not left:
+                continue
+            if sizes.target.fill(file.size * left / max(1, file.rows), left) >= 1:
+                skipped[file.path] = "large enough"
+            else:
+                small.append(_single(file, left, sizes))
+        for bundle in _bundles(small, sizes):
+            reason = _left_alone(bundle, sizes)
+            if reason is not None:
+                skipped |= dict.fromkeys((file.path for file in bundle.files), reason)
+            else:
+                in_order = tuple(sorted(bundle.files, key=lambda file: file.path))
+                groups.append(Group(folder, in_order, "small files" if len(in_order) > 1 else "another codec", "join"))
+    return _with_losers(Plan(tuple(groups), skipped), files, losers)
+
+
+def _single(file: DataFile, left: int, sizes: Sizes) -> _Bundle:
+    return _Bundle((file,), sizes.part(file) * left / max(1, file.rows), sizes.fixed(file), left)
+
+
+def _left_alone(bundle: _Bundle, sizes: Sizes) -> str | None:
+    """Why a bundle is not worth writing."""
+    codec = sizes.options.compression
+    if codec is not None and any(codec_name(file.codec) != codec for file in bundle.files):
+        return None
+    if len(bundle.files) == 1:
+        return "nothing small enough to join it with"
+    return "compacted before" if _is_settled(bundle, sizes) else None
+
+
+def _is_settled(bundle: _Bundle, sizes: Sizes) -> bool:
+    """Whether it seems to fit only because sizes came out smaller than an earlier run took them to be.
+
+    That run saw the files that it wrote, and perhaps one that it left alone.
+    """
+    target = sizes.target
+    if target.bytes is None:
+        return False
+    others = sum(not is_compacted(file.path, wish_of(target)) for file in bundle.files)
+    return others <= 1 and bundle.size(sizes) >= _SETTLED * target.bytes
+
+
+def wish_of(target: Target) -> str:
+    """The wanted size as text, by which the names of compacted files remember it."""
+    return f"{target.bytes} {target.rows}"
+
+
+def _with_losers(plan: Plan, files: Sequence[DataFile], losers: Mapping[str, RowNumbers]) -> Plan:
+    """The plan and, for each file with losers that is not joined, a group of its own."""
+    joined = {file.path for group in plan.groups for file in group.files}
+    alone = [file for file in files if file.path in losers and file.path not in joined]
+    drops = [Group(dirname(file.path), (file,), f"{len(losers[file.path]):,} duplicate rows", "drop") for file in alone]
+    skipped = {path: reason for path, reason in plan.skipped.items() if path not in losers}
+    return Plan((*plan.groups, *drops), skipped)
+
+
+def _bundles(bundles: Sequence[_Bundle], sizes: Sizes) -> list[_Bundle]:
+    """Bundles of which no two fit together, so that compacting again finds nothing to do."""
+    while True:
+        packed = list(_pack(sorted(bundles, key=lambda bundle: bundle.order(sizes)), sizes))
+        if len(packed) == len(bundles):
+            return packed
+        bundles = packed
+
+
+def _pack(bundles: Sequence[_Bundle], sizes: Sizes) -> Iterator[_Bundle]:
+    current: _Bundle | None = None
+    for bundle in bundles:
+        joined = bundle if current is None else current.joined(bundle)
+        if current is not None and sizes.target.fill(joined.size(sizes), joined.rows) > 1:
+            yield current
+            joined = bundle
+        current = joined
+    if current is not None:
+        yield current

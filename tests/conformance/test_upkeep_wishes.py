@@ -1,0 +1,123 @@
+"""What callers ask of maintenance beside the plain case: limits over all work, new wishes, joining without an order."""
+
+from __future__ import annotations
+
+import itertools
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from conformance.builders import put
+from conformance.tree import data_files, tree_of
+from conformance.upkeep import check_upkeep, values
+
+
+def scattered(dataset: Path, files: int, rows: int = 40) -> None:
+    """Files whose values of ``x`` are spread over their whole range, some of them null."""
+    random = np.random.default_rng(files)
+    for i in range(files):
+        x = pa.array([None if v % 11 == 0 else int(v) for v in random.integers(0, 500, rows)], pa.int64())
+        put(dataset / f"in-{i}.parquet", pa.table({"x": x, "y": random.integers(0, 500, rows), "n": range(rows)}))
+
+
+def test_duplicates_go_and_small_files_are_joined_in_one_pass(io: Any, tmp_path: Path) -> None:
+    """One plan, one commit: joined files, a large one that only loses rows, one that loses all, one left alone."""
+    parts = {
+        "a": [1, 2],
+        "b": [3, 1],
+        "big": [*range(10, 22), 3],
+        "gone": [10, 11],
+        "full": range(30, 42),
+        "z": [10, 11],
+    }
+    for name, ids in parts.items():
+        put(tmp_path / "d" / f"{name}.parquet", pa.table({"id": list(ids), "n": range(len(ids))}))
+    optimize = partial(
+        io.optimize_parquet_dataset, str(tmp_path / "d"), deduplicate_key_columns="id", target_rows_per_file=11
+    )
+    groups = optimize(dry_run=True)["planned_groups"]
+    assert sorted(sorted(Path(path).stem for path in group) for group in groups) == [["a", "b", "z"], ["big"], ["gone"]]
+    result = check_upkeep(optimize, tmp_path / "d", same_rows=False)
+    assert (len(result.commits), result.after_file_count, result["deduplicated_rows"]) == (1, 3, 6)
+    found = sorted(i for ids in values(tmp_path / "d", "id") for i in ids)
+    assert found == sorted({i for ids in parts.values() for i in ids})
+
+
+def test_limits_count_files_that_are_sorted_and_files_that_lose_rows(io: Any, tmp_path: Path) -> None:
+    for i in range(4):
+        put(tmp_path / "d" / f"{i}.parquet", pa.table({"x": [10 * i, 10 * i + 1, 10 * i + 2], "id": [i, 77, i]}))
+    optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), "x", target_rows_per_file=3)
+    optimize()
+    for i in range(2):
+        put(tmp_path / "d" / f"new-{i}.parquet", pa.table({"x": [1000 + i], "id": [100 + i]}))
+    limited = partial(optimize, deduplicate_key_columns="id", max_files=3)
+    plan = limited(dry_run=True)
+    found = [limited().compacted_file_count for _ in range(3)]
+    assert plan.compacted_file_count == found[0] == 3
+    assert (found[1] <= 3, found[2]) == (True, 0)
+    size = max(path.stat().st_size for path in data_files(tmp_path / "d"))
+    assert optimize(force=True, max_bytes=size).rewritten_bytes <= size
+
+
+def test_a_limit_below_the_only_group_still_gets_ahead(io: Any, tmp_path: Path) -> None:
+    scattered(tmp_path / "d", 6)
+    optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), "x", target_rows_per_file=40, max_files=3)
+    plan = optimize(dry_run=True)
+    assert (plan.compacted_file_count, len(plan.skipped_files)) == (3, 3)
+    for _ in range(12):
+        result = optimize()
+        assert result.compacted_file_count <= 3
+        if not result.compacted_file_count:
+            break
+    assert not result.skipped_files.keys() - {str(path) for path in data_files(tmp_path / "d")}
+    assert set(result.skipped_files.values()) == {"in this order already"}
+    ends = sorted((min(x), max(x)) for x in ([500 if v is None else v for v in x] for x in values(tmp_path / "d", "x")))
+    assert all(one[1] <= other[0] for one, other in itertools.pairwise(ends))
+    assert io.optimize_parquet_dataset(str(tmp_path / "d"), "x", target_rows_per_file=40).compacted_file_count == 0
+
+
+def test_a_limit_lays_a_curve_piece_by_piece(io: Any, tmp_path: Path) -> None:
+    scattered(tmp_path / "d", 5)
+    call = {"curve": "hilbert", "target_rows_per_file": 40, "max_files": 3}
+    found = [
+        io.optimize_parquet_dataset(str(tmp_path / "d"), ["x", "y"], **call).compacted_file_count for _ in range(3)
+    ]
+    assert (found[0], found[2]) == (3, 0)
+    assert sum(map(len, values(tmp_path / "d", "n"))) == 200
+
+
+def test_new_wishes_reach_files_that_are_in_order(io: Any, tmp_path: Path) -> None:
+    scattered(tmp_path / "d", 6)
+    optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), "x")
+    optimize(target_rows_per_file=40)
+    wishes = [
+        ({"target_rows_per_file": 40, "bloom_filter_columns": ["n"]}, 6),
+        ({"target_rows_per_file": 120, "bloom_filter_columns": ["n"]}, 2),
+        ({"row_group_size": 30, "bloom_filter_columns": ["n"]}, 1),
+        ({"target_rows_per_file": 30, "row_group_size": 30}, 8),
+    ]
+    for wish, files in wishes:
+        result = optimize(**wish)
+        assert (result.compacted_file_count > 0, result.after_file_count) == (True, files), wish
+        before = tree_of(tmp_path / "d")
+        assert optimize(**wish).compacted_file_count == 0, wish
+        assert optimize().compacted_file_count == 0, wish
+        assert tree_of(tmp_path / "d") == before
+        meta = pq.read_metadata(data_files(tmp_path / "d")[0]).row_group(0)
+        assert meta.column(2).bloom_filter_offset is not None, "a filter once asked for is kept"
+
+
+@pytest.mark.parametrize("wish", [{"bloom_filter_columns": ["n"]}, {"row_group_size": 30}])
+def test_only_files_without_the_wish_are_rewritten(io: Any, tmp_path: Path, wish: dict[str, Any]) -> None:
+    scattered(tmp_path / "d", 2)
+    optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), "x", target_rows_per_file=40)
+    optimize(**wish)
+    put(tmp_path / "d" / "later.parquet", pa.table({"x": range(-50, -10), "y": range(40), "n": range(40)}))
+    optimize()
+    result = optimize(**wish)
+    assert (result.compacted_file_count, len(result.skipped_files)) == (1, 2)

@@ -1,0 +1,34 @@
+"""Which files reach into each other, from the ends of their values."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fsspeckit.core.ranges import entangled
+
+INF = np.inf
+
+
+@pytest.mark.parametrize(
+    ("ends", "runs", "expected"),
+    [
+        ([(0, 5), (3, 9)], "ab", [True, True]),
+        ([(0, 5), (3, 9)], "aa", [False, False]),
+        ([(0, 5), (5, 9)], "ab", [False, False]),
+        ([(5, 5), (5, 9)], "ab", [False, False]),
+        ([(0, 9), (5, 5)], "ab", [True, True]),
+        ([(0, INF), (5, 9)], "ab", [True, True]),
+        ([(0, INF), (INF, INF)], "ab", [False, False]),
+        ([(-INF, INF), (5, 9)], "ab", [False, False]),
+        ([(0, 9), (1, 2), (3, 4), (10, 12)], "abba", [True, True, True, False]),
+    ],
+)
+def test_files_of_other_runs_with_values_in_between(
+    ends: list[tuple[float, float]], runs: str, expected: list[bool]
+) -> None:
+    assert entangled(np.array(ends, dtype=float), list(runs)).tolist() == expected
+
+
+def test_a_file_without_a_run_does_not_count() -> None:
+    assert not entangled(np.array([(0.0, 5.0), (3.0, 9.0)]), ["a", ""]).any()
