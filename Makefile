@@ -36,8 +36,8 @@ java: $(READY) ## see to Java 17 (not needed by the PyArrow engine)
 chromium: ## see to Chromium, in which the tests look at the HTML report
 	@sh scripts/system.sh chromium || echo "No Chromium: tests of the HTML report in a browser are skipped. Install one or set CHROMIUM."
 
-demo: java ## set up everything and run a merge life cycle on Spark
-	$(BIN)/python examples/lifecycle.py
+demo: java ## the tour: a month of orders through pipelines on Spark, readers that agree, reports to open
+	$(BIN)/python examples/tour.py "$$(mktemp -d)" 3000000
 
 test: check java chromium ## set up, run all checks and all tests
 	SWEEP=ci $(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
@@ -45,11 +45,12 @@ test: check java chromium ## set up, run all checks and all tests
 test-full: check java chromium ## the same with every sweep in full (hours)
 	SWEEP=full $(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
-check: $(READY) ## ruff, ruff format, mypy --strict, import contracts
+check: $(READY) ## ruff, ruff format, mypy --strict, import contracts, the pages of docs/
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 format: $(READY) ## apply ruff's fixes and formatting
 	$(BIN)/ruff check --fix
