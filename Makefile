@@ -8,7 +8,7 @@ WORKERS ?= auto
 PIP     := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-full check format bench bench-spark compliance engines clean distclean
+.PHONY: help setup java chromium demo test test-full check format bench bench-spark compliance engines clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,20 +33,24 @@ java: $(READY) ## see to Java 17 (not needed by the PyArrow engine)
 	@sh scripts/system.sh java $(BIN)/python || { $(PIP) --editable '.[java]' && sh scripts/system.sh java $(BIN)/python; } \
 		|| echo "No Java 17: the PyArrow engine does not need it. Install a JDK 17 or set JAVA_HOME."
 
-demo: java ## set up everything and run a merge life cycle on Spark
-	$(BIN)/python examples/lifecycle.py
+chromium: ## see to Chromium, in which the tests look at the HTML report
+	@sh scripts/system.sh chromium || echo "No Chromium: tests of the HTML report in a browser are skipped. Install one or set CHROMIUM."
 
-test: check java ## set up, run all checks and all tests
+demo: java ## the tour: a month of orders through pipelines on Spark, readers that agree, reports to open
+	$(BIN)/python examples/tour.py "$$(mktemp -d)" 3000000
+
+test: check java chromium ## set up, run all checks and all tests
 	SWEEP=ci $(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
-test-full: check java ## the same with every sweep in full (hours)
+test-full: check java chromium ## the same with every sweep in full (hours)
 	SWEEP=full $(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
-check: $(READY) ## ruff, ruff format, mypy --strict, import contracts
+check: $(READY) ## ruff, ruff format, mypy --strict, import contracts, the pages of docs/
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 format: $(READY) ## apply ruff's fixes and formatting
 	$(BIN)/ruff check --fix

@@ -1,9 +1,10 @@
 #!/bin/sh
-# Finds what pip cannot bring: a Python interpreter and a Java runtime. Where either is missing it is installed
+# Finds what pip cannot bring: a Python interpreter, a Java runtime, a browser. Where one is missing it is installed
 # with apt-get when we may (root, or sudo without a password); otherwise a message says what to do.
 #
 #   system.sh python         prints an interpreter (3.11 to 3.13) that can create environments; $PYTHON wins
 #   system.sh java PYTHON    prints a Java 17 or later; PYTHON is asked for a Java that pip installed
+#   system.sh chromium       prints a Chromium, in which the tests look at the HTML report
 set -u
 
 say() { printf '%s\n' "$*" >&2; }
@@ -40,6 +41,13 @@ find_java() {
     return 1
 }
 
+find_chromium() {
+    for candidate in ${CHROMIUM:-chromium chromium-browser google-chrome}; do
+        if command -v "$candidate" 2>/dev/null; then return 0; fi
+    done
+    return 1
+}
+
 case "${1:-}" in
 python)
     find_python || { [ -z "${PYTHON:-}" ] && apt python3 python3-venv && find_python; } || {
@@ -51,8 +59,11 @@ python)
 java)
     find_java "$2" || { apt openjdk-17-jre-headless && find_java "$2"; } || exit 1
     ;;
+chromium)
+    find_chromium || { apt --no-install-recommends chromium && find_chromium; } || exit 1
+    ;;
 *)
-    say "usage: system.sh python | system.sh java PYTHON"
+    say "usage: system.sh python | system.sh java PYTHON | system.sh chromium"
     exit 2
     ;;
 esac

@@ -2,7 +2,8 @@
 
 The Python snippets of a page run one after the other in one namespace and one empty working folder. A `text` block
 right after a snippet is its expected output, where `...` stands for anything. In shell snippets `make <target>` is
-checked to be a target; any other command runs in the same folder.
+checked to be a target; any other command runs in the same folder. A `toml` block becomes the file that its first line
+names.
 """
 
 from __future__ import annotations
@@ -79,10 +80,14 @@ def test_snippets_run(
                 run_python(snippet, page, namespace, capsys)
             case "bash" | "console" | "sh":
                 run_shell(snippet, page, tmp_path)
+            case "toml":
+                (tmp_path / snippet.code.splitlines()[0].removeprefix("# ")).write_text(snippet.code)
             case "text":
                 pass
             case other:
-                pytest.fail(f"{page.name}:{snippet.line}: a block in {other!r} is not run; use python, bash or text")
+                pytest.fail(
+                    f"{page.name}:{snippet.line}: a block in {other!r} is not run; use python, bash, toml or text"
+                )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fsspeckit.api import compact, deduplicate, merge, optimize, read_parquet, recover, write_dataset
     from fsspeckit.common.errors import (
+        AlreadyCommittedError,
+        CheckFailedError,
         CommitConflictError,
         DamagedFileError,
         DatasetNotFoundError,
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AlreadyCommittedError",
+    "CheckFailedError",
     "CommitConflictError",
     "DamagedFileError",
     "DatasetNotFoundError",

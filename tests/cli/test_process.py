@@ -61,9 +61,13 @@ def test_the_examples_of_every_help_page_run(tmp_path: Path, monkeypatch, capsys
     monkeypatch.chdir(tmp_path)
     Path("orders.csv").write_text("id,day,amount\n1,mon,10\n2,mon,20\n3,tue,30\n")
     Path("updates.csv").write_text("id,day,amount\n2,mon,21\n4,tue,40\n")
+    Path("pipeline.toml").write_text(
+        'name = "p"\nvariables.day = ""\ndatasets.a.path = "lake/${day}"\n'
+        'steps = [{ name = "tidy", do = "compact", dataset = "a" }]\n'
+    )
     names = [command.name for command in app.registered_commands]
     pages = [[name] for name in names if name != "apply"] + [["plan", "merge"], ["apply"]]
-    assert len(pages) == 10
+    assert len(pages) == 11
     for page in pages:
         assert main([*page, "--help"]) == 0
         example = capsys.readouterr().out.partition("Example:")[2]

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from fsspeckit import __version__
-from fsspeckit.cli import changes, doctor, inspection, plans, upkeep
+from fsspeckit.cli import changes, doctor, inspection, pipelines, plans, upkeep
 
 app = typer.Typer(
     name="fsspeckit",
@@ -37,7 +37,7 @@ def _program(
     pass
 
 
-for _module in (changes, upkeep, inspection, plans, doctor):
+for _module in (changes, upkeep, inspection, plans, pipelines, doctor):
     _module.register(app)
 
 

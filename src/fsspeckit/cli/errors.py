@@ -57,9 +57,10 @@ def split(message: str) -> tuple[str, str]:
     return text[:cut], remedy[:1].lower() + remedy[1:] if remedy[1:2].islower() else remedy
 
 
-def show(error: BaseException, *, debug: bool) -> int:
+def show(error: BaseException, *, debug: bool, where: str = "") -> int:
     """Print an error and return its exit code."""
     problem, remedy, code = describe(error)
+    problem = f"{where}: {problem}" if where else problem
     if debug:
         from fsspeckit.common.logging import scrub
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Annotated
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -19,32 +20,62 @@ FailUnder = Annotated[
 ]
 
 
+Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the report as a page.")]
+Compare = Annotated[
+    Path | None, typer.Option("--compare", metavar="BEFORE", help="What --json printed before, to show what changed.")
+]
+
+
 def register(app: typer.Typer) -> None:
     """Add the command to the program."""
     shared = ("engine", "no_progress", "noop_exit_code")
-    command(app, "inspect", example="fsspeckit inspect lake/orders --fail-under 50", without=shared)(inspect)
+    example = "fsspeckit inspect lake/orders --html report.html --fail-under 50"
+    command(app, "inspect", example=example, without=shared)(inspect)
 
 
-def inspect(run: Run, path: Path_, key: ScoreKeys = [], fail_under: FailUnder = None) -> int:  # noqa: B006
+def inspect(
+    run: Run,
+    path: Path_,
+    key: ScoreKeys = [],  # noqa: B006 - read by typer, never changed
+    html: Html = None,
+    compare: Compare = None,
+    fail_under: FailUnder = None,
+) -> int:
     """Show files, row groups, partitions, overlap and statistics of a dataset, and score them from 0 to 100."""
+    from fsspeckit.report.document import comparison, document, read_document
     from fsspeckit.report.layout import analyse, load_all_statistics
     from fsspeckit.report.score import score
-    from fsspeckit.report.text import render
+    from fsspeckit.report.text import render, render_comparison
 
+    before = _before(compare, read_document)
     place = run.place(path)
     snapshot = load_all_statistics(place)
     layout = analyse(snapshot, place.path, place.journal.status())
     _check_keys(key, tuple(layout.schema))
     found = score(snapshot, layout, key)
-    run.say(
-        layout.to_dict() | {"score": found.value, "findings": [asdict(f) for f in found.findings]},
-        render(layout, found),
-    )
+    told, text = document(snapshot, layout, found, key), render(layout, found)
+    changed = comparison(before, told) if before is not None else []
+    if html is not None:
+        from fsspeckit.report.page import render_page
+
+        html.write_text(render_page(told, before), "utf-8")
+        text += f"\n\nwritten to {html}"
+    if before is not None:
+        told["compared"] = {name: {"before": old, "after": new} for name, old, new in changed}
+        text += "\n\n" + render_comparison(changed)
+    run.say(told, text)
     if fail_under is None or found.value >= fail_under:
         return 0
     worst = max(found.findings, key=lambda finding: finding.points)
     typer.echo(f"error: the score is {found.value}, under {fail_under}\nto do: {worst.command}", err=True)
     return FAILED
+
+
+def _before(compare: Path | None, read: Callable[[Path], dict[str, Any]]) -> dict[str, Any] | None:
+    try:
+        return read(compare) if compare is not None else None
+    except OSError as error:
+        raise usage(f"cannot read {compare}: {error.strerror}", "check --compare") from error
 
 
 def _check_keys(keys: list[str], columns: tuple[str, ...]) -> None:

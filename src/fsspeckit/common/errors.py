@@ -11,7 +11,9 @@
     ├── DamagedFileError      OSError            a file that cannot be read as Parquet
     ├── StorageError          OSError            trouble with the storage; path and operation in the message
     │   └── OutcomeUnknownError                  it failed so badly that nobody can say whether the commit took place
-    └── CommitConflictError   RuntimeError       another writer changed the dataset first
+    ├── CommitConflictError   RuntimeError       another writer changed the dataset first
+    ├── AlreadyCommittedError RuntimeError       an operation was committed before under the same idempotency key
+    └── CheckFailedError      ValueError         the dataset would not be, or is not, what a check demands
 
 Plain bad arguments (an unknown strategy, a threshold of zero) raise ``ValueError``. Every message ends with what
 to do next.
@@ -68,3 +70,15 @@ class OutcomeUnknownError(StorageError):
 
 class CommitConflictError(FsspeckitError, RuntimeError):
     """Another writer changed the dataset between our snapshot and our commit; nothing was changed by us."""
+
+
+class AlreadyCommittedError(FsspeckitError, RuntimeError):
+    """An operation was committed before under the same idempotency key; nothing was changed now."""
+
+    def __init__(self, message: str, seq: int) -> None:
+        super().__init__(message)
+        self.seq = seq
+
+
+class CheckFailedError(FsspeckitError, ValueError):
+    """Rows are not what a check demands; what was about to be committed was not."""

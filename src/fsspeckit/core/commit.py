@@ -10,15 +10,16 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from fsspeckit.common.errors import CommitConflictError, OutcomeUnknownError, StorageError
+from fsspeckit.common.errors import AlreadyCommittedError, CommitConflictError, OutcomeUnknownError, StorageError
 from fsspeckit.core.footer import check_staged
 from fsspeckit.core.journal import (
+    IDEMPOTENCY_KEY,
     Identity,
     Log,
     LogState,
@@ -39,6 +40,7 @@ __all__ = [
     "JournalStatus",
     "Publish",
     "Recovery",
+    "Terms",
     "Transaction",
     "View",
     "ViewFile",
@@ -86,6 +88,25 @@ class Commit:
     published: bool = True
 
 
+Check = Callable[[View, View, Mapping[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """On what terms changes are committed.
+
+    Under ``key`` there is one commit at most. ``check`` is shown the dataset before and after, staged files included,
+    with the change's info, and may raise; nobody may change the dataset meanwhile. A change that is empty is
+    committed too.
+    """
+
+    key: str | None = None
+    check: Check | None = None
+
+    def __bool__(self) -> bool:
+        return self.key is not None or self.check is not None
+
+
 class Journal:
     """The journal of one dataset.
 
@@ -98,10 +119,16 @@ class Journal:
         ...     transaction.commit(Changes(publish=(Publish(staged, "part-0.parquet", rows=3),)))
     """
 
-    def __init__(self, storage: Storage, root: str) -> None:
+    def __init__(self, storage: Storage, root: str, terms: Terms = Terms()) -> None:  # noqa: B008 - it is frozen
         self._storage = storage
         self._root = root
         self._places = Places(storage, root)
+        self.terms = terms
+
+    def committed(self, key: str) -> int | None:
+        """The slot of the commit that was made under an idempotency key. Writes nothing."""
+        sidecar = self._places.find()
+        return None if sidecar is None else Log(self._storage, sidecar).committed(key)
 
     def recover(self) -> Recovery:
         """Finish a commit that was cut off and remove what dead writers left. Creates nothing."""
@@ -126,7 +153,7 @@ class Journal:
         self._storage.make_dirs(log.folder)  # its creator may have died before it came to this
         with self._storage.lock(log.lock_path):
             handle = self._storage.hold(log.staging_path(transaction))
-        return Transaction(self._storage, self._places, log, view, operation, transaction, handle)
+        return Transaction(self._storage, self._places, log, view, operation, transaction, handle, self.terms)
 
 
 class Transaction:
@@ -141,6 +168,7 @@ class Transaction:
         operation: str,
         transaction: str,
         handle: Handle,
+        terms: Terms,
     ) -> None:
         self._storage = storage
         self._places = places
@@ -149,6 +177,7 @@ class Transaction:
         self._operation = operation
         self._id = transaction
         self._handle = handle
+        self._terms = terms
         self._files = {file.path: file for file in view.files}
         self._droppable = True
         self.staging = log.staging_path(transaction)
@@ -177,11 +206,15 @@ class Transaction:
             CommitConflictError: Another writer was first; nothing was changed.
             DamagedFileError: A staged file is not what it should be; nothing was changed.
             OutcomeUnknownError: The storage broke down while the record was being written.
+            AlreadyCommittedError: There is a commit under the same key; nothing was changed.
         """
-        if not changes.publish and not changes.retire:
+        if not changes.publish and not changes.retire and not self._terms:
             return Commit(self._view.head, 0.0, 0)
         self._check_shape(changes)
         staged = self._seal(changes)
+        if self._terms.check is not None:
+            changes = replace(changes, inputs=tuple(self._files), complete_view=True)
+            self._terms.check(self._view, self._after(changes, staged), changes.info)
         started = time.perf_counter()
         with self._storage.lock(self._log.lock_path):
             record, state = self._claim(changes, staged)
@@ -231,12 +264,22 @@ class Transaction:
         self._storage.sync_dirs([self.staging, self._log.sidecar, parent(self._log.sidecar)])
         return staged
 
+    def _after(self, changes: Changes, staged: Mapping[str, Entry]) -> View:
+        """The dataset as it will be, with new files read where they are staged."""
+        gone = {*changes.retire, *(item.path for item in changes.publish)}
+        files = {path: file for path, file in self._files.items() if path not in gone}
+        for item in changes.publish:
+            entry = staged[item.staged.rpartition("/")[2]]
+            files[item.path] = ViewFile(item.path, item.staged, entry.size, entry.stamp)
+        return replace(self._view, exists=True, files=tuple(files[path] for path in sorted(files)))
+
     def _claim(self, changes: Changes, staged: Mapping[str, Entry]) -> tuple[Record, LogState]:
         """Take the next slot; whenever another writer takes it first, check again whether we may still commit."""
         carrier = Carrier(self._storage, self._view.root, self._log)
         for _ in range(_ATTEMPTS_TO_CLAIM):
             state = self._log.state()
             settle_pending(self._log, carrier, state)
+            self._check_first_of_its_key()
             self._check_no_conflict(changes, state)
             record = self._record(changes, staged, state.newest + 1)
             self._droppable = False
@@ -253,6 +296,15 @@ class Transaction:
             f"other writers of {self._view.root} kept being first. Nothing was changed; run again."
         )
 
+    def _check_first_of_its_key(self) -> None:
+        seq = None if self._terms.key is None else self._log.committed(self._terms.key)
+        if seq is not None:
+            raise AlreadyCommittedError(
+                f"{self._view.root}: slot {seq} was committed under the key {self._terms.key!r} before. "
+                "Nothing was changed now; use another key for another change.",
+                seq,
+            )
+
     def _record(self, changes: Changes, staged: Mapping[str, Entry], seq: int) -> Record:
         publish = []
         for item in changes.publish:
@@ -262,6 +314,7 @@ class Transaction:
         retire = [Retired(path, self._identity(path)) for path in changes.retire]
         retire += [Retired(entry.path, Identity(entry.size, entry.stamp)) for entry in self._stale_side_files(changes)]
         info = {"operation": self._operation, "at": datetime.now(UTC).isoformat()} | dict(changes.info)
+        info |= {IDEMPOTENCY_KEY: self._terms.key} if self._terms.key is not None else {}
         folders = self._missing_folders(changes)
         return Record(seq, "commit", self._id, tuple(publish), tuple(retire), folders, info=info)
 

@@ -6,10 +6,12 @@ record does to the dataset. Concurrent writers meet here and only here: whoever 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -17,9 +19,11 @@ from fsspeckit.common.errors import CommitConflictError, OutcomeUnknownError, St
 from fsspeckit.core.storage import Entry, Storage, for_each, join, parent
 
 INSIDE = ".fsspeckit"
+IDEMPOTENCY_KEY = "idempotency_key"
 KEPT_RECORDS = 64
 """Records behind the newest that stay readable, for writers whose snapshot is a little old."""
 _PRUNE_SLACK = 32
+_KEPT_KEYS = 10_000
 _STAGING = ".staging_"
 _ATTEMPTS_TO_LIST = 3
 
@@ -76,6 +80,11 @@ class Record:
     fenced: tuple[str, ...] = ()
     info: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def idempotency_key(self) -> str | None:
+        """The key under which the change was made, of which there is at most one commit."""
+        return self.info.get(IDEMPOTENCY_KEY)
+
     def to_bytes(self) -> bytes:
         """The record as it stands on disk."""
         body = asdict(self) | {"format": 1}
@@ -118,6 +127,10 @@ class LogState:
     def is_pending(self) -> bool:
         """Whether the newest record has still to be carried out. Older ones without ``.done`` never are: ghosts."""
         return bool(self.records) and self.newest not in self.done
+
+
+def _digest(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
 
 
 def new_id() -> str:
@@ -189,6 +202,7 @@ class Log:
         self.sidecar = sidecar
         self.folder = join(sidecar, "log")
         self.lock_path = join(sidecar, "lock")
+        self.keys_folder = join(sidecar, "keys")
 
     def staging_path(self, transaction: str) -> str:
         """The staging folder of a transaction."""
@@ -337,8 +351,45 @@ class Log:
             return
         last = state.records[-KEPT_RECORDS] - 1
         old = sorted({seq for seq in (*state.records, *state.done) if seq <= last})
+        self._keep_keys([seq for seq in old if seq in state.done and seq in state.records])
         for kind in ("done", "json"):
             for_each(self._storage, self._storage.remove, [self._path(seq, kind) for seq in old])
+
+    def committed(self, key: str) -> int | None:
+        """The slot of the commit that was made under an idempotency key, None where there is none.
+
+        Records come first: one that is pruned meanwhile has left its key before. A record that is neither the newest
+        nor done counts for nothing.
+        """
+        state = self.state()
+        counting = [seq for seq in state.records if seq in state.done or seq == state.newest]
+        for record in for_each(self._storage, self._read_if_there, counting):
+            if record is not None and record.kind == "commit" and record.idempotency_key == key:
+                return record.seq
+        ending = f"-{_digest(key)}"
+        names = self._storage.list_names(self.keys_folder)
+        return next((int(name[:20]) for name in names if name.endswith(ending)), None)
+
+    def _read_if_there(self, seq: int) -> Record | None:
+        try:
+            return self.read(seq)
+        except FileNotFoundError:
+            return None
+
+    def _keep_keys(self, seqs: Sequence[int]) -> None:
+        """What records say of idempotency keys outlives them, in names of empty files; very old ones go."""
+        found = [record for record in for_each(self._storage, self._read_if_there, seqs) if record is not None]
+        keyed = [record for record in found if record.idempotency_key is not None]
+        if not keyed:
+            return
+        created = self._storage.make_dirs(self.keys_folder)
+        self._storage.sync_dirs(parent(folder) for folder in created)
+        for record in keyed:
+            with suppress(FileExistsError):
+                name = f"{record.seq:020d}-{_digest(record.idempotency_key or '')}"
+                self._storage.create_exclusive(join(self.keys_folder, name), b"")
+        names = sorted(self._storage.list_names(self.keys_folder))
+        for_each(self._storage, self._storage.remove, [join(self.keys_folder, name) for name in names[:-_KEPT_KEYS]])
 
     def _path(self, seq: int, kind: str) -> str:
         return join(self.folder, f"{seq:020d}.{kind}")

@@ -18,7 +18,7 @@ import pyarrow as pa
 from fsspeckit.common.errors import CommitConflictError, DatasetNotFoundError
 from fsspeckit.common.logging import log_unexpected, scrub
 from fsspeckit.core.agreement import check_outcomes, keep_to
-from fsspeckit.core.commit import Changes, Commit, Journal, Publish, Recovery, View
+from fsspeckit.core.commit import Changes, Commit, Journal, Publish, Recovery, Terms, View
 from fsspeckit.core.engine import Engine, ReadRequest
 from fsspeckit.core.matching import Match
 from fsspeckit.core.merge import MergeRequest, Shape, compute_merge_stats, insert_tasks, merge_shape, rewrite_tasks
@@ -45,10 +45,16 @@ class Place:
     journal: Journal
 
     @classmethod
-    def of(cls, path: Any, filesystem: Any, storage_options: Mapping[str, Any] | None) -> Place:
+    def of(
+        cls,
+        path: Any,
+        filesystem: Any,
+        storage_options: Mapping[str, Any] | None,
+        terms: Terms = Terms(),  # noqa: B008 - it is frozen
+    ) -> Place:
         """Resolve a path or URL."""
         storage, root = resolve(path, filesystem, storage_options)
-        return cls(scrub(str(path)).rstrip("/"), root, storage, Journal(storage, root))
+        return cls(scrub(str(path)).rstrip("/"), root, storage, Journal(storage, root, terms))
 
     @contextmanager
     def scratch(self) -> Iterator[str]:
@@ -115,14 +121,15 @@ def merge(
             return _as_plan(place, draft, outcomes)
         if agreed is not None:
             draft = replace(draft, inserts=keep_to(agreed, place.path, draft.snapshot, draft.counts, draft.inserts))
-        if not draft.tasks and not draft.deletes:
+        if not draft.tasks and not draft.deletes and not place.journal.terms:
             return _as_result(place, draft, [], (), None, time.perf_counter() - started)
         with place.journal.begin(draft.snapshot.view, f"merge:{request.strategy}") as transaction:
             outcomes = _run(engine, place, source, draft.tasks, transaction.staging, reporter)
             if agreed is not None:
                 check_outcomes(agreed, place.path, draft.rewrites, outcomes, draft.deletes)
             changes = _changes(place, draft, outcomes)
-            commit = transaction.commit(changes) if changes.publish or changes.retire else None
+            worth_it = changes.publish or changes.retire or place.journal.terms
+            commit = transaction.commit(changes) if worth_it else None
         return _as_result(place, draft, outcomes, changes.publish, commit, time.perf_counter() - started)
 
 

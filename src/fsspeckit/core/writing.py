@@ -93,7 +93,7 @@ def write(
             publish = tuple(Publish(o.staged, t.path, o.rows) for t, o in zip(tasks, outcomes, strict=True))
             info = {"operation": "write", "mode": request.mode, "rows": source.rows}
             changes = Changes(publish, retire, (), complete_view=request.mode != "append", info=info)
-            commit = transaction.commit(changes) if publish or retire else None
+            commit = transaction.commit(changes) if publish or retire or place.journal.terms else None
         return _result(place, request, tasks, outcomes, retire, commit, time.perf_counter() - started)
 
 

@@ -5,16 +5,17 @@ Names, defaults and the checks of plain arguments live here; what operations mea
 
 from __future__ import annotations
 
+import copy
 import re
 import warnings
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import pyarrow as pa
 
 from fsspeckit.common.schema import SchemaMode
 from fsspeckit.core import operations, writing
-from fsspeckit.core.commit import Recovery
+from fsspeckit.core.commit import Check, Recovery, Terms
 from fsspeckit.core.engine import Engine, ReadRequest
 from fsspeckit.core.merge import MergeRequest, NullKeys, PartitionMove, normalize_keys
 from fsspeckit.core.model import WriteOptions
@@ -243,6 +244,31 @@ class DatasetIO(Maintenance):
         _check_mode(mode, strategy, key_columns, rewrite_mode)
         return self.merge(data, path, strategy=strategy, key_columns=key_columns or (), **options)
 
+    def on_terms(self, *, idempotency_key: str | None = None, check: Check | None = None) -> Self:
+        """The same, for one operation on one dataset that commits only on some terms.
+
+        Args:
+            idempotency_key: Names the change. It is kept in the commit record, which a write or merge makes also
+                where it finds nothing to change; a second commit under it is refused with `AlreadyCommittedError`.
+            check: Called before the commit with views of the dataset before and after, staged files included, and the
+                facts of the change. What it raises, such as `CheckFailedError`, ends the operation: nothing changes.
+
+        Example:
+            >>> import pyarrow as pa, tempfile
+            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+            >>> io, folder = PyarrowDatasetIO(), tempfile.mkdtemp() + "/events"
+            >>> _ = io.on_terms(idempotency_key="monday").write_dataset(pa.table({"id": [1]}), folder)
+            >>> io.committed(folder, "monday"), io.committed(folder, "tuesday")
+            (1, None)
+        """
+        made = copy.copy(self)
+        made.terms = Terms(idempotency_key, check)
+        return made
+
+    def committed(self, path: Any, idempotency_key: str) -> int | None:
+        """The sequence number of the commit that was made under a key; None where there is none."""
+        return self._place(path).journal.committed(idempotency_key)
+
     def recover(self, path: Any) -> Recovery:
         """Finish or undo what a crashed writer left; every operation does this by itself when it starts."""
         return operations.recover(self._place(path))
@@ -251,7 +277,7 @@ class DatasetIO(Maintenance):
         """A dataset has changed: engines that remember what they listed or read let go of it here."""
 
     def _place(self, path: Any) -> Place:
-        return Place.of(path, self.filesystem, self.storage_options)
+        return Place.of(path, self.filesystem, self.storage_options, self.terms)
 
     def _input(self, data: Any) -> Input:
         return Input(data, self.filesystem, self.storage_options)

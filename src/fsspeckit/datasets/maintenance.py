@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fsspeckit.core import clustering, upkeep
+from fsspeckit.core.commit import Terms
 from fsspeckit.core.curves import Curve
 from fsspeckit.core.engine import Engine
 from fsspeckit.core.maintenance import CompactRequest, DeduplicateRequest, Limits, OptimizeRequest, Scope
@@ -21,9 +22,16 @@ class Maintenance:
     """Keeps dataset folders in shape."""
 
     engine: Engine
+    terms: Terms = Terms()
 
     def _place(self, path: Any) -> Place:
         raise NotImplementedError
+
+    def _limits(self, max_files: int | None, max_bytes: int | None, groups: int | None, *, twice: bool) -> Limits:
+        if self.terms and (groups is not None or twice):
+            what = "deduplicate_key_columns" if twice else "max_groups_per_commit"
+            raise ValueError(f"{what} makes several commits, and on_terms allows one; leave it out")
+        return Limits(max_files, max_bytes, groups)
 
     def compact_parquet_dataset(
         self,
@@ -68,7 +76,7 @@ class Maintenance:
             >>> result["before_file_count"], result["after_file_count"]
             (3, 1)
         """
-        limits = Limits(max_files, max_bytes, max_groups_per_commit)
+        limits = self._limits(max_files, max_bytes, max_groups_per_commit, twice=False)
         request = CompactRequest(
             Target.of(target_mb_per_file, target_rows_per_file),
             _scope(partition_filter, compression, row_group_size, limits),
@@ -134,9 +142,9 @@ class Maintenance:
             >>> io.read_parquet(folder)["id"].to_pylist()
             [1, 2, 3, 4]
         """
-        scope = _scope(
-            partition_filter, compression, row_group_size, Limits(max_files, max_bytes, max_groups_per_commit)
-        )
+        twice = deduplicate_key_columns is not None
+        limits = self._limits(max_files, max_bytes, max_groups_per_commit, twice=twice)
+        scope = _scope(partition_filter, compression, row_group_size, limits)
         keys = None if deduplicate_key_columns is None else tuple(normalize_keys(deduplicate_key_columns))
         order_by = column_names(dedup_order_by) or ()
         if keys is None and (order_by or null_keys != "error"):
@@ -197,7 +205,7 @@ class Maintenance:
             >>> io.deduplicate_parquet_dataset(folder, key_columns=["id"], dedup_order_by=["ts"])["deduplicated_rows"]
             1
         """
-        limits = Limits(max_files, max_bytes, max_groups_per_commit)
+        limits = self._limits(max_files, max_bytes, max_groups_per_commit, twice=False)
         request = DeduplicateRequest(
             tuple(normalize_keys(key_columns)),
             column_names(dedup_order_by) or (),

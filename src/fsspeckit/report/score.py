@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fsspeckit.core.model import DataFile
+from fsspeckit.core.results import readable_bytes
 from fsspeckit.core.snapshot import Snapshot
 from fsspeckit.report.layout import MB, ColumnLayout, Layout, by_folder
 
@@ -23,12 +24,16 @@ _WEIGHTS = {"small files": 50, "overlap": 30, "row groups": 20}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One part of the score: points lost, why, and what to do; ``command`` is empty where all is well."""
+    """One part of the score: points lost, why, what to do and what that is likely to bring.
+
+    ``command`` and ``effect`` are empty where all is well.
+    """
 
     name: str
     points: float
     detail: str
     command: str = ""
+    effect: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +51,9 @@ def score(snapshot: Snapshot, layout: Layout, keys: Sequence[str] = ()) -> Score
     return Score(max(0, round(100 - sum(finding.points for finding in findings))), findings)
 
 
-def _finding(name: str, share: float, detail: str, command: str) -> Finding:
+def _finding(name: str, share: float, detail: str, command: str, effect: str = "") -> Finding:
     points = round(_WEIGHTS[name] * min(max(share, 0.0), 1.0), 1)
-    return Finding(name, points, detail, command if points else "")
+    return Finding(name, points, detail, command, effect) if points else Finding(name, points, detail)
 
 
 def _small_files(snapshot: Snapshot, path: str) -> Finding:
@@ -59,7 +64,8 @@ def _small_files(snapshot: Snapshot, path: str) -> Finding:
         excess += max(0, len(small) - math.ceil(sum(small) / TARGET))
     total = len(snapshot.files)
     detail = f"{total:,} files could be {total - excess:,}" if excess else f"none of {total:,} files is too many"
-    return _finding("small files", excess / max(total, 1), detail, f"fsspeckit compact {path} --target-mb 128")
+    effect = f"a full scan opens {total - excess:,} files in place of {total:,}"
+    return _finding("small files", excess / max(total, 1), detail, f"fsspeckit compact {path} --target-mb 128", effect)
 
 
 def _overlap(layout: Layout, keys: Sequence[str], path: str) -> Finding:
@@ -67,18 +73,25 @@ def _overlap(layout: Layout, keys: Sequence[str], path: str) -> Finding:
     worst = sum(part.files**2 for part in layout.partitions) / max(layout.files, 1)
     if worst <= 1:
         return _finding("overlap", 0, "no partition has two files", "")
-    known = _judged(layout, keys, worst)
+    known = judged(layout, keys, worst)
     if not known:
         named = ", ".join(keys) or "any column"
-        return _finding("overlap", 1, f"no statistics of {named}", f"fsspeckit optimize {path} --by COLUMN")
+        effect = "files get statistics, by which readers skip them"
+        return _finding("overlap", 1, f"no statistics of {named}", f"fsspeckit optimize {path} --by COLUMN", effect)
     share = sum(_share(column, worst) for column in known) / len(known)
-    depth = max(column.overlap.mean_depth for column in known if column.overlap is not None)
+    deepest = max(known, key=lambda column: _share(column, worst))
+    depth = deepest.overlap.mean_depth if deepest.overlap is not None else 0.0
     named = ", ".join(column.name for column in known)
     detail = f"a value of {named} is looked for in {depth:,.1f} files on average, {worst:,.1f} at worst"
-    return _finding("overlap", share, detail, f"fsspeckit optimize {path} {_by(known)}")
+    size = layout.bytes / max(layout.files, 1)
+    effect = (
+        f"a look-up of one {deepest.name} opens about 1 file ({readable_bytes(round(size))}) "
+        f"in place of {depth:,.1f} ({readable_bytes(round(size * depth))})"
+    )
+    return _finding("overlap", share, detail, f"fsspeckit optimize {path} {_by(known)}", effect)
 
 
-def _judged(layout: Layout, keys: Sequence[str], worst: float = 2.0) -> list[ColumnLayout]:
+def judged(layout: Layout, keys: Sequence[str], worst: float = 2.0) -> list[ColumnLayout]:
     """The columns that count: those that were named, else the one in which files overlap least."""
     known = [column for column in layout.columns if column.overlap is not None]
     if keys:
@@ -99,8 +112,11 @@ def _row_groups(snapshot: Snapshot, layout: Layout, keys: Sequence[str], path: s
     bad = [file for file in snapshot.files if _has_bad_row_groups(file)]
     share = sum(file.rows for file in bad) / max(snapshot.rows, 1)
     detail = f"{len(bad):,} of {len(snapshot.files):,} files have row groups that are too small or too large"
-    by = _by(_judged(layout, keys))
-    return _finding("row groups", share, detail, f"fsspeckit optimize {path} {by} --force --row-group-size 1000000")
+    command = f"fsspeckit optimize {path} {_by(judged(layout, keys))} --force --row-group-size 1000000"
+    groups = sum(-(-file.rows // 1_000_000) if file in bad else len(file.row_groups) for file in snapshot.files)
+    return _finding(
+        "row groups", share, detail, command, f"about {groups:,} row groups in place of {layout.row_groups:,}"
+    )
 
 
 def _has_bad_row_groups(file: DataFile) -> bool:

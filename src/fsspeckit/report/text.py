@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fsspeckit.core.results import columns, readable_bytes
 from fsspeckit.report.layout import ColumnLayout, Layout
 from fsspeckit.report.score import Score
@@ -79,6 +81,19 @@ def _partitions(layout: Layout) -> str:
 
 def _findings(score: Score) -> str:
     rows = [(finding.name, f"{-finding.points or 0:g}", finding.detail) for finding in score.findings]
-    commands = [f"  {finding.command}" for finding in score.findings if finding.command]
+    commands = [f"  {finding.command}\n    {finding.effect}" for finding in score.findings if finding.command]
     advice = "\n".join(["", "to do:", *dict.fromkeys(commands)]) if commands else ""
     return columns([("score", "points", "why"), *rows]) + advice
+
+
+def render_comparison(changed: Sequence[tuple[str, float, float]]) -> str:
+    """Numbers before and now."""
+    rows = [(name, *(readable(name, value) for value in (old, new))) for name, old, new in changed]
+    return columns([("compared", "before", "now"), *rows])
+
+
+def readable(name: str, value: float) -> str:
+    """A number of a comparison for people."""
+    if name == "bytes":
+        return readable_bytes(round(value))
+    return f"{value:,.1f}" if name.startswith("depth") else f"{value:,.0f}"

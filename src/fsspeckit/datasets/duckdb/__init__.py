@@ -76,7 +76,7 @@ class DuckDBDatasetIO(DatasetIO):
         return self.engine.database.connection
 
     def _place(self, path: Any) -> Place:
-        return Place.of(path, self._filesystem_for(path), self.storage_options)
+        return Place.of(path, self._filesystem_for(path), self.storage_options, self.terms)
 
     def _input(self, data: Any) -> Input:
         return Input(data, self._filesystem_for(data), self.storage_options)

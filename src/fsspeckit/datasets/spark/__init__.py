@@ -13,9 +13,11 @@ from fsspeckit.datasets.spark.engine import SHARE_LIMIT, SparkEngine
 from fsspeckit.datasets.spark.errors import ExecutorSetupError, SparkJobCancelledError, SparkJobError
 from fsspeckit.datasets.spark.frames import snapshot_frame
 from fsspeckit.datasets.spark.session import refresh
+from fsspeckit.datasets.spark.stream import BatchMerge, merge_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = [
     "ExecutorSetupError",
@@ -68,6 +70,50 @@ class SparkDatasetIO(DatasetIO):
         snapshot = load_snapshot(place.storage, existing_view(place))
         request = ReadRequest(column_names(columns), filters)
         return snapshot_frame(self.spark, place.storage, snapshot, request)
+
+    def merge_batches(
+        self, path: Any, *, key_columns: Columns, checkpoint: str, strategy: str = "upsert", **options: Any
+    ) -> BatchMerge:
+        """A function for `foreachBatch` that merges each batch into a dataset exactly once.
+
+        Args:
+            path: The dataset's folder.
+            key_columns: The column or columns that identify a row.
+            checkpoint: The ``checkpointLocation`` of the query; it tells one query from another.
+            strategy: As for `merge`; ``"deduplicate"`` takes batches in which a key occurs twice.
+            **options: Further options of `merge`.
+        """
+        return BatchMerge(self, path, checkpoint, {"key_columns": key_columns, "strategy": strategy, **options})
+
+    def merge_stream(
+        self,
+        df: DataFrame,
+        path: Any,
+        *,
+        key_columns: Columns,
+        checkpoint: str,
+        strategy: str = "upsert",
+        trigger: Mapping[str, Any] | None = None,
+        query_name: str | None = None,
+        **options: Any,
+    ) -> StreamingQuery:
+        """Merge a streaming DataFrame into a dataset, every batch exactly once.
+
+        Args:
+            df: A streaming DataFrame.
+            path: The dataset's folder.
+            key_columns: The column or columns that identify a row.
+            checkpoint: A folder in which Spark keeps how far the stream has come.
+            strategy: As for `merge`; ``"deduplicate"`` takes batches in which a key occurs twice.
+            trigger: When batches begin, in the words of Spark, such as ``{"availableNow": True}``.
+            query_name: A name for the query.
+            **options: Further options of `merge`.
+
+        Returns:
+            The running query.
+        """
+        each = self.merge_batches(path, key_columns=key_columns, checkpoint=checkpoint, strategy=strategy, **options)
+        return merge_stream(each, df, checkpoint, trigger=trigger, query_name=query_name)
 
     def _committed(self, place: Place) -> None:
         refresh(self.spark, place)

@@ -29,6 +29,10 @@ class SparkJobCancelledError(SparkJobError):
     """Somebody cancelled the Spark job; the dataset is as it was."""
 
 
+class SparkQueryError(FsspeckitError, ValueError):
+    """An expression, a column or a path that Spark does not accept."""
+
+
 class ExecutorSetupError(FsspeckitError, RuntimeError):
     """The executors cannot do this work: a package, a version or a folder is missing there."""
 
@@ -47,6 +51,19 @@ def translated() -> Iterator[None]:
         text = str(error)
         _logger.info("a Spark job failed: %s", scrub(text))
         raise explain(text) from None
+
+
+@contextmanager
+def translated_analysis() -> Iterator[None]:
+    """The same for a query of the caller's, which Spark may refuse: an unknown column, a wrong type, a missing path."""
+    from pyspark.errors import AnalysisException, ParseException
+
+    with translated():
+        try:
+            yield
+        except (AnalysisException, ParseException) as error:
+            said = reason(str(error))
+            raise SparkQueryError(f"Spark refuses the query: {said}; correct the expression or the path") from None
 
 
 def _interrupted(error: BaseException) -> bool:

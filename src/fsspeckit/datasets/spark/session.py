@@ -10,11 +10,11 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fsspeckit.common.errors import FsspeckitError
 from fsspeckit.common.logging import scrub
@@ -44,8 +44,13 @@ class SparkNotFoundError(FsspeckitError, ImportError):
     """PySpark, or pandas that it works with, is not installed."""
 
 
-def get_session(spark: SparkSession | None = None) -> SparkSession:
-    """The given session, else the active one, else one from the environment, else a local one."""
+def get_session(
+    spark: SparkSession | None = None, master: str | None = None, conf: Mapping[str, Any] | None = None
+) -> SparkSession:
+    """The given session, else the active one, else one from the environment, else a local one.
+
+    ``master`` and ``conf`` are for a session that is started here; those of an existing one are left as they are.
+    """
     if spark is not None:
         return spark
     missing = [name for name in ("pyspark", "pandas") if find_spec(name) is None]
@@ -58,12 +63,16 @@ def get_session(spark: SparkSession | None = None) -> SparkSession:
 
     active = SparkSession.getActiveSession()
     if active is not None:
+        if master is not None or conf:
+            _logger.warning("a Spark session is active: the master and settings that were asked for are not applied")
         return active
-    if _is_configured():
+    if _is_configured() or (master is not None and not master.startswith("local")):
         if not {"PYSPARK_GATEWAY_PORT", "SPARK_REMOTE"} & os.environ.keys():
             ensure_java()
-        return SparkSession.builder.getOrCreate()
-    return _local_session()
+        builder = SparkSession.builder if master is None else SparkSession.builder.master(master)
+        found: SparkSession = _configured(builder, conf or {}).getOrCreate()
+        return found
+    return _local_session(master, conf or {})
 
 
 def refresh(spark: SparkSession, place: Place) -> None:
@@ -94,7 +103,13 @@ def _is_configured() -> bool:
     )
 
 
-def _local_session() -> SparkSession:
+def _configured(builder: Any, conf: Mapping[str, Any]) -> Any:
+    for name, value in conf.items():
+        builder = builder.config(name, str(value).lower() if isinstance(value, bool) else value)
+    return builder
+
+
+def _local_session(master: str | None, conf: Mapping[str, Any]) -> SparkSession:
     from pyspark.sql import SparkSession
 
     ensure_java()
@@ -102,12 +117,11 @@ def _local_session() -> SparkSession:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     # The second number lets a failed task be tried again, which plain local[N] never does.
-    builder = SparkSession.builder.master(f"local[{cores},4]").appName("fsspeckit")
-    builder = builder.config("spark.driver.extraJavaOptions", _JAVA_OPTIONS)
-    for name, value in _LOCAL.items():
-        builder = builder.config(name, value)
+    builder = SparkSession.builder.master(master or f"local[{cores},4]").appName("fsspeckit")
+    builder = _configured(builder, {"spark.driver.extraJavaOptions": _JAVA_OPTIONS, **_LOCAL, **conf})
     with _quiet_start():
-        return builder.getOrCreate()
+        session: SparkSession = builder.getOrCreate()
+    return session
 
 
 @contextmanager

@@ -1,0 +1,188 @@
+"""A tour: a month of order events goes through pipelines on Spark, and every reader gets one answer from less data.
+
+`make demo` runs it with three million rows; `python examples/tour.py [folder] [rows]` takes a folder to keep the files
+in, and a number of rows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fsspeckit.cli.app import main as fsspeckit
+from fsspeckit.core.results import columns, readable_bytes
+from fsspeckit.datasets.spark import SparkDatasetIO
+from fsspeckit.pipeline import Pipeline
+
+PIPELINES = Path(__file__).with_name("tour")
+START = np.datetime64("2026-10-01T00:00:00", "us")
+DAY = np.timedelta64(24 * 60 * 60 * 1_000_000, "us")
+DAYS = ("2026-11-01", "2026-11-02", "2026-11-03")
+STATUS = np.array(["new", "paid", "sent", "back"])
+
+
+def events(rng: np.random.Generator, ids: Any, first: float, days: float) -> pa.Table:
+    """Events of some orders: a few customers buy most, and one event in a hundred comes up to nine days late."""
+    rows = len(ids)
+    late = np.where(rng.random(rows) < 0.01, rng.random(rows) * 9, 0.0)
+    at = START + (np.maximum(0.0, first + rng.random(rows) * days - late) * DAY.astype(int)).astype("timedelta64[us]")
+    customer = np.minimum(rng.zipf(1.3, rows), 200_000)
+    return pa.table(
+        {
+            "order_id": ids,
+            "customer": customer.astype("int64"),
+            "status": pa.array(STATUS[rng.integers(0, 4, rows)]),
+            "cents": rng.integers(100, 50_000, rows),
+            "at": pa.array(at.astype("datetime64[us]")),
+        }
+    )
+
+
+def make_inputs(folder: Path, rows: int) -> None:
+    """A month with duplicates, and three days of old and new orders, of which the second brings a new column."""
+    rng = np.random.default_rng(7)
+    target = folder / "in"
+    target.mkdir(parents=True)
+    repeated = rng.integers(0, rows, rows // 100)
+    pq.write_table(events(rng, np.concatenate([np.arange(rows), repeated]), 0.0, 31.0), target / "month.parquet")
+    for number, day in enumerate(DAYS):
+        known = rng.integers(max(0, rows - rows // 5), rows, rows // 200)
+        new = np.arange(rows // 200) + rows + number * (rows // 200)
+        table = events(rng, np.concatenate([known, new, new[:50]]), 31.0 + number, 1.0)
+        if number == 1:
+            table = table.append_column("channel", pa.array(np.where(rng.random(len(table)) < 0.5, "web", "shop")))
+        pq.write_table(table, target / f"{day}.parquet")
+
+
+def run(name: str, folder: Path, **variables: str) -> None:
+    """Run one of the pipelines and show its records."""
+    result = Pipeline.load(PIPELINES / f"{name}.toml", {"folder": str(folder), **variables}).run()
+    print(f"\n{result}")
+
+
+def inspect(lake: Path, *words: str) -> None:
+    """Look at the layout, as the command does."""
+    assert fsspeckit(["inspect", str(lake), "--key", "customer", "--key", "at", "--quiet", *words]) == 0
+
+
+def bytes_of_query(lake: Path, customers: tuple[int, int]) -> tuple[int, int]:
+    """Bytes of row groups that a reader must look at for some customers, and of all."""
+    needed = everything = 0
+    for path in lake.glob("*.parquet"):
+        footer = pq.read_metadata(path)
+        place = footer.schema.to_arrow_schema().get_field_index("customer")
+        for number in range(footer.num_row_groups):
+            group = footer.row_group(number)
+            size = sum(group.column(i).total_compressed_size for i in range(group.num_columns))
+            found = group.column(place).statistics
+            everything += size
+            needed += size if found.min <= customers[1] and found.max >= customers[0] else 0
+    return needed, everything
+
+
+def ask_everybody(lake: Path, customers: tuple[int, int]) -> list[tuple[str, tuple[int, int], float]]:
+    """The same question to four readers that know nothing of fsspeckit, with their answers and seconds."""
+    low, high = customers
+    spark = SparkDatasetIO().spark
+    question = f"SELECT count(*), sum(cents) FROM {{}} WHERE customer BETWEEN {low} AND {high}"
+    files = f"{lake}/*.parquet"
+
+    def of_pandas() -> tuple[int, int]:
+        wanted = [("customer", ">=", low), ("customer", "<=", high)]
+        cents = pd.read_parquet(lake, columns=["cents"], filters=wanted)["cents"]
+        return len(cents), int(cents.sum())
+
+    def of_polars() -> tuple[int, int]:
+        chosen = pl.scan_parquet(files, missing_columns="insert", extra_columns="ignore")
+        chosen = chosen.filter(pl.col("customer").is_between(low, high))
+        count, cents = chosen.select(pl.len(), pl.col("cents").sum()).collect().row(0)
+        return int(count), int(cents)
+
+    def of_duckdb() -> tuple[int, int]:
+        found = duckdb.sql(question.format(f"read_parquet('{files}', union_by_name = true)"))
+        assert found is not None
+        ((count, cents),) = found.fetchall()
+        return int(count), int(cents)
+
+    def of_spark() -> tuple[int, int]:
+        row = spark.sql(question.format(f"parquet.`file://{lake}`")).first()
+        assert row is not None
+        return int(row[0]), int(row[1])
+
+    readers: dict[str, Callable[[], tuple[int, int]]] = {
+        "DuckDB": of_duckdb,
+        "pandas": of_pandas,
+        "polars": of_polars,
+        "Spark": of_spark,
+    }
+    answers = []
+    for name, ask in readers.items():
+        clock = time.perf_counter()
+        answers.append((name, ask(), time.perf_counter() - clock))
+    assert len({answer for _, answer, _ in answers}) == 1, answers
+    return answers
+
+
+def tour(folder: Path, rows: int) -> None:
+    """Everything, one step after the other."""
+    clock = time.perf_counter()
+    lake, per_file = folder / "lake" / "orders", str(max(1_000, rows // 24))
+    make_inputs(folder, rows)
+    print(f"A month of {rows:,} orders with duplicates, and three days with late events and a new column: {folder}/in")
+
+    run("month", folder, rows_per_file=per_file)
+    for day in DAYS:
+        run("daily", folder, day=day)
+    print("\nThe last day again, as a scheduler might: what is committed is skipped.")
+    run("daily", folder, day=DAYS[-1])
+
+    customers = (1_000, 1_200)
+    inspect(lake, "--html", str(folder / "before.html"))
+    save_layout(lake, folder / "before.json")
+    before = bytes_of_query(lake, customers)
+    run("tidy", folder, rows_per_file=per_file)
+    inspect(lake, "--html", str(folder / "after.html"), "--compare", str(folder / "before.json"))
+    after = bytes_of_query(lake, customers)
+
+    print("\nOne question to four readers: orders and cents of the customers 1,000 to 1,200")
+    answers = ask_everybody(lake, customers)
+    print(columns([("reader", "orders", "cents", "seconds"), *(row_of(answer) for answer in answers)]))
+    print("\nBytes that a reader must look at for it:")
+    for name, (needed, whole) in (("before", before), ("after", after)):
+        print(f"  {name:6}  {readable_bytes(needed)} of {readable_bytes(whole)} ({needed / whole:.0%})")
+    print(f"\nReports:\n  {(folder / 'before.html').as_uri()}\n  {(folder / 'after.html').as_uri()}")
+    print(f"\n{time.perf_counter() - clock:.0f} seconds in all.")
+
+
+def row_of(answer: tuple[str, tuple[int, int], float]) -> tuple[str, ...]:
+    """A line of the table of answers."""
+    name, (count, cents), seconds = answer
+    return name, f"{count:,}", f"{cents:,}", f"{seconds:.2f}"
+
+
+def save_layout(lake: Path, path: Path) -> None:
+    """What `fsspeckit inspect --json` prints, in a file."""
+    with path.open("w", encoding="utf-8") as sink, contextlib.redirect_stdout(sink):
+        assert fsspeckit(["inspect", str(lake), "--key", "customer", "--key", "at", "--json"]) == 0
+
+
+def main() -> None:
+    """Take the folder of the command line, or a new one that stays, so that reports can be opened."""
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(tempfile.mkdtemp(prefix="fsspeckit-tour-"))
+    tour(folder.absolute(), int(sys.argv[2]) if len(sys.argv) > 2 else 20_000)
+
+
+if __name__ == "__main__":
+    main()

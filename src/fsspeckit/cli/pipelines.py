@@ -1,0 +1,89 @@
+"""The command `run`: a pipeline file, from its words to one document with a record for each step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fsspeckit.cli.errors import describe, show, usage
+from fsspeckit.cli.run import Run, command
+
+if TYPE_CHECKING:
+    from fsspeckit.pipeline import Pipeline
+
+File = Annotated[Path | None, typer.Argument(metavar="FILE", help="The pipeline, in TOML.")]
+Var = Annotated[list[str], typer.Option("--var", metavar="K=V", help="A variable of the file; repeatable.")]
+Key = Annotated[
+    str | None,
+    typer.Option("--idempotency-key", metavar="KEY", help="Names the run: a step already committed is skipped."),
+]
+Master = Annotated[str | None, typer.Option("--master", help="Where Spark runs; local by default.")]
+SparkConf = Annotated[list[str], typer.Option("--spark-conf", metavar="K=V", help="A setting of Spark; repeatable.")]
+Schema = Annotated[bool, typer.Option("--schema", help="Print the JSON schema of pipeline files and do nothing else.")]
+Check = Annotated[bool, typer.Option("--dry-run", "-n", help="Check the file and show the order of its steps.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the program."""
+    shared = ("engine", "storage_option", "config")
+    command(app, "run", example="fsspeckit run pipeline.toml --var day=monday --dry-run", without=shared)(run_pipeline)
+
+
+def run_pipeline(
+    run: Run,
+    file: File = None,
+    var: Var = [],  # noqa: B006 - read by typer, never changed
+    idempotency_key: Key = None,
+    master: Master = None,
+    spark_conf: SparkConf = [],  # noqa: B006
+    schema: Schema = False,
+    dry_run: Check = False,
+) -> int:
+    """Run the steps of a pipeline file on Spark; run again with the same key, it goes on where it stopped."""
+    from fsspeckit.pipeline import Pipeline, StepFailedError
+
+    if schema:
+        found = Pipeline.json_schema()
+        run.say(found, json.dumps(found, indent=2))
+        return 0
+    pipeline = _load(file, var)
+    conf = _pairs(spark_conf, "--spark-conf")
+    if dry_run:
+        run.say({"pipeline": pipeline.file.name, "steps": list(pipeline.steps)}, "\n".join(pipeline.steps))
+        return 0
+    try:
+        with run.bars() as progress:
+            result = pipeline.run(idempotency_key=idempotency_key, master=master, conf=conf, progress=progress)
+    except StepFailedError as error:
+        cause = error.__cause__ or error
+        run.say(error.result.to_dict() | {"exit_code": describe(cause)[2]}, str(error.result))
+        return show(cause, debug=run.debug, where=f"step {error.step!r}" if error.step else "")
+    changed = any(step.status == "done" and step.commit_seq is not None for step in result.steps)
+    run.say(result.to_dict(), str(result))
+    return 0 if changed else run.noop_exit_code
+
+
+def _load(file: Path | None, var: Sequence[str]) -> Pipeline:
+    from fsspeckit.pipeline import Pipeline, PipelineFileError
+
+    if file is None:
+        raise usage("FILE is missing", "name a pipeline file, or ask for --schema")
+    try:
+        return Pipeline.load(file, _pairs(var, "--var"))
+    except PipelineFileError as error:
+        first, more = error.problems[0], [problem.key for problem in error.problems[1:]]
+        also = f" (and {len(more)} more mistakes, at {', '.join(more)})" if more else ""
+        key = f"{first.key}: " if first.key else ""
+        raise usage(f"{file}: {key}{first.what}{also}", first.remedy) from error
+
+
+def _pairs(words: Sequence[str], option: str) -> dict[str, str]:
+    pairs = [word.partition("=") for word in words]
+    for name, equals, _ in pairs:
+        if not name or not equals:
+            raise usage(f"{option} {name!r} has no value", f"write it as {option} name=value")
+    return {name: value for name, _, value in pairs}

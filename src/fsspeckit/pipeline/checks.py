@@ -1,0 +1,166 @@
+"""Checks of rows: counts, keys, freshness, accepted values, and whether counts add up.
+
+A dataset that is about to be committed is checked as it would be: its footers count the rows, and Spark reads the
+columns that a check names, of staged files as of those in place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from fsspeckit.common.errors import CheckFailedError
+from fsspeckit.core.commit import View
+from fsspeckit.core.engine import ReadRequest
+from fsspeckit.core.operations import Place
+from fsspeckit.core.snapshot import Snapshot, load_snapshot
+from fsspeckit.datasets.spark.errors import translated_analysis
+from fsspeckit.datasets.spark.frames import snapshot_frame
+from fsspeckit.pipeline.model import Checks
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_SHOWN = 5
+_UNITS = {"s": "SECOND", "m": "MINUTE", "h": "HOUR", "d": "DAY"}
+
+
+def check_frame(checks: Checks, frame: DataFrame, what: str) -> int | None:
+    """Check rows on their way; their number where it was counted."""
+    rows = frame.count() if checks.rows is not None else None
+    _raise(what, [*_row_bounds(checks, rows or 0), *_values(checks, frame)])
+    return rows
+
+
+def check_view(checks: Checks, spark: SparkSession, place: Place, view: View) -> int:
+    """Check a dataset as it stands in a view; the number of its rows."""
+    snapshot = load_snapshot(place.storage, view)
+    _raise(place.path, _of_snapshot(checks, spark, place, snapshot))
+    return snapshot.rows
+
+
+def check_commit(
+    checks: Checks, spark: Callable[[], SparkSession], place: Place
+) -> Callable[[View, View, Mapping[str, Any]], None]:
+    """A check for `DatasetIO.on_terms`."""
+
+    def check(before: View, after: View, info: Mapping[str, Any]) -> None:
+        result = load_snapshot(place.storage, after)
+        found = _of_snapshot(checks, spark(), place, result)
+        if checks.reconciled:
+            found += _reconciled(place, before, after, result.rows, info)
+        _raise(place.path, found)
+
+    return check
+
+
+def _raise(what: str, violations: list[str]) -> None:
+    if violations:
+        raise CheckFailedError(
+            f"{what}: {', and '.join(violations)}. Nothing was committed by this step; correct the rows or the check."
+        )
+
+
+def _of_snapshot(checks: Checks, spark: SparkSession, place: Place, snapshot: Snapshot) -> list[str]:
+    found = _row_bounds(checks, snapshot.rows)
+    columns = _columns(checks)
+    if not columns:
+        return found
+    if not snapshot.files:
+        return [*found, *(["there is no row that could be fresh"] if checks.fresh is not None else [])]
+    frame = snapshot_frame(spark, place.storage, snapshot, ReadRequest(columns=tuple(columns)))
+    return found + _values(checks, frame)
+
+
+def _columns(checks: Checks) -> list[str]:
+    named = [*(checks.unique or ()), *(checks.not_null or ()), *(checks.accepted or ())]
+    return list(dict.fromkeys([*named, *([checks.fresh.column] if checks.fresh is not None else [])]))
+
+
+def _row_bounds(checks: Checks, rows: int) -> list[str]:
+    bounds = checks.rows
+    if bounds is None:
+        return []
+    low = [f"{rows:,} rows are fewer than {bounds.min:,}"] if bounds.min is not None and rows < bounds.min else []
+    high = [f"{rows:,} rows are more than {bounds.max:,}"] if bounds.max is not None and rows > bounds.max else []
+    return low + high
+
+
+def _values(checks: Checks, frame: DataFrame) -> list[str]:
+    """What one pass over the named columns finds, and another over keys."""
+    with translated_analysis():
+        return [*_aggregated(checks, frame), *(_repeated(frame, checks.unique) if checks.unique else [])]
+
+
+def _aggregated(checks: Checks, frame: DataFrame) -> list[str]:
+    from pyspark.sql import functions as sql
+
+    wanted: list[Column] = []
+    phrases: list[Callable[[Any], str | None]] = []
+    for name in checks.not_null or ():
+        wanted.append(sql.count_if(frame[_quoted(name)].isNull()))
+        phrases.append(lambda count, name=name: f"{name} is null in {count:,} rows" if count else None)  # type: ignore[misc]
+    for name, values in (checks.accepted or {}).items():
+        column = frame[_quoted(name)]
+        strange = sql.collect_set(sql.when(~column.isin(values), column.cast("string")))
+        wanted.append(sql.slice(strange, 1, _SHOWN))
+        phrases.append(lambda found, name=name: f"{name} has other values: {', '.join(found)}" if found else None)  # type: ignore[misc]
+    if checks.fresh is not None:
+        wanted.append(_staleness(checks, frame))
+        phrases.append(lambda said: said)
+    if not wanted:
+        return []
+    row = frame.agg(*(column.alias(f"c{number}") for number, column in enumerate(wanted))).first()
+    assert row is not None
+    return [said for phrase, value in zip(phrases, row, strict=True) if (said := phrase(value))]
+
+
+def _staleness(checks: Checks, frame: DataFrame) -> Column:
+    """A phrase where the newest value is too old; null where it is not."""
+    from pyspark.sql import functions as sql
+
+    assert checks.fresh is not None
+    name, within = checks.fresh.column, checks.fresh.within
+    number, unit = re.fullmatch(r"(\d+)\s*([smhd])", within).groups()  # type: ignore[union-attr]
+    newest = sql.max(frame[_quoted(name)].cast("timestamp"))
+    oldest = sql.current_timestamp() - sql.expr(f"INTERVAL '{number}' {_UNITS[unit]}")
+    late = sql.concat(sql.lit(f"the newest {name} is "), newest.cast("string"), sql.lit(f", older than {within}"))
+    return sql.when(newest.isNull(), sql.lit(f"{name} has no value that could be fresh")).when(newest < oldest, late)
+
+
+def _repeated(frame: DataFrame, keys: list[str]) -> list[str]:
+    grouped = frame.groupBy(*(frame[_quoted(name)] for name in keys)).count().filter("count > 1")
+    found = grouped.limit(_SHOWN).collect()
+    if not found:
+        return []
+    shown = ", ".join(str(tuple(row[:-1]) if len(keys) > 1 else row[0]) for row in found)
+    return [f"{', '.join(keys)} is not unique (for example {shown})"]
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _reconciled(place: Place, before: View, after: View, rows: int, info: Mapping[str, Any]) -> list[str]:
+    """Rows after, by footers, against rows before and what the operation says it has done."""
+    old = load_snapshot(place.storage, before).rows
+    inserted, deleted = _promised(place, before, after, info)
+    if rows == old + inserted - deleted:
+        return []
+    return [f"{rows:,} rows are not {old:,} before + {inserted:,} inserted - {deleted:,} deleted"]
+
+
+def _promised(place: Place, before: View, after: View, info: Mapping[str, Any]) -> tuple[int, int]:
+    match info["operation"]:
+        case "merge":
+            return int(info["inserted"]), int(info["deleted"])
+        case "write":
+            left = {file.path for file in after.files}
+            gone = replace(before, files=tuple(file for file in before.files if file.path not in left))
+            return int(info["rows"]), load_snapshot(place.storage, gone).rows if gone.files else 0
+        case "deduplicate":
+            return 0, int(info["rows"])
+        case _:
+            return 0, 0

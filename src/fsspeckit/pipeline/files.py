@@ -1,0 +1,201 @@
+"""From a TOML file to a checked pipeline: variables are filled in, and every mistake is named by its key."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from fsspeckit.common.errors import FsspeckitError
+from fsspeckit.pipeline.model import AnyStep, PipelineFile
+
+_VARIABLE = re.compile(r"\$\$\{|\$\{([^}]*)\}")
+_STEPS: dict[str, type[BaseModel]] = {
+    get_args(model.model_fields["do"].annotation)[0]: model for model in get_args(AnyStep)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A mistake: the key it is at, what is wrong, and what to do."""
+
+    key: str
+    what: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.what}; {self.remedy}" if self.key else f"{self.what}; {self.remedy}"
+
+
+class PipelineFileError(FsspeckitError, ValueError):
+    """A pipeline file says something that cannot be done; ``problems`` has every mistake that was found."""
+
+    def __init__(self, file: str, problems: Sequence[Problem]) -> None:
+        self.file, self.problems = file, tuple(problems)
+        super().__init__("\n".join(f"{file}: {problem}" for problem in problems))
+
+
+def load_file(path: str | Path, given: Mapping[str, str]) -> PipelineFile:
+    """Read and check a pipeline file."""
+    name = str(path)
+    try:
+        raw = tomllib.loads(Path(path).read_text("utf-8"))
+    except OSError as error:
+        raise PipelineFileError(
+            name, [Problem("", f"it cannot be read ({error.strerror})", "check the path")]
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise PipelineFileError(name, [Problem("", f"it is not TOML: {error}", "correct that line")]) from error
+    return parse(raw, given, name)
+
+
+def parse(raw: Mapping[str, Any], given: Mapping[str, str], name: str = "pipeline") -> PipelineFile:
+    """Fill in variables and check the result."""
+    variables = _Variables(raw.get("variables", {}), given)
+    filled = {key: value if key == "variables" else variables.fill(value, key) for key, value in raw.items()}
+    problems = [*variables.problems, *variables.unused()]
+    if problems:
+        raise PipelineFileError(name, problems)
+    try:
+        return PipelineFile.model_validate(filled)
+    except ValidationError as error:
+        raise PipelineFileError(name, list(_problems(error, filled))) from error
+
+
+class _Variables:
+    """`${name}` by the caller, else by the file's default; `${env:NAME}` by the environment; `$${` is `${`."""
+
+    def __init__(self, defaults: Any, given: Mapping[str, str]) -> None:
+        self._defaults = defaults if isinstance(defaults, Mapping) else {}
+        self._given, self._used = given, set[str]()
+        self.problems: list[Problem] = []
+
+    def fill(self, value: Any, key: str) -> Any:
+        if isinstance(value, str):
+            return _VARIABLE.sub(lambda found: self._value(found, key), value)
+        if isinstance(value, Mapping):
+            return {name: self.fill(item, f"{key}.{name}") for name, item in value.items()}
+        if isinstance(value, list):
+            return [self.fill(item, f"{key}[{number}]") for number, item in enumerate(value)]
+        return value
+
+    def unused(self) -> Iterator[Problem]:
+        """Variables that were given for nothing: a slip of the pen."""
+        known = sorted({*self._defaults, *self._used})
+        for name in self._given.keys() - known:
+            listed = f"use one of {', '.join(known)}" if known else "leave it out, the file has no variables"
+            yield Problem(f"variable {name}", "it occurs nowhere in the file", listed)
+
+    def _value(self, found: re.Match[str], key: str) -> str:
+        name = found[1]
+        if name is None:
+            return "${"
+        if name.startswith("env:"):
+            return self._from_environment(name.removeprefix("env:"), key)
+        self._used.add(name)
+        if name in self._given:
+            return self._given[name]
+        if name in self._defaults:
+            default = self._defaults[name]
+            text = str(default).lower() if isinstance(default, bool) else str(default)
+            return _VARIABLE.sub(lambda inner: self._inner(inner, f"variables.{name}"), text)
+        self.problems.append(
+            Problem(key, f"the variable {name!r} has no value", f"pass --var {name}=..., or set variables.{name}")
+        )
+        return ""
+
+    def _inner(self, found: re.Match[str], key: str) -> str:
+        """Defaults may look at the environment, and at nothing else."""
+        if found[1] is None:
+            return "${"
+        if found[1].startswith("env:"):
+            return self._from_environment(found[1].removeprefix("env:"), key)
+        self.problems.append(Problem(key, f"a default cannot use {found[0]}", "only ${env:NAME} is allowed there"))
+        return ""
+
+    def _from_environment(self, name: str, key: str) -> str:
+        if name not in os.environ:
+            self.problems.append(Problem(key, f"the environment has no {name}", f"set {name}"))
+        return os.environ.get(name, "")
+
+
+def _problems(error: ValidationError, raw: Mapping[str, Any]) -> Iterator[Problem]:
+    for found in error.errors(include_url=False):
+        where, model = _place(found["loc"])
+        key, value, context = _spelled(where, raw), found["input"], found.get("ctx", {})
+        match found["type"]:
+            case "literal_error":
+                yield Problem(key, f"{value!r} is not allowed", f"use one of {context['expected']}")
+            case "union_tag_invalid":
+                yield Problem(
+                    f"{key}.do", f"{context['tag']!r} is not allowed", f"use one of {context['expected_tags']}"
+                )
+            case "union_tag_not_found":
+                yield Problem(f"{key}.do", "it is missing", f"use one of {', '.join(map(repr, _STEPS))}")
+            case "extra_forbidden":
+                yield Problem(key, "this key is unknown", f"use one of {', '.join(_keys(model))}")
+            case "missing":
+                yield Problem(key, "it is missing", "add it")
+            case "value_error":
+                yield Problem(key, str(context["error"]), "correct it")
+            case "string_pattern_mismatch":
+                yield Problem(key, f"{value!r} is not allowed", f"it must match {context['pattern']}")
+            case _:
+                yield Problem(key, f"{value!r} is wrong", found["msg"][:1].lower() + found["msg"][1:])
+
+
+def _place(location: Sequence[str | int]) -> tuple[list[str | int], type[BaseModel] | None]:
+    """The keys of a place without the names of union members, and the model that its last key belongs to."""
+    keys: list[str | int] = []
+    model: Any = PipelineFile
+    for part in location:
+        if keys[:1] == ["steps"] and len(keys) == 2 and part in _STEPS:
+            model = _STEPS[str(part)]
+            continue
+        if len(keys) > 1 and part in ("str", "int", "float", "bool", "list[str]"):
+            continue
+        keys.append(part)
+        if part != location[-1]:
+            model = _inside(model, part)
+    return keys, model
+
+
+def _inside(model: Any, part: str | int) -> Any:
+    """The model below a key; a table of tables and a list have the model of their items."""
+    if not isinstance(model, type) or not issubclass(model, BaseModel):
+        return model
+    field = model.model_fields.get(str(part))
+    nested = [kind for kind in _kinds(field.annotation) if issubclass(kind, BaseModel)] if field is not None else []
+    return nested[0] if len(nested) == 1 else model
+
+
+def _kinds(annotation: Any) -> Iterator[type]:
+    if isinstance(annotation, type):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _kinds(inner)
+
+
+def _keys(model: type[BaseModel] | None) -> list[str]:
+    fields = model.model_fields if model is not None else {}
+    return [field.alias or name for name, field in fields.items()]
+
+
+def _spelled(keys: Sequence[str | int], raw: Any) -> str:
+    """A place as people write it, with the name of a step beside its number."""
+    text, value = "", raw
+    for key in keys:
+        text += f"[{key}]" if isinstance(key, int) else f".{key}" if text else str(key)
+        try:
+            value = value[key]
+        except (KeyError, IndexError, TypeError):
+            value = None
+        if isinstance(key, int) and isinstance(value, Mapping) and "name" in value:
+            text += f" ({value['name']})"
+    return text

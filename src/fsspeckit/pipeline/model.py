@@ -1,0 +1,241 @@
+"""What may stand in a pipeline file: the typed model of sources, datasets, steps and checks.
+
+Data only. Names are checked against each other in `fsspeckit.pipeline.order`; nothing here reads a file or knows Spark.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Name = Annotated[str, Field(min_length=1, pattern=r"^[A-Za-z0-9_.-]+$")]
+Columns = Annotated[list[str], Field(min_length=1)]
+Expressions = Annotated[dict[str, str], Field(min_length=1)]
+PositiveInt = Annotated[int, Field(gt=0)]
+
+
+class Part(BaseModel):
+    """Any table of the file: unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class Source(Part):
+    """Rows to read: files by Spark's reader, or a dataset of the pipeline as it stands then."""
+
+    format: Literal["parquet", "csv", "json", "dataset"] = Field(description="dataset: the name stands in `dataset`")
+    path: str | list[str] | None = Field(None, description="File, folder or pattern, or several; not for a dataset")
+    dataset: Name | None = Field(None, description="Name of a dataset, for format dataset")
+    options: dict[str, str | int | float | bool] = Field({}, description="Options of Spark's reader, such as header")
+    columns: str | None = Field(None, description="Schema as Spark DDL, such as 'id bigint, ts timestamp'")
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Source:
+        wanted = "dataset" if self.format == "dataset" else "path"
+        if (self.dataset is None) == (wanted == "dataset") or (self.path is None) == (wanted == "path"):
+            raise ValueError(f"format {self.format!r} needs {wanted!r}, and that alone")
+        if self.format == "dataset" and (self.options or self.columns):
+            raise ValueError("options and columns go with files, not with a dataset")
+        return self
+
+
+class Dataset(Part):
+    """A dataset folder that steps read and change."""
+
+    path: str
+    storage_options: dict[str, Any] = Field({}, description="Options of the filesystem of a URL")
+
+
+class Spark(Part):
+    """The session, where the caller gives none."""
+
+    master: str | None = None
+    conf: dict[str, str | int | float | bool] = {}
+
+
+class Bounds(Part):
+    """How many rows there may be."""
+
+    min: Annotated[int, Field(ge=0)] | None = None
+    max: Annotated[int, Field(ge=0)] | None = None
+
+
+class Freshness(Part):
+    """How old the newest row may be."""
+
+    column: str
+    within: Annotated[str, Field(pattern=r"^\d+\s*[smhd]$")] = Field(description="Such as 90m, 36h or 2d")
+
+
+class Checks(Part):
+    """What must be true of rows; of a step that writes: of the dataset as it would be, before the commit."""
+
+    rows: Bounds | None = None
+    unique: Columns | None = Field(None, description="Columns that together occur once")
+    not_null: Columns | None = None
+    fresh: Freshness | None = None
+    accepted: dict[str, Annotated[list[str | int | float | bool], Field(min_length=1)]] | None = Field(
+        None, description="The values that a column may have; null is always allowed"
+    )
+    reconciled: bool = Field(False, description="Rows after = rows before + inserted - deleted, counted in footers")
+
+
+class Step(Part):
+    """What all steps have."""
+
+    name: Name
+    after: list[Name] = Field([], description="Steps that come first, beside those that follow from the data")
+
+
+class Select(Step):
+    """Columns as Spark SQL expressions."""
+
+    do: Literal["select"]
+    source: Name = Field(alias="from")
+    columns: Columns
+
+
+class Rename(Step):
+    """New names of columns, by their old ones."""
+
+    do: Literal["rename"]
+    source: Name = Field(alias="from")
+    columns: Expressions
+
+
+class Cast(Step):
+    """Spark SQL types of columns."""
+
+    do: Literal["cast"]
+    source: Name = Field(alias="from")
+    columns: Expressions
+
+
+class Filter(Step):
+    """A condition in Spark SQL."""
+
+    do: Literal["filter"]
+    source: Name = Field(alias="from")
+    where: str
+
+
+class Deduplicate(Step):
+    """One row of each key: of rows on their way (`from`), or of a whole dataset (`dataset`)."""
+
+    do: Literal["deduplicate"]
+    source: Name | None = Field(None, alias="from")
+    dataset: Name | None = None
+    keys: Columns
+    order_by: list[str] = Field([], description="The row that is highest here stays; -column: lowest")
+    checks: Checks | None = None
+
+    @model_validator(mode="after")
+    def _one_subject(self) -> Deduplicate:
+        if (self.source is None) == (self.dataset is None):
+            raise ValueError("give either 'from' or 'dataset'")
+        if self.source is not None and not self.order_by:
+            raise ValueError("rows of Spark have no order of their own: name columns in 'order_by'")
+        if self.source is not None and self.checks is not None:
+            raise ValueError("'checks' goes with 'dataset'; check rows on their way by a step that does 'check'")
+        return self
+
+
+class Layout(Part):
+    """How new files are written."""
+
+    compression: Literal["snappy", "zstd", "gzip", "lz4", "brotli", "none"] | None = None
+    max_rows_per_file: PositiveInt = 5_000_000
+    row_group_size: PositiveInt | None = None
+
+
+class Merge(Step, Layout):
+    """Rows merged into a dataset."""
+
+    do: Literal["merge"]
+    source: Name = Field(alias="from")
+    dataset: Name = Field(alias="into")
+    keys: Columns
+    strategy: Literal["upsert", "insert", "update", "full_merge", "deduplicate"] = "upsert"
+    partition_by: list[str] | None = None
+    order_by: list[str] = []
+    on_duplicate_source: Literal["error", "first", "last"] = "error"
+    null_keys: Literal["error", "match"] = "error"
+    schema_mode: Literal["strict", "evolve"] = "strict"
+    checks: Checks | None = None
+
+    @model_validator(mode="after")
+    def _order_needs_deduplicate(self) -> Merge:
+        if self.order_by and self.strategy != "deduplicate":
+            raise ValueError("'order_by' goes with strategy 'deduplicate'")
+        return self
+
+
+class Write(Step, Layout):
+    """Rows written as new files of a dataset."""
+
+    do: Literal["write"]
+    source: Name = Field(alias="from")
+    dataset: Name = Field(alias="into")
+    mode: Literal["append", "overwrite", "overwrite_partitions"] = "append"
+    partition_by: list[str] | None = None
+    checks: Checks | None = None
+
+
+class _Upkeep(Step):
+    dataset: Name
+    target_mb: Annotated[float, Field(gt=0)] | None = None
+    target_rows: PositiveInt | None = None
+    partitions: list[str] | None = Field(None, description="Only folders with one of these prefixes")
+    compression: Literal["snappy", "zstd", "gzip", "lz4", "brotli", "none"] | None = None
+    row_group_size: PositiveInt | None = None
+    checks: Checks | None = None
+
+
+class Compact(_Upkeep):
+    """Small files joined; 128 MB where no target is given."""
+
+    do: Literal["compact"]
+
+
+class Optimize(_Upkeep):
+    """Rows ordered, so that readers can skip what they do not need."""
+
+    do: Literal["optimize"]
+    by: Columns
+    curve: Literal["linear", "zorder", "hilbert"] = "linear"
+    bloom: list[str] = []
+
+
+class Check(Step):
+    """Rows on their way (`from`) or of a dataset (`dataset`) that must pass."""
+
+    do: Literal["check"]
+    source: Name | None = Field(None, alias="from")
+    dataset: Name | None = None
+    checks: Checks
+
+    @model_validator(mode="after")
+    def _one_subject(self) -> Check:
+        if (self.source is None) == (self.dataset is None):
+            raise ValueError("give either 'from' or 'dataset'")
+        if self.checks.reconciled:
+            raise ValueError("'reconciled' goes with a step that writes")
+        return self
+
+
+AnyStep = Select | Rename | Cast | Filter | Deduplicate | Merge | Write | Compact | Optimize | Check
+
+
+class PipelineFile(Part):
+    """A pipeline: sources, datasets, and the steps between them."""
+
+    name: Name
+    idempotency_key: str | None = Field(
+        None, description="Names a run: its steps commit once. Without one, every run is a new one"
+    )
+    variables: dict[str, str | int | float | bool] = Field({}, description="Variables with their defaults")
+    spark: Spark = Spark()
+    sources: dict[Name, Source] = {}
+    datasets: dict[Name, Dataset] = {}
+    steps: Annotated[list[Annotated[AnyStep, Field(discriminator="do")]], Field(min_length=1)]

@@ -1,0 +1,107 @@
+"""What a run of a pipeline gives back: one document with a record for each step, as plain JSON types."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from fsspeckit.common.errors import FsspeckitError
+from fsspeckit.core.results import MaintenanceResult, MergeResult, WriteResult, columns, readable_bytes
+
+Status = Literal["done", "skipped", "failed", "not run"]
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """One step: what went in and what it wrote.
+
+    ``rows`` are those that were merged, written or checked, and of maintenance those of the dataset; ``files`` and
+    ``bytes`` are what was written. Row steps are lazy and have none of these: Spark runs them with the step that
+    writes. ``details`` are the counts of one operation.
+    """
+
+    name: str
+    do: str
+    status: Status
+    dataset: str | None = None
+    rows: int | None = None
+    files: int | None = None
+    bytes: int | None = None
+    seconds: float = 0.0
+    commit_seq: int | None = None
+    details: dict[str, int] = field(default_factory=dict)
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineResult:
+    """A run: its key, how it ended, and its steps in the order in which they ran."""
+
+    pipeline: str
+    idempotency_key: str
+    status: Literal["done", "failed"]
+    started_at: str
+    seconds: float
+    steps: tuple[StepRecord, ...]
+
+    def __getitem__(self, step: str) -> StepRecord:
+        """The record of a step."""
+        return next(record for record in self.steps if record.name == step)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole document, ready for JSON."""
+        return asdict(self) | {"steps": [asdict(record) for record in self.steps]}
+
+    def __str__(self) -> str:
+        return f"{self.pipeline} ({self.idempotency_key}): {self.status}\n" + columns(list(self._table()))
+
+    def _repr_html_(self) -> str:
+        head, *body = self._table()
+        cells = ["".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in body]
+        names = "".join(f"<th>{name}</th>" for name in head)
+        rows = "".join(f"<tr>{row}</tr>" for row in cells)
+        title = html.escape(f"{self.pipeline} ({self.idempotency_key}): {self.status}")
+        return f"<table><caption>{title}</caption><tr>{names}</tr>{rows}</table>"
+
+    def _table(self) -> Iterator[tuple[str, ...]]:
+        yield "step", "does", "status", "rows", "files", "size", "commit", "seconds"
+        for step in self.steps:
+            numbers = ["-" if value is None else f"{value:,}" for value in (step.rows, step.files)]
+            size = "-" if step.bytes is None else readable_bytes(step.bytes)
+            commit = "-" if step.commit_seq is None else str(step.commit_seq)
+            yield step.name, step.do, step.status, *numbers, size, commit, f"{step.seconds:.2f}"
+
+
+class StepFailedError(FsspeckitError, RuntimeError):
+    """A step of a pipeline failed and the run ended there; ``__cause__`` says why, ``result`` what was done before."""
+
+    def __init__(self, message: str, step: str, result: PipelineResult) -> None:
+        super().__init__(message)
+        self.step, self.result = step, result
+
+
+def facts(result: MergeResult | WriteResult | MaintenanceResult) -> dict[str, Any]:
+    """The fields of a record that an operation's result fills."""
+    if isinstance(result, MergeResult):
+        written = [file for file in result.files if file.operation != "preserved"]
+        counts = result.stats() | {"unchanged": result.unchanged, "deleted_files": len(result.deleted_files)}
+        rows, seq = result.source_count, result.commit_seq
+        return _written(rows, len(written), sum(file.size_bytes or 0 for file in written), seq, counts)
+    if isinstance(result, WriteResult):
+        counts = {"deleted_files": len(result.deleted_files)}
+        size = sum(file.size_bytes or 0 for file in result.files)
+        return _written(result.rows, len(result.files), size, result.commit_seq, counts)
+    counts = {
+        "files_before": result.before_file_count,
+        "files_after": result.after_file_count,
+        "deleted": result.before_row_count - result.after_row_count,
+    }
+    size = result.after_total_bytes - result.before_total_bytes + result.rewritten_bytes
+    commits = result.commits
+    return _written(result.after_row_count, len(result.new_files), size, commits[-1] if commits else None, counts)
+
+
+def _written(rows: int, files: int, size: int, seq: int | None, details: dict[str, int]) -> dict[str, Any]:
+    return {"rows": rows, "files": files, "bytes": size, "commit_seq": seq, "details": details}

@@ -1,0 +1,222 @@
+"""Running a pipeline: each step once, in order, on one Spark session.
+
+A step that changes a dataset commits under a key made of the pipeline, the step and the run, so that a scheduler may
+run the whole again: what is committed is skipped. Everything that can be checked without writing is checked before the
+first step writes.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fsspeckit.common.errors import AlreadyCommittedError
+from fsspeckit.common.logging import scrub
+from fsspeckit.core.operations import Place, existing_view
+from fsspeckit.core.progress import Progress
+from fsspeckit.core.results import MaintenanceResult, MergeResult, WriteResult
+from fsspeckit.datasets.spark import SparkDatasetIO
+from fsspeckit.datasets.spark.session import get_session
+from fsspeckit.pipeline.changes import change
+from fsspeckit.pipeline.checks import check_commit, check_frame, check_view
+from fsspeckit.pipeline.files import load_file, parse
+from fsspeckit.pipeline.frames import Frames
+from fsspeckit.pipeline.model import AnyStep, Check, PipelineFile
+from fsspeckit.pipeline.order import dataset_behind, dataset_of, in_order, is_writer, makes_rows, source_of
+from fsspeckit.pipeline.results import PipelineResult, StepFailedError, StepRecord, facts
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A pipeline that is checked and ready to run.
+
+    Example:
+        >>> steps = [{"name": "tidy", "do": "compact", "dataset": "orders"}]
+        >>> raw = {"name": "upkeep", "datasets": {"orders": {"path": "lake/orders"}}, "steps": steps}
+        >>> Pipeline.of(raw).steps
+        ('tidy',)
+    """
+
+    file: PipelineFile
+    order: tuple[AnyStep, ...]
+
+    @classmethod
+    def load(cls, path: str | Path, variables: Mapping[str, str] | None = None) -> Pipeline:
+        """Read a TOML file; ``variables`` go over its defaults.
+
+        Raises:
+            PipelineFileError: The file says something that cannot be done; each mistake is named by its key.
+        """
+        file = load_file(path, variables or {})
+        return cls(file, tuple(in_order(file, str(path))))
+
+    @classmethod
+    def of(cls, raw: Mapping[str, Any], variables: Mapping[str, str] | None = None) -> Pipeline:
+        """The same from a mapping, as `tomllib` gives it."""
+        file = parse(raw, variables or {})
+        return cls(file, tuple(in_order(file, "pipeline")))
+
+    @staticmethod
+    def json_schema() -> dict[str, Any]:
+        """The JSON schema of a pipeline file, for editors."""
+        return PipelineFile.model_json_schema()
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The names of the steps in the order in which they run."""
+        return tuple(step.name for step in self.order)
+
+    def run(
+        self,
+        spark: SparkSession | None = None,
+        *,
+        idempotency_key: str | None = None,
+        master: str | None = None,
+        conf: Mapping[str, Any] | None = None,
+        progress: Progress = None,
+    ) -> PipelineResult:
+        """Run all steps.
+
+        Args:
+            spark: The session; by default the active one, one of the environment (spark-submit), or a local one.
+            idempotency_key: Names this run; a run with the same key skips the steps that are committed. By default the
+                file's, else a new one.
+            master: Where Spark runs, for a session that is started here; goes over the file's.
+            conf: Settings for a session that is started here; they go over the file's.
+            progress: A callback for `ProgressEvent`, or ``True`` for a progress bar.
+
+        Returns:
+            A record for each step.
+
+        Raises:
+            StepFailedError: A step failed; its ``result`` tells what was done, ``__cause__`` why it failed.
+        """
+        key = idempotency_key or self.file.idempotency_key
+        run = _Run(self.file, key or uuid.uuid4().hex, key is not None, progress, spark, master, dict(conf or {}))
+        return run.all(self.order)
+
+
+@dataclass
+class _Run:
+    file: PipelineFile
+    key: str
+    is_named: bool
+    progress: Progress
+    given: SparkSession | None
+    master: str | None
+    conf: dict[str, Any]
+    records: list[StepRecord] = field(default_factory=list)
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        settings = self.file.spark
+        return get_session(self.given, self.master or settings.master, {**settings.conf, **self.conf})
+
+    @cached_property
+    def datasets(self) -> dict[str, SparkDatasetIO]:
+        found = self.file.datasets.items()
+        return {name: SparkDatasetIO(self.spark, None, each.storage_options or None) for name, each in found}
+
+    @cached_property
+    def frames(self) -> Frames:
+        return Frames(self.file, self.datasets, self.spark)
+
+    def all(self, order: tuple[AnyStep, ...]) -> PipelineResult:
+        started, clock = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
+
+        def result(status: Any) -> PipelineResult:
+            left = [StepRecord(step.name, step.do, "not run") for step in order[len(self.records) :]]
+            seconds = time.perf_counter() - clock
+            return PipelineResult(self.file.name, self.key, status, started, seconds, (*self.records, *left))
+
+        done = self._committed_before(order)
+        with self._failing("", order[0], result):
+            self._look_ahead(order, done)
+        for step in order:
+            with self._failing(step.name, step, result):
+                self.records.append(self._one(step, done.get(step.name)))
+        return result("done")
+
+    def _committed_before(self, order: tuple[AnyStep, ...]) -> dict[str, int]:
+        """Steps that an earlier run with this key has committed, with their commits."""
+        if not self.is_named:
+            return {}
+        writers = [step for step in order if is_writer(step)]
+        found = {step.name: self._place(step).journal.committed(self._key(step)) for step in writers}
+        return {name: seq for name, seq in found.items() if seq is not None}
+
+    def _look_ahead(self, order: tuple[AnyStep, ...], done: Mapping[str, int]) -> None:
+        """Let Spark look at every query before the first commit; those over datasets must wait for their turn."""
+        for step in order:
+            source = source_of(step)
+            if source is not None and step.name not in done and dataset_behind(step, self.file) is None:
+                self.frames.of(step.name if makes_rows(step) else source)
+
+    @contextmanager
+    def _failing(self, name: str, step: AnyStep, result: Any) -> Iterator[None]:
+        """An error ends the run; what was done until then goes with it."""
+        clock = time.perf_counter()
+        try:
+            yield
+        except Exception as error:
+            reason = " ".join(scrub(str(error) or type(error).__name__).split())
+            dataset = scrub(self._path(step)) if dataset_of(step) is not None else None
+            if name:
+                seconds = time.perf_counter() - clock
+                self.records.append(StepRecord(name, step.do, "failed", dataset, seconds=seconds, error=reason))
+            where = f"step {name!r}" if name else "before the first step"
+            raise StepFailedError(f"{where}: {reason}", name, result("failed")) from error
+
+    def _one(self, step: AnyStep, committed: int | None) -> StepRecord:
+        clock = time.perf_counter()
+        dataset = scrub(self._path(step)) if dataset_of(step) is not None else None
+        record = StepRecord(step.name, step.do, "done", dataset)
+        if committed is not None:
+            self._place(step).journal.recover()
+            return replace(record, status="skipped", commit_seq=committed)
+        if isinstance(step, Check):
+            record = replace(record, rows=self._check(step))
+        elif is_writer(step):
+            try:
+                record = replace(record, **facts(self._write(step)))
+            except AlreadyCommittedError as error:
+                record = replace(record, status="skipped", commit_seq=error.seq)
+        return replace(record, seconds=time.perf_counter() - clock)
+
+    def _check(self, step: Check) -> int | None:
+        if step.source is not None:
+            return check_frame(step.checks, self.frames.of(step.source), step.source)
+        place = self._place(step)
+        return check_view(step.checks, self.spark, place, existing_view(place))
+
+    def _write(self, step: AnyStep) -> MergeResult | WriteResult | MaintenanceResult:
+        checks = getattr(step, "checks", None)
+        check = check_commit(checks, lambda: self.spark, self._place(step)) if checks is not None else None
+        io = self.datasets[dataset_of(step) or ""].on_terms(idempotency_key=self._key(step), check=check)
+        source = source_of(step)
+        result = change(
+            io, self._path(step), step, self.frames.of(source) if source is not None else None, self.progress
+        )
+        if checks is not None and isinstance(result, MaintenanceResult) and not result.commits:
+            check_view(checks, self.spark, self._place(step), existing_view(self._place(step)))
+        return result
+
+    def _key(self, step: AnyStep) -> str:
+        return f"{self.file.name}/{step.name}/{self.key}"
+
+    def _path(self, step: AnyStep) -> str:
+        return self.file.datasets[dataset_of(step) or ""].path
+
+    def _place(self, step: AnyStep) -> Place:
+        options = self.file.datasets[dataset_of(step) or ""].storage_options
+        return Place.of(self._path(step), None, options or None)

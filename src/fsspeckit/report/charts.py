@@ -1,0 +1,148 @@
+"""Charts of a layout as SVG text that takes its colours from the page around it, so that light and dark both fit.
+
+matplotlib draws with stand-in colours, which become variables of the page's style sheet. Every chart has a name for
+people who do not see it. Nothing here reads storage.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from html import escape
+from typing import Any
+
+from fsspeckit.report.document import mean_depths
+
+_INK, _FAINT, _MAIN, _BEFORE = "#010203", "#040506", "#070809", "#0a0b0c"
+_VARIABLES = {_INK: "var(--ink)", _FAINT: "var(--faint)", _MAIN: "var(--main)", _BEFORE: "var(--before)"}
+_WIDTH = 4.2
+_SETTINGS: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "fsspeckit",
+    "font.size": 11,
+    "text.color": _INK,
+    "axes.labelcolor": _INK,
+    "axes.edgecolor": _FAINT,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+    "legend.frameon": False,
+}
+_SHOWN = 24
+_NAMESPACES = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
+
+
+def size_histogram(after: Mapping[str, int], before: Mapping[str, int] | None) -> str:
+    """Files by size, before and after side by side."""
+    names = list(dict.fromkeys([*(before or {}), *after]))
+    names.sort(key=_size_rank)
+    said = ", ".join(f"{after.get(name, 0):,} {name}" for name in names)
+    series = [[mapping.get(name, 0) for name in names] for mapping in (before, after) if mapping is not None]
+    return _bars("sizes", f"Files by size: {said}", names, series, "files")
+
+
+def _size_rank(name: str) -> tuple[bool, float]:
+    """Classes in the order of their sizes: under, from to, over."""
+    number, unit = re.findall(r"([\d.]+) (\w+)", name)[0]
+    size = float(number) * 1024 ** ("B", "KB", "MB", "GB", "TB").index(unit)
+    return name.startswith("over"), 0.0 if name.startswith("under") else size
+
+
+def partition_sizes(partitions: Sequence[Mapping[str, Any]], before: Sequence[Mapping[str, Any]] | None) -> str:
+    """The largest partitions, in MB."""
+    largest = sorted(partitions, key=lambda part: -part["bytes"])[:_SHOWN]
+    names = [part["partition"] or "(no partition)" for part in largest]
+    old = {part["partition"]: part["bytes"] for part in before or ()}
+    series = [[part["bytes"] / 2**20 for part in largest]]
+    if before is not None:
+        series.insert(0, [old.get(part["partition"], 0) / 2**20 for part in largest])
+    said = f"{len(partitions):,} partitions, the largest {names[0]} with {series[-1][0]:,.1f} MB"
+    return _bars("partitions", f"Partition sizes: {said}", names, series, "MB")
+
+
+def overlap_depths(columns: Sequence[Mapping[str, Any]], before: Sequence[Mapping[str, Any]] | None) -> str:
+    """How many files of a partition hold a value, by column."""
+    depths = mean_depths(columns)
+    names = list(depths)[:_SHOWN]
+    series = [[depths[name] for name in names]]
+    if before is not None:
+        old = mean_depths(before)
+        series.insert(0, [old.get(name, 0.0) for name in names])
+    said = ", ".join(f"{name} {depths[name]:,.1f}" for name in names)
+    return _bars(
+        "depths", f"Mean overlap depth by column: {said}", names, series, "files that hold a value, on average"
+    )
+
+
+def key_ranges(number: int, found: Mapping[str, Any], *, is_before: bool) -> str:
+    """A bar for each file from its least to its greatest value: a staircase is good, a wall is bad."""
+    when = "before" if is_before else "now"
+    share = sum(high - low for low, high in found["ranges"]) / max(1, len(found["ranges"]))
+    said = f"a file spans {share:.0%} of all values on average"
+    with _drawing(2.6) as (figure, axes):
+        for place, (low, high) in enumerate(found["ranges"]):
+            left, width = min(low, 0.996), max(high - low, 0.004)
+            axes.barh(place, width, left=left, height=0.9, color=_BEFORE if is_before else _MAIN, linewidth=0)
+        axes.set_xlim(-0.01, 1.01)
+        axes.set_xticks([0, 1], ["least", "greatest"])
+        axes.set_xlabel(found["column"], parse_math=False)
+        axes.set_ylabel("files")
+        axes.set_yticks([])
+        name = f"Ranges of {found['column']} in {found['files']:,} files, {when}: {said}"
+        return _svg(figure, f"ranges{number}{when}", name)
+
+
+def _bars(prefix: str, name: str, labels: Sequence[str], series: Sequence[Sequence[float]], unit: str) -> str:
+    """Horizontal bars; of two series the first is the one before."""
+    height = 0.7 / len(series)
+    colors = [_MAIN] if len(series) == 1 else [_BEFORE, _MAIN]
+    with _drawing(0.9 + 0.34 * max(1, len(labels)) * (1 if len(series) == 1 else 1.4)) as (figure, axes):
+        for index, (values, color) in enumerate(zip(series, colors, strict=True)):
+            places = [place + (index - (len(series) - 1) / 2) * height for place in range(len(labels))]
+            drawn = axes.barh(places, values, height=height * 0.92, color=color, linewidth=0)
+            axes.bar_label(drawn, [_number(value) for value in values], padding=3, fontsize=10)
+        axes.set_yticks(range(len(labels)), [_short(label) for label in labels], parse_math=False)
+        axes.invert_yaxis()
+        axes.margins(x=0.15)
+        axes.set_xlabel(unit)
+        axes.locator_params(axis="x", nbins=4)
+        return _svg(figure, prefix, name)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.1f}"
+
+
+def _short(label: str) -> str:
+    plain = "".join(c if c.isprintable() else "?" for c in label)
+    return plain if len(plain) <= 18 else "..." + plain[-15:]
+
+
+@contextmanager
+def _drawing(height: float) -> Iterator[tuple[Any, Any]]:
+    """A figure and its axes, with our settings as long as they are drawn on."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    with rc_context(_SETTINGS):
+        figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+        yield figure, figure.subplots()
+
+
+def _svg(figure: Any, prefix: str, name: str) -> str:
+    """A figure as an element of a page: named, in the page's colours, with ids of its own."""
+    sink = io.StringIO()
+    figure.savefig(sink, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    text = sink.getvalue()
+    opening, body = text[text.index("<svg") :].split(">", 1)
+    box = re.search(r'viewBox="([^"]*)"', opening)
+    assert box is not None
+    body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
+    body = re.sub(r'(\sid="|url\(#|href="#)', rf"\g<1>{prefix}-", body)
+    for color, variable in _VARIABLES.items():
+        body = body.replace(color, variable)
+    head = f'<svg role="img" aria-labelledby="{prefix}-title" viewBox="{box[1]}" {_NAMESPACES}>'
+    return f'{head}<title id="{prefix}-title">{escape(name)}</title>{body}'

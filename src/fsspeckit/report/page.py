@@ -1,0 +1,107 @@
+"""The layout of a dataset as one HTML page that needs nothing but itself: no network, no script, light and dark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from fsspeckit.common.errors import FsspeckitError
+from fsspeckit.core.results import readable_bytes
+from fsspeckit.report import charts
+from fsspeckit.report.document import comparison
+from fsspeckit.report.text import readable
+
+_TEMPLATE = Path(__file__).with_name("page.html")
+
+
+class ReportNotInstalledError(FsspeckitError, ImportError):
+    """What the page is made with is not installed."""
+
+
+def render_page(after: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> str:
+    """The page of a document of `fsspeckit.report.document`, with one from before to compare with."""
+    missing = [name for name in ("jinja2", "matplotlib") if find_spec(name) is None]
+    if missing:
+        raise ReportNotInstalledError(
+            f"the HTML report needs {' and '.join(missing)}; install it with `pip install 'fsspeckit[report]'`"
+        )
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string(_TEMPLATE.read_text("utf-8"))
+    changed = [] if before is None else comparison(before, after)
+    return template.render(
+        after=after,
+        before=before,
+        headline=_headline(after, before),
+        changed=[(name, readable(name, old), readable(name, new)) for name, old, new in changed],
+        charts=_charts(after, before),
+        findings=[finding for finding in after["findings"] if finding["command"]],
+        columns=after["columns"],
+    )
+
+
+def _headline(after: Mapping[str, Any], before: Mapping[str, Any] | None) -> list[dict[str, str]]:
+    plain = "{:,}".format
+    numbers: dict[str, tuple[str, Callable[[int], str]]] = {
+        "score of 100": ("score", plain),
+        "rows": ("rows", plain),
+        "files": ("files", plain),
+        "size": ("bytes", readable_bytes),
+        "row groups": ("row_groups", plain),
+    }
+    shown = [
+        {
+            "name": name,
+            "value": show(after[key]),
+            "before": show(before[key]) if before is not None and key in before else "",
+        }
+        for name, (key, show) in numbers.items()
+    ]
+    if after["pending_journal"]:
+        shown.append({"name": "journal", "value": "needs recovery", "before": ""})
+    return shown
+
+
+def _charts(after: Mapping[str, Any], before: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """Every chart with its title and what to look for."""
+    old = before or {}
+    found: list[dict[str, Any]] = [
+        {
+            "title": "File sizes",
+            "note": "A few files of about 128 MB are read fastest; many small ones cost a request each.",
+            "svgs": [charts.size_histogram(after["size_histogram"], old.get("size_histogram"))],
+        }
+    ]
+    earlier = {each["column"]: each for each in old.get("key_ranges", ())}
+    for number, each in enumerate(after["key_ranges"]):
+        was = earlier.get(each["column"])
+        found.append(
+            {
+                "title": f"Ranges of {each['column']}",
+                "note": "A bar for each file, from its least to its greatest value. A staircase lets readers skip "
+                "files; a wall does not.",
+                "svgs": [
+                    *([charts.key_ranges(number, was, is_before=True)] if was is not None else []),
+                    charts.key_ranges(number, each, is_before=False),
+                ],
+            }
+        )
+    if any(column["overlap"] for column in after["columns"]):
+        found.append(
+            {
+                "title": "Overlap depth by column",
+                "note": "In how many files of a partition a reader must look for one value; 1 is perfect.",
+                "svgs": [charts.overlap_depths(after["columns"], old.get("columns"))],
+            }
+        )
+    found.append(
+        {
+            "title": "Partition sizes",
+            "note": f"The largest has {after['skew']:,.1f} times the bytes of the mean.",
+            "svgs": [charts.partition_sizes(after["partitions"], old.get("partitions"))],
+        }
+    )
+    return found

@@ -1,0 +1,125 @@
+"""Commits on terms: once under a key, and only where a check agrees with what is staged."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from fsspeckit import AlreadyCommittedError, CheckFailedError, CommitConflictError
+from fsspeckit.core import journal
+from fsspeckit.core.snapshot import load_snapshot
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+
+
+def rows(*ids: int) -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64())})
+
+
+@pytest.fixture(params=["local", "memory"])
+def place(request: pytest.FixtureRequest, tmp_path: Any) -> str:
+    if request.param == "local":
+        return str(tmp_path / "ds")
+    request.getfixturevalue("memory_fs")
+    return "memory://terms/ds"
+
+
+def test_a_key_commits_once(place: str) -> None:
+    io = PyarrowDatasetIO()
+    seq = io.on_terms(idempotency_key="monday").write_dataset(rows(1), place).commit_seq
+    assert io.committed(place, "monday") == seq
+    with pytest.raises(AlreadyCommittedError, match="monday") as caught:
+        io.on_terms(idempotency_key="monday").write_dataset(rows(1), place)
+    assert caught.value.seq == seq
+    io.on_terms(idempotency_key="tuesday").write_dataset(rows(2), place)
+    io.write_dataset(rows(3), place)
+    assert sorted(io.read_parquet(place)["id"].to_pylist()) == [1, 2, 3]
+
+
+def test_a_merge_that_changes_nothing_is_recorded_too(place: str) -> None:
+    io = PyarrowDatasetIO()
+    io.write_dataset(rows(1), place)
+    first = io.on_terms(idempotency_key="k").merge(rows(1), place, strategy="upsert", key_columns="id")
+    assert (first.unchanged, io.committed(place, "k")) == (1, first.commit_seq)
+    with pytest.raises(AlreadyCommittedError):
+        io.on_terms(idempotency_key="k").merge(rows(2), place, strategy="upsert", key_columns="id")
+    assert io.read_parquet(place)["id"].to_pylist() == [1]
+
+
+def test_a_key_outlives_its_record(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal, "KEPT_RECORDS", 2)
+    monkeypatch.setattr(journal, "_PRUNE_SLACK", 0)
+    monkeypatch.setattr(journal, "_KEPT_KEYS", 3)
+    io = PyarrowDatasetIO()
+    for number in range(8):
+        io.on_terms(idempotency_key=f"run-{number}").write_dataset(rows(number), place)
+    known = [io.committed(place, f"run-{number}") for number in range(8)]
+    assert known == [None, None, 3, 4, 5, 6, 7, 8]
+    with pytest.raises(AlreadyCommittedError):
+        io.on_terms(idempotency_key="run-3").write_dataset(rows(3), place)
+
+
+def test_of_racing_writers_with_one_key_one_commits(place: str) -> None:
+    """Appends conflict with nobody, so the key alone keeps them apart."""
+    io, ready, outcomes = PyarrowDatasetIO(), threading.Barrier(4), []
+
+    def write() -> None:
+        keyed = io.on_terms(idempotency_key="once", check=lambda *_: ready.wait(30) and None)
+        try:
+            outcomes.append(keyed.write_dataset(rows(1), place).commit_seq)
+        except (AlreadyCommittedError, CommitConflictError) as error:
+            outcomes.append(type(error).__name__)
+
+    threads = [threading.Thread(target=write) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(map(str, outcomes)) == ["1", *["AlreadyCommittedError"] * 3]
+    assert io.read_parquet(place)["id"].to_pylist() == [1]
+
+
+def test_a_check_sees_what_is_staged_and_may_refuse_it(place: str) -> None:
+    io, seen = PyarrowDatasetIO(), []
+    io.write_dataset(rows(1, 2), place)
+    storage = io._place(place).storage
+
+    def check(before: Any, after: Any, info: Any) -> None:
+        counts = [load_snapshot(storage, view).rows for view in (before, after)]
+        seen.append((*counts, info["inserted"]))
+        if counts[1] > 3:
+            raise CheckFailedError("too many rows")
+
+    io.on_terms(check=check).merge(rows(2, 3), place, strategy="upsert", key_columns="id")
+    with pytest.raises(CheckFailedError):
+        io.on_terms(check=check).merge(rows(4), place, strategy="upsert", key_columns="id")
+    assert seen == [(2, 3, 1), (3, 4, 1)]
+    assert sorted(io.read_parquet(place)["id"].to_pylist()) == [1, 2, 3]
+    assert not io.recover(place)
+
+
+def test_nobody_changes_the_dataset_between_a_check_and_its_commit(place: str) -> None:
+    io = PyarrowDatasetIO()
+    io.write_dataset(rows(1), place)
+
+    def check(*_: Any) -> None:
+        io.write_dataset(rows(9), place)
+
+    with pytest.raises(CommitConflictError):
+        io.on_terms(check=check).write_dataset(rows(2), place)
+    assert sorted(io.read_parquet(place)["id"].to_pylist()) == [1, 9]
+
+
+def test_maintenance_on_terms(place: str) -> None:
+    io = PyarrowDatasetIO()
+    for number in range(3):
+        io.write_dataset(rows(number), place)
+    keyed = io.on_terms(idempotency_key="night")
+    with pytest.raises(ValueError, match="max_groups_per_commit"):
+        keyed.compact_parquet_dataset(place, 128, max_groups_per_commit=1)
+    with pytest.raises(ValueError, match="deduplicate_key_columns"):
+        keyed.optimize_parquet_dataset(place, ["id"], deduplicate_key_columns=["id"])
+    done = keyed.compact_parquet_dataset(place, 128)
+    assert (done.after_file_count, io.committed(place, "night")) == (1, done.commits[0])

@@ -1,0 +1,178 @@
+"""Pipeline files: what they may say, how mistakes are named, and the order that follows from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fsspeckit.pipeline import Pipeline, PipelineFileError
+
+
+def raw(*steps: dict[str, Any], **more: Any) -> dict[str, Any]:
+    sources = {"orders": {"format": "csv", "path": "in/*.csv"}, "now": {"format": "dataset", "dataset": "silver"}}
+    datasets = {"bronze": {"path": "lake/bronze"}, "silver": {"path": "lake/silver"}}
+    return {"name": "p", "sources": sources, "datasets": datasets, "steps": list(steps)} | more
+
+
+def step(name: str, do: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "do": do} | more
+
+
+def merge(name: str, **more: Any) -> dict[str, Any]:
+    return step(name, "merge") | {"from": "orders", "into": "bronze", "keys": ["id"]} | more
+
+
+def mistakes(found: dict[str, Any], **variables: str) -> list[str]:
+    with pytest.raises(PipelineFileError) as caught:
+        Pipeline.of(found, variables)
+    return [str(problem) for problem in caught.value.problems]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            {"strategy": "upsrt"},
+            "steps[0] (load).strategy: 'upsrt' is not allowed; use one of 'upsert', 'insert', 'update'",
+        ),
+        ({"keys": []}, "steps[0] (load).keys: [] is wrong; list should have at least 1 item"),
+        ({"from": "nobody"}, "steps[0] (load).from: there is no source or step with rows 'nobody'; use one of orders"),
+        ({"into": "gold"}, "steps[0] (load).into: there is no dataset 'gold'; use one of bronze, silver"),
+        ({"after": ["x"]}, "steps[0] (load).after: there is no step 'x'; use one of load"),
+        ({"order_by": ["at"]}, "steps[0] (load): Value error, 'order_by' goes with strategy"),
+        ({"max_rows_per_file": 0}, "steps[0] (load).max_rows_per_file: 0 is wrong; input should be greater than 0"),
+        (
+            {"checks": {"rows": {"least": 1}}},
+            "steps[0] (load).checks.rows.least: this key is unknown; use one of min, max",
+        ),
+        (
+            {"checks": {"fresh": {"column": "at", "within": "2 weeks"}}},
+            "steps[0] (load).checks.fresh.within: '2 weeks'",
+        ),
+        ({"key": "id"}, "steps[0] (load).key: this key is unknown; use one of compression, max_rows_per_file"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_mistake_is_named_by_its_key_with_what_is_allowed(change: dict[str, Any], said: str) -> None:
+    (problem,) = mistakes(raw(merge("load", **change)))
+    assert problem.replace("Value error, ", "").startswith(said.replace("Value error, ", ""))
+
+
+def test_every_mistake_is_found_at_once() -> None:
+    found = raw(step("a", "mrge"), {"name": "b"}, merge("c", strategy="x"), sources={"s": {"format": "xml"}}, nme="p")
+    assert [problem.partition(":")[0] for problem in mistakes(found)] == [
+        "sources.s.format",
+        "steps[0] (a).do",
+        "steps[1] (b).do",
+        "steps[2] (c).strategy",
+        "nme",
+    ]
+    assert "use one of 'select', 'rename'" in mistakes(found)[2]
+    assert "name, idempotency_key, variables, spark, sources, datasets, steps" in mistakes(found)[4]
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ({"format": "csv"}, "format 'csv' needs 'path'"),
+        ({"format": "dataset", "path": "x"}, "format 'dataset' needs 'dataset'"),
+        ({"format": "dataset", "dataset": "silver", "options": {"header": True}}, "options and columns go with files"),
+        ({"format": "dataset", "dataset": "gold"}, "there is no dataset 'gold'"),
+        ({"format": "csv", "path": 5}, "sources.orders.path: 5 is wrong"),
+    ],
+)
+def test_sources_say_where_they_are(source: dict[str, Any], said: str) -> None:
+    found = raw(merge("load"))
+    assert said in mistakes(found | {"sources": {"orders": source}})[0]
+
+
+@pytest.mark.parametrize(
+    ("one", "said"),
+    [
+        (step("c", "check", checks={}), "give either 'from' or 'dataset'"),
+        (
+            step("c", "check", dataset="silver", checks={"reconciled": True}),
+            "'reconciled' goes with a step that writes",
+        ),
+        (step("d", "deduplicate", keys=["id"]) | {"from": "orders"}, "name columns in 'order_by'"),
+        (
+            step("d", "deduplicate", keys=["id"], order_by=["at"], checks={}) | {"from": "orders"},
+            "'checks' goes with 'dataset'",
+        ),
+        (step("d", "deduplicate", keys=["id"]), "give either"),
+    ],
+)
+def test_steps_that_contradict_themselves(one: dict[str, Any], said: str) -> None:
+    assert said in mistakes(raw(one))[0]
+
+
+def test_the_order_follows_from_rows_datasets_and_words() -> None:
+    pipeline = Pipeline.of(
+        raw(
+            step("tidy", "compact", dataset="bronze", after=["load"]),
+            merge("load", **{"from": "clean"}),
+            step("clean", "filter", where="id > 0") | {"from": "orders"},
+            step("silver", "write", into="silver") | {"from": "clean"},
+            merge("back", **{"from": "now"}),
+            step("good", "check", dataset="bronze", checks={"rows": {"min": 1}}),
+            step("last", "optimize", dataset="silver", by=["id"]),
+        )
+    )
+    assert pipeline.steps == ("clean", "load", "tidy", "silver", "back", "good", "last")
+
+
+def test_steps_that_wait_for_each_other() -> None:
+    found = raw(
+        step("a", "compact", dataset="bronze", after=["b"]), step("b", "compact", dataset="silver", after=["a"])
+    )
+    assert "they wait for each other: " in mistakes(found)[0]
+    one, two = (step(name, "filter", where="true") | {"from": other} for name, other in (("a", "b"), ("b", "a")))
+    assert "they wait for each other" in mistakes(raw(one, two))[0]
+
+
+def test_names_are_given_once() -> None:
+    assert "the name is taken" in mistakes(raw(merge("a"), merge("a")))[0]
+    assert "the name is taken" in mistakes(raw(merge("orders")))[0]
+
+
+def test_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOST_OF_LAKE", "box")
+    variables = {"day": "mon", "least": 2, "host": "${env:HOST_OF_LAKE}", "strict": True}
+    rows = {"rows": {"min": "${least}"}, "reconciled": "${strict}"}
+    found = raw(merge("load", checks=rows), variables=variables, idempotency_key="${day}-${run}")
+    found["datasets"]["bronze"]["path"] = "s3://${host}/$${day}/${env:HOST_OF_LAKE}"
+    file = Pipeline.of(found, {"run": "7", "day": "tue"}).file
+    assert (file.idempotency_key, file.datasets["bronze"].path) == ("tue-7", "s3://box/${day}/box")
+    assert file.steps[0].checks.rows.min == 2  # type: ignore[union-attr]
+    assert file.steps[0].checks.reconciled is True  # type: ignore[union-attr]
+
+
+def test_variables_that_are_missing_or_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NOWHERE", raising=False)
+    found = raw(merge("load"), idempotency_key="${day}-${env:NOWHERE}", variables={"a": "${b}"})
+    found["datasets"]["bronze"]["path"] = "${a}"
+    assert mistakes(found, dya="x") == [
+        "variables.a: a default cannot use ${b}; only ${env:NAME} is allowed there",
+        "idempotency_key: the variable 'day' has no value; pass --var day=..., or set variables.day",
+        "idempotency_key: the environment has no NOWHERE; set NOWHERE",
+        "variable dya: it occurs nowhere in the file; use one of a, day",
+    ]
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(PipelineFileError, match="it cannot be read"):
+        Pipeline.load(tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_text("name = \n")
+    with pytest.raises(PipelineFileError, match="line 1"):
+        Pipeline.load(tmp_path / "bad.toml")
+
+
+def test_the_schema_describes_every_step() -> None:
+    schema = Pipeline.json_schema()
+    kinds = set(schema["properties"]["steps"]["items"]["discriminator"]["mapping"])
+    assert kinds == {
+        *("select", "rename", "cast", "filter", "deduplicate", "merge", "write", "compact", "optimize", "check")
+    }
+    assert schema["additionalProperties"] is False

@@ -1,0 +1,334 @@
+"""Pipelines on Spark: rows through every kind of step, checks before the commit, and runs that are run again."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from engines.spark.clusters import QUICK, SPARK, environment
+from fsspeckit import CheckFailedError
+from fsspeckit.cli.app import main
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from fsspeckit.datasets.spark.errors import SparkQueryError
+from fsspeckit.pipeline import Pipeline, StepFailedError
+
+WHOLE = """
+name = "orders"
+idempotency_key = "${day}"
+
+[variables]
+day = "mon"
+most = 100
+
+[sources.raw]
+format = "csv"
+path = "in/${day}.csv"
+options = { header = true, inferSchema = true }
+
+[sources.bronze]
+format = "dataset"
+dataset = "bronze"
+
+[datasets.bronze]
+path = "lake/bronze"
+
+[datasets.silver]
+path = "lake/silver"
+
+[[steps]]
+name = "named"
+do = "rename"
+from = "raw"
+columns = { at = "day" }
+
+[[steps]]
+name = "typed"
+do = "cast"
+from = "named"
+columns = { amount = "decimal(10,2)", day = "date" }
+
+[[steps]]
+name = "newest"
+do = "deduplicate"
+from = "typed"
+keys = ["id"]
+order_by = ["day"]
+
+[[steps]]
+name = "landed"
+do = "write"
+from = "typed"
+into = "bronze"
+checks = { not_null = ["id"], reconciled = true }
+
+[[steps]]
+name = "merged"
+do = "merge"
+from = "newest"
+into = "silver"
+keys = ["id"]
+[steps.checks]
+rows = { min = 1, max = "${most}" }
+unique = ["id"]
+not_null = ["id", "day"]
+fresh = { column = "day", within = "36500d" }
+accepted = { status = ["new", "paid", "sent"] }
+reconciled = true
+
+[[steps]]
+name = "joined"
+do = "compact"
+dataset = "bronze"
+
+[[steps]]
+name = "single"
+do = "deduplicate"
+dataset = "bronze"
+keys = ["id"]
+order_by = ["day"]
+checks = { unique = ["id"], reconciled = true }
+
+[[steps]]
+name = "sorted"
+do = "optimize"
+dataset = "silver"
+by = ["id"]
+bloom = ["id"]
+
+[[steps]]
+name = "paid"
+do = "filter"
+from = "bronze"
+where = "status <> 'new'"
+
+[[steps]]
+name = "good"
+do = "check"
+from = "paid"
+checks = { accepted = { status = ["paid", "sent"] }, rows = { max = 9 } }
+
+[[steps]]
+name = "fine"
+do = "check"
+dataset = "silver"
+checks = { unique = ["id"] }
+"""
+
+SHORT = """
+name = "orders"
+idempotency_key = "${day}"
+variables = { day = "mon", most = 100 }
+sources.raw = { format = "csv", path = "in/${day}.csv", columns = "id int, status string", options.header = true }
+datasets.silver.path = "lake/silver"
+
+[[steps]]
+name = "merged"
+do = "merge"
+strategy = "deduplicate"
+from = "raw"
+into = "silver"
+keys = ["id"]
+order_by = ["status"]
+checks = { rows.max = "${most}" }
+
+[[steps]]
+name = "good"
+do = "check"
+dataset = "silver"
+checks = { rows.min = 1 }
+"""
+
+
+def rows_of(path: str) -> list[tuple[Any, ...]]:
+    table = PyarrowDatasetIO().read_parquet(path)
+    return sorted(tuple(row.values()) for row in table.select(["id", "status"]).to_pylist())
+
+
+def small(**more: Any) -> dict[str, Any]:
+    """A pipeline of one write."""
+    source = {"format": "csv", "path": "in/mon.csv", "columns": "id bigint, status string, amount bigint, at date"}
+    step = {"name": "load", "do": "write", "from": "raw", "into": "out"} | more
+    raw = source | {"options": {"header": True}}
+    return {"name": "small", "sources": {"raw": raw}, "datasets": {"out": {"path": "lake/out"}}, "steps": [step]}
+
+
+def test_a_pipeline_of_everything_twice(lake: Path, spark: Any) -> None:
+    Path("pipeline.toml").write_text(WHOLE)
+    first = Pipeline.load("pipeline.toml").run(spark)
+    assert first.status == "done"
+    assert [(step.rows, step.files) for step in first.steps if step.name in ("landed", "merged")] == [(3, 1), (2, 1)]
+    assert (
+        first["landed"].bytes == sum(file.stat().st_size for file in Path("lake/bronze").iterdir())
+        or first["single"].files
+    )
+    assert first["named"].rows is None
+    assert rows_of("lake/silver") == [(1, "new"), (2, "paid")]
+    assert rows_of("lake/bronze") == [(1, "new"), (2, "paid")]
+    assert first["good"].rows == 1
+    commits = {name: sorted(Path(f"lake/.{name}.fsspeckit/log").iterdir()) for name in ("bronze", "silver")}
+
+    again = Pipeline.load("pipeline.toml").run(spark)
+    status = {step.name: step.status for step in again.steps}
+    assert {name for name, said in status.items() if said == "skipped"} == {"landed", "merged", "single", "sorted"}
+    assert [again[name].commit_seq for name in ("landed", "merged")] == [1, 1]
+    assert commits == {name: sorted(Path(f"lake/.{name}.fsspeckit/log").iterdir()) for name in commits}
+
+    second = Pipeline.load("pipeline.toml", {"day": "tue"}).run(spark)
+    assert second["merged"].details == {
+        "inserted": 1,
+        "updated": 1,
+        "deleted": 0,
+        "total": 3,
+        "unchanged": 0,
+        "deleted_files": 0,
+    }
+    assert rows_of("lake/bronze") == rows_of("lake/silver") == [(1, "new"), (2, "sent"), (3, "new")]
+    assert json.loads(json.dumps(second.to_dict()))["steps"][0]["do"] == "rename"
+    assert "merged" in str(second)
+    assert "<table>" in second._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("checks", "said"),
+    [
+        ({"rows": {"min": 4}}, "3 rows are fewer than 4"),
+        ({"rows": {"max": 2}}, "3 rows are more than 2"),
+        ({"unique": ["id"]}, r"id is not unique \(for example 2\)"),
+        ({"unique": ["id", "status"], "not_null": ["at"], "fresh": {"column": "at", "within": "1s"}}, "older than 1s"),
+        ({"accepted": {"status": ["new"]}}, "status has other values: paid"),
+        ({"not_null": ["what"]}, "what"),
+    ],
+    ids=str,
+)
+def test_a_check_fails_before_the_commit(lake: Path, spark: Any, checks: dict[str, Any], said: str) -> None:
+    with pytest.raises(StepFailedError, match=said) as caught:
+        Pipeline.of(small(checks=checks)).run(spark)
+    assert not Path("lake/out").exists()
+    assert (caught.value.step, caught.value.result["load"].status) == ("load", "failed")
+    if "what" not in str(checks):
+        assert isinstance(caught.value.__cause__, CheckFailedError)
+
+
+def test_null_values_are_found_and_counts_that_do_not_add_up(lake: Path, spark: Any) -> None:
+    (lake / "in" / "mon.csv").write_text("id,status,amount,at\n1,,10,\n,new,1,2026-11-02\n")
+    with pytest.raises(StepFailedError, match="id is null in 1 rows, and at is null in 1 rows"):
+        Pipeline.of(small(checks={"not_null": ["id", "at"], "accepted": {"status": ["new"]}})).run(spark)
+    from fsspeckit.pipeline.checks import _promised, _reconciled
+
+    io = PyarrowDatasetIO()
+    io.write_dataset(pa.table({"id": [1, 2]}), "lake/x")
+    place = io._place("lake/x")
+    view = place.journal.view()
+    info = {"operation": "merge", "inserted": 1, "deleted": 0}
+    assert _reconciled(place, view, view, 2, info) == ["2 rows are not 2 before + 1 inserted - 0 deleted"]
+    assert _promised(place, view, view, {"operation": "write", "rows": 5}) == (5, 0)
+
+
+def test_rows_on_their_way_are_checked_and_nothing_after_that_runs(lake: Path, spark: Any) -> None:
+    raw = small()
+    raw["steps"].insert(0, {"name": "look", "do": "check", "from": "raw", "checks": {"unique": ["id"]}})
+    with pytest.raises(StepFailedError) as caught:
+        Pipeline.of(raw).run(spark)
+    assert [step.status for step in caught.value.result.steps] == ["failed", "not run"]
+    assert not Path("lake").exists()
+
+
+def test_a_query_that_cannot_be_is_refused_before_the_first_step_writes(lake: Path, spark: Any) -> None:
+    raw = small()
+    raw["steps"] += [
+        {"name": "odd", "do": "select", "from": "raw", "columns": ["nothing + 1 as x"]},
+        {"name": "more", "do": "write", "from": "odd", "into": "out"},
+    ]
+    with pytest.raises(StepFailedError, match=r"before the first step.*nothing") as caught:
+        Pipeline.of(raw).run(spark)
+    assert isinstance(caught.value.__cause__, SparkQueryError)
+    assert not Path("lake").exists()
+    raw["steps"][1] = {"name": "odd", "do": "rename", "from": "raw", "columns": {"nothing": "x"}}
+    with pytest.raises(StepFailedError, match="choose among"):
+        Pipeline.of(raw).run(spark)
+
+
+def test_a_run_that_failed_goes_on_where_it_stopped(lake: Path, spark: Any) -> None:
+    raw = small()
+    raw["datasets"]["two"] = {"path": "lake/two"}
+    raw["steps"].append({"name": "also", "do": "write", "from": "raw", "into": "two", "checks": {"rows": {"max": 2}}})
+    with pytest.raises(StepFailedError, match="'also'"):
+        Pipeline.of(raw).run(spark, idempotency_key="k")
+    raw["steps"][1]["checks"]["rows"]["max"] = 3
+    done = Pipeline.of(raw).run(spark, idempotency_key="k")
+    assert [(step.status, step.commit_seq) for step in done.steps] == [("skipped", 1), ("done", 1)]
+    assert len(rows_of("lake/out")) == 3
+    assert Pipeline.of(raw | {"steps": raw["steps"][:1]}).run(spark)["load"].status == "done"
+    assert len(rows_of("lake/out")) == 6
+
+
+def test_the_command(lake: Path, spark: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("pipeline.toml").write_text(SHORT)
+    assert main(["run", "pipeline.toml", "--json"]) == 0
+    said = capsys.readouterr()
+    document = json.loads(said.out)
+    assert (document["status"], document["idempotency_key"], said.err) == ("done", "mon", "")
+    assert all({"rows", "files", "bytes", "seconds", "commit_seq"} <= step.keys() for step in document["steps"])
+    assert main(["run", "pipeline.toml", "-q", "--noop-exit-code", "7"]) == 7
+    assert main(["run", "pipeline.toml", "--json", "--var", "day=tue", "--var", "most=1"]) == 1
+    said = capsys.readouterr()
+    failed = json.loads(said.out)
+    assert (failed["status"], failed["exit_code"]) == ("failed", 1)
+    assert [step["status"] for step in failed["steps"]] == ["failed", "not run"]
+    assert said.err == (
+        "error: step 'merged': lake/silver: 3 rows are more than 1. Nothing was committed by this step\n"
+        "to do: correct the rows or the check\n"
+    )
+
+
+def test_the_command_without_spark(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("pipeline.toml").write_text(WHOLE.replace('do = "compact"', 'do = "compress"'))
+    assert main(["run", "pipeline.toml"]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "error: pipeline.toml: steps[5] (joined).do: 'compress' is not allowed"
+    assert said[1].startswith("to do: use one of 'select', 'rename'")
+    assert main(["run", "pipeline.toml", "--var", "day"]) == 2
+    assert main(["run"]) == 2
+    capsys.readouterr()
+    assert main(["run", "--schema"]) == 0
+    assert json.loads(capsys.readouterr().out)["title"] == "PipelineFile"
+
+
+def test_under_spark_submit_with_settings(lake: Path) -> None:
+    Path("pipeline.toml").write_text(
+        """
+name = "submitted"
+sources.raw = { format = "json", path = "in/*.json" }
+datasets.out.path = "lake/out"
+spark.conf = { "spark.sql.session.timeZone" = "Asia/Tokyo" }
+[[steps]]
+name = "zoned"
+do = "select"
+from = "raw"
+columns = ["id", "current_timezone() as status"]
+[[steps]]
+name = "load"
+do = "merge"
+from = "zoned"
+into = "out"
+keys = ["id"]
+"""
+    )
+    (lake / "in" / "a.json").write_text('{"id": 1}\n')
+    import fsspeckit.cli.__main__ as program
+
+    words = [SPARK / "bin" / "spark-submit", "--master", "local[1]", "--driver-java-options", QUICK]
+    words += ["--conf", "spark.ui.enabled=false", program.__file__, "run", "pipeline.toml", "--json"]
+    words += ["--spark-conf", "spark.sql.session.timeZone=Asia/Seoul"]
+    env = environment(PYSPARK_PYTHON=sys.executable, PYTHONPATH=os.pathsep.join(sys.path))
+    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stderr[-5000:]
+    assert json.loads(done.stdout)["steps"][1]["details"]["inserted"] == 1
+    assert rows_of("lake/out") == [(1, "Asia/Seoul")]

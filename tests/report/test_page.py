@@ -1,0 +1,173 @@
+"""The HTML report: what it says, that it needs nothing but itself, and how a browser shows it, wide, narrow, dark."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from html import escape
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from fsspeckit.cli.app import main
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+
+PROBE = """
+<iframe id="page" style="width: {width}px; height: 900px; border: 0" srcdoc="{page}"></iframe>
+<pre id="answer"></pre>
+<script>
+document.getElementById("page").onload = function () {{
+  const doc = this.contentDocument, root = doc.documentElement, view = this.contentWindow;
+  const charts = [...doc.querySelectorAll("svg[role=img]")];
+  const names = charts.map(c => doc.getElementById(c.getAttribute("aria-labelledby")).textContent);
+  const heights = c => [...c.querySelectorAll("text")].map(t => t.getBoundingClientRect().height);
+  const fonts = charts.map(c => Math.min(...heights(c)));
+  const fill = charts.map(c => view.getComputedStyle(c.querySelector("text")).fill);
+  document.getElementById("answer").textContent = JSON.stringify({{
+    wide: root.scrollWidth, room: root.clientWidth, names: names, font: Math.min(...fonts), fill: fill[0],
+    ids: [...doc.querySelectorAll("[id]")].map(e => e.id), page: view.getComputedStyle(doc.body).backgroundColor,
+    loaded: view.performance.getEntriesByType("resource").length,
+    outside: [...doc.querySelectorAll("body *")].filter(e => e.tagName != "svg" && !e.closest("svg, .scroll, pre")
+      && e.getBoundingClientRect().right > root.clientWidth + 1).map(e => e.tagName),
+  }});
+}};
+</script>
+"""
+
+
+def lay(path: str) -> None:
+    """Files that overlap, in partitions of several sizes, under names that a page must quote."""
+    for number in range(6):
+        ids = [number, number + 50, 100 + number]
+        names = [f"<b>{value}</b>" for value in ids]
+        rows = {"id": ids, "na<me": names, "day": ["mon", "mon", "tue & wed"]}
+        PyarrowDatasetIO().write_dataset(pa.table(rows), path, partition_by="day")
+
+
+@pytest.fixture
+def report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    """A page with before and after."""
+    monkeypatch.chdir(tmp_path)
+    lay("lake/orders")
+    assert main(["inspect", "lake/orders", "--json", "--key", "id"]) == 0
+    Path("before.json").write_text(capsys.readouterr().out)
+    PyarrowDatasetIO().optimize_parquet_dataset("lake/orders", ["id"], target_rows_per_file=4)
+    words = ["inspect", "lake/orders", "--key", "id", "--html", "report.html", "--compare", "before.json"]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert "written to report.html" in said
+    assert re.search(r"files +12 +5\n", said)
+    return Path("report.html").read_text("utf-8")
+
+
+class Outline(HTMLParser):
+    """Tags that must be closed, and every address in the page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.addresses: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+        self.addresses += [value or "" for name, value in attrs if name.split(":")[-1] in ("href", "src", "srcset")]
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        self.open.remove(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_is_whole_and_needs_nothing_but_itself(report: str) -> None:
+    outline = Outline()
+    outline.feed(report)
+    assert outline.open == []
+    assert all(address.startswith("#") for address in outline.addresses)
+    assert "<script" not in report
+    assert "<b>" not in report
+    assert set(re.findall(r"https?://[^\s\"'<]+", report)) <= {
+        "http://www.w3.org/2000/svg",
+        "http://www.w3.org/1999/xlink",
+    }
+    for text in ("12 before", "depth of id", "fsspeckit compact lake/orders --target-mb 128", "Estimated effect: "):
+        assert text in report
+    assert "tue &amp; wed" in report or "tue%20" in report
+
+
+def test_a_dataset_in_which_all_is_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    PyarrowDatasetIO().write_dataset(pa.table({"id": pa.array([None], pa.int64()), "v": [[1]]}), "lake")
+    assert main(["inspect", "lake", "--html", "report.html", "-q"]) == 0
+    assert "Nothing: small files, overlap and row groups are all well." in Path("report.html").read_text("utf-8")
+
+
+def test_ranges_that_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, ids in (("aa", [0, 5]), ("ab", [5, 10])):
+        PyarrowDatasetIO().write_dataset(pa.table({"id": ids, "name": [f"x{name}", f"x{name}z"]}), "lake")
+    main(["inspect", "lake", "--json", "--key", "id", "--key", "name"])
+    found = json.loads(capsys.readouterr().out)["key_ranges"]
+    assert [each["column"] for each in found] == ["id", "name"]
+    assert found[0]["ranges"] == [[0.0, 0.5], [0.5, 1.0]]
+    (first, second) = found[1]["ranges"]
+    assert first[0] == 0.0
+    assert 0 < first[1] < second[0] < second[1] == 1.0
+
+
+@pytest.mark.parametrize("content", ["{}", "[", "[]"])
+def test_something_else_to_compare_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], content: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("before.json").write_text(content)
+    assert main(["inspect", "lake", "--compare", "before.json"]) == 2
+    assert "to do: write it with `fsspeckit inspect PATH --json`" in capsys.readouterr().err
+    assert main(["inspect", "lake", "--compare", "none.json"]) == 2
+
+
+def look(page: str, folder: Path, width: int, *flags: str) -> dict[str, Any]:
+    """What a browser makes of a page that is so many pixels wide."""
+    names = [os.environ.get("CHROMIUM", "chromium"), "chromium-browser", "google-chrome"]
+    program = next((found for name in names if (found := shutil.which(name))), None)
+    if program is None:
+        pytest.skip("there is no Chromium: install it, or point CHROMIUM to one")
+    probe = folder / f"probe-{width}.html"
+    probe.write_text(PROBE.format(width=width, page=escape(page)), "utf-8")
+    words = [program, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--virtual-time-budget=5000"]
+    words += [f"--user-data-dir={folder / 'profile'}", "--window-size=1400,1000", *flags, "--dump-dom", probe.as_uri()]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+    found = re.search(r'<pre id="answer">(.+?)</pre>', done.stdout)
+    assert found is not None, done.stderr[-2000:]
+    return dict(json.loads(found[1].replace("&amp;", "&").replace("&lt;", "<").replace("&gt;", ">")))
+
+
+def test_a_browser_shows_it_on_a_desk_and_on_a_phone_in_light_and_dark(report: str, tmp_path: Path) -> None:
+    desk, phone = look(report, tmp_path, 1280), look(report, tmp_path, 360, "--blink-settings=preferredColorScheme=0")
+    for seen in (desk, phone):
+        assert seen["wide"] <= seen["room"]
+        assert seen["outside"] == []
+        assert seen["loaded"] == 0
+        assert len(seen["ids"]) == len(set(seen["ids"]))
+        assert [name.partition(":")[0] for name in seen["names"]] == [
+            "Files by size",
+            "Ranges of id in 12 files, before",
+            "Ranges of id in 5 files, now",
+            "Mean overlap depth by column",
+            "Partition sizes",
+        ]
+    assert phone["font"] >= 9
+    colors = [
+        tuple(map(int, re.findall(r"\d+", seen[part])[:3])) for seen in (desk, phone) for part in ("page", "fill")
+    ]
+    light_page, light_ink, dark_page, dark_ink = (sum(color) for color in colors)
+    assert light_page > 600 > 200 > light_ink
+    assert dark_page < 200 < 600 < dark_ink
