@@ -63,8 +63,8 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
-_SMALL_TASK_BYTES = 32 * 1024 * 1024
-_SMALL_SCAN_ROWS = 1_000_000
+_TASK_BYTES = 256 * 1024 * 1024
+_TASK_SCAN_ROWS = 4_000_000
 _SMALL_SOURCE_BYTES = 16 * 1024 * 1024
 _PART_KEYS = 2_000_000
 _WAVES = 4
@@ -143,10 +143,9 @@ class SparkEngine:
             _Scans(specs[batch[0].group], tuple(batch))
             for batch in batches(scans, [min(share, rows_worth(len(spec.rows), spec.keys)) for spec in specs])
         ]
-        size = total // _SMALL_SCAN_ROWS + 1
         told = _by_scans(work, on_done)
         body = _Scanner(storage, source.handle)
-        found = run_items(self.spark, body, work, max(size, slots(self.spark)), told)
+        found = run_items(self.spark, body, work, self._tasks(total, _TASK_SCAN_ROWS), told)
         return [match for matches in found for match in matches]
 
     def _match_by_exchange(
@@ -179,9 +178,13 @@ class SparkEngine:
         assert isinstance(source, SharedSource)
         if source.route == "exchange":
             return self._run_by_exchange(storage, source, tasks, staging, on_done)
-        size = sum(task.weight for task in tasks) // _SMALL_TASK_BYTES + 1
-        body = _Runner(storage, source.handle, staging)
-        return run_items(self.spark, body, tasks, max(size, slots(self.spark)), on_done)
+        count = self._tasks(sum(task.weight for task in tasks), _TASK_BYTES)
+        return run_items(self.spark, _Runner(storage, source.handle, staging), tasks, count, on_done)
+
+    def _tasks(self, total: int, each: int) -> int:
+        """How many Spark tasks work is dealt out to: a few for each slot; starting one costs as much as a small file."""
+        few = min(total // (each // 8) + 1, _WAVES * slots(self.spark))
+        return max(few, total // each + 1, slots(self.spark))
 
     def _run_by_exchange(
         self, storage: Storage, source: SharedSource, tasks: Sequence[Task], staging: str | None, on_done: OnDone
@@ -191,8 +194,7 @@ class SparkEngine:
         assert len(wanting) == len(tasks)
         if not wanting:
             return []
-        size = sum(task.weight for task in wanting) // _SMALL_TASK_BYTES + 1
-        parts = min(len(wanting), max(size, slots(self.spark)))
+        parts = min(len(wanting), self._tasks(sum(task.weight for task in wanting), _TASK_BYTES))
         part_of = np.arange(len(wanting)) % parts
         bundles = tuple(tuple((n, bare(wanting[n])) for n in range(part, len(wanting), parts)) for part in range(parts))
         body = RunRouted(storage, source.schema, bundles, staging)
