@@ -182,7 +182,7 @@ class SparkEngine:
         return run_items(self.spark, _Runner(storage, source.handle, staging), tasks, count, on_done)
 
     def _tasks(self, total: int, each: int) -> int:
-        """How many Spark tasks work is dealt out to: a few for each slot; starting one costs as much as a small file."""
+        """How many Spark tasks there are: a few for each slot, since starting one costs as much as a small file."""
         few = min(total // (each // 8) + 1, _WAVES * slots(self.spark))
         return max(few, total // each + 1, slots(self.spark))
 
