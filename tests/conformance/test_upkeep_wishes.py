@@ -55,7 +55,7 @@ def test_limits_count_files_that_are_sorted_and_files_that_lose_rows(io: Any, tm
     optimize()
     for i in range(2):
         put(tmp_path / "d" / f"new-{i}.parquet", pa.table({"x": [1000 + i], "id": [100 + i]}))
-    limited = partial(optimize, deduplicate_key_columns="id", max_files=3)
+    limited = partial(optimize, deduplicate_key_columns="id", dedup_order_by="x", max_files=3)
     plan = limited(dry_run=True)
     found = [limited().compacted_file_count for _ in range(3)]
     assert plan.compacted_file_count == found[0] == 3
@@ -121,3 +121,18 @@ def test_only_files_without_the_wish_are_rewritten(io: Any, tmp_path: Path, wish
     optimize()
     result = optimize(**wish)
     assert (result.compacted_file_count, len(result.skipped_files)) == (1, 2)
+
+
+def test_a_file_without_rows_is_written_in_another_codec_never_again(io: Any, tmp_path: Path) -> None:
+    put(tmp_path / "d" / "day=1" / "none.parquet", pa.table({"x": pa.array([], pa.int64())}))
+    for i in range(3):
+        put(tmp_path / "d" / "day=2" / f"{i}.parquet", pa.table({"x": [i]}))
+    compact = partial(io.compact_parquet_dataset, str(tmp_path / "d"), 1, compression="gzip")
+    assert [compact().compacted_file_count for _ in range(2)] == [3, 0]
+
+
+def test_a_bloom_filter_of_a_column_that_some_files_lack_is_asked_for_once(io: Any, tmp_path: Path) -> None:
+    put(tmp_path / "d" / "day=1" / "a.parquet", pa.table({"x": [2, 1], "s": ["a", "b"]}))
+    put(tmp_path / "d" / "day=2" / "a.parquet", pa.table({"x": [2, 1]}))
+    optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), "x", bloom_filter_columns=["s"])
+    assert [optimize().compacted_file_count for _ in range(2)] == [2, 0]

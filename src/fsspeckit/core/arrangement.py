@@ -80,7 +80,8 @@ def _is_as_wanted(file: DataFile, request: OptimizeRequest) -> bool:
         return False
     if options.row_group_size is not None and max(file.row_groups) > options.row_group_size:
         return False
-    return all(file.blooms.get(name) and None not in file.blooms[name] for name in request.blooms)
+    blooms = [file.blooms.get(name) for name in request.blooms if name in file.schema.names]
+    return all(found and None not in found for found in blooms)
 
 
 def _of_other_size(files: Sequence[DataFile], request: OptimizeRequest) -> Flags:

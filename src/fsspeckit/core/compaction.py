@@ -70,7 +70,7 @@ def _single(file: DataFile, left: int, sizes: Sizes) -> _Bundle:
 def _left_alone(bundle: _Bundle, sizes: Sizes) -> str | None:
     """Why a bundle is not worth writing."""
     codec = sizes.options.compression
-    if codec is not None and any(codec_name(file.codec) != codec for file in bundle.files):
+    if codec is not None and any(file.rows and codec_name(file.codec) != codec for file in bundle.files):
         return None
     if len(bundle.files) == 1:
         return "nothing small enough to join it with"

@@ -169,6 +169,12 @@ class OptimizeRequest:
             raise ValueError("pass zorder_columns, the columns to order by, or deduplicate_key_columns")
         if self.columns is not None and (not self.columns or len(set(self.columns)) < len(self.columns)):
             raise ValueError(f"zorder_columns={list(self.columns)} must name at least one column, and none twice")
+        if self.deduplicate is not None and not self.deduplicate.order_by and self.scope.limits != Limits():
+            raise ValueError(
+                "a run in pieces (max_files, max_bytes, max_groups_per_commit) moves rows between files, so which of "
+                "several rows with one key is the last would change from piece to piece; name dedup_order_by, or "
+                "call deduplicate_parquet_dataset first"
+            )
         if self.columns is None:
             given = {"curve": self.curve != "linear", "bloom_filter_columns": bool(self.blooms), "force": self.force}
             if unused := [name for name, is_given in given.items() if is_given]:

@@ -14,6 +14,7 @@ from fsspeckit.common.errors import SchemaMismatchError
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark import SparkDatasetIO, routed
 from fsspeckit.datasets.spark.engine import SparkEngine
+from fsspeckit.datasets.spark.exchange import exchange
 
 
 def _deal(item: int) -> Iterator[tuple[int, pa.Table]]:
@@ -38,9 +39,10 @@ def _ignore(count: int) -> None:
     return None
 
 
-@pytest.mark.parametrize("way", ["exchange", "_exchange"], ids=["files", "shuffle"])
-def test_pieces_arrive_in_order_and_empty_parts_are_gathered(spark: SparkSession, way: str) -> None:
-    found = getattr(SparkEngine(spark), way)(_deal, [4, 1, 2], _collect, 3, _ignore)
+@pytest.mark.parametrize("files", [True, False], ids=["files", "shuffle"])
+def test_pieces_arrive_in_order_and_empty_parts_are_gathered(spark: SparkSession, tmp_path: Path, files: bool) -> None:
+    found = exchange(spark, _deal, [4, 1, 2], _collect, 3, 4, _ignore, str(tmp_path) if files else None)
+    assert bool(list(tmp_path.iterdir())) is files
     assert found == [[0, [4, 0], [4, 1], [2, 0], [2, 1]], [1, [1, 0], [1, 1]], [2]]
 
 

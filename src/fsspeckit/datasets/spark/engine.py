@@ -10,7 +10,7 @@ import os
 import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from operator import itemgetter
@@ -165,7 +165,7 @@ class SparkEngine:
             parts = max(slots(self.spark), rows // _PART_KEYS + 1)
             grouped = len({scans[i].group for i in members}) > 1
             split = SplitKeys(storage, source.handle, keys, grouped, parts)
-            found = self._exchange(split, items, gather_keys, parts, lambda _: None)
+            found = exchange(self.spark, split, items, gather_keys, parts, self._many, lambda _: None)
             for i, match in zip(members, matches(found, len(members)), strict=True):
                 results[i] = match
             on_done(len(members))
@@ -198,15 +198,15 @@ class SparkEngine:
         part_of = np.arange(len(wanting)) % parts
         bundles = tuple(tuple((n, bare(wanting[n])) for n in range(part, len(wanting), parts)) for part in range(parts))
         body = RunRouted(storage, source.schema, bundles, staging)
-        found = self._exchange(
-            SplitRows(source.handle, part_of), routes(source.handle, wanting), body, parts, lambda _: None
-        )
+        split = SplitRows(source.handle, part_of)
+        items = routes(source.handle, wanting)
+        found = exchange(self.spark, split, items, body, parts, self._many, lambda _: None)
         on_done(len(tasks))
         return [outcome for _, outcome in sorted((pair for pairs in found for pair in pairs), key=itemgetter(0))]
 
     def map(self, function: Callable[[_T], _R], items: Sequence[_T], on_done: OnDone) -> list[_R]:
         """Run a function over all items on the executors."""
-        return run_items(self.spark, function, items, max(_WAVES * slots(self.spark), _MANY_TASKS), on_done)
+        return run_items(self.spark, function, items, self._many, on_done)
 
     def exchange(
         self,
@@ -217,22 +217,17 @@ class SparkEngine:
         on_done: OnDone,
     ) -> list[_R]:
         """Bring together what belongs together, by the blob exchange; on one machine by files of its own."""
-        if not is_one_machine(self.spark):
-            return self._exchange(split, items, gather, parts, on_done)
-        with TemporaryDirectory(prefix="fsspeckit-", dir=self.spark.sparkContext._temp_dir) as folder:
-            return self._exchange(split, items, gather, parts, on_done, folder)
+        with ExitStack() as stack:
+            folder = None
+            if is_one_machine(self.spark):
+                place = TemporaryDirectory(prefix="fsspeckit-", dir=self.spark.sparkContext._temp_dir)
+                folder = stack.enter_context(place)
+            return exchange(self.spark, split, items, gather, parts, self._many, on_done, folder)
 
-    def _exchange(
-        self,
-        split: Callable[[_T], Iterable[tuple[int, pa.Table]]],
-        items: Sequence[_T],
-        gather: Callable[[int, Iterator[pa.Table]], _R],
-        parts: int,
-        on_done: OnDone,
-        folder: str | None = None,
-    ) -> list[_R]:
-        tasks = max(_WAVES * slots(self.spark), _MANY_TASKS)
-        return exchange(self.spark, split, items, gather, parts, tasks, on_done, folder)
+    @property
+    def _many(self) -> int:
+        """The most tasks that work of unknown weight is dealt out to."""
+        return max(_WAVES * slots(self.spark), _MANY_TASKS)
 
     def read(
         self, storage: Storage, snapshot: Snapshot, request: ReadRequest, path_of: Callable[[str], str]
