@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -89,8 +89,7 @@ def plan_merge(
     files = source.files()
     with run.bars() as progress:
         plan = run.io().merge(source.rows(), absolute(dest), dry_run=True, progress=progress, **options)
-    assert "entries" in plan
-    document = _document(run, source, files, absolute(dest), options, plan)  # type: ignore[arg-type]
+    document = _document(run, source, files, absolute(dest), options, cast("MergePlan", plan))
     if output is not None:
         output.write_text(json.dumps(document, indent=2) + "\n", "utf-8")
     run.say(document, f"{plan}\n" + (f"written to {output}" if output is not None else ""))
