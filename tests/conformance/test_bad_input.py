@@ -68,6 +68,14 @@ def test_no_key_columns_or_one_twice(io: Any, dataset: Path, keys: Any) -> None:
         io.merge(numbers([1]), str(dataset), strategy="upsert", key_columns=keys)
 
 
+def test_order_by_a_column_without_an_order(io: Any, dataset: Path) -> None:
+    source = numbers([1, 1], nested=[[1], [2]])
+    with refused(dataset.parent, errors.SchemaMismatchError, "dedup_order_by names 'nested'"):
+        io.merge(
+            source, str(dataset), dedup_order_by="nested", schema_mode="evolve", **UPSERT | {"strategy": "deduplicate"}
+        )
+
+
 @pytest.mark.scenario("UP-03", "UP-17", "PM-04")
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_null_key_in_the_source(io: Any, dataset: Path, strategy: str) -> None:

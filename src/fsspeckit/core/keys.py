@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from fsspeckit.common.bridge import to_arrow, to_numpy, valid_mask
 from fsspeckit.common.errors import SchemaMismatchError
+from fsspeckit.common.types import unwrapped
 from fsspeckit.core.model import RowNumbers
 from fsspeckit.core.textfilter import TextFilter
 
@@ -39,6 +40,15 @@ def key_type(type_: pa.DataType) -> pa.DataType:
     if pa.types.is_nested(type_):
         raise SchemaMismatchError(f"a column of type {type_} cannot be a key; use flat columns as key_columns")
     return type_
+
+
+def check_sortable(field: pa.Field, parameter: str) -> None:
+    """Raise for a column whose values have no order, by the parameter that names it."""
+    type_ = unwrapped(field.type)
+    if pa.types.is_nested(type_) or pa.types.is_interval(type_):
+        raise SchemaMismatchError(
+            f"{parameter} names {field.name!r} of type {field.type}, which has no order; use flat columns"
+        )
 
 
 def plain(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:

@@ -13,10 +13,8 @@ from typing import Literal
 
 import pyarrow as pa
 
-from fsspeckit.common.errors import SchemaMismatchError
-from fsspeckit.common.types import unwrapped
 from fsspeckit.core.curves import CURVES, Curve
-from fsspeckit.core.keys import key_type
+from fsspeckit.core.keys import check_sortable, key_type
 from fsspeckit.core.layout import check_blooms
 from fsspeckit.core.matching import KeyColumn
 from fsspeckit.core.merge import NullKeys, check_keys_exist
@@ -133,7 +131,7 @@ class DeduplicateRequest:
     def columns(self, schema: pa.Schema) -> tuple[tuple[KeyColumn, ...], tuple[KeyColumn, ...], tuple[bool, ...]]:
         """Key columns, order columns, and for each of these whether the lowest wins."""
         check_keys_exist(self.key_columns, schema.names, "dataset")
-        check_order_columns(schema, self.order_by)
+        check_order_columns(schema, self.order_by, "dataset")
         names = [name if name in schema.names else name.removeprefix("-") for name in self.order_by]
         lowest = tuple(name not in schema.names for name in self.order_by)
         keys = tuple(KeyColumn(name, key_type(schema.field(name).type)) for name in self.key_columns)
@@ -192,17 +190,8 @@ class OptimizeRequest:
                     f"zorder_columns names {name!r}, which no file has{folder if name in partitions else ''}; "
                     f"choose among {schema.names}"
                 )
-            check_sortable(schema.field(name))
+            check_sortable(schema.field(name), "zorder_columns")
         check_blooms(schema, self.blooms)
-
-
-def check_sortable(field: pa.Field) -> None:
-    """Raise for a column whose values have no order."""
-    type_ = unwrapped(field.type)
-    if pa.types.is_nested(type_) or pa.types.is_interval(type_):
-        raise SchemaMismatchError(
-            f"zorder_columns names {field.name!r} of type {field.type}, which has no order; use flat columns"
-        )
 
 
 def by_folder(files: Iterable[DataFile]) -> dict[str, list[DataFile]]:

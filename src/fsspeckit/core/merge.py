@@ -6,7 +6,7 @@ checks raise before the first write.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -79,18 +79,22 @@ class MergeRequest:
         return STRATEGIES[self.strategy]
 
 
-def normalize_keys(key_columns: str | Sequence[str]) -> list[str]:
-    """Key columns as a list of distinct names.
+def normalize_keys(key_columns: str | Sequence[str], parameter: str = "key_columns") -> list[str]:
+    """Key columns as a list of distinct names; errors speak of the parameter that the caller used.
 
     Example:
         >>> normalize_keys("id")
         ['id']
     """
-    names = [key_columns] if isinstance(key_columns, str) else list(key_columns or ())
-    if not names or any(not isinstance(name, str) or not name for name in names):
-        raise KeyColumnError('key_columns is empty; name the columns that identify a row, such as key_columns=["id"]')
+    listed = key_columns if isinstance(key_columns, Iterable) else () if key_columns is None else (key_columns,)
+    names = [key_columns] if isinstance(key_columns, str) else list(listed)
+    advice = f'name the columns that identify a row, such as {parameter}=["id"]'
+    if others := [name for name in names if not isinstance(name, str)]:
+        raise KeyColumnError(f"{parameter} holds {others[0]!r}, which is not the name of a column; {advice}")
+    if not all(names) or not names:
+        raise KeyColumnError(f"{parameter} is empty; {advice}")
     if len(set(names)) < len(names):
-        raise KeyColumnError(f"key_columns names a column twice: {names}; name each once")
+        raise KeyColumnError(f"{parameter} names a column twice: {names}; name each once")
     return names
 
 

@@ -17,7 +17,16 @@ from fsspeckit.common.bridge import to_numpy
 from fsspeckit.common.errors import KeyColumnError, PartitionError
 from fsspeckit.common.partitions import partition_folders, typed_values
 from fsspeckit.core.hashing import hash_keys
-from fsspeckit.core.keys import Codes, KeyEncoder, duplicate_codes, increasing, last_of_each, order_rank, plain
+from fsspeckit.core.keys import (
+    Codes,
+    KeyEncoder,
+    check_sortable,
+    duplicate_codes,
+    increasing,
+    last_of_each,
+    order_rank,
+    plain,
+)
 from fsspeckit.core.matching import KeyColumn
 from fsspeckit.core.model import PartitionValues, RowNumbers
 from fsspeckit.core.source import Source
@@ -104,11 +113,13 @@ def _rank(source: Source, name: str) -> Codes:
     return ~ranks if wanted != name else ranks
 
 
-def check_order_columns(schema: pa.Schema, order_by: Sequence[str]) -> None:
-    """Raise for an order column that the source does not have."""
+def check_order_columns(schema: pa.Schema, order_by: Sequence[str], side: str = "source") -> None:
+    """Raise for an order column that a side does not have, or whose values have no order."""
     missing = [name for name in order_by if name not in schema.names and name.removeprefix("-") not in schema.names]
     if missing:
-        raise KeyColumnError(f"dedup_order_by names unknown columns {missing}; the source has {schema.names}")
+        raise KeyColumnError(f"dedup_order_by names unknown columns {missing}; the {side} has {schema.names}")
+    for name in order_by:
+        check_sortable(schema.field(name if name in schema.names else name.removeprefix("-")), "dedup_order_by")
 
 
 def _duplicate_error(source: Source, names: list[str], codes: Codes, repeated: Codes, counts: Codes) -> KeyColumnError:

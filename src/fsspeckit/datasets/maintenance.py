@@ -17,6 +17,8 @@ from fsspeckit.core.results import MaintenanceResult
 from fsspeckit.core.sizing import Target
 from fsspeckit.datasets.arguments import Columns, column_names
 
+_KEYS = "deduplicate_key_columns"
+
 
 class Maintenance:
     """Keeps dataset folders in shape."""
@@ -145,7 +147,7 @@ class Maintenance:
         twice = deduplicate_key_columns is not None
         limits = self._limits(max_files, max_bytes, max_groups_per_commit, twice=twice)
         scope = _scope(partition_filter, compression, row_group_size, limits)
-        keys = None if deduplicate_key_columns is None else tuple(normalize_keys(deduplicate_key_columns))
+        keys = None if deduplicate_key_columns is None else tuple(normalize_keys(deduplicate_key_columns, _KEYS))
         order_by = column_names(dedup_order_by) or ()
         if keys is None and (order_by or null_keys != "error"):
             raise ValueError("dedup_order_by and null_keys go with deduplicate_key_columns; pass it, or leave them out")
