@@ -29,7 +29,7 @@ _OPERATIONS = {
     "merge: pruning": ("test_pruning_examples",),
     "plans of a dry run": ("test_dry_run",),
     "compact": ("test_compact",),
-    "optimize: linear, z-order, Hilbert": ("test_optimize", "test_upkeep_wishes"),
+    "optimize: linear, z-order, Hilbert": ("test_optimize", "test_upkeep_wishes", "test_upkeep_types"),
     "deduplicate": ("test_deduplicate",),
     "every kind of source": ("test_sources",),
     "local disk, memory, S3": ("test_storage",),

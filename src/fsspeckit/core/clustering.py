@@ -44,6 +44,7 @@ from fsspeckit.core.upkeep import (
     Made,
     Rewrites,
     carry_out,
+    check_units,
     deduplicate,
     deduplication_facts,
     extent,
@@ -73,6 +74,7 @@ def optimize(
         snapshot = look(place, request.scope, dry_run=dry_run, operation="optimize", stats_for=named)
         assert snapshot.schema is not None
         request.check(snapshot.schema, snapshot.partition_columns)
+        check_units(engine, place, snapshot, "optimize", reporter)
         work = _Work.plan(engine, place, snapshot, request, reporter)
         ledger = Ledger(place, "optimize", snapshot)
         sorts, drops = work.groups("sort"), work.groups("drop")

@@ -128,6 +128,11 @@ class DeduplicateRequest:
         if self.null_keys not in ("error", "match"):
             raise ValueError(f"null_keys={self.null_keys!r} is unknown; choose 'error' or 'match'")
 
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Columns that are looked at, in both spellings of those that the lowest wins in."""
+        return tuple(dict.fromkeys((*self.key_columns, *self.order_by, *(n.removeprefix("-") for n in self.order_by))))
+
     def columns(self, schema: pa.Schema) -> tuple[tuple[KeyColumn, ...], tuple[KeyColumn, ...], tuple[bool, ...]]:
         """Key columns, order columns, and for each of these whether the lowest wins."""
         check_keys_exist(self.key_columns, schema.names, "dataset")

@@ -19,6 +19,7 @@ from fsspeckit.core.commit import Changes, Publish, View
 from fsspeckit.core.compaction import plan_compact, wish_of
 from fsspeckit.core.duplicates import FindLosers, SplitKeys, by_file, parts_for, stretches
 from fsspeckit.core.engine import Engine
+from fsspeckit.core.fitting import Fits, doubtful, is_proven, misfit_error
 from fsspeckit.core.layout import codec_name
 from fsspeckit.core.maintenance import (
     CompactRequest,
@@ -123,6 +124,7 @@ def compact(
     """Join small files, or tell which would be joined."""
     with log_unexpected("compact", place.path), reporting("compact", progress) as reporter:
         snapshot = look(place, request.scope, dry_run=dry_run, operation="compact")
+        check_units(engine, place, snapshot, "compact", reporter)
         ledger = Ledger(place, "compact", snapshot)
         sizes = small_sizes(engine, place, snapshot, request.target, request.scope, reporter)
         plan = limited(plan_compact(snapshot.files, sizes), request.scope.limits)
@@ -142,6 +144,7 @@ def deduplicate(
     """Leave one row of each key, or tell how many rows would go; with a target, join what is small on the way."""
     with log_unexpected(operation, place.path), reporting(operation, progress) as reporter:
         snapshot = look(place, request.scope, dry_run=dry_run, operation=operation)
+        check_units(engine, place, snapshot, operation, reporter, None if target else request.named)
         ledger = Ledger(place, operation, snapshot)
         losers = find_losers(engine, place, snapshot, request, reporter)
         sizes = None
@@ -289,6 +292,32 @@ def look(place: Place, scope: Scope, *, dry_run: bool, operation: str, stats_for
     except SchemaMismatchError as error:
         raise SchemaMismatchError(f"{operation} of {place.path}: {error}") from error
     return replace(snapshot, view=view)
+
+
+def check_units(
+    engine: Engine,
+    place: Place,
+    snapshot: Snapshot,
+    operation: str,
+    reporter: Reporter,
+    columns: Sequence[str] | None = None,
+) -> None:
+    """Raise where a time in a file, of all columns or of some, has no place in the unit that all files get."""
+    found = doubtful(snapshot, columns)
+    if not found:
+        return
+    assert snapshot.schema is not None
+    names = sorted({name for names in found.values() for name in names})
+    view = replace(snapshot.view, files=tuple(file for file in snapshot.view.files if file.path in found))
+    with vanishing_is_conflict(place, operation):
+        files = load_snapshot(place.storage, view, stats_for=names).files
+        items = [(file, found[file.path]) for file in files if not is_proven(file, found[file.path], snapshot.schema)]
+        on_done = reporter.stage("check", len(items))
+        misfits = engine.map(Fits(place.storage, snapshot.schema), items, on_done) if items else []
+    for (file, _), name in zip(items, misfits, strict=True):
+        if name is not None:
+            error = misfit_error(snapshot, file, name)
+            raise SchemaMismatchError(f"{operation} of {place.path}: {error}")
 
 
 def run_tasks(
