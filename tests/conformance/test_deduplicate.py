@@ -98,6 +98,28 @@ def test_keys_of_several_columns_and_of_folders(io: Any, tmp_path: Path) -> None
     assert sorted(look(tmp_path / "d", "id", "v", "day")) == [(1, "q", "a"), (2, "q", "a")]
 
 
+@pytest.mark.parametrize("inside", [[1, 1], ["01", "01"]])
+def test_a_partition_column_that_files_hold_too(io: Any, tmp_path: Path, inside: list[Any]) -> None:
+    put(tmp_path / "d" / "day=01" / "x.parquet", numbers([5, 5], day=inside))
+    assert io.deduplicate_parquet_dataset(str(tmp_path / "d"), ["id", "day"])["deduplicated_rows"] == 1
+
+
+@pytest.mark.parametrize("call", [{"key_columns": ["id", "day"]}, {"key_columns": "id", "dedup_order_by": "-day"}])
+@pytest.mark.parametrize("inside", [[9], [None], ["no"]])
+def test_a_partition_column_that_folder_and_file_disagree_on(
+    io: Any, tmp_path: Path, call: dict[str, Any], inside: list[Any]
+) -> None:
+    for day in (1, 2):
+        column = pa.array(inside, None if inside[0] else pa.int64())
+        put(tmp_path / "d" / f"day={day}" / "x.parquet", numbers([5], day=column))
+    before = tree_of(tmp_path)
+    for dry_run in (True, False):
+        with pytest.raises(errors.PartitionError, match=r"'day' in the rows of day=\d/x\.parquet"):
+            io.deduplicate_parquet_dataset(str(tmp_path / "d"), null_keys="match", dry_run=dry_run, **call)
+    assert tree_of(tmp_path) == before
+    assert io.deduplicate_parquet_dataset(str(tmp_path / "d"), "id")["deduplicated_rows"] == 1
+
+
 @pytest.mark.scenario("UP-13")
 def test_a_filter_limits_what_counts(io: Any, tmp_path: Path) -> None:
     for day in "ab":

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fsspeckit.common.bridge import to_arrow, to_numpy
-from fsspeckit.common.errors import KeyColumnError
+from fsspeckit.common.errors import KeyColumnError, PartitionError
 from fsspeckit.common.partitions import typed_values
 from fsspeckit.core.hashing import cut_by_part, hash_keys, spread
 from fsspeckit.core.keys import KeyEncoder, last_of_each, order_rank, plain, sortable
@@ -124,12 +124,21 @@ class SplitKeys:
 
     def _column(self, table: pa.Table, file: DataFile, column: KeyColumn, rows: int) -> pa.ChunkedArray:
         """A column of the file, of its folder, or nulls where the file is older than the column."""
-        if column.name in table.column_names:
-            return _decoded(table[column.name])
-        if column.name in self.partitions and file.partition is not None:
-            text = file.partition[self.partitions.index(column.name)]
-            return pa.chunked_array([pa.repeat(typed_values([text], column.type)[0], rows)])
-        return pa.chunked_array([pa.nulls(rows, column.type)])
+        in_folder = column.name in self.partitions and file.partition is not None
+        if column.name not in table.column_names:
+            return self._of_folder(file, column, rows) if in_folder else pa.chunked_array([pa.nulls(rows, column.type)])
+        found = _decoded(table[column.name])
+        if in_folder and not plain(found, column.type).equals(plain(self._of_folder(file, column, rows), column.type)):
+            raise PartitionError(
+                f"{column.name!r} in the rows of {file.path} is not what its folder says, so readers do not agree on "
+                "which rows have the same key; rewrite the file, or name other columns"
+            )
+        return found
+
+    def _of_folder(self, file: DataFile, column: KeyColumn, rows: int) -> pa.ChunkedArray:
+        assert file.partition is not None
+        text = file.partition[self.partitions.index(column.name)]
+        return pa.chunked_array([pa.repeat(typed_values([text], column.type)[0], rows)])
 
 
 def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
