@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
+from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from conformance.builders import put
-from conformance.tree import tree_of
-from conformance.upkeep import values
+from conformance.tree import data_files, tree_of
+from conformance.upkeep import table_of, values
 from fsspeckit.common import errors
 
 END = 253402300799
@@ -64,3 +69,97 @@ def test_times_of_several_units_that_fit_are_joined(io: Any, tmp_path: Path, sta
     result = io.optimize_parquet_dataset(str(tmp_path / "d"), "at")
     assert (result.after_file_count, result.after_row_count) == (1, 8)
     assert values(tmp_path / "d", "at")[0][:4] == sorted(values(tmp_path / "d", "at")[0][:4])
+
+
+NAN = float("nan")
+ODD = {
+    "decimal128(30, 2)": pa.decimal128(30, 2),
+    "decimal256": pa.decimal256(60, 2),
+    "float16": pa.float16(),
+    "float64": pa.float64(),
+    "large_string": pa.large_string(),
+}
+"""Types whose bounds stand in footers in a form of their own, or without NaN."""
+
+
+def typed(numbers: Iterable[int], type_: pa.DataType) -> pa.Array:
+    if pa.types.is_decimal(type_):
+        return pa.array([Decimal(number) for number in numbers], type_)
+    if pa.types.is_float16(type_):
+        return pa.array(np.array(list(numbers), np.float16))
+    return pa.array([f"{number:05d}" if type_ == pa.large_string() else number for number in numbers], type_)
+
+
+def key(row: Iterable[Any]) -> list[tuple[int, Any]]:
+    """Order of a row: numbers, then NaN, then null."""
+    return [(2, 0) if v is None else (1, 0) if v != v else (0, v) for v in row]
+
+
+def check_no_overlap(dataset: Path, columns: list[str]) -> None:
+    """Every file is in order, and no file holds a row between those of another one."""
+    tables = [table_of(path).select(columns).to_pydict() for path in data_files(dataset)]
+    files = [list(map(key, zip(*table.values(), strict=True))) for table in tables]
+    assert all(rows == sorted(rows) for rows in files)
+    ends = sorted((rows[0], rows[-1]) for rows in files if rows)
+    assert all(one[1] <= other[0] for one, other in itertools.pairwise(ends)), ends
+
+
+@pytest.mark.parametrize("columns", [["x"], ["x", "y"]])
+def test_nan_is_above_all_numbers(io: Any, tmp_path: Path, columns: list[str]) -> None:
+    optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), columns, target_rows_per_file=10)
+    put(tmp_path / "d" / "a.parquet", pa.table({"x": [1.0, NAN, 2.0], "y": [1, 2, 3]}))
+    put(tmp_path / "d" / "b.parquet", pa.table({"x": [5.0, 6.0], "y": [1, 2]}))
+    assert optimize().compacted_file_count == 2
+    check_no_overlap(tmp_path / "d", columns)
+    put(tmp_path / "d" / "c.parquet", pa.table({"x": [10.0, 11.0], "y": [1, 2]}))
+    assert optimize().compacted_file_count == 2
+    check_no_overlap(tmp_path / "d", columns)
+    put(tmp_path / "d" / "d.parquet", pa.table({"x": pa.nulls(2, pa.float64()), "y": [1, 2]}))
+    assert optimize().compacted_file_count == 1
+    check_no_overlap(tmp_path / "d", columns)
+    assert optimize().compacted_file_count == 0
+
+
+@pytest.mark.parametrize("curve", ["zorder", "hilbert"])
+def test_nan_on_a_curve(io: Any, tmp_path: Path, curve: str) -> None:
+    """A file with NaN reaches up to NaN, so what lies above its numbers lies inside it; one without does not."""
+    optimize = partial(
+        io.optimize_parquet_dataset, str(tmp_path / "d"), ["x", "y"], target_rows_per_file=3, curve=curve
+    )
+    put(tmp_path / "d" / "a.parquet", pa.table({"x": [1.0, NAN, 2.0], "y": [1.0, 2.0, 3.0]}))
+    optimize()
+    put(tmp_path / "d" / "b.parquet", pa.table({"x": [10.0, 11.0, 12.0], "y": [1.0, 2.0, 3.0]}))
+    assert optimize().compacted_file_count == 2
+    put(tmp_path / "d" / "c.parquet", pa.table({"x": [10.0, 11.0, 12.0], "y": [101.0, 102.0, 103.0]}))
+    assert optimize().compacted_file_count == 1
+
+
+@pytest.mark.parametrize("statistics", [True, False])
+@pytest.mark.parametrize("type_", ODD.values(), ids=ODD)
+def test_only_what_overlaps_is_rewritten(io: Any, tmp_path: Path, type_: pa.DataType, statistics: bool) -> None:
+    optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), "x", target_rows_per_file=100)
+    put(tmp_path / "d" / "a.parquet", pa.table({"x": typed(range(300), type_)}), write_statistics=statistics)
+    optimize()
+    put(tmp_path / "d" / "b.parquet", pa.table({"x": typed(range(1000, 1100), type_)}), write_statistics=statistics)
+    plan, result = optimize(dry_run=True), optimize()
+    assert plan.compacted_file_count == result.compacted_file_count == 1
+    put(tmp_path / "d" / "c.parquet", pa.table({"x": typed(range(110, 190), type_)}), write_statistics=statistics)
+    assert optimize().compacted_file_count == 2
+    check_no_overlap(tmp_path / "d", ["x"])
+
+
+@pytest.mark.parametrize("type_", [pa.int64(), *ODD.values()], ids=["int64", *ODD])
+@pytest.mark.parametrize("tied", [False, True])
+def test_limited_runs_end_without_overlap(io: Any, tmp_path: Path, type_: pa.DataType, tied: bool) -> None:
+    numbers = np.random.default_rng(5).permutation(240)
+    columns = ["t", "x", "n"] if tied else ["x"]
+    for i in range(6):
+        part = numbers[40 * i : 40 * i + 40].tolist()
+        table = pa.table({"t": [n // 200 for n in part], "x": typed(part, type_), "n": part})
+        put(tmp_path / "d" / f"{i}.parquet", table)
+    optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), columns, target_rows_per_file=40)
+    for _ in range(20):
+        if not optimize(max_files=3).compacted_file_count:
+            break
+    check_no_overlap(tmp_path / "d", columns)
+    assert optimize().compacted_file_count == 0

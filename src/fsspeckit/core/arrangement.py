@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from fsspeckit.core.curves import is_linear
 from fsspeckit.core.layout import codec_name
 from fsspeckit.core.maintenance import Group, OptimizeRequest, Plan, by_folder
-from fsspeckit.core.model import DataFile
-from fsspeckit.core.ranges import Boxes, boxes, components, entangled, hull, overlap
+from fsspeckit.core.model import DataFile, Ends
+from fsspeckit.core.ranges import Boxes, boxes, components, ends_known, entangled, hull, overlap
 from fsspeckit.core.sizing import Sizes, Target
 
 _SMALL = 0.5
@@ -19,26 +20,53 @@ _AS_WANTED = (0.6, 1.3)
 Flags = npt.NDArray[np.bool_]
 
 
-def plan_optimize(files: Sequence[DataFile], schema: pa.Schema, request: OptimizeRequest, sizes: Sizes) -> Plan:
-    """Groups of files that must be sorted together: new ones, and those of the wanted order that they reach into."""
+def files_to_read(files: Sequence[DataFile], schema: pa.Schema, request: OptimizeRequest) -> list[DataFile]:
+    """Files whose footers do not tell how far they reach, where it matters: what is all new is one piece of a curve."""
+    assert request.columns is not None
+    linear = is_linear(request.curve, request.columns)
+    return [
+        file
+        for members in by_folder(files).values()
+        if linear or not all(_is_fresh(file, request) for file in members if file.rows)
+        for file in members
+        if file.rows and not ends_known(file, request.curve, request.columns, schema)
+    ]
+
+
+def plan_optimize(
+    files: Sequence[DataFile],
+    schema: pa.Schema,
+    request: OptimizeRequest,
+    sizes: Sizes,
+    read: Mapping[str, Ends] | None = None,
+) -> Plan:
+    """Groups of files that must be sorted together: new ones, and those of the wanted order that they reach into.
+
+    ``read`` are the ends of files whose footers do not tell.
+    """
     groups: list[Group] = []
     for folder, members in by_folder(files).items():
-        groups += _folder_groups(folder, members, schema, request, sizes)
+        groups += _folder_groups(folder, members, schema, request, sizes, read or {})
     taken = {file.path for group in groups for file in group.files}
     left = [file for file in files if file.path not in taken]
     return Plan(tuple(groups), {file.path: "in this order already" if file.rows else "empty" for file in left})
 
 
 def _folder_groups(
-    folder: str, members: Sequence[DataFile], schema: pa.Schema, request: OptimizeRequest, sizes: Sizes
+    folder: str,
+    members: Sequence[DataFile],
+    schema: pa.Schema,
+    request: OptimizeRequest,
+    sizes: Sizes,
+    read: Mapping[str, Ends],
 ) -> list[Group]:
     assert request.columns is not None
     filled = [file for file in members if file.rows]
     if not filled:
         return []
-    linear = request.curve == "linear" or len(request.columns) == 1
-    found = boxes(filled, request.columns[:1] if linear else request.columns, schema)
-    fresh = np.array([request.force or not _is_as_wanted(file, request) for file in filled], dtype=bool)
+    linear = is_linear(request.curve, request.columns)
+    found = boxes(filled, request.curve, request.columns, schema, read)
+    fresh = np.array([_is_fresh(file, request) for file in filled], dtype=bool)
     must = fresh | _entangled(found, filled, fresh) if linear else fresh
     may = _small_runs(filled, must, sizes.target) | _of_other_size(filled, request)
     parts = components(found, must | may)
@@ -69,6 +97,10 @@ def _entangled(found: Boxes, files: Sequence[DataFile], fresh: Flags) -> Flags:
     """Files in order that reach into those of another run: limits cut what should have been sorted together."""
     runs = ["" if file.mark is None or fresh[i] else file.mark.run for i, file in enumerate(files)]
     return entangled(found[:, 0], runs)
+
+
+def _is_fresh(file: DataFile, request: OptimizeRequest) -> bool:
+    return request.force or not _is_as_wanted(file, request)
 
 
 def _is_as_wanted(file: DataFile, request: OptimizeRequest) -> bool:

@@ -15,13 +15,14 @@ import pyarrow as pa
 
 from fsspeckit.common.bridge import to_arrow, to_numpy
 from fsspeckit.common.logging import log_unexpected
-from fsspeckit.core.arrangement import outputs, plan_optimize
+from fsspeckit.core.arrangement import files_to_read, outputs, plan_optimize
 from fsspeckit.core.curves import Ordering
 from fsspeckit.core.duplicates import stretches
+from fsspeckit.core.ends import ReadEnds
 from fsspeckit.core.engine import Engine
 from fsspeckit.core.keys import key_type
 from fsspeckit.core.maintenance import Group, OptimizeRequest, Plan, limited, plan_deduplicate, rounds
-from fsspeckit.core.model import DataFile, RowNumbers
+from fsspeckit.core.model import DataFile, Ends, RowNumbers
 from fsspeckit.core.names import new_token, optimized_name
 from fsspeckit.core.operations import Place, vanishing_is_conflict
 from fsspeckit.core.progress import Progress, Reporter, reporting
@@ -107,7 +108,8 @@ class _Work:
         assert snapshot.schema is not None
         sizes = Sizes.of(snapshot.files, request.target or DEFAULT_TARGET, request.scope.options, _GROUP_ROWS)
         sizes = measured(engine, place, sizes, snapshot.files, reporter)
-        sorts = plan_optimize(snapshot.files, snapshot.schema, request, sizes)
+        read = _read_ends(engine, place, snapshot, request, reporter)
+        sorts = plan_optimize(snapshot.files, snapshot.schema, request, sizes, read)
         losers: Mapping[str, RowNumbers] = {}
         if request.deduplicate is not None:
             losers = find_losers(engine, place, snapshot, request.deduplicate, reporter)
@@ -142,6 +144,20 @@ class _Work:
         if self.request.deduplicate is None:
             return wanted | {"deduplicated": False}
         return wanted | deduplication_facts(self.request.deduplicate, self.removed)
+
+
+def _read_ends(
+    engine: Engine, place: Place, snapshot: Snapshot, request: OptimizeRequest, reporter: Reporter
+) -> Mapping[str, Ends]:
+    """How far files reach whose footers do not tell: statistics are missing, or say nothing of NaN."""
+    assert snapshot.schema is not None
+    files = files_to_read(snapshot.files, snapshot.schema, request)
+    if not files:
+        return {}
+    on_done = reporter.stage("look", len(files))
+    with vanishing_is_conflict(place, "optimize"):
+        found = engine.map(ReadEnds(place.storage, _ordering(request, snapshot.schema)), files, on_done)
+    return {file.path: ends for file, ends in zip(files, found, strict=True)}
 
 
 def _without_order(

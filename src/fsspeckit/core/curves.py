@@ -32,6 +32,11 @@ _FEWEST_BITS = 4
 _BLOCK = 16_384
 
 
+def is_linear(curve: str, columns: Sequence[str]) -> bool:
+    """Whether an order compares whole rows, column by column; a curve over one column does."""
+    return curve == "linear" or len(columns) == 1
+
+
 def bits_for(columns: int) -> int:
     """Bits of each column's rank: all columns in one word where that leaves enough for each."""
     return max(_FEWEST_BITS, min(_MOST_BITS, _WORD_BITS // columns))
@@ -231,6 +236,11 @@ class Ordering:
     types: tuple[pa.DataType, ...]
     scales: tuple[Scale, ...] = ()
 
+    @property
+    def is_linear(self) -> bool:
+        """Whether whole rows are compared, column by column."""
+        return is_linear(self.curve, self.columns)
+
     def raw_forms(self, table: pa.Table) -> list[Form]:
         """The columns themselves; what a table lacks is null."""
         return [Form.of(sortable_column(table, name, t)) for name, t in zip(self.columns, self.types, strict=True)]
@@ -249,7 +259,7 @@ class Ordering:
 
     def learned(self, raw: Sequence[Form]) -> Ordering:
         """The same order with the scales that a sample suggests; a curve over one column is the linear order."""
-        if self.curve == "linear" or len(self.columns) == 1:
+        if self.is_linear:
             return self
         scales = tuple(Scale.of(form, bits_for(len(raw))) for form in raw)
         return Ordering(self.curve, self.columns, self.types, scales)

@@ -8,11 +8,13 @@ rows of its file, so that one carried over by another program is not believed.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
-from fsspeckit.core.model import Mark
+from fsspeckit.core.model import Mark, Value
 
 _NAME = b"fsspeckit.layout"
 
@@ -24,11 +26,13 @@ def read_mark(metadata: Mapping[bytes, bytes] | None, rows: int) -> Mark | None:
     try:
         found = json.loads(metadata[_NAME])
         size, count = found["target"]
+        low, high = found["ends"]
         mark = Mark(
             str(found["curve"]),
             tuple(map(str, found["columns"])),
             str(found["run"]),
             int(found["rows"]),
+            (_values(low), _values(high)),
             (None if size is None else float(size), None if count is None else int(count)),
         )
     except (ValueError, KeyError, TypeError):
@@ -36,11 +40,26 @@ def read_mark(metadata: Mapping[bytes, bytes] | None, rows: int) -> Mark | None:
     return mark if mark.rows == rows else None
 
 
+def _values(row: Sequence[Any]) -> tuple[Value, ...]:
+    return tuple(b64decode(value) if isinstance(value, str) else value for value in row)
+
+
+def _texts(row: Sequence[Value]) -> list[Any]:
+    return [b64encode(value).decode() if isinstance(value, bytes) else value for value in row]
+
+
 def mark_metadata(mark: Mark | None) -> dict[bytes, bytes]:
     """A note as the metadata that a writer takes."""
     if mark is None:
         return {}
-    note = {"curve": mark.curve, "columns": mark.columns, "run": mark.run, "rows": mark.rows, "target": mark.target}
+    note = {
+        "curve": mark.curve,
+        "columns": mark.columns,
+        "run": mark.run,
+        "rows": mark.rows,
+        "ends": [_texts(row) for row in mark.ends],
+        "target": mark.target,
+    }
     return {_NAME: json.dumps(note).encode()}
 
 

@@ -33,17 +33,24 @@ class ColumnStats:
     native: pa.DataType | None
 
 
+Value = int | bytes | None
+Ends = tuple[tuple[Value, ...], tuple[Value, ...]]
+"""Lowest and highest values of some columns, in a form in which they can be compared; null is above all others."""
+
+
 @dataclass(frozen=True, slots=True)
 class Mark:
     """What `optimize` notes in a footer: the order of the rows, and the run that made it; its files do not overlap.
 
-    ``target`` is the size that was asked for, in bytes and in rows.
+    ``ends`` are the first and the last row in the linear order, or for a curve each column's own ends; ``target`` is
+    the size that was asked for, in bytes and in rows.
     """
 
     curve: str
     columns: tuple[str, ...]
     run: str
     rows: int
+    ends: Ends
     target: tuple[float | None, int | None] = (None, None)
 
 

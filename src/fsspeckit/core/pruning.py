@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,6 +24,7 @@ Ordered: TypeAlias = Any  # a numpy array of numbers, or an Arrow array of binar
 Mask = npt.NDArray[np.bool_]
 _MAX_SORTED_TEXTS = 250_000
 _EXACT_DIGITS = 18
+_ALL_DIGITS = Context(prec=80)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +166,7 @@ def native_array(raw: Sequence[Any], native: pa.DataType) -> pa.Array:
     """Raw statistics as values of their own type."""
     if pa.types.is_decimal(native):
         numbers = [int.from_bytes(v, "big", signed=True) if isinstance(v, bytes) else v for v in raw]
-        return pa.array([Decimal(n).scaleb(-native.scale) for n in numbers], native)
+        return pa.array([Decimal(n).scaleb(-native.scale, _ALL_DIGITS) for n in numbers], native)
     if pa.types.is_unsigned_integer(native):
         mask = 2**native.bit_width - 1
         return to_arrow(np.array([v & mask for v in raw], dtype=np.uint64)).cast(native)

@@ -1,83 +1,123 @@
-"""Which files may hold rows between each other's, from the statistics of their footers. No proof, no separation."""
+"""Which files may hold rows between each other's, from notes and statistics in footers. No proof, no separation."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from fsspeckit.common.bridge import to_arrow, to_numpy
-from fsspeckit.core.keys import key_type
-from fsspeckit.core.model import ColumnStats, DataFile
-from fsspeckit.core.pruning import Ordered, bound_values
+from fsspeckit.core.curves import is_linear
+from fsspeckit.core.keys import key_type, sortable
+from fsspeckit.core.model import DataFile, Ends
+from fsspeckit.core.pruning import native_array
 
 Boxes = npt.NDArray[np.float64]
+_INF = np.inf
+_UNKNOWN = object()
+Span = tuple[Any, Any]
+"""Lowest and highest value of a column: a number or bytes, null, or unknown."""
 
 
-def boxes(files: Sequence[DataFile], columns: Sequence[str], schema: pa.Schema) -> Boxes:
-    """Lower and upper end of each column of each file, as ranks among all ends; what is not known is infinite.
+def ends_known(file: DataFile, curve: str, columns: Sequence[str], schema: pa.Schema) -> bool:
+    """Whether the footer of a file tells how far it reaches in an order; the linear order begins with one column."""
+    if _noted(file, curve, columns, schema) is not None:
+        return True
+    first = columns[:1] if is_linear(curve, columns) else columns
+    return all(_UNKNOWN not in _told(file, name, schema.field(name).type) for name in first)
 
-    The shape is files, columns, two ends. A null stands above all values.
+
+def boxes(
+    files: Sequence[DataFile], curve: str, columns: Sequence[str], schema: pa.Schema, read: Mapping[str, Ends]
+) -> Boxes:
+    """How far each file reaches, as ranks among all ends; what is not known is infinite. ``read`` are ends from rows.
+
+    The shape is files, columns, two ends; the linear order compares whole rows, and is one column. A null stands
+    above all values.
     """
-    result = np.empty((len(files), len(columns), 2))
-    for at, name in enumerate(columns):
-        result[:, at, :] = _ends(files, name, schema.field(name).type)
-    return result
-
-
-def _ends(files: Sequence[DataFile], name: str, type_: pa.DataType) -> Boxes:
-    ends = np.tile([-np.inf, np.inf], (len(files), 1))
-    known: list[Ordered] = []
-    owners: list[tuple[int, bool]] = []
-    for number, file in enumerate(files):
-        stats = file.stats.get(name)
-        if stats is None:
-            continue
-        if all(nulls == rows for nulls, rows in zip(stats.nulls, file.row_groups, strict=True)):
-            ends[number] = np.inf, np.inf
-            continue
-        found = None if stats.native is None else _bounds(file, stats, stats.native, key_type(type_))
-        if found is not None:
-            known.append(found)
-            owners.append((number, _may_be_null(stats)))
-    if not known:
+    linear = is_linear(curve, columns)
+    spans = [_spans(file, curve, columns, schema, read.get(file.path)) for file in files]
+    ends = np.empty((len(files), len(columns), 2))
+    for at in range(len(columns)):
+        ends[:, at, :] = _ranked([span[at] for span in spans])
+    if not linear:
         return ends
-    ranks = _ranks(known)
-    for i, (number, has_null) in enumerate(owners):
-        ends[number] = ranks[2 * i], np.inf if has_null else ranks[2 * i + 1]
-    return ends
+    rows = np.concatenate([ends[:, :, 0], ends[:, :, 1]])
+    ranks = np.unique(rows, axis=0, return_inverse=True)[1].reshape(2, len(files)).T.astype(np.float64)
+    ranks[ends[:, 0, 0] == -_INF, 0] = -_INF
+    return ranks[:, None, :]
 
 
-def _bounds(file: DataFile, stats: ColumnStats, native: pa.DataType, type_: pa.DataType) -> Ordered | None:
-    """Lowest and highest value of a file, in ordered form; ``None`` where a row group does not tell."""
+def _spans(file: DataFile, curve: str, columns: Sequence[str], schema: pa.Schema, read: Ends | None) -> list[Span]:
+    known = read or _noted(file, curve, columns, schema)
+    if known is not None:
+        return list(zip(*known, strict=True))
+    return [_told(file, name, schema.field(name).type) for name in columns]
+
+
+def _noted(file: DataFile, curve: str, columns: Sequence[str], schema: pa.Schema) -> Ends | None:
+    """What the file's own note says, where it is of this kind of order and of columns that are compared in its form."""
+    mark = file.mark
+    if mark is None or mark.columns != tuple(columns) or is_linear(mark.curve, columns) != is_linear(curve, columns):
+        return None
+    types = [(file.schema.field(n).type, schema.field(n).type) for n in columns if n in file.schema.names]
+    return mark.ends if all(_form(own) == _form(joined) for own, joined in types) else None
+
+
+def _form(type_: pa.DataType) -> Any:
+    """Types of one form have the same numbers or bytes for the same values."""
+    type_ = key_type(type_)
+    if pa.types.is_integer(type_) and type_ != pa.uint64():
+        return "integer"
+    return "float" if pa.types.is_floating(type_) else type_
+
+
+def _told(file: DataFile, name: str, type_: pa.DataType) -> Span:
+    """What the statistics of a column say. They leave NaN out, so of floats they tell no upper end."""
+    if name not in file.schema.names:
+        return None, None
+    stats = file.stats.get(name)
+    if stats is None:
+        return _UNKNOWN, _UNKNOWN
     groups = [i for i, rows in enumerate(file.row_groups) if stats.nulls[i] != rows]
-    low, high = [stats.lower[i] for i in groups], [stats.upper[i] for i in groups]
-    if not groups or any(value is None or value != value for value in (*low, *high)):
+    if not groups:
+        return None, None
+    bounds = [*(stats.lower[i] for i in groups), *(stats.upper[i] for i in groups)]
+    values = _sortable(bounds, stats.native, key_type(type_))
+    if values is None:
+        return _UNKNOWN, _UNKNOWN
+    has_null = any(count is None or count > 0 for count in stats.nulls)
+    high = _UNKNOWN if pa.types.is_floating(key_type(type_)) else None if has_null else max(values)
+    return min(values), high
+
+
+def _sortable(raw: Sequence[Any], native: pa.DataType | None, type_: pa.DataType) -> list[Any] | None:
+    """Raw statistics in sortable form; ``None`` where they do not tell or the conversion is not exact."""
+    if native is None or any(value is None or value != value for value in raw):
         return None
-    found = bound_values([*low, *high], native, type_)
-    if found is None:
+    if pa.types.is_binary(native):
+        return list(raw)
+    try:
+        return list(sortable(pa.chunked_array([native_array(raw, native).cast(type_)])).to_pylist())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OverflowError):
         return None
-    if isinstance(found, np.ndarray):
-        return np.array([found.min(), found.max()])
-    order = to_numpy(pc.sort_indices(found))
-    return found.take(to_arrow(order[[0, -1]].astype(np.int64)))
 
 
-def _may_be_null(stats: ColumnStats) -> bool:
-    return any(count is None or count > 0 for count in stats.nulls)
-
-
-def _ranks(ends: Sequence[Ordered]) -> npt.NDArray[np.float64]:
-    if isinstance(ends[0], np.ndarray):
-        return np.asarray(np.unique(np.concatenate(ends), return_inverse=True)[1], dtype=np.float64)
-    encoded = pa.concat_arrays(list(ends)).dictionary_encode()
-    order = to_numpy(pc.sort_indices(encoded.dictionary))
-    ranks = np.empty(len(order))
-    ranks[order] = np.arange(len(order))
-    return np.asarray(ranks[to_numpy(encoded.indices)])
+def _ranked(spans: Sequence[Span]) -> Boxes:
+    known = sorted({value for span in spans for value in span if value is not None and value is not _UNKNOWN})
+    ranks: dict[Any, float] = {value: float(rank) for rank, value in enumerate(known)}
+    return np.array(
+        [
+            (
+                -_INF if low is _UNKNOWN else _INF if low is None else ranks[low],
+                _INF if high is None or high is _UNKNOWN else ranks[high],
+            )
+            for low, high in spans
+        ],
+        dtype=np.float64,
+    ).reshape(len(spans), 2)
 
 
 def overlap(one: Boxes, others: Boxes) -> npt.NDArray[np.bool_]:

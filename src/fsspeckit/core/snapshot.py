@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from posixpath import basename, dirname
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -32,6 +33,7 @@ _PROBE = 16
 _SLOW = 0.002  # seconds for a footer; from the page cache it takes a tenth of that
 _EXACT_TEXT_WRITERS = ("parquet-cpp", "DuckDB")
 _SURELY_WHOLE = 16
+_DIGITS_128 = 38
 _TAIL = 12  # bytes around a footer: its length, and the file's magic at both ends
 
 
@@ -272,11 +274,18 @@ def _column_stats(chunks: Sequence[Any], native: pa.DataType | None, writer: str
         bounds = (
             (found.min_raw, found.max_raw) if native is not None and found is not None and found.has_min_max else None
         )
-        if bounds is not None and isinstance(bounds[0], bytes) and not _whole_text(bounds, writer):
-            bounds = None
+        if bounds is not None and isinstance(bounds[0], bytes):
+            if native == pa.float32():
+                bounds = _half(bounds[0]), _half(bounds[1])
+            elif not _whole_text(bounds, writer):
+                bounds = None
         lower.append(None if bounds is None else bounds[0])
         upper.append(None if bounds is None else bounds[1])
     return ColumnStats(tuple(lower), tuple(upper), tuple(nulls), native)
+
+
+def _half(raw: bytes) -> float:
+    return float(np.frombuffer(raw, "<f2")[0])
 
 
 def _whole_text(bounds: tuple[bytes, bytes], writer: str) -> bool:
@@ -320,9 +329,10 @@ def native_type(physical: str, logical: str, arrow: pa.DataType) -> pa.DataType 
         return pa.binary()
     if physical == "FIXED_LEN_BYTE_ARRAY" and pa.types.is_fixed_size_binary(arrow):
         return pa.binary()
-    if physical == "FIXED_LEN_BYTE_ARRAY" and pa.types.is_decimal(arrow) and arrow.precision <= 18:
-        return pa.decimal128(arrow.precision, arrow.scale)
-    return None
+    if physical == "FIXED_LEN_BYTE_ARRAY" and pa.types.is_decimal(arrow):
+        wide = pa.decimal256 if arrow.precision > _DIGITS_128 else pa.decimal128
+        return wide(arrow.precision, arrow.scale)
+    return pa.float32() if physical == "FIXED_LEN_BYTE_ARRAY" and pa.types.is_float16(arrow) else None
 
 
 _UNITS = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}

@@ -20,9 +20,10 @@ from fsspeckit.common.bridge import to_arrow, to_numpy
 from fsspeckit.core.combine import Dress, Output, lead_footer, read_file, without_rows
 from fsspeckit.core.curves import Cuts, Form, Ordering, sort_order
 from fsspeckit.core.duplicates import Stretch
+from fsspeckit.core.ends import ends_of, wider
 from fsspeckit.core.layout import WriterOptions
 from fsspeckit.core.mark import mark_metadata
-from fsspeckit.core.model import DataFile, Mark, Outcome, RowNumbers, WriteOptions
+from fsspeckit.core.model import DataFile, Ends, Mark, Outcome, RowNumbers, WriteOptions
 from fsspeckit.core.rows import take_rows
 from fsspeckit.core.snapshot import leaf_count, naming_damage, open_parquet
 from fsspeckit.core.spill import Spill
@@ -192,12 +193,13 @@ class SortedFile:
         sink = partial(self.storage.open_output, staged)
         output = Output(sink, group.dress, group.meta, group.options, group.group_rows, _extra(group))
         with output:
+            ends: Ends | None = None
             for held in _ranges(pieces, (part - group.first) * group.inner, group.inner):
-                for table in _sorted(held, group):
-                    output.add(table)
-            if output.total == 0:
+                if held:
+                    ends = wider(ends, _write_sorted(held, group, output), linear=group.ordering.is_linear)
+            if ends is None:
                 return None
-            mark = Mark(group.ordering.curve, group.ordering.columns, self.run, output.total, group.target)
+            mark = Mark(group.ordering.curve, group.ordering.columns, self.run, output.total, ends, group.target)
             size = output.finish(mark_metadata(mark))
             return Outcome(staged, output.rows, size, 0, True)
 
@@ -215,10 +217,8 @@ def _ranges(pieces: Iterator[pa.Table], first: int, inner: int) -> Iterator[list
             yield list(spill.take(number))
 
 
-def _sorted(held: list[pa.Table], group: SortGroup) -> Iterator[pa.Table]:
-    """Rows of one range in order, a row group at a time."""
-    if not held:
-        return
+def _write_sorted(held: list[pa.Table], group: SortGroup, output: Output) -> Ends:
+    """Write the rows of one range in order, a row group at a time, and tell how far they reach."""
     table = pa.concat_tables([piece.replace_schema_metadata(None) for piece in held]).unify_dictionaries()
     held.clear()
     table = table.combine_chunks()
@@ -226,18 +226,21 @@ def _sorted(held: list[pa.Table], group: SortGroup) -> Iterator[pa.Table]:
         names = [name for name in table.column_names if name.startswith(_KEY)]
         forms = [Form.of(table[name]) for name in names]
         table = table.drop_columns(names)
+        order, ends = sort_order(forms), ends_of(group.ordering.raw_forms(table), linear=False)
     else:
         forms = group.ordering.forms(table)
-    order = sort_order(forms)
+        order = sort_order(forms)
+        ends = ends_of([form.take(order[[0, -1]]) for form in forms], linear=True)
     for start in range(0, len(order), group.group_rows):
-        yield take_rows(table, order[start : start + group.group_rows])
+        output.add(take_rows(table, order[start : start + group.group_rows]))
+    return ends
 
 
 def _extra(group: SortGroup) -> WriterOptions:
     """What sorted files have beyond what their inputs had."""
     extra: WriterOptions = {"write_page_index": True}
     schema = group.dress.schema
-    if group.ordering.curve == "linear" or len(group.ordering.columns) == 1:
+    if group.ordering.is_linear:
         stored = [name for name in group.ordering.columns if name in schema.names]
         extra["sorting_columns"] = [pq.SortingColumn(_leaf(schema, name)) for name in stored] or None
     if group.blooms:

@@ -1,0 +1,100 @@
+"""How far rows reach in an order: the first and the last of them in the linear order, else each column's own ends.
+
+Values are in sortable form (`fsspeckit.core.keys.sortable`), so NaN is above all numbers, and null above all values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+
+from fsspeckit.common.bridge import to_numpy
+from fsspeckit.core.curves import Form, Ordering
+from fsspeckit.core.model import DataFile, Ends, RowNumbers, Value
+from fsspeckit.core.snapshot import naming_damage, open_parquet
+from fsspeckit.core.storage import Storage
+
+
+def ends_of(forms: Sequence[Form], *, linear: bool) -> Ends:
+    """The ends of some rows, at least one."""
+    if not linear:
+        found = [_span(form) for form in forms]
+        return tuple(low for low, _ in found), tuple(high for _, high in found)
+    return _extreme(forms, 0), _extreme(forms, 1)
+
+
+def _extreme(forms: Sequence[Form], end: int) -> tuple[Value, ...]:
+    """The first or the last row: of the rows that are equal so far, those that go on."""
+    values: list[Value] = []
+    rows: RowNumbers | None = None
+    for form in forms:
+        rest = form if rows is None else form.take(rows)
+        values.append(_span(rest)[end])
+        same = np.flatnonzero(_equal(rest, values[-1]))
+        rows = same if rows is None else rows[same]
+    return tuple(values)
+
+
+def _span(form: Form) -> tuple[Value, Value]:
+    """Lowest and highest value of a column."""
+    known = form if form.valid is None else form.take(np.flatnonzero(form.valid))
+    if len(known) == 0:
+        return None, None
+    if isinstance(known.values, np.ndarray):
+        low, high = int(known.values.min()), int(known.values.max())
+    else:
+        low, high = pc.min_max(known.values).as_py().values()
+    return low, None if len(known) < len(form) else high
+
+
+def _equal(form: Form, value: Value) -> Any:
+    valid = np.ones(len(form), dtype=bool) if form.valid is None else form.valid
+    if value is None:
+        return ~valid
+    if isinstance(form.values, np.ndarray):
+        return valid & (form.values == value)
+    return valid & to_numpy(pc.equal(form.values, value).fill_null(False))
+
+
+def wider(one: Ends | None, other: Ends, *, linear: bool) -> Ends:
+    """The ends of both."""
+    if one is None:
+        return other
+    if linear:
+        return min(one[0], other[0], key=_row_rank), max(one[1], other[1], key=_row_rank)
+    lows, highs = zip(one[0], other[0], strict=True), zip(one[1], other[1], strict=True)
+    return tuple(min(pair, key=_rank) for pair in lows), tuple(max(pair, key=_rank) for pair in highs)
+
+
+def _rank(value: Value) -> tuple[bool, Any]:
+    return value is None, 0 if value is None else value
+
+
+def _row_rank(row: tuple[Value, ...]) -> list[tuple[bool, Any]]:
+    return [_rank(value) for value in row]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadEnds:
+    """Reads the columns of an order from a file that has rows, and tells its ends."""
+
+    storage: Storage
+    ordering: Ordering
+
+    def __call__(self, file: DataFile) -> Ends:
+        """Look at one file, a row group at a time."""
+        linear = self.ordering.is_linear
+        names = [name for name in self.ordering.columns if name in file.schema.names]
+        with (
+            naming_damage("reading", file.path),
+            open_parquet(self.storage, file, verify=True, partial=True) as reader,
+        ):
+            filled = [group for group, rows in enumerate(file.row_groups) if rows]
+            tables = (reader.read_row_group(group, names, use_threads=False) for group in filled)
+            found = [ends_of(self.ordering.raw_forms(table), linear=linear) for table in tables]
+        return reduce(lambda one, other: wider(one, other, linear=linear), found)
