@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ from fsspeckit.core.ranges import Boxes, boxes, components, ends_known, entangle
 from fsspeckit.core.sizing import Sizes, Target
 
 _SMALL = 0.5
+_ENOUGH = 4
 _AS_WANTED = (0.6, 1.3)
 Flags = npt.NDArray[np.bool_]
 
@@ -52,6 +54,43 @@ def plan_optimize(
     return Plan(tuple(groups), {file.path: "in this order already" if file.rows else "empty" for file in left})
 
 
+def files_at_stake(
+    files: Sequence[DataFile], schema: pa.Schema, request: OptimizeRequest, target: Target, read: Mapping[str, Ends]
+) -> list[DataFile]:
+    """Files that a plan may have sorted, whatever they turn out to weigh."""
+    surveys = [_Survey.of(members, schema, request, target, read) for members in by_folder(files).values()]
+    return [survey.filled[i] for survey in surveys for part in survey.parts for i in part]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Survey:
+    """The files of a folder that have rows: how far they reach, which are new, which must be sorted, with which."""
+
+    filled: Sequence[DataFile]
+    found: Boxes
+    fresh: Flags
+    must: Flags
+    parts: list[list[int]]
+
+    @classmethod
+    def of(
+        cls,
+        members: Sequence[DataFile],
+        schema: pa.Schema,
+        request: OptimizeRequest,
+        target: Target,
+        read: Mapping[str, Ends],
+    ) -> _Survey:
+        assert request.columns is not None
+        filled = [file for file in members if file.rows]
+        found = boxes(filled, request.curve, request.columns, schema, read)
+        fresh = np.array([_is_fresh(file, request) for file in filled], dtype=bool)
+        linear = is_linear(request.curve, request.columns)
+        must = fresh | _entangled(found, filled, fresh) if linear else fresh
+        may = _small_runs(filled, must, target) | _of_other_size(filled, request)
+        return cls(filled, found, fresh, must, components(found, must | may))
+
+
 def _folder_groups(
     folder: str,
     members: Sequence[DataFile],
@@ -61,19 +100,13 @@ def _folder_groups(
     read: Mapping[str, Ends],
 ) -> list[Group]:
     assert request.columns is not None
-    filled = [file for file in members if file.rows]
-    if not filled:
-        return []
-    linear = is_linear(request.curve, request.columns)
-    found = boxes(filled, request.curve, request.columns, schema, read)
-    fresh = np.array([_is_fresh(file, request) for file in filled], dtype=bool)
-    must = fresh | _entangled(found, filled, fresh) if linear else fresh
-    may = _small_runs(filled, must, sizes.target) | _of_other_size(filled, request)
-    parts = components(found, must | may)
+    survey = _Survey.of(members, schema, request, sizes.target, read)
+    filled, found, fresh, must = survey.filled, survey.found, survey.fresh, survey.must
     # A curve leads through all values at once; only the linear order can be made one range after the other.
-    whole = [[i for part in parts for i in part]] if parts else []
+    whole = [[i for part in survey.parts for i in part]] if survey.parts else []
+    linear = is_linear(request.curve, request.columns)
     groups: list[Group] = []
-    for group in _merged(parts, found, filled, sizes) if linear else whole:
+    for group in _merged(survey.parts, found, filled, sizes) if linear else whole:
         chosen = [filled[i] for i in group]
         if not must[group].any() and outputs(chosen, sizes) == len(chosen):
             continue
@@ -142,26 +175,30 @@ def _small_runs(files: Sequence[DataFile], seeds: Flags, target: Target) -> Flag
 
 
 def _merged(groups: Sequence[list[int]], found: Boxes, files: Sequence[DataFile], sizes: Sizes) -> list[list[int]]:
-    """Neighbouring groups together until they fill a file, unless a file that stays lies between them."""
+    """Neighbouring groups together until they fill a few files, unless a file that stays lies between them."""
     staying = np.ones(len(files), dtype=bool)
     staying[[i for group in groups for i in group]] = False
-    result: list[list[int]] = []
+    result: list[tuple[list[int], float]] = []
+
+    def join(group: list[int], fill: float) -> bool:
+        joined = result[-1][0] + group
+        if overlap(hull(found, joined), found[staying]).any():
+            return False
+        result[-1] = joined, result[-1][1] + fill
+        return True
+
     for group in groups:
-        if result:
-            joined, held = result[-1] + group, [files[i] for i in result[-1]]
-            fill = sizes.target.fill(sizes.joined(held), sum(file.rows for file in held))
-            if fill < 1 and not overlap(hull(found, joined), found[staying]).any():
-                result[-1] = joined
-                continue
-        result.append(list(group))
-    return result
+        weight = sizes.weight([files[i] for i in group])
+        fill = sizes.target.fill(weight.parts, weight.rows)
+        if not result or result[-1][1] >= _ENOUGH or not join(group, fill):
+            result.append((group, fill))
+    if len(result) > 1 and result[-1][1] < _ENOUGH:
+        last = result.pop()
+        if not join(*last):
+            result.append(last)
+    return [group for group, _ in result]
 
 
 def outputs(files: Sequence[DataFile], sizes: Sizes, dropped: int = 0) -> int:
-    """How many files the rows of some files become: never above the rows that are wanted, near the wanted size."""
-    target, total = sizes.target, sum(file.rows for file in files)
-    rows = total - dropped
-    size = sizes.joined(files) * rows / max(1, total)
-    by_size = max(1, round(size / target.bytes)) if target.bytes else 1
-    by_rows = -(-rows // target.rows) if target.rows else 1
-    return min(rows, max(by_size, by_rows))
+    """How many files the rows of some files become."""
+    return sizes.outputs(sizes.weight(files, dropped))

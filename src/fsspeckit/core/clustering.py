@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from fsspeckit.common.bridge import to_arrow, to_numpy
 from fsspeckit.common.logging import log_unexpected
-from fsspeckit.core.arrangement import files_to_read, outputs, plan_optimize
+from fsspeckit.core.arrangement import files_at_stake, files_to_read, outputs, plan_optimize
 from fsspeckit.core.curves import Ordering
 from fsspeckit.core.duplicates import stretches
 from fsspeckit.core.ends import ReadEnds
@@ -27,7 +27,7 @@ from fsspeckit.core.names import new_token, optimized_name
 from fsspeckit.core.operations import Place, vanishing_is_conflict
 from fsspeckit.core.progress import Progress, Reporter, reporting
 from fsspeckit.core.results import MaintenanceResult
-from fsspeckit.core.sizing import Sizes, Target
+from fsspeckit.core.sizing import Sizes, Style, Target
 from fsspeckit.core.snapshot import Snapshot, joint_schema
 from fsspeckit.core.sorting import (
     RANGE_BYTES,
@@ -106,9 +106,11 @@ class _Work:
         cls, engine: Engine, place: Place, snapshot: Snapshot, request: OptimizeRequest, reporter: Reporter
     ) -> _Work:
         assert snapshot.schema is not None
-        sizes = Sizes.of(snapshot.files, request.target or DEFAULT_TARGET, request.scope.options, _GROUP_ROWS)
-        sizes = measured(engine, place, sizes, snapshot.files, reporter)
+        style = Style(_ordering(request, snapshot.schema), request.blooms, _GROUP_ROWS)
+        sizes = Sizes.of(snapshot.files, request.target or DEFAULT_TARGET, request.scope.options, style)
         read = _read_ends(engine, place, snapshot, request, reporter)
+        at_stake = files_at_stake(snapshot.files, snapshot.schema, request, sizes.target, read)
+        sizes = measured(engine, place, sizes, at_stake, reporter)
         sorts = plan_optimize(snapshot.files, snapshot.schema, request, sizes, read)
         losers: Mapping[str, RowNumbers] = {}
         if request.deduplicate is not None:

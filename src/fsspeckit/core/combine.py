@@ -95,7 +95,11 @@ def read_file(
 
 
 class Output:
-    """Tables of one form on their way into a staged file, gathered into row groups; ``sample`` stands for the first."""
+    """Tables of one form on their way into a staged file, gathered into row groups.
+
+    ``sample`` stands for the first row group where the writer is chosen; ``filtered`` are the columns with Bloom
+    filters, which are left out where the caller says so.
+    """
 
     def __init__(
         self,
@@ -105,10 +109,14 @@ class Output:
         options: WriteOptions,
         group_rows: int,
         extra: WriterOptions | None = None,
+        *,
         sample: pa.Table | None = None,
+        blooms: bool = True,
     ) -> None:
         self._open_sink, self._dress, self._meta = open_sink, dress, meta
-        self._options, self._group_rows, self._extra, self._sample = options, group_rows, extra or {}, sample
+        self._options, self._group_rows, self._extra = options, group_rows, extra or {}
+        self._sample, self._blooms = sample, blooms
+        self.filtered: tuple[str, ...] = ()
         self._pending: list[pa.Table] = []
         self._pending_rows = self.rows = self.total = 0
         self._file: StagedFile | None = None
@@ -160,7 +168,8 @@ class Output:
             return StagedFile(self._open_sink(), schema, for_new_file(sample, self._options) | self._extra)
         options = like_files(self._meta, sample, self._options, self._dress.recast, self._group_rows)
         blooms = (options["bloom_filter_options"] or {}) | (self._extra.get("bloom_filter_options") or {})
-        options |= self._extra | {"bloom_filter_options": blooms or None}
+        options |= self._extra | {"bloom_filter_options": blooms if blooms and self._blooms else None}
+        self.filtered = tuple(blooms)
         if self._dress.recast or self._dress.restated:
             notes = None if options["store_schema"] else unmarked(schema.metadata)
             return StagedFile(self._open_sink(), schema, options, notes)

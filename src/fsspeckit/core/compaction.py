@@ -10,26 +10,27 @@ from fsspeckit.core.layout import codec_name
 from fsspeckit.core.maintenance import Group, Plan, by_folder
 from fsspeckit.core.model import DataFile, RowNumbers
 from fsspeckit.core.names import is_compacted
-from fsspeckit.core.sizing import Sizes, Target
+from fsspeckit.core.sizing import Sizes, Target, Weight
 
 _SETTLED = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class _Bundle:
-    """Files that become one: the bytes that they add, those that are there once, and the rows."""
+    """Files that become one, and what they weigh."""
 
     files: tuple[DataFile, ...]
-    parts: float
-    fixed: float
-    rows: int
+    weight: Weight
+
+    @property
+    def rows(self) -> int:
+        return self.weight.rows
 
     def joined(self, other: _Bundle) -> _Bundle:
-        fixed = max(self.fixed, other.fixed)
-        return _Bundle(self.files + other.files, self.parts + other.parts, fixed, self.rows + other.rows)
+        return _Bundle(self.files + other.files, self.weight.joined(other.weight))
 
     def size(self, sizes: Sizes) -> float:
-        return sizes.whole(self.parts, self.fixed, self.rows)
+        return sizes.size(self.weight)
 
     def order(self, sizes: Sizes) -> tuple[float, str]:
         return self.size(sizes) if sizes.target.bytes else float(self.rows), self.files[0].path
@@ -52,7 +53,7 @@ def plan_compact(files: Sequence[DataFile], sizes: Sizes, losers: Mapping[str, R
             if sizes.target.fill(file.size * left / max(1, file.rows), left) >= 1:
                 skipped[file.path] = "large enough"
             else:
-                small.append(_single(file, left, sizes))
+                small.append(_Bundle((file,), sizes.weight([file], file.rows - left)))
         for bundle in _bundles(small, sizes):
             reason = _left_alone(bundle, sizes)
             if reason is not None:
@@ -61,10 +62,6 @@ def plan_compact(files: Sequence[DataFile], sizes: Sizes, losers: Mapping[str, R
                 in_order = tuple(sorted(bundle.files, key=lambda file: file.path))
                 groups.append(Group(folder, in_order, "small files" if len(in_order) > 1 else "another codec", "join"))
     return _with_losers(Plan(tuple(groups), skipped), files, losers)
-
-
-def _single(file: DataFile, left: int, sizes: Sizes) -> _Bundle:
-    return _Bundle((file,), sizes.part(file) * left / max(1, file.rows), sizes.fixed(file), left)
 
 
 def _left_alone(bundle: _Bundle, sizes: Sizes) -> str | None:

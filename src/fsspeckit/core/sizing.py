@@ -1,15 +1,17 @@
 """How large files should be, and how large they will be once joined: learned from a few of them, folder by folder.
 
 What a file holds beside its footer weighs less in a joined file, where dictionaries are shared, or more, where the
-codec is another one. How much is measured for each folder, codec and size of files by joining some of their rows in
-memory. Files that are not small to the target, and keep their codec, keep their weight.
+codec, the order or the row groups are others. How much is measured for each folder, codec and size of files by joining
+some of their rows in memory. Large files that are only joined, and keep their codec, keep their weight.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import isfinite
+from functools import reduce
+from math import isfinite, log
 from numbers import Real
 from posixpath import dirname
 from typing import Any
@@ -17,9 +19,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fsspeckit.core.bloom import filter_bytes
 from fsspeckit.core.combine import Dress, Output, lead_footer, read_file
-from fsspeckit.core.layout import DEFAULT_ROW_GROUP, codec_name, rows_per_group
+from fsspeckit.core.curves import Ordering, sort_order
+from fsspeckit.core.keys import key_type, plain
+from fsspeckit.core.layout import DEFAULT_ROW_GROUP, WriterOptions, codec_name, rows_per_group
 from fsspeckit.core.model import DataFile, WriteOptions
+from fsspeckit.core.rows import take_rows
 from fsspeckit.core.snapshot import joint_schema
 from fsspeckit.core.storage import Storage
 
@@ -27,9 +33,8 @@ _MB = 1024 * 1024
 _TRIAL_ROWS = 100_000
 _TRIAL_BYTES = 32 * _MB
 _TRIAL_FILES = 64
-_TRIAL_SHARE = 10
+_TRIAL_SHARE = 4
 _FEWEST_ROWS = 8192
-_LARGE = 0.5
 _SURELY_ONE = 0.5
 
 Kind = tuple[str, str, int]
@@ -63,11 +68,53 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
-    """What files of a kind weigh when joined: so many bytes for a row group, and so many for each byte of theirs."""
+class Growth:
+    """How many distinct values a column with a Bloom filter has in so many rows: ``scale`` times rows to a power."""
 
-    fixed: float
+    scale: float
+    power: float
+
+    def filter_bytes(self, rows: int) -> int:
+        """Bytes of the filter over so many rows."""
+        return filter_bytes(self.scale * max(1, rows) ** self.power)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """What files of a kind weigh when joined: bytes for a file, for a row group, and for each byte of theirs."""
+
+    once: float
+    group: float
     each: float
+    blooms: tuple[Growth, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """What some files bring into a joined one: rows, the bytes that add up, and those that are there once."""
+
+    rows: int
+    parts: float
+    rate: Rate
+
+    def joined(self, other: Weight) -> Weight:
+        """The weight of both; of what is there once, the heavier counts."""
+        one, two = self.rate, other.rate
+        blooms = max(one.blooms, two.blooms, key=len)
+        rate = Rate(max(one.once, two.once), max(one.group, two.group), 1.0, blooms)
+        return Weight(self.rows + other.rows, self.parts + other.parts, rate)
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """What files get beyond what their inputs had: an order, Bloom filters, and the rows of a row group."""
+
+    ordering: Ordering | None = None
+    blooms: tuple[str, ...] = ()
+    group_rows: int | None = None
+
+
+_AS_IT_IS = Style()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +125,7 @@ class Trial:
     files: tuple[DataFile, ...]
     rows: int
     options: WriteOptions
+    style: Style
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +135,18 @@ class Sizes:
     target: Target
     options: WriteOptions
     codecs: Mapping[str, str]
-    group_rows: int
+    style: Style
     rates: Mapping[Kind, Rate] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls, files: Sequence[DataFile], target: Target, options: WriteOptions, group_rows: int = DEFAULT_ROW_GROUP
-    ) -> Sizes:
+    def of(cls, files: Sequence[DataFile], target: Target, options: WriteOptions, style: Style = _AS_IT_IS) -> Sizes:
         """Before anything is learned."""
-        return cls(target, options, _codecs(files), options.row_group_size or group_rows)
+        return cls(target, options, _codecs(files), style)
+
+    @property
+    def group_rows(self) -> int:
+        """Most rows of a row group."""
+        return self.options.row_group_size or self.style.group_rows or DEFAULT_ROW_GROUP
 
     def written_with(self, folder: str) -> WriteOptions:
         """How joined files of a folder are written: where codecs differ, with the one that most bytes have."""
@@ -105,24 +156,36 @@ class Sizes:
             else (replace(self.options, compression=self.codecs[folder]))
         )
 
-    def part(self, file: DataFile) -> float:
-        """Bytes that a file adds to a joined one."""
-        rate = self.rates.get(self._kind(file))
-        return file.data * rate.each if rate else float(file.data)
+    def weight(self, files: Sequence[DataFile], dropped: int = 0) -> Weight:
+        """What files bring into a joined one, less some rows."""
+        total = sum(file.rows for file in files)
+        found = reduce(Weight.joined, map(self._weight, files))
+        return replace(found, rows=total - dropped, parts=found.parts * (total - dropped) / max(1, total))
 
-    def fixed(self, file: DataFile) -> float:
-        """Bytes that a row group with rows of such a file takes once."""
-        rate = self.rates.get(self._kind(file))
-        return rate.fixed if rate else float(file.footer)
+    def _weight(self, file: DataFile) -> Weight:
+        rate = self.rates.get(self._kind(file), Rate(float(file.footer), 0.0, 1.0))
+        return Weight(file.rows, file.data * rate.each, rate)
 
-    def whole(self, parts: float, fixed: float, rows: int) -> float:
-        """Bytes of a joined file."""
-        return parts + fixed * max(1, -(-rows // self.group_rows))
+    def size(self, weight: Weight, files: int = 1) -> float:
+        """Bytes of each file that so much becomes."""
+        rows, rate = -(-weight.rows // files), weight.rate
+        groups = max(1, -(-rows // self.group_rows))
+        filters = sum(growth.filter_bytes(min(rows, self.group_rows)) for growth in rate.blooms)
+        return weight.parts / files + rate.once + groups * (rate.group + filters)
 
-    def joined(self, files: Sequence[DataFile]) -> float:
-        """Bytes of all files as one."""
-        parts, fixed = sum(map(self.part, files)), max(map(self.fixed, files), default=0.0)
-        return self.whole(parts, fixed, sum(file.rows for file in files))
+    def outputs(self, weight: Weight) -> int:
+        """How many files it becomes: never above the rows that are wanted, as near the wanted size as can be."""
+        target = self.target
+        by_rows = -(-weight.rows // target.rows) if target.rows else 1
+        by_size = self._by_size(weight, target.bytes) if target.bytes else 1
+        return min(weight.rows, max(by_size, by_rows))
+
+    def _by_size(self, weight: Weight, wanted: float) -> int:
+        """Many small files would be made of what each file has once, so that is not divided further."""
+        most = max(1, round(2 * weight.parts / wanted))
+        first = bisect_left(range(1, most + 1), -wanted, key=lambda files: -self.size(weight, files)) + 1
+        near = [files for files in (first - 1, first) if 1 <= files <= most]
+        return min(near, key=lambda files: abs(log(self.size(weight, files) / wanted)))
 
     def trials(self, files: Sequence[DataFile]) -> list[Trial]:
         """What must be measured before the weight of these files is known."""
@@ -153,8 +216,9 @@ class Sizes:
         return wanted is None or codec_name(file.codec) == wanted
 
     def _keeps_weight(self, file: DataFile) -> bool:
-        large = file.rows >= _TRIAL_ROWS or self.target.fill(file.size, file.rows) >= _LARGE
-        return large and self._keeps_codec(file)
+        """Whether a file is large, and written again as it is."""
+        as_it_is = self.options.row_group_size is None and self.style == _AS_IT_IS and self._keeps_codec(file)
+        return as_it_is and file.rows >= _TRIAL_ROWS
 
     def _trial(self, kind: Kind, files: list[DataFile]) -> Trial:
         rows = sum(file.rows for file in files)
@@ -164,7 +228,7 @@ class Sizes:
         step = len(files) / count
         chosen = tuple(files[int(step * i)] for i in range(count))
         each = max(1, min(_TRIAL_ROWS, max(1, _TRIAL_BYTES // width)) // count)
-        return Trial(kind, chosen, each, self.written_with(kind[0]))
+        return Trial(kind, chosen, each, self.written_with(kind[0]), self.style)
 
 
 def _codecs(files: Sequence[DataFile]) -> dict[str, str]:
@@ -190,18 +254,20 @@ class Probe:
         schema = joint_schema(trial.files, "")
         meta = lead_footer(self.storage, trial.files)
         dress = Dress.of(trial.files, schema, meta)
-        tables, data = [], []
-        for file in trial.files:
-            rows = self._rows(file, dress, trial.rows)
-            tables.append(rows)
-            data.append(file.data * rows.num_rows / file.rows)
-        half, sample = len(tables) // 2, pa.concat_tables(tables)
-        whole = self._size(trial, dress, meta, tables, sample)
-        footer = float(trial.files[0].footer)
-        if half == 0:
-            return Rate(footer, max(0.0, whole - footer) / max(1.0, data[0]))
-        less = self._size(trial, dress, meta, tables[:half], sample)
-        return _fitted(sum(data[:half]), less, sum(data), whole, footer)
+        read = pa.concat_tables([self._rows(file, dress, trial.rows) for file in trial.files]).unify_dictionaries()
+        sample = _in_order(read, trial.style.ordering)
+        data = sum(file.data * min(1.0, trial.rows / file.rows) for file in trial.files) / sample.num_rows
+        asked = trial.options.row_group_size or trial.style.group_rows
+        group_rows = asked or rows_per_group(trial.files, trial.options)
+        groups = sample.num_rows // group_rows
+        more = groups * group_rows if groups > 1 else min(sample.num_rows, group_rows)
+        less = groups // 2 * group_rows if groups > 1 else more // 2
+        large, filtered = self._written(trial, dress, meta, group_rows, sample, more)
+        small = self._written(trial, dress, meta, group_rows, sample, less)[0] if less else 0
+        fixed, each = _fitted(data * less, small, data * more, large, float(trial.files[0].footer))
+        blooms = tuple(_growth(sample[name], less, more) for name in filtered if name in sample.column_names)
+        # Over several row groups, what a group has once is part of what each byte weighs.
+        return Rate(fixed, 0.0, each, blooms) if groups > 1 else Rate(0.0, fixed, each, blooms)
 
     def _rows(self, file: DataFile, dress: Dress, most: int) -> pa.Table:
         pieces: list[pa.Table] = []
@@ -213,26 +279,48 @@ class Probe:
                 break
         return pa.concat_tables(pieces)
 
-    def _size(
-        self,
-        trial: Trial,
-        dress: Dress,
-        meta: pq.FileMetaData | None,
-        tables: Sequence[pa.Table],
-        sample: pa.Table,
-    ) -> int:
-        group_rows = rows_per_group(trial.files, trial.options)
-        with Output(pa.BufferOutputStream, dress, meta, trial.options, group_rows, sample=sample) as output:
-            for table in tables:
-                output.add(table)
-            return output.finish()
+    @staticmethod
+    def _written(
+        trial: Trial, dress: Dress, meta: pq.FileMetaData | None, group_rows: int, sample: pa.Table, rows: int
+    ) -> tuple[int, list[str]]:
+        """The size of a file of so many rows without Bloom filters, and the columns that would have one."""
+        extra: WriterOptions = {"write_page_index": True} if trial.style.ordering is not None else {}
+        first = sample.slice(0, group_rows)
+        output = Output(
+            pa.BufferOutputStream, dress, meta, trial.options, group_rows, extra, sample=first, blooms=False
+        )
+        with output:
+            output.add(sample.slice(0, rows))
+            size = output.finish()
+        return size, list(dict.fromkeys((*output.filtered, *trial.style.blooms)))
 
 
-def _fitted(less: float, small: float, more: float, large: float, footer: float) -> Rate:
-    """The line through two measured sizes; at least a footer is there once."""
+def _in_order(sample: pa.Table, ordering: Ordering | None) -> pa.Table:
+    if ordering is None:
+        return sample
+    learned = ordering.learned(ordering.raw_forms(sample))
+    return take_rows(sample.combine_chunks(), sort_order(learned.forms(sample)))
+
+
+def _growth(column: pa.ChunkedArray, less: int, more: int) -> Growth:
+    """How distinct values grow with rows, from two counts."""
+    many = _distinct(column.slice(0, more))
+    few = _distinct(column.slice(0, less)) if less else many
+    power = min(1.0, max(0.0, log(many / few) / log(more / less))) if 0 < less < more else 1.0
+    return Growth(many / more**power, power)
+
+
+def _distinct(column: pa.ChunkedArray) -> int:
+    if pa.types.is_dictionary(column.type):
+        column = pa.chunked_array([chunk.indices for chunk in column.chunks])
+    return max(1, len(plain(column, key_type(column.type)).unique()))
+
+
+def _fitted(less: float, small: float, more: float, large: float, footer: float) -> tuple[float, float]:
+    """What is there once, and bytes for each byte: the line through two measured sizes; once is a footer at least."""
     each = (large - small) / max(1.0, more - less)
     fixed = large - each * more
     if each <= 0 or fixed < footer:
         fixed = min(footer, large)
         each = (large - fixed) / max(1.0, more)
-    return Rate(fixed, each)
+    return fixed, each
