@@ -112,6 +112,24 @@ def test_new_wishes_reach_files_that_are_in_order(io: Any, tmp_path: Path) -> No
         assert meta.column(2).bloom_filter_offset is not None, "a filter once asked for is kept"
 
 
+@pytest.mark.parametrize(
+    "wish", [{}, {"bloom_filter_columns": ["x", "n"]}, {"row_group_size": 500, "curve": "hilbert"}], ids=str
+)
+def test_sorted_files_come_near_the_size_that_is_asked_for(io: Any, tmp_path: Path, wish: dict[str, Any]) -> None:
+    """Inputs of nearly half the target, with filters and small row groups that the inputs do not have."""
+    random = np.random.default_rng(7)
+    for i in range(12):
+        x = np.arange(4000 * i, 4000 * i + 4000)
+        table = pa.table({"x": x, "y": random.integers(0, 9000, 4000), "n": random.normal(size=4000)})
+        path = put(tmp_path / "d" / f"{i:02d}.parquet", table)
+    target = path.stat().st_size / 0.45
+    check_upkeep(
+        partial(io.optimize_parquet_dataset, str(tmp_path / "d"), ["x", "y"], target / 2**20, **wish), tmp_path / "d"
+    )
+    found = [path.stat().st_size / target for path in data_files(tmp_path / "d")]
+    assert all(0.8 <= size <= 1.2 for size in found), found
+
+
 @pytest.mark.parametrize("wish", [{"bloom_filter_columns": ["n"]}, {"row_group_size": 30}])
 def test_only_files_without_the_wish_are_rewritten(io: Any, tmp_path: Path, wish: dict[str, Any]) -> None:
     scattered(tmp_path / "d", 2)

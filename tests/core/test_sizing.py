@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from conformance.builders import put
+from fsspeckit.core.bloom import filter_bytes
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from sweeps import sweep_size
 
@@ -52,3 +55,75 @@ def test_a_larger_target_joins_what_a_smaller_one_made(tmp_path: Path) -> None:
     first = io.compact_parquet_dataset(str(dataset), target)
     second = io.compact_parquet_dataset(str(dataset), 2 * target)
     assert second.after_file_count < 0.7 * first.after_file_count
+
+
+def events(dataset: Path, *, rows: int = 8000, files: int = 30, shuffled: bool = True, seed: int = 0) -> int:
+    """Files of unique ids, repeated users and noise; the bytes of one of them."""
+    random = np.random.default_rng(seed)
+    ids = random.permutation(rows * files) if shuffled else np.arange(rows * files)
+    for i in range(files):
+        table = pa.table(
+            {
+                "id": ids[i * rows : (i + 1) * rows],
+                "at": np.sort(random.integers(0, 10**6, rows)),
+                "user": [f"user {x}" for x in random.integers(0, 5000, rows)],
+                "value": random.normal(size=rows),
+            }
+        )
+        path = put(dataset / f"{i:02d}.parquet", table)
+    return path.stat().st_size
+
+
+@pytest.mark.parametrize(("inputs", "shuffled"), [(0.2, True), (0.45, False), (0.45, True), (0.7, False), (1.3, True)])
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {},
+        {"bloom_filter_columns": ["id", "user"]},
+        {"row_group_size": 1000},
+        {"row_group_size": 50},
+        {"compression": "zstd", "curve": "hilbert"},
+    ],
+    ids=str,
+)
+def test_sorted_files_come_near_the_target(tmp_path: Path, wish: dict[str, Any], inputs: float, shuffled: bool) -> None:
+    """However large the inputs are to the target, and whatever is asked for on the way."""
+    target = events(tmp_path / "d", rows=2000, shuffled=shuffled) / inputs
+    optimize = partial(PyarrowDatasetIO().optimize_parquet_dataset, str(tmp_path / "d"), ["id", "at"], target / 2**20)
+    plan, result = optimize(dry_run=True, **wish), optimize(**wish)
+    assert plan.after_file_count == result.after_file_count
+    found = sorted(path.stat().st_size / target for path in (tmp_path / "d").iterdir())
+    assert all(0.8 <= size <= 1.2 for size in found), found
+    assert optimize(**wish).compacted_file_count == 0
+
+
+@pytest.mark.parametrize("row_group_size", [50, 1000])
+def test_joined_files_with_small_row_groups_come_near_the_target(tmp_path: Path, row_group_size: int) -> None:
+    target = 8 * events(tmp_path / "d", rows=2000)
+    compact = partial(
+        PyarrowDatasetIO().compact_parquet_dataset, str(tmp_path / "d"), target / 2**20, row_group_size=row_group_size
+    )
+    compact()
+    found = sorted(path.stat().st_size / target for path in (tmp_path / "d").iterdir())
+    assert all(0.8 <= size <= 1.2 for size in found[1:]), found
+    assert compact().compacted_file_count == 0
+
+
+def test_what_is_in_order_is_not_measured_again(tmp_path: Path) -> None:
+    target = 3 * events(tmp_path / "d", files=6)
+    stages: list[str] = []
+    optimize = partial(PyarrowDatasetIO().optimize_parquet_dataset, str(tmp_path / "d"), "id", target / 2**20)
+    optimize(progress=lambda event: stages.append(event.stage))
+    assert "measure" in stages
+    stages.clear()
+    optimize(progress=lambda event: stages.append(event.stage))
+    assert "measure" not in stages
+
+
+@pytest.mark.parametrize("values", [1, 100, 5000, 80_000])
+def test_the_bytes_of_a_bloom_filter(tmp_path: Path, values: int) -> None:
+    table = pa.table({"x": np.arange(100_000) % values})
+    path = put(tmp_path / "x.parquet", table, bloom_filter_options={"x": {"ndv": 122_880}})
+    assert pq.read_metadata(path).row_group(0).column(0).bloom_filter_length == pytest.approx(
+        filter_bytes(values), abs=4
+    )
