@@ -7,7 +7,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from fsspeckit.core.rows import pick, replace_rows, share_codes, take_rows
+from fsspeckit.core.rows import pick, replace_rows, share_codes, take_rows, used_codes
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 COLUMNS = {
@@ -64,3 +64,19 @@ def test_categories_of_polars_are_written_and_used_as_keys(tmp_path):
     io.write_dataset(frame, tmp_path / "t")
     assert io.merge(frame, tmp_path / "t", strategy="upsert", key_columns="id").unchanged == 2
     assert io.read_parquet(tmp_path / "t").to_pylist() == [{"id": "a", "kind": "x"}, {"id": "b", "kind": None}]
+
+
+@pytest.mark.parametrize("index", [pa.int8(), pa.uint8(), pa.int32(), pa.uint32()])
+@pytest.mark.parametrize("ordered", [False, True])
+@pytest.mark.parametrize(
+    "chunks", [[[1, 3, 1]], [[None, None]], [[3], [None, 0]], [[0, 1, 2, 3]], [[], [2]], [[]]], ids=str
+)
+def test_only_codes_in_use_stay(index, ordered, chunks):
+    values = pa.array(["d", "a", "c", "b"])
+    coded = [pa.DictionaryArray.from_arrays(pa.array(chunk, index), values, ordered=ordered) for chunk in chunks]
+    table = pa.table({"n": range(sum(map(len, chunks))), "c": pa.chunked_array(coded)})
+    result = used_codes(table)
+    assert result.to_pylist() == table.to_pylist()
+    assert result.schema == table.schema
+    used = {code for chunk in chunks for code in chunk if code is not None}
+    assert result["c"].chunk(0).dictionary.to_pylist() == [values[code].as_py() for code in sorted(used)]

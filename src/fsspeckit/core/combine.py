@@ -22,7 +22,7 @@ from fsspeckit.core.layout import WriterOptions, coded_columns, for_new_file, li
 from fsspeckit.core.mark import mark_metadata, unmarked
 from fsspeckit.core.model import CombineTask, DataFile, DropTask, Outcome, RowNumbers, WriteOptions
 from fsspeckit.core.output import StagedFile
-from fsspeckit.core.rows import pick
+from fsspeckit.core.rows import pick, used_codes
 from fsspeckit.core.snapshot import naming_damage, open_parquet, refuse_nanoseconds
 from fsspeckit.core.storage import Storage, for_each
 
@@ -151,7 +151,7 @@ class Output:
 
     def _flush(self) -> None:
         table = pa.concat_tables(self._pending) if self._pending else self._dress.schema.empty_table()
-        table = table.unify_dictionaries() if self._dress.coded or _has_codes(table.schema) else table
+        table = used_codes(table)
         if len(self._pending) > _MANY_PIECES:
             table = table.combine_chunks()  # the encoder pays for every piece, far more than for copying them
         self._pending, self._pending_rows = [], 0
@@ -175,10 +175,6 @@ class Output:
             return StagedFile(self._open_sink(), schema, options, notes)
         options["store_schema"] = False
         return StagedFile(self._open_sink(), sample.schema.remove_metadata(), options, unmarked(self._meta.metadata))
-
-
-def _has_codes(schema: pa.Schema) -> bool:
-    return any(pa.types.is_dictionary(field.type) for field in schema)
 
 
 def combine_files(task: CombineTask, storage: Storage, staged: str) -> Outcome:
@@ -238,8 +234,9 @@ def drop_rows(task: DropTask, storage: Storage, staged: str) -> Outcome:
                 options = like_file(meta, table, task.options, columns, recast=False) | {"store_schema": False}
                 notes = (unmarked(meta.metadata) or {}) | names
                 output = StagedFile(storage.open_output(staged), table.schema.remove_metadata(), options, notes)
-            if kept.num_rows:
-                output.write(kept, task.options.row_group_size or kept.num_rows)
+            size = task.options.row_group_size or max(1, kept.num_rows)
+            for first in range(0, kept.num_rows, size):
+                output.write(used_codes(kept.slice(first, size)), size)
             rows += kept.num_rows
     except BaseException:
         if output is not None:

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fsspeckit.common.bridge import single, to_arrow, to_numpy
+from fsspeckit.common.bridge import single, to_arrow, to_numpy, valid_mask
 from fsspeckit.core.model import RowNumbers
 
 
@@ -99,6 +99,31 @@ def _replace_codes(old: pa.ChunkedArray, new: pa.ChunkedArray, place: _Run | _Sc
 
 def _coded(codes: pa.Array, dictionary: pa.Array, type_: pa.DictionaryType) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(codes, dictionary, ordered=type_.ordered, safe=False)
+
+
+def used_codes(table: pa.Table) -> pa.Table:
+    """The table with one dictionary for each coded column, of the values of its rows; a writer stores all of it."""
+    for i, column in enumerate(table.columns):
+        if pa.types.is_dictionary(column.type) and column.num_chunks:
+            coded = single(column.unify_dictionaries())
+            table = table.set_column(i, table.field(i), _of_used(coded))
+    return table
+
+
+def _of_used(coded: pa.DictionaryArray) -> pa.DictionaryArray:
+    codes, valid = to_numpy(coded.indices), None
+    if coded.indices.null_count:
+        valid = valid_mask(coded.indices)
+        codes = np.where(valid, codes, codes.dtype.type(0))
+    is_used = np.zeros(len(coded.dictionary), dtype=bool)
+    is_used[codes if valid is None else codes[valid]] = True
+    used = np.flatnonzero(is_used)
+    if len(used) == len(is_used):
+        return coded
+    places = np.zeros(len(is_used), dtype=codes.dtype)
+    places[used] = np.arange(len(used))
+    values = single(_take(pa.chunked_array([coded.dictionary]), to_arrow(used)))
+    return _coded(to_arrow(places[codes], valid), values, coded.type)
 
 
 def share_codes(table: pa.Table, source: pa.Table) -> tuple[pa.Table, pa.Table]:

@@ -24,7 +24,7 @@ from fsspeckit.core.ends import ends_of, wider
 from fsspeckit.core.layout import WriterOptions
 from fsspeckit.core.mark import mark_metadata
 from fsspeckit.core.model import DataFile, Ends, Mark, Outcome, RowNumbers, WriteOptions
-from fsspeckit.core.rows import take_rows
+from fsspeckit.core.rows import take_rows, used_codes
 from fsspeckit.core.snapshot import leaf_count, naming_damage, open_parquet
 from fsspeckit.core.spill import Spill
 from fsspeckit.core.storage import Storage, for_each
@@ -173,7 +173,7 @@ class Route:
             table = take_rows(table, order)
         for found in np.flatnonzero(np.diff(ends, prepend=0)).tolist():
             start = int(ends[found - 1]) if found else 0
-            piece = table.slice(start, int(ends[found]) - start)
+            piece = used_codes(table.slice(start, int(ends[found]) - start))
             yield group.first + found // group.inner, piece.replace_schema_metadata({_RANGE: str(found).encode()})
 
 
