@@ -49,40 +49,6 @@ def whole(dataset: Path) -> pa.Table:
     return pa.concat_tables([table_of(path) for path in data_files(dataset)])
 
 
-def dictionary_bytes(file: Path, column: str) -> int:
-    """Bytes of the dictionaries of a column, of all row groups."""
-    meta = pq.read_metadata(file)
-    at = pq.read_schema(file).names.index(column)
-    chunks = [meta.row_group(i).column(at) for i in range(meta.num_row_groups)]
-    return sum(chunk.data_page_offset - chunk.dictionary_page_offset for chunk in chunks)
-
-
-@pytest.mark.parametrize("as_codes", [False, True])
-@pytest.mark.parametrize("work", ["linear", "hilbert", "deduplicate"])
-def test_dictionaries_hold_only_values_of_their_rows(io: Any, tmp_path: Path, work: str, as_codes: bool) -> None:
-    texts = [f"{i:08x}" for i in range(400)]
-    for number in range(4):
-        ids = list(range(number, 1600, 4))
-        text = pa.array([texts[i // 4] for i in ids for _ in range(20)])
-        table = pa.table({"id": np.repeat(ids, 20), "n": np.tile(np.arange(20), 400), "s": text})
-        table = table.set_column(2, "s", text.dictionary_encode()) if as_codes else table
-        put(tmp_path / "d" / f"{number}.parquet", table, compression="none")
-    if work == "deduplicate":
-        io.deduplicate_parquet_dataset(str(tmp_path / "d"), ["s"], ["id"], row_group_size=100)
-    else:
-        io.optimize_parquet_dataset(
-            str(tmp_path / "d"), ["id", "n"], curve=work, target_rows_per_file=4000, row_group_size=1000
-        )
-    for file in data_files(tmp_path / "d"):
-        meta = pq.read_metadata(file)
-        groups = [pq.ParquetFile(file).read_row_group(i)["s"] for i in range(meta.num_row_groups)]
-        values = sum(len(set(group.to_pylist())) for group in groups)
-        assert dictionary_bytes(file, "s") <= values * 12 + len(groups) * 40
-    assert sum(pq.read_metadata(file).num_rows for file in data_files(tmp_path / "d")) == (
-        400 if work == "deduplicate" else 32_000
-    )
-
-
 @pytest.mark.scenario("UP-09", "MD-5.5", "MD-NAMES", "MD-API2", "MD-STATS", "MD-5.7")
 @pytest.mark.parametrize("columns", [["a"], ["a", "b"], ["s", "a", "b"]])
 def test_the_linear_order_holds_over_all_files(io: Any, tmp_path: Path, columns: list[str]) -> None:
