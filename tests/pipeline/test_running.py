@@ -301,6 +301,56 @@ def test_the_command_without_spark(lake: Path, capsys: pytest.CaptureFixture[str
     assert json.loads(capsys.readouterr().out)["title"] == "PipelineFile"
 
 
+SETTINGS = """
+name = "settings"
+sources.raw = { format = "csv", path = "in/mon.csv", columns = "id int", options.header = true }
+datasets.out.path = "lake/out"
+spark = { master = "local[3]", conf = { "spark.app.name" = "file", "spark.sql.session.timeZone" = "Asia/Tokyo" } }
+[[steps]]
+name = "told"
+do = "select"
+from = "raw"
+columns = ["id", "concat_ws(' ', '$${spark.master}', '$${spark.app.name}', current_timezone()) as status"]
+[[steps]]
+name = "load"
+do = "merge"
+strategy = "deduplicate"
+from = "told"
+into = "out"
+keys = ["id"]
+"""
+
+
+def command(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    program = [sys.executable, "-m", "fsspeckit.cli", "run", "pipeline.toml", "--json", *words]
+    return subprocess.run(program, env=os.environ | env, capture_output=True, text=True, check=False, timeout=600)
+
+
+def test_a_session_of_its_own_as_the_command_asks_for_it(lake: Path) -> None:
+    Path("pipeline.toml").write_text(SETTINGS)
+    done = command("--master", "local[1]", "--spark-conf", "spark.sql.session.timeZone=Asia/Seoul")
+    assert (done.returncode, done.stderr, done.stdout.count("\n")) == (0, "", 1)
+    assert set(rows_of("lake/out")) == {(1, "local[1] file Asia/Seoul"), (2, "local[1] file Asia/Seoul")}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--master", "local[x]"), "Could not parse Master URL: 'local[x]'"),
+        (("--spark-conf", "spark.driver.memory=1k"), "Too small maximum heap"),
+    ],
+    ids=["master", "setting"],
+)
+def test_a_session_that_cannot_start_is_told_of_in_two_lines(lake: Path, words: tuple[str, ...], said: str) -> None:
+    Path("pipeline.toml").write_text(SETTINGS)
+    done = command(*words)
+    assert (done.returncode, done.stdout.count("\n")) == (1, 1), done.stdout
+    assert said in json.loads(done.stdout)["error"]
+    problem, remedy = done.stderr.splitlines()
+    assert said in problem
+    assert remedy == "to do: correct its master and its settings"
+
+
 def test_under_spark_submit_with_settings(lake: Path) -> None:
     Path("pipeline.toml").write_text(
         """

@@ -135,9 +135,13 @@ def dedupe(
 
 def recover(run: Run, path: Path_, dry_run: DryRun = False) -> int:
     """Finish or undo what a crashed writer left behind; every command that writes does this by itself."""
+    from fsspeckit.core.operations import existing_view
+
     place = run.place(path)
+    status = place.journal.status()
+    if status.sidecar is None:
+        existing_view(place)
     if dry_run:
-        status = place.journal.status()
         finish, remove = [status.pending] if status.pending is not None else [], list(status.dead)
         text = f"would finish {len(finish)} commits, would remove {len(remove)} abandoned stagings"
     else:

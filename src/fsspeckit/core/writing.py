@@ -135,7 +135,8 @@ def _body(source: Source, existing: _Existing, request: WriteRequest, path: str)
                 "cannot widen old ones; cast the source, or use merge, which promotes the dataset"
             )
     if not body.names:
-        raise SchemaMismatchError("every column is a partition column; a data file needs at least one of its own")
+        trouble = "every column is a partition column" if source.schema.names else "the source has no columns"
+        raise SchemaMismatchError(f"{trouble}; leave at least one for the data files")
     check_writable(body, request.mode)
     return body
 

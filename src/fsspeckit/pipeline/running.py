@@ -134,13 +134,13 @@ class _Run:
     def all(self, order: tuple[AnyStep, ...]) -> PipelineResult:
         started, clock = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
 
-        def result(status: Any) -> PipelineResult:
+        def result(status: Any, error: str | None = None) -> PipelineResult:
             left = [StepRecord(step.name, step.do, "not run") for step in order[len(self.records) :]]
             seconds = time.perf_counter() - clock
-            return PipelineResult(self.file.name, self.key, status, started, seconds, (*self.records, *left))
+            return PipelineResult(self.file.name, self.key, status, started, seconds, (*self.records, *left), error)
 
-        done = self._committed_before(order)
         with self._failing("", order[0], result):
+            done = self._committed_before(order)
             self._look_ahead(order, done)
         for step in order:
             with self._failing(step.name, step, result):
@@ -175,7 +175,7 @@ class _Run:
                 seconds = time.perf_counter() - clock
                 self.records.append(StepRecord(name, step.do, "failed", dataset, seconds=seconds, error=reason))
             where = f"step {name!r}" if name else "before the first step"
-            raise StepFailedError(f"{where}: {reason}", name, result("failed")) from error
+            raise StepFailedError(f"{where}: {reason}", name, result("failed", f"{where}: {reason}")) from error
 
     def _one(self, step: AnyStep, committed: int | None) -> StepRecord:
         clock = time.perf_counter()

@@ -17,6 +17,7 @@ _RAISED = re.compile(r"^(?:[\w.]*(?:Error|Exception|Exit|Interrupt|Warning))(?::
 _CANCELLED = re.compile(r"SPARK_JOB_CANCELLED|OPERATION_CANCELED|Job \d+ cancelled")
 _CONDITION = re.compile(r"SQLSTATE: (?:0A|21|22|23|42|54|P0)\w{3}")
 """Spark's states for queries and values that fail each time: syntax, data, limits, raised by the user."""
+_OF_PY4J = re.compile(r"An error occurred while calling [^\n]*\n: (?:[\w.$]+: )?")
 _LONGEST = 400
 _logger = logging.getLogger(__name__)
 
@@ -110,7 +111,7 @@ def invisible(path: str, host: str) -> ExecutorSetupError:
 
 def reason(text: str) -> str:
     """The line that tells most: the last Python error where there is one, else the first line."""
-    own = _JAVA_SIDE.split(text)[0]
+    own = _OF_PY4J.sub("", _JAVA_SIDE.split(text)[0])
     raised = _RAISED.findall(own)
     lines = [line.strip() for line in own.splitlines() if line.strip()]
     line = raised[-1] if raised else (lines[0] if lines else "no reason was given")
