@@ -154,6 +154,47 @@ def test_bars_are_drawn_for_a_person_who_waits(tmp_path: Path) -> None:
     assert on_terminal(tmp_path, "--no-progress", seconds=5) == ""
 
 
+PIPELINE = """
+name = "p"
+sources.raw = { format = "csv", path = "in.csv", columns = "id int, v string", options.header = true }
+datasets.out.path = "lake"
+[[steps]]
+name = "load"
+do = "merge"
+from = "raw"
+into = "out"
+keys = ["id"]
+checks.unique = ["id"]
+[[steps]]
+name = "again"
+do = "write"
+from = "raw"
+into = "out"
+"""
+
+
+def test_bars_of_a_pipeline_show_every_stage_and_the_tasks_of_spark(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("id,v\n1,a\n2,b\n")
+    (tmp_path / "p.toml").write_text(PIPELINE)
+    leader, follower = pty.openpty()
+    env = os.environ | {"TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40", "NO_COLOR": "1"}
+    words = [*PROGRAM, "run", "p.toml", "--json"]
+    with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=follower, env=env) as process:
+        os.close(follower)
+        shown = rest(leader).decode()
+        assert process.stdout is not None
+        printed = process.stdout.read()
+    assert (process.returncode, json.loads(printed)["status"], printed.count(b"\n")) == (0, "done", 1), shown
+    for stage in (
+        "merge: source .* 1/1 tasks +0:00:",
+        "merge: write .* 1/1 files, 2 rows, .*B +0:00:.* 0:00:00",
+        r"load: check .* \d+/\d+ tasks",
+        "write: source .* 1/1 tasks",
+        "write: write .* 1/1 files, 2 rows",
+    ):
+        assert re.search(stage, shown), (stage, shown[-3000:])
+
+
 def test_spark_is_the_default(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("id,v\n1,a\n2,b\n")
     env = {"XDG_CONFIG_HOME": str(tmp_path)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,11 +107,15 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """What a caller passed as data, and where its paths belong."""
+    """What a caller passed as data, and where its paths belong.
+
+    ``on_tasks`` is told how far an engine is that must compute the rows first: how many tasks of how many.
+    """
 
     data: Any
     filesystem: Any = None
     storage_options: Mapping[str, Any] | None = None
+    on_tasks: Callable[[int, int], None] = lambda _done, _total: None
 
 
 def open_source(given: Input) -> Source:

@@ -77,6 +77,7 @@ def write(
     with log_unexpected("write", place.path), reporting("write", progress) as reporter, ExitStack() as stack:
         if not dry_run:
             place.journal.recover()
+        given = replace(given, on_tasks=reporter.tasks("source"))
         source = stack.enter_context(engine.open_source(given, place.storage, place.scratch))
         existing = _look_at(place, source, request)
         body = _body(source, existing, request, place.path)

@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any
 from fsspeckit.common.errors import AlreadyCommittedError
 from fsspeckit.common.logging import scrub
 from fsspeckit.core.operations import Place, existing_view
-from fsspeckit.core.progress import Progress
+from fsspeckit.core.progress import Progress, Reporter
 from fsspeckit.core.results import MaintenanceResult, MergeResult, WriteResult
 from fsspeckit.datasets.spark import SparkDatasetIO
 from fsspeckit.datasets.spark.session import get_session
+from fsspeckit.datasets.spark.watch import OnTasks
 from fsspeckit.pipeline.changes import change
 from fsspeckit.pipeline.checks import check_commit, check_frame, check_view
 from fsspeckit.pipeline.files import load_file, parse
@@ -195,20 +196,25 @@ class _Run:
 
     def _check(self, step: Check) -> int | None:
         if step.source is not None:
-            return check_frame(step.checks, self.frames.of(step.source), step.source)
+            return check_frame(step.checks, self.frames.of(step.source), step.source, self._told(step))
         place = self._place(step)
-        return check_view(step.checks, self.spark, place, existing_view(place))
+        return check_view(step.checks, self.spark, place, existing_view(place), self._told(step))
+
+    def _told(self, step: AnyStep) -> OnTasks:
+        callback = self.progress if callable(self.progress) else None
+        return Reporter(step.name, callback).tasks("check")
 
     def _write(self, step: AnyStep) -> MergeResult | WriteResult | MaintenanceResult:
         checks = getattr(step, "checks", None)
-        check = check_commit(checks, lambda: self.spark, self._place(step)) if checks is not None else None
+        place, told = self._place(step), self._told(step)
+        check = check_commit(checks, lambda: self.spark, place, told) if checks is not None else None
         io = self.datasets[dataset_of(step) or ""].on_terms(idempotency_key=self._key(step), check=check)
         source = source_of(step)
         result = change(
             io, self._path(step), step, self.frames.of(source) if source is not None else None, self.progress
         )
         if checks is not None and isinstance(result, MaintenanceResult) and not result.commits:
-            check_view(checks, self.spark, self._place(step), existing_view(self._place(step)))
+            check_view(checks, self.spark, place, existing_view(place), told)
         return result
 
     def _key(self, step: AnyStep) -> str:
