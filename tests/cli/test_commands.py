@@ -288,6 +288,30 @@ def test_what_a_crash_left_is_told_and_mended(fsspeckit: Fsspeckit) -> None:
     assert sorted(os.listdir()) == [".lake.fsspeckit", "empty.csv", "lake", "orders.csv", "updates.csv"]
 
 
+def test_doctor_finds_credentials(fsspeckit: Fsspeckit, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def found(*words: str) -> dict[str, tuple[str, str]]:
+        checks = json.loads(fsspeckit("doctor", "--json", *words)[1])["checks"]
+        return {c["name"][12:]: (c["verdict"], c["detail"]) for c in checks if c["name"].startswith("credentials ")}
+
+    for name in list(os.environ):
+        if name.startswith(("AWS_", "GOOGLE_", "AZURE_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert {verdict for verdict, _ in found().values()} == {"note"}
+    assert "set AWS_ACCESS_KEY_ID or pass --storage-option" in fsspeckit("doctor")[1]
+    os.makedirs(".aws")
+    Path(".aws/credentials").write_text("[default]\n")
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "key.json")
+    assert found() == {
+        "s3": ("ok", "~/.aws/credentials"),
+        "gcs": ("ok", "GOOGLE_APPLICATION_CREDENTIALS"),
+        "azure": ("note", "none found"),
+    }
+    options = found("memory://lake", "--storage-option", "secret=hunter2")
+    assert options["azure"] == ("note", "none found")
+    assert found("--storage-option", "secret=hunter2")["azure"] == ("ok", "storage options (secret)")
+
+
 def test_doctor_sees_a_folder_that_nobody_may_write(fsspeckit: Fsspeckit) -> None:
     Path("file").write_text("")
     code, out, _ = fsspeckit("doctor", "file/lake", "--json")
