@@ -119,6 +119,13 @@ def test_partitions_skew_and_small_files(tmp_path: Path) -> None:
     assert "compact" in text
 
 
+def test_progress_is_told_for_every_footer(tmp_path: Path) -> None:
+    lay(tmp_path / "d", *({"id": [number]} for number in range(12)))
+    told: list[Any] = []
+    load_all_statistics(Place.of(str(tmp_path / "d"), None, None), told.append)
+    assert [(event.stage, event.done, event.total) for event in told] == [("footers", n, 12) for n in range(13)]
+
+
 def test_tiny_row_groups_cost_points(tmp_path: Path) -> None:
     snapshot, layout = lay(tmp_path / "d", {"id": list(range(100))}, row_group_size=10)
     assert (layout.row_groups, layout.rows_per_row_group) == (10, 10)

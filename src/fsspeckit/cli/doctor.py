@@ -55,18 +55,19 @@ class Check:
 
 def register(app: typer.Typer) -> None:
     """Add the command to the program."""
-    shared = ("no_progress", "noop_exit_code")
-    command(app, "doctor", example="fsspeckit doctor lake/orders --engine pyarrow", without=shared)(doctor)
+    example = "fsspeckit doctor lake/orders --engine pyarrow"
+    command(app, "doctor", example=example, without=("noop_exit_code",))(doctor)
 
 
 def doctor(run: Run, path: MaybePath = None, start_spark: StartSpark = False) -> int:
     """Look at Java, Spark, extras, write access, credentials and leftover journals; 1 where something is broken."""
     engine = run.chosen_engine()
-    checks = [_engine(engine), *_java_and_spark(engine, start=start_spark), *_extras(engine)]
-    checks += [
-        *_credentials(run, path),
-        *(_place_checks(run, path) if path is not None else [_attempt("write access", _temp)]),
-    ]
+    with run.bars():
+        checks = [_engine(engine), *_java_and_spark(engine, start=start_spark), *_extras(engine)]
+        checks += [
+            *_credentials(run, path),
+            *(_place_checks(run, path) if path is not None else [_attempt("write access", _temp)]),
+        ]
     healthy = all(check.verdict != "fail" for check in checks)
     run.say({"healthy": healthy, "engine": engine, "checks": [asdict(check) for check in checks]}, _render(checks))
     return 0 if healthy else FAILED
