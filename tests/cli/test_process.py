@@ -14,6 +14,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -35,10 +36,10 @@ def run(*words: str, cwd: Path, data: bytes | None = None, **env: str) -> subpro
     )
 
 
-def stream(rows: int) -> bytes:
+def stream(rows: int, kind: Any = pa.ipc.new_stream) -> bytes:
     sink = pa.BufferOutputStream()
     table = pa.table({"id": range(rows), "v": ["x"] * rows})
-    with pa.ipc.new_stream(sink, table.schema) as writer:
+    with kind(sink, table.schema) as writer:
         writer.write_table(table)
     return sink.getvalue().to_pybytes()
 
@@ -53,6 +54,9 @@ def test_arrow_on_standard_input_and_an_engine_by_environment(tmp_path: Path) ->
     done = run("write", "-", "lake", "--json", cwd=tmp_path, data=stream(5), FSSPECKIT_ENGINE="pyarrow")
     assert (done.returncode, done.stderr) == (0, b"")
     assert json.loads(done.stdout)["rows"] == 5
+    data = stream(7, pa.ipc.new_file)
+    done = run("merge", "-", "lake", "--key", "id", "--json", cwd=tmp_path, data=data, FSSPECKIT_ENGINE="pyarrow")
+    assert (done.returncode, done.stderr, json.loads(done.stdout)["inserted"]) == (0, b"", 2)
     done = run("merge", "-", "lake", "--key", "id", "-v", cwd=tmp_path, data=b"id\n1\n", FSSPECKIT_ENGINE="pyarrow")
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"not an Arrow IPC stream" in done.stderr

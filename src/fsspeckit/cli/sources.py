@@ -7,8 +7,10 @@ an Arrow table; standard input is spooled to disk and mapped.
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from dataclasses import dataclass
+from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.cli.errors import usage
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.ext.inputs import InputFile
 
 STDIN = "-"
+_FILE_MAGIC = b"ARROW1"
 _PATTERN = re.compile(r"[*?\[]")
 _COMPRESSED = (".gz", ".bz2", ".zst")
 
@@ -87,9 +90,26 @@ def _stdin() -> pa.Table:
     if sys.stdin.isatty():
         raise usage("SRC is - and standard input is a terminal", "pipe an Arrow IPC stream in, or name a file")
     try:
+        if sys.stdin.buffer.peek(len(_FILE_MAGIC)).startswith(_FILE_MAGIC):  # type: ignore[union-attr]
+            return _stdin_file()
         return spool(pa.ipc.open_stream(pa.PythonFile(sys.stdin.buffer, mode="r")))
     except pa.ArrowInvalid as error:
         raise usage(f"standard input is not an Arrow IPC stream ({error})", "pipe one in, or name a file") from error
+
+
+def _stdin_file() -> pa.Table:
+    """The other form of Arrow IPC, which is read from its end."""
+    import pyarrow as pa
+
+    from fsspeckit.core.source import spool
+
+    with NamedTemporaryFile(prefix="fsspeckit-") as copy:
+        shutil.copyfileobj(sys.stdin.buffer, copy)
+        copy.flush()
+        with pa.memory_map(copy.name) as mapped:
+            found = pa.ipc.open_file(mapped)
+            batches = (found.get_batch(number) for number in range(found.num_record_batches))
+            return spool(pa.RecordBatchReader.from_batches(found.schema, batches))
 
 
 def _format_of(path: str, options: dict[str, Any] | None) -> str:
