@@ -1,7 +1,7 @@
 """SRC of `write` and `merge`: what the word on the command line stands for, and the rows behind it.
 
 A Parquet file or folder is handed on as a path, so that an engine may read it in its own way. Everything else becomes
-an Arrow table; standard input is spooled to disk and mapped.
+an Arrow table that is spooled to disk, a few files at a time, and mapped.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class Source:
 
         if self.format == "csv":
             delimiter = self.delimiter or ("\t" if ".tsv" in self.path.lower() else ",")
-            return ext.read_csv(self.path, delimiter=delimiter, storage_options=self.options)
+            return ext.read_csv(self.path, delimiter=delimiter, memory_map=True, storage_options=self.options)
         read = ext.read_json if self.format == "json" else ext.read_parquet
-        return read(self.path, storage_options=self.options)
+        return read(self.path, memory_map=True, storage_options=self.options)
 
     def files(self) -> list[dict[str, Any]]:
         """Every file behind the source with its size and stamp: enough to see later that it is another one."""
@@ -85,7 +85,7 @@ def is_empty(rows: Any, options: dict[str, Any] | None) -> bool:
 def _stdin() -> pa.Table:
     import pyarrow as pa
 
-    from fsspeckit.core.source import spool
+    from fsspeckit.core.spill import spool
 
     if sys.stdin.isatty():
         raise usage("SRC is - and standard input is a terminal", "pipe an Arrow IPC stream in, or name a file")
@@ -101,7 +101,7 @@ def _stdin_file() -> pa.Table:
     """The other form of Arrow IPC, which is read from its end."""
     import pyarrow as pa
 
-    from fsspeckit.core.source import spool
+    from fsspeckit.core.spill import spool
 
     with NamedTemporaryFile(prefix="fsspeckit-") as copy:
         shutil.copyfileobj(sys.stdin.buffer, copy)
