@@ -13,8 +13,9 @@ import pyarrow as pa
 import pytest
 
 from engines.spark.clusters import QUICK, SPARK, environment
-from fsspeckit import CheckFailedError
+from fsspeckit import CheckFailedError, CommitConflictError
 from fsspeckit.cli.app import main
+from fsspeckit.cli.errors import describe
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark.errors import SparkQueryError
 from fsspeckit.pipeline import Pipeline, StepFailedError
@@ -214,6 +215,51 @@ def test_a_check_fails_before_the_commit(lake: Path, spark: Any, checks: dict[st
     assert (caught.value.step, caught.value.result["load"].status) == ("load", "failed")
     if "what" not in str(checks):
         assert isinstance(caught.value.__cause__, CheckFailedError)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        {"do": "merge", "from": "raw", "into": "out", "keys": ["id"], "strategy": "full_merge"},
+        {"do": "write", "from": "raw", "into": "out", "mode": "overwrite"},
+        {"do": "deduplicate", "dataset": "out", "keys": ["id"]},
+        {"do": "compact", "dataset": "out"},
+        {"do": "optimize", "dataset": "out", "by": ["id"]},
+    ],
+    ids=lambda step: step["do"],
+)
+def test_checks_of_every_step_that_changes_a_dataset(lake: Path, spark: Any, step: dict[str, Any]) -> None:
+    """The dataset as it would be is looked at, in its staged files; where it is refused, it is what it was."""
+    io = PyarrowDatasetIO()
+    schema = pa.schema({"id": pa.int64(), "status": pa.string(), "amount": pa.int64(), "at": pa.date32()})
+    for ids in ([7, 8], [8, 9]):
+        rows = pa.table({"id": ids, "status": ["old"] * 2, "amount": [1, 1], "at": pa.nulls(2)}).cast(schema)
+        io.write_dataset(rows, "lake/out")
+    (lake / "in" / "mon.csv").write_text("id,status,amount,at\n7,new,1,2026-11-02\n")
+    before = {path: path.read_bytes() for path in Path("lake/out").iterdir()}
+    raw = small(checks={"accepted": {"id": [1]}, "reconciled": True})
+    raw["steps"] = [{"name": "load", "checks": raw["steps"][0]["checks"]} | step]
+    with pytest.raises(StepFailedError, match="id has other values: "):
+        Pipeline.of(raw).run(spark)
+    assert {path: path.read_bytes() for path in Path("lake/out").iterdir()} == before
+    assert not io.recover("lake/out")
+    raw["steps"][0]["checks"]["accepted"]["id"] = [7, 8, 9]
+    assert Pipeline.of(raw).run(spark)["load"].commit_seq == 3
+
+
+def test_another_writer_before_the_commit_of_a_checked_step_is_a_conflict(lake: Path, spark: Any) -> None:
+    def meddle(event: Any) -> None:
+        if (event.stage, event.done) == ("write", 1) and not Path("lake/out").exists():
+            PyarrowDatasetIO().write_dataset(pa.table({"id": [5], "status": ["mine"]}), "lake/out")
+
+    with pytest.raises(StepFailedError) as caught:
+        Pipeline.of(small(checks={"rows": {"min": 1}})).run(spark, idempotency_key="k", progress=meddle)
+    assert isinstance(caught.value.__cause__, CommitConflictError)
+    assert describe(caught.value.__cause__)[2] == 3
+    assert rows_of("lake/out") == [(5, "mine")]
+    raw = small(checks={"rows": {"min": 1}}, mode="overwrite")
+    assert Pipeline.of(raw).run(spark, idempotency_key="k")["load"].status == "done"
+    assert len(rows_of("lake/out")) == 3
 
 
 def test_null_values_are_found_and_counts_that_do_not_add_up(lake: Path, spark: Any) -> None:
