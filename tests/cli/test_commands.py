@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ def fsspeckit(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("FSSPECKIT_ENGINE", "pyarrow")
     Path("orders.csv").write_text("id,day,amount\n1,mon,10\n2,mon,20\n3,tue,30\n")
     Path("updates.csv").write_text("id,day,amount\n2,mon,21\n4,tue,40\n")
+    Path("empty.csv").write_text("")
 
     def run(*words: str) -> tuple[int, str, str]:
         code = main(words)
@@ -173,7 +175,7 @@ def test_a_folder_of_two_formats_is_asked_about(fsspeckit: Fsspeckit) -> None:
     [
         (("merge", "updates.csv"), 2, "DEST"),
         (("merge", "updates.csv", "lake", "--key", "id", "--strategy", "upser"), 2, "upser"),
-        (("merge", "updates.csv", "lake", "--key", "id", "--max-rows-per-file", "0"), 2, "max_rows_per_file"),
+        (("merge", "updates.csv", "lake", "--key", "id", "--max-rows-per-file", "0"), 2, "--max-rows-per-file 0"),
         (("merge", "updates.csv", "lake", "--key", "who"), 1, "who"),
         (("merge", "gone.csv", "lake", "--key", "id"), 1, "gone.csv"),
         (("merge", "gone", "lake", "--key", "id"), 1, "check the path"),
@@ -186,6 +188,16 @@ def test_a_folder_of_two_formats_is_asked_about(fsspeckit: Fsspeckit) -> None:
         (("apply", "gone.json"), 2, "gone.json"),
         (("plan", "merge", "-", "lake", "--key", "id"), 2, "standard input"),
         (("ship",), 2, "ship"),
+        (("recover", "nowhere"), 1, "nowhere"),
+        (("write", "empty.csv", "lake"), 1, "the source has no columns"),
+        (("write", "orders.csv", "s4://lake/x"), 2, "s4://\nto do: use a local path, or a URL"),
+        (
+            ("merge", "updates.csv", "lake", "--key", "id", "--order-by", "id"),
+            2,
+            "--order-by goes with --strategy dedup",
+        ),
+        (("merge", "updates.csv", "lake", "--key", ""), 1, "such as --key id"),
+        (("compact", "lake", "--target-mb", "0"), 2, "--target-mb 0.0 must be a number above zero\nto do: correct it"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
@@ -204,6 +216,14 @@ def test_debug_shows_where_and_json_tells_what(fsspeckit: Fsspeckit) -> None:
     assert err.splitlines()[-1].startswith("to do: ")
     told = json.loads(out)
     assert (code, told["error"], told["exit_code"]) == (1, "DatasetNotFoundError", 1)
+    code, out, err = fsspeckit("compact", "--json", "--what")
+    assert (code, len(err.splitlines()), json.loads(out)["exit_code"]) == (2, 2, 2)
+
+
+def test_a_store_whose_package_is_missing(fsspeckit: Fsspeckit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
+    code, _, err = fsspeckit("write", "orders.csv", "gs://lake/x")
+    assert (code, err.splitlines()[1:]) == (1, ["to do: pip install 'fsspeckit[gcs]'"])
 
 
 def test_settings_by_option_environment_and_file(fsspeckit: Fsspeckit, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,7 +285,31 @@ def test_what_a_crash_left_is_told_and_mended(fsspeckit: Fsspeckit) -> None:
     checks = {check["name"]: check for check in json.loads(out)["checks"]}
     assert (code, checks["journal"]["detail"], checks["write access"]["verdict"]) == (0, "nothing left over", "ok")
     assert {"java", "spark", "extra s3", "credentials s3", "read access"} <= checks.keys()
-    assert sorted(os.listdir()) == [".lake.fsspeckit", "lake", "orders.csv", "updates.csv"]
+    assert sorted(os.listdir()) == [".lake.fsspeckit", "empty.csv", "lake", "orders.csv", "updates.csv"]
+
+
+def test_doctor_finds_credentials(fsspeckit: Fsspeckit, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def found(*words: str) -> dict[str, tuple[str, str]]:
+        checks = json.loads(fsspeckit("doctor", "--json", *words)[1])["checks"]
+        return {c["name"][12:]: (c["verdict"], c["detail"]) for c in checks if c["name"].startswith("credentials ")}
+
+    for name in list(os.environ):
+        if name.startswith(("AWS_", "GOOGLE_", "AZURE_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert {verdict for verdict, _ in found().values()} == {"note"}
+    assert "set AWS_ACCESS_KEY_ID or pass --storage-option" in fsspeckit("doctor")[1]
+    os.makedirs(".aws")
+    Path(".aws/credentials").write_text("[default]\n")
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "key.json")
+    assert found() == {
+        "s3": ("ok", "~/.aws/credentials"),
+        "gcs": ("ok", "GOOGLE_APPLICATION_CREDENTIALS"),
+        "azure": ("note", "none found"),
+    }
+    options = found("memory://lake", "--storage-option", "secret=hunter2")
+    assert options["azure"] == ("note", "none found")
+    assert found("--storage-option", "secret=hunter2")["azure"] == ("ok", "storage options (secret)")
 
 
 def test_doctor_sees_a_folder_that_nobody_may_write(fsspeckit: Fsspeckit) -> None:

@@ -78,6 +78,70 @@ def test_apply_refuses_what_has_changed(plan: dict[str, Any], change: str, capsy
     assert files() == before
 
 
+@pytest.mark.parametrize("engine", ["pyarrow", "duckdb", "spark"])
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_every_engine_keeps_to_its_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], engine: str, kind: str
+) -> None:
+    """SRC as rows that are read here, and as a folder that an engine reads in its own way."""
+    monkeypatch.chdir(tmp_path)
+
+    def source(v: str) -> str:
+        Path("b.csv").write_text(f"id,v\n2,{v}\n3,C\n1,a\n")
+        if kind == "csv":
+            return "b.csv"
+        assert main(["write", "b.csv", "b", "--mode", "overwrite", "--yes", "-q", "--engine", "pyarrow"]) == 0
+        return "b"
+
+    def plan(src: str) -> dict[str, Any]:
+        assert main(["plan", "merge", src, "lake", "--key", "id", "--engine", engine, "-o", "plan.json", "-q"]) == 0
+        return dict(json.loads(Path("plan.json").read_text()))
+
+    Path("a.csv").write_text("id,v\n1,a\n2,b\n")
+    assert main(["write", "a.csv", "lake", "--engine", engine, "--max-rows-per-file", "1", "-q"]) == 0
+    assert plan(source("B"))["engine"] == engine
+    Path("c.csv").write_text("id,v\n9,z\n")
+    assert main(["write", "c.csv", "lake", "--engine", "pyarrow", "-q"]) == 0
+    before = files()
+    assert main(["apply", "plan.json"]) == 3, "the dataset has changed"
+    plan("b" if kind == "parquet" else "b.csv")
+    source("X")
+    assert main(["apply", "plan.json"]) == 3, "the source has changed"
+    assert files() == before
+    planned = plan(source("Y"))
+    capsys.readouterr()
+    assert main(["apply", "plan.json", "--json"]) == 0
+    done = json.loads(capsys.readouterr().out)
+    counts = {"insert": "inserted", "update": "updated", "delete": "deleted", "unchanged": "unchanged"}
+    assert {word: done[name] for word, name in counts.items()} | {"total": 4} == planned["counts"]
+    entries = {entry["path"]: entry["action"] for entry in planned["plan"]["entries"]}
+    after = files()
+    assert after.keys() == entries.keys()
+    assert {name for name, data in before.items() if after[name] != data} == {
+        name for name, action in entries.items() if action == "rewrite"
+    }
+    assert main(["apply", "plan.json"]) == 3, "it is done"
+
+
+def test_a_plan_on_an_object_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], s3_server: Any, s3_bucket: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pairs = ("key=test", "secret=hunter2", f"client_kwargs.endpoint_url={s3_server.endpoint}")
+    options = [word for pair in pairs for word in ("--storage-option", pair)]
+    lake, src = f"s3://{s3_bucket}/lake", f"s3://{s3_bucket}/b.csv"
+    s3_server.filesystem().pipe(f"{s3_bucket}/b.csv", b"id,v\n1,a\n")
+    words = ["plan", "merge", src, lake, *KEY, *options, "-o", "plan.json", "-q"]
+    assert main(words) == 0
+    s3_server.filesystem().pipe(f"{s3_bucket}/b.csv", b"id,v\n1,b\n")
+    assert main(["apply", "plan.json", *options]) == 3
+    assert main(words) == 0
+    assert "hunter2" not in Path("plan.json").read_text()
+    assert main(["apply", "plan.json", *options, "-q"]) == 0
+    assert main(["apply", "plan.json", *options]) == 3
+    assert "hunter2" not in "".join(capsys.readouterr())
+
+
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"fsspeckit_plan": 2}', '{"fsspeckit_plan": 1, "plan": {}}'])
 def test_a_file_that_is_no_plan(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "p.json").write_text(text)

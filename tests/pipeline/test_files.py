@@ -81,6 +81,7 @@ def test_every_mistake_is_found_at_once() -> None:
         ({"format": "dataset", "dataset": "silver", "options": {"header": True}}, "options and columns go with files"),
         ({"format": "dataset", "dataset": "gold"}, "there is no dataset 'gold'"),
         ({"format": "csv", "path": 5}, "sources.orders.path: 5 is wrong"),
+        ({"path": "in"}, "sources.orders.format: it is missing; add one of 'parquet', 'csv', 'json', 'dataset'"),
     ],
 )
 def test_sources_say_where_they_are(source: dict[str, Any], said: str) -> None:
@@ -135,6 +136,13 @@ def test_steps_that_wait_for_each_other() -> None:
 def test_names_are_given_once() -> None:
     assert "the name is taken" in mistakes(raw(merge("a"), merge("a")))[0]
     assert "the name is taken" in mistakes(raw(merge("orders")))[0]
+
+
+def test_a_folder_has_one_name() -> None:
+    twice = {"bronze": {"path": "s3://lake/a"}, "silver": {"path": "s3a://lake/a/"}}
+    assert mistakes(raw(merge("a"), datasets=twice)) == [
+        "datasets.silver.path: it is that of 'bronze' too; name a folder once, and use that name"
+    ]
 
 
 def test_variables(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,9 @@ import pyarrow as pa
 import pytest
 
 from engines.spark.clusters import QUICK, SPARK, environment
-from fsspeckit import CheckFailedError
+from fsspeckit import CheckFailedError, CommitConflictError
 from fsspeckit.cli.app import main
+from fsspeckit.cli.errors import describe
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark.errors import SparkQueryError
 from fsspeckit.pipeline import Pipeline, StepFailedError
@@ -216,6 +217,51 @@ def test_a_check_fails_before_the_commit(lake: Path, spark: Any, checks: dict[st
         assert isinstance(caught.value.__cause__, CheckFailedError)
 
 
+@pytest.mark.parametrize(
+    "step",
+    [
+        {"do": "merge", "from": "raw", "into": "out", "keys": ["id"], "strategy": "full_merge"},
+        {"do": "write", "from": "raw", "into": "out", "mode": "overwrite"},
+        {"do": "deduplicate", "dataset": "out", "keys": ["id"]},
+        {"do": "compact", "dataset": "out"},
+        {"do": "optimize", "dataset": "out", "by": ["id"]},
+    ],
+    ids=lambda step: step["do"],
+)
+def test_checks_of_every_step_that_changes_a_dataset(lake: Path, spark: Any, step: dict[str, Any]) -> None:
+    """The dataset as it would be is looked at, in its staged files; where it is refused, it is what it was."""
+    io = PyarrowDatasetIO()
+    schema = pa.schema({"id": pa.int64(), "status": pa.string(), "amount": pa.int64(), "at": pa.date32()})
+    for ids in ([7, 8], [8, 9]):
+        rows = pa.table({"id": ids, "status": ["old"] * 2, "amount": [1, 1], "at": pa.nulls(2)}).cast(schema)
+        io.write_dataset(rows, "lake/out")
+    (lake / "in" / "mon.csv").write_text("id,status,amount,at\n7,new,1,2026-11-02\n")
+    before = {path: path.read_bytes() for path in Path("lake/out").iterdir()}
+    raw = small(checks={"accepted": {"id": [1]}, "reconciled": True})
+    raw["steps"] = [{"name": "load", "checks": raw["steps"][0]["checks"]} | step]
+    with pytest.raises(StepFailedError, match="id has other values: "):
+        Pipeline.of(raw).run(spark)
+    assert {path: path.read_bytes() for path in Path("lake/out").iterdir()} == before
+    assert not io.recover("lake/out")
+    raw["steps"][0]["checks"]["accepted"]["id"] = [7, 8, 9]
+    assert Pipeline.of(raw).run(spark)["load"].commit_seq == 3
+
+
+def test_another_writer_before_the_commit_of_a_checked_step_is_a_conflict(lake: Path, spark: Any) -> None:
+    def meddle(event: Any) -> None:
+        if (event.stage, event.done) == ("write", 1) and not Path("lake/out").exists():
+            PyarrowDatasetIO().write_dataset(pa.table({"id": [5], "status": ["mine"]}), "lake/out")
+
+    with pytest.raises(StepFailedError) as caught:
+        Pipeline.of(small(checks={"rows": {"min": 1}})).run(spark, idempotency_key="k", progress=meddle)
+    assert isinstance(caught.value.__cause__, CommitConflictError)
+    assert describe(caught.value.__cause__)[2] == 3
+    assert rows_of("lake/out") == [(5, "mine")]
+    raw = small(checks={"rows": {"min": 1}}, mode="overwrite")
+    assert Pipeline.of(raw).run(spark, idempotency_key="k")["load"].status == "done"
+    assert len(rows_of("lake/out")) == 3
+
+
 def test_null_values_are_found_and_counts_that_do_not_add_up(lake: Path, spark: Any) -> None:
     (lake / "in" / "mon.csv").write_text("id,status,amount,at\n1,,10,\n,new,1,2026-11-02\n")
     with pytest.raises(StepFailedError, match="id is null in 1 rows, and at is null in 1 rows"):
@@ -299,6 +345,56 @@ def test_the_command_without_spark(lake: Path, capsys: pytest.CaptureFixture[str
     capsys.readouterr()
     assert main(["run", "--schema"]) == 0
     assert json.loads(capsys.readouterr().out)["title"] == "PipelineFile"
+
+
+SETTINGS = """
+name = "settings"
+sources.raw = { format = "csv", path = "in/mon.csv", columns = "id int", options.header = true }
+datasets.out.path = "lake/out"
+spark = { master = "local[3]", conf = { "spark.app.name" = "file", "spark.sql.session.timeZone" = "Asia/Tokyo" } }
+[[steps]]
+name = "told"
+do = "select"
+from = "raw"
+columns = ["id", "concat_ws(' ', '$${spark.master}', '$${spark.app.name}', current_timezone()) as status"]
+[[steps]]
+name = "load"
+do = "merge"
+strategy = "deduplicate"
+from = "told"
+into = "out"
+keys = ["id"]
+"""
+
+
+def command(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
+    program = [sys.executable, "-m", "fsspeckit.cli", "run", "pipeline.toml", "--json", *words]
+    return subprocess.run(program, env=os.environ | env, capture_output=True, text=True, check=False, timeout=600)
+
+
+def test_a_session_of_its_own_as_the_command_asks_for_it(lake: Path) -> None:
+    Path("pipeline.toml").write_text(SETTINGS)
+    done = command("--master", "local[1]", "--spark-conf", "spark.sql.session.timeZone=Asia/Seoul")
+    assert (done.returncode, done.stderr, done.stdout.count("\n")) == (0, "", 1)
+    assert set(rows_of("lake/out")) == {(1, "local[1] file Asia/Seoul"), (2, "local[1] file Asia/Seoul")}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--master", "local[x]"), "Could not parse Master URL: 'local[x]'"),
+        (("--spark-conf", "spark.driver.memory=1k"), "Too small maximum heap"),
+    ],
+    ids=["master", "setting"],
+)
+def test_a_session_that_cannot_start_is_told_of_in_two_lines(lake: Path, words: tuple[str, ...], said: str) -> None:
+    Path("pipeline.toml").write_text(SETTINGS)
+    done = command(*words)
+    assert (done.returncode, done.stdout.count("\n")) == (1, 1), done.stdout
+    assert said in json.loads(done.stdout)["error"]
+    problem, remedy = done.stderr.splitlines()
+    assert said in problem
+    assert remedy == "to do: correct its master and its settings"
 
 
 def test_under_spark_submit_with_settings(lake: Path) -> None:

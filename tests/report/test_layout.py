@@ -58,6 +58,18 @@ def test_a_staircase_and_a_wall(tmp_path: Path) -> None:
     assert score(snapshot, layout, ["v"]).findings[1].command.endswith("--by v")
 
 
+def test_two_keys_share_the_order_of_a_curve(tmp_path: Path) -> None:
+    """Sixteen files in a square of four by four are as good as it gets: four files for a value of either key."""
+    square = [{"x": [10 * x, 10 * x + 9], "y": [10 * y, 10 * y + 9]} for x in range(4) for y in range(4)]
+    snapshot, layout = lay(tmp_path / "square", *square)
+    assert score(snapshot, layout, ["x", "y"]).findings[1].points == 0.0
+    assert score(snapshot, layout, ["x"]).findings[1].points == 6.0
+    snapshot, layout = lay(tmp_path / "stripes", *({"x": [x, x], "y": [0, 9]} for x in range(16)))
+    found = score(snapshot, layout, ["x", "y"]).findings[1]
+    assert (found.points, found.command.partition("--")[2]) == (15.0, "by x --by y --curve hilbert")
+    assert "a look-up of one y opens about 4 files" in found.effect
+
+
 def test_bounds_of_every_kind_are_readable(tmp_path: Path) -> None:
     columns = {
         "text": ["a", "b"],
@@ -117,6 +129,13 @@ def test_partitions_skew_and_small_files(tmp_path: Path) -> None:
     text = render(layout, found)
     assert "day=mon" in text
     assert "compact" in text
+
+
+def test_progress_is_told_for_every_footer(tmp_path: Path) -> None:
+    lay(tmp_path / "d", *({"id": [number]} for number in range(12)))
+    told: list[Any] = []
+    load_all_statistics(Place.of(str(tmp_path / "d"), None, None), told.append)
+    assert [(event.stage, event.done, event.total) for event in told] == [("footers", n, 12) for n in range(13)]
 
 
 def test_tiny_row_groups_cost_points(tmp_path: Path) -> None:

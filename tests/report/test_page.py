@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit.cli.app import main
@@ -108,6 +109,38 @@ def test_a_dataset_in_which_all_is_well(tmp_path: Path, monkeypatch: pytest.Monk
     PyarrowDatasetIO().write_dataset(pa.table({"id": pa.array([None], pa.int64()), "v": [[1]]}), "lake")
     assert main(["inspect", "lake", "--html", "report.html", "-q"]) == 0
     assert "Nothing: small files, overlap and row groups are all well." in Path("report.html").read_text("utf-8")
+
+
+ODD: dict[str, dict[str, dict[str, Any]]] = {
+    "no rows": {"a.parquet": {"id": pa.array([], pa.int64())}},
+    "nested only": {"a.parquet": {"s": [{"a": 1}], "l": [[1]]}},
+    "no bounds": {
+        f"{name}.parquet": {"n": pa.nulls(2), "f": [float("nan"), float("inf")], "b": [b"\xff", None]} for name in "ab"
+    },
+    "odd names": {
+        "p=a%2Fb/x=__HIVE_DEFAULT_PARTITION__/a.parquet": {'we ird`"<>&$x$': [1], "\u00fc": ["\0"]},
+        "p=c d/x=1/a.parquet": {'we ird`"<>&$x$': [2], "\u00fc": ["z" * 500]},
+    },
+}
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_odd_datasets_have_a_page_and_compare_with_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, columns in ODD[kind].items():
+        Path("lake", name).parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table(columns), Path("lake", name))
+    lay("other")
+    for path in ("lake", "other"):
+        assert main(["inspect", path, "--json"]) == 0
+        Path(f"{path}.json").write_text(capsys.readouterr().out)
+    for path, before in (("lake", "other"), ("other", "lake"), ("lake", "lake")):
+        assert main(["inspect", path, "--html", "page.html", "--compare", f"{before}.json"]) == 0
+        outline = Outline()
+        outline.feed(Path("page.html").read_text("utf-8"))
+        assert outline.open == []
 
 
 def test_ranges_that_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

@@ -10,6 +10,8 @@ import typer
 
 from fsspeckit import __version__
 from fsspeckit.cli import changes, doctor, inspection, pipelines, plans, upkeep
+from fsspeckit.cli.errors import CommandError, show
+from fsspeckit.cli.run import Run, failure_facts
 
 app = typer.Typer(
     name="fsspeckit",
@@ -43,17 +45,18 @@ for _module in (changes, upkeep, inspection, plans, pipelines, doctor):
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the program and return its exit code: 0 done, 1 failed, 2 usage, 3 conflict with another writer."""
+    words = list(sys.argv[1:] if args is None else args)
     try:
-        code = app(args, prog_name="fsspeckit", standalone_mode=False)
+        code = app(words, prog_name="fsspeckit", standalone_mode=False)
     except typer.Abort:
         sys.stderr.write("error: nothing was answered\nto do: add --yes to go on without a question\n")
         return 1
     except typer.TyperException as error:
-        return _usage(error)
+        return _usage(error, as_json="--json" in words)
     return int(code or 0)
 
 
-def _usage(error: typer.TyperException) -> int:
+def _usage(error: typer.TyperException, *, as_json: bool) -> int:
     """A word that the program does not understand, in two lines."""
     context = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError" and context is not None:
@@ -61,5 +64,7 @@ def _usage(error: typer.TyperException) -> int:
         return error.exit_code
     command = context.command_path if context is not None else "fsspeckit"
     problem = " ".join(error.format_message().split()).rstrip(".")
-    sys.stderr.write(f"error: {problem}\nto do: see `{command} --help`\n")
-    return error.exit_code
+    failure = CommandError(problem, f"see `{command} --help`", error.exit_code)
+    if as_json:
+        Run(command, json_line=True).say(failure_facts(failure), "")
+    return show(failure, debug=False)

@@ -39,6 +39,10 @@ _STORES = {
 }
 
 
+_SCHEMES = {"s3": ("s3", "s3a", "s3n"), "gcs": ("gs", "gcs"), "azure": ("abfs", "abfss", "az", "adl")}
+_STORE_REMEDY = "check the path, and the credentials of its store: in the environment, or by --storage-option"
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """One thing that was looked at; ``mend`` says what to do about it."""
@@ -51,18 +55,19 @@ class Check:
 
 def register(app: typer.Typer) -> None:
     """Add the command to the program."""
-    shared = ("no_progress", "noop_exit_code")
-    command(app, "doctor", example="fsspeckit doctor lake/orders --engine pyarrow", without=shared)(doctor)
+    example = "fsspeckit doctor lake/orders --engine pyarrow"
+    command(app, "doctor", example=example, without=("noop_exit_code",))(doctor)
 
 
 def doctor(run: Run, path: MaybePath = None, start_spark: StartSpark = False) -> int:
     """Look at Java, Spark, extras, write access, credentials and leftover journals; 1 where something is broken."""
     engine = run.chosen_engine()
-    checks = [_engine(engine), *_java_and_spark(engine, start=start_spark), *_extras(engine)]
-    checks += [
-        *_credentials(run),
-        *(_place_checks(run, path) if path is not None else [_attempt("write access", _temp)]),
-    ]
+    with run.bars():
+        checks = [_engine(engine), *_java_and_spark(engine, start=start_spark), *_extras(engine)]
+        checks += [
+            *_credentials(run, path),
+            *(_place_checks(run, path) if path is not None else [_attempt("write access", _temp)]),
+        ]
     healthy = all(check.verdict != "fail" for check in checks)
     run.say({"healthy": healthy, "engine": engine, "checks": [asdict(check) for check in checks]}, _render(checks))
     return 0 if healthy else FAILED
@@ -82,7 +87,7 @@ def _attempt(name: str, look: Callable[[], str]) -> Check:
         return Check(name, "ok", look())
     except Exception as error:  # noqa: BLE001 - a doctor reports, whatever it is
         problem, remedy, _ = describe(error)
-        return Check(name, "fail", problem, remedy)
+        return Check(name, "fail", problem, _STORE_REMEDY if "doctor" in remedy else remedy)
 
 
 def _installed(package: str) -> str | None:
@@ -136,13 +141,14 @@ def _extras(engine: str) -> Iterator[Check]:
         yield Check(f"extra {extra}", verdict, detail, f"pip install 'fsspeckit[{extra}]'" if missing else "")
 
 
-def _credentials(run: Run) -> Iterator[Check]:
+def _credentials(run: Run, path: str | None) -> Iterator[Check]:
     """Whether anything that looks like credentials is there; whether a store takes them, only a path can tell."""
     given = ", ".join(sorted(run.options() or {}))
+    asked = path.partition("://")[0] if path is not None and "://" in path else ""
     for store, (scheme, names, file) in _STORES.items():
         found = [name for name in names if os.environ.get(name)]
         found += [file] if os.path.exists(os.path.expanduser(file)) else []
-        found += [f"storage options ({given})"] if given else []
+        found += [f"storage options ({given})"] if given and (not asked or asked in _SCHEMES[store]) else []
         mend = "" if found else f"to use {scheme}:// URLs, set {names[0]} or pass --storage-option"
         yield Check(f"credentials {store}", "ok" if found else "note", ", ".join(found) or "none found", mend)
 

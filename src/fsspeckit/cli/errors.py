@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Callable
+
+from fsspeckit.cli.words import as_options
 
 DONE, FAILED, USAGE, CONFLICT, INTERRUPTED = 0, 1, 2, 3, 130
 _LOOK_CLOSER = "run it again with --debug to see where it comes from"
+_LOOK_UP = "correct it; --help of the command says what is allowed"
+_LOOK_THERE = "check the path and the credentials; `fsspeckit doctor PATH` looks closer"
 
 
 class CommandError(Exception):
@@ -22,8 +27,8 @@ def usage(problem: str, remedy: str) -> CommandError:
     return CommandError(problem, remedy, USAGE)
 
 
-def describe(error: BaseException) -> tuple[str, str, int]:
-    """What is wrong, what to do, and the exit code."""
+def describe(error: BaseException, words: Callable[[str], str] = as_options) -> tuple[str, str, int]:
+    """What is wrong, what to do, and the exit code; ``words`` says it in the words of whoever reads."""
     if isinstance(error, CommandError):
         return _line(str(error)), _line(error.remedy), error.code
     if isinstance(error, KeyboardInterrupt):
@@ -31,13 +36,15 @@ def describe(error: BaseException) -> tuple[str, str, int]:
     from fsspeckit.common.errors import CommitConflictError
     from fsspeckit.common.logging import scrub
 
-    problem, remedy = split(scrub(str(error)) or type(error).__name__)
+    problem, remedy = split(words(scrub(str(error)) or type(error).__name__))
     code = CONFLICT if isinstance(error, CommitConflictError) else USAGE if type(error) is ValueError else FAILED
     if isinstance(error, PermissionError) and not remedy:
         remedy = "see to it that you may read and write there; `fsspeckit doctor PATH` looks closer"
-    if isinstance(error, FileNotFoundError) and not remedy:
+    elif isinstance(error, FileNotFoundError) and not remedy:
         remedy = "check the path"
-    return problem, remedy or _LOOK_CLOSER, code
+    elif isinstance(error, OSError) and not remedy:
+        remedy = _LOOK_THERE
+    return problem, remedy or (_LOOK_UP if code == USAGE else _LOOK_CLOSER), code
 
 
 def split(message: str) -> tuple[str, str]:
@@ -57,9 +64,9 @@ def split(message: str) -> tuple[str, str]:
     return text[:cut], remedy[:1].lower() + remedy[1:] if remedy[1:2].islower() else remedy
 
 
-def show(error: BaseException, *, debug: bool, where: str = "") -> int:
+def show(error: BaseException, *, debug: bool, where: str = "", words: Callable[[str], str] = as_options) -> int:
     """Print an error and return its exit code."""
-    problem, remedy, code = describe(error)
+    problem, remedy, code = describe(error, words)
     problem = f"{where}: {problem}" if where else problem
     if debug:
         from fsspeckit.common.logging import scrub

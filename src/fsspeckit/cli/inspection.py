@@ -28,7 +28,7 @@ Compare = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the command to the program."""
-    shared = ("engine", "no_progress", "noop_exit_code")
+    shared = ("engine", "noop_exit_code")
     example = "fsspeckit inspect lake/orders --html report.html --fail-under 50"
     command(app, "inspect", example=example, without=shared)(inspect)
 
@@ -49,7 +49,8 @@ def inspect(
 
     before = _before(compare, read_document)
     place = run.place(path)
-    snapshot = load_all_statistics(place)
+    with run.bars() as progress:
+        snapshot = load_all_statistics(place, progress)
     layout = analyse(snapshot, place.path, place.journal.status())
     _check_keys(key, tuple(layout.schema))
     found = score(snapshot, layout, key)

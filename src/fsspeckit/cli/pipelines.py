@@ -11,6 +11,7 @@ import typer
 
 from fsspeckit.cli.errors import describe, show, usage
 from fsspeckit.cli.run import Run, command
+from fsspeckit.cli.words import as_keys
 
 if TYPE_CHECKING:
     from fsspeckit.pipeline import Pipeline
@@ -61,7 +62,7 @@ def run_pipeline(
     except StepFailedError as error:
         cause = error.__cause__ or error
         run.say(error.result.to_dict() | {"exit_code": describe(cause)[2]}, str(error.result))
-        return show(cause, debug=run.debug, where=f"step {error.step!r}" if error.step else "")
+        return show(cause, debug=run.debug, where=f"step {error.step!r}" if error.step else "", words=as_keys)
     changed = any(step.status == "done" and step.commit_seq is not None for step in result.steps)
     run.say(result.to_dict(), str(result))
     return 0 if changed else run.noop_exit_code

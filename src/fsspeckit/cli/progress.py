@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.progress import ProgressEvent
 
 PATIENCE = 2.0
+_WAITING = ("", "")
 
 
 class Bars:
@@ -25,8 +26,8 @@ class Bars:
         self._timer.daemon = True
         self._closed = False
         self._bar: Any = None
-        self._tasks: dict[str, Any] = {}
-        self._latest: dict[str, ProgressEvent] = {}
+        self._tasks: dict[tuple[str, str], Any] = {}
+        self._latest: dict[tuple[str, str], ProgressEvent] = {}
 
     def __enter__(self) -> Self:
         self._timer.start()
@@ -44,7 +45,7 @@ class Bars:
     def __call__(self, event: ProgressEvent) -> None:
         """Take note of an event, from any thread."""
         with self._lock:
-            self._latest[event.stage] = event
+            self._latest[event.operation, event.stage] = event
             if self._bar is not None:
                 self._draw(event)
 
@@ -65,23 +66,27 @@ class Bars:
                 return
             self._bar = Progress(*columns, console=Console(file=self._terminal), transient=True)
             self._bar.start()
-            self._tasks[""] = self._bar.add_task(self._title, total=None, files="")
+            self._tasks[_WAITING] = self._bar.add_task(self._title, total=None, files="")
             for event in self._latest.values():
                 self._draw(event)
 
     def _draw(self, event: ProgressEvent) -> None:
-        if "" in self._tasks:
-            self._bar.remove_task(self._tasks.pop(""))
-        if event.stage not in self._tasks:
-            self._tasks[event.stage] = self._bar.add_task(f"{event.operation}: {event.stage}", files="")
-        self._bar.update(self._tasks[event.stage], completed=event.done, total=event.total, files=amounts(event))
+        key = event.operation, event.stage
+        if _WAITING in self._tasks:
+            self._bar.remove_task(self._tasks.pop(_WAITING))
+        if event.done == 0 and key in self._tasks:
+            # The stage begins again, of another step of a pipeline: a new bar, below what has been done since.
+            self._bar.remove_task(self._tasks.pop(key))
+        if key not in self._tasks:
+            self._tasks[key] = self._bar.add_task(f"{event.operation}: {event.stage}", files="")
+        self._bar.update(self._tasks[key], completed=event.done, total=event.total, files=amounts(event))
 
 
 def amounts(event: ProgressEvent) -> str:
-    """Files done of all, and the rows and bytes that the stage goes through."""
+    """Files (or tasks of Spark) done of all, and the rows and bytes that the stage goes through."""
     from fsspeckit.core.results import readable_bytes
 
-    parts = [f"{event.done:,}/{event.total:,} files"]
+    parts = [f"{event.done:,}/{event.total:,} {event.unit}"]
     parts += [f"{event.rows:,} rows"] if event.rows else []
     parts += [readable_bytes(event.bytes)] if event.bytes else []
     return ", ".join(parts)

@@ -154,9 +154,14 @@ def execute(run: Run, work: Callable[[], int]) -> int:
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - every error ends as two lines
         code = errors.show(error, debug=run.debug)
         if run.json_line:
-            problem, remedy, _ = errors.describe(error)
-            run.say({"error": type(error).__name__, "message": problem, "to_do": remedy, "exit_code": code}, "")
+            run.say(failure_facts(error), "")
         return code
+
+
+def failure_facts(error: BaseException) -> dict[str, Any]:
+    """An error as the line of JSON that `--json` prints."""
+    problem, remedy, code = errors.describe(error)
+    return {"error": type(error).__name__, "message": problem, "to_do": remedy, "exit_code": code}
 
 
 class _Terminal(logging.Handler):

@@ -1,14 +1,16 @@
 """SRC of `write` and `merge`: what the word on the command line stands for, and the rows behind it.
 
 A Parquet file or folder is handed on as a path, so that an engine may read it in its own way. Everything else becomes
-an Arrow table; standard input is spooled to disk and mapped.
+an Arrow table that is spooled to disk, a few files at a time, and mapped.
 """
 
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from dataclasses import dataclass
+from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.cli.errors import usage
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.ext.inputs import InputFile
 
 STDIN = "-"
+_FILE_MAGIC = b"ARROW1"
 _PATTERN = re.compile(r"[*?\[]")
 _COMPRESSED = (".gz", ".bz2", ".zst")
 
@@ -52,9 +55,9 @@ class Source:
 
         if self.format == "csv":
             delimiter = self.delimiter or ("\t" if ".tsv" in self.path.lower() else ",")
-            return ext.read_csv(self.path, delimiter=delimiter, storage_options=self.options)
+            return ext.read_csv(self.path, delimiter=delimiter, memory_map=True, storage_options=self.options)
         read = ext.read_json if self.format == "json" else ext.read_parquet
-        return read(self.path, storage_options=self.options)
+        return read(self.path, memory_map=True, storage_options=self.options)
 
     def files(self) -> list[dict[str, Any]]:
         """Every file behind the source with its size and stamp: enough to see later that it is another one."""
@@ -82,14 +85,31 @@ def is_empty(rows: Any, options: dict[str, Any] | None) -> bool:
 def _stdin() -> pa.Table:
     import pyarrow as pa
 
-    from fsspeckit.core.source import spool
+    from fsspeckit.core.spill import spool
 
     if sys.stdin.isatty():
         raise usage("SRC is - and standard input is a terminal", "pipe an Arrow IPC stream in, or name a file")
     try:
+        if sys.stdin.buffer.peek(len(_FILE_MAGIC)).startswith(_FILE_MAGIC):  # type: ignore[union-attr]
+            return _stdin_file()
         return spool(pa.ipc.open_stream(pa.PythonFile(sys.stdin.buffer, mode="r")))
     except pa.ArrowInvalid as error:
         raise usage(f"standard input is not an Arrow IPC stream ({error})", "pipe one in, or name a file") from error
+
+
+def _stdin_file() -> pa.Table:
+    """The other form of Arrow IPC, which is read from its end."""
+    import pyarrow as pa
+
+    from fsspeckit.core.spill import spool
+
+    with NamedTemporaryFile(prefix="fsspeckit-") as copy:
+        shutil.copyfileobj(sys.stdin.buffer, copy)
+        copy.flush()
+        with pa.memory_map(copy.name) as mapped:
+            found = pa.ipc.open_file(mapped)
+            batches = (found.get_batch(number) for number in range(found.num_record_batches))
+            return spool(pa.RecordBatchReader.from_batches(found.schema, batches))
 
 
 def _format_of(path: str, options: dict[str, Any] | None) -> str:

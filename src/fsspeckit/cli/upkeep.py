@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
     command(app, "compact", example="fsspeckit compact lake/orders --target-mb 128 --engine pyarrow")(compact)
     command(app, "optimize", example="fsspeckit optimize lake/orders --by id --engine pyarrow")(optimize)
     command(app, "dedupe", example="fsspeckit dedupe lake/orders --key id --dry-run --engine pyarrow")(dedupe)
-    command(app, "recover", example="fsspeckit recover lake/orders", without=("engine", "no_progress"))(recover)
+    command(app, "recover", example="fsspeckit recover lake/orders", without=("engine",))(recover)
 
 
 def compact(
@@ -135,13 +135,18 @@ def dedupe(
 
 def recover(run: Run, path: Path_, dry_run: DryRun = False) -> int:
     """Finish or undo what a crashed writer left behind; every command that writes does this by itself."""
+    from fsspeckit.core.operations import existing_view
+
     place = run.place(path)
+    status = place.journal.status()
+    if status.sidecar is None:
+        existing_view(place)
     if dry_run:
-        status = place.journal.status()
         finish, remove = [status.pending] if status.pending is not None else [], list(status.dead)
         text = f"would finish {len(finish)} commits, would remove {len(remove)} abandoned stagings"
     else:
-        done = place.journal.recover()
+        with run.bars():
+            done = place.journal.recover()
         finish, remove = list(done.replayed), list(done.removed)
         text = f"finished {len(finish)} commits, removed {len(remove)} abandoned stagings"
     facts = {"operation": "recover", "path": place.path, "replayed": finish, "removed": remove, "dry_run": dry_run}

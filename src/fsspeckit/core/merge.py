@@ -137,7 +137,7 @@ def check_keys_exist(keys: Sequence[str], names: Sequence[str], side: str) -> No
     """Raise where a key column is not among a side's columns."""
     missing = [key for key in keys if key not in names]
     if missing:
-        raise KeyColumnError(f"key column(s) {missing} not found in the {side}; it has the columns {list(names)}")
+        raise KeyColumnError(f"key column(s) {missing} not found in the {side}; choose among {list(names)}")
 
 
 def compute_merge_stats(*, previous_total: int, inserted: int, updated: int, deleted: int) -> dict[str, int]:

@@ -114,6 +114,7 @@ def merge(
     with log_unexpected("merge", place.path), reporting("merge", progress) as reporter, ExitStack() as stack:
         if not dry_run:
             place.journal.recover()
+        given = replace(given, on_tasks=reporter.tasks("source"))
         source = stack.enter_context(engine.open_source(given, place.storage, place.scratch))
         draft = _plan(engine, source, place, request, reporter)
         if dry_run:

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ProgressEvent:
-    """A step of an operation: ``done`` of ``total`` files of a stage (``match``, ``write``, ``commit``).
+    """A step of an operation: ``done`` of ``total`` files of a stage (``match``, ``write``, ``sort``).
 
-    ``rows`` and ``bytes`` say how much the whole stage goes through; 0 stands for unknown.
+    ``rows`` and ``bytes`` say how much the whole stage goes through; 0 stands for unknown. ``unit`` says what is
+    counted: files, or the tasks of a Spark query that makes the rows or checks them, whose total may grow.
     """
 
     operation: str
@@ -21,6 +22,7 @@ class ProgressEvent:
     total: int
     rows: int = 0
     bytes: int = 0
+    unit: str = "files"
 
 
 ProgressCallback = Callable[[ProgressEvent], None]
@@ -49,6 +51,16 @@ class Reporter:
         advance(0)
         return advance
 
+    def tasks(self, stage: str) -> Callable[[int, int], None]:
+        """For a stage that an engine runs as tasks of its own: the returned function is told how many of how many."""
+
+        def tell(done: int, total: int) -> None:
+            if self._callback is not None:
+                with self._lock:
+                    self._callback(ProgressEvent(self._operation, stage, done, total, unit="tasks"))
+
+        return tell
+
 
 @contextmanager
 def reporting(operation: str, progress: Progress) -> Iterator[Reporter]:
@@ -64,7 +76,7 @@ def reporting(operation: str, progress: Progress) -> Iterator[Reporter]:
 
         def show(event: ProgressEvent) -> None:
             if event.stage not in shown:
-                shown[event.stage] = bar.add_task(f"{event.operation}: {event.stage}", total=event.total)
-            bar.update(shown[event.stage], completed=event.done, refresh=event.done == 0)
+                shown[event.stage] = bar.add_task(f"{event.operation}: {event.stage}")
+            bar.update(shown[event.stage], completed=event.done, total=event.total, refresh=event.done == 0)
 
         yield Reporter(operation, show)

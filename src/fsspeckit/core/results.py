@@ -25,7 +25,7 @@ class MergeFileMetadata:
     size_bytes: int | None = None
 
 
-class _View:
+class ResultView:
     """Mapping and table faces shared by all results."""
 
     __slots__ = ()
@@ -58,7 +58,7 @@ class _View:
         return f"<table>{cells}</table>"
 
 
-class _MergeView(_View):
+class _MergeView(ResultView):
     """What a merge and its plan have in common."""
 
     __slots__ = ()
@@ -117,7 +117,7 @@ class MergeResult(_MergeView):
 
 
 @dataclass(frozen=True, slots=True)
-class WriteResult(_View):
+class WriteResult(ResultView):
     """Files and rows of a write; after a dry run, those that it would make."""
 
     mode: str
@@ -207,7 +207,7 @@ class MergePlan(_MergeView):
 
 
 @dataclass(frozen=True, slots=True)
-class MaintenanceResult(_View):
+class MaintenanceResult(ResultView):
     """What `compact`, `optimize` or `deduplicate` did, or with ``dry_run`` would do.
 
     ``details`` are the facts of one operation, such as ``zorder_columns``; they are keys of the result like the rest.

@@ -7,7 +7,7 @@ cannot be read is an error that names it, raised before anything is written. Not
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -58,12 +58,20 @@ class Snapshot:
 
 
 def load_snapshot(
-    storage: Storage, view: View, *, stats_for: Sequence[str] = (), empty_may_differ: bool = False
+    storage: Storage,
+    view: View,
+    *,
+    stats_for: Sequence[str] = (),
+    empty_may_differ: bool = False,
+    on_done: Callable[[int], None] | None = None,
 ) -> Snapshot:
-    """Read all footers of the view's files; with ``empty_may_differ``, files without rows need not fit the others."""
+    """Read all footers of the view's files; with ``empty_may_differ``, files without rows need not fit the others.
+
+    ``on_done`` is told of every footer that is read.
+    """
     shapes = _Shapes(tuple(stats_for))
     columns, values = partition_layout([file.path for file in view.files])
-    read = _read_footers(storage, view.files, shapes)
+    read = _read_footers(storage, view.files, shapes, on_done)
     files = (
         tuple(replace(file, partition=value) for file, value in zip(read, values, strict=True))
         if columns
@@ -106,17 +114,26 @@ def view_of_file(storage: Storage, path: str) -> View | None:
     return View(dirname(path), exists=True, head=0, files=(file,), side_files=(), pending=False)
 
 
-def _read_footers(storage: Storage, files: Sequence[ViewFile], shapes: _Shapes) -> list[DataFile]:
+def _read_footers(
+    storage: Storage, files: Sequence[ViewFile], shapes: _Shapes, on_done: Callable[[int], None] | None
+) -> list[DataFile]:
     """Parsing holds the interpreter lock, so threads pay only where they wait: on remote storage or a cold disk."""
+
+    def one(file: ViewFile) -> DataFile:
+        found = _read_footer(storage, file, shapes)
+        if on_done is not None:
+            on_done(1)
+        return found
+
     probe = files[:_PROBE] if storage.is_local else files[:1]
     started = time.perf_counter()
-    read = [_read_footer(storage, file, shapes) for file in probe]
+    read = [one(file) for file in probe]
     rest = files[len(probe) :]
     waits = not storage.is_local or time.perf_counter() - started > _SLOW * len(probe)
     if not waits or len(rest) < 2:
-        return read + [_read_footer(storage, file, shapes) for file in rest]
+        return read + [one(file) for file in rest]
     with ThreadPoolExecutor(min(_THREADS, len(rest))) as pool:
-        return read + list(pool.map(lambda file: _read_footer(storage, file, shapes), rest))
+        return read + list(pool.map(one, rest))
 
 
 def partition_layout(paths: Sequence[str]) -> tuple[tuple[str, ...], list[PartitionValues | None]]:

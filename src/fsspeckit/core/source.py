@@ -7,8 +7,7 @@ to an Arrow IPC file that is mapped, not loaded. Rows keep the types they came w
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +21,7 @@ from fsspeckit.core.commit import Journal, ViewFile
 from fsspeckit.core.model import RowNumbers
 from fsspeckit.core.rows import pick, take_rows, wide_dictionaries, with_one_dictionary
 from fsspeckit.core.snapshot import naming_damage, open_parquet, partition_layout, view_of_file
-from fsspeckit.core.spill import spill_parent
+from fsspeckit.core.spill import spool
 from fsspeckit.core.storage import Storage, resolve
 
 _SPOOL_ROWS = 65_536
@@ -107,11 +106,15 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """What a caller passed as data, and where its paths belong."""
+    """What a caller passed as data, and where its paths belong.
+
+    ``on_tasks`` is told how far an engine is that must compute the rows first: how many tasks of how many.
+    """
 
     data: Any
     filesystem: Any = None
     storage_options: Mapping[str, Any] | None = None
+    on_tasks: Callable[[int, int], None] = lambda _done, _total: None
 
 
 def open_source(given: Input) -> Source:
@@ -139,19 +142,6 @@ def _reader(data: Any) -> pa.RecordBatchReader:
         f"cannot read rows from {type(data).__name__}: pass a pyarrow Table, RecordBatch, RecordBatchReader or "
         f"Dataset, a path, or an object with __arrow_c_stream__ (polars, pandas, DuckDB){hint}"
     )
-
-
-def spool(reader: pa.RecordBatchReader) -> pa.Table:
-    """Write a stream to a temporary Arrow file and map it; the file goes with the table."""
-    handle, name = tempfile.mkstemp(prefix="fsspeckit-", suffix=".arrows", dir=spill_parent())
-    os.close(handle)
-    try:
-        with pa.OSFile(name, "wb") as sink, pa.ipc.new_stream(sink, reader.schema) as writer:
-            for batch in reader:
-                writer.write_batch(batch)
-        return pa.ipc.open_stream(pa.memory_map(name)).read_all()
-    finally:
-        os.unlink(name)
 
 
 def _from_path(path: str | os.PathLike[str], filesystem: Any, options: Mapping[str, Any] | None) -> pa.Table:

@@ -41,6 +41,19 @@ def spill_parent() -> str | None:
     return folder
 
 
+def spool(reader: pa.RecordBatchReader) -> pa.Table:
+    """Write a stream to a temporary Arrow file and map it; the file goes with the table."""
+    handle, name = tempfile.mkstemp(prefix="fsspeckit-", suffix=".arrows", dir=spill_parent())
+    os.close(handle)
+    try:
+        with pa.OSFile(name, "wb") as sink, pa.ipc.new_stream(sink, reader.schema) as writer:
+            for batch in reader:
+                writer.write_batch(batch)
+        return pa.ipc.open_stream(pa.memory_map(name)).read_all()
+    finally:
+        os.unlink(name)
+
+
 @dataclass(frozen=True, slots=True)
 class _Piece:
     """One piece: in memory, or where it lies on disk."""

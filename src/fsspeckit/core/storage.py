@@ -37,6 +37,7 @@ __all__ = [
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
+_EXTRAS = {"s3": "s3", "gs": "gcs", "gcs": "gcs"} | dict.fromkeys(("abfs", "abfss", "az", "adl"), "azure")
 
 
 def resolve(
@@ -69,8 +70,25 @@ def resolve(
     if filesystem is None:
         if "://" not in text and "::" not in text:
             return LocalStorage(), _local(text)
-        filesystem, text = url_to_fs(text, **dict(storage_options or {}))
+        filesystem, text = _of_url(text, storage_options or {})
     return _adapt(filesystem, text)
+
+
+def _of_url(url: str, options: Mapping[str, Any]) -> tuple[AbstractFileSystem, str]:
+    protocol = url.partition("://")[0].rpartition("::")[2]
+    try:
+        filesystem, path = url_to_fs(url, **options)
+    except ImportError as error:
+        extra = _EXTRAS.get(protocol)
+        remedy = f"pip install 'fsspeckit[{extra}]'" if extra else "install the package that it names"
+        raise ImportError(f"{protocol}:// cannot be used here ({str(error).rstrip('.')}); {remedy}") from error
+    except ValueError as error:
+        if protocol in fsspec.available_protocols():
+            raise
+        raise ValueError(
+            f"no filesystem is known for {protocol}://; use a local path, or a URL such as s3://bucket/folder"
+        ) from error
+    return filesystem, str(path)
 
 
 def _adapt(filesystem: AbstractFileSystem, path: str) -> tuple[Storage, str]:

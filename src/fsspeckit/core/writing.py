@@ -77,6 +77,7 @@ def write(
     with log_unexpected("write", place.path), reporting("write", progress) as reporter, ExitStack() as stack:
         if not dry_run:
             place.journal.recover()
+        given = replace(given, on_tasks=reporter.tasks("source"))
         source = stack.enter_context(engine.open_source(given, place.storage, place.scratch))
         existing = _look_at(place, source, request)
         body = _body(source, existing, request, place.path)
@@ -135,7 +136,8 @@ def _body(source: Source, existing: _Existing, request: WriteRequest, path: str)
                 "cannot widen old ones; cast the source, or use merge, which promotes the dataset"
             )
     if not body.names:
-        raise SchemaMismatchError("every column is a partition column; a data file needs at least one of its own")
+        trouble = "every column is a partition column" if source.schema.names else "the source has no columns"
+        raise SchemaMismatchError(f"{trouble}; leave at least one for the data files")
     check_writable(body, request.mode)
     return body
 

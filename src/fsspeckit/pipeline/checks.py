@@ -18,6 +18,7 @@ from fsspeckit.core.operations import Place
 from fsspeckit.core.snapshot import Snapshot, load_snapshot
 from fsspeckit.datasets.spark.errors import translated_analysis
 from fsspeckit.datasets.spark.frames import snapshot_frame
+from fsspeckit.datasets.spark.watch import OnTasks, watched
 from fsspeckit.pipeline.model import Checks
 
 if TYPE_CHECKING:
@@ -27,28 +28,31 @@ _SHOWN = 5
 _UNITS = {"s": "SECOND", "m": "MINUTE", "h": "HOUR", "d": "DAY"}
 
 
-def check_frame(checks: Checks, frame: DataFrame, what: str) -> int | None:
+def check_frame(checks: Checks, frame: DataFrame, what: str, on_tasks: OnTasks) -> int | None:
     """Check rows on their way; their number where it was counted."""
-    rows = frame.count() if checks.rows is not None else None
-    _raise(what, [*_row_bounds(checks, rows or 0), *_values(checks, frame)])
+    rows = None
+    if checks.rows is not None:
+        with watched(frame.sparkSession, on_tasks):
+            rows = frame.count()
+    _raise(what, [*_row_bounds(checks, rows or 0), *_values(checks, frame, on_tasks)])
     return rows
 
 
-def check_view(checks: Checks, spark: SparkSession, place: Place, view: View) -> int:
+def check_view(checks: Checks, spark: SparkSession, place: Place, view: View, on_tasks: OnTasks) -> int:
     """Check a dataset as it stands in a view; the number of its rows."""
     snapshot = load_snapshot(place.storage, view)
-    _raise(place.path, _of_snapshot(checks, spark, place, snapshot))
+    _raise(place.path, _of_snapshot(checks, spark, place, snapshot, on_tasks))
     return snapshot.rows
 
 
 def check_commit(
-    checks: Checks, spark: Callable[[], SparkSession], place: Place
+    checks: Checks, spark: Callable[[], SparkSession], place: Place, on_tasks: OnTasks
 ) -> Callable[[View, View, Mapping[str, Any]], None]:
     """A check for `DatasetIO.on_terms`."""
 
     def check(before: View, after: View, info: Mapping[str, Any]) -> None:
         result = load_snapshot(place.storage, after)
-        found = _of_snapshot(checks, spark(), place, result)
+        found = _of_snapshot(checks, spark(), place, result, on_tasks)
         if checks.reconciled:
             found += _reconciled(place, before, after, result.rows, info)
         _raise(place.path, found)
@@ -63,7 +67,7 @@ def _raise(what: str, violations: list[str]) -> None:
         )
 
 
-def _of_snapshot(checks: Checks, spark: SparkSession, place: Place, snapshot: Snapshot) -> list[str]:
+def _of_snapshot(checks: Checks, spark: SparkSession, place: Place, snapshot: Snapshot, on_tasks: OnTasks) -> list[str]:
     found = _row_bounds(checks, snapshot.rows)
     columns = _columns(checks)
     if not columns:
@@ -71,7 +75,7 @@ def _of_snapshot(checks: Checks, spark: SparkSession, place: Place, snapshot: Sn
     if not snapshot.files:
         return [*found, *(["there is no row that could be fresh"] if checks.fresh is not None else [])]
     frame = snapshot_frame(spark, place.storage, snapshot, ReadRequest(columns=tuple(columns)))
-    return found + _values(checks, frame)
+    return found + _values(checks, frame, on_tasks)
 
 
 def _columns(checks: Checks) -> list[str]:
@@ -88,9 +92,9 @@ def _row_bounds(checks: Checks, rows: int) -> list[str]:
     return low + high
 
 
-def _values(checks: Checks, frame: DataFrame) -> list[str]:
+def _values(checks: Checks, frame: DataFrame, on_tasks: OnTasks) -> list[str]:
     """What one pass over the named columns finds, and another over keys."""
-    with translated_analysis():
+    with watched(frame.sparkSession, on_tasks), translated_analysis():
         return [*_aggregated(checks, frame), *(_repeated(frame, checks.unique) if checks.unique else [])]
 
 

@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -141,7 +141,7 @@ def _problems(error: ValidationError, raw: Mapping[str, Any]) -> Iterator[Proble
             case "extra_forbidden":
                 yield Problem(key, "this key is unknown", f"use one of {', '.join(_keys(model))}")
             case "missing":
-                yield Problem(key, "it is missing", "add it")
+                yield Problem(key, "it is missing", _add(model, where[-1]))
             case "value_error":
                 yield Problem(key, str(context["error"]), "correct it")
             case "string_pattern_mismatch":
@@ -185,6 +185,14 @@ def _kinds(annotation: Any) -> Iterator[type]:
 def _keys(model: type[BaseModel] | None) -> list[str]:
     fields = model.model_fields if model is not None else {}
     return [field.alias or name for name, field in fields.items()]
+
+
+def _add(model: type[BaseModel] | None, key: str | int) -> str:
+    """What to add where a key is missing: one of its values, where there are only some."""
+    fields = (model.model_fields if model is not None else {}).items()
+    field = next((field for name, field in fields if key in (name, field.alias)), None)
+    choices = get_args(field.annotation) if field is not None and get_origin(field.annotation) is Literal else ()
+    return f"add one of {', '.join(map(repr, choices))}" if choices else "add it"
 
 
 def _spelled(keys: Sequence[str | int], raw: Any) -> str:

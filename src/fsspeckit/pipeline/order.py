@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 
+from fsspeckit.core.urls import to_fsspec
 from fsspeckit.pipeline.files import PipelineFileError, Problem
 from fsspeckit.pipeline.model import AnyStep, Compact, Deduplicate, Merge, Optimize, PipelineFile, Write
 
@@ -110,6 +111,13 @@ def _problems(file: PipelineFile) -> Iterator[Problem]:
         if dataset is not None and dataset not in file.datasets:
             word = "into" if step.do in ("merge", "write") else "dataset"
             yield _unknown(f"{key}.{word}", "dataset", dataset, list(file.datasets))
+    folders: dict[str, str] = {}
+    for name, each in file.datasets.items():
+        first = folders.setdefault(to_fsspec(each.path).rstrip("/"), name)
+        if first != name:
+            yield Problem(
+                f"datasets.{name}.path", f"it is that of {first!r} too", "name a folder once, and use that name"
+            )
     for name, found in file.sources.items():
         if found.dataset is not None and found.dataset not in file.datasets:
             yield _unknown(f"sources.{name}.dataset", "dataset", found.dataset, list(file.datasets))

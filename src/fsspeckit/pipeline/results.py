@@ -45,6 +45,7 @@ class PipelineResult:
     started_at: str
     seconds: float
     steps: tuple[StepRecord, ...]
+    error: str | None = None
 
     def __getitem__(self, step: str) -> StepRecord:
         """The record of a step."""

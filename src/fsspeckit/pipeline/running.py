@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any
 from fsspeckit.common.errors import AlreadyCommittedError
 from fsspeckit.common.logging import scrub
 from fsspeckit.core.operations import Place, existing_view
-from fsspeckit.core.progress import Progress
+from fsspeckit.core.progress import Progress, Reporter
 from fsspeckit.core.results import MaintenanceResult, MergeResult, WriteResult
 from fsspeckit.datasets.spark import SparkDatasetIO
 from fsspeckit.datasets.spark.session import get_session
+from fsspeckit.datasets.spark.watch import OnTasks
 from fsspeckit.pipeline.changes import change
 from fsspeckit.pipeline.checks import check_commit, check_frame, check_view
 from fsspeckit.pipeline.files import load_file, parse
@@ -134,13 +135,13 @@ class _Run:
     def all(self, order: tuple[AnyStep, ...]) -> PipelineResult:
         started, clock = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
 
-        def result(status: Any) -> PipelineResult:
+        def result(status: Any, error: str | None = None) -> PipelineResult:
             left = [StepRecord(step.name, step.do, "not run") for step in order[len(self.records) :]]
             seconds = time.perf_counter() - clock
-            return PipelineResult(self.file.name, self.key, status, started, seconds, (*self.records, *left))
+            return PipelineResult(self.file.name, self.key, status, started, seconds, (*self.records, *left), error)
 
-        done = self._committed_before(order)
         with self._failing("", order[0], result):
+            done = self._committed_before(order)
             self._look_ahead(order, done)
         for step in order:
             with self._failing(step.name, step, result):
@@ -175,7 +176,7 @@ class _Run:
                 seconds = time.perf_counter() - clock
                 self.records.append(StepRecord(name, step.do, "failed", dataset, seconds=seconds, error=reason))
             where = f"step {name!r}" if name else "before the first step"
-            raise StepFailedError(f"{where}: {reason}", name, result("failed")) from error
+            raise StepFailedError(f"{where}: {reason}", name, result("failed", f"{where}: {reason}")) from error
 
     def _one(self, step: AnyStep, committed: int | None) -> StepRecord:
         clock = time.perf_counter()
@@ -195,20 +196,25 @@ class _Run:
 
     def _check(self, step: Check) -> int | None:
         if step.source is not None:
-            return check_frame(step.checks, self.frames.of(step.source), step.source)
+            return check_frame(step.checks, self.frames.of(step.source), step.source, self._told(step))
         place = self._place(step)
-        return check_view(step.checks, self.spark, place, existing_view(place))
+        return check_view(step.checks, self.spark, place, existing_view(place), self._told(step))
+
+    def _told(self, step: AnyStep) -> OnTasks:
+        callback = self.progress if callable(self.progress) else None
+        return Reporter(step.name, callback).tasks("check")
 
     def _write(self, step: AnyStep) -> MergeResult | WriteResult | MaintenanceResult:
         checks = getattr(step, "checks", None)
-        check = check_commit(checks, lambda: self.spark, self._place(step)) if checks is not None else None
+        place, told = self._place(step), self._told(step)
+        check = check_commit(checks, lambda: self.spark, place, told) if checks is not None else None
         io = self.datasets[dataset_of(step) or ""].on_terms(idempotency_key=self._key(step), check=check)
         source = source_of(step)
         result = change(
             io, self._path(step), step, self.frames.of(source) if source is not None else None, self.progress
         )
         if checks is not None and isinstance(result, MaintenanceResult) and not result.commits:
-            check_view(checks, self.spark, self._place(step), existing_view(self._place(step)))
+            check_view(checks, self.spark, place, existing_view(place), told)
         return result
 
     def _key(self, step: AnyStep) -> str:

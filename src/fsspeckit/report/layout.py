@@ -16,6 +16,7 @@ import pyarrow as pa
 from fsspeckit.core.commit import JournalStatus
 from fsspeckit.core.model import DataFile
 from fsspeckit.core.operations import Place, existing_view
+from fsspeckit.core.progress import Progress, reporting
 from fsspeckit.core.results import readable_bytes
 from fsspeckit.core.snapshot import Snapshot, load_snapshot
 from fsspeckit.report.overlap import Overlap, Range, file_range, has_bounds, overlap
@@ -72,16 +73,20 @@ class Layout:
         return asdict(self) | {"pending_journal": self.journal.needs_recovery}
 
 
-def load_all_statistics(place: Place) -> Snapshot:
+def load_all_statistics(place: Place, progress: Progress = None) -> Snapshot:
     """The snapshot of a dataset with the statistics of every column; each footer is read once, where files agree."""
     view = existing_view(place)
     first = load_snapshot(place.storage, replace(view, files=view.files[:1]))
     names = first.schema.names if first.schema is not None else []
-    snapshot = load_snapshot(place.storage, view, stats_for=names)
-    every = snapshot.schema.names if snapshot.schema is not None else []
-    if set(every) <= set(names):
-        return snapshot
-    return load_snapshot(place.storage, view, stats_for=every)
+    with reporting("inspect", progress) as reporter:
+
+        def load(columns: Sequence[str]) -> Snapshot:
+            told = reporter.stage("footers", len(view.files))
+            return load_snapshot(place.storage, view, stats_for=columns, on_done=told)
+
+        snapshot = load(names)
+        every = snapshot.schema.names if snapshot.schema is not None else []
+        return snapshot if set(every) <= set(names) else load(every)
 
 
 def analyse(snapshot: Snapshot, path: str, journal: JournalStatus) -> Layout:

@@ -69,7 +69,11 @@ def _small_files(snapshot: Snapshot, path: str) -> Finding:
 
 
 def _overlap(layout: Layout, keys: Sequence[str], path: str) -> Finding:
-    """How near the mean depth is to its worst, at which every file of a partition holds every value."""
+    """How near the mean depth is to its worst, at which every file of a partition holds every value.
+
+    The best is one file for one column. Several columns share the order: of n files a curve leaves about n ** (1 - 1/k)
+    for each of k columns.
+    """
     worst = sum(part.files**2 for part in layout.partitions) / max(layout.files, 1)
     if worst <= 1:
         return _finding("overlap", 0, "no partition has two files", "")
@@ -78,14 +82,16 @@ def _overlap(layout: Layout, keys: Sequence[str], path: str) -> Finding:
         named = ", ".join(keys) or "any column"
         effect = "files get statistics, by which readers skip them"
         return _finding("overlap", 1, f"no statistics of {named}", f"fsspeckit optimize {path} --by COLUMN", effect)
-    share = sum(_share(column, worst) for column in known) / len(known)
+    best = worst ** (1 - 1 / len(known))
+    share = sum(max(0.0, _share(column, worst, best)) for column in known) / len(known)
     deepest = max(known, key=lambda column: _share(column, worst))
     depth = deepest.overlap.mean_depth if deepest.overlap is not None else 0.0
     named = ", ".join(column.name for column in known)
     detail = f"a value of {named} is looked for in {depth:,.1f} files on average, {worst:,.1f} at worst"
     size = layout.bytes / max(layout.files, 1)
+    few = "1 file" if round(best) == 1 else f"{best:,.0f} files"
     effect = (
-        f"a look-up of one {deepest.name} opens about 1 file ({readable_bytes(round(size))}) "
+        f"a look-up of one {deepest.name} opens about {few} ({readable_bytes(round(size * best))}) "
         f"in place of {depth:,.1f} ({readable_bytes(round(size * depth))})"
     )
     return _finding("overlap", share, detail, f"fsspeckit optimize {path} {_by(known)}", effect)
@@ -100,11 +106,12 @@ def judged(layout: Layout, keys: Sequence[str], worst: float = 2.0) -> list[Colu
 
 
 def _by(columns: Sequence[ColumnLayout]) -> str:
-    return " ".join(f"--by {shlex.quote(column.name)}" for column in columns) or "--by COLUMN"
+    named = " ".join(f"--by {shlex.quote(column.name)}" for column in columns) or "--by COLUMN"
+    return f"{named} --curve hilbert" if len(columns) > 1 else named
 
 
-def _share(column: ColumnLayout, worst: float) -> float:
-    return 0.0 if column.overlap is None else (column.overlap.mean_depth - 1) / (worst - 1)
+def _share(column: ColumnLayout, worst: float, best: float = 1.0) -> float:
+    return 0.0 if column.overlap is None else (column.overlap.mean_depth - best) / (worst - best)
 
 
 def _row_groups(snapshot: Snapshot, layout: Layout, keys: Sequence[str], path: str) -> Finding:

@@ -119,6 +119,19 @@ def test_threads_change_nothing_but_time(fmt: Format, tmp_path: Path) -> None:
     assert threaded.column("id").to_pylist() == list(range(2000))
 
 
+def test_mapped_rows_are_the_same_and_take_no_memory(fmt: Format, tmp_path: Path) -> None:
+    for number in range(4):
+        fmt.put(tmp_path / f"{number}.{fmt.name}", id=[number] * 2, v=["x" * 200_000, "y"])
+    held = pa.total_allocated_bytes()
+    plain = fmt.read(tmp_path)
+    assert pa.total_allocated_bytes() - held > 700_000
+    held = pa.total_allocated_bytes()
+    mapped = fmt.read(tmp_path, memory_map=True)
+    assert pa.total_allocated_bytes() - held < 100_000
+    assert mapped.equals(plain)
+    assert fmt.read(tmp_path, memory_map=True, columns=["id"], include_file_path=True).num_rows == 8
+
+
 @pytest.mark.scenario("UP-59")
 def test_the_file_path_is_an_arrow_string_for_every_row(fmt: Format, tmp_path: Path) -> None:
     first = fmt.put(tmp_path / f"a.{fmt.name}", id=[1, 2])

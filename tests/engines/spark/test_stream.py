@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -71,3 +72,10 @@ def test_a_function_that_does_not_know_its_query(tmp_path, io, spark):
     with pytest.raises(StorageError, match="checkpointLocation"):
         merge(spark.createDataFrame([(1, "x")], SCHEMA), 0)
     assert not (tmp_path / "ds").exists()
+
+
+def test_a_stream_on_spark_connect(tmp_path):
+    done = run_driver(
+        "stream_connect_driver", tmp_path, PYSPARK_PYTHON=sys.executable, PYTHONPATH=os.pathsep.join(sys.path)
+    )
+    assert (done.stdout.splitlines(), done.returncode) == (["streamed"], 0), done.stderr[-5000:]

@@ -33,6 +33,7 @@ def read_csv(
     delimiter: str = ",",
     include_file_path: bool = False,
     use_threads: bool = True,
+    memory_map: bool = False,
     filesystem: Any = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> pa.Table:
@@ -48,6 +49,7 @@ def read_csv(
         delimiter: What stands between two values.
         include_file_path: Add a string column `file_path` with the path of each row's file.
         use_threads: Read in several threads; the result is the same.
+        memory_map: Keep the rows in a temporary file that is mapped; only a few files are in memory at once.
         filesystem: An fsspec filesystem that the paths belong to.
         storage_options: Options of the filesystem that a URL names.
 
@@ -64,7 +66,7 @@ def read_csv(
         >>> read_csv(file).to_pylist()
         [{'id': 1, 'name': 'x'}, {'id': 2, 'name': 'y'}]
     """
-    request = Request("read_csv", columns, schema, include_file_path, use_threads, inferred=True)
+    request = Request("read_csv", columns, schema, include_file_path, use_threads, memory_map, inferred=True)
     files = find_files(path, ENDINGS, request.operation, filesystem, storage_options)
     types = {field.name: _parsed_type(field.type) for field in schema or ()}
     pieces = _read_all(files, types, delimiter, request)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from fsspeckit.common.errors import DatasetNotFoundError, FsspeckitError, Storag
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.common.partitions import parse_hive_partition_path, partition_type, typed_values
 from fsspeckit.common.schema import cast_schema, unify_schemas
+from fsspeckit.core.spill import spool
 from fsspeckit.core.storage import FOLDER, Storage, join, resolve
 
 Path = str | os.PathLike[str]
@@ -52,6 +53,7 @@ class Request:
     schema: pa.Schema | None
     include_file_path: bool
     use_threads: bool
+    memory_map: bool = False
     inferred: bool = False  # the format has no types of its own, so those of single files are only guesses
 
     def __post_init__(self) -> None:
@@ -116,7 +118,8 @@ def read_each(files: Sequence[InputFile], read: Callable[[InputFile], Piece], re
 
     def named(file: InputFile) -> Piece:
         with log_unexpected(request.operation, file.location), _naming(request.operation, file.location):
-            return read(file)
+            piece = read(file)
+            return replace(piece, table=spool(piece.table.to_reader())) if request.memory_map else piece
 
     if not request.use_threads or len(files) == 1:
         return [named(file) for file in files]

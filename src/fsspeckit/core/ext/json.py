@@ -36,6 +36,7 @@ def read_json(
     schema: pa.Schema | None = None,
     include_file_path: bool = False,
     use_threads: bool = True,
+    memory_map: bool = False,
     filesystem: Any = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> pa.Table:
@@ -47,6 +48,7 @@ def read_json(
         schema: The schema of the result; columns that a file lacks are null.
         include_file_path: Add a string column `file_path` with the path of each row's file.
         use_threads: Read in several threads; the result is the same.
+        memory_map: Keep the rows in a temporary file that is mapped; only a few files are in memory at once.
         filesystem: An fsspec filesystem that the paths belong to.
         storage_options: Options of the filesystem that a URL names.
 
@@ -64,7 +66,7 @@ def read_json(
         >>> read_json(file).to_pylist()
         [{'id': 1, 'tags': None}, {'id': 2, 'tags': ['x']}]
     """
-    request = Request("read_json", columns, schema, include_file_path, use_threads, inferred=True)
+    request = Request("read_json", columns, schema, include_file_path, use_threads, memory_map, inferred=True)
     files = find_files(path, ENDINGS, request.operation, filesystem, storage_options)
     known = None if schema is None else _known(schema, files)
     parse = pajson.ParseOptions(

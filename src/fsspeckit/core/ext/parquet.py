@@ -21,6 +21,7 @@ def read_parquet(
     schema: pa.Schema | None = None,
     include_file_path: bool = False,
     use_threads: bool = True,
+    memory_map: bool = False,
     filesystem: Any = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> pa.Table:
@@ -34,6 +35,7 @@ def read_parquet(
         schema: The schema of the result; columns that a file lacks are null.
         include_file_path: Add a string column `file_path` with the path of each row's file.
         use_threads: Read in several threads; the result is the same.
+        memory_map: Keep the rows in a temporary file that is mapped; only a few files are in memory at once.
         filesystem: An fsspec filesystem that the paths belong to.
         storage_options: Options of the filesystem that a URL names.
 
@@ -50,7 +52,7 @@ def read_parquet(
         >>> read_parquet(folder, include_file_path=True).column_names
         ['id', 'file_path']
     """
-    request = Request("read_parquet", columns, schema, include_file_path, use_threads)
+    request = Request("read_parquet", columns, schema, include_file_path, use_threads, memory_map)
     files = find_files(path, ENDINGS, request.operation, filesystem, storage_options)
 
     def read(file: InputFile) -> Piece:

@@ -57,6 +57,7 @@ from fsspeckit.datasets.spark.shared import (
     spilled,
     write_spill,
 )
+from fsspeckit.datasets.spark.watch import Counted, OnTasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,9 +103,9 @@ class SparkEngine:
                 return
         with self._spill_place(storage, scratch) as (place, folder):
             if is_spark_frame(given.data):
-                source = share_frame(self.spark, given.data, place, folder, self.share_limit)
+                source = share_frame(self.spark, given.data, place, folder, self.share_limit, given.on_tasks)
             elif files is not None:
-                source = self._share_files(files, place, folder)
+                source = self._share_files(files, place, folder, given.on_tasks)
             else:
                 source = share_table(table, place, folder, self.share_limit)
             try:
@@ -122,10 +123,11 @@ class SparkEngine:
         with TemporaryDirectory(prefix="fsspeckit-") as folder:
             yield resolve(folder)
 
-    def _share_files(self, files: SourceFiles, storage: Storage, folder: str) -> SharedSource:
+    def _share_files(self, files: SourceFiles, storage: Storage, folder: str, on_tasks: OnTasks) -> SharedSource:
         """Let executors turn the files that are the source into spilled ones."""
         work = [_SpillItem(files, number, storage, folder) for number in range(len(files.files))]
-        found = run_items(self.spark, _spill, work, len(work), lambda _: None)
+        counted = Counted(on_tasks, len(work))
+        found = run_items(self.spark, _spill, work, len(work), counted.more)
         return spilled(found, files.schema, storage, self.share_limit)
 
     def match(

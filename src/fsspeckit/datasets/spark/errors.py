@@ -17,6 +17,8 @@ _RAISED = re.compile(r"^(?:[\w.]*(?:Error|Exception|Exit|Interrupt|Warning))(?::
 _CANCELLED = re.compile(r"SPARK_JOB_CANCELLED|OPERATION_CANCELED|Job \d+ cancelled")
 _CONDITION = re.compile(r"SQLSTATE: (?:0A|21|22|23|42|54|P0)\w{3}")
 """Spark's states for queries and values that fail each time: syntax, data, limits, raised by the user."""
+_OF_PY4J = re.compile(r"An error occurred while calling [^\n]*\n: (?:[\w.$]+: )?")
+_NO_CONNECTOR = re.compile(r"Class [\w.]+\.(\w+FileSystem) not found|No FileSystem for scheme \"?(\w+)")
 _LONGEST = 400
 _logger = logging.getLogger(__name__)
 
@@ -85,6 +87,12 @@ def explain(text: str) -> FsspeckitError:
             f"the Python of the executors is not the driver's {sys.version_info[0]}.{sys.version_info[1]}; set "
             "PYSPARK_PYTHON to the same version on all machines before the session starts"
         )
+    if absent := _NO_CONNECTOR.search(text):
+        return ExecutorSetupError(
+            f"Spark has no connector for this address ({absent[1] or absent[2]} is missing); start it with one by the "
+            "setting spark.jars.packages (for S3, org.apache.hadoop:hadoop-aws of Spark's Hadoop version), or read a "
+            "Parquet folder as a dataset, which needs none"
+        )
     if _CANCELLED.search(text):
         return SparkJobCancelledError("the Spark job was cancelled. Nothing was changed; run the operation again")
     condition = _CONDITION.search(text)
@@ -110,7 +118,7 @@ def invisible(path: str, host: str) -> ExecutorSetupError:
 
 def reason(text: str) -> str:
     """The line that tells most: the last Python error where there is one, else the first line."""
-    own = _JAVA_SIDE.split(text)[0]
+    own = _OF_PY4J.sub("", _JAVA_SIDE.split(text)[0])
     raised = _RAISED.findall(own)
     lines = [line.strip() for line in own.splitlines() if line.strip()]
     line = raised[-1] if raised else (lines[0] if lines else "no reason was given")

@@ -57,7 +57,7 @@ def exchange(
     body = _GatherBody(gather, _open if folder is None else _open_packet)
     gathered = routed.mapInArrow(portable(spark, body), "number long, result binary")
     told = Told(len(items) + parts, count + parts, on_done)
-    answers = collect(spark, gathered, told.tasks)
+    answers = collect(spark, gathered, lambda ended, _: told.tasks(ended))
     told.tasks(count + parts)
     results: list[Any] = [None] * parts
     for number, answer in zip(to_numpy(answers["number"]).tolist(), answers["result"].to_pylist(), strict=True):

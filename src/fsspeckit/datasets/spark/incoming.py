@@ -24,7 +24,7 @@ from fsspeckit.datasets.spark.frames import spark_type
 from fsspeckit.datasets.spark.handshake import portable
 from fsspeckit.datasets.spark.jobs import collect
 from fsspeckit.datasets.spark.shared import SharedSource, SpillFile, spilled, write_spill
-from fsspeckit.datasets.spark.watch import is_remote
+from fsspeckit.datasets.spark.watch import Counted, OnTasks, is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -69,7 +69,9 @@ class FrameSource(SharedSource):
         return claimed
 
 
-def share_frame(spark: SparkSession, frame: DataFrame, storage: Storage, folder: str, share_limit: int) -> SharedSource:
+def share_frame(
+    spark: SparkSession, frame: DataFrame, storage: Storage, folder: str, share_limit: int, on_tasks: OnTasks
+) -> SharedSource:
     """Let the tasks of a DataFrame write their rows as Arrow files; the driver learns only names and counts.
 
     Spark resolves columns by name, which fails for dots, backticks and names that differ in case only, so the columns
@@ -87,7 +89,9 @@ def share_frame(spark: SparkSession, frame: DataFrame, storage: Storage, folder:
         check_distinct(schema, "source")
         spill = portable(spark, _Spill(storage, folder, names))
         written = plain.mapInArrow(spill, "part long, rows long, size long, path binary")
-    answers = collect(frame.sparkSession, written)
+    counted = Counted(on_tasks)
+    answers = collect(frame.sparkSession, written, counted)
+    counted.all()
     parts, rows, sizes = (to_numpy(answers[name]).tolist() for name in ("part", "rows", "size"))
     paths = [path.decode() for path in answers["path"].to_pylist()]
     found = sorted(zip(parts, paths, rows, sizes, strict=True))

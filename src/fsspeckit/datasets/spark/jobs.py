@@ -43,7 +43,7 @@ def run_items(
     for job in _jobs(packed):
         body = portable(spark, _Body(function, {number: packed[number] for number in job}))
         frame = spark.range(job.start, job.stop, 1, len(job)).mapInArrow(body, "number long, result binary")
-        answers = collect(spark, frame, lambda ended, before=job.start: told.tasks(before + ended))  # type: ignore[misc]
+        answers = collect(spark, frame, lambda ended, _, before=job.start: told.tasks(before + ended))  # type: ignore[misc]
         numbers = to_numpy(answers["number"]).tolist()
         for number, answer in zip(numbers, answers["result"].to_pylist(), strict=True):
             results[number::count] = unpack(answer)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -20,6 +21,7 @@ from fsspeckit.common.errors import FsspeckitError
 from fsspeckit.common.logging import scrub
 from fsspeckit.core.operations import Place
 from fsspeckit.core.urls import to_spark
+from fsspeckit.datasets.spark.errors import reason
 from fsspeckit.datasets.spark.java import ensure_java
 
 if TYPE_CHECKING:
@@ -38,6 +40,10 @@ _LOCAL = {
 _logger = logging.getLogger(__name__)
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _JAVA_OPTIONS = f"-XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
+
+
+class SparkStartError(FsspeckitError, RuntimeError):
+    """Spark did not start: a setting is wrong, or its master cannot be reached."""
 
 
 class SparkNotFoundError(FsspeckitError, ImportError):
@@ -70,8 +76,8 @@ def get_session(
         if not {"PYSPARK_GATEWAY_PORT", "SPARK_REMOTE"} & os.environ.keys():
             ensure_java()
         builder = SparkSession.builder if master is None else SparkSession.builder.master(master)
-        found: SparkSession = _configured(builder, conf or {}).getOrCreate()
-        return found
+        with _led(1, to=2):
+            return _started(_configured(builder, conf or {}))
     return _local_session(master, conf or {})
 
 
@@ -119,26 +125,48 @@ def _local_session(master: str | None, conf: Mapping[str, Any]) -> SparkSession:
     # The second number lets a failed task be tried again, which plain local[N] never does.
     builder = SparkSession.builder.master(master or f"local[{cores},4]").appName("fsspeckit")
     builder = _configured(builder, {"spark.driver.extraJavaOptions": _JAVA_OPTIONS, **_LOCAL, **conf})
-    with _quiet_start():
-        session: SparkSession = builder.getOrCreate()
+    handle, name = tempfile.mkstemp(prefix="fsspeckit-spark-", suffix=".log")
+    with os.fdopen(handle) as log, _led(1, 2, to=log.fileno()):
+        session = _started(builder, Path(name))
+    _logger.debug("the log of the local Spark session is %s", name)
+    atexit.register(Path(name).unlink, missing_ok=True)
     return session
 
 
+def _started(builder: Any, log: Path | None = None) -> SparkSession:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        session: SparkSession = builder.getOrCreate()
+    except (Py4JError, PySparkException) as error:
+        said = _last_words(log) if log is not None and "JAVA_GATEWAY_EXITED" in str(error) else ""
+        failed = SparkStartError(
+            f"Spark did not start: {said or reason(str(error))}; correct its master and its settings"
+        )
+        failed.add_note(f"what Spark said is in {log}" if log is not None else "Spark said more on standard error")
+        raise failed from error
+    return session
+
+
+def _last_words(log: Path) -> str:
+    """Why a Java process ended: from the first line of its log that is about an error, two lines."""
+    lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if not line.startswith("\t")]
+    first = next((number for number, line in enumerate(lines) if re.search("Error|Exception", line)), len(lines))
+    return scrub(" ".join(lines[first : first + 2]))
+
+
 @contextmanager
-def _quiet_start() -> Iterator[None]:
-    """Send what the Java process says to a file: it inherits our standard error and keeps it as long as it lives."""
-    handle, name = tempfile.mkstemp(prefix="fsspeckit-spark-", suffix=".log")
-    kept = os.dup(2)
+def _led(*streams: int, to: int) -> Iterator[None]:
+    """Lead streams elsewhere while a Java process starts: it inherits them and keeps them as long as it lives."""
+    kept = {stream: os.dup(stream) for stream in streams}
+    sys.stdout.flush()
     sys.stderr.flush()
-    os.dup2(handle, 2)
+    for stream in kept:
+        os.dup2(to, stream)
     try:
         yield
-    except Exception as error:
-        error.add_note(f"Spark did not start; what it said is in {name}")
-        raise
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(handle)
-    _logger.debug("the log of the local Spark session is %s", name)
-    atexit.register(Path(name).unlink, missing_ok=True)
+        for stream, copy in kept.items():
+            os.dup2(copy, stream)
+            os.close(copy)

@@ -19,9 +19,29 @@ from fsspeckit.datasets.spark.errors import translated
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-OnTasks = Callable[[int], None]
+OnTasks = Callable[[int, int], None]
 _EVERY = 0.2
 _PATIENCE = 10.0
+
+
+class Counted:
+    """Passes counts of tasks on, and ends with all of them done."""
+
+    def __init__(self, on_tasks: OnTasks, known: int = 0) -> None:
+        self._on_tasks, self._ended, self._known = on_tasks, 0, known
+
+    def __call__(self, ended: int, known: int) -> None:
+        """So many tasks have ended, of so many that are known."""
+        self._ended, self._known = ended, known
+        self._on_tasks(ended, known)
+
+    def more(self, count: int) -> None:
+        """So many more have ended."""
+        self(self._ended + count, self._known)
+
+    def all(self) -> None:
+        """The job is done; one that was too quick to be looked at counts as one task."""
+        self(max(self._known, 1), max(self._known, 1))
 
 
 def is_remote(spark: SparkSession) -> bool:
@@ -33,9 +53,9 @@ def is_remote(spark: SparkSession) -> bool:
 def watched(spark: SparkSession, on_tasks: OnTasks | None = None) -> Iterator[None]:
     """Watch the job that runs inside.
 
-    ``on_tasks`` is called with the number of tasks that have ended, from a thread of ours. When the inside fails,
-    also by Ctrl-C, the tasks that still run are cancelled, and on classic Spark awaited: none of them writes on
-    while the caller cleans up.
+    ``on_tasks`` is called with the number of tasks that have ended and of those known so far, from a thread of ours.
+    When the inside fails, also by Ctrl-C, the tasks that still run are cancelled, and on classic Spark awaited: none
+    of them writes on while the caller cleans up.
     """
     watch = _remote_watch if is_remote(spark) else _classic_watch
     with translated(), watch(spark, f"fsspeckit-{uuid.uuid4().hex}", on_tasks):
@@ -63,10 +83,10 @@ class _Jobs:
     def __init__(self, context: Any, tag: str) -> None:
         self._context, self._tag = context, tag
 
-    def tasks(self) -> tuple[int, int]:
-        """How many tasks run, and how many have ended."""
+    def tasks(self) -> tuple[int, int, int]:
+        """How many tasks run, how many have ended, and how many there are."""
         tracker = self._context._jsc.sc().statusTracker()
-        active = ended = 0
+        active = ended = known = 0
         for job in tracker.getJobIdsForTag(self._tag):
             info = self._context.statusTracker().getJobInfo(job)
             for number in info.stageIds if info is not None else ():
@@ -74,7 +94,8 @@ class _Jobs:
                 if stage is not None:
                     active += stage.numActiveTasks
                     ended += stage.numCompletedTasks
-        return active, ended
+                    known += stage.numTasks
+        return active, ended, known
 
     def cancel(self) -> None:
         """Cancel, and wait a while for the tasks to end. A session that is gone has no tasks either."""
@@ -112,16 +133,16 @@ def _polling(jobs: _Jobs, on_tasks: OnTasks | None) -> Iterator[None]:
 def _poll(jobs: _Jobs, on_tasks: OnTasks, stop: threading.Event, failures: list[BaseException]) -> None:
     from py4j.protocol import Py4JError
 
-    told = 0
+    told = -1
     while not stop.wait(_EVERY):
         try:
-            _, ended = jobs.tasks()
+            _, ended, known = jobs.tasks()
         except (Py4JError, OSError):
             return
-        if ended <= told:
+        if not known or ended <= told:
             continue
         try:
-            on_tasks(ended)
+            on_tasks(ended, known)
         except BaseException as error:  # noqa: BLE001 - the caller's own, raised again in the caller's thread
             failures.append(error)
             jobs.cancel()
@@ -136,7 +157,8 @@ def _remote_watch(spark: SparkSession, tag: str, on_tasks: OnTasks | None) -> It
     def told(stages: Any, **_: Any) -> None:
         # The client reads the server's messages in the thread that waits for the result.
         if on_tasks is not None and threading.get_ident() == owner:
-            on_tasks(sum(stage.num_completed_tasks for stage in stages or ()))
+            counts = [(stage.num_completed_tasks, stage.num_tasks) for stage in stages or ()]
+            on_tasks(sum(ended for ended, _ in counts), sum(known for _, known in counts))
 
     tell: Any = told
     spark.addTag(tag)

@@ -1,0 +1,1 @@
+"""A stand-in for Airflow, which the tests do not install."""
