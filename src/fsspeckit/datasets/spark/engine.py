@@ -165,7 +165,8 @@ class SparkEngine:
             parts = max(slots(self.spark), rows // _PART_KEYS + 1)
             grouped = len({scans[i].group for i in members}) > 1
             split = SplitKeys(storage, source.handle, keys, grouped, parts)
-            found = exchange(self.spark, split, items, gather_keys, parts, self._many, lambda _: None)
+            tasks = self._tasks(rows, _TASK_SCAN_ROWS)
+            found = exchange(self.spark, split, items, gather_keys, parts, tasks, lambda _: None)
             for i, match in zip(members, matches(found, len(members)), strict=True):
                 results[i] = match
             on_done(len(members))
