@@ -71,6 +71,8 @@ _WAVES = 4
 _MANY_TASKS = 200
 DRIVER_ROWS = 500_000
 """Rows of the target whose keys the driver scans itself."""
+LOCAL_ROWS = 20_000_000
+"""The same where the executors are on the driver's own machine: they would only take turns with it."""
 SHARE_LIMIT = 256 * 1024 * 1024
 """Bytes of source rows up to which every executor may open all of them; larger sources go by exchange."""
 
@@ -136,7 +138,7 @@ class SparkEngine:
         if source.route == "exchange":
             return self._match_by_exchange(storage, source, specs, scans, on_done)
         total = sum(scan.rows for scan in scans)
-        if total <= DRIVER_ROWS:
+        if total <= (LOCAL_ROWS if is_one_machine(self.spark) else DRIVER_ROWS):
             return match_in_threads(storage, source, [replace(spec, keep=False) for spec in specs], scans, on_done)
         share = total // slots(self.spark) + 1
         work = [
