@@ -98,7 +98,7 @@ def engines() -> list[Any]:
 def test_the_same_life_on_every_engine_and_in_turns(
     engines: list[Any], tmp_path: Path, seed: int, partition_by: list[str] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fsspeckit.datasets.spark.engine.DRIVER_ROWS", -1)  # executors scan even few keys
+    monkeypatch.setattr("fsspeckit.datasets.spark.engine.LOCAL_ROWS", -1)  # executors scan even few keys
     rng = random.Random(f"{seed} {partition_by}")
     alone = [(io, tmp_path / f"alone-{number}") for number, io in enumerate(engines)]
     together = tmp_path / "together"

@@ -36,6 +36,11 @@ def spread(hashes: Hashes, parts: int) -> npt.NDArray[np.int64]:
     return ((hashes >> np.uint64(32)) * np.uint64(parts) >> np.uint64(32)).astype(np.int64)
 
 
+def in_parts(part: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The order in which rows of one part stand together; small numbers are sorted digit by digit."""
+    return np.argsort(part.astype(np.uint16) if int(part.max(initial=0)) < 1 << 16 else part, kind="stable")
+
+
 def cut_by_part(table: pa.Table, part: npt.NDArray[np.int64]) -> Iterator[tuple[int, pa.Table]]:
     """A table cut by the part of each row, order kept."""
     if len(part) == 0:
@@ -43,7 +48,7 @@ def cut_by_part(table: pa.Table, part: npt.NDArray[np.int64]) -> Iterator[tuple[
     if bool((part == part[0]).all()):
         yield int(part[0]), table
         return
-    order = np.argsort(part, kind="stable")
+    order = in_parts(part)
     cuts = np.flatnonzero(np.diff(part[order], prepend=-1)).tolist()
     ordered = take_rows(table, order)
     for start, stop in zip(cuts, [*cuts[1:], len(order)], strict=True):
@@ -68,6 +73,8 @@ def _hash_bytes(chunk: pa.Array) -> Hashes:
     """Eight bytes of every value at a time, as long as any value goes on."""
     starts, lengths, data = _layout(chunk)
     hashes = _stir(lengths.astype(np.uint64) + np.uint64(1))
+    if len(lengths) and lengths.min() == lengths.max():
+        return _hash_even(hashes, int(lengths[0]), data)
     rows = np.flatnonzero(lengths > 0)
     for done in range(0, int(lengths.max(initial=0)), _WORD):
         rows = rows[lengths[rows] > done]
@@ -75,6 +82,15 @@ def _hash_bytes(chunk: pa.Array) -> Hashes:
         mask = ~np.uint64(0) >> (np.uint64(64) - np.uint64(8) * left)
         words = data[starts[rows] + done] & mask
         hashes[rows] = _stir(hashes[rows] * _SPREAD + words)
+    return hashes
+
+
+def _hash_even(hashes: Hashes, width: int, data: Hashes) -> Hashes:
+    """The same for values of one width, which need not be gathered."""
+    for done in range(0, width, _WORD):
+        left = min(width - done, _WORD)
+        words = data[done::width][: len(hashes)] & (~np.uint64(0) >> np.uint64(64 - 8 * left))
+        hashes = _stir(hashes * _SPREAD + words)
     return hashes
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -19,6 +20,7 @@ import pyarrow.compute as pc
 from fsspeckit.common.bridge import to_arrow, to_numpy, valid_mask
 from fsspeckit.common.errors import SchemaMismatchError
 from fsspeckit.common.types import unwrapped
+from fsspeckit.core.lookup import TextTable, positions_in
 from fsspeckit.core.model import RowNumbers
 from fsspeckit.core.textfilter import TextFilter
 
@@ -119,19 +121,27 @@ def _dictionary(column: pa.ChunkedArray, nulls: Literal["mask", "encode"] = "mas
     return values, found
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Fold:
     """How one more column is folded into the codes of the columns before it."""
 
     values: pa.Array | pa.ChunkedArray
     compressed: Codes | None
 
+    @cached_property
+    def _table(self) -> TextTable | None:
+        return TextTable(self.values) if TextTable.suits(self.values) else None
+
+    def _find(self, column: pa.ChunkedArray) -> Codes:
+        if self._table is not None and TextTable.can_find(column):
+            return self._table.find(column)
+        return positions_in(column, self.values)
+
     def apply(self, codes: Codes | None, column: pa.ChunkedArray) -> Codes | None:
         """Codes with one more column, ``None`` when none of its values is known: most files of a merge."""
-        at = pc.index_in(column, value_set=self.values)
-        if at.null_count == len(at):
+        found = self._find(column)
+        if bool((found < 0).all()):
             return None
-        found = _codes(at)
         if codes is None:
             return found
         mixed = np.where((codes < 0) | (found < 0), -1, codes * len(self.values) + found)
@@ -268,7 +278,7 @@ class KeyIndex:
         if len(keys) > _HASH_PAYS * len(wanted):
             at = _locate(keys, wanted)
         else:
-            at = _codes(pc.index_in(to_arrow(wanted), value_set=to_arrow(keys)))
+            at = positions_in(to_arrow(wanted), to_arrow(keys))
         hit = at >= 0
         return positions[hit], at[hit] + start
 

@@ -44,7 +44,8 @@ def match_in_threads(
         on_done(len(batch))
         return found
 
-    work = list(batches(scans, [rows_worth(len(spec.rows), spec.keys) for spec in specs]))
+    share = sum(scan.rows for scan in scans) // cores() + 1
+    work = list(batches(scans, [min(share, rows_worth(len(spec.rows), spec.keys)) for spec in specs]))
     return [match for found in spread(workers(storage), look, work) for match in found]
 
 

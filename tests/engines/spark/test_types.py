@@ -67,7 +67,7 @@ def _table(rows: list[int], ids: list[int], *, note: bytes) -> pa.Table:
 def test_every_type_survives_an_upsert(
     spark: Any, tmp_path: Path, share_limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fsspeckit.datasets.spark.engine.DRIVER_ROWS", -1)
+    monkeypatch.setattr("fsspeckit.datasets.spark.engine.LOCAL_ROWS", -1)
     path = tmp_path / "d" / "a.parquet"
     path.parent.mkdir()
     pq.write_table(_table([0, 1, 2, 0], [1, 2, 3, 4], note=b"old"), path)

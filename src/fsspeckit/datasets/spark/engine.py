@@ -72,6 +72,8 @@ _WAVES = 4
 _MANY_TASKS = 200
 DRIVER_ROWS = 500_000
 """Rows of the target whose keys the driver scans itself."""
+LOCAL_ROWS = 20_000_000
+"""The same where the executors are on the driver's own machine: they would only take turns with it."""
 SHARE_LIMIT = 256 * 1024 * 1024
 """Bytes of source rows up to which every executor may open all of them; larger sources go by exchange."""
 
@@ -138,7 +140,7 @@ class SparkEngine:
         if source.route == "exchange":
             return self._match_by_exchange(storage, source, specs, scans, on_done)
         total = sum(scan.rows for scan in scans)
-        if total <= DRIVER_ROWS:
+        if total <= (LOCAL_ROWS if is_one_machine(self.spark) else DRIVER_ROWS):
             return match_in_threads(storage, source, [replace(spec, keep=False) for spec in specs], scans, on_done)
         share = total // slots(self.spark) + 1
         work = [
@@ -167,7 +169,8 @@ class SparkEngine:
             parts = max(slots(self.spark), rows // _PART_KEYS + 1)
             grouped = len({scans[i].group for i in members}) > 1
             split = SplitKeys(storage, source.handle, keys, grouped, parts)
-            found = exchange(self.spark, split, items, gather_keys, parts, self._many, lambda _: None)
+            tasks = self._tasks(rows, _TASK_SCAN_ROWS)
+            found = exchange(self.spark, split, items, gather_keys, parts, tasks, lambda _: None)
             for i, match in zip(members, matches(found, len(members)), strict=True):
                 results[i] = match
             on_done(len(members))

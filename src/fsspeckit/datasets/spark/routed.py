@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from fsspeckit.common.bridge import to_arrow, to_numpy
 from fsspeckit.core.engine import KeySetSpec
-from fsspeckit.core.hashing import cut_by_part, hash_keys, spread
+from fsspeckit.core.hashing import cut_by_part, hash_keys, in_parts, spread
 from fsspeckit.core.keys import KeyIndex
 from fsspeckit.core.matching import MAX_BATCH_ROWS, KeyColumn, Match, Scan, in_file, plain_columns, read_keys
 from fsspeckit.core.model import Outcome, RewriteTask, RowNumbers, WriteTask
@@ -192,11 +192,12 @@ class SplitRows:
 
     def __call__(self, item: Routes) -> Iterator[tuple[int, pa.Table]]:
         """The rows of one spilled file, by part."""
-        table = self.handle.file(item.file, self.handle.schema.names)
-        numbers = [to_arrow(values) for values in (item.tasks, item.order, item.positions)]
-        rows = take_rows(table, item.rows)
+        part = self.part_of[item.tasks]
+        order = in_parts(part)
+        rows = take_rows(self.handle.file(item.file, self.handle.schema.names), item.rows[order])
+        numbers = [to_arrow(values[order]) for values in (item.tasks, item.order, item.positions)]
         numbered = pa.table([*numbers, *rows.columns], ["task", "order", "position", *rows.column_names])
-        yield from cut_by_part(numbered, self.part_of[item.tasks])
+        yield from cut_by_part(numbered, part[order])
 
 
 @dataclass(frozen=True, slots=True)
