@@ -139,7 +139,7 @@ class DeduplicateRequest:
         check_order_columns(schema, self.order_by, "dataset")
         names = [name if name in schema.names else name.removeprefix("-") for name in self.order_by]
         lowest = tuple(name not in schema.names for name in self.order_by)
-        keys = tuple(KeyColumn(name, key_type(schema.field(name).type)) for name in self.key_columns)
+        keys = tuple(KeyColumn(name, key_type(schema.field(name).type, name)) for name in self.key_columns)
         return keys, tuple(KeyColumn(name, key_type(schema.field(name).type)) for name in names), lowest
 
 

@@ -129,7 +129,7 @@ def validate_keys_and_schema(
         check_keys_exist(keys, target_schema.names, "target")
         result = reconcile(target_schema, source_schema, mode=schema_mode, operation="merge", path=path)
     for key in keys:
-        key_type(result.field(key).type)
+        key_type(result.field(key).type, key)
     return result
 
 
@@ -204,7 +204,7 @@ def merge_shape(source: pa.Schema, snapshot: Snapshot, request: MergeRequest, pa
 
 def _key_column(name: str, body: pa.Schema, source: pa.Schema) -> KeyColumn:
     schema = body if name in body.names else source
-    return KeyColumn(name, key_type(schema.field(name).type))
+    return KeyColumn(name, key_type(schema.field(name).type, name))
 
 
 def without_columns(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
