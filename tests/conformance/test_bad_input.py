@@ -62,8 +62,8 @@ def test_key_column_missing_in_the_target(io: Any, dataset: Path) -> None:
         io.merge(numbers([1], fresh=[1]), str(dataset), strategy="upsert", key_columns=["fresh"])
 
 
-@pytest.mark.parametrize("keys", [[], ["id", "id"], ""])
-def test_no_key_columns_or_one_twice(io: Any, dataset: Path, keys: Any) -> None:
+@pytest.mark.parametrize("keys", [[], ["id", "id"], "", {"id"}], ids=str)
+def test_no_key_columns_or_one_twice_or_in_no_order(io: Any, dataset: Path, keys: Any) -> None:
     with refused(dataset.parent, ValueError, "key"):
         io.merge(numbers([1]), str(dataset), strategy="upsert", key_columns=keys)
 

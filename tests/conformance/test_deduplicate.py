@@ -301,6 +301,8 @@ def test_other_storages(memory_fs: Any) -> None:
         ({"key_columns": None}, ValueError, "key_columns is empty"),
         ({"key_columns": [1]}, ValueError, "key_columns holds 1, which is not the name"),
         ({"key_columns": 1}, ValueError, "key_columns holds 1, which is not the name"),
+        ({"key_columns": {"id", "n"}}, errors.KeyColumnError, "key_columns=.*is a set, which has no order"),
+        ({"key_columns": "id", "dedup_order_by": {"id", "n"}}, ValueError, "is a set, which has no order"),
         ({"key_columns": ["nowhere"]}, errors.KeyColumnError, "nowhere.*not found in the dataset"),
         ({"key_columns": "id", "dedup_order_by": "nowhere"}, errors.KeyColumnError, "nowhere.*the dataset has"),
         ({"key_columns": "id", "null_keys": "maybe"}, ValueError, "null_keys"),

@@ -154,3 +154,19 @@ def test_a_bloom_filter_of_a_column_that_some_files_lack_is_asked_for_once(io: A
     put(tmp_path / "d" / "day=2" / "a.parquet", pa.table({"x": [2, 1]}))
     optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), "x", bloom_filter_columns=["s"])
     assert [optimize().compacted_file_count for _ in range(2)] == [2, 0]
+
+
+def test_a_set_is_no_order(io: Any, tmp_path: Path) -> None:
+    """Columns to order by are refused as a set; where any order will do, a set is as good as a list."""
+    for day in "abc":
+        scattered(tmp_path / "d" / f"day={day}", 2)
+    optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"))
+    for call in (
+        {"zorder_columns": {"x", "y"}},
+        {"deduplicate_key_columns": frozenset(["x", "y"])},
+        {"deduplicate_key_columns": "x", "dedup_order_by": {"y", "n"}},
+    ):
+        with pytest.raises(ValueError, match="is a set, which has no order; pass a list"):
+            optimize(**call)
+    result = optimize("x", partition_filter={"day=a", "day=b"}, bloom_filter_columns={"y", "n"})
+    assert (result.compacted_file_count, result.after_file_count) == (4, 2)

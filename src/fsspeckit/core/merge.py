@@ -89,6 +89,8 @@ def normalize_keys(key_columns: str | Sequence[str], parameter: str = "key_colum
     listed = key_columns if isinstance(key_columns, Iterable) else () if key_columns is None else (key_columns,)
     names = [key_columns] if isinstance(key_columns, str) else list(listed)
     advice = f'name the columns that identify a row, such as {parameter}=["id"]'
+    if isinstance(key_columns, set | frozenset):
+        raise KeyColumnError(f"{parameter}={key_columns!r} is a set, which has no order; pass a list of names")
     if others := [name for name in names if not isinstance(name, str)]:
         raise KeyColumnError(f"{parameter} holds {others[0]!r}, which is not the name of a column; {advice}")
     if not all(names) or not names:

@@ -15,7 +15,7 @@ from fsspeckit.core.operations import Place
 from fsspeckit.core.progress import Progress
 from fsspeckit.core.results import MaintenanceResult
 from fsspeckit.core.sizing import Target
-from fsspeckit.datasets.arguments import Columns, column_names
+from fsspeckit.datasets.arguments import Columns, column_names, names_of
 
 _KEYS = "deduplicate_key_columns"
 
@@ -156,7 +156,7 @@ class Maintenance:
             curve,
             Target.of(target_mb_per_file, target_rows_per_file),
             scope,
-            column_names(bloom_filter_columns) or (),
+            names_of(bloom_filter_columns) or (),
             force,
             None if keys is None else DeduplicateRequest(keys, order_by, null_keys, scope),
         )
@@ -220,6 +220,6 @@ class Maintenance:
 def _scope(
     partition_filter: Columns | None, compression: str | None, row_group_size: int | None, limits: Limits
 ) -> Scope:
-    folders = column_names(partition_filter)
+    folders = names_of(partition_filter)
     trimmed = None if folders is None else tuple(text.removesuffix("/") for text in folders)
     return Scope(trimmed, WriteOptions(compression, row_group_size=row_group_size), limits)
