@@ -81,6 +81,31 @@ def test_a_limit_below_the_only_group_still_gets_ahead(io: Any, tmp_path: Path) 
     assert io.optimize_parquet_dataset(str(tmp_path / "d"), "x", target_rows_per_file=40).compacted_file_count == 0
 
 
+def test_what_no_run_with_the_limit_can_do_is_told(io: Any, tmp_path: Path) -> None:
+    """The limit that is named is enough, and one byte or file less is not."""
+    scattered(tmp_path / "d", 2)
+    one, two = (path.stat().st_size for path in data_files(tmp_path / "d"))
+    order = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), "x", target_rows_per_file=80)
+    join = partial(io.compact_parquet_dataset, str(tmp_path / "d"), target_rows_per_file=80)
+    drop = partial(io.deduplicate_parquet_dataset, str(tmp_path / "d"), "x", "n", null_keys="match")
+    for run, name, least in (
+        (order, "max_bytes", one),
+        (join, "max_bytes", one + two),
+        (join, "max_files", 2),
+        (drop, "max_bytes", min(one, two)),
+    ):
+        below = run(**{name: least - 1}, dry_run=True)
+        assert below.compacted_file_count == 0
+        words = f"no run with {name}={least - 1} can do it; its group takes {name}={least} at least"
+        assert words in below.skipped_files.values(), run
+        assert run(**{name: least}, dry_run=True).compacted_file_count > 0
+    found = [order(max_bytes=max(one, two)).compacted_file_count for _ in range(3)]
+    pair = sum(path.stat().st_size for path in data_files(tmp_path / "d"))
+    assert found == [1, 1, 0]
+    assert all(f"takes max_bytes={pair} at least" in why for why in order(max_bytes=pair - 1).skipped_files.values())
+    assert order(max_bytes=pair).compacted_file_count == 2
+
+
 def test_a_limit_lays_a_curve_piece_by_piece(io: Any, tmp_path: Path) -> None:
     scattered(tmp_path / "d", 5)
     call = {"curve": "hilbert", "target_rows_per_file": 40, "max_files": 3}
