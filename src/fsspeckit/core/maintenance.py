@@ -175,8 +175,8 @@ class OptimizeRequest:
         if self.deduplicate is not None and not self.deduplicate.order_by and self.scope.limits != Limits():
             raise ValueError(
                 "a run in pieces (max_files, max_bytes, max_groups_per_commit) moves rows between files, so which of "
-                "several rows with one key is the last would change from piece to piece; name dedup_order_by, or "
-                "call deduplicate_parquet_dataset first"
+                "several rows with one key is the last would change from piece to piece; name dedup_order_by, an order "
+                "without ties, or call deduplicate_parquet_dataset first"
             )
         if self.columns is None:
             given = {"curve": self.curve != "linear", "bloom_filter_columns": bool(self.blooms), "force": self.force}

@@ -121,7 +121,9 @@ class Maintenance:
             curve: ``"linear"`` orders by the first column, then the second and so on; ``"zorder"`` and ``"hilbert"``
                 are space-filling curves that keep rows together which are near in all columns.
             deduplicate_key_columns: Leave only one row of each key, as `deduplicate_parquet_dataset` does.
-            dedup_order_by: Which row of a key stays.
+            dedup_order_by: Which row of a key stays. A run in pieces (``max_files``, ``max_bytes``,
+                ``max_groups_per_commit``) moves rows between pieces, so name an order in which no two rows of a key
+                are equal, such as a time and then a unique number: which of equals stays depends on the pieces.
             null_keys: ``"match"`` treats NULL in a key as equal to NULL.
             bloom_filter_columns: Columns that get Bloom filters; files in order that lack one are rewritten.
             force: Rewrite files that are in this order already, too.
