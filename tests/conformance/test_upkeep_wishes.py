@@ -155,6 +155,21 @@ def test_sorted_files_come_near_the_size_that_is_asked_for(io: Any, tmp_path: Pa
     assert all(0.8 <= size <= 1.2 for size in found), found
 
 
+@pytest.mark.parametrize("curve", ["linear", "hilbert"])
+def test_sorted_files_are_of_one_size_where_rows_are_not(io: Any, tmp_path: Path, curve: str) -> None:
+    """Rows of the second half are many times as wide, so files of equal rows would be far from the wanted size."""
+    random = np.random.default_rng(3)
+    for i in range(24):
+        notes = [random.bytes(2 if i < 12 else 60).hex() for _ in range(1000)]
+        table = pa.table({"x": np.arange(1000 * i, 1000 * i + 1000), "y": random.integers(0, 9, 1000), "note": notes})
+        put(tmp_path / "d" / f"{i:02d}.parquet", table)
+    target = sum(path.stat().st_size for path in data_files(tmp_path / "d")) / 6
+    optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), ["x", "y"], target / 2**20, curve=curve)
+    check_upkeep(optimize, tmp_path / "d")
+    found = [path.stat().st_size / target for path in data_files(tmp_path / "d")]
+    assert all(0.8 <= size <= 1.2 for size in found), found
+
+
 @pytest.mark.parametrize("wish", [{"bloom_filter_columns": ["n"]}, {"row_group_size": 30}])
 def test_only_files_without_the_wish_are_rewritten(io: Any, tmp_path: Path, wish: dict[str, Any]) -> None:
     scattered(tmp_path / "d", 2)
