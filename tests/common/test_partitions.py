@@ -275,6 +275,8 @@ class TestTypes:
     def test_a_text_that_cannot_be_read_is_an_error(self, text: str, type_: pa.DataType) -> None:
         with pytest.raises(PartitionError, match="cannot be read"):
             typed_values([text], type_)
+        with pytest.raises(PartitionError, match="partition column 'day' cannot be read"):
+            typed_values([text], type_, "day")
 
 
 @pytest.fixture

@@ -120,6 +120,12 @@ def test_a_partition_column_that_folder_and_file_disagree_on(
     assert io.deduplicate_parquet_dataset(str(tmp_path / "d"), "id")["deduplicated_rows"] == 1
 
 
+def test_a_folder_that_cannot_be_read_as_the_files_type(io: Any, tmp_path: Path) -> None:
+    put(tmp_path / "d" / "day=mon" / "x.parquet", numbers([5], day=[1]))
+    with pytest.raises(errors.PartitionError, match="partition column 'day' cannot be read as int64"):
+        io.deduplicate_parquet_dataset(str(tmp_path / "d"), ["id", "day"])
+
+
 @pytest.mark.scenario("UP-13")
 def test_a_filter_limits_what_counts(io: Any, tmp_path: Path) -> None:
     for day in "ab":
@@ -295,12 +301,14 @@ def test_other_storages(memory_fs: Any) -> None:
         ({"key_columns": None}, ValueError, "key_columns is empty"),
         ({"key_columns": [1]}, ValueError, "key_columns holds 1, which is not the name"),
         ({"key_columns": 1}, ValueError, "key_columns holds 1, which is not the name"),
+        ({"key_columns": {"id", "n"}}, errors.KeyColumnError, "key_columns=.*is a set, which has no order"),
+        ({"key_columns": "id", "dedup_order_by": {"id", "n"}}, ValueError, "is a set, which has no order"),
         ({"key_columns": ["nowhere"]}, errors.KeyColumnError, "nowhere.*not found in the dataset"),
         ({"key_columns": "id", "dedup_order_by": "nowhere"}, errors.KeyColumnError, "nowhere.*the dataset has"),
         ({"key_columns": "id", "null_keys": "maybe"}, ValueError, "null_keys"),
         ({"key_columns": "id", "partition_filter": "../d"}, ValueError, "partition_filter"),
         ({"key_columns": "id", "max_files": 0}, ValueError, "max_files"),
-        ({"key_columns": "list"}, errors.SchemaMismatchError, "key_columns"),
+        ({"key_columns": "list"}, errors.SchemaMismatchError, "'list' of type .* cannot be a key.*key_columns"),
         ({"key_columns": "id", "dedup_order_by": "-list"}, errors.SchemaMismatchError, "dedup_order_by names 'list'"),
         ({"key_columns": "id", "partition_filter": "day=1"}, FileNotFoundError, "partition_filter"),
     ],

@@ -350,7 +350,7 @@ def test_files_in_order_only_lose_their_duplicates(io: Any, tmp_path: Path) -> N
         put(tmp_path / "d" / f"{i}.parquet", pa.table({"x": [10 * i, 10 * i + 1], "id": [i, 9]}))
     optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), "x", target_rows_per_file=2)
     optimize()
-    with pytest.raises(ValueError, match="dedup_order_by"):
+    with pytest.raises(ValueError, match="name dedup_order_by, an order without ties"):
         optimize(deduplicate_key_columns="id", max_groups_per_commit=1)
     result = optimize(deduplicate_key_columns="id", dedup_order_by="x", max_groups_per_commit=1)
     assert (result["deduplicated_rows"], result.compacted_file_count, len(result.commits)) == (2, 2, 2)

@@ -81,6 +81,31 @@ def test_a_limit_below_the_only_group_still_gets_ahead(io: Any, tmp_path: Path) 
     assert io.optimize_parquet_dataset(str(tmp_path / "d"), "x", target_rows_per_file=40).compacted_file_count == 0
 
 
+def test_what_no_run_with_the_limit_can_do_is_told(io: Any, tmp_path: Path) -> None:
+    """The limit that is named is enough, and one byte or file less is not."""
+    scattered(tmp_path / "d", 2)
+    one, two = (path.stat().st_size for path in data_files(tmp_path / "d"))
+    order = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), "x", target_rows_per_file=80)
+    join = partial(io.compact_parquet_dataset, str(tmp_path / "d"), target_rows_per_file=80)
+    drop = partial(io.deduplicate_parquet_dataset, str(tmp_path / "d"), "x", "n", null_keys="match")
+    for run, name, least in (
+        (order, "max_bytes", one),
+        (join, "max_bytes", one + two),
+        (join, "max_files", 2),
+        (drop, "max_bytes", min(one, two)),
+    ):
+        below = run(**{name: least - 1}, dry_run=True)
+        assert below.compacted_file_count == 0
+        words = f"no run with {name}={least - 1} can do it; its group takes {name}={least} at least"
+        assert words in below.skipped_files.values(), run
+        assert run(**{name: least}, dry_run=True).compacted_file_count > 0
+    found = [order(max_bytes=max(one, two)).compacted_file_count for _ in range(3)]
+    pair = sum(path.stat().st_size for path in data_files(tmp_path / "d"))
+    assert found == [1, 1, 0]
+    assert all(f"takes max_bytes={pair} at least" in why for why in order(max_bytes=pair - 1).skipped_files.values())
+    assert order(max_bytes=pair).compacted_file_count == 2
+
+
 def test_a_limit_lays_a_curve_piece_by_piece(io: Any, tmp_path: Path) -> None:
     scattered(tmp_path / "d", 5)
     call = {"curve": "hilbert", "target_rows_per_file": 40, "max_files": 3}
@@ -130,6 +155,21 @@ def test_sorted_files_come_near_the_size_that_is_asked_for(io: Any, tmp_path: Pa
     assert all(0.8 <= size <= 1.2 for size in found), found
 
 
+@pytest.mark.parametrize("curve", ["linear", "hilbert"])
+def test_sorted_files_are_of_one_size_where_rows_are_not(io: Any, tmp_path: Path, curve: str) -> None:
+    """Rows of the second half are many times as wide, so files of equal rows would be far from the wanted size."""
+    random = np.random.default_rng(3)
+    for i in range(24):
+        notes = [random.bytes(2 if i < 12 else 60).hex() for _ in range(1000)]
+        table = pa.table({"x": np.arange(1000 * i, 1000 * i + 1000), "y": random.integers(0, 9, 1000), "note": notes})
+        put(tmp_path / "d" / f"{i:02d}.parquet", table)
+    target = sum(path.stat().st_size for path in data_files(tmp_path / "d")) / 6
+    optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), ["x", "y"], target / 2**20, curve=curve)
+    check_upkeep(optimize, tmp_path / "d")
+    found = [path.stat().st_size / target for path in data_files(tmp_path / "d")]
+    assert all(0.8 <= size <= 1.2 for size in found), found
+
+
 @pytest.mark.parametrize("wish", [{"bloom_filter_columns": ["n"]}, {"row_group_size": 30}])
 def test_only_files_without_the_wish_are_rewritten(io: Any, tmp_path: Path, wish: dict[str, Any]) -> None:
     scattered(tmp_path / "d", 2)
@@ -154,3 +194,19 @@ def test_a_bloom_filter_of_a_column_that_some_files_lack_is_asked_for_once(io: A
     put(tmp_path / "d" / "day=2" / "a.parquet", pa.table({"x": [2, 1]}))
     optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), "x", bloom_filter_columns=["s"])
     assert [optimize().compacted_file_count for _ in range(2)] == [2, 0]
+
+
+def test_a_set_is_no_order(io: Any, tmp_path: Path) -> None:
+    """Columns to order by are refused as a set; where any order will do, a set is as good as a list."""
+    for day in "abc":
+        scattered(tmp_path / "d" / f"day={day}", 2)
+    optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"))
+    for call in (
+        {"zorder_columns": {"x", "y"}},
+        {"deduplicate_key_columns": frozenset(["x", "y"])},
+        {"deduplicate_key_columns": "x", "dedup_order_by": {"y", "n"}},
+    ):
+        with pytest.raises(ValueError, match="is a set, which has no order; pass a list"):
+            optimize(**call)
+    result = optimize("x", partition_filter={"day=a", "day=b"}, bloom_filter_columns={"y", "n"})
+    assert (result.compacted_file_count, result.after_file_count) == (4, 2)

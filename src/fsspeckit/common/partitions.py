@@ -186,8 +186,8 @@ def partition_type(values: Iterable[str | None]) -> pa.DataType:
     return pa.int64() if some else pa.string()
 
 
-def typed_values(texts: Sequence[str | None], type_: pa.DataType) -> pa.Array:
-    """Read decoded partition texts as values of a type.
+def typed_values(texts: Sequence[str | None], type_: pa.DataType, name: str = "") -> pa.Array:
+    """Read decoded partition texts as values of a type; an error speaks of the column ``name``.
 
     Raises:
         PartitionError: A text cannot be read as this type.
@@ -205,8 +205,9 @@ def typed_values(texts: Sequence[str | None], type_: pa.DataType) -> pa.Array:
         parsed = array if is_text(plain) else array.cast(pa.date32() if pat.is_date(plain) else plain)
         return exact_cast(parsed, type_)
     except pa.ArrowException as error:
+        what = f"Values of the partition column {name!r}" if name else "Partition values"
         raise PartitionError(
-            f"Partition values cannot be read as {type_}: {error}. Name the column's type, or read it as text."
+            f"{what} cannot be read as {type_}: {error}. Name the column's type, or read it as text."
         ) from error
 
 

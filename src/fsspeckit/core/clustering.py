@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ from fsspeckit.core.sorting import (
     SortedFile,
     SortGroup,
     SortItem,
+    Weights,
     group_dress,
     make_cuts,
     sample_forms,
@@ -61,6 +63,7 @@ _GROUP_ROWS = 122_880
 _SAMPLE_ROWS = 131_072
 _SAMPLED_GROUPS_ROWS = 4_000_000
 _TEXT_BYTES = 16
+_LIGHTEST = 1 / 8  # of the mean: lighter rows would make ranges of too many rows
 _NO_ROWS: RowNumbers = np.empty(0, dtype=np.int64)
 
 
@@ -249,11 +252,15 @@ def _prepare(
     for group, schema, order, sample in zip(groups, schemas, orders, samples, strict=True):
         files = work.files_after(group)
         rows = group.rows - work.dropped(group)
-        inner = max(1, -(-rows * _row_bytes(group.files) // max(1, files) // RANGE_BYTES))
-        inner = max(1, min(inner, rows // max(1, files)))
         learned = order.learned(sample_forms(sample, order))
+        staying = _without_losers(sample, group, work.losers)
+        weights = _weights(staying, group.files, work.sizes)
+        # Ranges weigh the same, so those of the lightest rows have the most of them.
+        most_rows = rows * weights.mean() / weights.min() if len(weights) else 0.0
+        inner = ceil(most_rows * _row_bytes(group.files) / max(1, files) / RANGE_BYTES)
+        inner = max(1, min(inner, rows // max(1, files)))
         bases = np.cumsum([0, *(file.rows for file in group.files)])
-        cuts = make_cuts(_without_losers(sample, group, work.losers), learned, bases, files * inner)
+        cuts = make_cuts(staying, learned, bases, files * inner, weights)
         dress, meta = group_dress(place.storage, group.files, schema)
         options = work.sizes.written_with(group.folder)
         wish = (work.sizes.target.bytes, work.sizes.target.rows)
@@ -275,6 +282,16 @@ def _prepare(
         )
         first += files
     return tuple(ready)
+
+
+def _weights(sample: pa.Table, files: Sequence[DataFile], sizes: Sizes) -> Weights:
+    """What each row of a sample will weigh where only bytes are wanted: as much as the rows of its file do."""
+    numbers = to_numpy(sample["file"])
+    if not len(numbers) or sizes.target.bytes is None or sizes.target.rows is not None:
+        return np.ones(len(numbers))
+    each = np.array([max(1.0, sizes.weight([file]).parts) / max(1, file.rows) for file in files])[numbers]
+    weights: Weights = np.maximum(each, each.mean() * _LIGHTEST)
+    return weights
 
 
 def _ordering(request: OptimizeRequest, schema: pa.Schema) -> Ordering:

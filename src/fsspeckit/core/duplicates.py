@@ -138,7 +138,7 @@ class SplitKeys:
     def _of_folder(self, file: DataFile, column: KeyColumn, rows: int) -> pa.ChunkedArray:
         assert file.partition is not None
         text = file.partition[self.partitions.index(column.name)]
-        return pa.chunked_array([pa.repeat(typed_values([text], column.type)[0], rows)])
+        return pa.chunked_array([pa.repeat(typed_values([text], column.type, column.name)[0], rows)])
 
 
 def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:

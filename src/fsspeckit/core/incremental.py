@@ -355,13 +355,13 @@ def _key_shape(snapshot: Snapshot, keys: pa.Schema) -> Shape:
     ours, theirs = (pa.schema([side.field(name) for name in inner]) for side in (snapshot.schema, keys))
     body = reconcile(ours, theirs, operation="matching keys", path=snapshot.root)
     types = {field.name: field.type for field in (*keys, *body)}
-    columns = tuple(KeyColumn(name, key_type(types[name])) for name in keys.names)
+    columns = tuple(KeyColumn(name, key_type(types[name], name)) for name in keys.names)
     return Shape(body, columns, tuple(name for name in snapshot.partition_columns if name in keys.names), ())
 
 
 def _rows_in(source: Source, target: Source, names: Sequence[str], schema: pa.Schema) -> RowNumbers:
     """Source rows whose values of some columns stand in a row of the target."""
-    columns = [KeyColumn(name, key_type(schema.field(name).type)) for name in names]
+    columns = [KeyColumn(name, key_type(schema.field(name).type, name)) for name in names]
     rows = select_rows(target, columns, on_duplicate="last", deduplicate=False, order_by=())
     positions, _ = KeyIndex(plain_keys(target, columns, rows)).lookup(plain_keys(source, columns, range(source.rows)))
     return positions

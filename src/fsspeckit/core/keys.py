@@ -33,14 +33,15 @@ _SMALL_DECIMAL = 18
 _HASH_PAYS = 4  # index_in builds its hash table anew on every call
 
 
-def key_type(type_: pa.DataType) -> pa.DataType:
-    """The type in which keys of ``type_`` are compared; raises for types that have no equality."""
+def key_type(type_: pa.DataType, name: str = "") -> pa.DataType:
+    """The type in which keys of ``type_`` are compared; raises, by the column's name, for types without equality."""
     if pa.types.is_dictionary(type_):
-        return key_type(type_.value_type)
+        return key_type(type_.value_type, name)
     if isinstance(type_, pa.BaseExtensionType):
-        return key_type(type_.storage_type)
+        return key_type(type_.storage_type, name)
     if pa.types.is_nested(type_):
-        raise SchemaMismatchError(f"a column of type {type_} cannot be a key; use flat columns as key_columns")
+        what = f"the column {name!r}" if name else "a column"
+        raise SchemaMismatchError(f"{what} of type {type_} cannot be a key; use flat columns as key_columns")
     return type_
 
 

@@ -139,7 +139,7 @@ class DeduplicateRequest:
         check_order_columns(schema, self.order_by, "dataset")
         names = [name if name in schema.names else name.removeprefix("-") for name in self.order_by]
         lowest = tuple(name not in schema.names for name in self.order_by)
-        keys = tuple(KeyColumn(name, key_type(schema.field(name).type)) for name in self.key_columns)
+        keys = tuple(KeyColumn(name, key_type(schema.field(name).type, name)) for name in self.key_columns)
         return keys, tuple(KeyColumn(name, key_type(schema.field(name).type)) for name in names), lowest
 
 
@@ -175,8 +175,8 @@ class OptimizeRequest:
         if self.deduplicate is not None and not self.deduplicate.order_by and self.scope.limits != Limits():
             raise ValueError(
                 "a run in pieces (max_files, max_bytes, max_groups_per_commit) moves rows between files, so which of "
-                "several rows with one key is the last would change from piece to piece; name dedup_order_by, or "
-                "call deduplicate_parquet_dataset first"
+                "several rows with one key is the last would change from piece to piece; name dedup_order_by, an order "
+                "without ties, or call deduplicate_parquet_dataset first"
             )
         if self.columns is None:
             given = {"curve": self.curve != "linear", "bloom_filter_columns": bool(self.blooms), "force": self.force}
@@ -228,7 +228,7 @@ def limited(plan: Plan, limits: Limits) -> Plan:
     taken = {file.path for group in groups for file in group.files}
     skipped = dict(plan.skipped)
     for group in plan.groups:
-        reason = f"left for a later run by {_limit_text(limits)}; its group has {group.size:,} bytes"
+        reason = _reason_left(group, limits)
         skipped |= {file.path: reason for file in group.files if file.path not in taken}
     return Plan(tuple(groups), skipped)
 
@@ -250,6 +250,18 @@ def _fitting(group: Group, files: int | None, size: int | None) -> Group | None:
     if not kept or (len(kept) == 1 and not group.fresh):
         return None
     return replace(group, files=tuple(sorted(kept, key=lambda file: file.path)), turn=(), whole=False)
+
+
+def _reason_left(group: Group, limits: Limits) -> str:
+    """Why files of a group wait: for their turn, or for limits that are enough for the first step with them."""
+    turn = group.turn or group.files
+    first = turn[: 1 if group.fresh else 2]
+    needed = {"max_files": len(first), "max_bytes": sum(file.size for file in first)}
+    given = {name: getattr(limits, name) for name in needed}
+    missing = [f"{name}={least}" for name, least in needed.items() if given[name] is not None and given[name] < least]
+    if missing:
+        return f"no run with {_limit_text(limits)} can do it; its group takes {' and '.join(missing)} at least"
+    return f"left for a later run by {_limit_text(limits)}; its group has {group.size:,} bytes"
 
 
 def _limit_text(limits: Limits) -> str:

@@ -89,6 +89,8 @@ def normalize_keys(key_columns: str | Sequence[str], parameter: str = "key_colum
     listed = key_columns if isinstance(key_columns, Iterable) else () if key_columns is None else (key_columns,)
     names = [key_columns] if isinstance(key_columns, str) else list(listed)
     advice = f'name the columns that identify a row, such as {parameter}=["id"]'
+    if isinstance(key_columns, set | frozenset):
+        raise KeyColumnError(f"{parameter}={key_columns!r} is a set, which has no order; pass a list of names")
     if others := [name for name in names if not isinstance(name, str)]:
         raise KeyColumnError(f"{parameter} holds {others[0]!r}, which is not the name of a column; {advice}")
     if not all(names) or not names:
@@ -129,7 +131,7 @@ def validate_keys_and_schema(
         check_keys_exist(keys, target_schema.names, "target")
         result = reconcile(target_schema, source_schema, mode=schema_mode, operation="merge", path=path)
     for key in keys:
-        key_type(result.field(key).type)
+        key_type(result.field(key).type, key)
     return result
 
 
@@ -204,7 +206,7 @@ def merge_shape(source: pa.Schema, snapshot: Snapshot, request: MergeRequest, pa
 
 def _key_column(name: str, body: pa.Schema, source: pa.Schema) -> KeyColumn:
     schema = body if name in body.names else source
-    return KeyColumn(name, key_type(schema.field(name).type))
+    return KeyColumn(name, key_type(schema.field(name).type, name))
 
 
 def without_columns(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:

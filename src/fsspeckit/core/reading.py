@@ -144,6 +144,6 @@ class _FileReader:
             if name in file.schema.names or name not in self._schema.names:
                 continue
             text = file.partition[at] if file.partition is not None else None
-            value = typed_values([text], self._schema.field(name).type)[0]
+            value = typed_values([text], self._schema.field(name).type, name)[0]
             expression = expression & (pc.field(name) == value if value.is_valid else pc.field(name).is_null())
         return expression

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -35,6 +36,7 @@ _FEWEST_ROUTED = 65_536
 _PIECE_ROWS = 4096
 _RANGE = b"fsspeckit.range"
 _KEY = "\0order"
+Weights = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +82,24 @@ def sample_forms(sample: pa.Table, ordering: Ordering) -> list[Form]:
     return [Form.of(sample[str(i)]) for i in range(len(ordering.columns))]
 
 
-def make_cuts(sample: pa.Table, ordering: Ordering, bases: RowNumbers, ranges: int) -> Cuts:
-    """Rows of a sample that cut the order into ranges of equal size; positions tell equal rows apart."""
+def make_cuts(sample: pa.Table, ordering: Ordering, bases: RowNumbers, ranges: int, weights: Weights) -> Cuts:
+    """Rows of a sample that cut the order into ranges of equal weight; positions tell equal rows apart."""
     position = bases[to_numpy(sample["file"])] + to_numpy(sample["row"])
     forms = [*ordering.shaped(sample_forms(sample, ordering)), Form(position)]
-    count = sample.num_rows
     order = sort_order(forms)
-    at = np.unique(np.arange(1, ranges) * count // ranges) if count else np.empty(0, dtype=np.int64)
-    return Cuts(tuple(form.take(order[at[at > 0]]) for form in forms))
+    at = _cut_places(weights[order], ranges)
+    return Cuts(tuple(form.take(order[at]) for form in forms))
+
+
+def _cut_places(weights: Weights, ranges: int) -> RowNumbers:
+    """Where ranges of equal weight begin, but the first; each has a row at least, as long as there are so many."""
+    count = len(weights)
+    number = np.arange(1, min(ranges, count))
+    ranges = len(number) + 1
+    sums = np.cumsum(weights)
+    at = np.searchsorted(sums, sums[-1:] * number / ranges, "right")
+    at = np.maximum.accumulate(np.maximum(at - number, 0)) + number
+    return np.minimum(at, count - ranges + number)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

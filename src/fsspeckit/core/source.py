@@ -170,7 +170,7 @@ class SourceFiles:
                 table = pa.Table.from_batches([batch])
                 for name, text in self.partitions[number].items():
                     if name not in table.column_names:
-                        table = table.append_column(name, constant(text, self.schema.field(name).type, table.num_rows))
+                        table = table.append_column(name, constant(text, self.schema.field(name), table.num_rows))
                 same = cast_schema(table, self.schema, fill_missing=True, operation="reading the source")
                 yield from same.to_batches()
 
@@ -208,6 +208,6 @@ def _schema_of(storage: Storage, file: ViewFile) -> pa.Schema:
         return reader.schema_arrow
 
 
-def constant(text: str | None, type_: pa.DataType, rows: int) -> pa.Array:
+def constant(text: str | None, field: pa.Field, rows: int) -> pa.Array:
     """A partition value as a column."""
-    return pa.repeat(typed_values([text], type_)[0], rows)
+    return pa.repeat(typed_values([text], field.type, field.name)[0], rows)

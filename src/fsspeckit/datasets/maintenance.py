@@ -15,7 +15,7 @@ from fsspeckit.core.operations import Place
 from fsspeckit.core.progress import Progress
 from fsspeckit.core.results import MaintenanceResult
 from fsspeckit.core.sizing import Target
-from fsspeckit.datasets.arguments import Columns, column_names
+from fsspeckit.datasets.arguments import Columns, column_names, names_of
 
 _KEYS = "deduplicate_key_columns"
 
@@ -121,7 +121,9 @@ class Maintenance:
             curve: ``"linear"`` orders by the first column, then the second and so on; ``"zorder"`` and ``"hilbert"``
                 are space-filling curves that keep rows together which are near in all columns.
             deduplicate_key_columns: Leave only one row of each key, as `deduplicate_parquet_dataset` does.
-            dedup_order_by: Which row of a key stays.
+            dedup_order_by: Which row of a key stays. A run in pieces (``max_files``, ``max_bytes``,
+                ``max_groups_per_commit``) moves rows between pieces, so name an order in which no two rows of a key
+                are equal, such as a time and then a unique number: which of equals stays depends on the pieces.
             null_keys: ``"match"`` treats NULL in a key as equal to NULL.
             bloom_filter_columns: Columns that get Bloom filters; files in order that lack one are rewritten.
             force: Rewrite files that are in this order already, too.
@@ -156,7 +158,7 @@ class Maintenance:
             curve,
             Target.of(target_mb_per_file, target_rows_per_file),
             scope,
-            column_names(bloom_filter_columns) or (),
+            names_of(bloom_filter_columns) or (),
             force,
             None if keys is None else DeduplicateRequest(keys, order_by, null_keys, scope),
         )
@@ -220,6 +222,6 @@ class Maintenance:
 def _scope(
     partition_filter: Columns | None, compression: str | None, row_group_size: int | None, limits: Limits
 ) -> Scope:
-    folders = column_names(partition_filter)
+    folders = names_of(partition_filter)
     trimmed = None if folders is None else tuple(text.removesuffix("/") for text in folders)
     return Scope(trimmed, WriteOptions(compression, row_group_size=row_group_size), limits)

@@ -232,7 +232,7 @@ def _partitions(files: Sequence[InputFile], present: Sequence[str], request: Req
             continue
         texts = [values.get(name) for values in found]
         type_ = partition_type(texts) if request.schema is None else request.schema.field(name).type
-        layout[name] = typed_values(texts, type_)
+        layout[name] = typed_values(texts, type_, name)
     return layout
 
 
