@@ -119,6 +119,7 @@ def test_every_kind_of_source(fsspeckit: Fsspeckit, memory_fs: Any) -> None:
     pq.write_table(pa.table({"id": [1]}), "in/day=mon/a.parquet")
     Path("a.jsonl").write_text('{"id": 2}\n')
     Path("b.tsv").write_text("id\tv\n3\tx\n")
+    Path("tabs.dat").write_text("id\tv\n6\tx\n")
     Path("c.dat").write_text("id;v\n4;x\n")
     memory_fs.pipe("/in/d.json", b'[{"id": 5}]')
     tries = {
@@ -127,6 +128,7 @@ def test_every_kind_of_source(fsspeckit: Fsspeckit, memory_fs: Any) -> None:
         "in/day=mon/a.parquet": ([], [{"id": 1, "day": "mon"}]),
         "*.jsonl": ([], [{"id": 2}]),
         "b.tsv": ([], [{"id": 3, "v": "x"}]),
+        "tabs.dat": (["--format", "csv", "--delimiter", r"\t"], [{"id": 6, "v": "x"}]),
         "c.dat": (["--format", "csv", "--delimiter", ";"], [{"id": 4, "v": "x"}]),
         "memory://in": ([], [{"id": 5}]),
     }
@@ -183,6 +185,10 @@ def test_a_folder_of_two_formats_is_asked_about(fsspeckit: Fsspeckit) -> None:
         (("merge", "updates.csv", "lake", "--key", "id", "--storage-option", "x"), 2, "name=value"),
         (("merge", "updates.csv", "lake", "--key", "id", "--config", "gone.toml"), 2, "gone.toml"),
         (("merge", "updates.csv", "lake", "--key", "id", "--delimiter", ";", "--format", "json"), 2, "--delimiter"),
+        (("merge", "updates.csv", "lake", "--key", "id", "--delimiter", ";;"), 2, "is not one character"),
+        (("plan", "merge", "updates.csv", "lake", "--key", "id", "-o", "no/plan.json"), 2, "there is no folder no"),
+        (("inspect", "lake", "--html", "no/page.html"), 2, "there is no folder no"),
+        (("inspect", "lake", "--html", "."), 2, "is a folder"),
         (("compact", "nowhere"), 1, "nowhere"),
         (("inspect", "nowhere"), 1, "nowhere"),
         (("apply", "gone.json"), 2, "gone.json"),
@@ -266,6 +272,9 @@ def test_inspect_gates_a_schedule(fsspeckit: Fsspeckit) -> None:
     assert fsspeckit("inspect", "lake", "--fail-under", "60", "-q") == (0, "", "")
     code, _, err = fsspeckit("inspect", "lake", "--key", "who")
     assert (code, err.splitlines()[1]) == (2, "to do: choose among id, day, amount")
+    fsspeckit("write", "orders.csv", "parted", "--partition-by", "day", "-q")
+    code, _, err = fsspeckit("inspect", "parted", "--key", "day")
+    assert (code, "'day' is a partition column" in err) == (2, True)
 
 
 def test_what_a_crash_left_is_told_and_mended(fsspeckit: Fsspeckit) -> None:
@@ -275,7 +284,13 @@ def test_what_a_crash_left_is_told_and_mended(fsspeckit: Fsspeckit) -> None:
     newest = max((sidecar / "log").glob("*.done"))
     newest.unlink()
     code, out, _ = fsspeckit("doctor", "lake")
-    assert (code, "fsspeckit recover lake" in out) == (1, True)
+    assert (code, "\n\nto do:\n  journal: fsspeckit recover lake" in out) == (1, True)
+    os.rename("lake", "la ke")
+    os.rename(sidecar, ".la ke.fsspeckit")
+    for command in ("doctor", "inspect"):
+        assert "fsspeckit recover 'la ke'" in fsspeckit(command, "la ke")[1]
+    os.rename("la ke", "lake")
+    os.rename(".la ke.fsspeckit", sidecar)
     assert "needs recovery" in fsspeckit("inspect", "lake")[1]
     code, out, _ = fsspeckit("recover", "lake", "--dry-run", "--json")
     assert (json.loads(out)["replayed"], json.loads(out)["removed"]) == ([1], ["dead"])

@@ -49,6 +49,13 @@ def test_help_imports_nothing_heavy() -> None:
     assert done.stdout.splitlines()[-1] == "[0, 0, 0, 0, 2, 2] []"
 
 
+def test_the_package_is_a_program() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "fsspeckit", "doctor", "-h"], capture_output=True, text=True, check=True
+    )
+    assert "Usage: fsspeckit doctor [OPTIONS] [PATH]\n" in done.stdout.replace("python -m fsspeckit", "fsspeckit")
+
+
 def test_arrow_on_standard_input_and_an_engine_by_environment(tmp_path: Path) -> None:
     """fsspec warns of every variable that begins with FSSPEC and is not its own; warnings are errors here."""
     done = run("write", "-", "lake", "--json", cwd=tmp_path, data=stream(5), FSSPECKIT_ENGINE="pyarrow")

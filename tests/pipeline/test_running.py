@@ -286,14 +286,17 @@ def test_rows_on_their_way_are_checked_and_nothing_after_that_runs(lake: Path, s
     assert not Path("lake").exists()
 
 
-def test_a_query_that_cannot_be_is_refused_before_the_first_step_writes(lake: Path, spark: Any) -> None:
+def test_a_query_that_cannot_be_is_refused_before_the_first_step_writes(
+    lake: Path, spark: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
     raw = small()
     raw["steps"] += [
         {"name": "odd", "do": "select", "from": "raw", "columns": ["nothing + 1 as x"]},
         {"name": "more", "do": "write", "from": "odd", "into": "out"},
     ]
-    with pytest.raises(StepFailedError, match=r"before the first step.*nothing") as caught:
+    with pytest.raises(StepFailedError, match=r"before the first step.*of step 'odd'.*nothing") as caught:
         Pipeline.of(raw).run(spark)
+    assert "".join(capfd.readouterr()) == ""
     assert isinstance(caught.value.__cause__, SparkQueryError)
     assert not Path("lake").exists()
     raw["steps"][1] = {"name": "odd", "do": "rename", "from": "raw", "columns": {"nothing": "x"}}

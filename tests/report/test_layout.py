@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import re
+import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from fsspeckit.cli.app import main
 from fsspeckit.core.operations import Place
 from fsspeckit.core.snapshot import Snapshot
 from fsspeckit.report.layout import Layout, analyse, load_all_statistics
 from fsspeckit.report.overlap import Overlap, overlap
-from fsspeckit.report.score import score
+from fsspeckit.report.score import _rows_of_a_group, score
 from fsspeckit.report.text import render
 
 
@@ -67,7 +71,7 @@ def test_two_keys_share_the_order_of_a_curve(tmp_path: Path) -> None:
     snapshot, layout = lay(tmp_path / "stripes", *({"x": [x, x], "y": [0, 9]} for x in range(16)))
     found = score(snapshot, layout, ["x", "y"]).findings[1]
     assert (found.points, found.command.partition("--")[2]) == (15.0, "by x --by y --curve hilbert")
-    assert "a look-up of one y opens about 4 files" in found.effect
+    assert "a look-up of one y opens about 1 file (" in found.effect  # sixteen small files become one
 
 
 def test_bounds_of_every_kind_are_readable(tmp_path: Path) -> None:
@@ -136,6 +140,38 @@ def test_progress_is_told_for_every_footer(tmp_path: Path) -> None:
     told: list[Any] = []
     load_all_statistics(Place.of(str(tmp_path / "d"), None, None), told.append)
     assert [(event.stage, event.done, event.total) for event in told] == [("footers", n, 12) for n in range(13)]
+
+
+def test_every_recommendation_does_what_it_says(tmp_path: Path) -> None:
+    """Commands are pasted as they stand; what they are about costs nothing any more."""
+    narrow = {"b": pa.array([number % 3 == 0 for number in range(3_000_000)])}
+    wall = [{"id": [number, 99], "order id": [0, 99]} for number in range(6)]
+    blind = [{"tags": [["a"]] * 50, "id": list(range(50))}] * 3
+    cases = {
+        "narrow": (lay(tmp_path / "narrow", narrow, row_group_size=10_000), []),
+        "wa ll": (lay(tmp_path / "wa ll", *wall), ["order id"]),
+        "blind": (lay(tmp_path / "blind", *blind, write_statistics=False, row_group_size=10), []),
+        "named": (lay(tmp_path / "named", *blind, write_statistics=False), ["id"]),
+        "nested": (lay(tmp_path / "nested", {"tags": [["a"]]}, {"tags": [["b"]]}), []),
+    }
+    for name, ((snapshot, layout), keys) in cases.items():
+        found = [finding for finding in score(snapshot, layout, keys).findings if finding.points]
+        assert found, name
+        for finding in found:
+            program, *words = shlex.split(finding.command)
+            assert (program, main([*words, "--quiet", "--engine", "pyarrow"])) == ("fsspeckit", 0), finding
+        assert score(*look(tmp_path / name), keys).value == 100, name
+
+
+def test_row_groups_that_are_too_large_get_fewer_rows(tmp_path: Path) -> None:
+    snapshot, _ = lay(tmp_path / "d", {"id": [1]})
+    wide = [replace(file, rows=1_000_000, uncompressed=8 * 2**30) for file in snapshot.files]
+    assert _rows_of_a_group(wide) * 8 * 2**30 / 1_000_000 <= 2**28
+
+
+def test_columns_that_cannot_be_measured_are_shown(tmp_path: Path) -> None:
+    snapshot, layout = lay(tmp_path / "d", {"id": [1], "tags": [["a"]]})
+    assert re.search(r"^tags +list<", render(layout, score(snapshot, layout)), re.MULTILINE)
 
 
 def test_tiny_row_groups_cost_points(tmp_path: Path) -> None:

@@ -101,6 +101,8 @@ def test_the_page_is_whole_and_needs_nothing_but_itself(report: str) -> None:
     }
     for text in ("12 before", "depth of id", "fsspeckit compact lake/orders --target-mb 128", "Estimated effect: "):
         assert text in report
+    assert "partitioned by day; files by codec: snappy (5); a row group has 3 rows" in report
+    assert report.count(">105</text>") == 2  # the end of both charts of ranges
     assert "tue &amp; wed" in report or "tue%20" in report
 
 
@@ -151,6 +153,7 @@ def test_ranges_that_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     found = json.loads(capsys.readouterr().out)["key_ranges"]
     assert [each["column"] for each in found] == ["id", "name"]
     assert found[0]["ranges"] == [[0.0, 0.5], [0.5, 1.0]]
+    assert [(each["least"], each["greatest"]) for each in found] == [("0", "10"), ("xaa", "xabz")]
     (first, second) = found[1]["ranges"]
     assert first[0] == 0.0
     assert 0 < first[1] < second[0] < second[1] == 1.0

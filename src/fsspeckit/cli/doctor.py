@@ -7,6 +7,7 @@ itself is started only where `--start-spark` asks for it.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -18,7 +19,7 @@ from fsspeckit.cli.errors import FAILED, describe
 from fsspeckit.cli.run import Run, command
 
 Verdict = Literal["ok", "note", "fail"]
-MaybePath = Annotated[str | None, typer.Argument(metavar="[PATH]", help="A dataset, or where one will be written.")]
+MaybePath = Annotated[str | None, typer.Argument(metavar="PATH", help="A dataset, or where one will be written.")]
 StartSpark = Annotated[bool, typer.Option("--start-spark", help="Start a Spark session and run a job in it.")]
 _EXTRAS = {
     "duckdb": ("duckdb",),
@@ -77,8 +78,11 @@ def _render(checks: list[Check]) -> str:
     from fsspeckit.core.results import columns
 
     rows = [(check.verdict, check.name, check.detail) for check in checks]
-    mend = [f"  {check.name}: {check.mend}" for check in checks if check.mend]
-    return columns(rows) + ("\n\nto do:\n" + "\n".join(mend) if mend else "")
+    text = columns(rows)
+    for title, verdicts in (("to do", ("ok", "fail")), ("only where you need it", ("note",))):
+        mend = [f"  {check.name}: {check.mend}" for check in checks if check.mend and check.verdict in verdicts]
+        text += f"\n\n{title}:\n" + "\n".join(mend) if mend else ""
+    return text
 
 
 def _attempt(name: str, look: Callable[[], str]) -> Check:
@@ -191,7 +195,7 @@ def _temp() -> str:
 def _journal(run: Run, path: str) -> Check:
     check = _attempt("journal", lambda: _journal_state(run, path))
     pending = check.verdict == "ok" and "left behind" in check.detail
-    mend = f"fsspeckit recover {path}"
+    mend = f"fsspeckit recover {shlex.quote(path)}"
     return Check("journal", "fail", check.detail, mend) if pending else check
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 
 from fsspeckit.cli.words import as_options
 
@@ -25,6 +26,14 @@ class CommandError(Exception):
 def usage(problem: str, remedy: str) -> CommandError:
     """An error of the one who typed the command."""
     return CommandError(problem, remedy, USAGE)
+
+
+def check_target(path: Path | None, option: str) -> None:
+    """Refuse a file that cannot be written before any work is done for it."""
+    if path is not None and not path.parent.is_dir():
+        raise usage(f"{option} {path}: there is no folder {path.parent}", "make it first, or choose another")
+    if path is not None and path.is_dir():
+        raise usage(f"{option} {path} is a folder", "name a file in it")
 
 
 def describe(error: BaseException, words: Callable[[str], str] = as_options) -> tuple[str, str, int]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fsspeckit.cli.errors import FAILED, usage
+from fsspeckit.cli.errors import FAILED, check_target, usage
 from fsspeckit.cli.run import Run, command
 from fsspeckit.cli.upkeep import Path_
 
@@ -47,12 +47,13 @@ def inspect(
     from fsspeckit.report.score import score
     from fsspeckit.report.text import render, render_comparison
 
+    check_target(html, "--html")
     before = _before(compare, read_document)
     place = run.place(path)
     with run.bars() as progress:
         snapshot = load_all_statistics(place, progress)
     layout = analyse(snapshot, place.path, place.journal.status())
-    _check_keys(key, tuple(layout.schema))
+    _check_keys(key, tuple(layout.schema), layout.partition_columns)
     found = score(snapshot, layout, key)
     told, text = document(snapshot, layout, found, key), render(layout, found)
     changed = comparison(before, told) if before is not None else []
@@ -79,7 +80,10 @@ def _before(compare: Path | None, read: Callable[[Path], dict[str, Any]]) -> dic
         raise usage(f"cannot read {compare}: {error.strerror}", "check --compare") from error
 
 
-def _check_keys(keys: list[str], columns: tuple[str, ...]) -> None:
+def _check_keys(keys: list[str], columns: tuple[str, ...], partition_columns: tuple[str, ...]) -> None:
+    remedy = f"choose among {', '.join(columns)}"
+    if folders := [name for name in keys if name in partition_columns]:
+        raise usage(f"{folders[0]!r} is a partition column: every file has one value of it", remedy)
     unknown = [name for name in keys if name not in columns]
     if unknown:
-        raise usage(f"the dataset has no column {unknown[0]!r}", f"choose among {', '.join(columns)}")
+        raise usage(f"the dataset has no column {unknown[0]!r}", remedy)

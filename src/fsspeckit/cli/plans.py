@@ -36,7 +36,7 @@ from fsspeckit.cli.changes import (
     merge_options,
 )
 from fsspeckit.cli.consent import ask
-from fsspeckit.cli.errors import usage
+from fsspeckit.cli.errors import check_target, usage
 from fsspeckit.cli.run import Run, command
 from fsspeckit.cli.sources import STDIN, Source
 
@@ -84,6 +84,7 @@ def plan_merge(
     """Plan a merge of SRC into DEST exactly, file by file, and write the plan down for `fsspeckit apply`."""
     if src == STDIN:
         raise usage("standard input cannot be read again by `fsspeckit apply`", "put the rows into a file first")
+    check_target(output, "--output")
     source = Source.of(run, absolute(src), format_, delimiter)
     options = merge_options(locals())
     files = source.files()

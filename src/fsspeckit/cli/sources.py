@@ -43,6 +43,9 @@ class Source:
         found = "arrow" if path == STDIN else format_ or _format_of(path, options)
         if delimiter is not None and found != "csv":
             raise usage(f"--delimiter does not go with {found}", "leave it out, or say --format csv")
+        delimiter = "\t" if delimiter == "\\t" else delimiter
+        if delimiter is not None and len(delimiter) != 1:
+            raise usage(f"--delimiter {delimiter!r} is not one character", "pass one, such as ';' or '\\t' for a tab")
         return cls(path, found, delimiter, options)
 
     def rows(self) -> Any:

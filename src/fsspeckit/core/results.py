@@ -199,7 +199,7 @@ class MergePlan(_MergeView):
 
     def __str__(self) -> str:
         shown = sorted(self.entries, key=lambda entry: entry.action == "keep")[:20]
-        rows = [(e.action, e.path, e.reason, f"{e.rows:,}", readable_bytes(e.bytes)) for e in shown]
+        rows = [(e.action, e.path, e.reason, f"{e.rows:,}", _size(e)) for e in shown]
         more = len(self.entries) - len(shown)
         tail = f"\n... and {more:,} more files" if more else ""
         table = columns([("action", "file", "reason", "rows", "size"), *rows]) if rows else ""
@@ -268,6 +268,11 @@ def columns(rows: Sequence[Sequence[str]]) -> str:
     """Rows of text, each column as wide as its widest cell."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return "\n".join("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows)
+
+
+def _size(entry: PlanEntry) -> str:
+    """The size of a file; that of a new one is not known before it is written."""
+    return "-" if entry.action == "insert" else readable_bytes(entry.bytes)
 
 
 def readable_bytes(size: int) -> str:

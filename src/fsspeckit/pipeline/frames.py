@@ -28,8 +28,9 @@ class Frames:
 
     def of(self, name: str) -> DataFrame:
         """The rows that a source or a step gives."""
-        with translated_analysis():
-            if name in self._file.sources:
+        is_source = name in self._file.sources
+        with translated_analysis(f"{'source' if is_source else 'step'} {name!r}"):
+            if is_source:
                 return self._read(self._file.sources[name])
             step = self._steps[name]
             source = source_of(step)

@@ -87,7 +87,9 @@ def key_ranges(number: int, found: Mapping[str, Any], *, is_before: bool) -> str
             left, width = min(low, 0.996), max(high - low, 0.004)
             axes.barh(place, width, left=left, height=0.9, color=_BEFORE if is_before else _MAIN, linewidth=0)
         axes.set_xlim(-0.01, 1.01)
-        axes.set_xticks([0, 1], ["least", "greatest"])
+        ends = [_start(found.get(name) or name) for name in ("least", "greatest")]
+        for label, side in zip(axes.set_xticks([0, 1], ends, parse_math=False), ("left", "right"), strict=True):
+            label.label1.set_horizontalalignment(side)
         axes.set_xlabel(found["column"], parse_math=False)
         axes.set_ylabel("files")
         axes.set_yticks([])
@@ -117,8 +119,19 @@ def _number(value: float) -> str:
 
 
 def _short(label: str) -> str:
-    plain = "".join(c if c.isprintable() else "?" for c in label)
+    """A name, of which the end tells most."""
+    plain = _plain(label)
     return plain if len(plain) <= 18 else "..." + plain[-15:]
+
+
+def _start(value: str) -> str:
+    """A value, of which the beginning tells most."""
+    plain = _plain(value)
+    return plain if len(plain) <= 18 else plain[:16] + "..."
+
+
+def _plain(label: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in label)
 
 
 @contextmanager

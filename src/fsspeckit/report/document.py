@@ -10,7 +10,7 @@ from posixpath import dirname
 from typing import Any
 
 from fsspeckit.core.snapshot import Snapshot
-from fsspeckit.report.layout import Layout
+from fsspeckit.report.layout import ColumnLayout, Layout
 from fsspeckit.report.overlap import file_range
 from fsspeckit.report.score import Score, judged
 
@@ -24,18 +24,24 @@ _SHOWN_COLUMNS = 3
 def document(snapshot: Snapshot, layout: Layout, found: Score, keys: Sequence[str] = ()) -> dict[str, Any]:
     """The layout, its score, and the range of each file in the columns that count."""
     findings = [asdict(finding) for finding in found.findings]
-    ranges = [_ranges(snapshot, column.name) for column in judged(layout, keys)[:_SHOWN_COLUMNS]]
+    ranges = [_ranges(snapshot, column) for column in judged(layout, keys)[:_SHOWN_COLUMNS]]
     return layout.to_dict() | {"score": found.value, "findings": findings, "key_ranges": ranges}
 
 
-def _ranges(snapshot: Snapshot, column: str) -> dict[str, Any]:
+def _ranges(snapshot: Snapshot, column: ColumnLayout) -> dict[str, Any]:
     """Ranges of files from 0 to 1, partition by partition, lowest first; of very many files some, evenly taken."""
-    found = [(dirname(file.path), file_range(file, column)) for file in snapshot.files if file.rows]
+    found = [(dirname(file.path), file_range(file, column.name)) for file in snapshot.files if file.rows]
     known = sorted((folder, *bounds) for folder, bounds in found if bounds is not None)
     places = _places([bound for _, *bounds in known for bound in bounds])
     step = max(1, -(-len(known) // _SHOWN_FILES))
     shown = [[round(places[low], 5), round(places[high], 5)] for _, low, high in known[::step]]
-    return {"column": column, "files": len(known), "ranges": shown}
+    return {
+        "column": column.name,
+        "least": column.lower,
+        "greatest": column.upper,
+        "files": len(known),
+        "ranges": shown,
+    }
 
 
 def _places(bounds: Sequence[Any]) -> dict[Any, float]:

@@ -35,11 +35,12 @@ def render_page(after: Mapping[str, Any], before: Mapping[str, Any] | None = Non
     return template.render(
         after=after,
         before=before,
+        facts=_facts(after),
         headline=_headline(after, before),
         changed=[(name, readable(name, old), readable(name, new)) for name, old, new in changed],
         charts=_charts(after, before),
         findings=[finding for finding in after["findings"] if finding["command"]],
-        columns=after["columns"],
+        columns=_columns(after),
     )
 
 
@@ -63,6 +64,28 @@ def _headline(after: Mapping[str, Any], before: Mapping[str, Any] | None) -> lis
     if after["pending_journal"]:
         shown.append({"name": "journal", "value": "needs recovery", "before": ""})
     return shown
+
+
+def _facts(after: Mapping[str, Any]) -> list[str]:
+    """What has no chart, in a few words each."""
+    folders = ", ".join(after["partition_columns"])
+    codecs = ", ".join(f"{name} ({count:,})" for name, count in after["codecs"].items())
+    size = readable_bytes(after["uncompressed_per_row_group"])
+    journal = "needs recovery" if after["pending_journal"] else "nothing pending"
+    return [
+        *([f"partitioned by {folders}"] if folders else []),
+        f"files by codec: {codecs}",
+        f"a row group has {after['rows_per_row_group']:,} rows and {size} uncompressed on average",
+        f"journal: {journal}",
+    ]
+
+
+def _columns(after: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Every column of the schema; a nested one has a type and nothing to measure."""
+    measured = {column["name"]: column for column in after["columns"]}
+    nothing: dict[str, Any] = {"lower": None, "upper": None, "overlap": None}
+    nothing |= {"files_without_statistics": "-", "files_with_bloom_filter": "-"}
+    return [measured.get(name) or {"name": name, "type": kind, **nothing} for name, kind in after["schema"].items()]
 
 
 def _charts(after: Mapping[str, Any], before: Mapping[str, Any] | None) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ from fsspeckit.report.layout import MB, ColumnLayout, Layout, by_folder
 TARGET = 128 * MB
 _SMALL = TARGET // 4
 _LEAST_ROW_GROUP, _LARGEST_ROW_GROUP = 1 * MB, 1024 * MB
+_USUAL_ROWS = 1_000_000
 _WEIGHTS = {"small files": 50, "overlap": 30, "row groups": 20}
 
 
@@ -64,7 +65,7 @@ def _small_files(snapshot: Snapshot, path: str) -> Finding:
         excess += max(0, len(small) - math.ceil(sum(small) / TARGET))
     total = len(snapshot.files)
     detail = f"{total:,} files could be {total - excess:,}" if excess else f"none of {total:,} files is too many"
-    effect = f"a full scan opens {total - excess:,} files in place of {total:,}"
+    effect = f"a full scan opens {_files(total - excess)} in place of {total:,}"
     return _finding("small files", excess / max(total, 1), detail, f"fsspeckit compact {path} --target-mb 128", effect)
 
 
@@ -79,22 +80,33 @@ def _overlap(layout: Layout, keys: Sequence[str], path: str) -> Finding:
         return _finding("overlap", 0, "no partition has two files", "")
     known = judged(layout, keys, worst)
     if not known:
-        named = ", ".join(keys) or "any column"
+        named, order = ", ".join(keys) or "any column", _order(layout, keys)
         effect = "files get statistics, by which readers skip them"
-        return _finding("overlap", 1, f"no statistics of {named}", f"fsspeckit optimize {path} --by COLUMN", effect)
+        command = f"fsspeckit optimize {path} {order} --force"
+        return _finding("overlap", 1 if order else 0, f"no statistics of {named}", command, effect)
     best = worst ** (1 - 1 / len(known))
     share = sum(max(0.0, _share(column, worst, best)) for column in known) / len(known)
     deepest = max(known, key=lambda column: _share(column, worst))
     depth = deepest.overlap.mean_depth if deepest.overlap is not None else 0.0
     named = ", ".join(column.name for column in known)
     detail = f"a value of {named} is looked for in {depth:,.1f} files on average, {worst:,.1f} at worst"
-    size = layout.bytes / max(layout.files, 1)
-    few = "1 file" if round(best) == 1 else f"{best:,.0f} files"
+    opens, size = _after(layout, len(known))
     effect = (
-        f"a look-up of one {deepest.name} opens about {few} ({readable_bytes(round(size * best))}) "
-        f"in place of {depth:,.1f} ({readable_bytes(round(size * depth))})"
+        f"a look-up of one {deepest.name} opens about {_files(opens)} ({readable_bytes(round(size * opens))}) "
+        f"in place of {depth:,.1f} ({readable_bytes(round(layout.bytes / max(layout.files, 1) * depth))})"
     )
-    return _finding("overlap", share, detail, f"fsspeckit optimize {path} {_by(known)}", effect)
+    return _finding("overlap", share, detail, f"fsspeckit optimize {path} {_order(layout, keys)}", effect)
+
+
+def _after(layout: Layout, columns: int) -> tuple[float, float]:
+    """How many files a look-up opens once files of the usual size are in order, and the mean size of one."""
+    counts = [max(1, math.ceil(part.bytes / TARGET)) for part in layout.partitions]
+    worst = sum(count**2 for count in counts) / sum(counts)
+    return worst ** (1 - 1 / columns), layout.bytes / sum(counts)
+
+
+def _files(count: float) -> str:
+    return "1 file" if round(count) == 1 else f"{count:,.0f} files"
 
 
 def judged(layout: Layout, keys: Sequence[str], worst: float = 2.0) -> list[ColumnLayout]:
@@ -105,9 +117,12 @@ def judged(layout: Layout, keys: Sequence[str], worst: float = 2.0) -> list[Colu
     return [min(known, key=lambda column: _share(column, worst))] if known else []
 
 
-def _by(columns: Sequence[ColumnLayout]) -> str:
-    named = " ".join(f"--by {shlex.quote(column.name)}" for column in columns) or "--by COLUMN"
-    return f"{named} --curve hilbert" if len(columns) > 1 else named
+def _order(layout: Layout, keys: Sequence[str]) -> str:
+    """The options that say by what to order; the first column where statistics speak for none."""
+    plain = [column.name for column in layout.columns]
+    names = [column.name for column in judged(layout, keys)] or [key for key in keys if key in plain] or plain[:1]
+    words = " ".join(f"--by {shlex.quote(name)}" for name in names)
+    return f"{words} --curve hilbert" if len(names) > 1 else words
 
 
 def _share(column: ColumnLayout, worst: float, best: float = 1.0) -> float:
@@ -119,11 +134,21 @@ def _row_groups(snapshot: Snapshot, layout: Layout, keys: Sequence[str], path: s
     bad = [file for file in snapshot.files if _has_bad_row_groups(file)]
     share = sum(file.rows for file in bad) / max(snapshot.rows, 1)
     detail = f"{len(bad):,} of {len(snapshot.files):,} files have row groups that are too small or too large"
-    command = f"fsspeckit optimize {path} {_by(judged(layout, keys))} --force --row-group-size 1000000"
-    groups = sum(-(-file.rows // 1_000_000) if file in bad else len(file.row_groups) for file in snapshot.files)
+    rows = _rows_of_a_group(bad)
+    order = _order(layout, keys)
+    command = f"fsspeckit optimize {path} {order} --force --row-group-size {rows}" if order else ""
+    groups = sum(-(-file.rows // rows) if file in bad else len(file.row_groups) for file in snapshot.files)
     return _finding(
         "row groups", share, detail, command, f"about {groups:,} row groups in place of {layout.row_groups:,}"
     )
+
+
+def _rows_of_a_group(bad: Sequence[DataFile]) -> int:
+    """The usual number, else as many rows of these files as make a group of a size that is neither."""
+    row = sum(file.uncompressed for file in bad) / max(sum(file.rows for file in bad), 1)
+    if row * _USUAL_ROWS < 4 * _LEAST_ROW_GROUP:
+        return math.ceil(4 * _LEAST_ROW_GROUP / max(row, 0.01))
+    return max(1, min(_USUAL_ROWS, int(_LARGEST_ROW_GROUP / 4 / row)))
 
 
 def _has_bad_row_groups(file: DataFile) -> bool:

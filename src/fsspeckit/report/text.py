@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from fsspeckit.core.results import columns, readable_bytes
@@ -19,11 +20,13 @@ def render(layout: Layout, score: Score) -> str:
 
 
 def _headline(layout: Layout, score: Score) -> str:
+    folders = [("partitions", f"{len(layout.partitions):,}, by {', '.join(layout.partition_columns)}")]
     lines = [
         ("dataset", layout.path),
         ("score", f"{score.value} of 100"),
         ("rows", f"{layout.rows:,}"),
         ("files", f"{layout.files:,} ({readable_bytes(layout.bytes)})"),
+        *(folders if layout.partition_columns else []),
         ("row groups", _row_groups(layout)),
         ("codecs", ", ".join(f"{name} ({count:,})" for name, count in layout.codecs.items())),
         ("journal", _journal(layout)),
@@ -41,7 +44,7 @@ def _journal(layout: Layout) -> str:
     if status.sidecar is None:
         return "none yet"
     if status.needs_recovery:
-        return f"needs recovery: fsspeckit recover {layout.path}"
+        return f"needs recovery: fsspeckit recover {shlex.quote(layout.path)}"
     return f"{status.newest:,} commits, nothing pending"
 
 
@@ -53,7 +56,9 @@ def _sizes(layout: Layout) -> str:
 
 def _columns(layout: Layout) -> str:
     head = ("column", "type", "min", "max", "depth mean", "max", "no statistics", "bloom filters")
-    return columns([head, *(_column(column) for column in layout.columns)])
+    measured = {column.name: _column(column) for column in layout.columns}
+    rows = [measured.get(name, (_short(name), _short(kind), *"------")) for name, kind in layout.schema.items()]
+    return columns([head, *rows])
 
 
 def _column(column: ColumnLayout) -> tuple[str, ...]:

@@ -56,16 +56,33 @@ def translated() -> Iterator[None]:
 
 
 @contextmanager
-def translated_analysis() -> Iterator[None]:
+def translated_analysis(whose: str = "") -> Iterator[None]:
     """The same for a query of the caller's, which Spark may refuse: an unknown column, a wrong type, a missing path."""
     from pyspark.errors import AnalysisException, ParseException
 
-    with translated():
+    query = f"the query of {whose}" if whose else "the query"
+    with translated(), _without_query_log():
         try:
             yield
         except (AnalysisException, ParseException) as error:
-            said = reason(str(error))
-            raise SparkQueryError(f"Spark refuses the query: {said}; correct the expression or the path") from None
+            said = reason(str(error)).rstrip("; ")
+            raise SparkQueryError(f"Spark refuses {query}: {said}; correct the expression or the path") from None
+
+
+@contextmanager
+def _without_query_log() -> Iterator[None]:
+    """PySpark prints a refused query with the trace of the JVM before it raises; the error itself says it all."""
+    from pyspark.logger import PySparkLogger
+
+    loggers = [PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
+    before = [logger.disabled for logger in loggers]
+    for logger in loggers:
+        logger.disabled = True
+    try:
+        yield
+    finally:
+        for logger, disabled in zip(loggers, before, strict=True):
+            logger.disabled = disabled
 
 
 def _interrupted(error: BaseException) -> bool:
