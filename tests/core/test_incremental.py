@@ -149,6 +149,7 @@ class TestListing:
         assert by_url == f"memory:/{by_filesystem}"
 
 
+WIDE = Decimal("1234567890123456789012345678901.25")
 MOMENT = dt.datetime.fromisoformat("2024-02-29T12:30:01.000005")
 COLUMNS: dict[str, tuple[pa.Array, Any, Any]] = {
     "int8": (pa.array([3, -1, 2], pa.int8()), -1, 3),
@@ -168,13 +169,13 @@ COLUMNS: dict[str, tuple[pa.Array, Any, Any]] = {
         MOMENT.replace(tzinfo=UTC, microsecond=0),
         MOMENT.replace(tzinfo=UTC, microsecond=0),
     ),
+    "wide_decimal": (pa.array([WIDE, -WIDE, Decimal(0)], pa.decimal128(33, 2)), -WIDE, WIDE),
     "whole_ns": (pa.array([MOMENT] * 3, pa.timestamp("ns")), MOMENT, MOMENT),
     "time": (pa.array([dt.time(5), dt.time(1), dt.time(2)]), dt.time(1), dt.time(5)),
     "duration": (pa.array([dt.timedelta(n) for n in (5, 1, 2)]), dt.timedelta(1), dt.timedelta(5)),
 }
 UNKNOWN: dict[str, pa.Array] = {
     "nanoseconds": pa.array([1, 2, 1001], pa.timestamp("ns")),
-    "wide_decimal": pa.array([Decimal(1)] * 3, pa.decimal128(30, 2)),
     "all_null": pa.array([None, None, None], pa.int64()),
     "far_future": pa.array([2**60, 2**60, 2**60], pa.timestamp("us")),
 }
