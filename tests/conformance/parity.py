@@ -115,7 +115,7 @@ def _cell(suite: Suite, engine: str, modules: tuple[str, ...]) -> str:
 
 
 def _gaps(suite: Suite) -> list[str]:
-    notes = [f"- `{engine}`: {sum(counts.values())} {_NEVER}" for engine, counts in suite.gaps.items()]
+    notes = [f"- `{engine}`: {sum(counts.values())} {_NEVER}" for engine, counts in sorted(suite.gaps.items())]
     notes += [f"- `{engine}`: {_LATER}" for engine in suite.full_only]
     return notes or ["No engine leaves out a test."]
 
