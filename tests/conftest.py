@@ -22,7 +22,7 @@ _PATIENT: dict[str, Any] = {
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
 }
 settings.register_profile("dev", max_examples=20, **_PATIENT)
-settings.register_profile("ci", max_examples=50, database=None, derandomize=False, **_PATIENT)
+settings.register_profile("ci", max_examples=25, database=None, derandomize=False, **_PATIENT)
 settings.register_profile("full", max_examples=1000, database=None, derandomize=False, **_PATIENT)
 settings.load_profile("full" if sweep_size().full else os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
