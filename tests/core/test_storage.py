@@ -200,8 +200,10 @@ def test_for_each_keeps_order_and_ends_with_all_calls_ended() -> None:
     storage = FsspecStorage(fsspec.filesystem("memory"))
     storage.workers = 4
     ended: list[int] = []
+    all_began = threading.Barrier(4, timeout=30)
 
     def work(number: int) -> int:
+        all_began.wait()
         if number == 0:
             raise StorageError("first")
         time.sleep(0.01)

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from fsspeckit.cli.errors import FAILED, describe
+from fsspeckit.cli.errors import DOCTOR_LOOKS, FAILED, describe
 from fsspeckit.cli.run import Run, command
 
 Verdict = Literal["ok", "note", "fail"]
@@ -38,10 +38,6 @@ _STORES = {
         "~/.azure",
     ),
 }
-
-
-_SCHEMES = {"s3": ("s3", "s3a", "s3n"), "gcs": ("gs", "gcs"), "azure": ("abfs", "abfss", "az", "adl")}
-_STORE_REMEDY = "check the path, and the credentials of its store: in the environment, or by --storage-option"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +87,7 @@ def _attempt(name: str, look: Callable[[], str]) -> Check:
         return Check(name, "ok", look())
     except Exception as error:  # noqa: BLE001 - a doctor reports, whatever it is
         problem, remedy, _ = describe(error)
-        return Check(name, "fail", problem, _STORE_REMEDY if "doctor" in remedy else remedy)
+        return Check(name, "fail", problem, remedy.removesuffix(DOCTOR_LOOKS))
 
 
 def _installed(package: str) -> str | None:
@@ -147,12 +143,14 @@ def _extras(engine: str) -> Iterator[Check]:
 
 def _credentials(run: Run, path: str | None) -> Iterator[Check]:
     """Whether anything that looks like credentials is there; whether a store takes them, only a path can tell."""
+    from fsspeckit.core.storage import extra_of
+
     given = ", ".join(sorted(run.options() or {}))
-    asked = path.partition("://")[0] if path is not None and "://" in path else ""
+    theirs = None if path is None or "://" not in path else extra_of(path) or "another"
     for store, (scheme, names, file) in _STORES.items():
         found = [name for name in names if os.environ.get(name)]
         found += [file] if os.path.exists(os.path.expanduser(file)) else []
-        found += [f"storage options ({given})"] if given and (not asked or asked in _SCHEMES[store]) else []
+        found += [f"storage options ({given})"] if given and theirs in (None, store) else []
         mend = "" if found else f"to use {scheme}:// URLs, set {names[0]} or pass --storage-option"
         yield Check(f"credentials {store}", "ok" if found else "note", ", ".join(found) or "none found", mend)
 

@@ -12,7 +12,8 @@ from fsspeckit.cli.words import as_options
 DONE, FAILED, USAGE, CONFLICT, INTERRUPTED = 0, 1, 2, 3, 130
 _LOOK_CLOSER = "run it again with --debug to see where it comes from"
 _LOOK_UP = "correct it; --help of the command says what is allowed"
-_LOOK_THERE = "check the path and the credentials; `fsspeckit doctor PATH` looks closer"
+DOCTOR_LOOKS = "; `fsspeckit doctor PATH` looks closer"
+_LOOK_THERE = f"check the path, and the credentials of its store{DOCTOR_LOOKS}"
 
 
 class CommandError(Exception):
@@ -48,7 +49,7 @@ def describe(error: BaseException, words: Callable[[str], str] = as_options) -> 
     problem, remedy = split(words(scrub(str(error)) or type(error).__name__))
     code = CONFLICT if isinstance(error, CommitConflictError) else USAGE if type(error) is ValueError else FAILED
     if isinstance(error, PermissionError) and not remedy:
-        remedy = "see to it that you may read and write there; `fsspeckit doctor PATH` looks closer"
+        remedy = f"see to it that you may read and write there{DOCTOR_LOOKS}"
     elif isinstance(error, FileNotFoundError) and not remedy:
         remedy = "check the path"
     elif isinstance(error, OSError) and not remedy:

@@ -11,12 +11,14 @@ import shutil
 import sys
 from dataclasses import dataclass
 from tempfile import NamedTemporaryFile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from fsspeckit.cli.errors import usage
 from fsspeckit.cli.run import Run
 
 if TYPE_CHECKING:
+    from io import BufferedReader
+
     import pyarrow as pa
 
     from fsspeckit.core.ext.inputs import InputFile
@@ -93,7 +95,7 @@ def _stdin() -> pa.Table:
     if sys.stdin.isatty():
         raise usage("SRC is - and standard input is a terminal", "pipe an Arrow IPC stream in, or name a file")
     try:
-        if sys.stdin.buffer.peek(len(_FILE_MAGIC)).startswith(_FILE_MAGIC):  # type: ignore[union-attr]
+        if cast("BufferedReader", sys.stdin.buffer).peek(len(_FILE_MAGIC)).startswith(_FILE_MAGIC):
             return _stdin_file()
         return spool(pa.ipc.open_stream(pa.PythonFile(sys.stdin.buffer, mode="r")))
     except pa.ArrowInvalid as error:

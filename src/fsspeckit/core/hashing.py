@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fsspeckit.common.bridge import to_numpy, valid_mask
-from fsspeckit.core.rows import take_rows
+from fsspeckit.core.rows import in_parts, take_rows
 
 Hashes = npt.NDArray[np.uint64]
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
@@ -34,11 +34,6 @@ def hash_keys(columns: Sequence[pa.ChunkedArray]) -> Hashes:
 def spread(hashes: Hashes, parts: int) -> npt.NDArray[np.int64]:
     """Which of some parts each hash belongs to."""
     return ((hashes >> np.uint64(32)) * np.uint64(parts) >> np.uint64(32)).astype(np.int64)
-
-
-def in_parts(part: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The order in which rows of one part stand together; small numbers are sorted digit by digit."""
-    return np.argsort(part.astype(np.uint16) if int(part.max(initial=0)) < 1 << 16 else part, kind="stable")
 
 
 def cut_by_part(table: pa.Table, part: npt.NDArray[np.int64]) -> Iterator[tuple[int, pa.Table]]:

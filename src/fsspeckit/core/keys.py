@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from fsspeckit.common.bridge import to_arrow, to_numpy, valid_mask
 from fsspeckit.common.errors import SchemaMismatchError
 from fsspeckit.common.types import unwrapped
-from fsspeckit.core.lookup import TextTable, positions_in
+from fsspeckit.core.lookup import TextTable, codes_of, positions_in
 from fsspeckit.core.model import RowNumbers
 from fsspeckit.core.textfilter import TextFilter
 
@@ -102,12 +102,6 @@ def _view(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
     return pa.chunked_array([chunk.view(type_) for chunk in column.chunks], type_)
 
 
-def _codes(array: pa.Array | pa.ChunkedArray) -> Codes:
-    """Integers of an array, -1 where null."""
-    numbers = to_numpy(array).astype(np.int64)
-    return np.where(valid_mask(array), numbers, -1) if array.null_count else numbers
-
-
 def _dictionary(column: pa.ChunkedArray, nulls: Literal["mask", "encode"] = "mask") -> tuple[pa.Array, Codes]:
     """Distinct values of a column and, for each row, which one it has (-1 for a null, unless null is a value too)."""
     # All chunks share one dictionary already; unifying them would hash all of it once for each chunk.
@@ -115,7 +109,7 @@ def _dictionary(column: pa.ChunkedArray, nulls: Literal["mask", "encode"] = "mas
     if encoded.num_chunks == 0:
         return pa.nulls(0, column.type), np.empty(0, dtype=np.int64)
     values = encoded.chunk(0).dictionary
-    found = np.concatenate([_codes(chunk.indices) for chunk in encoded.chunks])
+    found = np.concatenate([codes_of(chunk.indices) for chunk in encoded.chunks])
     if nulls == "encode" and column.null_count:
         found[found < 0] = len(values)
         values = pa.concat_arrays([values, pa.nulls(1, values.type)])
@@ -198,7 +192,7 @@ class KeyEncoder:
             column = columns[0]
             if column.null_count == 0:
                 return to_numpy(column), None
-            return _codes(column), valid_mask(column)
+            return codes_of(column), valid_mask(column)
         codes: Codes | None = None
         for fold, column in zip(self._folds, columns, strict=True):
             codes = fold.apply(codes, column)

@@ -7,6 +7,8 @@ as most identifiers are, are moved as blocks of bytes.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -14,6 +16,7 @@ import pyarrow.compute as pc
 
 from fsspeckit.common.bridge import single, to_arrow, to_numpy, valid_mask
 from fsspeckit.core.hashing import hash_keys
+from fsspeckit.core.rows import in_parts
 
 Positions = npt.NDArray[np.int64]
 _FEWEST = 100_000
@@ -22,18 +25,22 @@ _MOST_PARTS = 1 << 12
 _MOST_BYTES = 1 << 30  # offsets of plain texts have 32 bits
 
 
-def positions_in(column: pa.ChunkedArray, values: pa.Array | pa.ChunkedArray) -> Positions:
+def codes_of(array: pa.Array | pa.ChunkedArray) -> Positions:
+    """Integers of an array, -1 where null."""
+    numbers = to_numpy(array).astype(np.int64)
+    return np.where(valid_mask(array), numbers, -1) if array.null_count else numbers
+
+
+def positions_in(column: pa.Array | pa.ChunkedArray, values: pa.Array | pa.ChunkedArray) -> Positions:
     """The position of each element of a column among distinct values, -1 for what is not there."""
-    at = pc.index_in(column, value_set=values)
-    found = to_numpy(at).astype(np.int64)
-    return np.where(valid_mask(at), found, -1) if at.null_count else found
+    return codes_of(pc.index_in(column, value_set=values))
 
 
 class TextTable:
     """Many distinct texts, ready to be searched."""
 
     def __init__(self, values: pa.Array | pa.ChunkedArray) -> None:
-        self._parts = min(_MOST_PARTS, 1 << max(0, len(values) // _PART_VALUES).bit_length())
+        self._parts = min(_MOST_PARTS, 1 << (len(values) // _PART_VALUES).bit_length())
         self._order, self._values, self._ends = self._dealt(_chunked(values))
 
     @staticmethod
@@ -52,10 +59,9 @@ class TextTable:
         """The position of each text among the values, -1 for what is not there."""
         found = np.full(len(column), -1, dtype=np.int64)
         order, texts, ends = self._dealt(column)
-        if texts.type != self._values.type:
-            texts, values = _as_texts(texts), _as_texts(self._values)
-        else:
-            values = self._values
+        values = self._values
+        if texts.type != values.type:
+            texts, values = _as_texts(texts), self._texts
         starts, own_starts = np.append(0, ends[:-1]), np.append(0, self._ends[:-1])
         for low, high, own_low, own_high in zip(starts, ends, own_starts, self._ends, strict=True):
             if low == high or own_low == own_high:
@@ -64,11 +70,18 @@ class TextTable:
             found[order[low:high]] = np.where(at >= 0, self._order[own_low + at], -1)
         return found
 
+    @cached_property
+    def _texts(self) -> pa.Array:
+        """The values for a column whose texts are not all of their length."""
+        return _as_texts(self._values)
+
     def _dealt(self, column: pa.ChunkedArray) -> tuple[Positions, pa.Array, Positions]:
         """The order in which texts of one part stand together, the texts in it, and where each part ends."""
         bits = self._parts.bit_length() - 1
-        part = (hash_keys([column]) >> np.uint64(48)).astype(np.uint16) >> np.uint16(16 - bits)
-        order = np.argsort(part, kind="stable")
+        part = (
+            (hash_keys([column]) >> np.uint64(64 - bits)).astype(np.int64) if bits else np.zeros(len(column), np.int64)
+        )
+        order = in_parts(part)
         return (
             order,
             _as_blocks(single(column)).take(to_arrow(order)),

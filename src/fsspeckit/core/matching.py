@@ -74,8 +74,15 @@ class Room:
             return fits
 
 
-def batches(scans: Sequence[Scan], worth: Sequence[int]) -> Iterator[list[Scan]]:
-    """Scans of one key set together, until they decode the rows that its lookups are worth (`rows_worth`)."""
+def batches(
+    scans: Sequence[Scan], wanted: Sequence[tuple[int, Sequence[KeyColumn]]], at_once: int
+) -> Iterator[list[Scan]]:
+    """Scans of one key set together, until they decode the rows that its lookups are worth, or one worker's share.
+
+    ``wanted`` are the source rows and key columns of each key set; ``at_once`` batches are looked up in parallel.
+    """
+    share = _rows(scans) // at_once + 1
+    worth = [min(share, _rows_worth(rows, keys)) for rows, keys in wanted]
     batch: list[Scan] = []
     for scan in scans:
         if batch and (batch[0].group != scan.group or _rows(batch) >= worth[scan.group]):
@@ -90,7 +97,7 @@ def _rows(scans: Sequence[Scan]) -> int:
     return sum(scan.rows for scan in scans)
 
 
-def rows_worth(source_rows: int, keys: Sequence[KeyColumn]) -> int:
+def _rows_worth(source_rows: int, keys: Sequence[KeyColumn]) -> int:
     """Rows to look up at once: a hash table is built for each lookup, except where keys are numbers to search in."""
     return 1 if is_one_number(keys) else min(MAX_BATCH_ROWS, 4 * source_rows)
 

@@ -34,15 +34,22 @@ def take_rows(table: pa.Table, rows: RowNumbers) -> pa.Table:
         return table.slice(0, 0)
     if _is_run(rows) and bool((np.diff(rows) == 1).all()):
         return table.slice(int(rows[0]), len(rows))
-    order, plans = to_arrow(rows), dict[tuple[int, ...], _ByChunk]()
+    order, by_sizes = to_arrow(rows), dict[tuple[int, ...], _ByChunk]()
     columns = []
     for column in table.columns:
         if column.num_chunks < 2 or len(rows) > len(column) // _FEW or pa.types.is_dictionary(column.type):
             columns.append(_take(column, order))
             continue
         sizes = tuple(len(chunk) for chunk in column.chunks)
-        columns.append(plans.setdefault(sizes, _ByChunk(sizes, rows)).take(column))
+        if sizes not in by_sizes:
+            by_sizes[sizes] = _ByChunk(sizes, rows)
+        columns.append(by_sizes[sizes].take(column))
     return pa.table(columns, schema=table.schema)
+
+
+def in_parts(part: RowNumbers) -> RowNumbers:
+    """The order in which rows of one part stand together; small numbers are sorted digit by digit."""
+    return np.argsort(part.astype(np.uint16) if int(part.max(initial=0)) < 1 << 16 else part, kind="stable")
 
 
 class _ByChunk:
@@ -51,7 +58,7 @@ class _ByChunk:
     def __init__(self, sizes: Sequence[int], rows: RowNumbers) -> None:
         ends = np.cumsum(sizes)
         which = np.searchsorted(ends, rows, "right")
-        order = np.argsort(which.astype(np.uint16) if len(sizes) < 1 << 16 else which, kind="stable")
+        order = in_parts(which)
         cuts = np.searchsorted(which[order], np.arange(len(sizes) + 1))
         inside = (rows - (ends - sizes)[which])[order]
         found = [(chunk, a, b) for chunk, (a, b) in enumerate(pairwise(cuts.tolist())) if a < b]

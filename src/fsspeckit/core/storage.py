@@ -29,6 +29,7 @@ __all__ = [
     "LocalStorage",
     "Storage",
     "Tree",
+    "extra_of",
     "for_each",
     "join",
     "parent",
@@ -74,12 +75,21 @@ def resolve(
     return _adapt(filesystem, text)
 
 
+def extra_of(path: str) -> str | None:
+    """The extra that the store of a URL needs."""
+    return _EXTRAS.get(_protocol(to_fsspec(path)))
+
+
+def _protocol(url: str) -> str:
+    return url.partition("://")[0].rpartition("::")[2] if "://" in url else ""
+
+
 def _of_url(url: str, options: Mapping[str, Any]) -> tuple[AbstractFileSystem, str]:
-    protocol = url.partition("://")[0].rpartition("::")[2]
+    protocol = _protocol(url)
     try:
         filesystem, path = url_to_fs(url, **options)
     except ImportError as error:
-        extra = _EXTRAS.get(protocol)
+        extra = extra_of(url)
         remedy = f"pip install 'fsspeckit[{extra}]'" if extra else "install the package that it names"
         raise ImportError(f"{protocol}:// cannot be used here ({str(error).rstrip('.')}); {remedy}") from error
     except ValueError as error:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from fsspeckit.core.engine import KeySetSpec, OnDone
 from fsspeckit.core.keys import KeyIndex
-from fsspeckit.core.matching import Match, Room, Scan, batches, match_files, rows_worth
+from fsspeckit.core.matching import Match, Room, Scan, batches, match_files
 from fsspeckit.core.model import Outcome, Task
 from fsspeckit.core.profile import plain_keys
 from fsspeckit.core.rewrite import run_task
@@ -44,8 +44,7 @@ def match_in_threads(
         on_done(len(batch))
         return found
 
-    share = sum(scan.rows for scan in scans) // cores() + 1
-    work = list(batches(scans, [min(share, rows_worth(len(spec.rows), spec.keys)) for spec in specs]))
+    work = list(batches(scans, [(len(spec.rows), spec.keys) for spec in specs], cores()))
     return [match for found in spread(workers(storage), look, work) for match in found]
 
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from fsspeckit.core.engine import KeySetSpec, OnDone, ReadRequest, Scratch
 from fsspeckit.core.keys import KeyIndex
-from fsspeckit.core.matching import NO_MATCH, Match, Scan, batches, match_files, rows_worth
+from fsspeckit.core.matching import NO_MATCH, Match, Scan, batches, match_files
 from fsspeckit.core.model import Outcome, RewriteTask, Task, WriteTask
 from fsspeckit.core.profile import plain_keys
 from fsspeckit.core.reading import read_snapshot
@@ -142,11 +142,9 @@ class SparkEngine:
         total = sum(scan.rows for scan in scans)
         if total <= (LOCAL_ROWS if is_one_machine(self.spark) else DRIVER_ROWS):
             return match_in_threads(storage, source, [replace(spec, keep=False) for spec in specs], scans, on_done)
-        share = total // slots(self.spark) + 1
-        work = [
-            _Scans(specs[batch[0].group], tuple(batch))
-            for batch in batches(scans, [min(share, rows_worth(len(spec.rows), spec.keys)) for spec in specs])
-        ]
+        wanted = [(len(spec.rows), spec.keys) for spec in specs]
+        found_batches = batches(scans, wanted, slots(self.spark))
+        work = [_Scans(specs[batch[0].group], tuple(batch)) for batch in found_batches]
         told = _by_scans(work, on_done)
         body = _Scanner(storage, source.handle)
         found = run_items(self.spark, body, work, self._tasks(total, _TASK_SCAN_ROWS), told)

@@ -15,12 +15,12 @@ import pyarrow as pa
 
 from fsspeckit.common.bridge import to_arrow, to_numpy
 from fsspeckit.core.engine import KeySetSpec
-from fsspeckit.core.hashing import cut_by_part, hash_keys, in_parts, spread
+from fsspeckit.core.hashing import cut_by_part, hash_keys, spread
 from fsspeckit.core.keys import KeyIndex
 from fsspeckit.core.matching import MAX_BATCH_ROWS, KeyColumn, Match, Scan, in_file, plain_columns, read_keys
 from fsspeckit.core.model import Outcome, RewriteTask, RowNumbers, WriteTask
 from fsspeckit.core.rewrite import run_task
-from fsspeckit.core.rows import take_rows, with_one_dictionary
+from fsspeckit.core.rows import in_parts, take_rows, with_one_dictionary
 from fsspeckit.core.source import Source
 from fsspeckit.core.storage import Storage
 from fsspeckit.datasets.spark.shared import Handle

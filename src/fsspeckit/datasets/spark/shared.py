@@ -144,13 +144,12 @@ def write_spill(
 def _larger(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Small batches joined: taking rows from a few large ones is much faster."""
     waiting: list[pa.RecordBatch] = []
+    rows = size = 0
     for batch in batches:
         waiting.append(batch)
-        if (
-            sum(part.num_rows for part in waiting) >= _BATCH_ROWS
-            or sum(part.nbytes for part in waiting) >= _BATCH_BYTES
-        ):
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= _BATCH_ROWS or size >= _BATCH_BYTES:
             yield pa.concat_batches(waiting)
-            waiting = []
+            waiting, rows, size = [], 0, 0
     if waiting:
         yield pa.concat_batches(waiting)
