@@ -3,47 +3,95 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fsspeckit.core.assembly import AssembledFile, let_go, new_pieces
+from fsspeckit.core.fileparts import FileField, GroupField, empty_footer
 from fsspeckit.core.layout import WriterOptions
 from fsspeckit.core.mark import unmarked_schema
+from fsspeckit.core.plain import plain_columns
+from fsspeckit.core.thrift import FALSE, I32, I64, LIST, STRUCT, TRUE, Struct
+
+WORTH_ASSEMBLING = 0.2
+"""Share of a file's bytes that need no Parquet writer; below that, putting pieces together costs what it saves."""
 
 
 class StagedFile:
-    """A Parquet file being written to an open sink, which it closes."""
+    """A Parquet file being written to an open sink, which it closes.
+
+    The first rows decide how: pyarrow's writer does all of it, or only what `fsspeckit.core.plain` cannot do.
+    """
 
     def __init__(
         self, sink: Any, schema: pa.Schema, options: WriterOptions, metadata: Mapping[bytes, bytes] | None = None
     ) -> None:
-        self._sink = sink
-        self._writer = pq.ParquetWriter(self._sink, unmarked_schema(schema), **options)
-        self.add_metadata(metadata)
+        self._sink, self._schema, self._options = sink, unmarked_schema(schema), options
+        self._notes = dict(metadata or {})
+        self._writer: pq.ParquetWriter | _Assembler | None = None
 
     def add_metadata(self, metadata: Mapping[bytes, bytes] | None) -> None:
         """Add notes to the footer."""
-        if metadata:
-            self._writer.add_key_value_metadata(dict(metadata))
+        self._notes |= metadata or {}
 
     def write(self, table: pa.Table, row_group_size: int) -> None:
         """Write rows as one or more row groups."""
+        if self._writer is None:
+            self._writer = self._open(table.slice(0, row_group_size))
         self._writer.write_table(table, row_group_size)
+
+    def _open(self, sample: pa.Table) -> pq.ParquetWriter | _Assembler:
+        plain = sum(column.values.nbytes for column in plain_columns(sample, self._options).values())
+        if plain and plain >= WORTH_ASSEMBLING * sample.nbytes:
+            return _Assembler(self._sink, self._schema, self._options)
+        return pq.ParquetWriter(self._sink, self._schema, **self._options)
 
     def close(self) -> int:
         """Finish the file and tell its size."""
-        self._writer.close()
+        writer = self._writer or self._open(pa.Table.from_batches([], self._schema))
+        if self._notes:
+            writer.add_key_value_metadata(self._notes)
+        writer.close()
         size = int(self._sink.tell())
         self._sink.close()
         return size
 
     def abandon(self) -> None:
         """Let go of a file that will not be finished; recovery or abort removes it."""
-        for resource in (self._writer, self._sink):
-            closing: AbstractContextManager[object] = resource
-            try:
-                closing.__exit__(None, None, None)
-            except (OSError, pa.ArrowException):
-                continue
+        let_go(*([self._writer] if isinstance(self._writer, pq.ParquetWriter) else []), self._sink)
+
+
+class _Assembler:
+    """Writes tables like a `pq.ParquetWriter`, a row group at a time."""
+
+    def __init__(self, sink: Any, schema: pa.Schema, options: WriterOptions) -> None:
+        self._file, self._options = AssembledFile(sink), options
+        self._footer = empty_footer(schema, options)
+        self._notes: dict[bytes, bytes] = {}
+
+    def write_table(self, table: pa.Table, row_group_size: int) -> None:
+        for start in range(0, table.num_rows, row_group_size):
+            part = table.slice(start, row_group_size)
+            pieces = new_pieces(part, plain_columns(part, self._options), self._options)
+            self._file.put_group(self._group(part), [piece for name in part.column_names for piece in pieces[name]])
+
+    def _group(self, part: pa.Table) -> Struct:
+        group: Struct = {GroupField.rows: (I64, part.num_rows)}
+        sorting = self._options.get("sorting_columns")
+        if sorting:
+            group[GroupField.sorting] = LIST, (STRUCT, [_sorted_by(column) for column in sorting])
+        return group
+
+    def add_key_value_metadata(self, notes: Mapping[bytes, bytes]) -> None:
+        self._notes |= notes
+
+    def close(self) -> None:
+        own = {pair[1][1]: pair[2][1] for pair in self._footer.get(FileField.notes, (0, (0, [])))[1][1]}
+        self._file.finish(self._footer, own | self._notes)
+
+
+def _sorted_by(column: pq.SortingColumn) -> Struct:
+    descending, nulls_first = (TRUE if told else FALSE for told in (column.descending, column.nulls_first))
+    return {1: (I32, column.column_index), 2: (descending, None), 3: (nulls_first, None)}

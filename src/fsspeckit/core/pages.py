@@ -8,9 +8,13 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from fsspeckit.core.thrift import I32, Struct, read_struct, write_struct
+from fsspeckit.core.thrift import I32, Bytes, Struct, read_struct, write_struct
 
-_PLAIN_SIZE, _SIZE, _CRC = 2, 3, 4
+
+class PageField:
+    """Fields of a page header."""
+
+    kind, plain_size, size, checksum, data = range(1, 6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +23,7 @@ class Page:
 
     start: int
     header: bytes
-    body: memoryview
+    body: Bytes
     plain: int
 
     @property
@@ -33,17 +37,22 @@ def read_pages(data: memoryview, start: int) -> Iterator[Page]:
     at = 0
     while at < len(data):
         header, begin = read_struct(data, at)
-        end = begin + _size(header, _SIZE)
+        end = begin + _size(header, PageField.size)
         if end > len(data):
             raise pa.ArrowInvalid("a page reaches beyond its column chunk")
         body, words = data[begin:end], bytes(data[at:begin])
-        found = (zlib.crc32(body) ^ 0x80000000) - 0x80000000  # Thrift's integers have a sign
-        if _CRC not in header:
-            words = write_struct(header | {_CRC: (I32, found)})
-        elif header[_CRC][1] != found:
+        found = checksum(body)
+        if PageField.checksum not in header:
+            words = write_struct(header | {PageField.checksum: (I32, found)})
+        elif header[PageField.checksum][1] != found:
             raise pa.ArrowInvalid("a page does not match its checksum")
-        yield Page(start + at, words, body, len(words) + _size(header, _PLAIN_SIZE))
+        yield Page(start + at, words, body, len(words) + _size(header, PageField.plain_size))
         at = end
+
+
+def checksum(body: Bytes) -> int:
+    """The checksum of a page's bytes, with a sign, as Thrift's integers have one."""
+    return (zlib.crc32(body) ^ 0x80000000) - 0x80000000
 
 
 def _size(header: Struct, field: int) -> int:

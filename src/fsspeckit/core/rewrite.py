@@ -25,7 +25,8 @@ from fsspeckit.core.equality import columns_equal
 from fsspeckit.core.layout import DEFAULT_ROW_GROUP, coded_columns, for_new_file, like_file
 from fsspeckit.core.mark import mark_metadata, unmarked
 from fsspeckit.core.model import CombineTask, DropTask, Outcome, RewriteTask, RowNumbers, Task, WriteTask
-from fsspeckit.core.output import StagedFile
+from fsspeckit.core.output import WORTH_ASSEMBLING, StagedFile
+from fsspeckit.core.plain import plain_columns
 from fsspeckit.core.rows import pick, replace_rows, share_codes, wide_dictionaries
 from fsspeckit.core.snapshot import naming_damage, open_parquet, refuse_nanoseconds
 from fsspeckit.core.splice import SplicedFile, can_splice, copied_share
@@ -35,7 +36,6 @@ TakeRows = Callable[[range | RowNumbers, pa.Schema], pa.Table]
 _COPIES = 4  # a decoded part, its source rows, the result and the encoder's pages
 _TEXT_BYTES = 64
 _FEWEST_ROWS = 1024
-_WORTH_SPLICING = 0.2  # of a file's bytes; below that, putting pieces together costs as much as encoding them
 
 
 def run_task(task: Task, take: TakeRows, storage: Storage, staging: str | None, *, at_once: int) -> Outcome:
@@ -169,9 +169,10 @@ class _Kernel:
             return None
         meta, schema = self.reader.metadata, first.table.schema
         touched = {group for group in range(len(task.file.row_groups)) if not self._untouched(group)}
-        if copied_share(meta, schema, touched, first.changed) < _WORTH_SPLICING:
-            return None
         options = like_file(meta, first.table, asked, task.key_columns, False) | {"store_schema": False}
+        encoded = set(first.changed) - plain_columns(first.table, options).keys()
+        if copied_share(meta, schema, touched, encoded) < WORTH_ASSEMBLING:
+            return None
         origin = can_splice(meta, schema, options)
         if origin is None:
             return None

@@ -1,0 +1,244 @@
+"""Column chunks encoded here instead of by pyarrow: plain values of one width, none of them null.
+
+pyarrow's writer handles each value on its own; values of one width can be written as they lie in memory. Numbers and
+times are, and texts of one length, as identifiers and hashes have. What a footer says of a chunk is still pyarrow's
+word: it writes the smallest and the largest value, whose statistics are those of all, and only counts and sizes are
+set. So nothing here knows how a type is ordered or stored.
+
+Snappy looks in vain for repetition in random texts, and looks for long, as the length before each of them repeats.
+Where a sample shows that, the stream is laid out directly: each text a literal, each length a copy of the one before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fsspeckit.common.bridge import single, to_numpy
+from fsspeckit.core.fileparts import ChunkField, MetaField, chunks_of, encode_file, groups_of, read_footer_struct
+from fsspeckit.core.pages import Page, PageField, checksum
+from fsspeckit.core.thrift import I32, I64, LIST, STRUCT, Bytes, Struct, put_varint, read_struct, write_struct
+
+Values = npt.NDArray[Any]
+
+_PAGE_ROWS, _PAGE_BYTES = 20_000, 1 << 20  # as pyarrow's writer cuts them
+_MOST_BYTES = 1 << 30
+_CODECS = ("snappy", "zstd", "none")
+_SAMPLE_BYTES = 1 << 16  # Snappy looks no further back
+_PAYS = 0.92
+_TEXT_LENGTHS = range(8, 1025)
+_TEXTS = {
+    pa.string(): np.int32,
+    pa.binary(): np.int32,
+    pa.large_string(): np.int64,
+    pa.large_binary(): np.int64,
+}
+_NUMBERS = {pa.int32(), pa.int64(), pa.uint32(), pa.uint64(), pa.float32(), pa.float64(), pa.date32()}
+_ASKED_FOR = ("use_dictionary", "column_encoding", "bloom_filter_options")
+_PAGE_VALUES, _COUNTED, _SIZE_BYTES = 1, 3, 1
+
+
+@dataclass(frozen=True, slots=True)
+class PlainColumn:
+    """A column whose values have one width, as an array of them."""
+
+    field: pa.Field
+    values: Values
+    codec: str
+
+    @property
+    def is_text(self) -> bool:
+        """Whether pages have the length before each value."""
+        return self.field.type in _TEXTS
+
+
+def plain_columns(table: pa.Table, options: Mapping[str, Any]) -> dict[str, PlainColumn]:
+    """Columns that need not be encoded by a Parquet writer with these options."""
+    if options.get("write_page_index") or not table.num_rows:
+        return {}
+    codecs, found = options["compression"], {}
+    asked = {name for key in _ASKED_FOR for name in options.get(key) or ()}
+    for field, column in zip(table.schema, table.columns, strict=True):
+        codec = codecs if isinstance(codecs, str) else codecs.get(field.name, "")
+        if field.name in asked or codec not in _CODECS or column.null_count or column.nbytes > _MOST_BYTES:
+            continue
+        values = _text_values(column) if field.type in _TEXTS else _number_values(column, options)
+        if values is not None:
+            found[field.name] = PlainColumn(field, values, codec)
+    return found
+
+
+def _number_values(column: pa.ChunkedArray, options: Mapping[str, Any]) -> Values | None:
+    """Numbers and times that Parquet stores as Arrow holds them; NaN has no place in statistics, so it is left out."""
+    type_ = column.type
+    is_time = pa.types.is_time(type_) or pa.types.is_timestamp(type_)
+    if type_ not in _NUMBERS and not (is_time and type_.unit != "s"):
+        return None
+    if pa.types.is_timestamp(type_) and options.get("use_deprecated_int96_timestamps"):
+        return None
+    values = to_numpy(column)
+    return None if pa.types.is_floating(type_) and np.isnan(values.min()) else values
+
+
+def _text_values(column: pa.ChunkedArray) -> Values | None:
+    """Texts of one length as blocks of bytes."""
+    text = single(column)
+    _, ends, data = text.buffers()
+    offsets = np.frombuffer(ends, _TEXTS[text.type])[text.offset : text.offset + len(text) + 1]
+    start, stop, length = int(offsets[0]), int(offsets[-1]), int(offsets[1] - offsets[0])
+    if length not in _TEXT_LENGTHS or stop - start != length * len(text) or bool((np.diff(offsets) != length).any()):
+        return None
+    return np.frombuffer(data, np.uint8)[start:stop].view(f"V{length}")
+
+
+def plain_chunks(columns: Sequence[PlainColumn], options: Mapping[str, Any]) -> list[tuple[Struct, list[Bytes]]]:
+    """What a footer says of the chunk of each column, its place counted from its own first byte, and its bytes."""
+    schema = pa.schema([column.field for column in columns])
+    example = encode_file(pa.Table.from_arrays([_ends(column) for column in columns], schema=schema), dict(options))
+    words = memoryview(example).cast("B")
+    found = []
+    for column, chunk in zip(columns, chunks_of(groups_of(read_footer_struct(example))[0]), strict=True):
+        meta = chunk[ChunkField.meta][1]
+        header, _ = read_struct(words, meta[MetaField.data_at][1])
+        pages = list(_pages(column, header))
+        parts = [part for page in pages for part in (page.header, page.body)]
+        found.append((_described(column, meta, pages), parts))
+    return found
+
+
+def _ends(column: PlainColumn) -> pa.Array:
+    """The smallest and the largest value."""
+    type_, values = column.field.type, column.values
+    if not column.is_text:
+        return pa.Array.from_buffers(
+            type_, 2, [None, pa.py_buffer(np.array([values.min(), values.max()], values.dtype))]
+        )
+    width, count = values.dtype.itemsize, len(values)
+    blocks = pa.Array.from_buffers(pa.binary(width), count, [None, pa.py_buffer(values)])
+    found = pc.min_max(blocks)
+    data = b"".join(bytes(found[end].as_buffer()) for end in ("min", "max"))
+    offsets = np.array([0, width, 2 * width], _TEXTS[type_])
+    return pa.Array.from_buffers(type_, 2, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+def _described(column: PlainColumn, example: Struct, pages: Sequence[Page]) -> Struct:
+    """The description of a chunk, from that of its two ends."""
+    kind, counts = example[MetaField.page_counts][1]
+    meta = example | {
+        MetaField.values: (I64, len(column.values)),
+        MetaField.plain_size: (I64, sum(page.plain for page in pages)),
+        MetaField.size: (I64, sum(page.size for page in pages)),
+        MetaField.data_at: (I64, 0),
+        MetaField.page_counts: (LIST, (kind, [count | {_COUNTED: (I32, len(pages))} for count in counts])),
+    }
+    if MetaField.sizes in example:
+        meta[MetaField.sizes] = STRUCT, _sizes(example[MetaField.sizes][1], column)
+    return meta
+
+
+def _sizes(example: Struct, column: PlainColumn) -> Struct:
+    """How many values are defined, and how many bytes texts have."""
+    rows, found = len(column.values), dict(example)
+    for field, (kind, value) in example.items():
+        if kind == LIST and value[1]:
+            found[field] = LIST, (value[0], [*value[1][:-1], rows])
+    if _SIZE_BYTES in found:
+        found[_SIZE_BYTES] = I64, column.values.nbytes
+    return found
+
+
+def _pages(column: PlainColumn, header: Struct) -> Iterator[Page]:
+    width = column.values.dtype.itemsize + 4 * column.is_text
+    rows = max(1, min(_PAGE_ROWS, _PAGE_BYTES // width))
+    codec = None if column.codec == "none" else pa.Codec(column.codec)
+    laid_out = column.is_text and column.codec == "snappy" and not _pays(column.values, pa.Codec("snappy"))
+    data = {field: value for field, value in header[PageField.data][1].items() if field <= 4}
+    for start in range(0, len(column.values), rows):
+        values = column.values[start : start + rows]
+        levels = _levels(len(values)) if column.field.nullable else b""
+        if laid_out:
+            body = _as_literals(levels, values)
+        else:
+            plain = _joined(levels, _with_lengths(values) if column.is_text else values)
+            body = plain if codec is None else _compressed(codec, plain)
+        size = len(levels) + width * len(values)
+        words = write_struct(
+            header
+            | {
+                PageField.plain_size: (I32, size),
+                PageField.size: (I32, len(body)),
+                PageField.checksum: (I32, checksum(body)),
+                PageField.data: (STRUCT, data | {_PAGE_VALUES: (I32, len(values))}),
+            }
+        )
+        yield Page(0, words, body, len(words) + size)
+
+
+def _levels(rows: int) -> bytes:
+    """That each of so many values is there: one run of ones."""
+    run = bytearray()
+    put_varint(run, rows << 1)
+    run.append(1)
+    return len(run).to_bytes(4, "little") + bytes(run)
+
+
+def _with_lengths(texts: Values) -> Values:
+    """Texts as a plain page holds them."""
+    laid = np.empty(len(texts), [("length", "<u4"), ("text", texts.dtype)])
+    laid["length"], laid["text"] = texts.dtype.itemsize, texts
+    return laid
+
+
+def _joined(levels: bytes, values: Values) -> memoryview:
+    out = _room(len(levels) + values.nbytes)
+    out[: len(levels)] = np.frombuffer(levels, np.uint8)
+    out[len(levels) :] = values.view(np.uint8)
+    return out.data
+
+
+def _room(size: int) -> npt.NDArray[np.uint8]:
+    """Memory of Arrow's pool, which is at hand again at once; numpy would ask the system for it each time."""
+    return np.frombuffer(pa.allocate_buffer(size), np.uint8)
+
+
+def _compressed(codec: pa.Codec, plain: memoryview) -> memoryview:
+    found = codec.compress(plain)
+    return memoryview(found).cast("B")[: found.size]  # its view still has the length of the room made for it
+
+
+def _pays(texts: Values, codec: pa.Codec) -> bool:
+    """Whether compression makes a piece from the middle smaller."""
+    count = min(len(texts), _SAMPLE_BYTES // texts.dtype.itemsize)
+    first = (len(texts) - count) // 2
+    sample = _with_lengths(texts[first : first + count])
+    return len(_compressed(codec, sample.view(np.uint8).data)) < _PAYS * sample.nbytes
+
+
+def _as_literals(levels: bytes, texts: Values) -> memoryview:
+    """A page of texts as a Snappy stream: the first as it is, each other one after a copy of the length before."""
+    length = texts.dtype.itemsize
+    step = length + 4
+    first = levels + length.to_bytes(4, "little") + texts[0].tobytes()
+    head = bytearray()
+    put_varint(head, len(levels) + step * len(texts))
+    head += _literal(len(first)) + first
+    tag = bytes([1 | step >> 8 << 5, step & 255]) + _literal(length)
+    rest = np.dtype([("tag", f"V{len(tag)}"), ("text", texts.dtype)])
+    out = _room(len(head) + rest.itemsize * (len(texts) - 1))
+    out[: len(head)] = head
+    body = out[len(head) :].view(rest)
+    body["tag"], body["text"] = np.void(tag), texts[1:]
+    return out.data
+
+
+def _literal(length: int) -> bytes:
+    """Snappy's word for so many bytes as they are."""
+    if length <= 60:
+        return bytes([length - 1 << 2])
+    return bytes([60 << 2, length - 1]) if length <= 256 else bytes([61 << 2]) + (length - 1).to_bytes(2, "little")
