@@ -15,6 +15,12 @@ import pyarrow as pa
 
 _DTYPES = {8: np.int8, 16: np.int16, 32: np.int32, 64: np.int64}
 _UNSIGNED = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
+_OFFSETS: dict[pa.DataType, type[np.int32 | np.int64]] = {
+    pa.string(): np.int32,
+    pa.binary(): np.int32,
+    pa.large_string(): np.int64,
+    pa.large_binary(): np.int64,
+}
 _FLOATS = {16: np.float16, 32: np.float32, 64: np.float64}
 
 
@@ -64,6 +70,26 @@ def to_arrow(values: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None = Non
         return pa.Array.from_buffers(pa.bool_(), len(values), [bits, packed])
     plain = np.ascontiguousarray(values)
     return pa.Array.from_buffers(pa.from_numpy_dtype(plain.dtype), len(plain), [bits, pa.py_buffer(plain)])
+
+
+def text_blocks(texts: pa.Array) -> npt.NDArray[np.void] | None:
+    """Texts that all have one length, as blocks of bytes that share their memory; nothing for others."""
+    if texts.type not in _OFFSETS or texts.null_count or not len(texts):
+        return None
+    _, ends, data = texts.buffers()
+    offsets = np.frombuffer(ends, _OFFSETS[texts.type])[texts.offset : texts.offset + len(texts) + 1]
+    start, stop, width = int(offsets[0]), int(offsets[-1]), int(offsets[1] - offsets[0])
+    if not width or stop - start != width * len(texts) or bool((np.diff(offsets) != width).any()):
+        return None
+    return np.frombuffer(data, np.uint8)[start:stop].view(f"V{width}")
+
+
+def from_blocks(blocks: npt.NDArray[np.void], type_: pa.DataType) -> pa.Array:
+    """Blocks of bytes as texts of a type, or as binary values of their size."""
+    if pa.types.is_fixed_size_binary(type_):
+        return pa.Array.from_buffers(type_, len(blocks), [None, pa.py_buffer(blocks)])
+    offsets = np.arange(0, blocks.nbytes + 1, blocks.dtype.itemsize, dtype=_OFFSETS[type_])
+    return pa.Array.from_buffers(type_, len(blocks), [None, pa.py_buffer(offsets), pa.py_buffer(blocks)])
 
 
 def binary_array(values: Sequence[bytes | None], type_: pa.DataType) -> pa.Array:

@@ -6,9 +6,9 @@ come from `fsspeckit.core.plain` where that can make them, else from pyarrow, wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
@@ -38,10 +38,14 @@ _NOTE_KEY, _NOTE_VALUE = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A chunk to be written: its description and page offsets, counted from its first byte, and what it is made of."""
+    """A chunk to be written: its description and page offsets, counted from its first byte, and its pages.
+
+    Pages that are not cut apart stand in ``data``, and their sizes in the description.
+    """
 
     meta: Struct
-    parts: Sequence[Bytes]
+    pages: Iterable[Page] = ()
+    data: memoryview | None = None
     index: bytes | None = None
     offsets: Struct | None = None
     bloom: bytes | None = None
@@ -51,13 +55,7 @@ def copied_pieces(source: pa.NativeFile, chunks: Sequence[Struct]) -> list[Piece
     """Chunks of another file; raises `pa.ArrowInvalid` where they are not what their footer and checksums say."""
     found = []
     for chunk, data in zip(chunks, _read_chunks(source, chunks), strict=True):
-        pages = list(read_pages(data, span_of(chunk)[0]))
-        sizes = {
-            MetaField.plain_size: (I64, sum(page.plain for page in pages)),
-            MetaField.size: (I64, sum(page.size for page in pages)),
-        }
-        parts = [part for page in pages for part in (page.header, page.body)]
-        found.append(_piece(source, chunk, pages, parts, sizes))
+        found.append(_piece(source, chunk, list(read_pages(data, span_of(chunk)[0])), None))
     return found
 
 
@@ -67,7 +65,7 @@ def new_pieces(table: pa.Table, plain: Mapping[str, PlainColumn], options: Write
     if plain:
         columns = list(plain.values())
         made = plain_chunks(columns, _for_columns(options, [column.field for column in columns]))
-        found = {name: [Piece(meta, parts)] for name, (meta, parts) in zip(plain, made, strict=True)}
+        found = {name: [Piece(meta, pages)] for name, (meta, pages) in zip(plain, made, strict=True)}
     others = [name for name in table.column_names if name not in plain]
     if others:
         rest = table.select(others)
@@ -80,7 +78,7 @@ def _encoded_pieces(table: pa.Table, options: WriterOptions) -> dict[str, list[P
     footer = read_footer_struct(encoded.read_buffer())
     chunks = chunks_of(groups_of(footer)[0])
     data = _read_chunks(encoded, chunks)
-    pieces = [_piece(encoded, chunk, None, [view], {}) for chunk, view in zip(chunks, data, strict=True)]
+    pieces = [_piece(encoded, chunk, None, view) for chunk, view in zip(chunks, data, strict=True)]
     ranges = leaf_ranges(footer)
     return {name: [pieces[leaf] for leaf in leaves] for name, leaves in zip(table.column_names, ranges, strict=True)}
 
@@ -106,17 +104,17 @@ def _for_columns(options: WriterOptions, fields: Sequence[pa.Field]) -> WriterOp
     }
 
 
-def _piece(
-    source: pa.NativeFile, chunk: Struct, pages: Sequence[Page] | None, parts: Sequence[Bytes], sizes: Struct
-) -> Piece:
-    places, meta = _Places(*span_of(chunk), pages), chunk[ChunkField.meta][1] | sizes
+def _piece(source: pa.NativeFile, chunk: Struct, pages: Sequence[Page] | None, data: memoryview | None) -> Piece:
+    places, meta = _Places(*span_of(chunk), pages), dict(chunk[ChunkField.meta][1])
     for field in (MetaField.data_at, MetaField.dictionary_at):
         if field in meta:
             meta[field] = I64, places.new(meta[field][1], 0)[0]
     index = _read_part(source, chunk, ChunkField.index_at, ChunkField.index_size)
     offsets = _read_part(source, chunk, ChunkField.offsets_at, ChunkField.offsets_size)
     moved = None if offsets is None else places.moved(read_struct(offsets)[0])
-    return Piece(meta, parts, index, moved, _read_part(source, meta, MetaField.bloom_at, MetaField.bloom_size))
+    return Piece(
+        meta, pages or (), data, index, moved, _read_part(source, meta, MetaField.bloom_at, MetaField.bloom_size)
+    )
 
 
 def span_of(chunk: Struct) -> tuple[int, int]:
@@ -214,11 +212,17 @@ class AssembledFile:
         for field in (MetaField.data_at, MetaField.dictionary_at):
             if field in meta:
                 meta[field] = I64, meta[field][1] + start
-        for part in piece.parts:
-            self._write(part)
+        plain = meta[MetaField.plain_size][1] if piece.data else 0
+        for page in piece.pages:
+            self._write(page.header)
+            self._write(page.body)
+            plain += page.plain
+        if piece.data:
+            self._write(piece.data)
+        meta |= {MetaField.plain_size: (I64, plain), MetaField.size: (I64, self._at - start)}
         chunk: Struct = {ChunkField.start: (I64, 0), ChunkField.meta: (STRUCT, meta)}
         if piece.index is not None or piece.offsets is not None:
-            self._indexes.append((chunk, Piece({}, (), piece.index, piece.offsets), start))
+            self._indexes.append((chunk, replace(piece, pages=(), data=None), start))
         return chunk
 
     def finish(self, footer: Struct, notes: Mapping[bytes, bytes]) -> int:

@@ -27,11 +27,10 @@ Scratch = Callable[[], AbstractContextManager[str]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeySetSpec:
-    """Source rows to look for, and the key columns to compare; with ``keep`` decoded keys are used again soon."""
+    """Source rows to look for, and the key columns to compare."""
 
     rows: range | RowNumbers
     keys: tuple[KeyColumn, ...]
-    keep: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 
 from fsspeckit.common.errors import SchemaMismatchError
 from fsspeckit.core.model import DataFile, WriteOptions
-from fsspeckit.core.snapshot import leaf_count
 
 WriterOptions = dict[str, Any]
 
@@ -39,11 +38,11 @@ def codec_name(footer_name: str) -> str:
 def like_file(
     meta: pq.FileMetaData, sample: pa.Table, options: WriteOptions, key_columns: Sequence[str], recast: bool
 ) -> WriterOptions:
-    """Writer options that repeat a file's codecs, encodings and indexes; ``sample`` is its first decoded part."""
+    """Writer options that repeat a file's codecs, encodings and indexes; ``sample`` is what was decoded of it first."""
     group = meta.row_group(0)
     chunks = [group.column(i) for i in range(group.num_columns)]
     plain = _plain_sizes(sample, group.num_rows)
-    dictionary = [c.path_in_schema for i, c in enumerate(chunks) if c.has_dictionary_page and _pays(c, plain[i])]
+    dictionary = [c.path_in_schema for c in chunks if c.has_dictionary_page and _pays(c, plain.get(c.path_in_schema))]
     encodings = {} if recast else {c.path_in_schema: kept for c in chunks if (kept := _kept_encoding(c))}
     codecs = {c.path_in_schema: codec_name(c.compression) for c in chunks}
     return _ALWAYS | {
@@ -108,15 +107,12 @@ def _kept_dictionary(chunk: pq.ColumnChunkMetaData) -> bool:
     return bool(chunk.has_dictionary_page and chunk.total_uncompressed_size < 3 * chunk.num_values)
 
 
-def _plain_sizes(sample: pa.Table, group_rows: int) -> list[float | None]:
-    """Bytes that each leaf of the first row group would take without a dictionary; unknown for nested columns."""
+def _plain_sizes(sample: pa.Table, group_rows: int) -> dict[str, float]:
+    """Bytes that flat columns of the first row group would take without a dictionary."""
     scale = group_rows / max(1, sample.num_rows)
-    sizes: list[float | None] = []
-    for column in sample.columns:
-        flat = leaf_count(column.type) == 1 and not pa.types.is_nested(column.type)
-        known = column.nbytes * scale if flat and not pa.types.is_dictionary(column.type) else None
-        sizes.extend([known] * leaf_count(column.type))
-    return sizes
+    columns = zip(sample.column_names, sample.columns, strict=True)
+    known = {n: c for n, c in columns if not pa.types.is_nested(c.type) and not pa.types.is_dictionary(c.type)}
+    return {name: column.nbytes * scale for name, column in known.items()}
 
 
 def _pays(chunk: pq.ColumnChunkMetaData, plain_bytes: float | None) -> bool:
@@ -139,7 +135,7 @@ def _sorting(meta: pq.FileMetaData, key_columns: Sequence[str], schema: pa.Schem
     sorting = meta.row_group(0).sorting_columns
     if not sorting or any(pa.types.is_nested(field.type) for field in schema):
         return None
-    return sorting if all(schema.names[column.column_index] in key_columns for column in sorting) else None
+    return sorting if all(meta.schema.column(by.column_index).path in key_columns for by in sorting) else None
 
 
 def _all_int96(meta: pq.FileMetaData, schema: pa.Schema) -> bool:

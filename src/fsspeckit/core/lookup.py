@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fsspeckit.common.bridge import single, to_arrow, to_numpy, valid_mask
+from fsspeckit.common.bridge import from_blocks, single, text_blocks, to_arrow, to_numpy, valid_mask
 from fsspeckit.core.hashing import hash_keys
 from fsspeckit.core.rows import in_parts
 
@@ -95,14 +95,8 @@ def _chunked(values: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _as_blocks(texts: pa.Array) -> pa.Array:
     """Texts of one length as binary values of fixed size, others as they are."""
-    if pa.types.is_fixed_size_binary(texts.type) or len(texts) == 0:
-        return texts
-    kind = np.int64 if pa.types.is_large_binary(texts.type) else np.int32
-    offsets = np.frombuffer(texts.buffers()[1], kind)[texts.offset : texts.offset + len(texts) + 1]
-    width, first = int(offsets[1] - offsets[0]), int(offsets[0])
-    if width == 0 or not bool((np.diff(offsets) == width).all()):
-        return texts
-    return pa.Array.from_buffers(pa.binary(width), len(texts), [None, texts.buffers()[2].slice(first)])
+    blocks = text_blocks(texts)
+    return texts if blocks is None else from_blocks(blocks, pa.binary(blocks.dtype.itemsize))
 
 
 def _as_texts(blocks: pa.Array) -> pa.Array:

@@ -6,7 +6,6 @@ functions here run anywhere a file can be opened; engines decide where.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -46,32 +45,14 @@ class Scan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Match:
-    """Rows of one file whose key stands in the source, ascending, and the source row of each.
-
-    ``decoded`` holds the file's key columns as they were read, where there was room to keep them.
-    """
+    """Rows of one file whose key stands in the source, ascending, and the source row of each."""
 
     positions: RowNumbers
     source_rows: RowNumbers
-    decoded: pa.Table | None = None
 
 
 _NO_ROWS: RowNumbers = np.empty(0, dtype=np.int64)
 NO_MATCH = Match(_NO_ROWS, _NO_ROWS)
-
-
-class Room:
-    """Memory for decoded key columns, shared by threads."""
-
-    def __init__(self, size: int) -> None:
-        self._left, self._lock = size, threading.Lock()
-
-    def take(self, size: int) -> bool:
-        """Whether there is room for so many bytes more."""
-        with self._lock:
-            fits = size <= self._left
-            self._left -= size if fits else 0
-            return fits
 
 
 def batches(
@@ -114,35 +95,23 @@ def is_searched(source_rows: int, keys: Sequence[KeyColumn]) -> bool:
     return len(keys) == 1 and source_rows <= FEW_TEXTS and (is_text(keys[0].type) or is_bytes(keys[0].type))
 
 
-def match_files(
-    storage: Storage, scans: Sequence[Scan], index: KeyIndex, keys: Sequence[KeyColumn], room: Room | None = None
-) -> list[Match]:
-    """Look up the keys of some files in one index; what ``room`` allows of the decoded keys goes with the result."""
+def match_files(storage: Storage, scans: Sequence[Scan], index: KeyIndex, keys: Sequence[KeyColumn]) -> list[Match]:
+    """Look up the keys of some files in one index."""
     tables = [read_keys(storage, scan, keys) for scan in scans]
-    return by_file(scans, tables, index.lookup(joined_columns(tables, keys)), room)
+    return by_file(scans, index.lookup(joined_columns(tables, keys)))
 
 
-def by_file(
-    scans: Sequence[Scan], tables: Sequence[pa.Table], matched: tuple[RowNumbers, RowNumbers], room: Room | None
-) -> list[Match]:
+def by_file(scans: Sequence[Scan], matched: tuple[RowNumbers, RowNumbers]) -> list[Match]:
     """Cut matched positions, which count the rows of one file after the other, into the matches of each file."""
     positions, found = matched
     ends = np.cumsum([scan.rows for scan in scans])
     cuts = np.searchsorted(positions, ends)
     result, low = [], 0
-    for scan, table, end, high in zip(scans, tables, ends, cuts, strict=True):
+    for scan, end, high in zip(scans, ends, cuts, strict=True):
         local = positions[low:high] - (end - scan.rows)
-        keep = room is not None and high > low and _reusable(scan, table) and room.take(table.nbytes)
-        result.append(Match(in_file(scan, local), found[low:high], table if keep else None))
+        result.append(Match(in_file(scan, local), found[low:high]))
         low = high
     return result
-
-
-def _reusable(scan: Scan, keys: pa.Table) -> bool:
-    """Whether the rest of the file can be read without these columns, and joined with them."""
-    schema = scan.file.schema
-    plain_names = not any(pa.types.is_nested(field.type) or "." in field.name for field in schema)
-    return plain_names and keys.num_rows == scan.file.rows and keys.num_columns < len(schema)
 
 
 def in_file(scan: Scan, local: RowNumbers) -> RowNumbers:

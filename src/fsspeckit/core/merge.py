@@ -288,7 +288,6 @@ def rewrite_tasks(
                 key_columns=request.key_columns,
                 skip_unchanged=request.skip_unchanged,
                 options=request.options,
-                decoded=match.decoded,
             )
         )
     return tasks

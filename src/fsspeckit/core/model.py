@@ -115,10 +115,7 @@ class WriteOptions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RewriteTask:
-    """Put source rows over rows of one file; with ``drop_unmatched`` every other row goes.
-
-    ``decoded`` holds columns of the file that need not be decoded again.
-    """
+    """Put source rows over rows of one file; with ``drop_unmatched`` every other row goes."""
 
     file: DataFile
     positions: RowNumbers
@@ -128,7 +125,6 @@ class RewriteTask:
     key_columns: tuple[str, ...]
     skip_unchanged: bool
     options: WriteOptions
-    decoded: pa.Table | None = None
 
     @property
     def recast(self) -> bool:

@@ -318,7 +318,7 @@ def _as_plan(place: Place, draft: MergeDraft, outcomes: Sequence[Outcome]) -> Me
         unchanged=sum(outcome.unchanged for outcome in outcomes),
         entries=tuple(entries),
         source_route=draft.source_route,
-        tasks=(*(replace(task, decoded=None) for task in draft.rewrites), *draft.inserts),
+        tasks=(*draft.rewrites, *draft.inserts),
     )
 
 

@@ -12,10 +12,10 @@ from fsspeckit.core.assembly import AssembledFile, let_go, new_pieces
 from fsspeckit.core.fileparts import FileField, GroupField, empty_footer
 from fsspeckit.core.layout import WriterOptions
 from fsspeckit.core.mark import unmarked_schema
-from fsspeckit.core.plain import plain_columns
+from fsspeckit.core.plain import find_plain
 from fsspeckit.core.thrift import FALSE, I32, I64, LIST, STRUCT, TRUE, Struct
 
-WORTH_ASSEMBLING = 0.2
+_WORTH_ASSEMBLING = 0.2
 """Share of a file's bytes that need no Parquet writer; below that, putting pieces together costs what it saves."""
 
 
@@ -43,8 +43,8 @@ class StagedFile:
         self._writer.write_table(table, row_group_size)
 
     def _open(self, sample: pa.Table) -> pq.ParquetWriter | _Assembler:
-        plain = sum(column.values.nbytes for column in plain_columns(sample, self._options).values())
-        if plain and plain >= WORTH_ASSEMBLING * sample.nbytes:
+        plain = sum(column.values.nbytes for column in find_plain(sample, self._options).values())
+        if plain and plain >= _WORTH_ASSEMBLING * sample.nbytes:
             return _Assembler(self._sink, self._schema, self._options)
         return pq.ParquetWriter(self._sink, self._schema, **self._options)
 
@@ -74,7 +74,7 @@ class _Assembler:
     def write_table(self, table: pa.Table, row_group_size: int) -> None:
         for start in range(0, table.num_rows, row_group_size):
             part = table.slice(start, row_group_size)
-            pieces = new_pieces(part, plain_columns(part, self._options), self._options)
+            pieces = new_pieces(part, find_plain(part, self._options), self._options)
             self._file.put_group(self._group(part), [piece for name in part.column_names for piece in pieces[name]])
 
     def _group(self, part: pa.Table) -> Struct:

@@ -20,10 +20,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fsspeckit.common.bridge import single, to_numpy
+from fsspeckit.common.bridge import from_blocks, single, text_blocks, to_numpy
 from fsspeckit.core.fileparts import ChunkField, MetaField, chunks_of, encode_file, groups_of, read_footer_struct
 from fsspeckit.core.pages import Page, PageField, checksum
-from fsspeckit.core.thrift import I32, I64, LIST, STRUCT, Bytes, Struct, put_varint, read_struct, write_struct
+from fsspeckit.core.thrift import I32, I64, LIST, STRUCT, Struct, put_varint, read_struct, write_struct
 
 Values = npt.NDArray[Any]
 
@@ -33,12 +33,7 @@ _CODECS = ("snappy", "zstd", "none")
 _SAMPLE_BYTES = 1 << 16  # Snappy looks no further back
 _PAYS = 0.92
 _TEXT_LENGTHS = range(8, 1025)
-_TEXTS = {
-    pa.string(): np.int32,
-    pa.binary(): np.int32,
-    pa.large_string(): np.int64,
-    pa.large_binary(): np.int64,
-}
+_TEXTS = {pa.string(), pa.binary(), pa.large_string(), pa.large_binary()}
 _NUMBERS = {pa.int32(), pa.int64(), pa.uint32(), pa.uint64(), pa.float32(), pa.float64(), pa.date32()}
 _ASKED_FOR = ("use_dictionary", "column_encoding", "bloom_filter_options")
 _PAGE_VALUES, _COUNTED, _SIZE_BYTES = 1, 3, 1
@@ -57,8 +52,18 @@ class PlainColumn:
         """Whether pages have the length before each value."""
         return self.field.type in _TEXTS
 
+    @property
+    def width(self) -> int:
+        """Bytes of a value in a page."""
+        return int(self.values.dtype.itemsize) + 4 * self.is_text
 
-def plain_columns(table: pa.Table, options: Mapping[str, Any]) -> dict[str, PlainColumn]:
+    @property
+    def page_rows(self) -> int:
+        """Rows of a page."""
+        return max(1, min(_PAGE_ROWS, _PAGE_BYTES // self.width))
+
+
+def find_plain(table: pa.Table, options: Mapping[str, Any]) -> dict[str, PlainColumn]:
     """Columns that need not be encoded by a Parquet writer with these options."""
     if options.get("write_page_index") or not table.num_rows:
         return {}
@@ -68,8 +73,8 @@ def plain_columns(table: pa.Table, options: Mapping[str, Any]) -> dict[str, Plai
         codec = codecs if isinstance(codecs, str) else codecs.get(field.name, "")
         if field.name in asked or codec not in _CODECS or column.null_count or column.nbytes > _MOST_BYTES:
             continue
-        values = _text_values(column) if field.type in _TEXTS else _number_values(column, options)
-        if values is not None:
+        values = text_blocks(single(column)) if field.type in _TEXTS else _number_values(column, options)
+        if values is not None and (field.type not in _TEXTS or values.dtype.itemsize in _TEXT_LENGTHS):
             found[field.name] = PlainColumn(field, values, codec)
     return found
 
@@ -86,19 +91,11 @@ def _number_values(column: pa.ChunkedArray, options: Mapping[str, Any]) -> Value
     return None if pa.types.is_floating(type_) and np.isnan(values.min()) else values
 
 
-def _text_values(column: pa.ChunkedArray) -> Values | None:
-    """Texts of one length as blocks of bytes."""
-    text = single(column)
-    _, ends, data = text.buffers()
-    offsets = np.frombuffer(ends, _TEXTS[text.type])[text.offset : text.offset + len(text) + 1]
-    start, stop, length = int(offsets[0]), int(offsets[-1]), int(offsets[1] - offsets[0])
-    if length not in _TEXT_LENGTHS or stop - start != length * len(text) or bool((np.diff(offsets) != length).any()):
-        return None
-    return np.frombuffer(data, np.uint8)[start:stop].view(f"V{length}")
+def plain_chunks(columns: Sequence[PlainColumn], options: Mapping[str, Any]) -> list[tuple[Struct, Iterator[Page]]]:
+    """What a footer says of the chunk of each column, except for its place and sizes, and the pages, as they are made.
 
-
-def plain_chunks(columns: Sequence[PlainColumn], options: Mapping[str, Any]) -> list[tuple[Struct, list[Bytes]]]:
-    """What a footer says of the chunk of each column, its place counted from its own first byte, and its bytes."""
+    A page that is written before the next one is made is still in the processor's cache.
+    """
     schema = pa.schema([column.field for column in columns])
     example = encode_file(pa.Table.from_arrays([_ends(column) for column in columns], schema=schema), dict(options))
     words = memoryview(example).cast("B")
@@ -106,9 +103,7 @@ def plain_chunks(columns: Sequence[PlainColumn], options: Mapping[str, Any]) -> 
     for column, chunk in zip(columns, chunks_of(groups_of(read_footer_struct(example))[0]), strict=True):
         meta = chunk[ChunkField.meta][1]
         header, _ = read_struct(words, meta[MetaField.data_at][1])
-        pages = list(_pages(column, header))
-        parts = [part for page in pages for part in (page.header, page.body)]
-        found.append((_described(column, meta, pages), parts))
+        found.append((_described(column, meta), _pages(column, header)))
     return found
 
 
@@ -119,23 +114,21 @@ def _ends(column: PlainColumn) -> pa.Array:
         return pa.Array.from_buffers(
             type_, 2, [None, pa.py_buffer(np.array([values.min(), values.max()], values.dtype))]
         )
-    width, count = values.dtype.itemsize, len(values)
-    blocks = pa.Array.from_buffers(pa.binary(width), count, [None, pa.py_buffer(values)])
-    found = pc.min_max(blocks)
-    data = b"".join(bytes(found[end].as_buffer()) for end in ("min", "max"))
-    offsets = np.array([0, width, 2 * width], _TEXTS[type_])
-    return pa.Array.from_buffers(type_, 2, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    width = values.dtype.itemsize
+    heads = values.view([("head", ">u8"), ("rest", f"V{width - 8}")])["head"].astype(np.uint64)
+    low, high = (from_blocks(values[heads == end], pa.binary(width)) for end in (heads.min(), heads.max()))
+    found = pc.min_max(low)["min"], pc.min_max(high)["max"]
+    return from_blocks(np.frombuffer(b"".join(value.as_buffer() for value in found), values.dtype), type_)
 
 
-def _described(column: PlainColumn, example: Struct, pages: Sequence[Page]) -> Struct:
+def _described(column: PlainColumn, example: Struct) -> Struct:
     """The description of a chunk, from that of its two ends."""
     kind, counts = example[MetaField.page_counts][1]
+    pages = -(-len(column.values) // column.page_rows)
     meta = example | {
         MetaField.values: (I64, len(column.values)),
-        MetaField.plain_size: (I64, sum(page.plain for page in pages)),
-        MetaField.size: (I64, sum(page.size for page in pages)),
         MetaField.data_at: (I64, 0),
-        MetaField.page_counts: (LIST, (kind, [count | {_COUNTED: (I32, len(pages))} for count in counts])),
+        MetaField.page_counts: (LIST, (kind, [count | {_COUNTED: (I32, pages)} for count in counts])),
     }
     if MetaField.sizes in example:
         meta[MetaField.sizes] = STRUCT, _sizes(example[MetaField.sizes][1], column)
@@ -154,20 +147,18 @@ def _sizes(example: Struct, column: PlainColumn) -> Struct:
 
 
 def _pages(column: PlainColumn, header: Struct) -> Iterator[Page]:
-    width = column.values.dtype.itemsize + 4 * column.is_text
-    rows = max(1, min(_PAGE_ROWS, _PAGE_BYTES // width))
     codec = None if column.codec == "none" else pa.Codec(column.codec)
     laid_out = column.is_text and column.codec == "snappy" and not _pays(column.values, pa.Codec("snappy"))
     data = {field: value for field, value in header[PageField.data][1].items() if field <= 4}
-    for start in range(0, len(column.values), rows):
-        values = column.values[start : start + rows]
+    for start in range(0, len(column.values), column.page_rows):
+        values = column.values[start : start + column.page_rows]
         levels = _levels(len(values)) if column.field.nullable else b""
         if laid_out:
             body = _as_literals(levels, values)
         else:
             plain = _joined(levels, _with_lengths(values) if column.is_text else values)
             body = plain if codec is None else _compressed(codec, plain)
-        size = len(levels) + width * len(values)
+        size = len(levels) + column.width * len(values)
         words = write_struct(
             header
             | {

@@ -60,7 +60,6 @@ class _Target:
     shape: Shape
     engine: Engine
     reporter: Reporter
-    keep_keys: bool
 
 
 def check_target_keys(storage: Storage, snapshot: Snapshot, shape: Shape) -> None:
@@ -100,8 +99,7 @@ def draft_merge(
     reporter: Reporter,
 ) -> Draft:
     """Find the target row of every source row."""
-    keep_keys = request.rule.update and request.options.memory_limit is None
-    target = _Target(storage, snapshot, source, shape, engine, reporter, keep_keys)
+    target = _Target(storage, snapshot, source, shape, engine, reporter)
     identities = _identities(target, shape.partitions)
     folders = {
         name: dirname(file.path) for file, name in reversed(list(zip(snapshot.files, identities, strict=True))) if name
@@ -150,11 +148,10 @@ def _look(
 ) -> list[tuple[Match, str]]:
     """For each file the match against the group of its partition, or the reason why none was looked for."""
     shape, files = target.shape, target.snapshot.files
-    keep = target.keep_keys
-    specs = [KeySetSpec(group.rows, shape.file_keys, keep) for group in groups]
+    specs = [KeySetSpec(group.rows, shape.file_keys) for group in groups]
     names = {key.name for key in shape.keys}
     loose = tuple(KeyColumn(n, shape.body.field(n).type) for n in columns if n in shape.body.names and n not in names)
-    specs.append(KeySetSpec(rows, (*shape.file_keys, *loose), keep))
+    specs.append(KeySetSpec(rows, (*shape.file_keys, *loose)))
     number = {group.identity: i for i, group in enumerate(groups)}
     wanted = [len(groups) if name is None else number.get(name) for name in identities]
     result: list[tuple[Match, str]] = [(NO_MATCH, "partition")] * len(files)

@@ -25,11 +25,10 @@ from fsspeckit.core.equality import columns_equal
 from fsspeckit.core.layout import DEFAULT_ROW_GROUP, coded_columns, for_new_file, like_file
 from fsspeckit.core.mark import mark_metadata, unmarked
 from fsspeckit.core.model import CombineTask, DropTask, Outcome, RewriteTask, RowNumbers, Task, WriteTask
-from fsspeckit.core.output import WORTH_ASSEMBLING, StagedFile
-from fsspeckit.core.plain import plain_columns
+from fsspeckit.core.output import StagedFile
 from fsspeckit.core.rows import pick, replace_rows, share_codes, wide_dictionaries
 from fsspeckit.core.snapshot import naming_damage, open_parquet, refuse_nanoseconds
-from fsspeckit.core.splice import SplicedFile, can_splice, copied_share
+from fsspeckit.core.splice import SplicedFile, can_splice, may_splice
 from fsspeckit.core.storage import Storage
 
 TakeRows = Callable[[range | RowNumbers, pa.Schema], pa.Table]
@@ -138,6 +137,25 @@ class _Kernel:
         self.batch_rows = task.options.batch_rows
         self.starts = np.concatenate([[0], np.cumsum(task.file.row_groups)]).astype(np.int64)
         self.cuts = np.searchsorted(task.positions, self.starts)
+        self.splices = self._may_splice()
+        self.left_out = self._exact_keys() if self.splices and _can_choose(reader.schema_arrow) else frozenset()
+        if len(self.left_out) == len(task.schema):
+            self.left_out = frozenset()
+
+    def _may_splice(self) -> bool:
+        """Whether rows are replaced and nothing else is asked for, so that what is not new can be copied."""
+        task, asked = self.task, self.task.options
+        if task.recast or task.drop_unmatched or asked.compression or asked.row_group_size:
+            return False
+        whole = self.batch_rows is None or max(task.file.row_groups, default=0) <= self.batch_rows
+        return whole and may_splice(self.reader.metadata)
+
+    def _exact_keys(self) -> frozenset[str]:
+        """Key columns that replaced rows cannot change, as a float key could that has another zero or NaN."""
+        schema = self.task.schema
+        return frozenset(
+            name for name in self.task.key_columns if name in schema.names and _exact(schema.field(name).type)
+        )
 
     def first_change(self) -> _Part | None:
         """The first part in which a row differs; parts without replaced rows are not even read."""
@@ -158,21 +176,18 @@ class _Kernel:
         return sum(part.unchanged for g in groups if not self._untouched(g) for part in self._parts(g))
 
     def write(self, first: _Part | None, storage: Storage, staged: str) -> Outcome:
-        return self._splice(first, storage, staged) or self._encode(first, storage, staged)
+        if self.splices:
+            done = self._splice(first, storage, staged)
+            if done is not None:
+                return done
+            self.left_out, first = frozenset(), None
+        return self._encode(first, storage, staged)
 
     def _splice(self, first: _Part | None, storage: Storage, staged: str) -> Outcome | None:
-        """Write only what is new and copy the rest, where rows are replaced and nothing else is asked for."""
-        task, asked = self.task, self.task.options
-        if first is None or task.recast or task.drop_unmatched or asked.compression or asked.row_group_size:
-            return None
-        if self.batch_rows is not None and max(task.file.row_groups) > self.batch_rows:
-            return None
-        meta, schema = self.reader.metadata, first.table.schema
-        touched = {group for group in range(len(task.file.row_groups)) if not self._untouched(group)}
-        options = like_file(meta, first.table, asked, task.key_columns, False) | {"store_schema": False}
-        encoded = set(first.changed) - plain_columns(first.table, options).keys()
-        if copied_share(meta, schema, touched, encoded) < WORTH_ASSEMBLING:
-            return None
+        """Write only what is new and copy the rest; keys of replaced rows are never new, so they are not even read."""
+        task, meta, schema = self.task, self.reader.metadata, self.reader.schema_arrow.remove_metadata()
+        sample = pa.Table.from_batches([], schema) if first is None else first.table
+        options = like_file(meta, sample, task.options, task.key_columns, False) | {"store_schema": False}
         origin = can_splice(meta, schema, options)
         if origin is None:
             return None
@@ -182,7 +197,7 @@ class _Kernel:
             for group, rows in enumerate(task.file.row_groups):
                 if not rows:
                     continue
-                part = None if self._untouched(group) else first if first.group == group else next(self._parts(group))
+                part = first if first and first.group == group else self._whole(group)
                 unchanged += part.unchanged if part else 0
                 if part is None or not part.changed:
                     file.copy_group(group)
@@ -192,6 +207,9 @@ class _Kernel:
         except BaseException:
             file.abandon()
             raise
+
+    def _whole(self, group: int) -> _Part | None:
+        return None if self._untouched(group) else next(self._parts(group))
 
     def _encode(self, first: _Part | None, storage: Storage, staged: str) -> Outcome:
         rows = unchanged = 0
@@ -246,7 +264,10 @@ class _Kernel:
             stop = start + table.num_rows
             low, high = np.searchsorted(self.task.positions, [start, stop])
             positions = self.task.positions[low:high] - start
-            table, source = share_codes(table, self.source.slice(low, high - low))  # noqa: PLW2901
+            rows = self.source.slice(low, high - low)
+            if self.left_out:
+                rows = rows.select(table.column_names)
+            table, source = share_codes(table, rows)  # noqa: PLW2901
             equal, changed = self._compare(table, positions, source)
             yield _Part(group, start, table, positions, source, equal, changed)
             start = stop
@@ -254,8 +275,8 @@ class _Kernel:
     def _compare(
         self, table: pa.Table, positions: RowNumbers, source: pa.Table
     ) -> tuple[npt.NDArray[np.bool_], tuple[str, ...]]:
-        """Which rows stay equal, and which columns do not; keys do, unless a float key has another zero or NaN."""
-        keys = {n for n in self.task.key_columns if n in table.column_names and _exact(self.task.schema.field(n).type)}
+        """Which rows stay equal, and which columns do not."""
+        keys = self._exact_keys()
         names = [name for name in table.column_names if name not in keys]
         equal = np.ones(len(positions), dtype=bool)
         if not names or not len(positions):
@@ -265,10 +286,12 @@ class _Kernel:
         return np.logical_and.reduce(found), changed
 
     def _decode(self, group: int) -> Iterator[pa.Table]:
-        rows = self.task.file.row_groups[group]
+        rows, names = self.task.file.row_groups[group], None
+        if self.left_out:
+            names = [name for name in self.reader.schema_arrow.names if name not in self.left_out]
         if self.batch_rows is None or rows <= self.batch_rows:
             with self._naming_damage():
-                table = self._read_group(group)
+                table = self.reader.read_row_group(group, names, use_threads=False)
             yield self._as_output(table)
             return
         batches = self.reader.iter_batches(self.batch_rows, row_groups=[group], use_threads=False)
@@ -279,16 +302,6 @@ class _Kernel:
                 return
             yield self._as_output(pa.Table.from_batches([batch]))
 
-    def _read_group(self, group: int) -> pa.Table:
-        """Decode a row group, except for the columns that were decoded before to find the rows."""
-        decoded, schema = self.task.decoded, self.reader.schema_arrow
-        if decoded is None or any(schema.field(field.name).type != field.type for field in decoded.schema):
-            return self.reader.read_row_group(group, use_threads=False)
-        known = decoded.slice(int(self.starts[group]), self.task.file.row_groups[group])
-        names = [name for name in schema.names if name not in known.column_names]
-        rest = self.reader.read_row_group(group, names, use_threads=False)
-        return pa.table([(rest if name in names else known)[name] for name in schema.names], schema=schema)
-
     def _naming_damage(self) -> AbstractContextManager[None]:
         return naming_damage("rewriting", self.task.file.path)
 
@@ -296,6 +309,11 @@ class _Kernel:
         if not self.task.recast:
             return table.replace_schema_metadata(None)
         return cast_schema(table, self.task.schema, fill_missing=True, operation="rewrite", path=self.task.file.path)
+
+
+def _can_choose(schema: pa.Schema) -> bool:
+    """Whether a reader that is asked for some columns by name gives those and no others."""
+    return not any(pa.types.is_nested(field.type) or "." in field.name for field in schema)
 
 
 def _exact(type_: pa.DataType) -> bool:

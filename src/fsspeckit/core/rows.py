@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fsspeckit.common.bridge import single, to_arrow, to_numpy, valid_mask
+from fsspeckit.common.bridge import from_blocks, single, text_blocks, to_arrow, to_numpy, valid_mask
 from fsspeckit.core.model import RowNumbers
 
 _FEW = 4  # a fourth of the rows; for more of them joining chunks is cheaper
@@ -116,17 +116,22 @@ class _Run:
 
 
 class _Scatter:
-    """Rows here and there: masked where Arrow can, else taken from old and new together."""
+    """Rows here and there: masked where Arrow can, put in place where texts have one length, else taken from both."""
 
     def __init__(self, positions: RowNumbers, rows: int) -> None:
         order, mask = np.arange(rows), np.zeros(rows, dtype=bool)
         order[positions] = rows + np.arange(len(positions))
         mask[positions] = True
-        self._order, self._mask = to_arrow(order), to_arrow(mask)
+        self._positions, self._order, self._mask = positions, to_arrow(order), to_arrow(mask)
 
     def put(self, old: pa.ChunkedArray, new: pa.ChunkedArray) -> pa.ChunkedArray:
         if pa.types.is_primitive(old.type) and not pa.types.is_duration(old.type) and old.num_chunks == 1:
             return pa.chunked_array([pc.replace_with_mask(old.chunk(0), self._mask, single(new))])
+        blocks, fresh = text_blocks(single(old)), text_blocks(single(new))
+        if blocks is not None and fresh is not None and blocks.dtype == fresh.dtype:
+            blocks = blocks.copy()
+            blocks[self._positions] = fresh
+            return pa.chunked_array([from_blocks(blocks, old.type)])
         return _take(pa.chunked_array([*old.chunks, *new.chunks], old.type), self._order)
 
 

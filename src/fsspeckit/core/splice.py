@@ -10,8 +10,9 @@ faults, and a spliced file has one name for all chunks, so chunks are taken only
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -31,14 +32,15 @@ from fsspeckit.core.fileparts import (
     read_footer_struct,
 )
 from fsspeckit.core.layout import WriterOptions
-from fsspeckit.core.plain import plain_columns
-from fsspeckit.core.snapshot import leaf_count, naming_damage
+from fsspeckit.core.plain import find_plain
+from fsspeckit.core.snapshot import naming_damage
 from fsspeckit.core.thrift import Struct
 
 _SOUND_WRITER = re.compile(r"parquet-cpp-arrow version (\d+)\.")
 _SOUND_SINCE = 12  # no reader has a workaround for files of this version or a later one
 _MOST_ROWS = 1 << 26  # pyarrow makes no larger row groups
 _SORTED_BY = 1
+_SHAPING = ("version", "use_deprecated_int96_timestamps", "store_decimal_as_integer", "use_compliant_nested_type")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,29 +51,17 @@ class Origin:
     leaves: Mapping[str, range]
 
 
-def copied_share(meta: pq.FileMetaData, schema: pa.Schema, touched: Collection[int], changed: Collection[str]) -> float:
-    """The share of a file's bytes that need not be written anew when some columns of some row groups change."""
-    leaves = [field.name in changed for field in schema for _ in range(leaf_count(field.type))]
-    if len(leaves) != meta.num_columns:
-        return 0.0
-    copied = total = 0
-    for number in range(meta.num_row_groups):
-        group = meta.row_group(number)
-        sizes = [group.column(i).total_compressed_size for i in range(group.num_columns)]
-        total += sum(sizes)
-        if number in touched:
-            copied += sum(size for size, new in zip(sizes, leaves, strict=True) if not new)
-        else:
-            copied += sum(sizes)
-    return copied / max(1, total)
+def may_splice(meta: pq.FileMetaData) -> bool:
+    """Whether chunks of a file's writer can stand beside those of pyarrow."""
+    writer = _SOUND_WRITER.match(meta.created_by or "")
+    return writer is not None and int(writer[1]) >= _SOUND_SINCE and meta.num_row_groups > 0
 
 
 def can_splice(meta: pq.FileMetaData, schema: pa.Schema, options: WriterOptions) -> Origin | None:
     """The file as an origin of chunks, if they fit beside those that a writer with this schema and options makes."""
-    writer = _SOUND_WRITER.match(meta.created_by or "")
-    if writer is None or int(writer[1]) < _SOUND_SINCE or not meta.num_row_groups:
+    if not may_splice(meta):
         return None
-    old, new = _footer_of(meta), empty_footer(schema, options)
+    old, new = _footer_of(meta), _empty_footer(schema, *(options[name] for name in _SHAPING))
     if _shape(old) != _shape(new) or old.keys() & {FileField.encryption, FileField.signing}:
         return None
     if len(set(schema.names)) < len(schema) or not all(map(_is_plain, groups_of(old))):
@@ -79,6 +69,11 @@ def can_splice(meta: pq.FileMetaData, schema: pa.Schema, options: WriterOptions)
     version = max(old[FileField.version], new[FileField.version])
     footer = old | {FileField.version: version, FileField.writer: new[FileField.writer]}
     return Origin(footer, dict(zip(schema.names, leaf_ranges(old), strict=True)))
+
+
+@lru_cache(maxsize=64)
+def _empty_footer(schema: pa.Schema, *shaping: Any) -> Struct:
+    return empty_footer(schema, dict(zip(_SHAPING, shaping, strict=True)))
 
 
 def _footer_of(meta: pq.FileMetaData) -> Struct:
@@ -127,7 +122,7 @@ class SplicedFile:
         """Take a row group over, except for the columns of the table."""
         group = groups_of(self._origin.footer)[number]
         old = chunks_of(group)
-        new = new_pieces(table, plain_columns(table, options), options)
+        new = new_pieces(table, find_plain(table, options), options)
         pieces: dict[int, Piece] = {}
         for name, made in new.items():
             pieces |= zip(self._origin.leaves[name], made, strict=True)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from fsspeckit.core.engine import KeySetSpec, OnDone
 from fsspeckit.core.keys import KeyIndex
-from fsspeckit.core.matching import Match, Room, Scan, batches, match_files
+from fsspeckit.core.matching import Match, Scan, batches, match_files
 from fsspeckit.core.model import Outcome, Task
 from fsspeckit.core.profile import plain_keys
 from fsspeckit.core.rewrite import run_task
@@ -27,8 +27,6 @@ from fsspeckit.core.storage import Storage
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 _REMOTE_WORKERS = 16
-KEPT_KEYS = 128 * 1024 * 1024
-"""Bytes of decoded keys that may wait for the kernel."""
 _PIECES_IN_MEMORY = 192 * 1024 * 1024
 
 
@@ -36,11 +34,11 @@ def match_in_threads(
     storage: Storage, source: Source, specs: Sequence[KeySetSpec], scans: Sequence[Scan], on_done: OnDone
 ) -> list[Match]:
     """Scan key columns, a batch of files in each thread."""
-    indexes, room = _Indexes(source, specs), Room(KEPT_KEYS)
+    indexes = _Indexes(source, specs)
 
     def look(batch: list[Scan]) -> list[Match]:
         spec = specs[batch[0].group]
-        found = match_files(storage, batch, indexes.get(batch[0].group), spec.keys, room if spec.keep else None)
+        found = match_files(storage, batch, indexes.get(batch[0].group), spec.keys)
         on_done(len(batch))
         return found
 

@@ -14,12 +14,12 @@ import pyarrow as pa
 
 from fsspeckit.common.bridge import to_arrow, to_numpy
 from fsspeckit.core.engine import KeySetSpec, OnDone
-from fsspeckit.core.matching import MAX_BATCH_ROWS, KeyColumn, Match, Room, Scan, by_file, joined_columns, read_keys
+from fsspeckit.core.matching import MAX_BATCH_ROWS, KeyColumn, Match, Scan, by_file, joined_columns, read_keys
 from fsspeckit.core.model import RowNumbers
 from fsspeckit.core.profile import plain_keys
 from fsspeckit.core.source import Source
 from fsspeckit.core.storage import Storage
-from fsspeckit.core.threads import KEPT_KEYS, spread, workers
+from fsspeckit.core.threads import spread, workers
 from fsspeckit.datasets.duckdb.failures import naming_trouble
 
 if TYPE_CHECKING:
@@ -38,10 +38,9 @@ def match_by_join(
 ) -> list[Match]:
     """Find, for each scan, the rows whose key stands in its key set: one join for as many files as memory allows."""
     found: dict[int, Match] = {}
-    room = Room(KEPT_KEYS)
     for numbers in _parts(scans, specs):
         part = [scans[number] for number in numbers]
-        found.update(zip(numbers, _join(cursor, storage, source, specs, part, room), strict=True))
+        found.update(zip(numbers, _join(cursor, storage, source, specs, part), strict=True))
         on_done(len(part))
     return [found[number] for number in range(len(scans))]
 
@@ -67,9 +66,8 @@ def _join(
     source: Source,
     specs: Sequence[KeySetSpec],
     scans: Sequence[Scan],
-    room: Room,
 ) -> list[Match]:
-    keys, keep = specs[scans[0].group].keys, specs[scans[0].group].keep
+    keys = specs[scans[0].group].keys
     tables = spread(workers(storage), lambda scan: read_keys(storage, scan, keys), scans)
     groups = np.repeat([scan.group for scan in scans], [scan.rows for scan in scans])
     target = _numbered(joined_columns(tables, keys), groups, np.arange(len(groups)))
@@ -84,7 +82,7 @@ def _join(
         cursor.unregister(_TARGET)
         cursor.unregister(_SOURCE)
     matched = _in_order(to_numpy(pairs["position"]), to_numpy(pairs["source_row"]))
-    return by_file(scans, tables, matched, room if keep else None)
+    return by_file(scans, matched)
 
 
 def _source_rows(source: Source, specs: Mapping[int, KeySetSpec]) -> pa.Table:

@@ -11,7 +11,7 @@ import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property
 from operator import itemgetter
 from tempfile import TemporaryDirectory
@@ -141,7 +141,7 @@ class SparkEngine:
             return self._match_by_exchange(storage, source, specs, scans, on_done)
         total = sum(scan.rows for scan in scans)
         if total <= (LOCAL_ROWS if is_one_machine(self.spark) else DRIVER_ROWS):
-            return match_in_threads(storage, source, [replace(spec, keep=False) for spec in specs], scans, on_done)
+            return match_in_threads(storage, source, specs, scans, on_done)
         wanted = [(len(spec.rows), spec.keys) for spec in specs]
         found_batches = batches(scans, wanted, slots(self.spark))
         work = [_Scans(specs[batch[0].group], tuple(batch)) for batch in found_batches]

@@ -179,7 +179,7 @@ def _rows(task: SourceTask) -> range | RowNumbers:
 def bare(task: SourceTask) -> SourceTask:
     """A task without row numbers: these travel with the rows."""
     if isinstance(task, RewriteTask):
-        return replace(task, positions=_NONE, source_rows=_NONE, decoded=None)
+        return replace(task, positions=_NONE, source_rows=_NONE)
     return replace(task, rows=range(0))
 
 
