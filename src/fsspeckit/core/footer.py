@@ -13,14 +13,14 @@ from fsspeckit.core.storage import Storage
 
 _MAGIC = b"PAR1"
 _TRAILER = 8
-_FIRST_READ = 64 * 1024
+_FIRST_READ, _FIRST_LOCAL_READ = 64 * 1024, 16 * 1024  # a second read is a round trip, or next to nothing
 INT96_UNIT = "us"
 """Old writers store timestamps as INT96; read as nanoseconds, years beyond 2262 would wrap round."""
 
 
 def read_footer(storage: Storage, path: str, size: int) -> tuple[pq.ParquetFile, int]:
     """A reader that knows only the file's footer, and the footer's length; raises `pa.ArrowInvalid` on damage."""
-    tail = storage.read_tail(path, _FIRST_READ)
+    tail = storage.read_tail(path, _FIRST_LOCAL_READ if storage.is_local else _FIRST_READ)
     if len(tail) < _TRAILER + len(_MAGIC) or tail[-4:] != _MAGIC:
         raise pa.ArrowInvalid("it does not end like a Parquet file" if tail else "it is empty")
     length = int.from_bytes(tail[-8:-4], "little") + _TRAILER

@@ -110,7 +110,7 @@ class LocalStorage(Storage):
             return file.read()
 
     def read_tail(self, path: str, size: int) -> bytes:
-        with named("read", path), open(path, "rb") as file:
+        with named("read", path), open(path, "rb", buffering=0) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - size))
             return file.read()
 
