@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fsspeckit.core import lookup
+from fsspeckit.core.hashing import hash_keys
 from fsspeckit.core.keys import KeyIndex
 from fsspeckit.core.lookup import TextTable
 from fsspeckit.core.rows import take_rows
@@ -98,3 +99,15 @@ def test_rows_are_taken_across_chunks(sizes, data):
     assert taken["text"].to_pylist() == taken["code"].to_pylist() == [texts[row] for row in rows]
     assert taken["whole"].to_pylist() == rows
     assert taken["list"].to_pylist() == [[row] * (row % 3) for row in rows]
+
+
+@pytest.mark.parametrize("kind", ["of one length", "of many lengths"])
+def test_texts_whose_hashes_clash_are_told_apart(monkeypatch, kind):
+    """No two such texts are known, so hashes are cut to a few bits."""
+    monkeypatch.setattr(lookup, "hash_keys", lambda columns: hash_keys(columns) % np.uint64(50) << np.uint64(50))
+    texts = [f"{n:06d}" if kind == "of one length" else str(n) for n in range(3000)]
+    values = pa.array([text.encode() for text in texts[:2000]])
+    column = pa.chunked_array([[text.encode() for text in texts[part::3]] for part in range(3)])
+    numbers = [texts.index(value.decode()) for value in column.to_pylist()]
+    expected = [number if number < len(values) else -1 for number in numbers]
+    assert TextTable(values).find(column).tolist() == expected

@@ -20,13 +20,15 @@ _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 _STIR = np.uint64(0xBF58476D1CE4E5B9)
 _NULL = np.uint64(0x5851F42D4C957F2D)
 _WORD = 8
+_PIECE = 1 << 16  # rows whose words stay in the processor's cache from step to step
 
 
 def hash_keys(columns: Sequence[pa.ChunkedArray]) -> Hashes:
     """One hash for each row of some key columns."""
     hashes = np.zeros(len(columns[0]), dtype=np.uint64)
     for column in columns:
-        parts = [_hash_chunk(chunk) for chunk in column.chunks]
+        pieces = (chunk.slice(at, _PIECE) for chunk in column.chunks for at in range(0, len(chunk), _PIECE))
+        parts = [_hash_chunk(piece) for piece in pieces]
         hashes = _stir(hashes * _SPREAD + (np.concatenate(parts) if parts else hashes))
     return hashes
 

@@ -1,13 +1,11 @@
 """Where each of many texts stands among many others.
 
 Arrow's own search keeps all values in one hash table, and past the size of a processor's cache each step of it waits
-for memory. Here both sides are first dealt out by hash into parts whose tables fit the cache. Texts of one length, such
-as most identifiers are, are moved as blocks of bytes.
+for memory. Here hashes are searched, in parts that fit the cache, and only texts with equal hashes are compared. Texts
+of one length, such as most identifiers are, are moved as blocks of bytes.
 """
 
 from __future__ import annotations
-
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -15,13 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsspeckit.common.bridge import from_blocks, single, text_blocks, to_arrow, to_numpy, valid_mask
-from fsspeckit.core.hashing import hash_keys
+from fsspeckit.core.hashing import Hashes, hash_keys
 from fsspeckit.core.rows import in_parts
 
 Positions = npt.NDArray[np.int64]
 _FEWEST = 100_000
-_PART_VALUES = 32_768
-_MOST_PARTS = 1 << 12
+_PART_VALUES = 4096
+_MOST_BITS = 12
 _MOST_BYTES = 1 << 30  # offsets of plain texts have 32 bits
 
 
@@ -37,11 +35,15 @@ def positions_in(column: pa.Array | pa.ChunkedArray, values: pa.Array | pa.Chunk
 
 
 class TextTable:
-    """Many distinct texts, ready to be searched."""
+    """Many distinct texts, ready to be searched: their hashes in order, and which text each belongs to."""
 
     def __init__(self, values: pa.Array | pa.ChunkedArray) -> None:
-        self._parts = min(_MOST_PARTS, 1 << (len(values) // _PART_VALUES).bit_length())
-        self._order, self._values, self._ends = self._dealt(_chunked(values))
+        column = _chunked(values)
+        hashes = hash_keys([column])
+        self._order = np.argsort(hashes)
+        self._hashes, self._values = hashes[self._order], _as_blocks(single(column))
+        self._bits = min(_MOST_BITS, (len(hashes) // _PART_VALUES).bit_length())
+        self._ends = np.cumsum(np.bincount(self._part(self._hashes), minlength=1 << self._bits))
 
     @staticmethod
     def suits(values: pa.Array | pa.ChunkedArray) -> bool:
@@ -57,36 +59,39 @@ class TextTable:
 
     def find(self, column: pa.ChunkedArray) -> Positions:
         """The position of each text among the values, -1 for what is not there."""
-        found = np.full(len(column), -1, dtype=np.int64)
-        order, texts, ends = self._dealt(column)
-        values = self._values
-        if texts.type != values.type:
-            texts, values = _as_texts(texts), self._texts
+        rows, found = self._with_equal_hash(hash_keys([column]))
+        texts = _as_blocks(single(column))
+        same = _equal(texts.take(to_arrow(rows)), self._values.take(to_arrow(found)))
+        result = np.full(len(column), -1, dtype=np.int64)
+        result[rows[same]] = found[same]
+        if not same.all():
+            clashing = rows[~same]
+            result[clashing] = positions_in(_as_texts(texts.take(to_arrow(clashing))), _as_texts(self._values))
+        return result
+
+    def _with_equal_hash(self, hashes: Hashes) -> tuple[Positions, Positions]:
+        """Rows whose hash a value has too, and the position of the first such value."""
+        part = self._part(hashes)
+        order = in_parts(part)
+        wanted, ends = hashes[order], np.cumsum(np.bincount(part, minlength=1 << self._bits))
+        at = np.zeros(len(wanted), dtype=np.int64)
         starts, own_starts = np.append(0, ends[:-1]), np.append(0, self._ends[:-1])
         for low, high, own_low, own_high in zip(starts, ends, own_starts, self._ends, strict=True):
-            if low == high or own_low == own_high:
-                continue
-            at = positions_in(texts.slice(low, high - low), values.slice(own_low, own_high - own_low))
-            found[order[low:high]] = np.where(at >= 0, self._order[own_low + at], -1)
-        return found
+            if low < high and own_low < own_high:
+                inside = np.searchsorted(self._hashes[own_low:own_high], wanted[low:high])
+                at[low:high] = np.minimum(inside, own_high - own_low - 1) + own_low
+        hit = self._hashes[at] == wanted
+        return order[hit], self._order[at[hit]]
 
-    @cached_property
-    def _texts(self) -> pa.Array:
-        """The values for a column whose texts are not all of their length."""
-        return _as_texts(self._values)
+    def _part(self, hashes: Hashes) -> Positions:
+        """The part of each hash, by its first bits: in order, parts are stretches."""
+        return (hashes >> np.uint64(63 - self._bits) >> np.uint64(1)).astype(np.int64)
 
-    def _dealt(self, column: pa.ChunkedArray) -> tuple[Positions, pa.Array, Positions]:
-        """The order in which texts of one part stand together, the texts in it, and where each part ends."""
-        bits = self._parts.bit_length() - 1
-        part = (
-            (hash_keys([column]) >> np.uint64(64 - bits)).astype(np.int64) if bits else np.zeros(len(column), np.int64)
-        )
-        order = in_parts(part)
-        return (
-            order,
-            _as_blocks(single(column)).take(to_arrow(order)),
-            np.cumsum(np.bincount(part, minlength=self._parts)),
-        )
+
+def _equal(left: pa.Array, right: pa.Array) -> npt.NDArray[np.bool_]:
+    if left.type != right.type:
+        left, right = _as_texts(left), _as_texts(right)
+    return to_numpy(pc.equal(left, right))
 
 
 def _chunked(values: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
