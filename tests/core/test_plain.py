@@ -230,3 +230,23 @@ def test_bounds_of_texts_that_begin_alike(tmp_path, width):
         pq.read_metadata(ours).row_group(0).column(0).statistics
         == pq.read_metadata(theirs).row_group(0).column(0).statistics
     )
+
+
+def test_a_row_group_with_more_rows_than_pyarrow_makes_is_cut_in_two(tmp_path):
+    rows = (1 << 26) + 1
+    table = pa.table({"plain": np.zeros(rows, np.int32), "other": np.zeros(rows, np.int8)})
+    staged = StagedFile(pa.OSFile(str(tmp_path / "a.parquet"), "wb"), table.schema, OPTIONS)
+    staged.write(table, rows)
+    staged.close()
+    with pq.ParquetFile(tmp_path / "a.parquet") as file:
+        groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+        assert [(group.num_rows, group.column(1).num_values) for group in groups] == [(rows - 1, rows - 1), (1, 1)]
+        assert file.read().num_rows == rows
+
+
+def test_rows_that_do_not_fit_the_file_are_refused(tmp_path):
+    schema = pa.schema([pa.field("n", pa.int64(), nullable=False)])
+    staged = StagedFile(pa.OSFile(str(tmp_path / "a.parquet"), "wb"), schema, OPTIONS)
+    with pytest.raises(ValueError, match="do not fit"):
+        staged.write(pa.table({"n": [1, 2]}), 10)
+    staged.abandon()

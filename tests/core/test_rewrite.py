@@ -122,6 +122,19 @@ def test_old_timestamps_beyond_the_range_of_nanoseconds_survive(folder):
     assert pq.ParquetFile(folder / "a.parquet").schema.column(1).physical_type == "INT96"
 
 
+def test_old_timestamps_in_a_column_whose_name_has_a_dot(folder):
+    """The part before the dot is no column, or another one: -1 of it looks like nanoseconds."""
+    days = [dt.datetime.fromisoformat(day) for day in ("2020-01-01", "1999-12-31")]
+    table = pa.table({"a": [1, -1], "a.b": pa.array(days, pa.timestamp("us")), "v": [1, 2]})
+    for name, rows in (("a.parquet", table), ("b.parquet", table.rename_columns(["id", "a.b", "v"]))):
+        (folder / name[0]).mkdir()
+        pq.write_table(rows, folder / name[0] / name, use_deprecated_int96_timestamps=True)
+        source = rows.slice(0, 1).set_column(2, "v", [[7]])
+        PyarrowDatasetIO().merge(source, folder / name[0], strategy="update", key_columns=rows.column_names[0])
+        found = PyarrowDatasetIO().read_parquet(folder / name[0])
+        assert (found["a.b"].to_pylist(), found["v"].to_pylist()) == (days, [7, 2])
+
+
 def test_old_timestamps_with_nanoseconds_are_refused(folder):
     table = pa.table({"id": [1, 2], "at": pa.array([1, 1001], pa.timestamp("ns")), "v": [1, 2]})
     pq.write_table(table, folder / "a.parquet", use_deprecated_int96_timestamps=True)

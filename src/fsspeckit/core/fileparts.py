@@ -13,6 +13,8 @@ MAGIC = b"PAR1"
 _TRAILER = 8
 CHILDREN = 5
 """Field of a schema element."""
+MOST_ROWS = 1 << 26
+"""Rows of a row group; pyarrow cuts larger ones."""
 
 
 class FileField:
@@ -61,7 +63,7 @@ def chunks_of(group: Struct) -> list[Struct]:
 
 
 def encode_file(table: pa.Table, options: dict[str, Any]) -> pa.Buffer:
-    """A Parquet file in memory; its rows, if there are any, in one row group."""
+    """A Parquet file in memory; its rows, if there are any and not more than `MOST_ROWS`, in one row group."""
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(sink, table.schema, **options) as writer:
         if table.num_rows:

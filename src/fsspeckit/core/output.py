@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.core.assembly import AssembledFile, let_go, new_pieces
-from fsspeckit.core.fileparts import FileField, GroupField, empty_footer
+from fsspeckit.core.fileparts import MOST_ROWS, FileField, GroupField, empty_footer
 from fsspeckit.core.layout import WriterOptions
 from fsspeckit.core.mark import unmarked_schema
 from fsspeckit.core.plain import find_plain
@@ -67,13 +67,16 @@ class _Assembler:
     """Writes tables like a `pq.ParquetWriter`, a row group at a time."""
 
     def __init__(self, sink: Any, schema: pa.Schema, options: WriterOptions) -> None:
-        self._file, self._options = AssembledFile(sink), options
+        self._file, self._schema, self._options = AssembledFile(sink), schema, options
         self._footer = empty_footer(schema, options)
         self._notes: dict[bytes, bytes] = {}
 
     def write_table(self, table: pa.Table, row_group_size: int) -> None:
-        for start in range(0, table.num_rows, row_group_size):
-            part = table.slice(start, row_group_size)
+        if not table.schema.equals(self._schema):
+            raise ValueError(f"rows of schema {table.schema} do not fit a file of schema {self._schema}")
+        rows = min(row_group_size, MOST_ROWS)
+        for start in range(0, table.num_rows, rows):
+            part = table.slice(start, rows)
             pieces = new_pieces(part, find_plain(part, self._options), self._options)
             self._file.put_group(self._group(part), [piece for name in part.column_names for piece in pieces[name]])
 

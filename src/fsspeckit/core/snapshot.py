@@ -198,7 +198,8 @@ def refuse_nanoseconds(storage: Storage, file: ViewFile | DataFile, reader: pq.P
     """Raise where an INT96 timestamp has digits below the microsecond: they would be lost."""
     schema = reader.schema
     columns = [schema.column(i) for i in range(len(schema)) if schema.column(i).physical_type == "INT96"]
-    names = [column.path.split(".")[0] for column in columns]
+    flat = set(reader.schema_arrow.names)
+    names = [column.path if column.path in flat else column.path.split(".")[0] for column in columns]
     if not names:
         return
     with pq.ParquetFile(open_file(storage, file), metadata=reader.metadata) as finer:

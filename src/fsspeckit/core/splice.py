@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from fsspeckit.core.assembly import AssembledFile, Piece, copied_pieces, let_go, new_pieces, span_of
 from fsspeckit.core.fileparts import (
     CHILDREN,
+    MOST_ROWS,
     ChunkField,
     FileField,
     GroupField,
@@ -38,7 +39,6 @@ from fsspeckit.core.thrift import Struct
 
 _SOUND_WRITER = re.compile(r"parquet-cpp-arrow version (\d+)\.")
 _SOUND_SINCE = 12  # no reader has a workaround for files of this version or a later one
-_MOST_ROWS = 1 << 26  # pyarrow makes no larger row groups
 _SORTED_BY = 1
 _SHAPING = ("version", "use_deprecated_int96_timestamps", "store_decimal_as_integer", "use_compliant_nested_type")
 
@@ -103,7 +103,7 @@ def _is_plain(group: Struct) -> bool:
             return False
         if not span_of(chunk)[0]:
             return False
-    return bool(group[GroupField.rows][1] <= _MOST_ROWS)
+    return bool(group[GroupField.rows][1] <= MOST_ROWS)
 
 
 class SplicedFile:
