@@ -110,6 +110,28 @@ def test_row_groups_without_hits_of_an_unchanged_file_are_not_read(folder):
     assert path.read_bytes() == bytes(data)
 
 
+@pytest.mark.parametrize("asked", [{}, {"compression": "zstd"}, {"batch_rows": 64}], ids=str)
+def test_statistics_of_coded_texts_forget_values_that_no_row_has(folder, asked):
+    """pyarrow takes every value of a dictionary for used where nulls make up the number; DuckDB answers from that."""
+    texts = [None, "m", "a", "z", *["m", "a"] * 2000]
+    table = pa.table({"id": np.arange(len(texts)), "state": texts})
+    pq.write_table(table, folder / "a.parquet")
+    rows = pa.table({"id": [3], "state": ["m"]})
+    PyarrowDatasetIO().merge(rows, folder, strategy="update", key_columns="id", **asked)
+    assert duckdb.sql(f"select max(state) from '{folder}/*.parquet'").fetchall() == [("m",)]
+    meta = pq.read_metadata(folder / "a.parquet")
+    assert {meta.row_group(group).column(1).statistics.max for group in range(meta.num_row_groups)} == {"m"}
+
+
+def test_statistics_of_a_new_file_are_of_its_own_rows(folder):
+    codes = pa.DictionaryArray.from_arrays(pa.array([0, None, 1, 2], pa.int32()), ["a", "m", "z"])
+    table = pa.table({"id": [1, 2, 3, 4], "state": codes})
+    PyarrowDatasetIO().write_dataset(table, folder / "new", row_group_size=3)
+    (file,) = (folder / "new").glob("*.parquet")
+    meta = pq.read_metadata(file)
+    assert [meta.row_group(group).column(1).statistics.max for group in range(2)] == ["m", "z"]
+
+
 def test_old_timestamps_beyond_the_range_of_nanoseconds_survive(folder):
     """INT96 holds the years 1 to 9999; read as nanoseconds they would turn into other years."""
     days = [dt.datetime.fromisoformat(day) for day in ("2020-01-01", "9999-12-31", "0001-01-01")]

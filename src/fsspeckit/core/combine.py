@@ -234,9 +234,8 @@ def drop_rows(task: DropTask, storage: Storage, staged: str) -> Outcome:
                 options = like_file(meta, table, task.options, columns, recast=False) | {"store_schema": False}
                 notes = (unmarked(meta.metadata) or {}) | names
                 output = StagedFile(storage.open_output(staged), table.schema.remove_metadata(), options, notes)
-            size = task.options.row_group_size or max(1, kept.num_rows)
-            for first in range(0, kept.num_rows, size):
-                output.write(used_codes(kept.slice(first, size)), size)
+            if kept.num_rows:
+                output.write(kept, task.options.row_group_size or kept.num_rows)
             rows += kept.num_rows
     except BaseException:
         if output is not None:

@@ -13,6 +13,7 @@ from fsspeckit.core.fileparts import MOST_ROWS, FileField, GroupField, empty_foo
 from fsspeckit.core.layout import WriterOptions
 from fsspeckit.core.mark import unmarked_schema
 from fsspeckit.core.plain import find_plain
+from fsspeckit.core.rows import used_codes
 from fsspeckit.core.thrift import FALSE, I32, I64, LIST, STRUCT, TRUE, Struct
 
 _WORTH_ASSEMBLING = 0.2
@@ -37,10 +38,17 @@ class StagedFile:
         self._notes |= metadata or {}
 
     def write(self, table: pa.Table, row_group_size: int) -> None:
-        """Write rows as one or more row groups."""
-        if self._writer is None:
-            self._writer = self._open(table.slice(0, row_group_size))
-        self._writer.write_table(table, row_group_size)
+        """Write rows as one or more row groups.
+
+        Their dictionaries hold nothing else, since pyarrow may take any value of a dictionary for a row's, and readers
+        answer from its statistics.
+        """
+        rows = min(row_group_size, MOST_ROWS)
+        for start in range(0, max(1, table.num_rows), rows):
+            part = used_codes(table.slice(start, rows))
+            if self._writer is None:
+                self._writer = self._open(part)
+            self._writer.write_table(part, rows)
 
     def _open(self, sample: pa.Table) -> pq.ParquetWriter | _Assembler:
         plain = sum(column.values.nbytes for column in find_plain(sample, self._options).values())
@@ -64,24 +72,23 @@ class StagedFile:
 
 
 class _Assembler:
-    """Writes tables like a `pq.ParquetWriter`, a row group at a time."""
+    """Writes tables like a `pq.ParquetWriter`, each as a row group."""
 
     def __init__(self, sink: Any, schema: pa.Schema, options: WriterOptions) -> None:
         self._file, self._schema, self._options = AssembledFile(sink), schema, options
         self._footer = empty_footer(schema, options)
         self._notes: dict[bytes, bytes] = {}
 
-    def write_table(self, table: pa.Table, row_group_size: int) -> None:
+    def write_table(self, table: pa.Table, _: int) -> None:
         if not table.schema.equals(self._schema):
             raise ValueError(f"rows of schema {table.schema} do not fit a file of schema {self._schema}")
-        rows = min(row_group_size, MOST_ROWS)
-        for start in range(0, table.num_rows, rows):
-            part = table.slice(start, rows)
-            pieces = new_pieces(part, find_plain(part, self._options), self._options)
-            self._file.put_group(self._group(part), [piece for name in part.column_names for piece in pieces[name]])
+        if not table.num_rows:
+            return
+        pieces = new_pieces(table, find_plain(table, self._options), self._options)
+        self._file.put_group(self._group(table), [piece for name in table.column_names for piece in pieces[name]])
 
-    def _group(self, part: pa.Table) -> Struct:
-        group: Struct = {GroupField.rows: (I64, part.num_rows)}
+    def _group(self, table: pa.Table) -> Struct:
+        group: Struct = {GroupField.rows: (I64, table.num_rows)}
         sorting = self._options.get("sorting_columns")
         if sorting:
             group[GroupField.sorting] = LIST, (STRUCT, [_sorted_by(column) for column in sorting])

@@ -34,6 +34,7 @@ from fsspeckit.core.fileparts import (
 )
 from fsspeckit.core.layout import WriterOptions
 from fsspeckit.core.plain import find_plain
+from fsspeckit.core.rows import used_codes
 from fsspeckit.core.snapshot import naming_damage
 from fsspeckit.core.thrift import Struct
 
@@ -121,7 +122,7 @@ class SplicedFile:
     def mix_group(self, number: int, table: pa.Table, options: WriterOptions) -> None:
         """Take a row group over, except for the columns of the table."""
         group = groups_of(self._origin.footer)[number]
-        old = chunks_of(group)
+        old, table = chunks_of(group), used_codes(table)
         new = new_pieces(table, find_plain(table, options), options)
         pieces: dict[int, Piece] = {}
         for name, made in new.items():
