@@ -250,3 +250,14 @@ def test_rows_that_do_not_fit_the_file_are_refused(tmp_path):
     with pytest.raises(ValueError, match="do not fit"):
         staged.write(pa.table({"n": [1, 2]}), 10)
     staged.abandon()
+
+
+def test_each_page_is_compressed_by_what_it_holds(tmp_path):
+    """Half of the texts are random, in the middle and at both ends; no more than these are left as they are."""
+    rng = np.random.default_rng(4)
+    random = random_texts(pa.string(), 120_000, 36, rng, repeated=False)
+    same = pa.array(["of no use to anybody, not even to me"] * 60_000)
+    parts = [random.slice(0, 30_000), same, random.slice(30_000, 60_000), same, random.slice(90_000)]
+    ours, theirs = write_both(pa.table({"t": pa.chunked_array(parts)}), tmp_path, OPTIONS, 300_000)
+    assert pq.read_table(ours).equals(pq.read_table(theirs))
+    assert ours.stat().st_size < 1.1 * theirs.stat().st_size

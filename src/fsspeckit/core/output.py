@@ -58,12 +58,16 @@ class StagedFile:
 
     def close(self) -> int:
         """Finish the file and tell its size."""
-        writer = self._writer or self._open(pa.Table.from_batches([], self._schema))
-        if self._notes:
-            writer.add_key_value_metadata(self._notes)
-        writer.close()
-        size = int(self._sink.tell())
-        self._sink.close()
+        try:
+            writer = self._writer or self._open(pa.Table.from_batches([], self._schema))
+            if self._notes:
+                writer.add_key_value_metadata(self._notes)
+            writer.close()
+            size = int(self._sink.tell())
+            self._sink.close()
+        except BaseException:
+            self.abandon()
+            raise
         return size
 
     def abandon(self) -> None:

@@ -6,7 +6,8 @@ word: it writes the smallest and the largest value, whose statistics are those o
 set. So nothing here knows how a type is ordered or stored.
 
 Snappy looks in vain for repetition in random texts, and looks for long, as the length before each of them repeats.
-Where a sample shows that, the stream is laid out directly: each text a literal, each length a copy of the one before.
+Where a sample of a page shows that, its stream is laid out directly: each text a literal, each length a copy of the one
+before.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fsspeckit.common.bridge import from_blocks, single, text_blocks, to_numpy
+from fsspeckit.common.bridge import from_blocks, text_blocks, to_numpy
 from fsspeckit.core.fileparts import ChunkField, MetaField, chunks_of, encode_file, groups_of, read_footer_struct
 from fsspeckit.core.pages import Page, PageField, checksum
 from fsspeckit.core.thrift import I32, I64, LIST, STRUCT, Struct, put_varint, read_struct, write_struct
@@ -30,8 +31,8 @@ Values = npt.NDArray[Any]
 _PAGE_ROWS, _PAGE_BYTES = 20_000, 1 << 20  # as pyarrow's writer cuts them
 _MOST_BYTES = 1 << 30
 _CODECS = ("snappy", "zstd", "none")
-_SAMPLE_BYTES = 1 << 16  # Snappy looks no further back
-_PAYS = 0.92
+_SAMPLE_BYTES = 1 << 15
+_WORTH_IT = 0.92
 _TEXT_LENGTHS = range(8, 1025)
 _TEXTS = {pa.string(), pa.binary(), pa.large_string(), pa.large_binary()}
 _NUMBERS = {pa.int32(), pa.int64(), pa.uint32(), pa.uint64(), pa.float32(), pa.float64(), pa.date32()}
@@ -73,10 +74,18 @@ def find_plain(table: pa.Table, options: Mapping[str, Any]) -> dict[str, PlainCo
         codec = codecs if isinstance(codecs, str) else codecs.get(field.name, "")
         if field.name in asked or codec not in _CODECS or column.null_count or column.nbytes > _MOST_BYTES:
             continue
-        values = text_blocks(single(column)) if field.type in _TEXTS else _number_values(column, options)
+        values = _text_values(column) if field.type in _TEXTS else _number_values(column, options)
         if values is not None and (field.type not in _TEXTS or values.dtype.itemsize in _TEXT_LENGTHS):
             found[field.name] = PlainColumn(field, values, codec)
     return found
+
+
+def _text_values(column: pa.ChunkedArray) -> Values | None:
+    blocks = [text_blocks(chunk) for chunk in column.chunks if len(chunk)]
+    found = [block for block in blocks if block is not None]
+    if len(found) < len(blocks) or len({block.dtype for block in found}) > 1:
+        return None
+    return found[0] if len(found) == 1 else np.concatenate(found)
 
 
 def _number_values(column: pa.ChunkedArray, options: Mapping[str, Any]) -> Values | None:
@@ -148,12 +157,11 @@ def _sizes(example: Struct, column: PlainColumn) -> Struct:
 
 def _pages(column: PlainColumn, header: Struct) -> Iterator[Page]:
     codec = None if column.codec == "none" else pa.Codec(column.codec)
-    laid_out = column.is_text and column.codec == "snappy" and not _pays(column.values, pa.Codec("snappy"))
     data = {field: value for field, value in header[PageField.data][1].items() if field <= 4}
     for start in range(0, len(column.values), column.page_rows):
         values = column.values[start : start + column.page_rows]
         levels = _levels(len(values)) if column.field.nullable else b""
-        if laid_out:
+        if codec is not None and column.is_text and column.codec == "snappy" and not _gains(codec, values):
             body = _as_literals(levels, values)
         else:
             plain = _joined(levels, _with_lengths(values) if column.is_text else values)
@@ -203,12 +211,12 @@ def _compressed(codec: pa.Codec, plain: memoryview) -> memoryview:
     return memoryview(found).cast("B")[: found.size]  # its view still has the length of the room made for it
 
 
-def _pays(texts: Values, codec: pa.Codec) -> bool:
-    """Whether compression makes a piece from the middle smaller."""
-    count = min(len(texts), _SAMPLE_BYTES // texts.dtype.itemsize)
-    first = (len(texts) - count) // 2
-    sample = _with_lengths(texts[first : first + count])
-    return len(_compressed(codec, sample.view(np.uint8).data)) < _PAYS * sample.nbytes
+def _gains(codec: pa.Codec, texts: Values) -> bool:
+    """Whether compression makes some texts of a page smaller, from both halves of it."""
+    count = min(len(texts), _SAMPLE_BYTES // texts.dtype.itemsize) // 2 + 1
+    starts = len(texts) // 4, 3 * len(texts) // 4
+    sample = _with_lengths(np.concatenate([texts[start : start + count] for start in starts]))
+    return len(_compressed(codec, sample.view(np.uint8).data)) < _WORTH_IT * sample.nbytes
 
 
 def _as_literals(levels: bytes, texts: Values) -> memoryview:

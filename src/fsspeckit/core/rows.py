@@ -127,7 +127,8 @@ class _Scatter:
     def put(self, old: pa.ChunkedArray, new: pa.ChunkedArray) -> pa.ChunkedArray:
         if pa.types.is_primitive(old.type) and not pa.types.is_duration(old.type) and old.num_chunks == 1:
             return pa.chunked_array([pc.replace_with_mask(old.chunk(0), self._mask, single(new))])
-        blocks, fresh = text_blocks(single(old)), text_blocks(single(new))
+        blocks = text_blocks(old.chunk(0)) if old.num_chunks == 1 else None
+        fresh = None if blocks is None else text_blocks(single(new))
         if blocks is not None and fresh is not None and blocks.dtype == fresh.dtype:
             blocks = blocks.copy()
             blocks[self._positions] = fresh
