@@ -20,6 +20,7 @@ from fsspeckit.core.fileparts import (
     FileField,
     GroupField,
     MetaField,
+    NoteField,
     chunks_of,
     encode_file,
     groups_of,
@@ -33,7 +34,6 @@ from fsspeckit.core.thrift import BINARY, I16, I32, I64, LIST, STRUCT, Bytes, St
 
 _MOST_ORDINALS = 1 << 15
 _LOCATIONS, _PAGE_AT, _PAGE_SIZE = 1, 1, 2
-_NOTE_KEY, _NOTE_VALUE = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,9 @@ class AssembledFile:
     def finish(self, footer: Struct, notes: Mapping[bytes, bytes]) -> int:
         """Write indexes, and the footer with all row groups; tells the file's size."""
         self._put_indexes()
-        pairs: list[Struct] = [{_NOTE_KEY: (BINARY, key), _NOTE_VALUE: (BINARY, value)} for key, value in notes.items()]
+        pairs: list[Struct] = [
+            {NoteField.key: (BINARY, key), NoteField.value: (BINARY, value)} for key, value in notes.items()
+        ]
         found = footer | {
             FileField.rows: (I64, sum(group[GroupField.rows][1] for group in self._groups)),
             FileField.groups: (LIST, (STRUCT, self._groups)),

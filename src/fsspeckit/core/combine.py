@@ -22,7 +22,7 @@ from fsspeckit.core.layout import WriterOptions, coded_columns, for_new_file, li
 from fsspeckit.core.mark import mark_metadata, unmarked
 from fsspeckit.core.model import CombineTask, DataFile, DropTask, Outcome, RowNumbers, WriteOptions
 from fsspeckit.core.output import StagedFile
-from fsspeckit.core.rows import pick, used_codes
+from fsspeckit.core.rows import pick
 from fsspeckit.core.snapshot import naming_damage, open_parquet, refuse_nanoseconds
 from fsspeckit.core.storage import Storage, for_each
 
@@ -151,7 +151,6 @@ class Output:
 
     def _flush(self) -> None:
         table = pa.concat_tables(self._pending) if self._pending else self._dress.schema.empty_table()
-        table = used_codes(table)
         if len(self._pending) > _MANY_PIECES:
             table = table.combine_chunks()  # the encoder pays for every piece, far more than for copying them
         self._pending, self._pending_rows = [], 0

@@ -29,6 +29,18 @@ class GroupField:
     columns, plain_size, rows, sorting, start, size, ordinal = range(1, 8)
 
 
+class SortField:
+    """Fields of a column that a row group is sorted by."""
+
+    column, descending, nulls_first = range(1, 4)
+
+
+class NoteField:
+    """Fields of a footer's note."""
+
+    key, value = 1, 2
+
+
 class ChunkField:
     """Fields of a column chunk; of its page index, ``offsets`` say where pages are and ``index`` what they hold."""
 
@@ -54,6 +66,12 @@ def groups_of(footer: Struct) -> list[Struct]:
     """Row groups as a footer describes them."""
     found: list[Struct] = footer[FileField.groups][1][1]
     return found
+
+
+def notes_of(footer: Struct) -> dict[bytes, bytes]:
+    """What a footer notes besides its own fields."""
+    pairs = footer[FileField.notes][1][1] if FileField.notes in footer else []
+    return {pair[NoteField.key][1]: pair[NoteField.value][1] for pair in pairs}
 
 
 def chunks_of(group: Struct) -> list[Struct]:

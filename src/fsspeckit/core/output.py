@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.core.assembly import AssembledFile, let_go, new_pieces
-from fsspeckit.core.fileparts import MOST_ROWS, FileField, GroupField, empty_footer
+from fsspeckit.core.fileparts import MOST_ROWS, GroupField, SortField, empty_footer, notes_of
 from fsspeckit.core.layout import WriterOptions
 from fsspeckit.core.mark import unmarked_schema
-from fsspeckit.core.plain import find_plain
+from fsspeckit.core.plain import PlainColumn, find_plain
 from fsspeckit.core.rows import used_codes
 from fsspeckit.core.thrift import FALSE, I32, I64, LIST, STRUCT, TRUE, Struct
 
@@ -45,21 +45,27 @@ class StagedFile:
         """
         rows = min(row_group_size, MOST_ROWS)
         for start in range(0, max(1, table.num_rows), rows):
-            part = used_codes(table.slice(start, rows))
-            if self._writer is None:
-                self._writer = self._open(part)
-            self._writer.write_table(part, rows)
+            self._write_group(used_codes(table.slice(start, rows)))
 
-    def _open(self, sample: pa.Table) -> pq.ParquetWriter | _Assembler:
-        plain = sum(column.values.nbytes for column in find_plain(sample, self._options).values())
-        if plain and plain >= _WORTH_ASSEMBLING * sample.nbytes:
+    def _write_group(self, table: pa.Table) -> None:
+        plain = {} if isinstance(self._writer, pq.ParquetWriter) else find_plain(table, self._options)
+        if self._writer is None:
+            size = sum(column.values.nbytes for column in plain.values())
+            self._writer = self._open(assemble=bool(plain) and size >= _WORTH_ASSEMBLING * table.nbytes)
+        if isinstance(self._writer, _Assembler):
+            self._writer.write_group(table, plain)
+        else:
+            self._writer.write_table(table, max(1, table.num_rows))
+
+    def _open(self, *, assemble: bool) -> pq.ParquetWriter | _Assembler:
+        if assemble:
             return _Assembler(self._sink, self._schema, self._options)
         return pq.ParquetWriter(self._sink, self._schema, **self._options)
 
     def close(self) -> int:
         """Finish the file and tell its size."""
         try:
-            writer = self._writer or self._open(pa.Table.from_batches([], self._schema))
+            writer = self._writer or self._open(assemble=False)
             if self._notes:
                 writer.add_key_value_metadata(self._notes)
             writer.close()
@@ -76,19 +82,19 @@ class StagedFile:
 
 
 class _Assembler:
-    """Writes tables like a `pq.ParquetWriter`, each as a row group."""
+    """Does for row groups what a `pq.ParquetWriter` does, with the columns that are plain made here."""
 
     def __init__(self, sink: Any, schema: pa.Schema, options: WriterOptions) -> None:
         self._file, self._schema, self._options = AssembledFile(sink), schema, options
         self._footer = empty_footer(schema, options)
         self._notes: dict[bytes, bytes] = {}
 
-    def write_table(self, table: pa.Table, _: int) -> None:
+    def write_group(self, table: pa.Table, plain: Mapping[str, PlainColumn]) -> None:
         if not table.schema.equals(self._schema):
             raise ValueError(f"rows of schema {table.schema} do not fit a file of schema {self._schema}")
         if not table.num_rows:
             return
-        pieces = new_pieces(table, find_plain(table, self._options), self._options)
+        pieces = new_pieces(table, plain, self._options)
         self._file.put_group(self._group(table), [piece for name in table.column_names for piece in pieces[name]])
 
     def _group(self, table: pa.Table) -> Struct:
@@ -102,10 +108,13 @@ class _Assembler:
         self._notes |= notes
 
     def close(self) -> None:
-        own = {pair[1][1]: pair[2][1] for pair in self._footer.get(FileField.notes, (0, (0, [])))[1][1]}
-        self._file.finish(self._footer, own | self._notes)
+        self._file.finish(self._footer, notes_of(self._footer) | self._notes)
 
 
 def _sorted_by(column: pq.SortingColumn) -> Struct:
     descending, nulls_first = (TRUE if told else FALSE for told in (column.descending, column.nulls_first))
-    return {1: (I32, column.column_index), 2: (descending, None), 3: (nulls_first, None)}
+    return {
+        SortField.column: (I32, column.column_index),
+        SortField.descending: (descending, None),
+        SortField.nulls_first: (nulls_first, None),
+    }

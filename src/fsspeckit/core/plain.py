@@ -37,7 +37,7 @@ _TEXT_LENGTHS = range(8, 1025)
 _TEXTS = {pa.string(), pa.binary(), pa.large_string(), pa.large_binary()}
 _NUMBERS = {pa.int32(), pa.int64(), pa.uint32(), pa.uint64(), pa.float32(), pa.float64(), pa.date32()}
 _ASKED_FOR = ("use_dictionary", "column_encoding", "bloom_filter_options")
-_PAGE_VALUES, _COUNTED, _SIZE_BYTES = 1, 3, 1
+_PAGE_VALUES, _PAGE_STATISTICS, _COUNTED, _SIZE_BYTES = 1, 5, 3, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,7 @@ def _sizes(example: Struct, column: PlainColumn) -> Struct:
 
 def _pages(column: PlainColumn, header: Struct) -> Iterator[Page]:
     codec = None if column.codec == "none" else pa.Codec(column.codec)
-    data = {field: value for field, value in header[PageField.data][1].items() if field <= 4}
+    data = {field: value for field, value in header[PageField.data][1].items() if field != _PAGE_STATISTICS}
     for start in range(0, len(column.values), column.page_rows):
         values = column.values[start : start + column.page_rows]
         levels = _levels(len(values)) if column.field.nullable else b""

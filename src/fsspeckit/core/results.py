@@ -6,6 +6,7 @@ Results never touch storage; every number in them was measured by the run they d
 from __future__ import annotations
 
 import html
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Self
@@ -25,17 +26,17 @@ class MergeFileMetadata:
     size_bytes: int | None = None
 
 
-class ResultView:
+class ResultView(ABC):
     """Mapping and table faces shared by all results."""
 
     __slots__ = ()
 
+    @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """The result as plain JSON types."""
-        raise NotImplementedError
 
-    def _lines(self) -> list[tuple[str, str]]:
-        raise NotImplementedError
+    @abstractmethod
+    def _lines(self) -> list[tuple[str, str]]: ...
 
     def __getitem__(self, key: str) -> Any:
         return self.to_dict()[key]

@@ -137,10 +137,9 @@ class _Kernel:
         self.batch_rows = task.options.batch_rows
         self.starts = np.concatenate([[0], np.cumsum(task.file.row_groups)]).astype(np.int64)
         self.cuts = np.searchsorted(task.positions, self.starts)
-        self.splices = self._may_splice()
-        self.left_out = self._exact_keys() if self.splices and _can_choose(reader.schema_arrow) else frozenset()
-        if len(self.left_out) == len(task.schema):
-            self.left_out = frozenset()
+        self.splices, self.exact_keys = self._may_splice(), self._exact_keys()
+        apart = self.splices and len(self.exact_keys) < len(task.schema) and _can_choose(reader.schema_arrow)
+        self.left_out = self.exact_keys if apart else frozenset()
 
     def _may_splice(self) -> bool:
         """Whether rows are replaced and nothing else is asked for, so that what is not new can be copied."""
@@ -276,8 +275,7 @@ class _Kernel:
         self, table: pa.Table, positions: RowNumbers, source: pa.Table
     ) -> tuple[npt.NDArray[np.bool_], tuple[str, ...]]:
         """Which rows stay equal, and which columns do not."""
-        keys = self._exact_keys()
-        names = [name for name in table.column_names if name not in keys]
+        names = [name for name in table.column_names if name not in self.exact_keys]
         equal = np.ones(len(positions), dtype=bool)
         if not names or not len(positions):
             return equal, ()

@@ -26,6 +26,7 @@ from fsspeckit.core.fileparts import (
     FileField,
     GroupField,
     MetaField,
+    SortField,
     chunks_of,
     empty_footer,
     groups_of,
@@ -40,7 +41,6 @@ from fsspeckit.core.thrift import Struct
 
 _SOUND_WRITER = re.compile(r"parquet-cpp-arrow version (\d+)\.")
 _SOUND_SINCE = 12  # no reader has a workaround for files of this version or a later one
-_SORTED_BY = 1
 _SHAPING = ("version", "use_deprecated_int96_timestamps", "store_decimal_as_integer", "use_compliant_nested_type")
 
 
@@ -128,7 +128,7 @@ class SplicedFile:
         for name, made in new.items():
             pieces |= zip(self._origin.leaves[name], made, strict=True)
         kept = [leaf for leaf in range(len(old)) if leaf not in pieces]
-        if any(by[_SORTED_BY][1] in pieces for by in group.get(GroupField.sorting, (0, (0, [])))[1][1]):
+        if any(by[SortField.column][1] in pieces for by in group.get(GroupField.sorting, (0, (0, [])))[1][1]):
             group = {field: value for field, value in group.items() if field != GroupField.sorting}
         pieces |= zip(kept, self._copied([old[leaf] for leaf in kept]), strict=True)
         self._file.put_group(group, [pieces[leaf] for leaf in range(len(old))])

@@ -199,7 +199,7 @@ def _expand(storage: Storage, location: str, endings: tuple[str, ...]) -> list[I
 
 def _match(storage: Storage, pattern: str) -> list[InputFile]:
     """Files that a pattern names; not through the filesystem's own glob, which hides unreadable folders."""
-    fixed = pattern[: _MAGIC.search(pattern).start()].rpartition("/")[0]  # type: ignore[union-attr]
+    fixed = _MAGIC.split(pattern, maxsplit=1)[0].rpartition("/")[0]
     rest = pattern[len(fixed) + 1 :]
     if "/" in rest or "**" in rest:
         try:
