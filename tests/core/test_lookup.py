@@ -32,7 +32,7 @@ def chunked(values: list[bytes], kind: pa.DataType, cut: int) -> pa.ChunkedArray
 @given(data=st.data())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_texts_are_found_where_they_stand(monkeypatch, kind, width, data):
-    monkeypatch.setattr(lookup, "_PART_VALUES", 4)
+    monkeypatch.setattr(lookup, "_PIECE", data.draw(st.integers(1, 50)))
     texts = TEXTS if width is None else st.binary(min_size=width, max_size=width)
     values = data.draw(st.lists(texts, min_size=1, max_size=40, unique=True))
     asked = data.draw(st.lists(st.sampled_from(values) | TEXTS, max_size=40))
@@ -90,6 +90,10 @@ def test_rows_are_taken_across_chunks(sizes, data):
             "list": column(lists, pa.list_(pa.int64())),
             "code": codes,
             "whole": pa.array(numbers, pa.int64()),
+            "number": column(numbers, pa.uint16()),
+            "time": column(numbers, pa.timestamp("ns", "UTC")),
+            "odd": column([n if n % 2 else None for n in numbers], pa.float32()),
+            "span": column([(n, 0, 0) for n in numbers], pa.month_day_nano_interval()),
         }
     )
     rows = data.draw(st.lists(st.integers(0, total - 1), max_size=max(1, total // 4))) if total else []
@@ -97,7 +101,10 @@ def test_rows_are_taken_across_chunks(sizes, data):
     taken.validate(full=True)
     assert taken.schema == table.schema
     assert taken["text"].to_pylist() == taken["code"].to_pylist() == [texts[row] for row in rows]
-    assert taken["whole"].to_pylist() == rows
+    assert taken["whole"].to_pylist() == taken["number"].to_pylist() == rows
+    assert taken["time"].cast(pa.int64()).to_pylist() == rows
+    assert taken["odd"].to_pylist() == [row if row % 2 else None for row in rows]
+    assert [span.months for span in taken["span"].to_pylist()] == rows
     assert taken["list"].to_pylist() == [[row] * (row % 3) for row in rows]
 
 

@@ -128,7 +128,7 @@ class _Fold:
         return TextTable(self.values) if TextTable.suits(self.values) else None
 
     def _find(self, column: pa.ChunkedArray) -> Codes:
-        if self._table is not None and TextTable.can_find(column):
+        if self._table is not None and column.null_count == 0:
             return self._table.find(column)
         return positions_in(column, self.values)
 

@@ -1,8 +1,8 @@
 """Where each of many texts stands among many others.
 
-Arrow's own search keeps all values in one hash table, and past the size of a processor's cache each step of it waits
-for memory. Here hashes are searched, in parts that fit the cache, and only texts with equal hashes are compared. Texts
-of one length, such as most identifiers are, are moved as blocks of bytes.
+Arrow's own search builds a hash table of all values anew for every column, and past the size of a processor's cache
+each step of it waits for memory. Here hashes are sorted once and looked up for many rows at a time, and only texts with
+equal hashes are compared. Texts of one length, such as most identifiers are, are moved as blocks of bytes.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ import pyarrow.compute as pc
 
 from fsspeckit.common.bridge import from_blocks, single, text_blocks, to_arrow, to_numpy, valid_mask
 from fsspeckit.core.hashing import Hashes, hash_keys
-from fsspeckit.core.rows import in_parts
 
 Positions = npt.NDArray[np.int64]
 _FEWEST = 100_000
-_PART_VALUES = 4096
-_MOST_BITS = 12
+_PIECE = 1 << 17  # rows whose numbers stay in the cache from step to step
+_ALL = ~np.uint64(0)
 _MOST_BYTES = 1 << 30  # offsets of plain texts have 32 bits
 
 
@@ -35,57 +34,52 @@ def positions_in(column: pa.Array | pa.ChunkedArray, values: pa.Array | pa.Chunk
 
 
 class TextTable:
-    """Many distinct texts, ready to be searched: their hashes in order, and which text each belongs to."""
+    """Many distinct texts, ready to be searched.
+
+    The texts stand in the order of their hashes, each as one number: the first bits of its hash, then its position.
+    The very first bits say where to look.
+    """
 
     def __init__(self, values: pa.Array | pa.ChunkedArray) -> None:
         column = _chunked(values)
-        hashes = hash_keys([column])
-        self._order = np.argsort(hashes)
-        self._hashes, self._values = hashes[self._order], _as_blocks(single(column))
-        self._bits = min(_MOST_BITS, (len(hashes) // _PART_VALUES).bit_length())
-        self._ends = np.cumsum(np.bincount(self._part(self._hashes), minlength=1 << self._bits))
+        bits = len(column).bit_length()
+        self._low, self._top = np.uint64(bits), np.uint64(64 - bits)
+        hashes = hash_keys([column]) >> self._low << self._low
+        self._entries = np.sort(hashes | np.arange(len(column), dtype=np.uint64))
+        self._starts = np.zeros((1 << bits) + 1, dtype=np.int32)
+        np.cumsum(np.bincount(self._bucket(self._entries), minlength=1 << bits), out=self._starts[1:])
+        self._values = _as_blocks(single(column))
 
     @staticmethod
     def suits(values: pa.Array | pa.ChunkedArray) -> bool:
         """Whether the values are texts without nulls, many, and not too large."""
         kind = values.type
         text = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
-        return bool(text and len(values) >= _FEWEST) and TextTable.can_find(values)
-
-    @staticmethod
-    def can_find(column: pa.Array | pa.ChunkedArray) -> bool:
-        """Whether a column can be looked up."""
-        return bool(column.null_count == 0 and column.nbytes <= _MOST_BYTES)
+        return bool(text and len(values) >= _FEWEST and values.null_count == 0 and values.nbytes <= _MOST_BYTES)
 
     def find(self, column: pa.ChunkedArray) -> Positions:
-        """The position of each text among the values, -1 for what is not there."""
-        rows, found = self._with_equal_hash(hash_keys([column]))
-        texts = _as_blocks(single(column))
-        same = _equal(texts.take(to_arrow(rows)), self._values.take(to_arrow(found)))
-        result = np.full(len(column), -1, dtype=np.int64)
-        result[rows[same]] = found[same]
-        if not same.all():
-            clashing = rows[~same]
-            result[clashing] = positions_in(_as_texts(texts.take(to_arrow(clashing))), _as_texts(self._values))
+        """The position of each text of a column without nulls among the values, -1 for what is not there."""
+        pieces = [chunk.slice(at, _PIECE) for chunk in column.chunks for at in range(0, len(chunk), _PIECE)]
+        return np.concatenate([np.empty(0, dtype=np.int64), *(self._find(piece) for piece in pieces)])
+
+    def _find(self, texts: pa.Array) -> Positions:
+        result = np.full(len(texts), -1, dtype=np.int64)
+        hashes, texts = hash_keys([_chunked(texts)]), _as_blocks(texts)
+        bucket = self._bucket(hashes)
+        at, end = self._starts.take(bucket), self._starts[1:].take(bucket)
+        left = np.flatnonzero(at < end)
+        while len(left):
+            entries = self._entries.take(at.take(left))
+            alike = np.flatnonzero((entries ^ hashes.take(left)) >> self._low == 0)
+            rows, found = left.take(alike), (entries.take(alike) & ~(_ALL << self._low)).astype(np.int64)
+            same = _equal(texts.take(to_arrow(rows)), self._values.take(to_arrow(found)))
+            result[rows] = np.where(same, found, -1)
+            at[left] += 1
+            left = left.take(np.flatnonzero((at < end).take(left) & (result.take(left) < 0)))
         return result
 
-    def _with_equal_hash(self, hashes: Hashes) -> tuple[Positions, Positions]:
-        """Rows whose hash a value has too, and the position of the first such value."""
-        part = self._part(hashes)
-        order = in_parts(part)
-        wanted, ends = hashes[order], np.cumsum(np.bincount(part, minlength=1 << self._bits))
-        at = np.zeros(len(wanted), dtype=np.int64)
-        starts, own_starts = np.append(0, ends[:-1]), np.append(0, self._ends[:-1])
-        for low, high, own_low, own_high in zip(starts, ends, own_starts, self._ends, strict=True):
-            if low < high and own_low < own_high:
-                inside = np.searchsorted(self._hashes[own_low:own_high], wanted[low:high])
-                at[low:high] = np.minimum(inside, own_high - own_low - 1) + own_low
-        hit = self._hashes[at] == wanted
-        return order[hit], self._order[at[hit]]
-
-    def _part(self, hashes: Hashes) -> Positions:
-        """The part of each hash, by its first bits: in order, parts are stretches."""
-        return (hashes >> np.uint64(63 - self._bits) >> np.uint64(1)).astype(np.int64)
+    def _bucket(self, hashes: Hashes) -> Positions:
+        return (hashes >> self._top).astype(np.int64)
 
 
 def _equal(left: pa.Array, right: pa.Array) -> npt.NDArray[np.bool_]:

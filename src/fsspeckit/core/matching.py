@@ -19,6 +19,7 @@ from fsspeckit.core.snapshot import naming_damage, open_parquet
 from fsspeckit.core.storage import Storage
 
 MAX_BATCH_ROWS = 4_000_000
+_SEARCHED_ROWS = 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +80,10 @@ def _rows(scans: Sequence[Scan]) -> int:
 
 
 def _rows_worth(source_rows: int, keys: Sequence[KeyColumn]) -> int:
-    """Rows to look up at once: a hash table is built for each lookup, except where keys are numbers to search in."""
-    return 1 if is_one_number(keys) else min(MAX_BATCH_ROWS, 4 * source_rows)
+    """Rows to look up at once: a hash table is built for each lookup, except of numbers and of many texts."""
+    if is_one_number(keys):
+        return 1
+    return min(_SEARCHED_ROWS if _is_one_text(keys) else MAX_BATCH_ROWS, 4 * source_rows)
 
 
 def is_one_number(keys: Sequence[KeyColumn]) -> bool:
@@ -90,9 +93,11 @@ def is_one_number(keys: Sequence[KeyColumn]) -> bool:
 
 def is_searched(source_rows: int, keys: Sequence[KeyColumn]) -> bool:
     """Whether keys are found without hashing every row: single numbers by searching, few texts by their ends."""
-    if is_one_number(keys):
-        return True
-    return len(keys) == 1 and source_rows <= FEW_TEXTS and (is_text(keys[0].type) or is_bytes(keys[0].type))
+    return is_one_number(keys) or (source_rows <= FEW_TEXTS and _is_one_text(keys))
+
+
+def _is_one_text(keys: Sequence[KeyColumn]) -> bool:
+    return len(keys) == 1 and (is_text(keys[0].type) or is_bytes(keys[0].type))
 
 
 def match_files(storage: Storage, scans: Sequence[Scan], index: KeyIndex, keys: Sequence[KeyColumn]) -> list[Match]:

@@ -58,21 +58,34 @@ class _ByChunk:
     def __init__(self, sizes: Sequence[int], rows: RowNumbers) -> None:
         ends = np.cumsum(sizes)
         which = np.searchsorted(ends, rows, "right")
-        order = in_parts(which)
-        cuts = np.searchsorted(which[order], np.arange(len(sizes) + 1))
-        inside = (rows - (ends - sizes)[which])[order]
+        self._order = in_parts(which)
+        cuts = np.searchsorted(which[self._order], np.arange(len(sizes) + 1))
+        inside = (rows - (ends - sizes)[which])[self._order]
         found = [(chunk, a, b) for chunk, (a, b) in enumerate(pairwise(cuts.tolist())) if a < b]
-        self._parts = [(chunk, to_arrow(inside[a:b])) for chunk, a, b in found]
-        back = np.empty(len(rows), dtype=np.int64)
-        back[order] = np.arange(len(rows))
-        self._back, self._rows = to_arrow(back), to_arrow(rows)
+        self._parts = [(chunk, self._order[a:b], inside[a:b]) for chunk, a, b in found]
+        self._rows = rows
 
     def take(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        if column.null_count == 0 and _is_number(column.type):
+            return pa.chunked_array([self._numbers(column)])
         try:
-            parts = [column.chunk(chunk).take(inside) for chunk, inside in self._parts]
-            return pa.chunked_array([pa.concat_arrays(parts).take(self._back)], column.type)
+            parts = [column.chunk(chunk).take(to_arrow(inside)) for chunk, _, inside in self._parts]
+            back = np.empty(len(self._rows), dtype=np.int64)
+            back[self._order] = np.arange(len(back))
+            return pa.chunked_array([pa.concat_arrays(parts).take(to_arrow(back))], column.type)
         except pa.ArrowNotImplementedError:
-            return _take(column, self._rows)
+            return _take(column, to_arrow(self._rows))
+
+    def _numbers(self, column: pa.ChunkedArray) -> pa.Array:
+        result = np.empty(len(self._rows), dtype=to_numpy(column.chunk(0)).dtype)
+        for chunk, places, inside in self._parts:
+            result[places] = to_numpy(column.chunk(chunk))[inside]
+        return pa.Array.from_buffers(column.type, len(result), [None, pa.py_buffer(result)])
+
+
+def _is_number(type_: pa.DataType) -> bool:
+    """Whether values are whole bytes that numpy knows."""
+    return pa.types.is_primitive(type_) and not pa.types.is_boolean(type_) and not pa.types.is_interval(type_)
 
 
 def _take(column: pa.ChunkedArray, order: pa.Array) -> pa.ChunkedArray:

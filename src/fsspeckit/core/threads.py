@@ -82,10 +82,13 @@ class _Indexes:
     def get(self, number: int) -> KeyIndex:
         with self._lock:
             if number not in self._built:
-                spec = self._specs[number]
-                numbers = None if isinstance(spec.rows, range) else spec.rows
-                self._built[number] = KeyIndex(plain_keys(self._source, spec.keys, spec.rows), numbers)
+                self._built[number] = key_index(self._source, self._specs[number])
             return self._built[number]
+
+
+def key_index(source: Source, spec: KeySetSpec) -> KeyIndex:
+    """The keys of some source rows, to be looked up."""
+    return KeyIndex(plain_keys(source, spec.keys, spec.rows), None if isinstance(spec.rows, range) else spec.rows)
 
 
 def map_in_threads(function: Callable[[_T], _R], items: Sequence[_T], on_done: OnDone) -> list[_R]:
