@@ -42,7 +42,7 @@ def run_task(task: Task, take: TakeRows, storage: Storage, staging: str | None, 
     staged = None if staging is None else f"{staging}/{uuid.uuid4().hex}.staged"
     task = _within_memory(task, at_once)
     if isinstance(task, RewriteTask):
-        return rewrite_file(task, take(task.source_rows, task.schema), storage, staged)
+        return rewrite_file(task, take, storage, staged)
     assert staged is not None
     if isinstance(task, CombineTask):
         return combine_files(task, storage, staged)
@@ -93,24 +93,24 @@ class _Part:
         return dropped or self.unchanged < len(self.positions)
 
 
-def rewrite_file(task: RewriteTask, source: pa.Table, storage: Storage, staged: str | None) -> Outcome:
-    """Run a task; ``source`` holds its source rows in order. Without ``staged`` the file is only compared."""
+def rewrite_file(task: RewriteTask, take: TakeRows, storage: Storage, staged: str | None) -> Outcome:
+    """Run a task. Without ``staged`` the file is only compared."""
     wider = wide_dictionaries(task.schema)
     if wider is task.schema:
-        return _rewrite(task, source, storage, staged)
+        return _rewrite(task, take, storage, staged)
     try:
-        return _rewrite(task, source, storage, staged)
+        return _rewrite(task, take, storage, staged)
     except pa.ArrowInvalid as error:
         if "larger index type" not in str(error):
             raise
-        return _rewrite(replace(task, schema=wider), cast_schema(source, wider), storage, staged)
+        return _rewrite(replace(task, schema=wider), take, storage, staged)
 
 
-def _rewrite(task: RewriteTask, source: pa.Table, storage: Storage, staged: str | None) -> Outcome:
+def _rewrite(task: RewriteTask, take: TakeRows, storage: Storage, staged: str | None) -> Outcome:
     with _open(task, storage) as reader:
         for group in range(reader.num_row_groups):
             refuse_nanoseconds(storage, task.file, reader, group)
-        kernel = _Kernel(task, source, reader)
+        kernel = _Kernel(task, take, reader)
         first = kernel.first_change()
         if first is None and not task.recast and task.skip_unchanged:
             return Outcome("", task.file.rows, task.file.size, len(task.positions), False)
@@ -132,14 +132,16 @@ def _open(task: RewriteTask, storage: Storage) -> pq.ParquetFile:
 
 
 class _Kernel:
-    def __init__(self, task: RewriteTask, source: pa.Table, reader: pq.ParquetFile) -> None:
-        self.task, self.source, self.reader = task, source, reader
+    def __init__(self, task: RewriteTask, take: TakeRows, reader: pq.ParquetFile) -> None:
+        self.task, self.reader = task, reader
         self.batch_rows = task.options.batch_rows
         self.starts = np.concatenate([[0], np.cumsum(task.file.row_groups)]).astype(np.int64)
         self.cuts = np.searchsorted(task.positions, self.starts)
         self.splices, self.exact_keys = self._may_splice(), self._exact_keys()
         apart = self.splices and len(self.exact_keys) < len(task.schema) and _can_choose(reader.schema_arrow)
-        self.left_out = self.exact_keys if apart else frozenset()
+        self.left_out = self.exact_keys if apart else frozenset[str]()
+        self._take: TakeRows = take
+        self._taken: pa.Table | None = None
 
     def _may_splice(self) -> bool:
         """Whether rows are replaced and nothing else is asked for, so that what is not new can be copied."""
@@ -179,7 +181,7 @@ class _Kernel:
             done = self._splice(first, storage, staged)
             if done is not None:
                 return done
-            self.left_out, first = frozenset(), None
+            self.left_out, self._taken, first = frozenset(), None, None
         return self._encode(first, storage, staged)
 
     def _splice(self, first: _Part | None, storage: Storage, staged: str) -> Outcome | None:
@@ -263,13 +265,17 @@ class _Kernel:
             stop = start + table.num_rows
             low, high = np.searchsorted(self.task.positions, [start, stop])
             positions = self.task.positions[low:high] - start
-            rows = self.source.slice(low, high - low)
-            if self.left_out:
-                rows = rows.select(table.column_names)
-            table, source = share_codes(table, rows)  # noqa: PLW2901
+            table, source = share_codes(table, self._source().slice(low, high - low))  # noqa: PLW2901
             equal, changed = self._compare(table, positions, source)
             yield _Part(group, start, table, positions, source, equal, changed)
             start = stop
+
+    def _source(self) -> pa.Table:
+        """The source rows of the task, in order, without columns that are left out."""
+        if self._taken is None:
+            fields = [field for field in self.task.schema if field.name not in self.left_out]
+            self._taken = self._take(self.task.source_rows, pa.schema(fields, self.task.schema.metadata))
+        return self._taken
 
     def _compare(
         self, table: pa.Table, positions: RowNumbers, source: pa.Table
