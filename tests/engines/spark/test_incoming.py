@@ -15,7 +15,7 @@ from fsspeckit.common.errors import SchemaMismatchError, UnsupportedDataError
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark import SparkDatasetIO
 from fsspeckit.datasets.spark.errors import SparkJobError
-from fsspeckit.datasets.spark.incoming import has_order
+from fsspeckit.datasets.spark.incoming import has_order, small_batches
 
 
 def test_names_that_spark_cannot_resolve(io, tmp_path):
@@ -153,3 +153,30 @@ def test_times_of_day_and_void_come_back(io, spark, tmp_path):
 def test_a_query_that_always_fails_is_not_to_be_run_again(io, spark, tmp_path):
     with pytest.raises(SparkJobError, match=r"no such luck.*mend the query"):
         io.write_dataset(spark.sql("SELECT 1L AS id, raise_error('no such luck') AS v"), str(tmp_path / "d"))
+
+
+def _rows_of_batches(frame):
+    """How many rows the batches have in which a frame is handed to Python while it is a source."""
+
+    def count(batches):
+        for batch in batches:
+            yield pa.RecordBatch.from_pydict({"rows": [batch.num_rows]})
+
+    with small_batches(frame):
+        return set(frame.mapInArrow(count, "rows long").toArrow()["rows"].to_pylist())
+
+
+def test_rows_are_handed_over_in_small_batches_that_nobody_weighs(spark):
+    names = [f"spark.sql.execution.arrow.max{what}PerBatch" for what in ("Records", "Bytes")]
+    before = [spark.sparkContext.getLocalProperty(name) for name in names], dict(spark.conf.getAll)
+    assert _rows_of_batches(spark.range(0, 4000, 1, 1)) == {1000}
+    assert ([spark.sparkContext.getLocalProperty(name) for name in names], dict(spark.conf.getAll)) == before
+
+
+def test_batches_that_are_not_ours_to_cut_stay_as_they_were(spark):
+    rows = spark.range(0, 4000, 1, 1)
+    assert _rows_of_batches(rows.mapInArrow(lambda batches: batches, "id long")) == {4000}
+    assert _rows_of_batches(rows.selectExpr("array(cast(string(id) as binary)) as large")) == {4000}
+    own = spark.newSession()
+    own.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "2000")
+    assert _rows_of_batches(own.range(0, 4000, 1, 1)) == {2000}

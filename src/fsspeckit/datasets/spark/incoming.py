@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,11 @@ _NO_PARQUET = {
     "geography": "st_asbinary(column)",
 }
 _TREE = re.compile(r"^[\s:+\-*()\d]+")
+_PYTHON = re.compile("Python|InArrow|InPandas")
+_BATCH_SETTINGS = {
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +96,8 @@ def share_frame(
         spill = portable(spark, _Spill(storage, folder, names))
         written = plain.mapInArrow(spill, "part long, rows long, size long, path binary")
     counted = Counted(on_tasks)
-    answers = collect(frame.sparkSession, written, counted)
+    with small_batches(frame):
+        answers = collect(frame.sparkSession, written, counted)
     counted.all()
     parts, rows, sizes = (to_numpy(answers[name]).tolist() for name in ("part", "rows", "size"))
     paths = [path.decode() for path in answers["path"].to_pylist()]
@@ -98,6 +105,37 @@ def share_frame(
     files = [SpillFile(path, count, size) for _, path, count, size in found]
     source = spilled(files, schema, storage, share_limit)
     return FrameSource(source.table, source.handle, share_limit, frame)
+
+
+@contextmanager
+def small_batches(frame: DataFrame) -> Iterator[None]:
+    """Let Spark count the rows of a batch, few of them, instead of adding up its bytes anew after every row.
+
+    Weighing takes as long as everything else on the way to Python. Only the jobs of this thread are told, not the
+    session. A caller who has set either limit keeps both, and so does a query with Python of its own, whose batches
+    are not ours to cut, or with binary values, any of which may be large.
+    """
+    spark = frame.sparkSession
+    if is_remote(spark) or any(spark.conf.get(name, None) for name in _BATCH_SETTINGS) or _is_delicate(frame):
+        yield
+        return
+    context: Any = spark.sparkContext
+    before = {name: context.getLocalProperty(name) for name in _BATCH_SETTINGS}
+    try:
+        for name, value in _BATCH_SETTINGS.items():
+            context.setLocalProperty(name, value)
+        yield
+    finally:
+        for name, own in before.items():
+            context.setLocalProperty(name, own)
+
+
+def _is_delicate(frame: DataFrame) -> bool:
+    anything: Any = frame
+    if any("binary" in _type_names(field.dataType.jsonValue()) for field in frame.schema):
+        return True
+    with translated():
+        return bool(_PYTHON.search(anything._jdf.queryExecution().optimizedPlan().toString()))
 
 
 class _Spill:
