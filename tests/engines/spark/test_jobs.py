@@ -6,6 +6,7 @@ import pickle
 import threading
 import time
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -19,7 +20,7 @@ from fsspeckit.datasets.spark.errors import (
     translated,
 )
 from fsspeckit.datasets.spark.handshake import greet
-from fsspeckit.datasets.spark.jobs import run_items
+from fsspeckit.datasets.spark.jobs import pack, run_items
 
 UPSERT = {"strategy": "upsert", "key_columns": ["id"]}
 
@@ -203,3 +204,32 @@ def test_much_work_goes_in_several_jobs(spark, monkeypatch):
     items = ["x" * 300 + str(number) for number in range(21)]
     assert run_items(spark, len, items, 7, told.append) == [len(item) for item in items]
     assert sum(told) == len(items)
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        np.arange(0, 3000, 3),
+        np.arange(3000)[::-1].copy(),
+        np.arange(1000) * 10**7,
+        np.arange(1000) * -1,
+        np.zeros(1000, dtype=np.int64),
+        np.arange(5),
+        np.empty(0, dtype=np.int64),
+        np.arange(1000, dtype=np.int32),
+        np.arange(1000).reshape(10, 100),
+        np.linspace(0, 1, 1000),
+    ],
+    ids=["close", "backwards", "far apart", "negative", "equal", "few", "none", "short", "in a square", "fractions"],
+)
+def test_row_numbers_travel_as_they_are(numbers):
+    (packed,) = pack([{"rows": numbers}], 1)
+    (found,) = pickle.loads(packed)
+    assert found["rows"].dtype == numbers.dtype
+    np.testing.assert_array_equal(found["rows"], numbers)
+
+
+def test_row_numbers_travel_in_few_bytes():
+    matched = np.flatnonzero(np.random.default_rng(1).random(100_000) < 0.4)
+    (packed,) = pack([(matched, np.random.default_rng(2).permutation(len(matched)))], 1)
+    assert len(packed) < 100_000 / 8 + 4 * len(matched) + 2_000

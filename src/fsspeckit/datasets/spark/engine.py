@@ -24,13 +24,12 @@ from fsspeckit.core.engine import KeySetSpec, OnDone, ReadRequest, Scratch
 from fsspeckit.core.keys import KeyIndex
 from fsspeckit.core.matching import NO_MATCH, Match, Scan, batches, match_files
 from fsspeckit.core.model import Outcome, RewriteTask, Task, WriteTask
-from fsspeckit.core.profile import plain_keys
 from fsspeckit.core.reading import read_snapshot
 from fsspeckit.core.rewrite import run_task
 from fsspeckit.core.snapshot import Snapshot
 from fsspeckit.core.source import Input, Source, SourceFiles, open_source, source_files
 from fsspeckit.core.storage import Storage, parent, resolve
-from fsspeckit.core.threads import match_in_threads
+from fsspeckit.core.threads import key_index, match_in_threads
 from fsspeckit.datasets.spark.errors import invisible
 from fsspeckit.datasets.spark.exchange import exchange
 from fsspeckit.datasets.spark.handshake import greet, is_one_machine, slots
@@ -69,6 +68,7 @@ _TASK_SCAN_ROWS = 4_000_000
 _SMALL_SOURCE_BYTES = 16 * 1024 * 1024
 _PART_KEYS = 2_000_000
 _WAVES = 4
+_LOCAL_WAVES = 2
 _MANY_TASKS = 200
 DRIVER_ROWS = 500_000
 """Rows of the target whose keys the driver scans itself."""
@@ -185,8 +185,12 @@ class SparkEngine:
         return run_items(self.spark, _Runner(storage, source.handle, staging), tasks, count, on_done)
 
     def _tasks(self, total: int, each: int) -> int:
-        """How many Spark tasks there are: a few for each slot, since starting one costs as much as a small file."""
-        few = min(total // (each // 8) + 1, _WAVES * slots(self.spark))
+        """How many Spark tasks there are: a few for each slot, since starting one costs as much as a small file.
+
+        Fewer where all slots are on one machine and none of them falls behind.
+        """
+        waves = _LOCAL_WAVES if is_one_machine(self.spark) else _WAVES
+        few = min(total // (each // 8) + 1, waves * slots(self.spark))
         return max(few, total // each + 1, slots(self.spark))
 
     def _run_by_exchange(
@@ -290,19 +294,21 @@ def _check_visible(storage: Storage, folder: str) -> None:
         raise invisible(folder, platform.node())
 
 
-@dataclass(frozen=True, slots=True)
 class _Scanner:
-    """Scans key columns of files; the source is sent once for all scans."""
+    """Scans key columns of files; the source is sent once for all scans, and batches of one task share their index."""
 
-    storage: Storage
-    handle: Handle
+    def __init__(self, storage: Storage, handle: Handle) -> None:
+        self._storage, self._handle = storage, handle
+        self._indexed: tuple[KeySetSpec, KeyIndex] | None = None
 
     def __call__(self, item: _Scans) -> list[Match]:
-        _check_visible(self.storage, parent(item.scans[0].file.location))
-        source = self.handle.open()
-        rows = None if isinstance(item.spec.rows, range) else item.spec.rows
-        index = KeyIndex(plain_keys(source, item.spec.keys, item.spec.rows), rows)
-        return match_files(self.storage, item.scans, index, item.spec.keys)
+        _check_visible(self._storage, parent(item.scans[0].file.location))
+        return match_files(self._storage, item.scans, self._index(item.spec), item.spec.keys)
+
+    def _index(self, spec: KeySetSpec) -> KeyIndex:
+        if self._indexed is None or self._indexed[0] is not spec:
+            self._indexed = spec, key_index(self._handle.open(), spec)
+        return self._indexed[1]
 
 
 @dataclass(frozen=True, slots=True)
