@@ -27,9 +27,11 @@ def hash_keys(columns: Sequence[pa.ChunkedArray]) -> Hashes:
     """One hash for each row of some key columns."""
     hashes = np.zeros(len(columns[0]), dtype=np.uint64)
     for column in columns:
-        pieces = (chunk.slice(at, _PIECE) for chunk in column.chunks for at in range(0, len(chunk), _PIECE))
-        parts = [_hash_chunk(piece) for piece in pieces]
-        hashes = _stir(hashes * _SPREAD + (np.concatenate(parts) if parts else hashes))
+        start = 0
+        for piece in (chunk.slice(at, _PIECE) for chunk in column.chunks for at in range(0, len(chunk), _PIECE)):
+            before = hashes[start : start + len(piece)]
+            before[:] = _stir(before * _SPREAD + _hash_chunk(piece))
+            start += len(piece)
     return hashes
 
 

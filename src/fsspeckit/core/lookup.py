@@ -44,8 +44,10 @@ class TextTable:
         column = _chunked(values)
         bits = len(column).bit_length()
         self._low, self._top = np.uint64(bits), np.uint64(64 - bits)
-        hashes = hash_keys([column]) >> self._low << self._low
-        self._entries = np.sort(hashes | np.arange(len(column), dtype=np.uint64))
+        self._entries = hash_keys([column])
+        self._entries &= _ALL << self._low
+        self._entries |= np.arange(len(column), dtype=np.uint64)
+        self._entries.sort()
         self._starts = np.zeros((1 << bits) + 1, dtype=np.int32)
         np.cumsum(np.bincount(self._bucket(self._entries), minlength=1 << bits), out=self._starts[1:])
         self._values = _as_blocks(single(column))

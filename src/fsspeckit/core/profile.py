@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from fsspeckit.common.bridge import to_numpy
 from fsspeckit.common.errors import KeyColumnError, PartitionError
 from fsspeckit.common.partitions import partition_folders, typed_values
-from fsspeckit.core.hashing import hash_keys
+from fsspeckit.core.hashing import Hashes, hash_keys
 from fsspeckit.core.keys import (
     Codes,
     KeyEncoder,
@@ -84,7 +84,7 @@ def select_rows(
     if source.rows < 2:
         return everything
     columns = plain_keys(source, keys, everything)
-    if not _is_number(columns) and increasing(np.sort(hash_keys(columns))):
+    if not _is_number(columns) and _all_differ(hash_keys(columns)):
         return everything
     codes = KeyEncoder(columns).codes
     repeated, counts = duplicate_codes(codes)
@@ -99,6 +99,11 @@ def select_rows(
     if on_duplicate == "last":
         return last_of_each(codes, [])
     return np.sort(len(codes) - 1 - last_of_each(codes[::-1], []))
+
+
+def _all_differ(hashes: Hashes) -> bool:
+    hashes.sort()
+    return increasing(hashes)
 
 
 def _is_number(columns: Sequence[pa.ChunkedArray]) -> bool:
