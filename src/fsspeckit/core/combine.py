@@ -29,7 +29,8 @@ from fsspeckit.core.storage import Storage, for_each
 _FETCHED_FILES = 32
 _FETCHED_BYTES = 32 * 1024 * 1024
 
-_MANY_PIECES = 8
+_BLOCK_ROWS = 20_000
+"""Small pieces are copied together up to so many rows: an encoder pays for every piece, far more than for the copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +118,9 @@ class Output:
         self._options, self._group_rows, self._extra = options, group_rows, extra or {}
         self._sample, self._blooms = sample, blooms
         self.filtered: tuple[str, ...] = ()
-        self._pending: list[pa.Table] = []
-        self._pending_rows = self.rows = self.total = 0
+        self._pieces: list[pa.Table] = []
+        self._blocks: list[pa.Table] = []
+        self._piece_rows = self._block_rows = self.rows = self.total = 0
         self._file: StagedFile | None = None
 
     def __enter__(self) -> Self:
@@ -134,26 +136,34 @@ class Output:
         """Take rows; a full row group is written."""
         self.total += table.num_rows
         while table.num_rows:
-            room = self._group_rows - self._pending_rows
-            self._pending.append(table.slice(0, room))
-            self._pending_rows += self._pending[-1].num_rows
+            room = self._group_rows - self._block_rows - self._piece_rows
+            self._pieces.append(table.slice(0, room))
+            self._piece_rows += self._pieces[-1].num_rows
             table = table.slice(room)
-            if self._pending_rows == self._group_rows:
+            if self._piece_rows >= _BLOCK_ROWS:
+                self._join_pieces()
+            if self._block_rows + self._piece_rows == self._group_rows:
                 self._flush()
 
     def finish(self, notes: dict[bytes, bytes] | None = None) -> int:
         """Write what is left, close the file and tell its size."""
-        if self._pending_rows or self._file is None:
+        if self._block_rows or self._pieces or self._file is None:
             self._flush()
         assert self._file is not None
         self._file.add_metadata(notes)
         return self._file.close()
 
+    def _join_pieces(self) -> None:
+        """At once, so that the next pieces are read into memory that is at hand and in the processor's cache."""
+        self._blocks.append(pa.concat_tables(self._pieces).combine_chunks())
+        self._block_rows += self._piece_rows
+        self._pieces, self._piece_rows = [], 0
+
     def _flush(self) -> None:
-        table = pa.concat_tables(self._pending) if self._pending else self._dress.schema.empty_table()
-        if len(self._pending) > _MANY_PIECES:
-            table = table.combine_chunks()  # the encoder pays for every piece, far more than for copying them
-        self._pending, self._pending_rows = [], 0
+        if self._pieces:
+            self._join_pieces()
+        table = pa.concat_tables(self._blocks) if self._blocks else self._dress.schema.empty_table()
+        self._blocks, self._block_rows = [], 0
         if self._file is None:
             self._file = self._open(table if self._sample is None else self._sample)
         if table.num_rows:
