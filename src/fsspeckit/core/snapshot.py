@@ -34,6 +34,7 @@ _SLOW = 0.002  # seconds for a footer; from the page cache it takes a tenth of t
 _EXACT_TEXT_WRITERS = ("parquet-cpp", "DuckDB")
 _SURELY_WHOLE = 16
 _DIGITS_128 = 38
+_KEPT_FOOTERS = 8 * 1024 * 1024  # bytes of footers; parsed, they take several times that
 _TAIL = 12  # bytes around a footer: its length, and the file's magic at both ends
 
 
@@ -63,13 +64,15 @@ def load_snapshot(
     *,
     stats_for: Sequence[str] = (),
     empty_may_differ: bool = False,
+    keep_footers: bool = False,
     on_done: Callable[[int], None] | None = None,
 ) -> Snapshot:
     """Read all footers of the view's files; with ``empty_may_differ``, files without rows need not fit the others.
 
+    With ``keep_footers``, as many as fit into little memory are kept, for files that will be read as a whole.
     ``on_done`` is told of every footer that is read.
     """
-    shapes = _Shapes(tuple(stats_for))
+    shapes = _Shapes(tuple(stats_for), _KEPT_FOOTERS if keep_footers else 0)
     columns, values = partition_layout([file.path for file in view.files])
     read = _read_footers(storage, view.files, shapes, on_done)
     files = (
@@ -182,11 +185,11 @@ def open_parquet(
 
     With ``verify`` every page read is checked against its checksum, where it has one. ``partial`` says that few columns
     are wanted: their ranges are read as such, or the disk's read-ahead would fetch their neighbours too. Columns in
-    ``coded`` are read as dictionary codes. ``metadata`` saves reading the footer again.
+    ``coded`` are read as dictionary codes. ``metadata``, or a footer that is kept, saves reading the footer again.
     """
     return pq.ParquetFile(
         open_file(storage, file),
-        metadata=metadata,
+        metadata=metadata or (file.parsed if isinstance(file, DataFile) else None),
         read_dictionary=list(coded),
         coerce_int96_timestamp_unit=INT96_UNIT,
         pre_buffer=partial or not storage.is_local,
@@ -198,10 +201,10 @@ def refuse_nanoseconds(storage: Storage, file: ViewFile | DataFile, reader: pq.P
     """Raise where an INT96 timestamp has digits below the microsecond: they would be lost."""
     schema = reader.schema
     columns = [schema.column(i) for i in range(len(schema)) if schema.column(i).physical_type == "INT96"]
+    if not columns:
+        return
     flat = set(reader.schema_arrow.names)
     names = [column.path if column.path in flat else column.path.split(".")[0] for column in columns]
-    if not names:
-        return
     with pq.ParquetFile(open_file(storage, file), metadata=reader.metadata) as finer:
         coarse, fine = reader.read_row_group(group, names), finer.read_row_group(group, names)
     for name in dict.fromkeys(names):
@@ -232,10 +235,10 @@ class _Shape:
 
 
 class _Shapes:
-    """The few distinct schemas among many files, each converted to Arrow once."""
+    """The few distinct schemas among many files, each converted to Arrow once, and room for footers to be kept."""
 
-    def __init__(self, stats_for: tuple[str, ...]) -> None:
-        self._stats_for = stats_for
+    def __init__(self, stats_for: tuple[str, ...], room: int) -> None:
+        self._stats_for, self._room = stats_for, room
         self._known: list[_Shape] = []
 
     def of(self, file: pq.ParquetFile) -> _Shape:
@@ -249,6 +252,11 @@ class _Shapes:
         shape = _Shape(meta.schema, metadata, arrow, leaves)
         self._known.insert(0, shape)
         return shape
+
+    def kept(self, meta: pq.FileMetaData) -> pq.FileMetaData | None:
+        """The footer, if there is room for it."""
+        self._room -= meta.serialized_size
+        return meta if self._room >= 0 else None
 
 
 def _read_footer(storage: Storage, file: ViewFile, shapes: _Shapes) -> DataFile:
@@ -279,6 +287,7 @@ def _read_footer(storage: Storage, file: ViewFile, shapes: _Shapes) -> DataFile:
             blooms=blooms,
             mark=read_mark(meta.metadata, meta.num_rows),
             footer=meta.serialized_size + _TAIL,
+            parsed=shapes.kept(meta),
         )
 
 
