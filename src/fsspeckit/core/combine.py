@@ -7,6 +7,7 @@ they read, and run anywhere a file can be opened. Nothing here decides which fil
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
@@ -23,7 +24,7 @@ from fsspeckit.core.mark import mark_metadata, unmarked
 from fsspeckit.core.model import CombineTask, DataFile, DropTask, Outcome, RowNumbers, WriteOptions
 from fsspeckit.core.output import StagedFile
 from fsspeckit.core.rows import pick
-from fsspeckit.core.snapshot import naming_damage, open_parquet, refuse_nanoseconds
+from fsspeckit.core.snapshot import naming_damage, open_parquet, open_rows, refuse_nanoseconds
 from fsspeckit.core.storage import Storage, for_each
 
 _FETCHED_FILES = 32
@@ -77,22 +78,17 @@ def lead_footer(storage: Storage, files: Sequence[DataFile]) -> pq.FileMetaData 
 
 
 def read_file(
-    storage: Storage,
-    file: DataFile,
-    dress: Dress,
-    *,
-    columns: Sequence[str] | None = None,
-    row_groups: Sequence[int] | None = None,
+    storage: Storage, file: DataFile, dress: Dress, row_groups: Sequence[int] | None = None
 ) -> Iterator[pa.Table]:
-    """The row groups of a file as tables; small neighbours are read in one go by the caller's choice of groups."""
+    """The row groups of a file, or some of them, as tables."""
     with naming_damage("reading", file.path):
-        reader = open_parquet(storage, file, verify=True, partial=columns is not None, coded=dress.coded)
-    with reader:
-        for group in range(reader.num_row_groups) if row_groups is None else row_groups:
-            refuse_nanoseconds(storage, file, reader, group)
+        reader = open_rows(storage, file, dress.coded)
+    with closing(reader):
+        refuse_nanoseconds(storage, file, reader.metadata)
+        for group in range(len(file.row_groups)) if row_groups is None else row_groups:
             with naming_damage("reading", file.path):
-                table = reader.read_row_group(group, columns, use_threads=False)
-            yield table if columns is not None else dress.put_on(table, file.path)
+                table = reader.read_row_group(group, use_threads=False)
+            yield dress.put_on(table, file.path)
 
 
 class Output:

@@ -23,7 +23,7 @@ from fsspeckit.common.errors import DamagedFileError, FsspeckitError, PartitionE
 from fsspeckit.common.partitions import parse_hive_partition_path
 from fsspeckit.common.schema import unify_schemas
 from fsspeckit.core.commit import View, ViewFile, open_file
-from fsspeckit.core.footer import INT96_UNIT, read_footer
+from fsspeckit.core.footer import INT96_UNIT, open_reader, read_footer
 from fsspeckit.core.mark import read_mark, unmarked, unmarked_schema
 from fsspeckit.core.model import ColumnStats, DataFile, PartitionValues
 from fsspeckit.core.storage import Storage
@@ -197,17 +197,34 @@ def open_parquet(
     )
 
 
-def refuse_nanoseconds(storage: Storage, file: ViewFile | DataFile, reader: pq.ParquetFile, group: int) -> None:
+def open_rows(storage: Storage, file: DataFile, coded: Sequence[str]) -> pq.ParquetReader:
+    """Open a data file like `open_parquet`, to read and verify whole row groups of it."""
+    return open_reader(
+        open_file(storage, file),
+        metadata=file.parsed,
+        read_dictionary=list(coded),
+        pre_buffer=not storage.is_local,
+        page_checksum_verification=True,
+    )
+
+
+def refuse_nanoseconds(storage: Storage, file: DataFile, meta: pq.FileMetaData) -> None:
     """Raise where an INT96 timestamp has digits below the microsecond: they would be lost."""
-    schema = reader.schema
-    columns = [schema.column(i) for i in range(len(schema)) if schema.column(i).physical_type == "INT96"]
-    if not columns:
-        return
-    flat = set(reader.schema_arrow.names)
-    names = [column.path if column.path in flat else column.path.split(".")[0] for column in columns]
-    with pq.ParquetFile(open_file(storage, file), metadata=reader.metadata) as finer:
-        coarse, fine = reader.read_row_group(group, names), finer.read_row_group(group, names)
-    for name in dict.fromkeys(names):
+    leaves = [meta.schema.column(i) for i in range(meta.num_columns)]
+    paths = [leaf.path for leaf in leaves if leaf.physical_type == "INT96"]
+    names = list(dict.fromkeys(path if path in file.schema.names else path.split(".")[0] for path in paths))
+    for group in range(meta.num_row_groups) if names else ():
+        _refuse_nanoseconds(storage, file, meta, group, names)
+
+
+def _refuse_nanoseconds(
+    storage: Storage, file: DataFile, meta: pq.FileMetaData, group: int, names: Sequence[str]
+) -> None:
+    with open_parquet(storage, file, metadata=meta) as reader:
+        coarse = reader.read_row_group(group, names)
+    with pq.ParquetFile(open_file(storage, file), metadata=meta) as finer:
+        fine = finer.read_row_group(group, names)
+    for name in names:
         if pa.types.is_nested(coarse[name].type):
             continue
         digits = to_numpy(fine[name]) - to_numpy(coarse[name]) * 1000
@@ -241,7 +258,7 @@ class _Shapes:
         self._stats_for, self._room = stats_for, room
         self._known: list[_Shape] = []
 
-    def of(self, file: pq.ParquetFile) -> _Shape:
+    def of(self, file: pq.ParquetReader) -> _Shape:
         meta = file.metadata
         metadata = unmarked(meta.metadata)
         for shape in self._known:
