@@ -7,7 +7,6 @@ they read, and run anywhere a file can be opened. Nothing here decides which fil
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
@@ -83,12 +82,11 @@ def read_file(
     """The row groups of a file, or some of them, as tables."""
     with naming_damage("reading", file.path):
         reader = open_rows(storage, file, dress.coded)
-    with closing(reader):
-        refuse_nanoseconds(storage, file, reader.metadata)
-        for group in range(len(file.row_groups)) if row_groups is None else row_groups:
-            with naming_damage("reading", file.path):
-                table = reader.read_row_group(group, use_threads=False)
-            yield dress.put_on(table, file.path)
+    refuse_nanoseconds(storage, file, reader.metadata)
+    for group in range(len(file.row_groups)) if row_groups is None else row_groups:
+        with naming_damage("reading", file.path):
+            table = reader.read_row_group(group, use_threads=False)
+        yield dress.put_on(table, file.path)
 
 
 class Output:
@@ -131,19 +129,22 @@ class Output:
     def add(self, table: pa.Table) -> None:
         """Take rows; a full row group is written."""
         self.total += table.num_rows
-        while table.num_rows:
-            room = self._group_rows - self._block_rows - self._piece_rows
-            self._pieces.append(table.slice(0, room))
-            self._piece_rows += self._pieces[-1].num_rows
+        while table.num_rows > (room := self._group_rows - self._block_rows - self._piece_rows):
+            self._take(table.slice(0, room))
             table = table.slice(room)
-            if self._piece_rows >= _BLOCK_ROWS:
-                self._join_pieces()
-            if self._block_rows + self._piece_rows == self._group_rows:
-                self._flush()
+        self._take(table)
+
+    def _take(self, piece: pa.Table) -> None:
+        self._pieces.append(piece)
+        self._piece_rows += piece.num_rows
+        if self._piece_rows >= _BLOCK_ROWS:
+            self._join_pieces()
+        if self._block_rows + self._piece_rows == self._group_rows:
+            self._flush()
 
     def finish(self, notes: dict[bytes, bytes] | None = None) -> int:
         """Write what is left, close the file and tell its size."""
-        if self._block_rows or self._pieces or self._file is None:
+        if self._block_rows or self._piece_rows or self._file is None:
             self._flush()
         assert self._file is not None
         self._file.add_metadata(notes)

@@ -81,6 +81,11 @@ class DataFile:
     parsed: FileMetaData | None = field(default=None, repr=False, compare=False)
 
     @property
+    def folder(self) -> str:
+        """The folder in the dataset."""
+        return self.path.rpartition("/")[0]
+
+    @property
     def data(self) -> int:
         """Bytes beside the footer."""
         return self.size - self.footer

@@ -141,11 +141,8 @@ def _read_footers(
 
 def partition_layout(paths: Sequence[str]) -> tuple[tuple[str, ...], list[PartitionValues | None]]:
     """Partition columns of a dataset from its folders, and each file's values (none for a file outside them)."""
-    parsed: dict[str, dict[str, str | None]] = {}
-    for path in paths:
-        folder = dirname(path)
-        if folder not in parsed:
-            parsed[folder] = parse_hive_partition_path(f"{folder}/x")
+    folders = [dirname(path) for path in paths]
+    parsed = {folder: parse_hive_partition_path(f"{folder}/x") for folder in dict.fromkeys(folders)}
     layouts = {tuple(values) for values in parsed.values() if values}
     if len(layouts) > 1:
         shown = " and ".join(sorted("/".join(layout) for layout in layouts)[:2])
@@ -154,7 +151,7 @@ def partition_layout(paths: Sequence[str]) -> tuple[tuple[str, ...], list[Partit
         )
     columns = next(iter(layouts), ())
     found = {folder: tuple(values.values()) if values else None for folder, values in parsed.items()}
-    return columns, [found[dirname(path)] for path in paths]
+    return columns, [found[folder] for folder in folders]
 
 
 @contextmanager
