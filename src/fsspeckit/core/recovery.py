@@ -134,7 +134,7 @@ class Carrier:
             _logger.warning("%s is not the file that commit %d retired; keeping it", item.path, record.seq)
 
     def _folders_of(self, record: Record) -> list[str]:
-        folders = {parent(item.path) for item in (*record.publish, *record.retire)}
+        folders = {parent(item.path) for item in record.publish} | {parent(item.path) for item in record.retire}
         return sorted(join(self._root, folder) for folder in folders)
 
     def _drop_empty_folders(self, record: Record) -> None:
