@@ -82,8 +82,9 @@ def read_file(
     """The row groups of a file, or some of them, as tables."""
     with naming_damage("reading", file.path):
         reader = open_rows(storage, file, dress.coded)
-    refuse_nanoseconds(storage, file, reader.metadata)
-    for group in range(len(file.row_groups)) if row_groups is None else row_groups:
+    groups = range(len(file.row_groups)) if row_groups is None else row_groups
+    refuse_nanoseconds(storage, file, groups)
+    for group in groups:
         with naming_damage("reading", file.path):
             table = reader.read_row_group(group, use_threads=False)
         yield dress.put_on(table, file.path)

@@ -61,7 +61,8 @@ class Mark:
 class DataFile:
     """One data file of a snapshot: where it is, what its footer says; ``footer`` is how many bytes that takes.
 
-    ``parsed`` is the footer itself, where it is kept for those who will read the file.
+    ``int96`` names columns of old timestamps, whose nanoseconds no reader of ours shows. ``parsed`` is the footer
+    itself, where it is kept for those who will read the file.
     """
 
     path: str
@@ -78,6 +79,7 @@ class DataFile:
     blooms: Mapping[str, tuple[tuple[int, int] | None, ...]] = field(default_factory=dict)
     mark: Mark | None = None
     footer: int = 0
+    int96: tuple[str, ...] = ()
     parsed: FileMetaData | None = field(default=None, repr=False, compare=False)
 
     @property

@@ -108,7 +108,7 @@ def rewrite_file(task: RewriteTask, source: pa.Table, storage: Storage, staged: 
 
 def _rewrite(task: RewriteTask, source: pa.Table, storage: Storage, staged: str | None) -> Outcome:
     with _open(task, storage) as reader:
-        refuse_nanoseconds(storage, task.file, reader.metadata)
+        refuse_nanoseconds(storage, task.file, range(len(task.file.row_groups)))
         kernel = _Kernel(task, source, reader)
         first = kernel.first_change()
         if first is None and not task.recast and task.skip_unchanged:

@@ -7,7 +7,7 @@ cannot be read is an error that names it, raised before anything is written. Not
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -205,23 +205,16 @@ def open_rows(storage: Storage, file: DataFile, coded: Sequence[str]) -> pq.Parq
     )
 
 
-def refuse_nanoseconds(storage: Storage, file: DataFile, meta: pq.FileMetaData) -> None:
+def refuse_nanoseconds(storage: Storage, file: DataFile, row_groups: Iterable[int]) -> None:
     """Raise where an INT96 timestamp has digits below the microsecond: they would be lost."""
-    leaves = [meta.schema.column(i) for i in range(meta.num_columns)]
-    paths = [leaf.path for leaf in leaves if leaf.physical_type == "INT96"]
-    names = list(dict.fromkeys(path if path in file.schema.names else path.split(".")[0] for path in paths))
-    for group in range(meta.num_row_groups) if names else ():
-        _refuse_nanoseconds(storage, file, meta, group, names)
+    for group in row_groups if file.int96 else ():
+        _refuse_nanoseconds(storage, file, group)
 
 
-def _refuse_nanoseconds(
-    storage: Storage, file: DataFile, meta: pq.FileMetaData, group: int, names: Sequence[str]
-) -> None:
-    with open_parquet(storage, file, metadata=meta) as reader:
-        coarse = reader.read_row_group(group, names)
-    with pq.ParquetFile(open_file(storage, file), metadata=meta) as finer:
-        fine = finer.read_row_group(group, names)
-    for name in names:
+def _refuse_nanoseconds(storage: Storage, file: DataFile, group: int) -> None:
+    with open_parquet(storage, file) as reader, pq.ParquetFile(open_file(storage, file)) as finer:
+        coarse, fine = (source.read_row_group(group, file.int96) for source in (reader, finer))
+    for name in file.int96:
         if pa.types.is_nested(coarse[name].type):
             continue
         digits = to_numpy(fine[name]) - to_numpy(coarse[name]) * 1000
@@ -245,6 +238,7 @@ class _Shape:
     parquet: pq.ParquetSchema
     metadata: dict[bytes, bytes] | None
     arrow: pa.Schema
+    int96: tuple[str, ...]
     leaves: dict[str, _Leaf]
 
 
@@ -263,7 +257,7 @@ class _Shapes:
                 return shape
         arrow = unmarked_schema(file.schema_arrow)
         leaves = {name: leaf for name in self._stats_for if (leaf := _leaf(arrow, meta.schema, name)) is not None}
-        shape = _Shape(meta.schema, metadata, arrow, leaves)
+        shape = _Shape(meta.schema, metadata, arrow, _int96(arrow, meta.schema), leaves)
         self._known.insert(0, shape)
         return shape
 
@@ -301,6 +295,7 @@ def _read_footer(storage: Storage, file: ViewFile, shapes: _Shapes) -> DataFile:
             blooms=blooms,
             mark=read_mark(meta.metadata, meta.num_rows),
             footer=meta.serialized_size + _TAIL,
+            int96=shape.int96,
             parsed=shapes.kept(meta),
         )
 
@@ -343,6 +338,13 @@ def leaf_count(type_: pa.DataType) -> int:
     if pa.types.is_nested(type_):
         return sum(leaf_count(type_.field(i).type) for i in range(type_.num_fields))
     return 1
+
+
+def _int96(arrow: pa.Schema, parquet: pq.ParquetSchema) -> tuple[str, ...]:
+    """Columns that are, or hold, timestamps of 96 bits."""
+    leaves = [parquet.column(i) for i in range(len(parquet))]
+    paths = [leaf.path for leaf in leaves if leaf.physical_type == "INT96"]
+    return tuple(dict.fromkeys(path if path in arrow.names else path.split(".")[0] for path in paths))
 
 
 def _leaf(arrow: pa.Schema, parquet: pq.ParquetSchema, name: str) -> _Leaf | None:
