@@ -200,9 +200,11 @@ def _cut(parts: Sequence[Values], rows: int) -> Iterator[Values]:
     held: list[Values] = []
     room = rows
     for part in parts:
-        for piece in np.split(part, range(room, len(part), rows)):
-            held.append(piece)
-            room -= len(piece)
+        start = 0
+        while start < len(part):
+            held.append(part[start : start + room])
+            start += len(held[-1])
+            room -= len(held[-1])
             if not room:
                 yield np.concatenate(held) if len(held) > 1 else held[0]
                 held, room = [], rows
