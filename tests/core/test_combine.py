@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
+from fsspeckit.core import combine, snapshot
+from fsspeckit.core.combine import Dress, read_file
+from fsspeckit.core.commit import Journal
 from fsspeckit.core.footer import read_footer
 from fsspeckit.core.storage_local import LocalStorage
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
@@ -40,3 +45,39 @@ def test_a_footer_longer_than_the_first_read_is_read_whole(tmp_path: Path) -> No
 
     assert length > 16 * 1024
     assert reader.metadata.num_columns == 300
+
+
+def test_blocks_of_joined_pieces_end_where_row_groups_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(combine, "_BLOCK_ROWS", 30)
+    test_rows_of_many_small_files_keep_their_order_and_fill_row_groups(tmp_path)
+
+
+def test_footers_are_kept_only_where_asked_for_and_while_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage, rows = LocalStorage(), pa.table({"id": [1, 2], "text": ["a", None]})
+    for i in range(3):
+        pq.write_table(rows, tmp_path / f"part-{i}.parquet")
+    view = Journal(storage, str(tmp_path)).view()
+    size = pq.read_metadata(tmp_path / "part-0.parquet").serialized_size
+    monkeypatch.setattr(snapshot, "_KEPT_FOOTERS", 2 * size)
+
+    without, kept = (snapshot.load_snapshot(storage, view, keep_footers=keep).files for keep in (False, True))
+
+    assert [file.parsed is not None for file in kept] == [True, True, False]
+    assert [file.parsed for file in without] == [None] * 3
+    assert kept == without == tuple(pickle.loads(pickle.dumps(kept)))
+    for file in kept:
+        (table,) = read_file(storage, file, Dress.of([file], rows.schema, file.parsed))
+        assert table.equals(rows)
+
+
+def test_a_file_replaced_since_its_footer_was_kept_is_not_read(tmp_path: Path) -> None:
+    storage, path = LocalStorage(), tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": [1, 2]}), path)
+    (file,) = snapshot.load_snapshot(storage, Journal(storage, str(tmp_path)).view(), keep_footers=True).files
+    path.unlink()
+    pq.write_table(pa.table({"id": [3, 4, 5]}), path)
+
+    with pytest.raises(FileNotFoundError, match="replaced since it was listed"):
+        list(read_file(storage, file, Dress.of([file], file.schema, file.parsed)))

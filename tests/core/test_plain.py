@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from itertools import pairwise
 
 import duckdb
 import numpy as np
@@ -261,3 +262,26 @@ def test_each_page_is_compressed_by_what_it_holds(tmp_path):
     ours, theirs = write_both(pa.table({"t": pa.chunked_array(parts)}), tmp_path, OPTIONS, 300_000)
     assert pq.read_table(ours).equals(pq.read_table(theirs))
     assert ours.stat().st_size < 1.1 * theirs.stat().st_size
+
+
+@pytest.mark.parametrize("ends", [(7, 20_008, 20_009, 61_000), (20_000, 40_000, 60_000), (1, 2, 3, 4, 5)])
+def test_pages_do_not_depend_on_the_parts_that_rows_come_in(ends):
+    rng, rows = np.random.default_rng(8), 70_000
+    whole = pa.table(
+        {
+            "number": random_numbers(pa.int64(), rows, rng),
+            "float": random_numbers(pa.float64(), rows, rng),
+            "text": random_texts(pa.string(), rows, 36, rng, repeated=False),
+        }
+    )
+    cuts = [0, *ends, rows]
+    pieces = pa.concat_tables([whole.slice(start, end - start) for start, end in pairwise(cuts)])
+    written = []
+    for table in (whole, pieces):
+        sink = pa.BufferOutputStream()
+        staged = StagedFile(sink, table.schema, OPTIONS)
+        staged.write(table, rows)
+        staged.close()
+        written.append(sink.getvalue())
+    assert pieces["number"].num_chunks == len(ends) + 1
+    assert written[0].equals(written[1])

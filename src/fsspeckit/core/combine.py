@@ -7,6 +7,7 @@ they read, and run anywhere a file can be opened. Nothing here decides which fil
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
@@ -23,13 +24,14 @@ from fsspeckit.core.mark import mark_metadata, unmarked
 from fsspeckit.core.model import CombineTask, DataFile, DropTask, Outcome, RowNumbers, WriteOptions
 from fsspeckit.core.output import StagedFile
 from fsspeckit.core.rows import pick
-from fsspeckit.core.snapshot import naming_damage, open_parquet, refuse_nanoseconds
+from fsspeckit.core.snapshot import naming_damage, open_parquet, open_rows, refuse_nanoseconds
 from fsspeckit.core.storage import Storage, for_each
 
 _FETCHED_FILES = 32
 _FETCHED_BYTES = 32 * 1024 * 1024
 
-_MANY_PIECES = 8
+_BLOCK_ROWS = 20_000
+"""Small pieces are copied together up to so many rows: an encoder pays for every piece, far more than for the copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,29 +71,25 @@ def lead_file(files: Sequence[DataFile]) -> DataFile | None:
 def lead_footer(storage: Storage, files: Sequence[DataFile]) -> pq.FileMetaData | None:
     """The footer of the file that joined files are written like."""
     lead = lead_file(files)
-    if lead is None:
-        return None
+    if lead is None or lead.parsed is not None:
+        return None if lead is None else lead.parsed
     with naming_damage("reading", lead.path), open_parquet(storage, lead) as reader:
         return reader.metadata
 
 
 def read_file(
-    storage: Storage,
-    file: DataFile,
-    dress: Dress,
-    *,
-    columns: Sequence[str] | None = None,
-    row_groups: Sequence[int] | None = None,
+    storage: Storage, file: DataFile, dress: Dress, row_groups: Sequence[int] | None = None
 ) -> Iterator[pa.Table]:
-    """The row groups of a file as tables; small neighbours are read in one go by the caller's choice of groups."""
+    """The row groups of a file, or some of them, as tables."""
     with naming_damage("reading", file.path):
-        reader = open_parquet(storage, file, verify=True, partial=columns is not None, coded=dress.coded)
-    with reader:
-        for group in range(reader.num_row_groups) if row_groups is None else row_groups:
-            refuse_nanoseconds(storage, file, reader, group)
+        reader = open_rows(storage, file, dress.coded)
+    groups = range(len(file.row_groups)) if row_groups is None else row_groups
+    with closing(reader):
+        refuse_nanoseconds(storage, file, groups)
+        for group in groups:
             with naming_damage("reading", file.path):
-                table = reader.read_row_group(group, columns, use_threads=False)
-            yield table if columns is not None else dress.put_on(table, file.path)
+                table = reader.read_row_group(group, use_threads=False)
+            yield dress.put_on(table, file.path)
 
 
 class Output:
@@ -117,8 +115,9 @@ class Output:
         self._options, self._group_rows, self._extra = options, group_rows, extra or {}
         self._sample, self._blooms = sample, blooms
         self.filtered: tuple[str, ...] = ()
-        self._pending: list[pa.Table] = []
-        self._pending_rows = self.rows = self.total = 0
+        self._pieces: list[pa.Table] = []
+        self._blocks: list[pa.Table] = []
+        self._piece_rows = self._block_rows = self.rows = self.total = 0
         self._file: StagedFile | None = None
 
     def __enter__(self) -> Self:
@@ -133,27 +132,38 @@ class Output:
     def add(self, table: pa.Table) -> None:
         """Take rows; a full row group is written."""
         self.total += table.num_rows
-        while table.num_rows:
-            room = self._group_rows - self._pending_rows
-            self._pending.append(table.slice(0, room))
-            self._pending_rows += self._pending[-1].num_rows
+        while table.num_rows > (room := self._group_rows - self._block_rows - self._piece_rows):
+            self._take(table.slice(0, room))
             table = table.slice(room)
-            if self._pending_rows == self._group_rows:
-                self._flush()
+        self._take(table)
+
+    def _take(self, piece: pa.Table) -> None:
+        self._pieces.append(piece)
+        self._piece_rows += piece.num_rows
+        if self._piece_rows >= _BLOCK_ROWS:
+            self._join_pieces()
+        if self._block_rows + self._piece_rows == self._group_rows:
+            self._flush()
 
     def finish(self, notes: dict[bytes, bytes] | None = None) -> int:
         """Write what is left, close the file and tell its size."""
-        if self._pending_rows or self._file is None:
+        if self._block_rows or self._piece_rows or self._file is None:
             self._flush()
         assert self._file is not None
         self._file.add_metadata(notes)
         return self._file.close()
 
+    def _join_pieces(self) -> None:
+        """At once, so that the next pieces are read into memory that is at hand and in the processor's cache."""
+        self._blocks.append(pa.concat_tables(self._pieces).combine_chunks())
+        self._block_rows += self._piece_rows
+        self._pieces, self._piece_rows = [], 0
+
     def _flush(self) -> None:
-        table = pa.concat_tables(self._pending) if self._pending else self._dress.schema.empty_table()
-        if len(self._pending) > _MANY_PIECES:
-            table = table.combine_chunks()  # the encoder pays for every piece, far more than for copying them
-        self._pending, self._pending_rows = [], 0
+        if self._pieces:
+            self._join_pieces()
+        table = pa.concat_tables(self._blocks) if self._blocks else self._dress.schema.empty_table()
+        self._blocks, self._block_rows = [], 0
         if self._file is None:
             self._file = self._open(table if self._sample is None else self._sample)
         if table.num_rows:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from posixpath import dirname
 
 from fsspeckit.core.layout import codec_name
 from fsspeckit.core.maintenance import Group, Plan, by_folder
@@ -95,7 +94,7 @@ def _with_losers(plan: Plan, files: Sequence[DataFile], losers: Mapping[str, Row
     """The plan and, for each file with losers that is not joined, a group of its own."""
     joined = {file.path for group in plan.groups for file in group.files}
     alone = [file for file in files if file.path in losers and file.path not in joined]
-    drops = [Group(dirname(file.path), (file,), f"{len(losers[file.path]):,} duplicate rows", "drop") for file in alone]
+    drops = [Group(file.folder, (file,), f"{len(losers[file.path]):,} duplicate rows", "drop") for file in alone]
     skipped = {path: reason for path, reason in plan.skipped.items() if path not in losers}
     return Plan((*plan.groups, *drops), skipped)
 

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -13,12 +15,12 @@ from fsspeckit.core.storage import Storage
 
 _MAGIC = b"PAR1"
 _TRAILER = 8
-_FIRST_READ, _FIRST_LOCAL_READ = 64 * 1024, 16 * 1024  # a second read is a round trip, or next to nothing
+_FIRST_READ, _FIRST_LOCAL_READ = 64 * 1024, 4 * 1024  # a second read is a round trip, or next to nothing
 INT96_UNIT = "us"
 """Old writers store timestamps as INT96; read as nanoseconds, years beyond 2262 would wrap round."""
 
 
-def read_footer(storage: Storage, path: str, size: int) -> tuple[pq.ParquetFile, int]:
+def read_footer(storage: Storage, path: str, size: int) -> tuple[pq.ParquetReader, int]:
     """A reader that knows only the file's footer, and the footer's length; raises `pa.ArrowInvalid` on damage."""
     tail = storage.read_tail(path, _FIRST_LOCAL_READ if storage.is_local else _FIRST_READ)
     if len(tail) < _TRAILER + len(_MAGIC) or tail[-4:] != _MAGIC:
@@ -28,9 +30,14 @@ def read_footer(storage: Storage, path: str, size: int) -> tuple[pq.ParquetFile,
         raise pa.ArrowInvalid("its footer is longer than the file")
     if length > len(tail):
         tail = storage.read_tail(path, length)
-    return pq.ParquetFile(
-        pa.BufferReader(_MAGIC + tail[-length:]), pre_buffer=False, coerce_int96_timestamp_unit=INT96_UNIT
-    ), length
+    return open_reader(pa.BufferReader(_MAGIC + tail[-length:]), pre_buffer=False), length
+
+
+def open_reader(source: pa.NativeFile, **options: Any) -> pq.ParquetReader:
+    """What a `pq.ParquetFile` has inside; that also makes an index of column names, which costs more than a footer."""
+    reader = pq.ParquetReader()
+    reader.open(source, coerce_int96_timestamp_unit=INT96_UNIT, arrow_extensions_enabled=True, **options)
+    return reader
 
 
 def check_staged(storage: Storage, path: str, size: int, rows: int) -> None:

@@ -12,7 +12,7 @@ import logging
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fsspeckit.common.errors import CommitConflictError, OutcomeUnknownError, StorageError
@@ -87,8 +87,7 @@ class Record:
 
     def to_bytes(self) -> bytes:
         """The record as it stands on disk."""
-        body = asdict(self) | {"format": 1}
-        return json.dumps(body, separators=(",", ":")).encode()
+        return json.dumps(_fields(self) | {"format": 1}, separators=(",", ":"), default=_fields).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes, path: str) -> Record:
@@ -108,6 +107,10 @@ class Record:
             raise StorageError(
                 f"cannot read the journal record {path}: {error}. Restore it from a backup, or upgrade fsspeckit."
             ) from error
+
+
+def _fields(part: Record | Published | Retired | Identity) -> dict[str, Any]:
+    return {name: getattr(part, name) for name in part.__slots__}
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from posixpath import dirname
 from typing import Literal
 
 import pyarrow as pa
@@ -146,7 +145,7 @@ class DeduplicateRequest:
 def plan_deduplicate(files: Sequence[DataFile], losers: Mapping[str, RowNumbers]) -> Plan:
     """Rewrite the files that lose rows, each by itself, and no other."""
     groups = [
-        Group(dirname(file.path), (file,), f"{len(losers[file.path]):,} duplicate rows", "drop")
+        Group(file.folder, (file,), f"{len(losers[file.path]):,} duplicate rows", "drop")
         for file in files
         if file.path in losers
     ]
@@ -203,7 +202,7 @@ def by_folder(files: Iterable[DataFile]) -> dict[str, list[DataFile]]:
     """Files of each folder, in order."""
     found: dict[str, list[DataFile]] = {}
     for file in files:
-        found.setdefault(dirname(file.path), []).append(file)
+        found.setdefault(file.folder, []).append(file)
     return found
 
 

@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from numbers import Integral
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import FileMetaData
 
 RowNumbers = npt.NDArray[np.int64]
 Action = Literal["rewrite", "insert", "delete", "keep"]
@@ -56,7 +59,11 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """One data file of a snapshot: where it is, what its footer says; ``footer`` is how many bytes that takes."""
+    """One data file of a snapshot: where it is, what its footer says; ``footer`` is how many bytes that takes.
+
+    ``int96`` names columns of old timestamps, whose nanoseconds no reader of ours shows. ``parsed`` is the footer
+    itself, where it is kept for those who will read the file.
+    """
 
     path: str
     location: str
@@ -72,6 +79,13 @@ class DataFile:
     blooms: Mapping[str, tuple[tuple[int, int] | None, ...]] = field(default_factory=dict)
     mark: Mark | None = None
     footer: int = 0
+    int96: tuple[str, ...] = ()
+    parsed: FileMetaData | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def folder(self) -> str:
+        """The folder in the dataset."""
+        return self.path.rpartition("/")[0]
 
     @property
     def data(self) -> int:

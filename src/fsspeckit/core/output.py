@@ -50,7 +50,7 @@ class StagedFile:
     def _write_group(self, table: pa.Table) -> None:
         plain = {} if isinstance(self._writer, pq.ParquetWriter) else find_plain(table, self._options)
         if self._writer is None:
-            size = sum(column.values.nbytes for column in plain.values())
+            size = sum(column.nbytes for column in plain.values())
             self._writer = self._open(assemble=bool(plain) and size >= _WORTH_ASSEMBLING * table.nbytes)
         if isinstance(self._writer, _Assembler):
             self._writer.write_group(table, plain)

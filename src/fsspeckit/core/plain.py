@@ -42,11 +42,21 @@ _PAGE_VALUES, _PAGE_STATISTICS, _COUNTED, _SIZE_BYTES = 1, 5, 3, 1
 
 @dataclass(frozen=True, slots=True)
 class PlainColumn:
-    """A column whose values have one width, as an array of them."""
+    """A column whose values have one width, as the arrays that they come in."""
 
     field: pa.Field
-    values: Values
+    parts: tuple[Values, ...]
     codec: str
+
+    @property
+    def rows(self) -> int:
+        """How many values there are."""
+        return sum(map(len, self.parts))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all values."""
+        return sum(part.nbytes for part in self.parts)
 
     @property
     def is_text(self) -> bool:
@@ -56,7 +66,7 @@ class PlainColumn:
     @property
     def width(self) -> int:
         """Bytes of a value in a page."""
-        return int(self.values.dtype.itemsize) + 4 * self.is_text
+        return int(self.parts[0].dtype.itemsize) + 4 * self.is_text
 
     @property
     def page_rows(self) -> int:
@@ -74,30 +84,33 @@ def find_plain(table: pa.Table, options: Mapping[str, Any]) -> dict[str, PlainCo
         codec = codecs if isinstance(codecs, str) else codecs.get(field.name, "")
         if field.name in asked or codec not in _CODECS or column.null_count or column.nbytes > _MOST_BYTES:
             continue
-        values = _text_values(column) if field.type in _TEXTS else _number_values(column, options)
-        if values is not None and (field.type not in _TEXTS or values.dtype.itemsize in _TEXT_LENGTHS):
-            found[field.name] = PlainColumn(field, values, codec)
+        chunks = [chunk for chunk in column.chunks if len(chunk)]
+        parts = _text_parts(chunks) if field.type in _TEXTS else _number_parts(chunks, field.type, options)
+        if parts:
+            found[field.name] = PlainColumn(field, tuple(parts), codec)
     return found
 
 
-def _text_values(column: pa.ChunkedArray) -> Values | None:
-    blocks = [text_blocks(chunk) for chunk in column.chunks if len(chunk)]
-    found = [block for block in blocks if block is not None]
-    if len(found) < len(blocks) or len({block.dtype for block in found}) > 1:
-        return None
-    return found[0] if len(found) == 1 else np.concatenate(found)
+def _text_parts(chunks: Sequence[pa.Array]) -> list[Values]:
+    """Texts of one length; nothing for others."""
+    found: list[Values] = []
+    for chunk in chunks:
+        blocks = text_blocks(chunk)
+        if blocks is None or blocks.dtype.itemsize not in _TEXT_LENGTHS or (found and found[0].dtype != blocks.dtype):
+            return []
+        found.append(blocks)
+    return found
 
 
-def _number_values(column: pa.ChunkedArray, options: Mapping[str, Any]) -> Values | None:
+def _number_parts(chunks: Sequence[pa.Array], type_: pa.DataType, options: Mapping[str, Any]) -> list[Values]:
     """Numbers and times that Parquet stores as Arrow holds them; NaN has no place in statistics, so it is left out."""
-    type_ = column.type
     is_time = pa.types.is_time(type_) or pa.types.is_timestamp(type_)
     if type_ not in _NUMBERS and not (is_time and type_.unit != "s"):
-        return None
+        return []
     if pa.types.is_timestamp(type_) and options.get("use_deprecated_int96_timestamps"):
-        return None
-    values = to_numpy(column)
-    return None if pa.types.is_floating(type_) and np.isnan(values.min()) else values
+        return []
+    parts = [to_numpy(chunk) for chunk in chunks]
+    return [] if pa.types.is_floating(type_) and any(np.isnan(part.min()) for part in parts) else parts
 
 
 def plain_chunks(columns: Sequence[PlainColumn], options: Mapping[str, Any]) -> list[tuple[Struct, Iterator[Page]]]:
@@ -118,24 +131,28 @@ def plain_chunks(columns: Sequence[PlainColumn], options: Mapping[str, Any]) -> 
 
 def _ends(column: PlainColumn) -> pa.Array:
     """The smallest and the largest value."""
-    type_, values = column.field.type, column.values
-    if not column.is_text:
-        return pa.Array.from_buffers(
-            type_, 2, [None, pa.py_buffer(np.array([values.min(), values.max()], values.dtype))]
-        )
-    width = values.dtype.itemsize
-    heads = values.view([("head", ">u8"), ("rest", f"V{width - 8}")])["head"].astype(np.uint64)
-    low, high = (from_blocks(values[heads == end], pa.binary(width)) for end in (heads.min(), heads.max()))
-    found = pc.min_max(low)["min"], pc.min_max(high)["max"]
-    return from_blocks(np.frombuffer(b"".join(value.as_buffer() for value in found), values.dtype), type_)
+    type_, dtype = column.field.type, column.parts[0].dtype
+    if column.is_text:
+        ends = [_text_ends(part) for part in column.parts]
+        both = min(low for low, _ in ends) + max(high for _, high in ends)
+        return from_blocks(np.frombuffer(both, dtype), type_)
+    found = min(part.min() for part in column.parts), max(part.max() for part in column.parts)
+    return pa.Array.from_buffers(type_, 2, [None, pa.py_buffer(np.array(found, dtype))])
+
+
+def _text_ends(texts: Values) -> tuple[bytes, bytes]:
+    width = texts.dtype.itemsize
+    heads = texts.view([("head", ">u8"), ("rest", f"V{width - 8}")])["head"].astype(np.uint64)
+    low, high = (from_blocks(texts[heads == end], pa.binary(width)) for end in (heads.min(), heads.max()))
+    return pc.min_max(low)["min"].as_buffer().to_pybytes(), pc.min_max(high)["max"].as_buffer().to_pybytes()
 
 
 def _described(column: PlainColumn, example: Struct) -> Struct:
     """The description of a chunk, from that of its two ends."""
     kind, counts = example[MetaField.page_counts][1]
-    pages = -(-len(column.values) // column.page_rows)
+    pages = -(-column.rows // column.page_rows)
     meta = example | {
-        MetaField.values: (I64, len(column.values)),
+        MetaField.values: (I64, column.rows),
         MetaField.data_at: (I64, 0),
         MetaField.page_counts: (LIST, (kind, [count | {_COUNTED: (I32, pages)} for count in counts])),
     }
@@ -146,20 +163,19 @@ def _described(column: PlainColumn, example: Struct) -> Struct:
 
 def _sizes(example: Struct, column: PlainColumn) -> Struct:
     """How many values are defined, and how many bytes texts have."""
-    rows, found = len(column.values), dict(example)
+    rows, found = column.rows, dict(example)
     for field, (kind, value) in example.items():
         if kind == LIST and value[1]:
             found[field] = LIST, (value[0], [*value[1][:-1], rows])
     if _SIZE_BYTES in found:
-        found[_SIZE_BYTES] = I64, column.values.nbytes
+        found[_SIZE_BYTES] = I64, column.nbytes
     return found
 
 
 def _pages(column: PlainColumn, header: Struct) -> Iterator[Page]:
     codec = None if column.codec == "none" else pa.Codec(column.codec)
     data = {field: value for field, value in header[PageField.data][1].items() if field != _PAGE_STATISTICS}
-    for start in range(0, len(column.values), column.page_rows):
-        values = column.values[start : start + column.page_rows]
+    for values in _cut(column.parts, column.page_rows):
         levels = _levels(len(values)) if column.field.nullable else b""
         if codec is not None and column.is_text and column.codec == "snappy" and not _gains(codec, values):
             body = _as_literals(levels, values)
@@ -177,6 +193,23 @@ def _pages(column: PlainColumn, header: Struct) -> Iterator[Page]:
             }
         )
         yield Page(0, words, body, len(words) + size)
+
+
+def _cut(parts: Sequence[Values], rows: int) -> Iterator[Values]:
+    """The values in stretches of so many rows, whatever parts they come in."""
+    held: list[Values] = []
+    room = rows
+    for part in parts:
+        start = 0
+        while start < len(part):
+            held.append(part[start : start + room])
+            start += len(held[-1])
+            room -= len(held[-1])
+            if not room:
+                yield np.concatenate(held) if len(held) > 1 else held[0]
+                held, room = [], rows
+    if held:
+        yield np.concatenate(held) if len(held) > 1 else held[0]
 
 
 def _levels(rows: int) -> bytes:

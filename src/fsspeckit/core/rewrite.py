@@ -108,8 +108,7 @@ def rewrite_file(task: RewriteTask, take: TakeRows, storage: Storage, staged: st
 
 def _rewrite(task: RewriteTask, take: TakeRows, storage: Storage, staged: str | None) -> Outcome:
     with _open(task, storage) as reader:
-        for group in range(reader.num_row_groups):
-            refuse_nanoseconds(storage, task.file, reader, group)
+        refuse_nanoseconds(storage, task.file, range(len(task.file.row_groups)))
         kernel = _Kernel(task, take, reader)
         first = kernel.first_change()
         if first is None and not task.recast and task.skip_unchanged:

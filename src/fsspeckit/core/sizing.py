@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from math import isfinite, log
 from numbers import Real
-from posixpath import dirname
 from typing import Any
 
 import pyarrow as pa
@@ -160,10 +159,10 @@ class Sizes:
         """What files bring into a joined one, less some rows."""
         total = sum(file.rows for file in files)
         found = reduce(Weight.joined, map(self._weight, files))
-        return replace(found, rows=total - dropped, parts=found.parts * (total - dropped) / max(1, total))
+        return Weight(total - dropped, found.parts * (total - dropped) / max(1, total), found.rate)
 
     def _weight(self, file: DataFile) -> Weight:
-        rate = self.rates.get(self._kind(file), Rate(float(file.footer), 0.0, 1.0))
+        rate = self.rates.get(self._kind(file)) or Rate(float(file.footer), 0.0, 1.0)
         return Weight(file.rows, file.data * rate.each, rate)
 
     def size(self, weight: Weight, files: int = 1) -> float:
@@ -194,7 +193,7 @@ class Sizes:
         kinds: dict[Kind, list[DataFile]] = {}
         most: dict[str, float] = {}
         for file in files:
-            folder = dirname(file.path)
+            folder = file.folder
             most[folder] = most.get(folder, 0.0) + (file.size if self._keeps_codec(file) else file.uncompressed)
             if file.rows and not self._keeps_weight(file):
                 kinds.setdefault(self._kind(file), []).append(file)
@@ -209,10 +208,10 @@ class Sizes:
         return replace(self, rates={trial.kind: rate for trial, rate in zip(trials, rates, strict=True)})
 
     def _kind(self, file: DataFile) -> Kind:
-        return dirname(file.path), file.codec, max(1, file.data).bit_length() // 2
+        return file.folder, file.codec, max(1, file.data).bit_length() // 2
 
     def _keeps_codec(self, file: DataFile) -> bool:
-        wanted = self.written_with(dirname(file.path)).compression
+        wanted = self.written_with(file.folder).compression
         return wanted is None or codec_name(file.codec) == wanted
 
     def _keeps_weight(self, file: DataFile) -> bool:
@@ -236,7 +235,7 @@ def _codecs(files: Sequence[DataFile]) -> dict[str, str]:
     weights: dict[str, dict[str, int]] = {}
     for file in files:
         if file.rows and file.codec:
-            found = weights.setdefault(dirname(file.path), {})
+            found = weights.setdefault(file.folder, {})
             found[codec_name(file.codec)] = found.get(codec_name(file.codec), 0) + file.uncompressed
     return {
         folder: max(sorted(found), key=lambda name: found[name]) for folder, found in weights.items() if len(found) > 1
@@ -286,9 +285,7 @@ class Probe:
         """The size of a file of so many rows without Bloom filters, and the columns that would have one."""
         extra: WriterOptions = {"write_page_index": True} if trial.style.ordering is not None else {}
         first = sample.slice(0, group_rows)
-        output = Output(
-            pa.BufferOutputStream, dress, meta, trial.options, group_rows, extra, sample=first, blooms=False
-        )
+        output = Output(pa.MockOutputStream, dress, meta, trial.options, group_rows, extra, sample=first, blooms=False)
         with output:
             output.add(sample.slice(0, rows))
             size = output.finish()

@@ -7,7 +7,7 @@ cannot be read is an error that names it, raised before anything is written. Not
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ from fsspeckit.common.errors import DamagedFileError, FsspeckitError, PartitionE
 from fsspeckit.common.partitions import parse_hive_partition_path
 from fsspeckit.common.schema import unify_schemas
 from fsspeckit.core.commit import View, ViewFile, open_file
-from fsspeckit.core.footer import INT96_UNIT, read_footer
+from fsspeckit.core.footer import INT96_UNIT, open_reader, read_footer
 from fsspeckit.core.mark import read_mark, unmarked, unmarked_schema
 from fsspeckit.core.model import ColumnStats, DataFile, PartitionValues
 from fsspeckit.core.storage import Storage
@@ -34,6 +34,7 @@ _SLOW = 0.002  # seconds for a footer; from the page cache it takes a tenth of t
 _EXACT_TEXT_WRITERS = ("parquet-cpp", "DuckDB")
 _SURELY_WHOLE = 16
 _DIGITS_128 = 38
+_KEPT_FOOTERS = 8 * 1024 * 1024  # bytes of footers; parsed, they take several times that
 _TAIL = 12  # bytes around a footer: its length, and the file's magic at both ends
 
 
@@ -63,13 +64,15 @@ def load_snapshot(
     *,
     stats_for: Sequence[str] = (),
     empty_may_differ: bool = False,
+    keep_footers: bool = False,
     on_done: Callable[[int], None] | None = None,
 ) -> Snapshot:
     """Read all footers of the view's files; with ``empty_may_differ``, files without rows need not fit the others.
 
+    With ``keep_footers``, as many as fit into little memory are kept, for files that will be read as a whole.
     ``on_done`` is told of every footer that is read.
     """
-    shapes = _Shapes(tuple(stats_for))
+    shapes = _Shapes(tuple(stats_for), _KEPT_FOOTERS if keep_footers else 0)
     columns, values = partition_layout([file.path for file in view.files])
     read = _read_footers(storage, view.files, shapes, on_done)
     files = (
@@ -138,11 +141,8 @@ def _read_footers(
 
 def partition_layout(paths: Sequence[str]) -> tuple[tuple[str, ...], list[PartitionValues | None]]:
     """Partition columns of a dataset from its folders, and each file's values (none for a file outside them)."""
-    parsed: dict[str, dict[str, str | None]] = {}
-    for path in paths:
-        folder = dirname(path)
-        if folder not in parsed:
-            parsed[folder] = parse_hive_partition_path(f"{folder}/x")
+    folders = [dirname(path) for path in paths]
+    parsed = {folder: parse_hive_partition_path(f"{folder}/x") for folder in dict.fromkeys(folders)}
     layouts = {tuple(values) for values in parsed.values() if values}
     if len(layouts) > 1:
         shown = " and ".join(sorted("/".join(layout) for layout in layouts)[:2])
@@ -151,7 +151,7 @@ def partition_layout(paths: Sequence[str]) -> tuple[tuple[str, ...], list[Partit
         )
     columns = next(iter(layouts), ())
     found = {folder: tuple(values.values()) if values else None for folder, values in parsed.items()}
-    return columns, [found[dirname(path)] for path in paths]
+    return columns, [found[folder] for folder in folders]
 
 
 @contextmanager
@@ -182,11 +182,11 @@ def open_parquet(
 
     With ``verify`` every page read is checked against its checksum, where it has one. ``partial`` says that few columns
     are wanted: their ranges are read as such, or the disk's read-ahead would fetch their neighbours too. Columns in
-    ``coded`` are read as dictionary codes. ``metadata`` saves reading the footer again.
+    ``coded`` are read as dictionary codes. ``metadata``, or a footer that is kept, saves reading the footer again.
     """
     return pq.ParquetFile(
         open_file(storage, file),
-        metadata=metadata,
+        metadata=metadata or (file.parsed if isinstance(file, DataFile) else None),
         read_dictionary=list(coded),
         coerce_int96_timestamp_unit=INT96_UNIT,
         pre_buffer=partial or not storage.is_local,
@@ -194,17 +194,27 @@ def open_parquet(
     )
 
 
-def refuse_nanoseconds(storage: Storage, file: ViewFile | DataFile, reader: pq.ParquetFile, group: int) -> None:
+def open_rows(storage: Storage, file: DataFile, coded: Sequence[str]) -> pq.ParquetReader:
+    """Open a data file like `open_parquet`, to read and verify whole row groups of it."""
+    return open_reader(
+        open_file(storage, file),
+        metadata=file.parsed,
+        read_dictionary=list(coded),
+        pre_buffer=not storage.is_local,
+        page_checksum_verification=True,
+    )
+
+
+def refuse_nanoseconds(storage: Storage, file: DataFile, row_groups: Iterable[int]) -> None:
     """Raise where an INT96 timestamp has digits below the microsecond: they would be lost."""
-    schema = reader.schema
-    columns = [schema.column(i) for i in range(len(schema)) if schema.column(i).physical_type == "INT96"]
-    flat = set(reader.schema_arrow.names)
-    names = [column.path if column.path in flat else column.path.split(".")[0] for column in columns]
-    if not names:
-        return
-    with pq.ParquetFile(open_file(storage, file), metadata=reader.metadata) as finer:
-        coarse, fine = reader.read_row_group(group, names), finer.read_row_group(group, names)
-    for name in dict.fromkeys(names):
+    for group in row_groups if file.int96 else ():
+        _refuse_nanoseconds(storage, file, group)
+
+
+def _refuse_nanoseconds(storage: Storage, file: DataFile, group: int) -> None:
+    with open_parquet(storage, file) as reader, pq.ParquetFile(open_file(storage, file)) as finer:
+        coarse, fine = (source.read_row_group(group, file.int96) for source in (reader, finer))
+    for name in file.int96:
         if pa.types.is_nested(coarse[name].type):
             continue
         digits = to_numpy(fine[name]) - to_numpy(coarse[name]) * 1000
@@ -228,17 +238,18 @@ class _Shape:
     parquet: pq.ParquetSchema
     metadata: dict[bytes, bytes] | None
     arrow: pa.Schema
+    int96: tuple[str, ...]
     leaves: dict[str, _Leaf]
 
 
 class _Shapes:
-    """The few distinct schemas among many files, each converted to Arrow once."""
+    """The few distinct schemas among many files, each converted to Arrow once, and room for footers to be kept."""
 
-    def __init__(self, stats_for: tuple[str, ...]) -> None:
-        self._stats_for = stats_for
+    def __init__(self, stats_for: tuple[str, ...], room: int) -> None:
+        self._stats_for, self._room = stats_for, room
         self._known: list[_Shape] = []
 
-    def of(self, file: pq.ParquetFile) -> _Shape:
+    def of(self, file: pq.ParquetReader) -> _Shape:
         meta = file.metadata
         metadata = unmarked(meta.metadata)
         for shape in self._known:
@@ -246,9 +257,14 @@ class _Shapes:
                 return shape
         arrow = unmarked_schema(file.schema_arrow)
         leaves = {name: leaf for name in self._stats_for if (leaf := _leaf(arrow, meta.schema, name)) is not None}
-        shape = _Shape(meta.schema, metadata, arrow, leaves)
+        shape = _Shape(meta.schema, metadata, arrow, _int96(arrow, meta.schema), leaves)
         self._known.insert(0, shape)
         return shape
+
+    def kept(self, meta: pq.FileMetaData) -> pq.FileMetaData | None:
+        """The footer, if there is room for it."""
+        self._room -= meta.serialized_size
+        return meta if self._room >= 0 else None
 
 
 def _read_footer(storage: Storage, file: ViewFile, shapes: _Shapes) -> DataFile:
@@ -279,6 +295,8 @@ def _read_footer(storage: Storage, file: ViewFile, shapes: _Shapes) -> DataFile:
             blooms=blooms,
             mark=read_mark(meta.metadata, meta.num_rows),
             footer=meta.serialized_size + _TAIL,
+            int96=shape.int96,
+            parsed=shapes.kept(meta),
         )
 
 
@@ -320,6 +338,13 @@ def leaf_count(type_: pa.DataType) -> int:
     if pa.types.is_nested(type_):
         return sum(leaf_count(type_.field(i).type) for i in range(type_.num_fields))
     return 1
+
+
+def _int96(arrow: pa.Schema, parquet: pq.ParquetSchema) -> tuple[str, ...]:
+    """Columns that are, or hold, timestamps of 96 bits."""
+    leaves = [parquet.column(i) for i in range(len(parquet))]
+    paths = [leaf.path for leaf in leaves if leaf.physical_type == "INT96"]
+    return tuple(dict.fromkeys(path if path in arrow.names else path.split(".")[0] for path in paths))
 
 
 def _leaf(arrow: pa.Schema, parquet: pq.ParquetSchema, name: str) -> _Leaf | None:

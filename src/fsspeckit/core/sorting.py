@@ -159,7 +159,7 @@ class Route:
     def _read(self, item: SortItem, group: SortGroup) -> Iterator[tuple[pa.Table, RowNumbers]]:
         for stretch, drops in zip(item.stretches, item.drops, strict=True):
             start = stretch.start
-            for table in read_file(self.storage, stretch.file, group.dress, row_groups=stretch.row_groups):
+            for table in read_file(self.storage, stretch.file, group.dress, stretch.row_groups):
                 positions = np.arange(start, start + table.num_rows) + group.bases[stretch.number]
                 if len(drops):
                     low, high = np.searchsorted(drops, [start, start + table.num_rows])

@@ -7,9 +7,10 @@ datasets or Parquet; durability (``sync_files``, ``sync_dirs``) is asked for by 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Protocol
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from fsspeckit.common.logging import scrub
 
 FOLDER = -1
 """The size of an :class:`Entry` that is a folder."""
+_KEPT_ERRORS = (FsspeckitError, TypeError, ValueError, AttributeError, NotImplementedError, AssertionError)
 OWNER = "owner"
 """The file in a staging folder that stands for its living owner: written once, and deleted only with the folder."""
 
@@ -186,17 +188,22 @@ def is_sidecar_name(name: str) -> bool:
     return name.startswith(".") and name.endswith(".fsspeckit")
 
 
-@contextmanager
-def named(operation: str, path: str) -> Iterator[None]:
+class named:  # noqa: N801 - used like a function, around each call of a filesystem, where a generator would cost more
     """Let every storage error leave with operation and path in its message."""
-    try:
-        yield
-    except FsspeckitError:
-        raise
-    except Exception as error:
-        if isinstance(error, (TypeError, ValueError, AttributeError, NotImplementedError, AssertionError)):
-            raise
-        raise _rename(error, operation, path) from error
+
+    __slots__ = ("_operation", "_path")
+
+    def __init__(self, operation: str, path: str) -> None:
+        self._operation, self._path = operation, path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if isinstance(error, Exception) and not isinstance(error, _KEPT_ERRORS):
+            raise _rename(error, self._operation, self._path) from error
 
 
 def _rename(error: Exception, operation: str, path: str) -> OSError:

@@ -110,9 +110,12 @@ class LocalStorage(Storage):
             return file.read()
 
     def read_tail(self, path: str, size: int) -> bytes:
-        with named("read", path), open(path, "rb", buffering=0) as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - size))
-            return file.read()
+        with named("read", path):
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                return os.pread(descriptor, size, max(0, os.fstat(descriptor).st_size - size))
+            finally:
+                os.close(descriptor)
 
     def create_exclusive(self, path: str, data: bytes) -> None:
         """A complete, synced temporary file is linked to the name: nobody ever sees half a record."""

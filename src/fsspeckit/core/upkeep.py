@@ -288,7 +288,9 @@ def look(place: Place, scope: Scope, *, dry_run: bool, operation: str, stats_for
     try:
         with vanishing_is_conflict(place, operation):
             chosen = replace(view, files=wanted)
-            snapshot = load_snapshot(place.storage, chosen, stats_for=stats_for, empty_may_differ=True)
+            snapshot = load_snapshot(
+                place.storage, chosen, stats_for=stats_for, empty_may_differ=True, keep_footers=True
+            )
     except SchemaMismatchError as error:
         raise SchemaMismatchError(f"{operation} of {place.path}: {error}") from error
     return replace(snapshot, view=view)
