@@ -66,8 +66,7 @@ class Carrier:
         """First run, right after the record was created and the inputs were checked: no stat, no listing."""
         self._make_folders(record)
         for_each(self._storage, lambda item: self._publish(record, item), record.publish)
-        trash = self._log.staging_path(record.owner)
-        for_each(self._storage, lambda pair: self._retire(trash, *pair), enumerate(record.retire))
+        for_each(self._storage, lambda pair: self._retire(record, *pair), enumerate(record.retire))
         self._storage.sync_dirs(self._folders_of(record))
         self._close(record)
 
@@ -121,21 +120,22 @@ class Carrier:
         else:
             _logger.warning("%s was changed after commit %d replaced it; keeping the change", item.path, record.seq)
 
-    def _retire(self, trash: str, index: int, item: Retired) -> None:
-        self._storage.retire(join(self._root, item.path), f"{trash}/{index}.retired")
+    def _retire(self, record: Record, index: int, item: Retired) -> None:
+        trash = join(self._log.staging_path(record.owner), f"{index}.retired")
+        self._storage.retire(join(self._root, item.path), trash)
 
     def _retire_again(self, record: Record, index: int, item: Retired) -> None:
         current = self._storage.stat(join(self._root, item.path))
         if current is None:
             return
         if item.identity.matches(current):
-            self._retire(self._log.staging_path(record.owner), index, item)
+            self._retire(record, index, item)
         else:
             _logger.warning("%s is not the file that commit %d retired; keeping it", item.path, record.seq)
 
     def _folders_of(self, record: Record) -> list[str]:
-        folders = {parent(item.path) for item in record.publish} | {parent(item.path) for item in record.retire}
-        return sorted(join(self._root, folder) for folder in folders)
+        paths = [item.path for item in record.publish] + [item.path for item in record.retire]
+        return sorted({parent(join(self._root, path)) for path in paths})
 
     def _drop_empty_folders(self, record: Record) -> None:
         """A partition that lost its last file loses its folder too; the dataset's own folder stays."""
