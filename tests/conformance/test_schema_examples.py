@@ -127,6 +127,15 @@ def test_evolve_adds_new_columns_and_fills_missing_ones(io: Any, tmp_path: Path)
     assert look(tmp_path / "d", "id", "fresh") == [(1, "f"), (2, None), (3, None), (9, "g")]
 
 
+@pytest.mark.parametrize("strategy", ["upsert", "update", "deduplicate"])
+def test_evolve_takes_a_source_of_nothing_but_keys(io: Any, tmp_path: Path, strategy: str) -> None:
+    put(tmp_path / "d" / "a.parquet", numbers(list(range(9))))
+    source = pa.table({"id": [7, 3, 5]})
+    result = io.merge(source, str(tmp_path / "d"), strategy=strategy, key_columns=["id"], schema_mode="evolve")
+    assert (result.inserted, result.updated) == (0, 3)
+    assert look(tmp_path / "d", "id", "v") == [(i, None if i in (3, 5, 7) else "old") for i in range(9)]
+
+
 def test_column_order_of_the_source_does_not_matter(io: Any, tmp_path: Path) -> None:
     put(tmp_path / "d" / "a.parquet", pa.table({"id": [1], "a": ["x"], "b": ["y"]}))
     source = pa.table({"b": ["B"], "a": ["A"], "id": [1]})

@@ -61,15 +61,19 @@ def test_an_index_of_many_texts_finds_what_a_dictionary_finds(ragged):
     assert rows.tolist() == [place[key] for key in asked[:5_000]]
 
 
-def test_what_has_nulls_or_is_short_is_searched_by_arrow():
+def test_nulls_are_found_beside_many_texts():
     many = pa.array([b"%d" % i for i in range(100_000)])
     assert TextTable.suits(many)
     assert not TextTable.suits(many.slice(1))
     assert not TextTable.suits(pa.concat_arrays([many, pa.nulls(1, pa.binary())]))
     assert not TextTable.suits(pa.array(range(100_000)))
     index = KeyIndex([pa.chunked_array([many])])
-    positions, rows = index.lookup([pa.chunked_array([pa.array([None, b"99999", b"no"], pa.binary())])])
+    asked = [pa.chunked_array([pa.array([None, b"99999", b"no"], pa.binary())])]
+    positions, rows = index.lookup(asked)
     assert (positions.tolist(), rows.tolist()) == ([1], [99999])
+    with_null = KeyIndex([pa.chunked_array([pa.nulls(1, pa.binary()), many])])
+    positions, rows = with_null.lookup(asked)
+    assert (positions.tolist(), rows.tolist()) == ([0, 1], [0, 100000])
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=8), st.data())

@@ -28,11 +28,16 @@ def hash_keys(columns: Sequence[pa.ChunkedArray]) -> Hashes:
     hashes = np.zeros(len(columns[0]), dtype=np.uint64)
     for column in columns:
         start = 0
-        for piece in (chunk.slice(at, _PIECE) for chunk in column.chunks for at in range(0, len(chunk), _PIECE)):
+        for piece in in_pieces(column, _PIECE):
             before = hashes[start : start + len(piece)]
             before[:] = _stir(before * _SPREAD + _hash_chunk(piece))
             start += len(piece)
     return hashes
+
+
+def in_pieces(column: pa.ChunkedArray, rows: int) -> Iterator[pa.Array]:
+    """A column in pieces of at most so many rows."""
+    return (chunk.slice(at, rows) for chunk in column.chunks for at in range(0, len(chunk), rows))
 
 
 def spread(hashes: Hashes, parts: int) -> npt.NDArray[np.int64]:

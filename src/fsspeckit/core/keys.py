@@ -125,12 +125,17 @@ class _Fold:
 
     @cached_property
     def _table(self) -> TextTable | None:
-        return TextTable(self.values) if TextTable.suits(self.values) else None
+        texts = self.values.slice(0, len(self.values) - self.values.null_count)  # a null is the last of the values
+        return TextTable(texts) if TextTable.suits(texts) else None
 
     def _find(self, column: pa.ChunkedArray) -> Codes:
-        if self._table is not None and column.null_count == 0:
+        if self._table is None:
+            return positions_in(column, self.values)
+        if column.null_count == 0:
             return self._table.find(column)
-        return positions_in(column, self.values)
+        found = np.full(len(column), len(self.values) - 1 if self.values.null_count else -1, dtype=np.int64)
+        found[valid_mask(column)] = self._table.find(column.drop_null())
+        return found
 
     def apply(self, codes: Codes | None, column: pa.ChunkedArray) -> Codes | None:
         """Codes with one more column, ``None`` when none of its values is known: most files of a merge."""

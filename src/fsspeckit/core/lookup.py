@@ -13,12 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsspeckit.common.bridge import from_blocks, single, text_blocks, to_arrow, to_numpy, valid_mask
-from fsspeckit.core.hashing import Hashes, hash_keys
+from fsspeckit.core.hashing import Hashes, hash_keys, in_pieces
 
 Positions = npt.NDArray[np.int64]
 _FEWEST = 100_000
 _PIECE = 1 << 17  # rows whose numbers stay in the cache from step to step
-_ALL = ~np.uint64(0)
 _MOST_BYTES = 1 << 30  # offsets of plain texts have 32 bits
 
 
@@ -44,8 +43,9 @@ class TextTable:
         column = _chunked(values)
         bits = len(column).bit_length()
         self._low, self._top = np.uint64(bits), np.uint64(64 - bits)
+        self._position = ~(~np.uint64(0) << self._low)
         self._entries = hash_keys([column])
-        self._entries &= _ALL << self._low
+        self._entries &= ~self._position
         self._entries |= np.arange(len(column), dtype=np.uint64)
         self._entries.sort()
         self._starts = np.zeros((1 << bits) + 1, dtype=np.int32)
@@ -61,8 +61,7 @@ class TextTable:
 
     def find(self, column: pa.ChunkedArray) -> Positions:
         """The position of each text of a column without nulls among the values, -1 for what is not there."""
-        pieces = [chunk.slice(at, _PIECE) for chunk in column.chunks for at in range(0, len(chunk), _PIECE)]
-        return np.concatenate([np.empty(0, dtype=np.int64), *(self._find(piece) for piece in pieces)])
+        return np.concatenate([np.empty(0, dtype=np.int64), *map(self._find, in_pieces(column, _PIECE))])
 
     def _find(self, texts: pa.Array) -> Positions:
         result = np.full(len(texts), -1, dtype=np.int64)
@@ -73,7 +72,7 @@ class TextTable:
         while len(left):
             entries = self._entries.take(at.take(left))
             alike = np.flatnonzero((entries ^ hashes.take(left)) >> self._low == 0)
-            rows, found = left.take(alike), (entries.take(alike) & ~(_ALL << self._low)).astype(np.int64)
+            rows, found = left.take(alike), (entries.take(alike) & self._position).astype(np.int64)
             same = _equal(texts.take(to_arrow(rows)), self._values.take(to_arrow(found)))
             result[rows] = np.where(same, found, -1)
             at[left] += 1

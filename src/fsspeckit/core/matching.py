@@ -19,7 +19,8 @@ from fsspeckit.core.snapshot import naming_damage, open_parquet
 from fsspeckit.core.storage import Storage
 
 MAX_BATCH_ROWS = 4_000_000
-_SEARCHED_ROWS = 200_000
+_SEARCHED_ROWS = 200_000  # no table is built for them, so they need only outweigh the calls
+_MOST_SEARCHED = 8_000_000  # texts; more may be too large for a table that is built once
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,8 @@ def _rows_worth(source_rows: int, keys: Sequence[KeyColumn]) -> int:
     """Rows to look up at once: a hash table is built for each lookup, except of numbers and of many texts."""
     if is_one_number(keys):
         return 1
-    return min(_SEARCHED_ROWS if _is_one_text(keys) else MAX_BATCH_ROWS, 4 * source_rows)
+    is_searched = _is_one_text(keys) and source_rows <= _MOST_SEARCHED
+    return min(_SEARCHED_ROWS if is_searched else MAX_BATCH_ROWS, 4 * source_rows)
 
 
 def is_one_number(keys: Sequence[KeyColumn]) -> bool:

@@ -102,6 +102,7 @@ def select_rows(
 
 
 def _all_differ(hashes: Hashes) -> bool:
+    """Whether no two are equal; they are sorted in place."""
     hashes.sort()
     return increasing(hashes)
 

@@ -66,14 +66,15 @@ class Source:
 
     def take(self, rows: range | RowNumbers, schema: pa.Schema) -> pa.Table:
         """The given rows under ``schema``: columns by name, cast exactly, missing ones null."""
-        table = self.columns([name for name in schema.names if name in self.schema.names])
+        names = [name for name in schema.names if name in self.schema.names]
+        table = self.columns(names or self.schema.names[:1])  # a table without columns would have no rows
         if isinstance(rows, range):
             part = table.slice(rows.start, len(rows))
         elif len(rows) and bool(np.all(rows[1:] > rows[:-1])):
             part = pick(table, rows)
         else:
             part = take_rows(table, rows)
-        return cast_schema(part, schema, fill_missing=True, operation="source")
+        return cast_schema(part.select(names), schema, fill_missing=True, operation="source")
 
     def with_room(self, schema: pa.Schema) -> pa.Schema:
         """The schema with wider dictionary codes where the source has more distinct values than they can number."""

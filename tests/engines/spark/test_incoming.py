@@ -169,14 +169,19 @@ def _rows_of_batches(frame):
 def test_rows_are_handed_over_in_small_batches_that_nobody_weighs(spark):
     names = [f"spark.sql.execution.arrow.max{what}PerBatch" for what in ("Records", "Bytes")]
     before = [spark.sparkContext.getLocalProperty(name) for name in names], dict(spark.conf.getAll)
-    assert _rows_of_batches(spark.range(0, 4000, 1, 1)) == {1000}
+    assert _rows_of_batches(spark.range(0, 4000, 1, 1)) == {400}
     assert ([spark.sparkContext.getLocalProperty(name) for name in names], dict(spark.conf.getAll)) == before
 
 
 def test_batches_that_are_not_ours_to_cut_stay_as_they_were(spark):
     rows = spark.range(0, 4000, 1, 1)
-    assert _rows_of_batches(rows.mapInArrow(lambda batches: batches, "id long")) == {4000}
-    assert _rows_of_batches(rows.selectExpr("array(cast(string(id) as binary)) as large")) == {4000}
+    for own in (
+        rows.mapInArrow(lambda batches: batches, "id long"),
+        rows.mapInArrow(lambda batches: batches, "id long").localCheckpoint(eager=False),
+        rows.selectExpr("cast(string(id) as binary) as large"),
+        rows.selectExpr("struct(id, array_repeat(id, 3) as large) as nested"),
+    ):
+        assert _rows_of_batches(own) == {4000}
     own = spark.newSession()
     own.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "2000")
     assert _rows_of_batches(own.range(0, 4000, 1, 1)) == {2000}

@@ -217,10 +217,23 @@ def test_much_work_goes_in_several_jobs(spark, monkeypatch):
         np.arange(5),
         np.empty(0, dtype=np.int64),
         np.arange(1000, dtype=np.int32),
-        np.arange(1000).reshape(10, 100),
+        np.arange(1000).reshape(500, 2),
+        np.array(7),
         np.linspace(0, 1, 1000),
     ],
-    ids=["close", "backwards", "far apart", "negative", "equal", "few", "none", "short", "in a square", "fractions"],
+    ids=[
+        "close",
+        "backwards",
+        "far apart",
+        "negative",
+        "equal",
+        "few",
+        "none",
+        "short",
+        "in two columns",
+        "a single one",
+        "fractions",
+    ],
 )
 def test_row_numbers_travel_as_they_are(numbers):
     (packed,) = pack([{"rows": numbers}], 1)

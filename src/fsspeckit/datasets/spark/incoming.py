@@ -7,9 +7,10 @@ of rows is refused where the query has none.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -38,9 +39,10 @@ _NO_PARQUET = {
     "geography": "st_asbinary(column)",
 }
 _TREE = re.compile(r"^[\s:+\-*()\d]+")
-_PYTHON = re.compile("Python|InArrow|InPandas")
+_PYTHON = re.compile("Python|InArrow|InPandas|RDD")  # what stands behind an RDD is not told
+_LARGE_TYPES = {"binary", "array", "map", "struct"}
 _BATCH_SETTINGS = {
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "400",  # texts of a megabyte still fit; fewer rows cost time
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
 }
 
@@ -112,30 +114,34 @@ def small_batches(frame: DataFrame) -> Iterator[None]:
     """Let Spark count the rows of a batch, few of them, instead of adding up its bytes anew after every row.
 
     Weighing takes as long as everything else on the way to Python. Only the jobs of this thread are told, not the
-    session. A caller who has set either limit keeps both, and so does a query with Python of its own, whose batches
-    are not ours to cut, or with binary values, any of which may be large.
+    session, and a caller who has set either limit keeps both.
     """
-    spark = frame.sparkSession
-    if is_remote(spark) or any(spark.conf.get(name, None) for name in _BATCH_SETTINGS) or _is_delicate(frame):
+    from py4j.protocol import Py4JError
+
+    if not _may_cut(frame):
         yield
         return
-    context: Any = spark.sparkContext
+    context: Any = frame.sparkSession.sparkContext
     before = {name: context.getLocalProperty(name) for name in _BATCH_SETTINGS}
     try:
         for name, value in _BATCH_SETTINGS.items():
             context.setLocalProperty(name, value)
         yield
     finally:
-        for name, own in before.items():
-            context.setLocalProperty(name, own)
+        with suppress(Py4JError, OSError, AttributeError):  # a session that is gone has nothing to be restored
+            for name, own in before.items():
+                context.setLocalProperty(name, own)
 
 
-def _is_delicate(frame: DataFrame) -> bool:
-    anything: Any = frame
-    if any("binary" in _type_names(field.dataType.jsonValue()) for field in frame.schema):
-        return True
-    with translated():
-        return bool(_PYTHON.search(anything._jdf.queryExecution().optimizedPlan().toString()))
+def _may_cut(frame: DataFrame) -> bool:
+    """Whether batches of few rows are small, and none of them is seen by Python code of the query's own."""
+    spark = frame.sparkSession
+    if is_remote(spark) or os.environ.get("PYSPARK_PIN_THREAD", "true").lower() != "true":
+        return False
+    if any(spark.conf.get(name, None) for name in _BATCH_SETTINGS):
+        return False
+    names = {name for field in frame.schema for name in _type_names(field.dataType.jsonValue())}
+    return not names & _LARGE_TYPES and not _PYTHON.search(_plan_text(frame))
 
 
 class _Spill:

@@ -77,7 +77,9 @@ class _Packer(pickle.Pickler):
     """Writes row numbers, most of what tasks carry, in few bytes: as bits where they are close, else short."""
 
     def reducer_override(self, item: Any) -> Any:
-        if type(item) is not np.ndarray or item.dtype != np.int64 or len(item) < _MANY_NUMBERS or item.min() < 0:
+        if type(item) is not np.ndarray or item.dtype != np.int64 or item.ndim != 1:
+            return NotImplemented
+        if len(item) < _MANY_NUMBERS or item.min() < 0:
             return NotImplemented
         highest = int(item.max())
         if highest < 32 * len(item) and increasing(item):
