@@ -71,8 +71,10 @@ def lead_file(files: Sequence[DataFile]) -> DataFile | None:
 def lead_footer(storage: Storage, files: Sequence[DataFile]) -> pq.FileMetaData | None:
     """The footer of the file that joined files are written like."""
     lead = lead_file(files)
-    if lead is None or lead.parsed is not None:
-        return None if lead is None else lead.parsed
+    if lead is None:
+        return None
+    if lead.parsed is not None:
+        return lead.parsed
     with naming_damage("reading", lead.path), open_parquet(storage, lead) as reader:
         return reader.metadata
 

@@ -65,8 +65,8 @@ def mark_metadata(mark: Mark | None) -> dict[bytes, bytes]:
 
 def unmarked(metadata: Mapping[bytes, bytes] | None) -> dict[bytes, bytes] | None:
     """Metadata without the note."""
-    if not metadata or _NAME not in metadata:
-        return dict(metadata) if metadata else None
+    if not metadata:
+        return None
     return {key: value for key, value in metadata.items() if key != _NAME} or None
 
 

@@ -84,8 +84,8 @@ def _rows_worth(source_rows: int, keys: Sequence[KeyColumn]) -> int:
     """Rows to look up at once: a hash table is built for each lookup, except of numbers and of many texts."""
     if is_one_number(keys):
         return 1
-    is_searched = _is_one_text(keys) and source_rows <= _MOST_SEARCHED
-    return min(_SEARCHED_ROWS if is_searched else MAX_BATCH_ROWS, 4 * source_rows)
+    built_once = _is_one_text(keys) and source_rows <= _MOST_SEARCHED
+    return min(_SEARCHED_ROWS if built_once else MAX_BATCH_ROWS, 4 * source_rows)
 
 
 def is_one_number(keys: Sequence[KeyColumn]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -70,11 +71,16 @@ class _ByChunk:
             return pa.chunked_array([self._numbers(column)])
         try:
             parts = [column.chunk(chunk).take(to_arrow(inside)) for chunk, _, inside in self._parts]
-            back = np.empty(len(self._rows), dtype=np.int64)
-            back[self._order] = np.arange(len(back))
-            return pa.chunked_array([pa.concat_arrays(parts).take(to_arrow(back))], column.type)
+            return pa.chunked_array([pa.concat_arrays(parts).take(self._back)], column.type)
         except pa.ArrowNotImplementedError:
             return _take(column, to_arrow(self._rows))
+
+    @cached_property
+    def _back(self) -> pa.Array:
+        """Where each row stands once the parts are joined."""
+        back = np.empty(len(self._rows), dtype=np.int64)
+        back[self._order] = np.arange(len(back))
+        return to_arrow(back)
 
     def _numbers(self, column: pa.ChunkedArray) -> pa.Array:
         result = np.empty(len(self._rows), dtype=to_numpy(column.chunk(0)).dtype)

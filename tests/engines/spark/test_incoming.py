@@ -185,3 +185,8 @@ def test_batches_that_are_not_ours_to_cut_stay_as_they_were(spark):
     own = spark.newSession()
     own.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "2000")
     assert _rows_of_batches(own.range(0, 4000, 1, 1)) == {2000}
+
+
+def test_threads_that_share_a_thread_of_java_set_nothing_there(spark, monkeypatch):
+    monkeypatch.setenv("PYSPARK_PIN_THREAD", "false")
+    assert _rows_of_batches(spark.range(0, 4000, 1, 1)) == {4000}

@@ -116,11 +116,11 @@ def small_batches(frame: DataFrame) -> Iterator[None]:
     Weighing takes as long as everything else on the way to Python. Only the jobs of this thread are told, not the
     session, and a caller who has set either limit keeps both.
     """
-    from py4j.protocol import Py4JError
-
     if not _may_cut(frame):
         yield
         return
+    from py4j.protocol import Py4JError  # a client of Spark Connect need not have it
+
     context: Any = frame.sparkSession.sparkContext
     before = {name: context.getLocalProperty(name) for name in _BATCH_SETTINGS}
     try:
