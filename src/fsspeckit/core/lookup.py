@@ -7,6 +7,8 @@ equal hashes are compared. Texts of one length, such as most identifiers are, ar
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -44,13 +46,15 @@ class TextTable:
         bits = len(column).bit_length()
         self._low, self._top = np.uint64(bits), np.uint64(64 - bits)
         self._position = ~(~np.uint64(0) << self._low)
-        self._entries = hash_keys([column])
-        self._entries &= ~self._position
-        self._entries |= np.arange(len(column), dtype=np.uint64)
-        self._entries.sort()
-        self._starts = np.zeros((1 << bits) + 1, dtype=np.int32)
-        np.cumsum(np.bincount(self._bucket(self._entries), minlength=1 << bits), out=self._starts[1:])
-        self._values = _as_blocks(single(column))
+        with ThreadPoolExecutor(1) as pool:  # joining the texts waits for memory, hashing them for the processor
+            joined = pool.submit(lambda: _as_blocks(single(column)))
+            self._entries = hash_keys([column])
+            self._entries &= ~self._position
+            self._entries |= np.arange(len(column), dtype=np.uint64)
+            self._entries.sort()
+            self._starts = np.zeros((1 << bits) + 1, dtype=np.int32)
+            np.cumsum(np.bincount(self._bucket(self._entries), minlength=1 << bits), out=self._starts[1:])
+            self._values = joined.result()
 
     @staticmethod
     def suits(values: pa.Array | pa.ChunkedArray) -> bool:

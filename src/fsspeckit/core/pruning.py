@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsspeckit.common.bridge import binary_array, single, to_arrow, to_numpy
+from fsspeckit.common.types import is_bytes, is_text
 from fsspeckit.core.keys import increasing, key_type
 from fsspeckit.core.model import ColumnStats, DataFile
 
@@ -43,6 +44,8 @@ class KeySet:
         type_ = key_type(column.type)
         column = column.cast(type_) if column.type != type_ else column
         has_null = column.null_count > 0
+        if _is_bytewise(type_) and len(column) - column.null_count > _MAX_SORTED_TEXTS:
+            return cls(type_, None, _ends(column), has_null, False)
         values = ordered(single(column), type_)
         if values is None:
             return cls(type_, None, None, has_null, False)
@@ -50,12 +53,8 @@ class KeySet:
             has_nan = bool(values.dtype.kind == "f" and np.isnan(values).any())
             values = values[~np.isnan(values)] if has_nan else values
             return cls(type_, values if increasing(values) else np.unique(values), None, has_null, has_nan)
-        if len(values) <= _MAX_SORTED_TEXTS:
-            distinct = values.unique()
-            return cls(type_, distinct.take(pc.sort_indices(distinct)), None, has_null, False)
-        ends = pc.min_max(values).as_py()
-        both = binary_array([ends["min"], ends["max"]], pa.binary()).cast(values.type)
-        return cls(type_, None, both, has_null, False)
+        distinct = values.unique()
+        return cls(type_, distinct.take(pc.sort_indices(distinct)), None, has_null, False)
 
     def hits(self, lower: Ordered, upper: Ordered) -> Mask:
         """For each closed range, whether a key may lie in it."""
@@ -66,6 +65,13 @@ class KeySet:
         return _search(self.values, lower, "left") < _search(self.values, upper, "right")
 
 
+def _ends(column: pa.ChunkedArray) -> Ordered:
+    """The first and the last of some texts, chunk by chunk: joining very many would take longer than all the rest."""
+    is_wide = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type) or _is_view(column.type)
+    ends = pc.min_max(column.cast(pa.large_binary() if is_wide else pa.binary())).as_py()
+    return binary_array([ends["min"], ends["max"]], pa.binary()).cast(pa.large_binary())
+
+
 def _search(values: Ordered, wanted: Ordered, side: Any) -> npt.NDArray[np.int64]:
     if isinstance(values, np.ndarray):
         return np.asarray(np.searchsorted(values, wanted, side))
@@ -74,7 +80,7 @@ def _search(values: Ordered, wanted: Ordered, side: Any) -> npt.NDArray[np.int64
 
 def ordered(array: pa.Array, type_: pa.DataType) -> Ordered | None:
     """Values without nulls in a form whose order is the type's order; ``None`` where there is no such form."""
-    if pa.types.is_string_view(type_) or pa.types.is_binary_view(type_):
+    if _is_view(type_):
         array = array.cast(pa.large_binary())
     if array.null_count:
         array = array.drop_null()
@@ -92,14 +98,16 @@ def ordered(array: pa.Array, type_: pa.DataType) -> Ordered | None:
         return low[words.offset : words.offset + len(words)]
     if pa.types.is_fixed_size_binary(type_):
         array = array.cast(pa.binary())
-    elif not _is_text(type_):
-        return None
-    return array.cast(pa.large_binary())
+    return array.cast(pa.large_binary()) if _is_bytewise(type_) else None
 
 
-def _is_text(type_: pa.DataType) -> bool:
-    checks = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-    return any(c(type_) for c in (*checks, pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view))
+def _is_bytewise(type_: pa.DataType) -> bool:
+    """Whether values are ordered byte by byte."""
+    return is_text(type_) or is_bytes(type_) or bool(pa.types.is_fixed_size_binary(type_))
+
+
+def _is_view(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_string_view(type_) or pa.types.is_binary_view(type_))
 
 
 def live_row_groups(files: Sequence[DataFile], keys: Mapping[str, KeySet]) -> list[tuple[int, ...]]:
@@ -153,7 +161,7 @@ def bound_values(raw: Sequence[Any], native: pa.DataType, type_: pa.DataType) ->
     try:
         array = native_array(raw, native)
         if pa.types.is_binary(native):
-            text = _is_text(type_) or pa.types.is_fixed_size_binary(type_)
+            text = _is_bytewise(type_)
             return array.cast(pa.large_binary()) if text else None
         if pa.types.is_decimal(type_) and type_.precision > _EXACT_DIGITS:
             return None

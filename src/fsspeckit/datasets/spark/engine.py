@@ -10,7 +10,7 @@ import os
 import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
 from operator import itemgetter
@@ -168,7 +168,8 @@ class SparkEngine:
             grouped = len({scans[i].group for i in members}) > 1
             split = SplitKeys(storage, source.handle, keys, grouped, parts)
             tasks = self._tasks(rows, _TASK_SCAN_ROWS)
-            found = exchange(self.spark, split, items, gather_keys, parts, tasks, lambda _: None)
+            with self.packets() as folder:
+                found = exchange(self.spark, split, items, gather_keys, parts, tasks, lambda _: None, folder)
             for i, match in zip(members, matches(found, len(members)), strict=True):
                 results[i] = match
             on_done(len(members))
@@ -207,7 +208,8 @@ class SparkEngine:
         body = RunRouted(storage, source.schema, bundles, staging)
         split = SplitRows(source.handle, part_of)
         items = routes(source.handle, wanting)
-        found = exchange(self.spark, split, items, body, parts, self._many, lambda _: None)
+        with self.packets() as folder:
+            found = exchange(self.spark, split, items, body, parts, self._many, lambda _: None, folder)
         on_done(len(tasks))
         return [outcome for _, outcome in sorted((pair for pairs in found for pair in pairs), key=itemgetter(0))]
 
@@ -223,13 +225,18 @@ class SparkEngine:
         parts: int,
         on_done: OnDone,
     ) -> list[_R]:
-        """Bring together what belongs together, by the blob exchange; on one machine by files of its own."""
-        with ExitStack() as stack:
-            folder = None
-            if is_one_machine(self.spark):
-                place = TemporaryDirectory(prefix="fsspeckit-", dir=self.spark.sparkContext._temp_dir)
-                folder = stack.enter_context(place)
+        """Bring together what belongs together, by the blob exchange."""
+        with self.packets() as folder:
             return exchange(self.spark, split, items, gather, parts, self._many, on_done, folder)
+
+    @contextmanager
+    def packets(self) -> Iterator[str | None]:
+        """Where packets of an exchange stand: in files where all executors are on one machine, else in the shuffle."""
+        if not is_one_machine(self.spark):
+            yield None
+            return
+        with TemporaryDirectory(prefix="fsspeckit-", dir=self.spark.sparkContext._temp_dir) as folder:
+            yield folder
 
     @property
     def _many(self) -> int:
