@@ -1,4 +1,4 @@
-"""A small merge must not pay for imports that it does not need."""
+"""A small merge, and a new Python process of an executor, must not pay for imports that they do not need."""
 
 from __future__ import annotations
 
@@ -15,7 +15,13 @@ io, folder = PyarrowDatasetIO(), sys.argv[1]
 io.write_dataset(rows, folder, partition_by=["day"])
 io.merge(rows.slice(10, 20), folder, strategy="upsert", key_columns="id")
 io.merge(rows.slice(0, 50), folder, strategy="full_merge", key_columns=["id", "day"])
-print(sorted({"pandas", "pyarrow.dataset", "duckdb", "pyspark", "rich", "s3fs"} & set(sys.modules)))
+print(sorted({"pandas", "pyarrow.dataset", "duckdb", "fsspec", "pyspark", "rich", "s3fs"} & set(sys.modules)))
+"""
+EXECUTOR = """
+import sys
+import fsspeckit.datasets.spark.jobs, fsspeckit.datasets.spark.tasks
+unneeded = {"fsspec", "fsspeckit.core.operations", "fsspeckit.datasets.io", "fsspeckit.datasets.spark.engine"}
+print(sorted(unneeded & set(sys.modules)))
 """
 
 
@@ -23,4 +29,9 @@ def test_a_merge_imports_no_heavy_module(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(tmp_path / "t")], capture_output=True, text=True, check=False
     )
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")
+
+
+def test_a_task_of_spark_imports_neither_planning_nor_fsspec():
+    done = subprocess.run([sys.executable, "-c", EXECUTOR], capture_output=True, text=True, check=False)
     assert (done.stdout.strip(), done.stderr) == ("[]", "")

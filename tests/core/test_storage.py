@@ -22,7 +22,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from fsspeckit.common.errors import StorageError
 from fsspeckit.core import storage_local
-from fsspeckit.core.storage import FOLDER, Entry, FsspecStorage, LocalStorage, Storage, for_each, join, parent, resolve
+from fsspeckit.core.storage import FOLDER, Entry, LocalStorage, Storage, for_each, join, parent, resolve
+from fsspeckit.core.storage_fsspec import FsspecStorage
 
 Place = tuple[Storage, str]
 

@@ -10,7 +10,8 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 from s3fs import S3FileSystem
 
-from fsspeckit.core.storage import FsspecStorage, LocalStorage, resolve
+from fsspeckit.core.storage import LocalStorage, resolve
+from fsspeckit.core.storage_fsspec import FsspecStorage
 from fsspeckit.core.urls import to_fsspec, to_spark
 
 

@@ -22,7 +22,8 @@ from faults.generations import generation_of, read_raw, read_view, write_generat
 from faults.worlds import SHARED_MEMORY
 from fsspeckit.common.errors import CommitConflictError
 from fsspeckit.core.commit import Changes, Journal, Publish, open_file
-from fsspeckit.core.storage import FsspecStorage, LocalStorage, Storage, join
+from fsspeckit.core.storage import LocalStorage, Storage, join
+from fsspeckit.core.storage_fsspec import FsspecStorage
 from sweeps import Sweep
 
 TESTS = str(Path(__file__).parent.parent)

@@ -19,7 +19,8 @@ from fsspeckit.core import journal as journal_module
 from fsspeckit.core.commit import Changes, Commit, Journal, Publish
 from fsspeckit.core.journal import Log, Places, Record, new_id
 from fsspeckit.core.recovery import Carrier
-from fsspeckit.core.storage import FsspecStorage, LocalStorage, Storage, join
+from fsspeckit.core.storage import LocalStorage, Storage, join
+from fsspeckit.core.storage_fsspec import FsspecStorage
 
 
 def one(name: str, ids: range) -> dict[str, object]:

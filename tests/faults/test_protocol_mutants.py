@@ -21,7 +21,8 @@ from fsspeckit.core import commit, journal, recovery
 from fsspeckit.core.commit import Transaction
 from fsspeckit.core.journal import Log, LogState, Record
 from fsspeckit.core.recovery import Carrier
-from fsspeckit.core.storage import FsspecStorage, LocalStorage, Storage
+from fsspeckit.core.storage import LocalStorage, Storage
+from fsspeckit.core.storage_fsspec import FsspecStorage
 
 
 def _replay_everything(log: Log, carrier: Carrier, state: LogState) -> tuple[int, ...]:

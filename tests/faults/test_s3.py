@@ -20,7 +20,8 @@ from faults.worlds import Rows, World, rows_of
 from fsspeckit.common.errors import CommitConflictError
 from fsspeckit.core import storage_fsspec
 from fsspeckit.core.commit import Changes, Journal, Publish
-from fsspeckit.core.storage import FsspecStorage, Storage, join, resolve
+from fsspeckit.core.storage import Storage, join, resolve
+from fsspeckit.core.storage_fsspec import FsspecStorage
 from sweeps import Sweep
 
 

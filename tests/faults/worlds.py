@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 
 from fsspeckit.core.commit import View, is_data_file
-from fsspeckit.core.storage import FsspecStorage, LocalStorage, Storage, join
+from fsspeckit.core.storage import LocalStorage, Storage, join
+from fsspeckit.core.storage_fsspec import FsspecStorage
 
 Rows = Counter[tuple[Any, ...]]
 SHARED_MEMORY = "/dev/shm"

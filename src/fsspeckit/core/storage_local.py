@@ -367,3 +367,8 @@ def _check_length(folder: str, path: str) -> None:
             f"the name {path.rpartition('/')[2][:60]}... has {len(name)} bytes, and {folder} allows {limit}. "
             "Nothing was changed; use a shorter partition value or file name."
         )
+
+
+def local_path(path: str) -> str:
+    """A path or file URL as an absolute path."""
+    return os.path.abspath(os.path.expanduser(path.removeprefix("file://").removeprefix("local://")))

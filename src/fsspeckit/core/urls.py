@@ -34,6 +34,11 @@ def to_spark(url: str) -> str:
     return _respell(_ONE_SLASH.sub(r"\1:///", url, count=1), _TO_SPARK)
 
 
+def protocol_of(url: str) -> str:
+    """The protocol of a URL, of a chain of them that of the last; nothing for a path."""
+    return url.partition("://")[0].rpartition("::")[2] if "://" in url else ""
+
+
 def _respell(url: str, table: dict[str, str]) -> str:
     found = _SCHEME.match(url)
     if found is None:

@@ -7,12 +7,9 @@ each affected file or for a bundle of small ones. Rows of the target are never s
 from __future__ import annotations
 
 import os
-import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from operator import itemgetter
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,16 +18,13 @@ import numpy as np
 import pyarrow as pa
 
 from fsspeckit.core.engine import KeySetSpec, OnDone, ReadRequest, Scratch
-from fsspeckit.core.keys import KeyIndex
-from fsspeckit.core.matching import NO_MATCH, Match, Scan, batches, match_files
+from fsspeckit.core.matching import NO_MATCH, Match, Scan, batches
 from fsspeckit.core.model import Outcome, RewriteTask, Task, WriteTask
 from fsspeckit.core.reading import read_snapshot
-from fsspeckit.core.rewrite import run_task
 from fsspeckit.core.snapshot import Snapshot
 from fsspeckit.core.source import Input, Source, SourceFiles, open_source, source_files
-from fsspeckit.core.storage import Storage, parent, resolve
-from fsspeckit.core.threads import key_index, match_in_threads
-from fsspeckit.datasets.spark.errors import invisible
+from fsspeckit.core.storage import Storage, resolve
+from fsspeckit.core.threads import match_in_threads
 from fsspeckit.datasets.spark.exchange import exchange
 from fsspeckit.datasets.spark.handshake import greet, is_one_machine, slots
 from fsspeckit.datasets.spark.incoming import share_frame
@@ -48,14 +42,12 @@ from fsspeckit.datasets.spark.routed import (
 from fsspeckit.datasets.spark.session import get_session
 from fsspeckit.datasets.spark.shared import (
     INLINE_BYTES,
-    Handle,
     SharedSource,
-    SpillFile,
     share_inline,
     share_table,
     spilled,
-    write_spill,
 )
+from fsspeckit.datasets.spark.tasks import Runner, Scanner, Scans, SpillItem, spill_file
 from fsspeckit.datasets.spark.watch import Counted, OnTasks
 
 if TYPE_CHECKING:
@@ -127,9 +119,9 @@ class SparkEngine:
 
     def _share_files(self, files: SourceFiles, storage: Storage, folder: str, on_tasks: OnTasks) -> SharedSource:
         """Let executors turn the files that are the source into spilled ones."""
-        work = [_SpillItem(files, number, storage, folder) for number in range(len(files.files))]
+        work = [SpillItem(files, number, storage, folder) for number in range(len(files.files))]
         counted = Counted(on_tasks, len(work))
-        found = run_items(self.spark, _spill, work, len(work), counted.more)
+        found = run_items(self.spark, spill_file, work, len(work), counted.more)
         return spilled(found, files.schema, storage, self.share_limit)
 
     def match(
@@ -144,9 +136,9 @@ class SparkEngine:
             return match_in_threads(storage, source, specs, scans, on_done)
         wanted = [(len(spec.rows), spec.keys) for spec in specs]
         found_batches = batches(scans, wanted, slots(self.spark))
-        work = [_Scans(specs[batch[0].group], tuple(batch)) for batch in found_batches]
+        work = [Scans(specs[batch[0].group], tuple(batch)) for batch in found_batches]
         told = _by_scans(work, on_done)
-        body = _Scanner(storage, source.handle)
+        body = Scanner(storage, source.handle)
         found = run_items(self.spark, body, work, self._tasks(total, _TASK_SCAN_ROWS), told)
         return [match for matches in found for match in matches]
 
@@ -183,7 +175,7 @@ class SparkEngine:
         if source.route == "exchange":
             return self._run_by_exchange(storage, source, tasks, staging, on_done)
         count = self._tasks(sum(task.weight for task in tasks), _TASK_BYTES)
-        return run_items(self.spark, _Runner(storage, source.handle, staging), tasks, count, on_done)
+        return run_items(self.spark, Runner(storage, source.handle, staging), tasks, count, on_done)
 
     def _tasks(self, total: int, each: int) -> int:
         """How many Spark tasks there are: a few for each slot, since starting one costs as much as a small file.
@@ -267,25 +259,7 @@ def _many_files(given: Input) -> SourceFiles | None:
     return files
 
 
-@dataclass(frozen=True, slots=True)
-class _SpillItem:
-    files: SourceFiles
-    number: int
-    storage: Storage
-    folder: str
-
-
-def _spill(item: _SpillItem) -> SpillFile | None:
-    return write_spill(item.files.batches(item.number), item.files.schema, item.storage, item.folder)
-
-
-@dataclass(frozen=True, slots=True)
-class _Scans:
-    spec: KeySetSpec
-    scans: tuple[Scan, ...]
-
-
-def _by_scans(work: Sequence[_Scans], on_done: OnDone) -> OnDone:
+def _by_scans(work: Sequence[Scans], on_done: OnDone) -> OnDone:
     """Batches of scans are what is run, scans are what is told."""
     left = [len(item.scans) for item in reversed(work)]
 
@@ -293,49 +267,3 @@ def _by_scans(work: Sequence[_Scans], on_done: OnDone) -> OnDone:
         on_done(sum(left.pop() for _ in range(count)))
 
     return told
-
-
-def _check_visible(storage: Storage, folder: str) -> None:
-    """A local folder that the driver sees and this executor does not is no shared folder."""
-    if storage.is_local and storage.stat(folder) is None:
-        raise invisible(folder, platform.node())
-
-
-class _Scanner:
-    """Scans key columns of files; the source is sent once for all scans, and batches of one task share their index."""
-
-    def __init__(self, storage: Storage, handle: Handle) -> None:
-        self._storage, self._handle = storage, handle
-        self._indexed: tuple[KeySetSpec, KeyIndex] | None = None
-
-    def __call__(self, item: _Scans) -> list[Match]:
-        _check_visible(self._storage, parent(item.scans[0].file.location))
-        return match_files(self._storage, item.scans, self._index(item.spec), item.spec.keys)
-
-    def _index(self, spec: KeySetSpec) -> KeyIndex:
-        if self._indexed is None or self._indexed[0] is not spec:
-            self._indexed = spec, key_index(self._handle.open(), spec)
-        return self._indexed[1]
-
-
-@dataclass(frozen=True, slots=True)
-class _Runner:
-    """Runs the file kernel; the source is sent once for all tasks."""
-
-    storage: Storage
-    handle: Handle
-    staging: str | None
-
-    def __call__(self, task: Task) -> Outcome:
-        if self.staging is not None:
-            _check_visible(self.storage, self.staging)
-        outcome = run_task(task, self.handle.open().take, self.storage, self.staging, at_once=1)
-        if outcome.staged and self.storage.is_local:
-            _disk().submit(self.storage.sync_files, [outcome.staged])
-        return outcome
-
-
-@cache
-def _disk() -> ThreadPoolExecutor:
-    """Sends finished files to the disk while the next is encoded; the commit waits for those that are not there."""
-    return ThreadPoolExecutor(1, thread_name_prefix="fsspeckit-sync")

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
-from fsspeckit.common.bridge import binary_array, to_arrow, to_numpy
+from fsspeckit.common.bridge import to_numpy
 from fsspeckit.common.errors import SchemaMismatchError, UnsupportedDataError
 from fsspeckit.core.layout import check_distinct
 from fsspeckit.core.storage import Storage
@@ -25,7 +24,8 @@ from fsspeckit.datasets.spark.errors import translated
 from fsspeckit.datasets.spark.frames import spark_type
 from fsspeckit.datasets.spark.handshake import portable
 from fsspeckit.datasets.spark.jobs import collect
-from fsspeckit.datasets.spark.shared import SharedSource, SpillFile, spilled, write_spill
+from fsspeckit.datasets.spark.shared import SharedSource, SpillFile, spilled
+from fsspeckit.datasets.spark.tasks import SpillRows
 from fsspeckit.datasets.spark.watch import Counted, OnTasks, is_remote
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def share_frame(
         plain = frame.toDF(*(f"c{i}" for i in range(len(names))))
         schema = to_arrow_schema(frame.schema, timezone="UTC")
         check_distinct(schema, "source")
-        spill = portable(spark, _Spill(storage, folder, names))
+        spill = portable(spark, SpillRows(storage, folder, names))
         written = plain.mapInArrow(spill, "part long, rows long, size long, path binary")
     counted = Counted(on_tasks)
     with small_batches(frame):
@@ -142,25 +142,6 @@ def _may_cut(frame: DataFrame) -> bool:
         return False
     names = {name for field in frame.schema for name in _type_names(field.dataType.jsonValue())}
     return not names & _LARGE_TYPES and not _PYTHON.search(_plan_text(frame))
-
-
-class _Spill:
-    """Writes the rows of one partition of a DataFrame to a file and reports it; runs on executors."""
-
-    def __init__(self, storage: Storage, folder: str, names: list[str]) -> None:
-        self._storage, self._folder, self._names = storage, folder, names
-
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        part = context.partitionId() if context is not None else 0
-        named = (batch.rename_columns(self._names) for batch in batches)
-        file = write_spill(named, None, self._storage, self._folder)
-        if file is not None:
-            numbers = [to_arrow(np.array([value])) for value in (part, file.rows, file.size)]
-            path = binary_array([file.path.encode()], pa.binary())
-            yield pa.RecordBatch.from_arrays([*numbers, path], ["part", "rows", "size", "path"])
 
 
 def check_types(schema: Any) -> None:

@@ -1,0 +1,60 @@
+"""What a caller names, where it is no local path: URLs and fsspec filesystems, turned into storages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import fsspec
+from fsspec import AbstractFileSystem
+from fsspec.core import url_to_fs
+from fsspec.implementations.dirfs import DirFileSystem
+from fsspec.implementations.local import LocalFileSystem
+
+from fsspeckit.core.storage_base import Storage
+from fsspeckit.core.storage_fsspec import FsspecStorage
+from fsspeckit.core.storage_local import LocalStorage, local_path
+from fsspeckit.core.urls import protocol_of
+
+
+def open_url(url: str, options: Mapping[str, Any], extra: str | None) -> tuple[AbstractFileSystem, str]:
+    """The filesystem of a URL, and the path in it; ``extra`` is what its store needs of this package."""
+    protocol = protocol_of(url)
+    try:
+        filesystem, path = url_to_fs(url, **options)
+    except ImportError as error:
+        remedy = f"pip install 'fsspeckit[{extra}]'" if extra else "install the package that it names"
+        raise ImportError(f"{protocol}:// cannot be used here ({str(error).rstrip('.')}); {remedy}") from error
+    except ValueError as error:
+        if protocol in fsspec.available_protocols():
+            raise
+        raise ValueError(
+            f"no filesystem is known for {protocol}://; use a local path, or a URL such as s3://bucket/folder"
+        ) from error
+    return filesystem, str(path)
+
+
+def adapt(filesystem: AbstractFileSystem, path: str) -> tuple[Storage, str]:
+    """A filesystem and a path that belongs to it, as a storage and a path in that."""
+    if not isinstance(filesystem, AbstractFileSystem):
+        raise TypeError(
+            f"filesystem must be an fsspec filesystem, not {type(filesystem).__name__}. "
+            "Build one with fsspec.filesystem()."
+        )
+    if isinstance(filesystem, LocalFileSystem):
+        return LocalStorage(), local_path(path)
+    if isinstance(filesystem, DirFileSystem) and isinstance(filesystem.fs, LocalFileSystem):
+        # Underneath is a local disk, and only LocalStorage can sync, lock and rename there.
+        return LocalStorage(), local_path(str(filesystem._join(path)))
+    protocol = path.partition("://")[0] if "://" in path else None
+    own = (filesystem.protocol,) if isinstance(filesystem.protocol, str) else tuple(filesystem.protocol)
+    if protocol is not None and protocol not in own:
+        raise ValueError(f"the path is a {protocol} URL, and filesystem is for {own[0]}. Leave out one of them.")
+    return FsspecStorage(filesystem), str(filesystem._strip_protocol(path)).rstrip("/")
+
+
+def path_of(path: str) -> str:
+    """A URL or path as the path inside its filesystem."""
+    protocol, separator, _ = path.partition("://")
+    stripped = fsspec.get_filesystem_class(protocol)._strip_protocol(path) if separator else path
+    return str(stripped).rstrip("/")

@@ -1,0 +1,140 @@
+"""The operations of `fsspeckit.datasets.io` on Spark, with what only Spark has: DataFrames and streams."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from fsspeckit.core.engine import ReadRequest
+from fsspeckit.core.operations import Place, existing_view
+from fsspeckit.core.snapshot import load_snapshot
+from fsspeckit.datasets.io import Columns, DatasetIO, column_names
+from fsspeckit.datasets.spark.engine import SHARE_LIMIT, SparkEngine
+from fsspeckit.datasets.spark.frames import snapshot_frame
+from fsspeckit.datasets.spark.session import refresh
+from fsspeckit.datasets.spark.stream import BatchMerge, merge_stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+class SparkDatasetIO(DatasetIO):
+    """Write, read and merge plain Parquet dataset folders with Spark.
+
+    Args:
+        spark: The session to work in; by default the active one, else one from the environment, else a local one.
+        filesystem: An fsspec filesystem that paths belong to; without it, paths are local or URLs.
+        storage_options: Options for the filesystem of URLs, such as credentials; executors get them too.
+        share_limit: Bytes of source rows up to which every executor may open all of them. The rows of a larger source
+            are sent to the tasks that need them, by an exchange; a plan says which way it goes.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession | None = None,
+        filesystem: Any = None,
+        storage_options: Mapping[str, Any] | None = None,
+        share_limit: int = SHARE_LIMIT,
+    ) -> None:
+        super().__init__(filesystem, storage_options)
+        self.engine: SparkEngine = SparkEngine(spark, share_limit)
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session; one is found or started when it is first needed."""
+        return self.engine.spark
+
+    def read(self, path: Any, *, columns: Columns | None = None, filters: Any = None) -> DataFrame:
+        """A Spark DataFrame of one consistent state of a dataset.
+
+        Args:
+            path: The dataset's folder.
+            columns: Columns to read; all by default.
+            filters: A `pyarrow.compute.Expression`, or tuples as pyarrow takes them; applied while files are read.
+
+        Returns:
+            A lazy DataFrame over the files of this moment. When another writer has replaced one of them before Spark
+            gets to it, the Spark job fails and says so: read again.
+        """
+        place = self._place(path)
+        snapshot = load_snapshot(place.storage, existing_view(place))
+        request = ReadRequest(column_names(columns), filters)
+        return snapshot_frame(self.spark, place.storage, snapshot, request)
+
+    def merge_batches(
+        self, path: Any, *, key_columns: Columns, checkpoint: str, strategy: str = "upsert", **options: Any
+    ) -> BatchMerge:
+        """A function for `foreachBatch` that merges each batch into a dataset exactly once.
+
+        Args:
+            path: The dataset's folder.
+            key_columns: The column or columns that identify a row.
+            checkpoint: The ``checkpointLocation`` of the query; it tells one query from another.
+            strategy: As for `merge`; ``"deduplicate"`` takes batches in which a key occurs twice.
+            **options: Further options of `merge`.
+        """
+        return BatchMerge(self, path, checkpoint, {"key_columns": key_columns, "strategy": strategy, **options})
+
+    def merge_stream(
+        self,
+        df: DataFrame,
+        path: Any,
+        *,
+        key_columns: Columns,
+        checkpoint: str,
+        strategy: str = "upsert",
+        trigger: Mapping[str, Any] | None = None,
+        query_name: str | None = None,
+        **options: Any,
+    ) -> StreamingQuery:
+        """Merge a streaming DataFrame into a dataset, every batch exactly once.
+
+        Args:
+            df: A streaming DataFrame.
+            path: The dataset's folder.
+            key_columns: The column or columns that identify a row.
+            checkpoint: A folder in which Spark keeps how far the stream has come.
+            strategy: As for `merge`; ``"deduplicate"`` takes batches in which a key occurs twice.
+            trigger: When batches begin, in the words of Spark, such as ``{"availableNow": True}``.
+            query_name: A name for the query.
+            **options: Further options of `merge`.
+
+        Returns:
+            The running query.
+        """
+        each = self.merge_batches(path, key_columns=key_columns, checkpoint=checkpoint, strategy=strategy, **options)
+        return merge_stream(each, df, checkpoint, trigger=trigger, query_name=query_name)
+
+    def _committed(self, place: Place) -> None:
+        refresh(self.spark, place)
+
+
+def merge_parquet_dataset_spark(
+    source: Any,
+    target_path: Any,
+    key_columns: Columns,
+    strategy: str = "upsert",
+    *,
+    spark: SparkSession | None = None,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> dict[str, int]:
+    """Merge a source into a dataset and return the canonical counts.
+
+    Args:
+        source: A DataFrame, Arrow rows or a path, as for `SparkDatasetIO.merge`.
+        target_path: The dataset's folder.
+        key_columns: The column or columns that identify a row.
+        strategy: ``"upsert"``, ``"insert"``, ``"update"``, ``"full_merge"`` or ``"deduplicate"``.
+        spark: The session to work in.
+        filesystem: An fsspec filesystem.
+        storage_options: Options for the filesystem of a URL.
+        **options: Further options of `SparkDatasetIO.merge`.
+
+    Returns:
+        ``inserted``, ``updated``, ``deleted`` and ``total``.
+    """
+    io = SparkDatasetIO(spark, filesystem, storage_options)
+    return io.merge(source, target_path, key_columns=key_columns, strategy=strategy, **options).stats()

@@ -1,0 +1,118 @@
+"""What runs in executors: scanning keys, running the file kernel, spilling rows of a source.
+
+A new Python process of an executor imports this module and what it needs, so planning and sessions have no place here.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import pyarrow as pa
+
+from fsspeckit.common.bridge import binary_array, to_arrow
+from fsspeckit.core.engine import KeySetSpec
+from fsspeckit.core.keys import KeyIndex
+from fsspeckit.core.matching import Match, Scan, match_files
+from fsspeckit.core.model import Outcome, Task
+from fsspeckit.core.rewrite import run_task
+from fsspeckit.core.source import SourceFiles
+from fsspeckit.core.storage import Storage, parent
+from fsspeckit.core.threads import key_index
+from fsspeckit.datasets.spark.errors import invisible
+from fsspeckit.datasets.spark.shared import Handle, SpillFile, write_spill
+
+
+class SpillRows:
+    """Writes the rows of one partition of a DataFrame to a file and reports it."""
+
+    def __init__(self, storage: Storage, folder: str, names: list[str]) -> None:
+        self._storage, self._folder, self._names = storage, folder, names
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One row that tells of the file; none where there were no rows."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        part = context.partitionId() if context is not None else 0
+        named = (batch.rename_columns(self._names) for batch in batches)
+        file = write_spill(named, None, self._storage, self._folder)
+        if file is not None:
+            numbers = [to_arrow(np.array([value])) for value in (part, file.rows, file.size)]
+            path = binary_array([file.path.encode()], pa.binary())
+            yield pa.RecordBatch.from_arrays([*numbers, path], ["part", "rows", "size", "path"])
+
+
+@dataclass(frozen=True, slots=True)
+class SpillItem:
+    """A file of a source, and where its rows go."""
+
+    files: SourceFiles
+    number: int
+    storage: Storage
+    folder: str
+
+
+def spill_file(item: SpillItem) -> SpillFile | None:
+    """Turn one file of a source into a spilled one."""
+    return write_spill(item.files.batches(item.number), item.files.schema, item.storage, item.folder)
+
+
+@dataclass(frozen=True, slots=True)
+class Scans:
+    """Files that are scanned together, and the keys to look for."""
+
+    spec: KeySetSpec
+    scans: tuple[Scan, ...]
+
+
+def _check_visible(storage: Storage, folder: str) -> None:
+    """A local folder that the driver sees and this executor does not is no shared folder."""
+    if storage.is_local and storage.stat(folder) is None:
+        raise invisible(folder, platform.node())
+
+
+class Scanner:
+    """Scans key columns of files; the source is sent once for all scans, and batches of one task share their index."""
+
+    def __init__(self, storage: Storage, handle: Handle) -> None:
+        self._storage, self._handle = storage, handle
+        self._indexed: tuple[KeySetSpec, KeyIndex] | None = None
+
+    def __call__(self, item: Scans) -> list[Match]:
+        """The matches of each file."""
+        _check_visible(self._storage, parent(item.scans[0].file.location))
+        return match_files(self._storage, item.scans, self._index(item.spec), item.spec.keys)
+
+    def _index(self, spec: KeySetSpec) -> KeyIndex:
+        if self._indexed is None or self._indexed[0] is not spec:
+            self._indexed = spec, key_index(self._handle.open(), spec)
+        return self._indexed[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """Runs the file kernel; the source is sent once for all tasks."""
+
+    storage: Storage
+    handle: Handle
+    staging: str | None
+
+    def __call__(self, task: Task) -> Outcome:
+        """Run one task."""
+        if self.staging is not None:
+            _check_visible(self.storage, self.staging)
+        outcome = run_task(task, self.handle.open().take, self.storage, self.staging, at_once=1)
+        if outcome.staged and self.storage.is_local:
+            _disk().submit(self.storage.sync_files, [outcome.staged])
+        return outcome
+
+
+@cache
+def _disk() -> ThreadPoolExecutor:
+    """Sends finished files to the disk while the next is encoded; the commit waits for those that are not there."""
+    return ThreadPoolExecutor(1, thread_name_prefix="fsspeckit-sync")
