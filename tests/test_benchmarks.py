@@ -75,7 +75,7 @@ def test_the_spark_cases_run_in_one_session_and_join_what_was_measured_before(tm
     assert done.returncode in (0, 1), done.stderr
     large = json.loads(report.read_text())["cases"]["large"]
     assert large["failures"] == {}
-    assert large["best"]["fsspeckit, exchange"]["shuffle_mb"] > 0
+    assert large["best"]["fsspeckit, shuffle"]["shuffle_mb"] > 0
     assert large["best"]["fsspeckit"]["shuffle_mb"] == 0
 
     earlier = ["--earlier", str(report), "--markdown", str(document)]

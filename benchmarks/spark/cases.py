@@ -17,7 +17,9 @@ from benchmarks.upkeep import doubled, fragments, nothing
 
 OURS = "fsspeckit"
 EXCHANGE = "fsspeckit, exchange"
+SHUFFLE = "fsspeckit, shuffle"
 ARROW = "fsspeckit, Arrow source"
+FOLDER = "fsspeckit, path as source"
 PYARROW = "fsspeckit, PyArrow engine"
 PEERS = ("by hand", "by hand, shuffled", "full outer join", *upkeep.NATIVE)
 OTHERS = ("touched files", "touched files, shuffled")
@@ -166,11 +168,22 @@ CASES: tuple[Case, ...] = (
         "large",
         "Large source: 2M rows into 5M, uuid keys, all of 50 files hit",
         _large,
-        {OURS: who.ours, EXCHANGE: who.ours_exchange, PYARROW: who.pyarrow_engine, **_PEERS, **_SHUFFLING},
+        {
+            OURS: who.ours,
+            FOLDER: who.ours_path,
+            ARROW: who.ours_arrow,
+            EXCHANGE: who.ours_exchange,
+            SHUFFLE: who.ours_shuffle,
+            PYARROW: who.pyarrow_engine,
+            **_PEERS,
+            **_SHUFFLING,
+        },
         (
             Bar("wall", 0.4, OURS, PEERS, text=_BEST),
+            Bar("wall", 0.4, FOLDER, PEERS, text=_BEST),
+            Bar("wall", 0.4, ARROW, PEERS, text=_BEST),
             Bar("wall", 0.4, EXCHANGE, PEERS, text=_BEST),
-            Bar("shuffle_mb", 0.6, EXCHANGE, PEERS, text="the best shuffling peer's"),
+            Bar("shuffle_mb", 0.6, SHUFFLE, PEERS, text="the best shuffling peer's"),
         ),
     ),
     Case(

@@ -28,18 +28,19 @@ from fsspeckit.core.source import Input, Source
 from fsspeckit.core.storage import Storage
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark import SparkDatasetIO
-from fsspeckit.datasets.spark.engine import SHARE_LIMIT, SparkEngine
+from fsspeckit.datasets.spark.engine import SparkEngine
 
 Facts = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A target that may be changed, and a source: in memory, and as a DataFrame over files of which nothing is read."""
+    """A target that may be changed, and a source: in memory, as files, and as a DataFrame over them, not yet read."""
 
     spark: SparkSession
     target: Path
     table: pa.Table
+    files: Path
     frame: DataFrame
 
     @property
@@ -57,7 +58,7 @@ Contender = Callable[[Job], Facts]
 
 def ours(job: Job) -> Facts:
     """This library, with a DataFrame as source."""
-    return _merge(job, job.frame, SHARE_LIMIT)
+    return _merge(job, job.frame)
 
 
 def ours_exchange(job: Job) -> Facts:
@@ -65,9 +66,19 @@ def ours_exchange(job: Job) -> Facts:
     return _merge(job, job.frame, 0)
 
 
+def ours_shuffle(job: Job) -> Facts:
+    """The same as on a cluster, where the rows go through Spark's shuffle."""
+    return _merge(job, job.frame, 0, TimedShuffle)
+
+
+def ours_path(job: Job) -> Facts:
+    """The same with the folder of the source's files as source."""
+    return _merge(job, str(job.files))
+
+
 def ours_arrow(job: Job) -> Facts:
     """The same with an Arrow table as source."""
-    return _merge(job, job.table, SHARE_LIMIT)
+    return _merge(job, job.table)
 
 
 def pyarrow_engine(job: Job) -> Facts:
@@ -75,9 +86,9 @@ def pyarrow_engine(job: Job) -> Facts:
     return _facts(PyarrowDatasetIO().merge(job.table, str(job.target), strategy="upsert", key_columns=[KEY]))
 
 
-def _merge(job: Job, source: Any, share_limit: int) -> Facts:
+def _merge(job: Job, source: Any, share_limit: int | None = None, timed: type[TimedEngine] | None = None) -> Facts:
     io = SparkDatasetIO(job.spark, share_limit=share_limit)
-    io.engine = engine = TimedEngine(job.spark, share_limit)
+    io.engine = engine = (timed or TimedEngine)(job.spark, share_limit)
     facts = _facts(io.merge(source, str(job.target), strategy="upsert", key_columns=[KEY]))
     return {**facts, **engine.spent}
 
@@ -95,7 +106,7 @@ def _facts(result: Any) -> dict[str, Any]:
 class TimedEngine(SparkEngine):
     """The Spark engine with a clock around each of its parts."""
 
-    def __init__(self, spark: SparkSession, share_limit: int) -> None:
+    def __init__(self, spark: SparkSession, share_limit: int | None) -> None:
         super().__init__(spark, share_limit)
         self.spent: dict[str, float] = {}
 
@@ -124,6 +135,14 @@ class TimedEngine(SparkEngine):
 
     def _spend(self, name: str, begin: float) -> None:
         self.spent[name] = self.spent.get(name, 0.0) + time.perf_counter() - begin
+
+
+class TimedShuffle(TimedEngine):
+    """The same without the files by which tasks of one machine exchange rows."""
+
+    @contextmanager
+    def packets(self) -> Iterator[str | None]:
+        yield None
 
 
 def by_hand(job: Job) -> Facts:

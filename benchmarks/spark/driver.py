@@ -33,12 +33,10 @@ def _measure(spec: Mapping[str, Any]) -> dict[str, Any]:
     from benchmarks.spark.contenders import TimedEngine
     from benchmarks.spark.session import start
     from fsspeckit.datasets.spark import SparkDatasetIO
-    from fsspeckit.datasets.spark.engine import SHARE_LIMIT
 
     spark, _ = start({"spark.driver.memory": "1g"})
-    limit = SHARE_LIMIT if spec["share_limit"] is None else spec["share_limit"]
-    io = SparkDatasetIO(spark, share_limit=limit)
-    io.engine = engine = TimedEngine(spark, limit)
+    io = SparkDatasetIO(spark, share_limit=spec["share_limit"])
+    io.engine = engine = TimedEngine(spark, spec["share_limit"])
     frame = spark.read.parquet(spec["source"])
     frame.limit(1).toArrow()
     before = _peaks()

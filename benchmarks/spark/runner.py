@@ -22,7 +22,7 @@ from benchmarks.check import Checksum, checksum, expected
 from benchmarks.data import copy_target, fingerprint, load_source
 from benchmarks.spark.cases import OTHERS, PEERS, Case, Inputs
 from benchmarks.spark.contenders import Job
-from benchmarks.spark.session import Stages, collect_garbage
+from benchmarks.spark.session import Stages, collect_garbage, wake_workers
 
 Run = dict[str, Any]
 
@@ -95,9 +95,10 @@ def _attempt(
     copy_target(inputs.target, target)
     _warm(target)
     os.sync()
-    job = Job(spark, target, load_source(inputs.source), spark.read.parquet(str(inputs.files)))
+    job = Job(spark, target, load_source(inputs.source), inputs.files, spark.read.parquet(str(inputs.files)))
     gc.collect()
     collect_garbage(spark)
+    wake_workers(spark)
     stages, begin = Stages(spark), time.perf_counter()
     try:
         facts = result.case.contenders[label](job)

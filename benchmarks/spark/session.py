@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -47,6 +48,18 @@ def start(settings: dict[str, str] | None = None) -> tuple[SparkSession, float]:
 def empty_job(spark: SparkSession) -> None:
     """The least that work in Python on executors costs: a task on each core that does nothing."""
     spark.range(0, CORES, 1, CORES).mapInArrow(lambda batches: batches, "id long").toArrow()
+
+
+def wake_workers(spark: SparkSession) -> None:
+    """Have a Python worker on each core that knows this library: Spark ends those that were idle for a minute."""
+    spark.range(0, CORES, 1, CORES).mapInArrow(_import_tasks, "id long").toArrow()
+
+
+def _import_tasks(batches: Iterable[Any]) -> Iterator[Any]:
+    import fsspeckit.datasets.spark.jobs
+    import fsspeckit.datasets.spark.tasks  # noqa: F401
+
+    yield from batches
 
 
 def empty_java_job(spark: SparkSession) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from conformance.effort import share_examples
+from shuffled import by_shuffle
 from sweeps import sweep_size
 
 pytest.register_assert_rewrite("conformance.checks")
@@ -62,7 +63,8 @@ def engine(request: pytest.FixtureRequest) -> str:
 def make_io(engine: str) -> Callable[..., Any]:
     """The engine's DatasetIO class, with the options of this variant."""
     name, options = ENGINES[engine]
-    return functools.partial(getattr(_module(engine), name), **options)
+    make = functools.partial(getattr(_module(engine), name), **options)
+    return make if engine != "spark-exchange" else lambda **more: by_shuffle(make(**more))
 
 
 def _module(engine: str) -> Any:

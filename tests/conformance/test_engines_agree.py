@@ -14,6 +14,7 @@ import pytest
 from conformance.tree import data_files
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark import SparkDatasetIO
+from shuffled import by_shuffle
 from sweeps import sweep_size
 
 Step = Callable[[Any, str], Any]
@@ -90,7 +91,7 @@ def _files(dataset: Path) -> list[tuple[str, list[dict[str, Any]], str]]:
 @pytest.fixture(scope="module")
 def engines() -> list[Any]:
     """Engines that must agree."""
-    return [PyarrowDatasetIO(), SparkDatasetIO(), SparkDatasetIO(share_limit=0)]
+    return [PyarrowDatasetIO(), SparkDatasetIO(), by_shuffle(SparkDatasetIO(share_limit=0))]
 
 
 @pytest.mark.parametrize("partition_by", [None, ["region"]], ids=["flat", "partitioned"])

@@ -19,7 +19,6 @@ from pyspark.sql import SparkSession
 from fsspeckit.core.storage import LocalStorage
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark import SparkDatasetIO
-from fsspeckit.datasets.spark.engine import SHARE_LIMIT
 from fsspeckit.datasets.spark.errors import ExecutorSetupError
 from fsspeckit.datasets.spark.handshake import greet
 
@@ -130,7 +129,7 @@ class Life:
 
     def worker_is_lost(self, route: str, *, kills_worker: bool) -> None:
         """A Python worker stops with a file half written; then the machine it is on goes away."""
-        source, limit = self.rows(2, 3.0), 1 if route == "exchange" else SHARE_LIMIT
+        source, limit = self.rows(2, 3.0), 1 if route == "exchange" else None
         self.io = SparkDatasetIO(self.spark, share_limit=limit)
         plan = self.io.merge(source, self.path, strategy="full_merge", dry_run=True, **KEYS)
         assert plan.source_route == route, plan.source_route

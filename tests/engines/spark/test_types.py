@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit.datasets.spark import SparkDatasetIO
+from shuffled import by_shuffle
 
 _DAY, _NOON = dt.date(1969, 7, 20), dt.datetime(1900, 1, 1, 12, 0, 0, 1)  # noqa: DTZ001 - plain timestamps are a type
 _NESTED = [{"a": 1, "b": ["x", None]}, {"a": None, "b": []}, None]
@@ -73,7 +74,7 @@ def test_every_type_survives_an_upsert(
     pq.write_table(_table([0, 1, 2, 0], [1, 2, 3, 4], note=b"old"), path)
     before = pq.ParquetFile(path)
     schema, order = before.schema_arrow, before.schema
-    io = SparkDatasetIO(spark, share_limit=share_limit)
+    io = by_shuffle(SparkDatasetIO(spark, share_limit=share_limit))
     source = _table([2, 1, 0], [1, 3, 9], note=b"new")
     result = io.merge(source, str(tmp_path / "d"), strategy="upsert", key_columns="id")
     assert (result.inserted, result.updated) == (1, 2)

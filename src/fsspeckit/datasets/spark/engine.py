@@ -68,6 +68,8 @@ LOCAL_ROWS = 20_000_000
 """The same where the executors are on the driver's own machine: they would only take turns with it."""
 SHARE_LIMIT = 256 * 1024 * 1024
 """Bytes of source rows up to which every executor may open all of them; larger sources go by exchange."""
+LOCAL_SHARE_LIMIT = 1024 * 1024 * 1024
+"""The same on one machine, where all executors map one copy of them."""
 
 
 class SparkEngine:
@@ -75,15 +77,23 @@ class SparkEngine:
 
     name = "spark"
 
-    def __init__(self, spark: SparkSession | None = None, share_limit: int = SHARE_LIMIT) -> None:
-        if isinstance(share_limit, bool) or not isinstance(share_limit, int) or share_limit < 0:
+    def __init__(self, spark: SparkSession | None = None, share_limit: int | None = None) -> None:
+        known = share_limit is None or (isinstance(share_limit, int) and not isinstance(share_limit, bool))
+        if not known or (share_limit or 0) < 0:
             raise ValueError(f"share_limit={share_limit!r} must be a number of bytes, 0 or more")
-        self._given, self.share_limit = spark, share_limit
+        self._given, self._share_limit = spark, share_limit
 
     @cached_property
     def spark(self) -> SparkSession:
         """The session, found or started when it is first needed: reading into Arrow needs none."""
         return get_session(self._given)
+
+    @property
+    def share_limit(self) -> int:
+        """Bytes of source rows up to which every executor may open all of them: as asked, else by where they run."""
+        if self._share_limit is not None:
+            return self._share_limit
+        return LOCAL_SHARE_LIMIT if is_one_machine(self.spark) else SHARE_LIMIT
 
     @contextmanager
     def open_source(self, given: Input, storage: Storage, scratch: Scratch) -> Iterator[Source]:

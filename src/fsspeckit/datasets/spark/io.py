@@ -9,7 +9,7 @@ from fsspeckit.core.engine import ReadRequest
 from fsspeckit.core.operations import Place, existing_view
 from fsspeckit.core.snapshot import load_snapshot
 from fsspeckit.datasets.io import Columns, DatasetIO, column_names
-from fsspeckit.datasets.spark.engine import SHARE_LIMIT, SparkEngine
+from fsspeckit.datasets.spark.engine import SparkEngine
 from fsspeckit.datasets.spark.frames import snapshot_frame
 from fsspeckit.datasets.spark.session import refresh
 from fsspeckit.datasets.spark.stream import BatchMerge, merge_stream
@@ -26,8 +26,9 @@ class SparkDatasetIO(DatasetIO):
         spark: The session to work in; by default the active one, else one from the environment, else a local one.
         filesystem: An fsspec filesystem that paths belong to; without it, paths are local or URLs.
         storage_options: Options for the filesystem of URLs, such as credentials; executors get them too.
-        share_limit: Bytes of source rows up to which every executor may open all of them. The rows of a larger source
-            are sent to the tasks that need them, by an exchange; a plan says which way it goes.
+        share_limit: Bytes of source rows up to which every executor may open all of them, by default 256 MB, or 1 GB
+            where all executors are on one machine. The rows of a larger source are sent to the tasks that need
+            them, by an exchange; a plan says which way it goes.
     """
 
     def __init__(
@@ -35,7 +36,7 @@ class SparkDatasetIO(DatasetIO):
         spark: SparkSession | None = None,
         filesystem: Any = None,
         storage_options: Mapping[str, Any] | None = None,
-        share_limit: int = SHARE_LIMIT,
+        share_limit: int | None = None,
     ) -> None:
         super().__init__(filesystem, storage_options)
         self.engine: SparkEngine = SparkEngine(spark, share_limit)
