@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
+from collections.abc import Callable
 
 import life
 import pytest
@@ -25,6 +28,7 @@ def main(folder: str) -> None:
     progress(spark)
     errors(spark, folder)
     cancel(spark, folder)
+    press_ctrl_c(spark, folder)
     print("done", flush=True)
 
 
@@ -48,6 +52,21 @@ def errors(spark, folder: str) -> None:
 
 def cancel(spark, folder: str) -> None:
     """The caller's own tag, interrupted from another thread, as Spark Connect has it in place of job groups."""
+    spark.addTag("mine")
+    stopped(spark, folder, SparkJobCancelledError, lambda: spark.interruptTag("mine"))
+    spark.removeTag("mine")
+
+
+def press_ctrl_c(spark, folder: str) -> None:
+    started = time.monotonic()
+    stopped(spark, folder, KeyboardInterrupt, lambda: os.kill(os.getpid(), signal.SIGINT))
+    assert time.monotonic() - started < 25, "the job was waited for"
+    quick = spark.range(2).selectExpr("id", "'1' as day", "id as v")
+    SparkDatasetIO(spark).merge(quick, f"{folder}/ds", strategy="upsert", key_columns="id")
+
+
+def stopped(spark, folder: str, error: type[BaseException], stop: Callable[[], object]) -> None:
+    """A merge whose source takes half a minute is stopped before, and leaves the old dataset."""
 
     def wait(batches):
         for batch in batches:
@@ -55,14 +74,12 @@ def cancel(spark, folder: str) -> None:
             yield batch
 
     frame = spark.range(2).mapInArrow(wait, "id long").selectExpr("id", "'1' as day", "id as v")
-    spark.addTag("mine")
-    timer = threading.Timer(3, spark.interruptTag, ["mine"])
-    timer.start()
     io, path = SparkDatasetIO(spark), f"{folder}/ds"
     before = io.read_parquet(path)
-    with pytest.raises(SparkJobCancelledError, match="again"):
+    timer = threading.Timer(3, stop)
+    timer.start()
+    with pytest.raises(error):
         io.merge(frame, path, strategy="upsert", key_columns="id")
     timer.join()
-    spark.removeTag("mine")
     assert io.read_parquet(path).equals(before)
     assert not io.recover(path)
