@@ -137,13 +137,13 @@ class SparkEngine:
     def match(
         self, storage: Storage, source: Source, specs: Sequence[KeySetSpec], scans: Sequence[Scan], on_done: OnDone
     ) -> list[Match]:
-        """Scan key columns in executors, or here where that takes less time than a job needs to start."""
+        """Scan key columns in executors, or here where there are few."""
         assert isinstance(source, SharedSource)
-        if source.route == "exchange":
-            return self._match_by_exchange(storage, source, specs, scans, on_done)
-        total = sum(scan.rows for scan in scans)
-        if total <= (LOCAL_ROWS if is_one_machine(self.spark) else DRIVER_ROWS):
+        total, is_large = sum(scan.rows for scan in scans), source.route == "exchange"
+        if self.scans_here(total + is_large * source.rows):
             return match_in_threads(storage, source, specs, scans, on_done)
+        if is_large:
+            return self._match_by_exchange(storage, source, specs, scans, on_done)
         wanted = [(len(spec.rows), spec.keys) for spec in specs]
         found_batches = batches(scans, wanted, slots(self.spark))
         work = [Scans(specs[batch[0].group], tuple(batch)) for batch in found_batches]
@@ -151,6 +151,10 @@ class SparkEngine:
         body = Scanner(storage, source.handle)
         found = run_items(self.spark, body, work, self._tasks(total, _TASK_SCAN_ROWS), told)
         return [match for matches in found for match in matches]
+
+    def scans_here(self, rows: int) -> bool:
+        """Whether the driver takes less time for keys of so many rows than a job of executors."""
+        return rows <= (LOCAL_ROWS if is_one_machine(self.spark) else DRIVER_ROWS)
 
     def _match_by_exchange(
         self,
