@@ -103,8 +103,10 @@ PUBLIC = [(module, name) for module, names in {**FIXED, **LOCKED}.items() for na
 
 @pytest.mark.parametrize("module", LOCKED)
 def test_public_names_are_locked_and_sorted(module: str) -> None:
-    assert importlib.import_module(module).__all__ == LOCKED[module]
+    found = importlib.import_module(module)
+    assert found.__all__ == LOCKED[module]
     assert LOCKED[module] == sorted(LOCKED[module])
+    assert set(LOCKED[module]) <= set(dir(found))
 
 
 @pytest.mark.parametrize(("module", "name"), PUBLIC)

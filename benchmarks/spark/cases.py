@@ -181,8 +181,8 @@ CASES: tuple[Case, ...] = (
         (
             Bar("wall", 0.4, OURS, PEERS, text=_BEST),
             Bar("wall", 0.4, FOLDER, PEERS, text=_BEST),
-            Bar("wall", 0.4, ARROW, PEERS, text=_BEST),
             Bar("wall", 0.4, EXCHANGE, PEERS, text=_BEST),
+            Bar("wall", 0.4, SHUFFLE, PEERS, text=_BEST),
             Bar("shuffle_mb", 0.6, SHUFFLE, PEERS, text="the best shuffling peer's"),
         ),
     ),

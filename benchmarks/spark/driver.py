@@ -30,13 +30,13 @@ def measure(target: Path, source: Path, *, share_limit: int | None = None) -> di
 
 def _measure(spec: Mapping[str, Any]) -> dict[str, Any]:
     from benchmarks.job import KEY
-    from benchmarks.spark.contenders import TimedEngine
+    from benchmarks.spark.contenders import TimedEngine, TimedShuffle
     from benchmarks.spark.session import start
     from fsspeckit.datasets.spark import SparkDatasetIO
 
     spark, _ = start({"spark.driver.memory": "1g"})
     io = SparkDatasetIO(spark, share_limit=spec["share_limit"])
-    io.engine = engine = TimedEngine(spark, spec["share_limit"])
+    io.engine = engine = (TimedShuffle if spec["share_limit"] == 0 else TimedEngine)(spark, spec["share_limit"])
     frame = spark.read.parquet(spec["source"])
     frame.limit(1).toArrow()
     before = _peaks()

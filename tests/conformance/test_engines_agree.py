@@ -91,7 +91,8 @@ def _files(dataset: Path) -> list[tuple[str, list[dict[str, Any]], str]]:
 @pytest.fixture(scope="module")
 def engines() -> list[Any]:
     """Engines that must agree."""
-    return [PyarrowDatasetIO(), SparkDatasetIO(), by_shuffle(SparkDatasetIO(share_limit=0))]
+    by_files, shuffled = SparkDatasetIO(share_limit=0), by_shuffle(SparkDatasetIO(share_limit=0))
+    return [PyarrowDatasetIO(), SparkDatasetIO(), by_files, shuffled]
 
 
 @pytest.mark.parametrize("partition_by", [None, ["region"]], ids=["flat", "partitioned"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -35,3 +36,11 @@ def test_a_merge_imports_no_heavy_module(tmp_path):
 def test_a_task_of_spark_imports_neither_planning_nor_fsspec():
     done = subprocess.run([sys.executable, "-c", EXECUTOR], capture_output=True, text=True, check=False)
     assert (done.stdout.strip(), done.stderr) == ("[]", "")
+
+
+def test_fsspec_does_not_warn_of_our_own_variables():
+    script = "import warnings; from fsspeckit.core.storage import resolve\n"
+    script += "warnings.simplefilter('error'); print(resolve('memory://a/b')[1])"
+    env = os.environ | {"FSSPECKIT_ENGINE": "pyarrow"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, env=env)
+    assert (done.stdout.strip(), done.stderr) == ("/a/b", "")

@@ -7,8 +7,10 @@ fsspec is imported for what is not a local path: every new Python process of Spa
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsspeckit.core.storage_base import FOLDER, Entry, Handle, Storage, Tree, join, parent
@@ -66,13 +68,22 @@ def resolve(
         return filesystem, local_path(text)
     if filesystem is None and "://" not in text and "::" not in text:
         return LocalStorage(), local_path(text)
-    from fsspeckit.core import filesystems
-
+    filesystems = _filesystems()
     if isinstance(filesystem, Storage):
         return filesystem, filesystems.path_of(text)
     if filesystem is None:
         filesystem, text = filesystems.open_url(text, storage_options or {}, extra_of(text))
-    return filesystems.adapt(filesystem, text)
+    found: tuple[Storage, str] = filesystems.adapt(filesystem, text)
+    return found
+
+
+@cache
+def _filesystems() -> Any:
+    """What is known of fsspec; our own variables are none of its business, whatever the caller does with warnings."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Ignoring environment variable FSSPECKIT_")
+        from fsspeckit.core import filesystems
+    return filesystems
 
 
 def extra_of(path: str) -> str | None:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from fsspeckit.common.errors import SchemaMismatchError
+from fsspeckit.common.errors import SchemaMismatchError, StorageError
+from fsspeckit.core.storage import resolve
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark import SparkDatasetIO, routed
 from fsspeckit.datasets.spark.engine import SparkEngine
 from fsspeckit.datasets.spark.exchange import exchange
+from fsspeckit.datasets.spark.shared import write_spill
 
 
 def _deal(item: int) -> Iterator[tuple[int, pa.Table]]:
@@ -125,3 +130,33 @@ def test_exchanged_keys_are_looked_up_in_batches(monkeypatch: pytest.MonkeyPatch
     found = routed.gather_keys(0, iter([*sources, *scans]))
     assert list(zip(*(numbers.tolist() for numbers in found), strict=True)) == [(0, 0, 7), (1, 5, 9), (2, 6, 8)]
     assert [len(numbers) for numbers in routed.gather_keys(0, iter(scans))] == [0, 0, 0]
+
+
+def test_a_temporary_folder_that_was_emptied_is_made_again(spark: SparkSession, tmp_path: Path) -> None:
+    rows, path = pa.table({"id": range(10), "text": ["x"] * 10}), str(tmp_path / "d")
+    io = SparkDatasetIO(spark, share_limit=0)
+    io.write_dataset(rows, path)
+    place = Path(spark.sparkContext._temp_dir)
+    shutil.rmtree(place)
+    assert io.merge(rows, path, strategy="upsert", key_columns="id").unchanged == 10
+    assert not list(place.glob("fsspeckit-*"))
+
+
+def test_packets_that_are_gone_are_no_conflict(spark: SparkSession, tmp_path: Path) -> None:
+    rows, path = pa.table({"id": range(10), "text": ["x"] * 10}), str(tmp_path / "d")
+    io = SparkDatasetIO(spark, share_limit=0)
+    io.write_dataset(rows, path)
+    io.engine.packets = lambda: nullcontext(str(tmp_path / "gone"))  # type: ignore[assignment, return-value]
+    with pytest.raises(StorageError, match="temporary folder"):
+        io.merge(rows, path, strategy="upsert", key_columns="id")
+    assert io.read_parquet(path).equals(rows)
+
+
+def test_slices_of_a_large_table_are_joined_in_the_files_of_a_source(tmp_path: Path) -> None:
+    whole = pa.table({"id": range(200_000), "v": np.arange(200_000) / 2})
+    slices = whole.to_batches(max_chunksize=1000)
+    storage, folder = resolve(str(tmp_path))
+    file = write_spill(slices, whole.schema, storage, folder)
+    assert file is not None
+    found = pa.ipc.open_file(file.path)
+    assert (found.num_record_batches, found.read_all().equals(whole)) == (1, True)

@@ -64,17 +64,16 @@ def _table(rows: list[int], ids: list[int], *, note: bytes) -> pa.Table:
     return pa.table(columns, schema=pa.schema(fields, {b"owner": b"finance"}))
 
 
-@pytest.mark.parametrize("share_limit", [2**28, 0], ids=["job", "exchange"])
-def test_every_type_survives_an_upsert(
-    spark: Any, tmp_path: Path, share_limit: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("way", ["job", "exchange", "shuffle"])
+def test_every_type_survives_an_upsert(spark: Any, tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fsspeckit.datasets.spark.engine.LOCAL_ROWS", -1)
     path = tmp_path / "d" / "a.parquet"
     path.parent.mkdir()
     pq.write_table(_table([0, 1, 2, 0], [1, 2, 3, 4], note=b"old"), path)
     before = pq.ParquetFile(path)
     schema, order = before.schema_arrow, before.schema
-    io = by_shuffle(SparkDatasetIO(spark, share_limit=share_limit))
+    io = SparkDatasetIO(spark, share_limit=None if way == "job" else 0)
+    io = by_shuffle(io) if way == "shuffle" else io
     source = _table([2, 1, 0], [1, 3, 9], note=b"new")
     result = io.merge(source, str(tmp_path / "d"), strategy="upsert", key_columns="id")
     assert (result.inserted, result.updated) == (1, 2)

@@ -28,3 +28,7 @@ def __getattr__(name: str) -> Any:
     home = import_module(f"{__name__}.errors" if name.endswith("Error") else f"{__name__}.io")
     found = globals()[name] = getattr(home, name)
     return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -241,7 +241,9 @@ class SparkEngine:
         if not is_one_machine(self.spark):
             yield None
             return
-        with TemporaryDirectory(prefix="fsspeckit-", dir=self.spark.sparkContext._temp_dir) as folder:
+        place = self.spark.sparkContext._temp_dir
+        os.makedirs(place, exist_ok=True)  # a long session may outlive it
+        with TemporaryDirectory(prefix="fsspeckit-", dir=place, ignore_cleanup_errors=True) as folder:
             yield folder
 
     @property

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickle
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from fsspeckit.common.bridge import binary_array, to_arrow, to_numpy
+from fsspeckit.common.errors import StorageError
 from fsspeckit.core.engine import OnDone
 from fsspeckit.datasets.spark.handshake import portable
 from fsspeckit.datasets.spark.jobs import EXPECTED, Told, collect, pack, unpack
@@ -146,7 +147,8 @@ class _PacketFile:
         self._path = f"{folder}/{uuid.uuid4().hex}.arrow"
 
     def __enter__(self) -> Self:
-        self._sink = pa.OSFile(self._path, "wb")
+        with _naming_loss(self._path):
+            self._sink = pa.OSFile(self._path, "wb")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -163,9 +165,20 @@ class _PacketFile:
 
 def _open_packet(blob: pa.Buffer) -> pa.Table:
     path, start, size = pickle.loads(blob)  # noqa: S301 - made by our own tasks
-    with pa.memory_map(path) as file:
+    with _naming_loss(path), pa.memory_map(path) as file:
         file.seek(start)
         return pa.ipc.open_stream(file.read_buffer(size)).read_all()
+
+
+@contextmanager
+def _naming_loss(path: str) -> Iterator[None]:
+    """A folder of packets that is gone is no change of the dataset."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise StorageError(
+            f"exchanging rows: {path} is gone, something has emptied Spark's temporary folder meanwhile; run it again"
+        ) from error
 
 
 def _cell(part: int, item: int, piece: int, blob: bytes) -> pa.RecordBatch:
