@@ -14,7 +14,6 @@ import pytest
 from conformance.tree import data_files
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark import SparkDatasetIO
-from shuffled import by_shuffle
 from sweeps import sweep_size
 
 Step = Callable[[Any, str], Any]
@@ -91,8 +90,7 @@ def _files(dataset: Path) -> list[tuple[str, list[dict[str, Any]], str]]:
 @pytest.fixture(scope="module")
 def engines() -> list[Any]:
     """Engines that must agree."""
-    by_files, shuffled = SparkDatasetIO(share_limit=0), by_shuffle(SparkDatasetIO(share_limit=0))
-    return [PyarrowDatasetIO(), SparkDatasetIO(), by_files, shuffled]
+    return [PyarrowDatasetIO(), SparkDatasetIO(), SparkDatasetIO(share_limit=0)]
 
 
 @pytest.mark.parametrize("partition_by", [None, ["region"]], ids=["flat", "partitioned"])
