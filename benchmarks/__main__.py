@@ -23,7 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     if unknown := set(options.case) - {case.name for case in CASES}:
-        parser.error(f"no such case: {', '.join(sorted(unknown))}")
+        known = ", ".join(case.name for case in CASES)
+        parser.error(f"no such case: {', '.join(sorted(unknown))}; choose among {known}")
     with tempfile.TemporaryDirectory(prefix="fsspeckit-bench-") as temporary:
         data = options.data or Path(temporary)
         data.mkdir(parents=True, exist_ok=True)
