@@ -26,8 +26,16 @@ settings.register_profile("ci", max_examples=25, database=None, derandomize=Fals
 settings.register_profile("full", max_examples=1000, database=None, derandomize=False, **_PATIENT)
 settings.load_profile("full" if sweep_size().full else os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
+# Java processes of tests live for seconds, too short for its second compiler to be worth its while.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+
 # A proxy configured for the machine must not catch the loopback server.
 os.environ["NO_PROXY"] = ",".join(filter(None, [os.environ.get("NO_PROXY"), "127.0.0.1", "localhost"]))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest tests first: begun at the end, one of them would keep a process busy while the others wait."""
+    items.sort(key=lambda item: item.path.name != "test_benchmarks.py")
 
 
 @pytest.fixture(scope="session")
