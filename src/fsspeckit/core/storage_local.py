@@ -11,7 +11,7 @@ import fcntl
 import os
 import stat as stat_module
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 
@@ -32,7 +32,7 @@ from fsspeckit.core.storage_base import (
     parent,
 )
 
-_SYNC_THREADS = 8
+_DISK_THREADS = 8
 
 
 class _OwnerLock:
@@ -294,13 +294,20 @@ def _remove_tree(folder: str) -> None:
     """Delete depth first; what somebody else deletes at the same time is as good as deleted by us."""
     with os.scandir(folder) as found:
         items = list(found)
+    files = []
     for item in items:
-        with suppress(FileNotFoundError):
-            if item.is_dir(follow_symlinks=False):
+        if item.is_dir(follow_symlinks=False):
+            with suppress(FileNotFoundError):
                 _remove_tree(item.path)
-            else:
-                os.unlink(item.path)
+        else:
+            files.append(item.path)
+    _side_by_side(_unlink, files)
     os.rmdir(folder)
+
+
+def _unlink(path: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(path)
 
 
 def _lstat(item: os.DirEntry[str]) -> os.stat_result | None:
@@ -328,14 +335,22 @@ def _by_path(entry: Entry) -> str:
 
 
 def _sync_all(paths: Iterable[str]) -> None:
-    """Sync side by side: the disk merges the requests, and twenty cost little more than one."""
-    distinct = list(dict.fromkeys(paths))
-    if len(distinct) < 2:
-        for path in distinct:
-            _sync(path)
+    _side_by_side(_sync, list(dict.fromkeys(paths)))
+
+
+def _side_by_side(work: Callable[[str], None], paths: Sequence[str]) -> None:
+    """The disk merges what it is asked for at once: twenty files cost little more than one."""
+
+    def each_of(share: Sequence[str]) -> None:
+        for path in share:
+            work(path)
+
+    shares = [paths[first::_DISK_THREADS] for first in range(min(_DISK_THREADS, len(paths)))]
+    if len(shares) < 2:
+        each_of(paths)
         return
-    with ThreadPoolExecutor(min(_SYNC_THREADS, len(distinct))) as pool:
-        for _ in pool.map(_sync, distinct):
+    with ThreadPoolExecutor(len(shares)) as pool:
+        for _ in pool.map(each_of, shares):
             pass
 
 
