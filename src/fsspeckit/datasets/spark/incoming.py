@@ -22,8 +22,9 @@ from fsspeckit.core.layout import check_distinct
 from fsspeckit.core.storage import Storage
 from fsspeckit.datasets.spark.errors import translated
 from fsspeckit.datasets.spark.frames import spark_type
-from fsspeckit.datasets.spark.handshake import portable
-from fsspeckit.datasets.spark.jobs import collect
+from fsspeckit.datasets.spark.handshake import is_one_machine, portable
+from fsspeckit.datasets.spark.jobs import collect, run_items
+from fsspeckit.datasets.spark.reads import spill_split, splits_of
 from fsspeckit.datasets.spark.shared import SharedSource, SpillFile, spilled
 from fsspeckit.datasets.spark.tasks import SpillRows
 from fsspeckit.datasets.spark.watch import Counted, OnTasks, is_remote
@@ -80,21 +81,51 @@ class FrameSource(SharedSource):
 def share_frame(
     spark: SparkSession, frame: DataFrame, storage: Storage, folder: str, share_limit: int, on_tasks: OnTasks
 ) -> SharedSource:
-    """Let the tasks of a DataFrame write their rows as Arrow files; the driver learns only names and counts.
-
-    Spark resolves columns by name, which fails for dots, backticks and names that differ in case only, so the columns
-    go under plain names and get their own back in the files.
-    """
+    """Let the tasks of a DataFrame write their rows as Arrow files; the driver learns only names and counts."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     if frame.isStreaming:
         raise UnsupportedDataError("a streaming DataFrame has no end; pass a batch one, or merge inside foreachBatch")
-    names = list(frame.columns)
     with translated():
         check_types(frame.schema)
-        plain = frame.toDF(*(f"c{i}" for i in range(len(names))))
         schema = to_arrow_schema(frame.schema, timezone="UTC")
         check_distinct(schema, "source")
+    files = _read_files(spark, frame, schema, storage, folder, on_tasks)
+    if files is None:
+        files = _spill_rows(spark, frame, storage, folder, on_tasks)
+    source = spilled(files, schema, storage, share_limit)
+    return FrameSource(source.table, source.handle, share_limit, frame)
+
+
+def _read_files(
+    spark: SparkSession, frame: DataFrame, schema: pa.Schema, storage: Storage, folder: str, on_tasks: OnTasks
+) -> list[SpillFile] | None:
+    """Where a DataFrame only reads files of this machine, let executors read them with Arrow."""
+    if not is_one_machine(spark):
+        return None
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    splits = None
+    with suppress(Py4JError, PySparkException):  # a Spark that does not tell is asked for the rows themselves
+        splits = splits_of(frame, schema, storage, folder)
+    if splits is None:
+        return None
+    counted = Counted(on_tasks, len(splits))
+    found = run_items(spark, spill_split, splits, len(splits), counted.more)
+    return [file for _, file in found if file is not None] if all(done for done, _ in found) else None
+
+
+def _spill_rows(
+    spark: SparkSession, frame: DataFrame, storage: Storage, folder: str, on_tasks: OnTasks
+) -> list[SpillFile]:
+    """Spark resolves columns by name, which fails for dots, backticks and names that differ in case only.
+
+    So the columns go under plain names and get their own back in the files.
+    """
+    names = list(frame.columns)
+    with translated():
+        plain = frame.toDF(*(f"c{i}" for i in range(len(names))))
         spill = portable(spark, SpillRows(storage, folder, names))
         written = plain.mapInArrow(spill, "part long, rows long, size long, path binary")
     counted = Counted(on_tasks)
@@ -104,9 +135,7 @@ def share_frame(
     parts, rows, sizes = (to_numpy(answers[name]).tolist() for name in ("part", "rows", "size"))
     paths = [path.decode() for path in answers["path"].to_pylist()]
     found = sorted(zip(parts, paths, rows, sizes, strict=True))
-    files = [SpillFile(path, count, size) for _, path, count, size in found]
-    source = spilled(files, schema, storage, share_limit)
-    return FrameSource(source.table, source.handle, share_limit, frame)
+    return [SpillFile(path, count, size) for _, path, count, size in found]
 
 
 @contextmanager
