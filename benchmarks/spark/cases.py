@@ -18,6 +18,7 @@ from benchmarks.upkeep import doubled, fragments, nothing
 OURS = "fsspeckit"
 EXCHANGE = "fsspeckit, exchange"
 SHUFFLE = "fsspeckit, shuffle"
+QUERY = "fsspeckit, query as source"
 ARROW = "fsspeckit, Arrow source"
 FOLDER = "fsspeckit, path as source"
 PYARROW = "fsspeckit, PyArrow engine"
@@ -170,6 +171,7 @@ CASES: tuple[Case, ...] = (
         _large,
         {
             OURS: who.ours,
+            QUERY: who.ours_query,
             FOLDER: who.ours_path,
             ARROW: who.ours_arrow,
             EXCHANGE: who.ours_exchange,
@@ -180,6 +182,7 @@ CASES: tuple[Case, ...] = (
         },
         (
             Bar("wall", 0.4, OURS, PEERS, text=_BEST),
+            Bar("wall", 0.4, QUERY, PEERS, text=_BEST),
             Bar("wall", 0.4, FOLDER, PEERS, text=_BEST),
             Bar("wall", 0.4, EXCHANGE, PEERS, text=_BEST),
             Bar("wall", 0.4, SHUFFLE, PEERS, text=_BEST),

@@ -70,7 +70,7 @@ class Split:
 
 def splits_of(frame: DataFrame, schema: pa.Schema, storage: Storage, folder: str) -> list[Split] | None:
     """The splits of a DataFrame that reads files and nothing else; None for any other."""
-    if not all(_is_alike(field.type) for field in schema):
+    if not len(schema) or not all(_is_alike(field.type) for field in schema):
         return None
     scan = frame.select("*")._jdf.queryExecution().sparkPlan()  # planned anew: it may be cached since
     if not _is_plain(scan, schema):
@@ -166,9 +166,9 @@ def _middles(meta: pq.FileMetaData) -> list[int]:
 def _check(stretch: Stretch, reader: pq.ParquetFile, split: Split) -> None:
     """Raise where the file is not the one that was listed, or Spark could see other values in it than Arrow."""
     now, meta = os.stat(stretch.path), reader.metadata
-    listed = (now.st_size, now.st_mtime_ns // 1_000_000) == (stretch.size, stretch.changed_ms)
-    known = all(0 <= middle < stretch.size for middle in _middles(meta))
-    if not (listed and known and _has_same_times(meta, split) and _has_same_types(reader.schema_arrow, split.schema)):
+    is_listed = (now.st_size, now.st_mtime_ns // 1_000_000) == (stretch.size, stretch.changed_ms)
+    is_same = is_listed and _has_same_types(reader.schema_arrow, split.schema) and _has_same_times(meta, split)
+    if not is_same or not all(0 <= middle < stretch.size for middle in _middles(meta)):
         raise _DoubtError
 
 
