@@ -176,6 +176,7 @@ DOUBTFUL = {
     "a dictionary": [pa.table({"id": pa.array(["a", "b"]).dictionary_encode()})],
     "a list": [pa.table({"id": pa.array([[1], None])})],
     "an old Spark": [noted(INSTANT, version="2.4.8")],
+    "a version that sorts before": [noted(INSTANT, version="10.0.0")],
     "a calendar of old": [noted(INSTANT, version="4.0.0", legacyDateTime="")],
 }
 
@@ -192,6 +193,48 @@ def test_timestamps_of_96_bits_are_left_to_spark(spark, tmp_path):
     frame = spark.read.parquet(write(tmp_path / "in", table, use_deprecated_int96_timestamps=True))
     assert not is_taken(frame, tmp_path)
     check_as_spark(spark, frame, tmp_path)
+
+
+def test_what_spark_refuses_it_refuses_still(spark, tmp_path):
+    digits = pa.py_buffer(np.array([99_999_999, 0, 1, 0], dtype="<i8"))
+    beyond = pa.table({"id": [1, 2], "d": pa.Array.from_buffers(pa.decimal128(5, 2), 2, [None, digits])})
+    brotli = write(tmp_path / "brotli", ids(0, 3), compression="brotli")
+    frames = [spark.read.parquet(write(tmp_path / "digits", beyond)), spark.read.parquet(brotli)]
+    spark.range(10).coalesce(1).write.parquet(str(tmp_path / "sums"))
+    (written,) = (tmp_path / "sums").glob("part*")
+    frames.append(spark.read.parquet(str(tmp_path / "sums")))
+    assert is_taken(frames[-1], tmp_path)
+    pq.write_table(pa.table({"id": [100, 200]}), written)
+    frames[-1] = spark.read.schema("id long").parquet(str(tmp_path / "sums"))
+    for frame in frames:
+        assert not is_taken(frame, tmp_path)
+        with pytest.raises(SparkJobError):
+            handed_over(spark, frame, tmp_path)
+
+
+def test_wide_rows_are_left_to_spark(spark, tmp_path):
+    """A text that repeats takes next to nothing in a file, and all of its size in memory."""
+    table = pa.table({"id": np.arange(1000), "v": ["x" * 100_000] * 1000})
+    frame = spark.read.parquet(write(tmp_path / "in", table))
+    assert not is_taken(frame, tmp_path)
+    late = pa.table({"id": np.arange(5000), "v": ["x"] * 1000 + ["x" * 100_000] * 4000})
+    assert not is_taken(spark.read.parquet(write(tmp_path / "late", late)), tmp_path)
+
+
+def test_files_that_were_begun_are_gone_when_spark_reads(spark, tmp_path):
+    path = write(tmp_path / "in", ids(0, 4000), ids(0, 3).set_column(0, "id", pa.array([1, 2, 3], pa.int32())))
+    before = spark.conf.get("spark.sql.files.maxPartitionBytes")
+    spark.conf.set("spark.sql.files.maxPartitionBytes", "2000")
+    try:
+        frame = spark.read.schema("id long, v string").parquet(path)
+        assert [spill_split(split)[0] for split in splits(frame, tmp_path)].count(True) >= 1
+        place = tmp_path / "place"
+        place.mkdir()
+        with_rows = handed_over(spark, frame, place)
+        assert with_rows.num_rows == 4003
+        assert sum(pa.ipc.open_file(file).read_all().num_rows for file in place.glob("*.arrow")) == 4003
+    finally:
+        spark.conf.set("spark.sql.files.maxPartitionBytes", before)
 
 
 def test_settings_that_change_what_spark_reads(spark, tmp_path):

@@ -113,7 +113,12 @@ def _read_files(
         return None
     counted = Counted(on_tasks, len(splits))
     found = run_items(spark, spill_split, splits, len(splits), counted.more)
-    return [file for _, file in found if file is not None] if all(done for done, _ in found) else None
+    files = [file for _, file in found if file is not None]
+    if all(done for done, _ in found):
+        return files
+    for file in files:
+        storage.remove(file.path)
+    return None
 
 
 def _spill_rows(

@@ -27,7 +27,10 @@ _SCAN = "org.apache.spark.sql.execution.FileSourceScanExec"
 _FORMAT = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat"
 _LISTED = "org.apache.spark.sql.execution.datasources.InMemoryFileIndex"
 _MOST_FILES = 256  # asking Spark about each takes a few calls
-_BATCH_ROWS = 65_536
+_BATCH_ROWS, _BATCH_BYTES = 4096, 64 * 1024 * 1024
+_GAUGED_ROWS = 400
+_ROW_BYTES = 4096  # of wider rows Spark hands over few at a time, and making rows is the lesser part of it
+_CODECS = {"UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD"}
 _ALIKE = {
     pa.bool_(),
     pa.int8(),
@@ -43,7 +46,7 @@ _ALIKE = {
     pa.timestamp("us", "UTC"),
 }
 _VERSION, _LEGACY = b"org.apache.spark.version", b"org.apache.spark.legacyDateTime"
-_OLDEST_VERSION = 3  # before, dates and times were counted by another calendar
+_NEW_CALENDAR = b"3.0.0"  # compared as texts, as Spark does
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,21 +135,35 @@ class _DoubtError(Exception):
 def spill_split(split: Split) -> tuple[bool, SpillFile | None]:
     """Write the rows of a split to a file; False where Spark has to read them itself."""
     try:
+        for stretch in split.stretches:
+            _check(stretch, split)
         return True, write_spill(_batches(split), split.schema, split.storage, split.folder)
-    except (_DoubtError, pa.ArrowException, OSError, ValueError, KeyError):
+    except (_DoubtError, pa.ArrowException, OSError, ValueError, KeyError, MemoryError):
         return False, None
 
 
 def _batches(split: Split) -> Iterator[pa.RecordBatch]:
+    names = split.schema.names
     for stretch in split.stretches:
-        with pq.ParquetFile(pa.OSFile(stretch.path), page_checksum_verification=True, pre_buffer=False) as reader:
-            _check(stretch, reader, split)
+        with _opened(stretch) as reader:
             groups = [group for group, at in enumerate(_middles(reader.metadata)) if _holds(stretch, at)]
-            if not groups:
-                continue
-            for batch in reader.iter_batches(_BATCH_ROWS, groups, split.schema.names, use_threads=False):
-                table = pa.Table.from_batches([batch]).select(split.schema.names)
-                yield from table.cast(split.schema).to_batches()
+            for batch in reader.iter_batches(_BATCH_ROWS, groups, names, use_threads=False) if groups else ():
+                table = pa.Table.from_batches([batch]).select(names).cast(split.schema)
+                _check_values(table)
+                yield from table.to_batches()
+
+
+def _opened(stretch: Stretch) -> pq.ParquetFile:
+    return pq.ParquetFile(pa.OSFile(stretch.path), page_checksum_verification=True, pre_buffer=False)
+
+
+def _check_values(table: pa.Table) -> None:
+    """Raise for rows that take much memory, and for numbers with more digits than their type has."""
+    if table.nbytes > _BATCH_BYTES:
+        raise _DoubtError
+    for column in table.columns:
+        if pat.is_decimal(column.type):
+            column.validate(full=True)
 
 
 def _holds(stretch: Stretch, middle: int) -> bool:
@@ -163,13 +180,31 @@ def _middles(meta: pq.FileMetaData) -> list[int]:
     return found
 
 
-def _check(stretch: Stretch, reader: pq.ParquetFile, split: Split) -> None:
+def _check(stretch: Stretch, split: Split) -> None:
     """Raise where the file is not the one that was listed, or Spark could see other values in it than Arrow."""
-    now, meta = os.stat(stretch.path), reader.metadata
-    is_listed = (now.st_size, now.st_mtime_ns // 1_000_000) == (stretch.size, stretch.changed_ms)
-    is_same = is_listed and _has_same_types(reader.schema_arrow, split.schema) and _has_same_times(meta, split)
-    if not is_same or not all(0 <= middle < stretch.size for middle in _middles(meta)):
+    if not _is_as_listed(stretch):
         raise _DoubtError
+    with _opened(stretch) as reader:
+        meta = reader.metadata
+        if not _has_same_types(reader.schema_arrow, split.schema) or not _has_same_times(meta, split):
+            raise _DoubtError
+        groups = [meta.row_group(i) for i in range(meta.num_row_groups)]
+        codecs = {group.column(i).compression for group in groups for i in range(group.num_columns)}
+        if not codecs <= _CODECS or not all(0 <= middle < stretch.size for middle in _middles(meta)):
+            raise _DoubtError
+        first = next(reader.iter_batches(_GAUGED_ROWS, columns=split.schema.names, use_threads=False), None)
+        widths = [group.total_byte_size // max(1, group.num_rows) for group in groups]
+        if max(widths, default=0) > _ROW_BYTES or (first is not None and first.nbytes > _ROW_BYTES * _GAUGED_ROWS):
+            raise _DoubtError
+
+
+def _is_as_listed(stretch: Stretch) -> bool:
+    """Whether nobody wrote the file since; Hadoop would compare one that is younger than its checksums with these."""
+    now, (folder, name) = os.stat(stretch.path), os.path.split(stretch.path)
+    sums = f"{folder}/.{name}.crc"
+    if os.path.exists(sums) and os.stat(sums).st_mtime_ns < now.st_mtime_ns:
+        return False
+    return (now.st_size, now.st_mtime_ns // 1_000_000) == (stretch.size, stretch.changed_ms)
 
 
 def _has_same_times(meta: pq.FileMetaData, split: Split) -> bool:
@@ -177,10 +212,7 @@ def _has_same_times(meta: pq.FileMetaData, split: Split) -> bool:
     notes, leaves = meta.metadata or {}, (meta.schema.column(i) for i in range(len(meta.schema)))
     if _LEGACY in notes or any(leaf.physical_type == "INT96" and leaf.path in split.schema.names for leaf in leaves):
         return False
-    if _VERSION not in notes:
-        return split.same_calendar
-    major = notes[_VERSION].split(b".")[0]
-    return major.isdigit() and int(major) >= _OLDEST_VERSION
+    return notes[_VERSION] >= _NEW_CALENDAR if _VERSION in notes else split.same_calendar
 
 
 def _has_same_types(own: pa.Schema, wanted: pa.Schema) -> bool:
