@@ -26,8 +26,8 @@ ENGINES: dict[str, tuple[str, dict[str, Any]]] = {
 BOUNDED = {"spark-exchange": ("test_merge_examples", "test_dry_run")}
 """Variants of an engine, and the modules they run in a bounded sweep; a full one runs them all."""
 
-SHARE = {"spark": 20, "spark-exchange": 20}
-"""Engines whose every call costs a job run one in so many of the random examples."""
+SHARE = {"duckdb": 2, "spark": 20, "spark-exchange": 20}
+"""Engines that run one in so many of the random examples: on Spark every call costs a job."""
 
 
 @pytest.fixture(autouse=True)

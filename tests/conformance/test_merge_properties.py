@@ -43,11 +43,11 @@ def test_files_of_every_layout(io: Any, layout: Layout) -> None:
 @pytest.mark.parametrize("columns", [("p",), ("p", "q"), ("a ü",)], ids=["one", "two", "odd name"])
 def test_partitions_with_odd_values(io: Any, columns: tuple[str, ...]) -> None:
     some = cases(kinds=PLAIN_KEYS, values=PLAIN_VALUES, partitioned=st.just(columns))
-    run_examples(f"partitions {columns}", 50, some, partial(check_merge, io))
+    run_examples(f"partitions {columns}", 30, some, partial(check_merge, io))
 
 
 @pytest.mark.scenario("PM-02", "PM-03", "UP-30", "UP-31", "UP-32")
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_everything_mixed(io: Any, strategy: str) -> None:
     some = cases(partitioned=st.sampled_from([(), (), ("p",), ("p", "q")]), strategies=st.just(strategy))
-    run_examples(f"mixed {strategy}", 60, some, partial(check_merge, io))
+    run_examples(f"mixed {strategy}", 40, some, partial(check_merge, io))
