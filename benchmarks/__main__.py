@@ -16,6 +16,7 @@ from benchmarks.runner import CaseResult, Settings, run_case
 from benchmarks.upkeep import MAINTENANCE
 
 CASES = (*MERGES, *MAINTENANCE)
+NAMES = ", ".join(case.name for case in CASES)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,8 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     if unknown := set(options.case) - {case.name for case in CASES}:
-        known = ", ".join(case.name for case in CASES)
-        parser.error(f"no such case: {', '.join(sorted(unknown))}; choose among {known}")
+        parser.error(f"no such case: {', '.join(sorted(unknown))}; choose among {NAMES}")
     with tempfile.TemporaryDirectory(prefix="fsspeckit-bench-") as temporary:
         data = options.data or Path(temporary)
         data.mkdir(parents=True, exist_ok=True)
@@ -43,8 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    names = ", ".join(case.name for case in CASES)
-    parser.add_argument("case", nargs="*", help=f"{names}; all when none is given")
+    parser.add_argument("case", nargs="*", help=f"{NAMES}; all when none is given")
     parser.add_argument("--contender", action="append", default=[], help="only contenders whose label contains this")
     parser.add_argument("--repeats", type=int, default=5, help="runs of each contender; the best counts")
     parser.add_argument("--scale", type=float, default=1.0, help="size of the data, 1 is what the bars are meant for")

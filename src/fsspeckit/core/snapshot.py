@@ -7,11 +7,11 @@ cannot be read is an error that names it, raised before anything is written. Not
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from posixpath import basename, dirname
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,6 @@ _EXACT_TEXT_WRITERS = ("parquet-cpp", "DuckDB")
 _SURELY_WHOLE = 16
 _DIGITS_128 = 38
 _KEPT_FOOTERS = 8 * 1024 * 1024  # bytes of footers; parsed, they take several times that
-_DAMAGE = (OSError, pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError, pa.ArrowMemoryError)
 _TAIL = 12  # bytes around a footer: its length, and the file's magic at both ends
 
 
@@ -155,25 +154,19 @@ def partition_layout(paths: Sequence[str]) -> tuple[tuple[str, ...], list[Partit
     return columns, [found[folder] for folder in folders]
 
 
-class naming_damage:  # noqa: N801 - used like a function, around each reading of a file, where a generator costs more
+@contextmanager
+def naming_damage(operation: str, path: str) -> Iterator[None]:
     """Turn what pyarrow raises on a broken file into an error that names it."""
-
-    __slots__ = ("_operation", "_path")
-
-    def __init__(self, operation: str, path: str) -> None:
-        self._operation, self._path = operation, path
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if isinstance(error, _DAMAGE) and not isinstance(error, (FileNotFoundError, FsspeckitError)):
-            raise DamagedFileError(
-                f"{self._operation}: {self._path} cannot be read as Parquet ({error}); "
-                "restore or move the file, then run again"
-            ) from error
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (OSError, pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError, pa.ArrowMemoryError) as error:
+        if isinstance(error, FsspeckitError):
+            raise
+        raise DamagedFileError(
+            f"{operation}: {path} cannot be read as Parquet ({error}); restore or move the file, then run again"
+        ) from error
 
 
 def open_parquet(

@@ -123,7 +123,6 @@ def test_queries_that_do_more_than_read_are_left_to_spark(spark, tmp_path):
     assert splits(read, tmp_path)
     assert splits(read.select("id"), tmp_path)
     assert splits(spark.read.format("parquet").load(path), tmp_path)
-    ids(0, 10).to_pandas().to_parquet(tmp_path / "one.parquet")
     spark.range(4).selectExpr("id", "id % 2 as p").write.partitionBy("p").parquet(str(tmp_path / "parts"))
     others = [
         read.where("id > 3"),
@@ -230,8 +229,7 @@ def test_files_that_were_begun_are_gone_when_spark_reads(spark, tmp_path):
         assert [spill_split(split)[0] for split in splits(frame, tmp_path)].count(True) >= 1
         place = tmp_path / "place"
         place.mkdir()
-        with_rows = handed_over(spark, frame, place)
-        assert with_rows.num_rows == 4003
+        assert handed_over(spark, frame, place).num_rows == 4003
         assert sum(pa.ipc.open_file(file).read_all().num_rows for file in place.glob("*.arrow")) == 4003
     finally:
         spark.conf.set("spark.sql.files.maxPartitionBytes", before)

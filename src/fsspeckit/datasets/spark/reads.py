@@ -1,8 +1,8 @@
 """A DataFrame that does nothing but read local Parquet files: executors read the same splits of them with Arrow.
 
-Spark would decode them in Java, make rows of columns and columns of rows again, which takes longer than everything else
-that a large merge does to its source. Taken are only queries and files whose values Arrow reads exactly as Spark does;
-where anything is in doubt, or fails, Spark reads them itself.
+Spark would decode them in Java, make rows of columns and columns of rows again: two fifths of a large merge.
+Taken are only queries and files whose values Arrow reads exactly as Spark does; where anything is in doubt, or Arrow
+raises an error, Spark reads them itself.
 """
 
 from __future__ import annotations
@@ -31,20 +31,17 @@ _BATCH_ROWS, _BATCH_BYTES = 4096, 64 * 1024 * 1024
 _GAUGED_ROWS = 400
 _ROW_BYTES = 4096  # of wider rows Spark hands over few at a time, and making rows is the lesser part of it
 _CODECS = {"UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD"}
-_ALIKE = {
-    pa.bool_(),
-    pa.int8(),
-    pa.int16(),
-    pa.int32(),
-    pa.int64(),
-    pa.float32(),
-    pa.float64(),
-    pa.string(),
-    pa.binary(),
-    pa.date32(),
-    pa.timestamp("us"),
-    pa.timestamp("us", "UTC"),
-}
+_ALIKE = (
+    pat.is_boolean,
+    pat.is_signed_integer,
+    pat.is_float32,
+    pat.is_float64,
+    pat.is_string,
+    pat.is_binary,
+    pat.is_date32,
+    pat.is_timestamp,
+    pat.is_decimal128,
+)
 _VERSION, _LEGACY = b"org.apache.spark.version", b"org.apache.spark.legacyDateTime"
 _NEW_CALENDAR = b"3.0.0"  # compared as texts, as Spark does
 
@@ -73,7 +70,7 @@ class Split:
 
 def splits_of(frame: DataFrame, schema: pa.Schema, storage: Storage, folder: str) -> list[Split] | None:
     """The splits of a DataFrame that reads files and nothing else; None for any other."""
-    if not len(schema) or not all(_is_alike(field.type) for field in schema):
+    if not len(schema) or not all(any(is_it(type_) for is_it in _ALIKE) for type_ in schema.types):
         return None
     scan = frame.select("*")._jdf.queryExecution().sparkPlan()  # planned anew: it may be cached since
     if not _is_plain(scan, schema):
@@ -124,21 +121,13 @@ def _are_whole(stretches: Sequence[Stretch]) -> bool:
     return bool(ends) and all(ends[stretch.path] == stretch.size for stretch in stretches)
 
 
-def _is_alike(type_: pa.DataType) -> bool:
-    return type_ in _ALIKE or pat.is_decimal128(type_)
-
-
-class _DoubtError(Exception):
-    """A file that Spark has to read itself."""
-
-
 def spill_split(split: Split) -> tuple[bool, SpillFile | None]:
     """Write the rows of a split to a file; False where Spark has to read them itself."""
     try:
-        for stretch in split.stretches:
-            _check(stretch, split)
+        if not all(_is_sure(stretch, split) for stretch in split.stretches):
+            return False, None
         return True, write_spill(_batches(split), split.schema, split.storage, split.folder)
-    except (_DoubtError, pa.ArrowException, OSError, ValueError, KeyError, MemoryError):
+    except (pa.ArrowException, OSError, ValueError, KeyError, MemoryError):
         return False, None
 
 
@@ -160,7 +149,7 @@ def _opened(stretch: Stretch) -> pq.ParquetFile:
 def _check_values(table: pa.Table) -> None:
     """Raise for rows that take much memory, and for numbers with more digits than their type has."""
     if table.nbytes > _BATCH_BYTES:
-        raise _DoubtError
+        raise pa.ArrowInvalid("its rows are too wide")
     for column in table.columns:
         if pat.is_decimal(column.type):
             column.validate(full=True)
@@ -180,22 +169,24 @@ def _middles(meta: pq.FileMetaData) -> list[int]:
     return found
 
 
-def _check(stretch: Stretch, split: Split) -> None:
-    """Raise where the file is not the one that was listed, or Spark could see other values in it than Arrow."""
+def _is_sure(stretch: Stretch, split: Split) -> bool:
+    """Whether the file is the one that was listed, and Spark sees the same values in it as Arrow."""
     if not _is_as_listed(stretch):
-        raise _DoubtError
+        return False
     with _opened(stretch) as reader:
-        meta = reader.metadata
+        meta, names = reader.metadata, split.schema.names
         if not _has_same_types(reader.schema_arrow, split.schema) or not _has_same_times(meta, split):
-            raise _DoubtError
+            return False
         groups = [meta.row_group(i) for i in range(meta.num_row_groups)]
         codecs = {group.column(i).compression for group in groups for i in range(group.num_columns)}
-        if not codecs <= _CODECS or not all(0 <= middle < stretch.size for middle in _middles(meta)):
-            raise _DoubtError
-        first = next(reader.iter_batches(_GAUGED_ROWS, columns=split.schema.names, use_threads=False), None)
         widths = [group.total_byte_size // max(1, group.num_rows) for group in groups]
-        if max(widths, default=0) > _ROW_BYTES or (first is not None and first.nbytes > _ROW_BYTES * _GAUGED_ROWS):
-            raise _DoubtError
+        first = next(reader.iter_batches(_GAUGED_ROWS, columns=names, use_threads=False), None)
+        return (
+            codecs <= _CODECS
+            and all(0 <= middle < stretch.size for middle in _middles(meta))
+            and max(widths, default=0) <= _ROW_BYTES
+            and (first is None or first.nbytes <= _ROW_BYTES * _GAUGED_ROWS)
+        )
 
 
 def _is_as_listed(stretch: Stretch) -> bool:
