@@ -121,7 +121,7 @@ def test_a_spliced_file_reads_like_one_written_in_one_go(tmp_path_factory, examp
         for number, expected in enumerate(groups):
             assert repr(file.read_row_group(number).to_pylist()) == repr(expected.to_pylist())
             check_statistics(meta.row_group(number), expected, changes[number], was.row_group(number))
-    check_places(path, before)
+    check_places(path, before, changes)
     in_duckdb = duckdb.sql(f"select * from read_parquet('{path}')").to_arrow_table()
     pq.write_table(pa.concat_tables(groups), path)
     expected = duckdb.sql(f"select * from read_parquet('{path}')").to_arrow_table()
@@ -146,8 +146,11 @@ def check_statistics(group, expected, changed, was):
     assert group.total_byte_size == sum(chunk.total_uncompressed_size for chunk in chunks)
 
 
-def check_places(path, before):
-    """Every page is where the footer and the indexes say, with its checksum; filters of keys are what they were."""
+def check_places(path, before, changes):
+    """Every page is where the footer and the indexes say, with its checksum; filters of keys are what they were.
+
+    A page of nothing but NaN has no bounds, so whether there is an index of bounds depends on the values.
+    """
     data, old = path.read_bytes(), footer(before)
     new = footer(data)
     end = 0
@@ -162,7 +165,8 @@ def check_places(path, before):
             total += meta[7][1]
             assert meta[9][1] in pages
             assert meta.get(11, meta[9])[1] in pages
-            assert (6 in chunk) == (6 in before_chunk)
+            if meta[3][1][1] != [b"ratio"] or "ratio" not in changes[number]:
+                assert (6 in chunk) == (6 in before_chunk)
             if 4 in chunk:
                 index = read_struct(data[chunk[4][1] : chunk[4][1] + chunk[5][1]])[0]
                 assert {spot[1][1]: spot[2][1] for spot in index[1][1][1]}.items() <= pages.items()

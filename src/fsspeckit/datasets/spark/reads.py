@@ -8,6 +8,7 @@ raises an error, Spark reads them itself.
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,7 @@ _ALIKE = (
 )
 _VERSION, _LEGACY = b"org.apache.spark.version", b"org.apache.spark.legacyDateTime"
 _NEW_CALENDAR = b"3.0.0"  # compared as texts, as Spark does
+_SUMS_AT = 8  # after a magic word and how many bytes each sum is of
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,12 +192,22 @@ def _is_sure(stretch: Stretch, split: Split) -> bool:
 
 
 def _is_as_listed(stretch: Stretch) -> bool:
-    """Whether nobody wrote the file since; Hadoop would compare one that is younger than its checksums with these."""
+    """Whether nobody wrote the file since, and Hadoop would not find that its checksums are those of another one."""
     now, (folder, name) = os.stat(stretch.path), os.path.split(stretch.path)
     sums = f"{folder}/.{name}.crc"
-    if os.path.exists(sums) and os.stat(sums).st_mtime_ns < now.st_mtime_ns:
+    if os.path.exists(sums) and os.stat(sums).st_mtime_ns < now.st_mtime_ns and not _has_sums(stretch.path, sums):
         return False
     return (now.st_size, now.st_mtime_ns // 1_000_000) == (stretch.size, stretch.changed_ms)
+
+
+def _has_sums(path: str, sums: str) -> bool:
+    """Whether checksums are those of a file: Hadoop itself writes them a moment before the file's last bytes."""
+    with open(sums, "rb") as told, open(path, "rb") as file:
+        known = told.read()
+        found, step = bytearray(known[:_SUMS_AT]), int.from_bytes(known[4:_SUMS_AT], "big")
+        while block := file.read(step):
+            found += zlib.crc32(block).to_bytes(4, "big")
+    return found == known
 
 
 def _has_same_times(meta: pq.FileMetaData, split: Split) -> bool:
