@@ -184,8 +184,9 @@ def body_of(texts: pa.Array, codec: str = "snappy") -> tuple[bytes, bytes]:
     columns = find_plain(pa.table({"a": texts}), OPTIONS | {"compression": codec})
     ((_, pages),) = plain_chunks(list(columns.values()), OPTIONS | {"compression": codec})
     page = next(iter(pages))
-    stored = bytes(page.body)
-    size = page.plain - len(page.header)
+    words = page.head + bytes(page.body)
+    header, start = read_struct(words)
+    stored, size = words[start:], header[2][1]
     return stored, stored if codec == "none" else pa.Codec(codec).decompress(stored, size).to_pybytes()
 
 

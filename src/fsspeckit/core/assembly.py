@@ -214,7 +214,7 @@ class AssembledFile:
                 meta[field] = I64, meta[field][1] + start
         plain = meta[MetaField.plain_size][1] if piece.data else 0
         for page in piece.pages:
-            self._write(page.header)
+            self._write(page.head)
             self._write(page.body)
             plain += page.plain
         if piece.data:

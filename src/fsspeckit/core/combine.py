@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate
 from types import TracebackType
 from typing import Any, Self
 
@@ -26,9 +27,13 @@ from fsspeckit.core.output import StagedFile
 from fsspeckit.core.rows import pick
 from fsspeckit.core.snapshot import naming_damage, open_parquet, open_rows, refuse_nanoseconds
 from fsspeckit.core.storage import Storage, for_each
+from fsspeckit.core.together import Together
 
 _FETCHED_FILES = 32
 _FETCHED_BYTES = 32 * 1024 * 1024
+
+_MOST_ROWS = 200_000
+"""Rows that are decoded at once: how much memory they take cannot be told from how much their files do."""
 
 _BLOCK_ROWS = 20_000
 """Small pieces are copied together up to so many rows: an encoder pays for every piece, far more than for the copy."""
@@ -194,23 +199,48 @@ def combine_files(task: CombineTask, storage: Storage, staged: str) -> Outcome:
     dress = Dress.of(task.files, task.schema, meta)
     sink = partial(storage.open_output, staged)
     with Output(sink, dress, meta, task.options, rows_per_group(task.files, task.options)) as output:
-        for table in _read_files(storage, task, dress):
+        for table in read_files(storage, task.files, dress, task.drops):
             output.add(table)
         size = output.finish()
         return Outcome(staged, output.rows, size, 0, True)
 
 
-def _read_files(storage: Storage, task: CombineTask, dress: Dress) -> Iterator[pa.Table]:
-    """The rows of all files in order; where opening a file is a round trip, small ones are fetched together."""
-    files, at = [file for file in task.files if file.rows], 0
-    while at < len(files):
-        window = _window(files[at:]) if storage.workers > 1 else files[at : at + 1]
+def read_files(
+    storage: Storage, files: Sequence[DataFile], dress: Dress, drops: Mapping[str, RowNumbers]
+) -> Iterator[pa.Table]:
+    """The rows of files in order, less those that are dropped; small files are read together."""
+    filled, together, at = [file for file in files if file.rows], Together(storage, dress.coded), 0
+    while at < len(filled):
+        window = _window(storage, filled[at:])
         at += len(window)
-        if len(window) == 1:
-            yield from _kept_rows(storage, window[0], dress, task.drops)
+        table = _read_together(together, window)
+        if table is not None:
+            yield without_rows(dress.put_on(table, window[0].path), _positions(window, drops), 0)
         else:
-            for tables in for_each(storage, lambda file: list(_kept_rows(storage, file, dress, task.drops)), window):
-                yield from tables
+            yield from _read_each(storage, window, dress, drops)
+
+
+def _read_each(
+    storage: Storage, files: Sequence[DataFile], dress: Dress, drops: Mapping[str, RowNumbers]
+) -> Iterator[pa.Table]:
+    """Files one by one; where opening a file is a round trip, side by side."""
+    if storage.workers > 1 and len(files) > 1:
+        for tables in for_each(storage, lambda file: list(_kept_rows(storage, file, dress, drops)), files):
+            yield from tables
+    else:
+        for file in files:
+            yield from _kept_rows(storage, file, dress, drops)
+
+
+def _read_together(together: Together, window: Sequence[DataFile]) -> pa.Table | None:
+    return together.read(window) if sum(file.rows for file in window) <= _MOST_ROWS else None
+
+
+def _positions(window: Sequence[DataFile], drops: Mapping[str, RowNumbers]) -> RowNumbers:
+    """The rows that are dropped, counted over all files of a window."""
+    starts = accumulate((file.rows for file in window), initial=0)
+    found = [drops[file.path] + start for file, start in zip(window, starts, strict=False) if file.path in drops]
+    return np.concatenate(found) if found else np.empty(0, np.int64)
 
 
 def _kept_rows(storage: Storage, file: DataFile, dress: Dress, drops: Mapping[str, RowNumbers]) -> Iterator[pa.Table]:
@@ -221,10 +251,14 @@ def _kept_rows(storage: Storage, file: DataFile, dress: Dress, drops: Mapping[st
         start += table.num_rows
 
 
-def _window(files: Sequence[DataFile]) -> Sequence[DataFile]:
-    """The next few files that are small together."""
-    sizes = np.cumsum([file.uncompressed for file in files[:_FETCHED_FILES]])
-    return files[: max(1, int(np.searchsorted(sizes, _FETCHED_BYTES)))]
+def _window(storage: Storage, files: Sequence[DataFile]) -> Sequence[DataFile]:
+    """The next few files that are small together; where opening a file is a round trip, many rows may be in them."""
+    rows = size = 0
+    for count, file in enumerate(files[:_FETCHED_FILES]):
+        rows, size = rows + file.rows, size + max(file.uncompressed, file.size)
+        if count and (size > _FETCHED_BYTES or (rows > _MOST_ROWS and storage.workers == 1)):
+            return files[:count]
+    return files[:_FETCHED_FILES]
 
 
 def drop_rows(task: DropTask, storage: Storage, staged: str) -> Outcome:

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from fsspeckit.common.bridge import from_blocks, text_blocks, to_numpy
 from fsspeckit.core.fileparts import ChunkField, MetaField, chunks_of, encode_file, groups_of, read_footer_struct
 from fsspeckit.core.pages import Page, PageField, checksum
-from fsspeckit.core.thrift import I32, I64, LIST, STRUCT, Struct, put_varint, read_struct, write_struct
+from fsspeckit.core.thrift import I32, I64, LIST, STRUCT, Struct, put_varint, read_struct, read_varint, write_struct
 
 Values = npt.NDArray[Any]
 
@@ -47,6 +47,8 @@ class PlainColumn:
     field: pa.Field
     parts: tuple[Values, ...]
     codec: str
+    is_text: bool
+    """Whether pages have the length before each value."""
 
     @property
     def rows(self) -> int:
@@ -57,11 +59,6 @@ class PlainColumn:
     def nbytes(self) -> int:
         """Bytes of all values."""
         return sum(part.nbytes for part in self.parts)
-
-    @property
-    def is_text(self) -> bool:
-        """Whether pages have the length before each value."""
-        return self.field.type in _TEXTS
 
     @property
     def width(self) -> int:
@@ -85,9 +82,10 @@ def find_plain(table: pa.Table, options: Mapping[str, Any]) -> dict[str, PlainCo
         if field.name in asked or codec not in _CODECS or column.null_count or column.nbytes > _MOST_BYTES:
             continue
         chunks = [chunk for chunk in column.chunks if len(chunk)]
-        parts = _text_parts(chunks) if field.type in _TEXTS else _number_parts(chunks, field.type, options)
+        is_text = field.type in _TEXTS
+        parts = _text_parts(chunks) if is_text else _number_parts(chunks, field.type, options)
         if parts:
-            found[field.name] = PlainColumn(field, tuple(parts), codec)
+            found[field.name] = PlainColumn(field, tuple(parts), codec, is_text)
     return found
 
 
@@ -177,22 +175,35 @@ def _pages(column: PlainColumn, header: Struct) -> Iterator[Page]:
     data = {field: value for field, value in header[PageField.data][1].items() if field != _PAGE_STATISTICS}
     for values in _cut(column.parts, column.page_rows):
         levels = _levels(len(values)) if column.field.nullable else b""
-        if codec is not None and column.is_text and column.codec == "snappy" and not _gains(codec, values):
-            body = _as_literals(levels, values)
-        else:
-            plain = _joined(levels, _with_lengths(values) if column.is_text else values)
-            body = plain if codec is None else _compressed(codec, plain)
+        head, body = _body(column, codec, levels, values)
         size = len(levels) + column.width * len(values)
         words = write_struct(
             header
             | {
                 PageField.plain_size: (I32, size),
-                PageField.size: (I32, len(body)),
-                PageField.checksum: (I32, checksum(body)),
+                PageField.size: (I32, len(head) + len(body)),
+                PageField.checksum: (I32, checksum(head, body)),
                 PageField.data: (STRUCT, data | {_PAGE_VALUES: (I32, len(values))}),
             }
         )
-        yield Page(0, words, body, len(words) + size)
+        yield Page(0, words + head, body, len(words) + size)
+
+
+def _body(column: PlainColumn, codec: pa.Codec | None, levels: bytes, values: Values) -> tuple[bytes, memoryview]:
+    """What follows the header of a page, in two parts: most of it is not copied again to stand behind the levels."""
+    is_snappy = column.codec == "snappy"
+    if codec is not None and is_snappy and column.is_text and not _gains(codec, values):
+        return b"", _as_literals(levels, values)
+    plain = _with_lengths(values) if column.is_text else values
+    if codec is None:
+        return levels, plain.view(np.uint8).data
+    if not is_snappy:
+        return b"", _compressed(codec, _joined(levels, plain))
+    stream = _compressed(codec, plain.view(np.uint8).data)
+    length, start = read_varint(stream, 0)
+    head = bytearray()
+    put_varint(head, len(levels) + length)
+    return bytes(head) + (_literal(len(levels)) + levels if levels else b""), stream[start:]
 
 
 def _cut(parts: Sequence[Values], rows: int) -> Iterator[Values]:

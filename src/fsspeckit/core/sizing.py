@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.core.bloom import filter_bytes
-from fsspeckit.core.combine import Dress, Output, lead_footer, read_file
+from fsspeckit.core.combine import Dress, Output, lead_footer, read_file, read_files
 from fsspeckit.core.curves import Ordering, sort_order
 from fsspeckit.core.keys import key_type, plain
 from fsspeckit.core.layout import DEFAULT_ROW_GROUP, WriterOptions, codec_name, rows_per_group
@@ -253,7 +253,7 @@ class Probe:
         schema = joint_schema(trial.files, "")
         meta = lead_footer(self.storage, trial.files)
         dress = Dress.of(trial.files, schema, meta)
-        read = pa.concat_tables([self._rows(file, dress, trial.rows) for file in trial.files]).unify_dictionaries()
+        read = pa.concat_tables(self._rows(trial, dress)).unify_dictionaries()
         sample = _in_order(read, trial.style.ordering)
         data = sum(file.data * min(1.0, trial.rows / file.rows) for file in trial.files) / sample.num_rows
         asked = trial.options.row_group_size or trial.style.group_rows
@@ -268,7 +268,12 @@ class Probe:
         # Over several row groups, what a group has once is part of what each byte weighs.
         return Rate(fixed, 0.0, each, blooms) if groups > 1 else Rate(0.0, fixed, each, blooms)
 
-    def _rows(self, file: DataFile, dress: Dress, most: int) -> pa.Table:
+    def _rows(self, trial: Trial, dress: Dress) -> list[pa.Table]:
+        if all(file.rows <= trial.rows for file in trial.files):
+            return list(read_files(self.storage, trial.files, dress, {}))
+        return [self._first_rows(file, dress, trial.rows) for file in trial.files]
+
+    def _first_rows(self, file: DataFile, dress: Dress, most: int) -> pa.Table:
         pieces: list[pa.Table] = []
         held = 0
         for table in read_file(self.storage, file, dress):

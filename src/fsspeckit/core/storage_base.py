@@ -87,6 +87,10 @@ class Storage(ABC):
         """The last ``size`` bytes, or the whole file where it is shorter."""
 
     @abstractmethod
+    def read_into(self, path: str, room: memoryview) -> Entry | None:
+        """Fill ``room`` with the first bytes of a file; where names are used again, tell which file it was."""
+
+    @abstractmethod
     def create_exclusive(self, path: str, data: bytes) -> None:
         """Durable put-if-absent of a whole file; FileExistsError where the name is taken."""
 

@@ -117,6 +117,15 @@ class LocalStorage(Storage):
             finally:
                 os.close(descriptor)
 
+    def read_into(self, path: str, room: memoryview) -> Entry | None:
+        with named("read", path), open(path, "rb", buffering=0) as file:
+            found = _entry(path, os.fstat(file.fileno()))
+            while room and (count := file.readinto(room)):
+                room = room[count:]
+        if room:
+            raise StorageError(f"{path} ends {len(room)} bytes too early")
+        return found
+
     def create_exclusive(self, path: str, data: bytes) -> None:
         """A complete, synced temporary file is linked to the name: nobody ever sees half a record."""
         temporary = join(parent(path), f".{uuid.uuid4().hex}.tmp")

@@ -51,7 +51,7 @@ def _value(data: Bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
     if kind in _INTEGERS:
         return _signed(data, at)
     if kind == BINARY:
-        size, at = _varint(data, at)
+        size, at = read_varint(data, at)
         return _raw(data, at, size), at + size
     if kind == STRUCT:
         return _struct(data, at, depth + 1)
@@ -70,7 +70,7 @@ def _list(data: Bytes, at: int, depth: int) -> tuple[tuple[int, list[Any]], int]
     head = data[at]
     size, at, kind = head >> 4, at + 1, head & 15
     if size == 15:
-        size, at = _varint(data, at)
+        size, at = read_varint(data, at)
     values = []
     for _ in range(size):
         value, at = _value(data, at, kind, depth + 1)
@@ -79,7 +79,7 @@ def _list(data: Bytes, at: int, depth: int) -> tuple[tuple[int, list[Any]], int]
 
 
 def _map(data: Bytes, at: int, depth: int) -> tuple[tuple[int, int, list[tuple[Any, Any]]], int]:
-    size, at = _varint(data, at)
+    size, at = read_varint(data, at)
     if not size:
         return (0, 0, []), at
     kinds, at = data[at], at + 1
@@ -97,7 +97,8 @@ def _raw(data: Bytes, at: int, size: int) -> bytes:
     return bytes(data[at : at + size])
 
 
-def _varint(data: Bytes, at: int) -> tuple[int, int]:
+def read_varint(data: Bytes, at: int) -> tuple[int, int]:
+    """The unsigned number at a position, and the position after it."""
     byte = data[at]
     if byte < 0x80:
         return byte, at + 1
@@ -112,7 +113,7 @@ def _varint(data: Bytes, at: int) -> tuple[int, int]:
 
 
 def _signed(data: Bytes, at: int) -> tuple[int, int]:
-    value, at = _varint(data, at)
+    value, at = read_varint(data, at)
     return value >> 1 ^ -(value & 1), at
 
 

@@ -51,11 +51,24 @@ def open_file(storage: Storage, file: ViewFile | DataFile) -> pa.NativeFile:
     """
     opened = storage.open_input(file.location)
     if storage.in_place:
-        current = storage.stat(file.location)
-        if current is None or (current.size, current.stamp) != (file.size, file.stamp):
+        try:
+            _check_is(storage.stat(file.location), file)
+        except FileNotFoundError:
             opened.close()
-            raise FileNotFoundError(f"{file.location} was replaced since it was listed. List the dataset again.")
+            raise
     return opened
+
+
+def read_into(storage: Storage, file: DataFile, room: memoryview) -> None:
+    """Read the first bytes of a file like `open_file` opens it."""
+    found = storage.read_into(file.location, room)
+    if storage.in_place:
+        _check_is(found, file)
+
+
+def _check_is(found: Entry | None, file: ViewFile | DataFile) -> None:
+    if found is None or (found.size, found.stamp) != (file.size, file.stamp):
+        raise FileNotFoundError(f"{file.location} was replaced since it was listed. List the dataset again.")
 
 
 def is_data_file(path: str) -> bool:

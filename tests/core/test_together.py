@@ -1,0 +1,302 @@
+"""Small files read in one call: the same rows as one by one, and whatever is unusual is left to the usual way."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fsspeckit.common.errors import DamagedFileError
+from fsspeckit.core import combine
+from fsspeckit.core.combine import Dress, combine_files, read_file
+from fsspeckit.core.commit import Journal
+from fsspeckit.core.model import CombineTask, DataFile, WriteOptions
+from fsspeckit.core.pages import decoded_size
+from fsspeckit.core.snapshot import load_snapshot
+from fsspeckit.core.storage_local import LocalStorage
+from fsspeckit.core.thrift import read_struct, write_struct
+from fsspeckit.core.together import Together, _Chunk
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+
+STORAGE = LocalStorage()
+DAY = dt.datetime(2024, 2, 29, 12, 30, 15, 123456, tzinfo=dt.UTC)
+EXAMPLES: dict[str, tuple[pa.DataType, Sequence[object]]] = {
+    "flag": (pa.bool_(), [True, False]),
+    "small": (pa.uint8(), [0, 255]),
+    "number": (pa.int64(), [-(2**63), 0, 7, 2**63 - 1]),
+    "large": (pa.uint64(), [0, 2**64 - 1]),
+    "share": (pa.float64(), [float("nan"), -0.0, 1.5]),
+    "money": (pa.decimal128(20, 3), [Decimal("-1.250"), Decimal("99999999999999999.999")]),
+    "at": (pa.timestamp("ns", "Europe/Berlin"), [DAY]),
+    "day": (pa.date32(), [DAY.date()]),
+    "text": (pa.large_string(), ["", "é", "a long text that repeats"]),
+    "name": (pa.string(), ["", "n", "a name"]),
+    "bytes": (pa.binary(), [b"", b"\0", b"some bytes"]),
+    "raw": (pa.binary(4), [b"\0\1\2\3", b"abcd"]),
+    "state": (pa.dictionary(pa.int16(), pa.string()), ["new", "paid", "shipped"]),
+    "tags": (pa.list_(pa.string()), [[], ["a", None], ["b"]]),
+    "place": (pa.struct([("x", pa.int32()), ("names", pa.list_(pa.int8()))]), [{"x": 1, "names": [1, 2]}, {"x": None}]),
+}
+
+
+def load(folder: Path) -> tuple[DataFile, ...]:
+    return load_snapshot(STORAGE, Journal(STORAGE, str(folder)).view(), keep_footers=True).files
+
+
+def one_by_one(files: Sequence[DataFile], coded: Sequence[str] = ()) -> pa.Table:
+    dress = Dress(files[0].schema, tuple(coded), recast=False, restated=False)
+    return pa.concat_tables(table for file in files for table in read_file(STORAGE, file, dress))
+
+
+def same(one: pa.Table, two: pa.Table) -> bool:
+    """Equal, with NaN and whatever chunks and dictionaries they have."""
+    plain = [table.unify_dictionaries().combine_chunks() for table in (one, two)]
+    return plain[0].schema.equals(plain[1].schema) and repr(plain[0].to_pylist()) == repr(plain[1].to_pylist())
+
+
+@st.composite
+def written(draw):
+    """A few files of one schema, each with its own rows, codec, pages and row groups."""
+    names = draw(st.lists(st.sampled_from(sorted(EXAMPLES)), min_size=1, max_size=5, unique=True))
+    required = draw(st.booleans())
+    schema = pa.schema([pa.field(name, EXAMPLES[name][0], nullable=not required) for name in names], {"who": "me"})
+    files = []
+    for _ in range(draw(st.integers(2, 5))):
+        rows = draw(st.sampled_from([1, 2, 30, 200]))
+        rng = np.random.default_rng(draw(st.integers(0, 1000)))
+        columns = []
+        for name in names:
+            type_, values = EXAMPLES[name]
+            choices = list(values) + ([] if required else [None])
+            columns.append(pa.array([choices[i] for i in rng.integers(0, len(choices), rows)], type_))
+        options = {
+            "compression": draw(st.sampled_from(["snappy", "zstd", "gzip", "brotli", "none"])),
+            "use_dictionary": draw(st.booleans()),
+            "data_page_version": draw(st.sampled_from(["1.0", "2.0"])),
+            "write_page_checksum": draw(st.booleans()),
+            "write_page_index": draw(st.booleans()),
+            "data_page_size": draw(st.sampled_from([16, 1 << 20])),
+            "row_group_size": draw(st.sampled_from([7, 1000])),
+        }
+        files.append((pa.table(columns, schema=schema), options))
+    return files
+
+
+@settings(deadline=None, max_examples=80)
+@given(written())
+def test_files_read_together_are_as_one_by_one(tmp_path_factory, files):
+    folder = tmp_path_factory.mktemp("together")
+    for number, (table, options) in enumerate(files):
+        pq.write_table(table, folder / f"{number}.parquet", **options)
+    found = load(folder)
+    coded = [field.name for field in found[0].schema if field.type in (pa.string(), pa.binary())]
+    table = Together(STORAGE, coded).read(found)
+    if any(pa.types.is_nested(field.type) for field in found[0].schema):
+        assert table is None
+    else:
+        assert table is not None
+        assert same(table, one_by_one(found, coded))
+
+
+def write_some(folder: Path, count: int = 4, **options: object) -> None:
+    folder.mkdir(exist_ok=True)
+    for number in range(count):
+        rows = range(number * 10, number * 10 + 10)
+        table = pa.table({"id": pa.array(rows), "text": [f"t{i % 3}" for i in rows]})
+        pq.write_table(table, folder / f"{number}.parquet", **options)
+
+
+def test_what_one_footer_cannot_speak_for_is_not_read_together(tmp_path):
+    write_some(tmp_path)
+    files = load(tmp_path)
+    assert Together(STORAGE, ()).read(files[:1]) is None
+    assert Together(STORAGE, ()).read((*files[:3], replace(files[3], parsed=None))) is None
+    pq.write_table(pa.table({"id": [1], "other": ["x"]}), tmp_path / "4.parquet")
+    assert Together(STORAGE, ()).read(load(tmp_path)) is None
+    old = pa.table({"at": pa.array([DAY], pa.timestamp("us"))})
+    (tmp_path / "old").mkdir()
+    for number in range(2):
+        pq.write_table(old, tmp_path / "old" / f"{number}.parquet", use_deprecated_int96_timestamps=True)
+    assert Together(STORAGE, ()).read(load(tmp_path / "old")) is None
+
+
+def test_files_of_several_writers_are_joined_all_the_same(tmp_path):
+    write_some(tmp_path, 3)
+    duckdb.sql(f"copy (select 100::bigint as id, 'duck' as text) to '{tmp_path}/3.parquet'")
+    duckdb.sql(f"copy (select 101::bigint as id, 'duck' as text) to '{tmp_path}/4.parquet'")
+    pl.DataFrame({"id": [102], "text": ["bear"]}).write_parquet(tmp_path / "5.parquet")
+    expected = pa.concat_tables(
+        [
+            pq.read_table(path).cast(pa.schema([("id", pa.int64()), ("text", pa.string())]))
+            for path in sorted(tmp_path.iterdir())
+        ]
+    )
+    PyarrowDatasetIO().compact_parquet_dataset(str(tmp_path), target_rows_per_file=1000)
+    assert sorted(pq.read_table(tmp_path).to_pylist(), key=str) == sorted(expected.to_pylist(), key=str)
+    assert len(list(tmp_path.glob("*.parquet"))) == 1
+
+
+@pytest.mark.parametrize("codec", ["lz4", "snappy"])
+def test_a_codec_with_two_kinds_is_read_the_usual_way(tmp_path, codec):
+    write_some(tmp_path / "data", compression=codec)
+    files = load(tmp_path / "data")
+    expected = one_by_one(files)
+    assert (Together(STORAGE, ()).read(files) is None) == (codec == "lz4")
+    PyarrowDatasetIO().compact_parquet_dataset(str(tmp_path / "data"), target_rows_per_file=1000)
+    assert same(pq.read_table(tmp_path / "data"), expected)
+
+
+def test_damage_in_one_of_many_files_is_told_by_its_name(tmp_path):
+    folder = tmp_path / "data"
+    write_some(folder, 6, write_page_checksum=True, compression="none")
+    broken = folder / "3.parquet"
+    data = bytearray(broken.read_bytes())
+    place = data.index((33).to_bytes(8, "little"))
+    data[place] ^= 1
+    broken.write_bytes(data)
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(DamagedFileError, match=r"3\.parquet"):
+        PyarrowDatasetIO().compact_parquet_dataset(str(folder), target_rows_per_file=1000)
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_a_file_replaced_since_it_was_listed_is_not_read(tmp_path):
+    write_some(tmp_path)
+    files = load(tmp_path)
+    other = pq.read_table(tmp_path / "0.parquet")
+    (tmp_path / "2.parquet").unlink()
+    pq.write_table(other, tmp_path / "2.parquet")
+    assert Together(STORAGE, ()).read(files) is None
+    task = CombineTask("x.parquet", files, files[0].schema, WriteOptions(), {})
+    with pytest.raises(FileNotFoundError, match=r"2\.parquet was replaced"):
+        combine_files(task, STORAGE, str(tmp_path / "x"))
+
+
+def flip(path: Path, place: int, bit: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[place] ^= 1 << bit
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("options", [{}, {"data_page_version": "2.0"}, {"write_page_checksum": True}], ids=str)
+@pytest.mark.parametrize("use_dictionary", [True, False])
+def test_a_page_that_promises_too_many_values_does_not_move_rows_of_other_files(tmp_path, options, use_dictionary):
+    write_some(tmp_path, compression="none", use_dictionary=use_dictionary, **options)
+    place = load(tmp_path)[1].parsed.row_group(0).column(0).data_page_offset
+    header, _ = read_struct((tmp_path / "1.parquet").read_bytes(), place)
+    begin = write_struct({field: value for field, value in header.items() if field < 5})
+    flip(tmp_path / "1.parquet", place + len(begin) + 1, 1)
+    files = load(tmp_path)
+    assert Together(STORAGE, ()).read(files) is None
+    task = CombineTask("x.parquet", files, files[0].schema, WriteOptions(), {})
+    with suppress(DamagedFileError):
+        combine_files(task, STORAGE, str(tmp_path / "x"))
+        found = pq.read_table(tmp_path / "x")["id"].to_pylist()
+        assert [*found[:10], *found[20:]] == [*range(10), *range(20, 40)]
+
+
+def test_a_file_without_its_last_pages_does_not_borrow_those_of_the_next(tmp_path):
+    write_some(tmp_path, compression="none", use_dictionary=False)
+    path = tmp_path / "1.parquet"
+    data, (_, file, *_) = path.read_bytes(), load(tmp_path)
+    path.write_bytes(data[: file.data - 40] + data[file.data + 4 :])
+    with pytest.raises(DamagedFileError, match=r"1\.parquet"):
+        PyarrowDatasetIO().compact_parquet_dataset(str(tmp_path), target_rows_per_file=1000)
+
+
+def test_groups_of_columns_are_not_taken_for_each_other(tmp_path):
+    for number, name in enumerate("pq"):
+        duckdb.sql(f"copy (select {number} as id, {{'x': {number}}} as {name}) to '{tmp_path}/{number}.parquet'")
+    assert Together(STORAGE, ()).read(load(tmp_path)) is None
+    with pytest.raises(pa.ArrowInvalid):
+        PyarrowDatasetIO().compact_parquet_dataset(str(tmp_path), target_rows_per_file=1000)
+    assert len(list(tmp_path.glob("*.parquet"))) == 2
+
+
+def test_every_damaged_bit_of_a_file_leaves_the_rows_of_others_alone(tmp_path):
+    write_some(tmp_path, 3, compression="none")
+    good, place = (tmp_path / "1.parquet").read_bytes(), load(tmp_path)[1].data
+    rng = np.random.default_rng(5)
+    for at in rng.choice(place, 150, replace=False):
+        (tmp_path / "1.parquet").write_bytes(good)
+        flip(tmp_path / "1.parquet", int(at), int(rng.integers(8)))
+        files = load(tmp_path)
+        table = Together(STORAGE, ()).read(files)
+        if table is not None:
+            assert table.equals(one_by_one(files))
+
+
+def test_a_chunk_that_is_elsewhere_or_negative_is_left_to_the_usual_way(tmp_path):
+    write_some(tmp_path, 3)
+    meta = load(tmp_path)[0].parsed.row_group(0).column(0)
+    size, rows = load(tmp_path)[0].data + 4, meta.num_values
+    assert _Chunk.of(meta, ("id", "INT64"), rows, size).end == meta.dictionary_page_offset + meta.total_compressed_size
+    own, other, wrong, early = ("id", "INT64"), ("other", "INT64"), ("id", "INT32"), meta.data_page_offset
+    for column, values, end in ((other, rows, size), (wrong, rows, size), (own, rows + 1, size), (own, rows, early)):
+        with pytest.raises(pa.ArrowInvalid):
+            _Chunk.of(meta, column, values, end)
+
+
+def test_texts_that_repeat_do_not_fill_the_memory(tmp_path):
+    for number in range(4):
+        texts = ["long" * 1000, "other" * 1000] * 2000
+        pq.write_table(pa.table({"text": pa.array(texts, pa.large_string())}), tmp_path / f"{number}.parquet")
+    assert Together(STORAGE, ()).read(load(tmp_path)) is None
+    assert Together(STORAGE, ()).read(load(tmp_path)[:2]) is not None
+
+
+def test_bytes_beside_the_chunks_count_too(tmp_path):
+    write_some(tmp_path, 3)
+    files = [replace(file, size=20 * 1024 * 1024) for file in load(tmp_path)]
+    assert len(combine._window(STORAGE, files)) == 1
+
+
+def test_sizes_of_chunks_are_learned_from_any_headers(tmp_path):
+    texts = pa.table({"text": [f"t{i % 50}" for i in range(3000)]})
+    for options in ({}, {"use_dictionary": False}, {"data_page_version": "2.0"}, {"write_page_checksum": True}):
+        for page in (1 << 20, 64):
+            pq.write_table(texts, tmp_path / "x.parquet", data_page_size=page, compression="none", **options)
+            chunk = _Chunk.of(
+                pq.read_metadata(tmp_path / "x.parquet").row_group(0).column(0), ("text", "BYTE_ARRAY"), 3000, 1 << 30
+            )
+            data = memoryview((tmp_path / "x.parquet").read_bytes())[chunk.start : chunk.end]
+            assert decoded_size(data, 0, len(data), 3000) == 24_000 + (options.get("use_dictionary", True) and 340 * 60)
+            assert decoded_size(data, 0, len(data), 3001) is None
+            assert decoded_size(data, 0, len(data), 2999) is None
+            if page == 64:
+                assert decoded_size(data, 0, len(data) - 1, 3000) is None
+
+
+def test_rows_are_dropped_from_the_right_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(combine, "_FETCHED_FILES", 3)
+    write_some(tmp_path / "data", 8)
+    files = load(tmp_path / "data")
+    drops = {files[n].path: np.array(rows) for n, rows in {0: [0], 1: [3, 9], 4: [0, 9], 7: list(range(10))}.items()}
+    task = CombineTask("x.parquet", files, files[0].schema, WriteOptions(), drops)
+    outcome = combine_files(task, STORAGE, str(tmp_path / "x.parquet"))
+    gone = {0, 13, 19, 40, 49, *range(70, 80)}
+    assert outcome.rows == 80 - len(gone)
+    assert pq.read_table(tmp_path / "x.parquet")["id"].to_pylist() == [i for i in range(80) if i not in gone]
+
+
+def test_no_more_rows_are_decoded_at_once_than_memory_is_meant_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(combine, "_MOST_ROWS", 25)
+    write_some(tmp_path / "data", 7)
+    files = load(tmp_path / "data")
+    read: list[int] = []
+    monkeypatch.setattr(Together, "read", lambda _, window: read.append(len(window)))
+    task = CombineTask("x.parquet", files, files[0].schema, WriteOptions(), {})
+    assert combine_files(task, STORAGE, str(tmp_path / "x.parquet")).rows == 70
+    assert read == [2, 2, 2, 1]
