@@ -50,7 +50,7 @@ class ChunkField:
 class MetaField:
     """Fields of a chunk's metadata."""
 
-    type, encodings, path, codec, values, plain_size, size = range(1, 8)
+    path, codec, values, plain_size, size = range(3, 8)
     data_at, index_at, dictionary_at = 9, 10, 11
     page_counts, bloom_at, bloom_size, sizes = 13, 14, 15, 16
 

@@ -10,7 +10,7 @@ from functools import reduce
 
 import pyarrow as pa
 
-from fsspeckit.core.thrift import I32, Bytes, Struct, read_struct, read_varint, write_struct
+from fsspeckit.core.thrift import I32, Bytes, Struct, natural, read_struct, write_struct
 
 
 class PageField:
@@ -75,10 +75,10 @@ def decoded_size(data: memoryview, at: int, end: int, values: int) -> int | None
     """
     size, next_at = 0, at
     if usual := _USUAL_DICTIONARY.match(data, at, end):
-        plain, body, entries = map(_even, usual.groups())
+        plain, body, entries = map(natural, usual.groups())
         next_at, size = usual.end() + body, plain * values // max(1, entries)
     usual = _USUAL_DATA.match(data, next_at, end)
-    if usual and _even(usual[1]) == values:
+    if usual and natural(usual[1]) == values:
         return size + 8 * values
     return _walked_size(data[at:end], values)
 
@@ -95,14 +95,6 @@ def _walked_size(data: memoryview, values: int) -> int | None:
             entries = _size(header[PageField.dictionary][1], _VALUES)
             size = _size(header, PageField.plain_size) * values // max(1, entries)
     return size + 8 * values if seen == values and at <= len(data) else None
-
-
-def _even(word: bytes) -> int:
-    """A number that is not negative; those are even in Thrift's code."""
-    value = read_varint(word, 0)[0]
-    if value & 1:
-        raise pa.ArrowInvalid("a page tells a negative number")
-    return value >> 1
 
 
 def checksum(*parts: Bytes) -> int:

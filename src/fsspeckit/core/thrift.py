@@ -112,6 +112,17 @@ def read_varint(data: Bytes, at: int) -> tuple[int, int]:
         shift += 7
 
 
+def natural(word: bytes) -> int:
+    """The signed number that these bytes are; raises where it is below zero."""
+    value = shift = 0
+    for byte in word:
+        value |= (byte & 0x7F) << shift
+        shift += 7
+    if value & 1:
+        raise pa.ArrowInvalid("its metadata has a negative number where none can be")
+    return value >> 1
+
+
 def _signed(data: Bytes, at: int) -> tuple[int, int]:
     value, at = read_varint(data, at)
     return value >> 1 ^ -(value & 1), at
