@@ -127,6 +127,27 @@ def test_a_small_dictionary_index_runs_full(io: Any, tmp_path: Path) -> None:
     assert sum(pq.read_table(path).num_rows for path in data_files(tmp_path / "d")) == 300
 
 
+@pytest.mark.parametrize("operation", ["compact", "optimize", "deduplicate"])
+def test_small_dictionary_indexes_run_full_where_files_are_joined(io: Any, tmp_path: Path, operation: str) -> None:
+    """Like categories of pandas, of which each file has its own: more than 127 when they meet."""
+    type_ = pa.dictionary(pa.int8(), pa.string())
+    for i in range(6):
+        values = [f"t{i * 50 + n % 50}" for n in range(100)]
+        table = pa.table({"id": range(i * 100, (i + 1) * 100), "v": pa.array(values, type_)})
+        put(tmp_path / "d" / f"{i}.parquet", table)
+    before, path = look(tmp_path / "d"), str(tmp_path / "d")
+    if operation == "compact":
+        io.compact_parquet_dataset(path, target_rows_per_file=1000)
+    elif operation == "optimize":
+        io.optimize_parquet_dataset(path, ["v", "id"], target_rows_per_file=1000)
+    else:
+        io.optimize_parquet_dataset(path, None, deduplicate_key_columns=["id"], target_rows_per_file=1000)
+    (only,) = data_files(tmp_path / "d")
+    assert pq.read_schema(only).field("v").type == pa.dictionary(pa.int32(), pa.string())
+    assert look(tmp_path / "d") == before
+    assert sorted(zip(*pq.read_table(only).to_pydict().values(), strict=True)) == sorted(before)
+
+
 def test_reading_a_column_that_is_not_there(io: Any, tmp_path: Path) -> None:
     three_files(tmp_path / "d")
     with pytest.raises((KeyError, ValueError), match="nowhere"):

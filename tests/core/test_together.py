@@ -227,10 +227,12 @@ def test_a_file_without_its_last_pages_does_not_borrow_those_of_the_next(tmp_pat
 def test_groups_of_columns_are_not_taken_for_each_other(tmp_path):
     for number, name in enumerate("pq"):
         duckdb.sql(f"copy (select {number} as id, {{'x': {number}}} as {name}) to '{tmp_path}/{number}.parquet'")
-    assert Together(STORAGE, ()).read(load(tmp_path)) is None
-    with pytest.raises(pa.ArrowInvalid):
-        PyarrowDatasetIO().compact_parquet_dataset(str(tmp_path), target_rows_per_file=1000)
-    assert len(list(tmp_path.glob("*.parquet"))) == 2
+    files = load(tmp_path)
+    assert [file.schema.names for file in files] == [["id", "p"], ["id", "q"]]
+    assert Together(STORAGE, ()).read([files[0], replace(files[1], schema=files[0].schema)]) is None
+    PyarrowDatasetIO().compact_parquet_dataset(str(tmp_path), target_rows_per_file=1000)
+    (only,) = tmp_path.glob("*.parquet")
+    assert pq.read_table(only).to_pylist() == [{"id": 0, "p": {"x": 0}, "q": None}, {"id": 1, "p": None, "q": {"x": 1}}]
 
 
 def test_every_damaged_bit_of_a_file_leaves_the_rows_of_others_alone(tmp_path):
@@ -327,3 +329,21 @@ def test_no_more_rows_are_decoded_at_once_than_memory_is_meant_for(tmp_path, mon
     task = CombineTask("x.parquet", files, files[0].schema, WriteOptions(), {})
     assert combine_files(task, STORAGE, str(tmp_path / "x.parquet")).rows == 70
     assert read == [2, 2, 2, 1]
+
+
+@pytest.mark.parametrize("block", [100, 20_000])
+def test_narrow_codes_become_wide_where_the_values_of_files_meet(tmp_path, monkeypatch, block):
+    monkeypatch.setattr(combine, "_FETCHED_FILES", 2)
+    monkeypatch.setattr(combine, "_BLOCK_ROWS", block)
+    narrow, wide = (pa.dictionary(index, pa.string()) for index in (pa.int8(), pa.int32()))
+    for count, type_ in ((12, narrow), (13, wide)):
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        for number in range(count):
+            values = pa.array([f"{number}.{i % 10}" for i in range(100)], narrow)
+            pq.write_table(pa.table({"text": values}), folder / f"{number:02d}.parquet")
+        task = CombineTask("x.parquet", files := load(folder), files[0].schema, WriteOptions(), {})
+        combine_files(task, STORAGE, str(tmp_path / "x.parquet"))
+        found = pq.read_table(tmp_path / "x.parquet")["text"]
+        assert found.type == type_
+        assert found.to_pylist() == [f"{number}.{i % 10}" for number in range(count) for i in range(100)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import ceil
 from typing import Any
 
@@ -23,11 +24,12 @@ from fsspeckit.core.ends import ReadEnds
 from fsspeckit.core.engine import Engine
 from fsspeckit.core.keys import key_type
 from fsspeckit.core.maintenance import Group, OptimizeRequest, Plan, limited, plan_deduplicate, rounds
-from fsspeckit.core.model import DataFile, Ends, RowNumbers
+from fsspeckit.core.model import DataFile, Ends, Outcome, RowNumbers
 from fsspeckit.core.names import new_token, optimized_name
 from fsspeckit.core.operations import Place, vanishing_is_conflict
 from fsspeckit.core.progress import Progress, Reporter, reporting
 from fsspeckit.core.results import MaintenanceResult
+from fsspeckit.core.rows import with_wider_codes
 from fsspeckit.core.sizing import Sizes, Style, Target
 from fsspeckit.core.snapshot import Snapshot, joint_schema
 from fsspeckit.core.sorting import (
@@ -194,13 +196,17 @@ def _sort(engine: Engine, ledger: Ledger, groups: Sequence[Group], work: _Work, 
         for item in _items(number, group, work.losers)
     ]
     parts = sum(group.files for group in ready)
-    on_done = reporter.stage("sort", len(items) + parts, **extent(groups))
     already = len(ledger.made)
 
-    def produce(staging: str) -> list[Made]:
-        route = Route(place.storage, ready)
+    def sort(ready: tuple[SortGroup, ...], staging: str) -> list[Outcome | None]:
+        on_done = reporter.stage("sort", len(items) + parts, **extent(groups))
         gather = SortedFile(place.storage, ready, staging, work.token)
-        outcomes = engine.exchange(route, items, gather, parts, on_done)
+        return engine.exchange(Route(place.storage, ready), items, gather, parts, on_done)
+
+    def produce(staging: str) -> list[Made]:
+        outcomes = with_wider_codes(
+            partial(sort, staging=staging), ready, lambda ready: tuple(group.widened() for group in ready)
+        )
         folders = [group.folder for group, found in zip(groups, ready, strict=True) for _ in range(found.files)]
         kept = [(folder, outcome) for folder, outcome in zip(folders, outcomes, strict=True) if outcome is not None]
         return [

@@ -24,7 +24,7 @@ from fsspeckit.core.layout import WriterOptions, coded_columns, for_new_file, li
 from fsspeckit.core.mark import mark_metadata, unmarked
 from fsspeckit.core.model import CombineTask, DataFile, DropTask, Outcome, RowNumbers, WriteOptions
 from fsspeckit.core.output import StagedFile
-from fsspeckit.core.rows import pick
+from fsspeckit.core.rows import pick, wide_dictionaries, with_wider_codes
 from fsspeckit.core.snapshot import naming_damage, open_parquet, open_rows, refuse_nanoseconds
 from fsspeckit.core.storage import Storage, for_each
 from fsspeckit.core.together import Together
@@ -59,6 +59,11 @@ class Dress:
         restated = lead is not None and not lead.schema.equals(schema, check_metadata=True)
         plain = recast or restated or meta is None
         return cls(schema, () if plain else tuple(coded_columns(meta, schema)), recast, restated)
+
+    def widened(self) -> Dress:
+        """With room for any number of values in dictionaries."""
+        schema = wide_dictionaries(self.schema)
+        return self if schema is self.schema else Dress(schema, (), recast=True, restated=self.restated)
 
     def put_on(self, table: pa.Table, path: str) -> pa.Table:
         """A table as read, in the common form."""
@@ -197,6 +202,10 @@ def combine_files(task: CombineTask, storage: Storage, staged: str) -> Outcome:
     """Write the rows of all files of a task, in order, as one staged file."""
     meta = lead_footer(storage, task.files)
     dress = Dress.of(task.files, task.schema, meta)
+    return with_wider_codes(partial(_combine, task, storage, staged, meta), dress, Dress.widened)
+
+
+def _combine(task: CombineTask, storage: Storage, staged: str, meta: pq.FileMetaData | None, dress: Dress) -> Outcome:
     sink = partial(storage.open_output, staged)
     with Output(sink, dress, meta, task.options, rows_per_group(task.files, task.options)) as output:
         for table in read_files(storage, task.files, dress, task.drops):

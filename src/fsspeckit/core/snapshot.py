@@ -240,6 +240,7 @@ class _Shape:
     arrow: pa.Schema
     int96: tuple[str, ...]
     leaves: dict[str, _Leaf]
+    paths: tuple[str, ...]
 
 
 class _Shapes:
@@ -252,11 +253,13 @@ class _Shapes:
     def of(self, file: pq.ParquetReader, notes: Mapping[bytes, bytes] | None) -> _Shape:
         meta, metadata = file.metadata, unmarked(notes)
         for shape in self._known:
-            if meta.schema.equals(shape.parquet) and metadata == shape.metadata:
+            if meta.schema.equals(shape.parquet) and metadata == shape.metadata and _fits(meta.schema, shape.paths):
                 return shape
         arrow = unmarked_schema(file.schema_arrow)
+        is_nested = any(pa.types.is_nested(type_) for type_ in arrow.types)
+        paths = tuple(meta.schema.column(i).path for i in range(len(meta.schema))) if is_nested else ()
         leaves = {name: leaf for name in self._stats_for if (leaf := _leaf(arrow, meta.schema, name)) is not None}
-        shape = _Shape(meta.schema, metadata, arrow, _int96(arrow, meta.schema), leaves)
+        shape = _Shape(meta.schema, metadata, arrow, _int96(arrow, meta.schema), leaves, paths)
         self._known.insert(0, shape)
         return shape
 
@@ -264,6 +267,11 @@ class _Shapes:
         """The footer, if there is room for it."""
         self._room -= meta.serialized_size
         return meta if self._room >= 0 else None
+
+
+def _fits(schema: pq.ParquetSchema, paths: Sequence[str]) -> bool:
+    """Whether leaves have these paths, where there are any: pyarrow compares only the last part of them."""
+    return all(schema.column(i).path == path for i, path in enumerate(paths))
 
 
 def _read_footer(storage: Storage, file: ViewFile, shapes: _Shapes) -> DataFile:
