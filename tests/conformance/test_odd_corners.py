@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from conformance.builders import by_day, look, numbers, put, three_files
 from conformance.checks import check_counts
 from conformance.rows import bag, rows_of
 from conformance.tree import data_files, tree_of
+from fsspeckit.common.errors import SchemaMismatchError
 
 UPSERT: dict[str, Any] = {"strategy": "upsert", "key_columns": ["id"]}
 ODD_COLUMNS = [
@@ -128,24 +130,28 @@ def test_a_small_dictionary_index_runs_full(io: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("operation", ["compact", "optimize", "deduplicate"])
-def test_small_dictionary_indexes_run_full_where_files_are_joined(io: Any, tmp_path: Path, operation: str) -> None:
-    """Like categories of pandas, of which each file has its own: more than 127 when they meet."""
+@pytest.mark.parametrize("nested", [False, True])
+def test_files_with_too_many_values_for_their_codes_are_not_joined(
+    io: Any, tmp_path: Path, operation: str, nested: bool
+) -> None:
+    """Like categories of pandas, of which each file has its own; with wider codes pyarrow would not read the folder."""
     type_ = pa.dictionary(pa.int8(), pa.string())
     for i in range(6):
-        values = [f"t{i * 50 + n % 50}" for n in range(100)]
-        table = pa.table({"id": range(i * 100, (i + 1) * 100), "v": pa.array(values, type_)})
-        put(tmp_path / "d" / f"{i}.parquet", table)
-    before, path = look(tmp_path / "d"), str(tmp_path / "d")
-    if operation == "compact":
-        io.compact_parquet_dataset(path, target_rows_per_file=1000)
-    elif operation == "optimize":
-        io.optimize_parquet_dataset(path, ["v", "id"], target_rows_per_file=1000)
-    else:
-        io.optimize_parquet_dataset(path, None, deduplicate_key_columns=["id"], target_rows_per_file=1000)
-    (only,) = data_files(tmp_path / "d")
-    assert pq.read_schema(only).field("v").type == pa.dictionary(pa.int32(), pa.string())
-    assert look(tmp_path / "d") == before
-    assert sorted(zip(*pq.read_table(only).to_pydict().values(), strict=True)) == sorted(before)
+        codes = pa.array([f"t{i * 50 + n % 50}" for n in range(100)], type_)
+        values = pa.StructArray.from_arrays([codes], ["inner"]) if nested else codes
+        put(tmp_path / "d" / f"{i}.parquet", pa.table({"id": range(i * 100, (i + 1) * 100), "v": values}))
+    before, path = tree_of(tmp_path / "d"), str(tmp_path / "d")
+    run = {
+        "compact": partial(io.compact_parquet_dataset, path, target_rows_per_file=1000),
+        "optimize": partial(io.optimize_parquet_dataset, path, ["id"], target_rows_per_file=1000),
+        "deduplicate": partial(
+            io.optimize_parquet_dataset, path, None, deduplicate_key_columns=["id"], target_rows_per_file=1000
+        ),
+    }[operation]
+    with pytest.raises(SchemaMismatchError, match=r"\['v'\].*codes of 32 bits"):
+        run()
+    assert tree_of(tmp_path / "d") == before
+    assert pq.read_table(path).num_rows == 600
 
 
 def test_reading_a_column_that_is_not_there(io: Any, tmp_path: Path) -> None:

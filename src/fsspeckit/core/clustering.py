@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from math import ceil
 from typing import Any
 
@@ -22,14 +21,14 @@ from fsspeckit.core.curves import Ordering
 from fsspeckit.core.duplicates import stretches
 from fsspeckit.core.ends import ReadEnds
 from fsspeckit.core.engine import Engine
+from fsspeckit.core.fitting import codes_may_run_out
 from fsspeckit.core.keys import key_type
 from fsspeckit.core.maintenance import Group, OptimizeRequest, Plan, limited, plan_deduplicate, rounds
-from fsspeckit.core.model import DataFile, Ends, Outcome, RowNumbers
+from fsspeckit.core.model import DataFile, Ends, RowNumbers
 from fsspeckit.core.names import new_token, optimized_name
 from fsspeckit.core.operations import Place, vanishing_is_conflict
 from fsspeckit.core.progress import Progress, Reporter, reporting
 from fsspeckit.core.results import MaintenanceResult
-from fsspeckit.core.rows import with_wider_codes
 from fsspeckit.core.sizing import Sizes, Style, Target
 from fsspeckit.core.snapshot import Snapshot, joint_schema
 from fsspeckit.core.sorting import (
@@ -81,19 +80,26 @@ def optimize(
         assert snapshot.schema is not None
         request.check(snapshot.schema, snapshot.partition_columns)
         check_units(engine, place, snapshot, "optimize", reporter)
-        work = _Work.plan(engine, place, snapshot, request, reporter)
-        ledger = Ledger(place, "optimize", snapshot)
-        sorts, drops = work.groups("sort"), work.groups("drop")
-        if dry_run:
-            after = sum(work.files_after(group) for group in sorts)
-            left = sum(work.dropped(group) < group.rows for group in drops)
-            rows = snapshot.rows - work.removed
-            return planned(ledger, work.whole, request.scope, after_files=after + left, after_rows=rows, **work.facts())
-        for groups in rounds(sorts, request.scope.limits):
-            _sort(engine, ledger, groups, work, reporter)
-        losses = Rewrites(Plan(drops, {}), request.scope, work.losers)
-        carry_out(engine, ledger, losses, reporter, dry_run=False)
-        return finished(ledger, work.whole, request.scope, **work.facts())
+        with codes_may_run_out("optimize", place.path, snapshot):
+            return _optimize(engine, place, snapshot, request, reporter, dry_run=dry_run)
+
+
+def _optimize(
+    engine: Engine, place: Place, snapshot: Snapshot, request: OptimizeRequest, reporter: Reporter, *, dry_run: bool
+) -> MaintenanceResult:
+    work = _Work.plan(engine, place, snapshot, request, reporter)
+    ledger = Ledger(place, "optimize", snapshot)
+    sorts, drops = work.groups("sort"), work.groups("drop")
+    if dry_run:
+        after = sum(work.files_after(group) for group in sorts)
+        left = sum(work.dropped(group) < group.rows for group in drops)
+        rows = snapshot.rows - work.removed
+        return planned(ledger, work.whole, request.scope, after_files=after + left, after_rows=rows, **work.facts())
+    for groups in rounds(sorts, request.scope.limits):
+        _sort(engine, ledger, groups, work, reporter)
+    losses = Rewrites(Plan(drops, {}), request.scope, work.losers)
+    carry_out(engine, ledger, losses, reporter, dry_run=False)
+    return finished(ledger, work.whole, request.scope, **work.facts())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -196,17 +202,13 @@ def _sort(engine: Engine, ledger: Ledger, groups: Sequence[Group], work: _Work, 
         for item in _items(number, group, work.losers)
     ]
     parts = sum(group.files for group in ready)
+    on_done = reporter.stage("sort", len(items) + parts, **extent(groups))
     already = len(ledger.made)
 
-    def sort(ready: tuple[SortGroup, ...], staging: str) -> list[Outcome | None]:
-        on_done = reporter.stage("sort", len(items) + parts, **extent(groups))
-        gather = SortedFile(place.storage, ready, staging, work.token)
-        return engine.exchange(Route(place.storage, ready), items, gather, parts, on_done)
-
     def produce(staging: str) -> list[Made]:
-        outcomes = with_wider_codes(
-            partial(sort, staging=staging), ready, lambda ready: tuple(group.widened() for group in ready)
-        )
+        route = Route(place.storage, ready)
+        gather = SortedFile(place.storage, ready, staging, work.token)
+        outcomes = engine.exchange(route, items, gather, parts, on_done)
         folders = [group.folder for group, found in zip(groups, ready, strict=True) for _ in range(found.files)]
         kept = [(folder, outcome) for folder, outcome in zip(folders, outcomes, strict=True) if outcome is not None]
         return [

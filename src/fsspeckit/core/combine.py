@@ -24,7 +24,7 @@ from fsspeckit.core.layout import WriterOptions, coded_columns, for_new_file, li
 from fsspeckit.core.mark import mark_metadata, unmarked
 from fsspeckit.core.model import CombineTask, DataFile, DropTask, Outcome, RowNumbers, WriteOptions
 from fsspeckit.core.output import StagedFile
-from fsspeckit.core.rows import pick, wide_dictionaries, with_wider_codes
+from fsspeckit.core.rows import pick
 from fsspeckit.core.snapshot import naming_damage, open_parquet, open_rows, refuse_nanoseconds
 from fsspeckit.core.storage import Storage, for_each
 from fsspeckit.core.together import Together
@@ -59,11 +59,6 @@ class Dress:
         restated = lead is not None and not lead.schema.equals(schema, check_metadata=True)
         plain = recast or restated or meta is None
         return cls(schema, () if plain else tuple(coded_columns(meta, schema)), recast, restated)
-
-    def widened(self) -> Dress:
-        """With room for any number of values in dictionaries."""
-        schema = wide_dictionaries(self.schema)
-        return self if schema is self.schema else Dress(schema, (), recast=True, restated=self.restated)
 
     def put_on(self, table: pa.Table, path: str) -> pa.Table:
         """A table as read, in the common form."""
@@ -202,27 +197,27 @@ def combine_files(task: CombineTask, storage: Storage, staged: str) -> Outcome:
     """Write the rows of all files of a task, in order, as one staged file."""
     meta = lead_footer(storage, task.files)
     dress = Dress.of(task.files, task.schema, meta)
-    return with_wider_codes(partial(_combine, task, storage, staged, meta), dress, Dress.widened)
-
-
-def _combine(task: CombineTask, storage: Storage, staged: str, meta: pq.FileMetaData | None, dress: Dress) -> Outcome:
-    sink = partial(storage.open_output, staged)
-    with Output(sink, dress, meta, task.options, rows_per_group(task.files, task.options)) as output:
-        for table in read_files(storage, task.files, dress, task.drops):
+    sink, group_rows = partial(storage.open_output, staged), rows_per_group(task.files, task.options)
+    with Output(sink, dress, meta, task.options, group_rows) as output:
+        for table in read_files(storage, task.files, dress, task.drops, group_rows):
             output.add(table)
         size = output.finish()
         return Outcome(staged, output.rows, size, 0, True)
 
 
 def read_files(
-    storage: Storage, files: Sequence[DataFile], dress: Dress, drops: Mapping[str, RowNumbers]
+    storage: Storage, files: Sequence[DataFile], dress: Dress, drops: Mapping[str, RowNumbers], held: int
 ) -> Iterator[pa.Table]:
-    """The rows of files in order, less those that are dropped; small files are read together."""
+    """The rows of files in order, less those that are dropped; small files are read together.
+
+    ``held`` is how many rows are in memory at once anyhow: no more are decoded at once.
+    """
     filled, together, at = [file for file in files if file.rows], Together(storage, dress.coded), 0
+    most = min(held, _MOST_ROWS)
     while at < len(filled):
-        window = _window(storage, filled[at:])
+        window = _window(storage, filled[at:], most)
         at += len(window)
-        table = _read_together(together, window)
+        table = together.read(window) if sum(file.rows for file in window) <= most else None
         if table is not None:
             yield without_rows(dress.put_on(table, window[0].path), _positions(window, drops), 0)
         else:
@@ -241,10 +236,6 @@ def _read_each(
             yield from _kept_rows(storage, file, dress, drops)
 
 
-def _read_together(together: Together, window: Sequence[DataFile]) -> pa.Table | None:
-    return together.read(window) if sum(file.rows for file in window) <= _MOST_ROWS else None
-
-
 def _positions(window: Sequence[DataFile], drops: Mapping[str, RowNumbers]) -> RowNumbers:
     """The rows that are dropped, counted over all files of a window."""
     starts = accumulate((file.rows for file in window), initial=0)
@@ -260,12 +251,12 @@ def _kept_rows(storage: Storage, file: DataFile, dress: Dress, drops: Mapping[st
         start += table.num_rows
 
 
-def _window(storage: Storage, files: Sequence[DataFile]) -> Sequence[DataFile]:
+def _window(storage: Storage, files: Sequence[DataFile], most: int) -> Sequence[DataFile]:
     """The next few files that are small together; where opening a file is a round trip, many rows may be in them."""
     rows = size = 0
     for count, file in enumerate(files[:_FETCHED_FILES]):
         rows, size = rows + file.rows, size + max(file.uncompressed, file.size)
-        if count and (size > _FETCHED_BYTES or (rows > _MOST_ROWS and storage.workers == 1)):
+        if count and (size > _FETCHED_BYTES or (rows > most and storage.workers == 1)):
             return files[:count]
     return files[:_FETCHED_FILES]
 

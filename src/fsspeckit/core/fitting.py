@@ -2,11 +2,15 @@
 
 Units of time are the one case in which a common type has room for the digits but not for all values: nanoseconds end
 in the year 2262. Statistics of the footers answer for most files; where they do not, the column itself is read.
+
+Dictionaries are told apart by codes, and codes of 8 or 16 bits may be too few when the values of several files meet.
+That shows only then, so it is an error of the run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -19,6 +23,8 @@ from fsspeckit.core.model import DataFile
 from fsspeckit.core.pruning import bound_values
 from fsspeckit.core.snapshot import Snapshot, naming_damage, open_parquet
 from fsspeckit.core.storage import Storage
+
+_WIDE_CODES = 32
 
 
 def doubtful(snapshot: Snapshot, columns: Iterable[str] | None = None) -> dict[str, tuple[str, ...]]:
@@ -102,3 +108,28 @@ def misfit_error(snapshot: Snapshot, file: DataFile, name: str) -> SchemaMismatc
         f"column {name!r} of {file.path} is {file.schema.field(name).type} and holds values that do not fit {joined}, "
         f"which it is together with {other.path}; rewrite one of them with the other's unit"
     )
+
+
+@contextmanager
+def codes_may_run_out(operation: str, path: str, snapshot: Snapshot) -> Iterator[None]:
+    """Name the columns whose dictionaries get more values than their codes can tell apart.
+
+    Wider codes in the new files alone would be worse: readers take the type of the first file for that of all.
+    """
+    try:
+        yield
+    except pa.ArrowInvalid as error:
+        if "larger index type" not in str(error):
+            raise
+        assert snapshot.schema is not None
+        names = [field.name for field in snapshot.schema if _has_narrow_codes(field.type)]
+        raise SchemaMismatchError(
+            f"{operation} of {path}: the files have more values in the dictionary column(s) {names} than codes of 8 or "
+            "16 bits tell apart; write the dataset anew with such columns as text, or with codes of 32 bits"
+        ) from error
+
+
+def _has_narrow_codes(type_: pa.DataType) -> bool:
+    if pat.is_dictionary(type_):
+        return bool(type_.index_type.bit_width < _WIDE_CODES)
+    return any(_has_narrow_codes(type_.field(i).type) for i in range(type_.num_fields))

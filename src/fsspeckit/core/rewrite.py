@@ -26,7 +26,7 @@ from fsspeckit.core.layout import DEFAULT_ROW_GROUP, coded_columns, for_new_file
 from fsspeckit.core.mark import mark_metadata, unmarked
 from fsspeckit.core.model import CombineTask, DropTask, Outcome, RewriteTask, RowNumbers, Task, WriteTask
 from fsspeckit.core.output import StagedFile
-from fsspeckit.core.rows import pick, replace_rows, share_codes, wide_dictionaries, with_wider_codes
+from fsspeckit.core.rows import pick, replace_rows, share_codes, wide_dictionaries
 from fsspeckit.core.snapshot import naming_damage, open_parquet, refuse_nanoseconds
 from fsspeckit.core.splice import SplicedFile, can_splice, may_splice
 from fsspeckit.core.storage import Storage
@@ -95,11 +95,15 @@ class _Part:
 
 def rewrite_file(task: RewriteTask, take: TakeRows, storage: Storage, staged: str | None) -> Outcome:
     """Run a task. Without ``staged`` the file is only compared."""
-    return with_wider_codes(
-        lambda task: _rewrite(task, take, storage, staged),
-        task,
-        lambda task: replace(task, schema=wide_dictionaries(task.schema)),
-    )
+    wider = wide_dictionaries(task.schema)
+    if wider is task.schema:
+        return _rewrite(task, take, storage, staged)
+    try:
+        return _rewrite(task, take, storage, staged)
+    except pa.ArrowInvalid as error:
+        if "larger index type" not in str(error):
+            raise
+        return _rewrite(replace(task, schema=wider), take, storage, staged)
 
 
 def _rewrite(task: RewriteTask, take: TakeRows, storage: Storage, staged: str | None) -> Outcome:

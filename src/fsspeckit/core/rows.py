@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -13,9 +12,6 @@ import pyarrow.compute as pc
 
 from fsspeckit.common.bridge import from_blocks, single, text_blocks, to_arrow, to_numpy, valid_mask
 from fsspeckit.core.model import RowNumbers
-
-_T = TypeVar("_T")
-_R = TypeVar("_R")
 
 _FEW = 4  # a fourth of the rows; for more of them joining chunks is cheaper
 
@@ -228,19 +224,6 @@ def wide_dictionaries(schema: pa.Schema) -> pa.Schema:
     """The schema with room for any number of distinct values in its dictionaries; itself where there is."""
     fields = [field.with_type(_wide(field.type)) for field in schema]
     return schema if fields == list(schema) else pa.schema(fields, schema.metadata)
-
-
-def with_wider_codes(run: Callable[[_T], _R], given: _T, wide: Callable[[_T], _T]) -> _R:
-    """Run with what is given; where a dictionary gets more values than its codes can tell apart, with the wider form.
-
-    Whether it does shows only when values of several files or of the source meet.
-    """
-    try:
-        return run(given)
-    except pa.ArrowInvalid as error:
-        if "larger index type" not in str(error):
-            raise
-        return run(wide(given))
 
 
 def _wide(type_: pa.DataType) -> pa.DataType:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial, reduce
+from functools import reduce
 from math import isfinite, log
 from numbers import Real
 from typing import Any
@@ -24,7 +24,7 @@ from fsspeckit.core.curves import Ordering, sort_order
 from fsspeckit.core.keys import key_type, plain
 from fsspeckit.core.layout import DEFAULT_ROW_GROUP, WriterOptions, codec_name, rows_per_group
 from fsspeckit.core.model import DataFile, WriteOptions
-from fsspeckit.core.rows import take_rows, with_wider_codes
+from fsspeckit.core.rows import take_rows
 from fsspeckit.core.snapshot import joint_schema
 from fsspeckit.core.storage import Storage
 
@@ -250,11 +250,9 @@ class Probe:
 
     def __call__(self, trial: Trial) -> Rate:
         """The rate of the files' kind."""
+        schema = joint_schema(trial.files, "")
         meta = lead_footer(self.storage, trial.files)
-        dress = Dress.of(trial.files, joint_schema(trial.files, ""), meta)
-        return with_wider_codes(partial(self._rate, trial, meta), dress, Dress.widened)
-
-    def _rate(self, trial: Trial, meta: pq.FileMetaData | None, dress: Dress) -> Rate:
+        dress = Dress.of(trial.files, schema, meta)
         read = pa.concat_tables(self._rows(trial, dress)).unify_dictionaries()
         sample = _in_order(read, trial.style.ordering)
         data = sum(file.data * min(1.0, trial.rows / file.rows) for file in trial.files) / sample.num_rows
@@ -272,7 +270,7 @@ class Probe:
 
     def _rows(self, trial: Trial, dress: Dress) -> list[pa.Table]:
         if all(file.rows <= trial.rows for file in trial.files):
-            return list(read_files(self.storage, trial.files, dress, {}))
+            return list(read_files(self.storage, trial.files, dress, {}, sum(file.rows for file in trial.files)))
         return [self._first_rows(file, dress, trial.rows) for file in trial.files]
 
     def _first_rows(self, file: DataFile, dress: Dress, most: int) -> pa.Table:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -122,10 +122,6 @@ class SortGroup:
     group_rows: int
     blooms: tuple[str, ...]
     target: tuple[float | None, int | None]
-
-    def widened(self) -> SortGroup:
-        """With room for any number of values in dictionaries."""
-        return replace(self, dress=self.dress.widened())
 
 
 @dataclass(frozen=True, slots=True, eq=False)

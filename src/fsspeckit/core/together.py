@@ -154,7 +154,7 @@ class _Mold:
         after = last | {field: value for field, value in footer.items() if field > FileField.groups}
         tail = write_struct(after)[len(write_struct(last)) - 1 :]
         paths = [chunk[ChunkField.meta][1][MetaField.path][1][1] for chunk in chunks_of(groups_of(footer)[0])]
-        if any(len(path) > 1 for path in paths) or len(footer[FileField.schema][1][1]) != len(paths) + 1:
+        if any(len(path) > 1 for path in paths):
             raise pa.ArrowInvalid("a nested column")
         return cls(write_struct(before)[:-1], tail, tuple(_text(name) for (name,) in paths))
 

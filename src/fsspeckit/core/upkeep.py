@@ -19,7 +19,7 @@ from fsspeckit.core.commit import Changes, Publish, View
 from fsspeckit.core.compaction import plan_compact, wish_of
 from fsspeckit.core.duplicates import FindLosers, SplitKeys, by_file, parts_for, stretches
 from fsspeckit.core.engine import Engine
-from fsspeckit.core.fitting import Fits, doubtful, is_proven, misfit_error
+from fsspeckit.core.fitting import Fits, codes_may_run_out, doubtful, is_proven, misfit_error
 from fsspeckit.core.layout import codec_name
 from fsspeckit.core.maintenance import (
     CompactRequest,
@@ -126,9 +126,10 @@ def compact(
         snapshot = look(place, request.scope, dry_run=dry_run, operation="compact")
         check_units(engine, place, snapshot, "compact", reporter)
         ledger = Ledger(place, "compact", snapshot)
-        sizes = small_sizes(engine, place, snapshot, request.target, request.scope, reporter)
-        plan = limited(plan_compact(snapshot.files, sizes), request.scope.limits)
-        return carry_out(engine, ledger, Rewrites(plan, request.scope, {}, sizes), reporter, dry_run=dry_run)
+        with codes_may_run_out("compact", place.path, snapshot):
+            sizes = small_sizes(engine, place, snapshot, request.target, request.scope, reporter)
+            plan = limited(plan_compact(snapshot.files, sizes), request.scope.limits)
+            return carry_out(engine, ledger, Rewrites(plan, request.scope, {}, sizes), reporter, dry_run=dry_run)
 
 
 def deduplicate(
@@ -147,15 +148,16 @@ def deduplicate(
         check_units(engine, place, snapshot, operation, reporter, None if target else request.named)
         ledger = Ledger(place, operation, snapshot)
         losers = find_losers(engine, place, snapshot, request, reporter)
-        sizes = None
-        if target:
-            sizes = small_sizes(engine, place, snapshot, target, request.scope, reporter)
-            plan = plan_compact(snapshot.files, sizes, losers)
-        else:
-            plan = plan_deduplicate(snapshot.files, losers)
-        work = Rewrites(limited(plan, request.scope.limits), request.scope, losers, sizes)
-        facts = deduplication_facts(request, work.removed)
-        return carry_out(engine, ledger, work, reporter, dry_run=dry_run, **facts)
+        with codes_may_run_out(operation, place.path, snapshot):
+            sizes = None
+            if target:
+                sizes = small_sizes(engine, place, snapshot, target, request.scope, reporter)
+                plan = plan_compact(snapshot.files, sizes, losers)
+            else:
+                plan = plan_deduplicate(snapshot.files, losers)
+            work = Rewrites(limited(plan, request.scope.limits), request.scope, losers, sizes)
+            facts = deduplication_facts(request, work.removed)
+            return carry_out(engine, ledger, work, reporter, dry_run=dry_run, **facts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

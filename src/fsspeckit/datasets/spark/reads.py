@@ -194,20 +194,24 @@ def _is_sure(stretch: Stretch, split: Split) -> bool:
 def _is_as_listed(stretch: Stretch) -> bool:
     """Whether nobody wrote the file since, and Hadoop would not find that its checksums are those of another one."""
     now, (folder, name) = os.stat(stretch.path), os.path.split(stretch.path)
-    sums = f"{folder}/.{name}.crc"
-    if os.path.exists(sums) and os.stat(sums).st_mtime_ns < now.st_mtime_ns and not _has_sums(stretch.path, sums):
+    if (now.st_size, now.st_mtime_ns // 1_000_000) != (stretch.size, stretch.changed_ms):
         return False
-    return (now.st_size, now.st_mtime_ns // 1_000_000) == (stretch.size, stretch.changed_ms)
+    sums = f"{folder}/.{name}.crc"
+    return not os.path.exists(sums) or os.stat(sums).st_mtime_ns >= now.st_mtime_ns or _has_sums(stretch, sums)
 
 
-def _has_sums(path: str, sums: str) -> bool:
-    """Whether checksums are those of a file: Hadoop itself writes them a moment before the file's last bytes."""
-    with open(sums, "rb") as told, open(path, "rb") as file:
-        known = told.read()
-        found, step = bytearray(known[:_SUMS_AT]), int.from_bytes(known[4:_SUMS_AT], "big")
-        while block := file.read(step):
-            found += zlib.crc32(block).to_bytes(4, "big")
-    return found == known
+def _has_sums(stretch: Stretch, sums: str) -> bool:
+    """Whether these are the checksums of the bytes: Hadoop itself writes them a moment before the last of the bytes."""
+    with open(sums, "rb") as told, open(stretch.path, "rb") as file:
+        step = int.from_bytes(told.read(_SUMS_AT)[4:], "big")
+        if not step:
+            return False
+        first, end = stretch.start // step, -(-(stretch.start + stretch.length) // step)
+        told.seek(_SUMS_AT + 4 * first)
+        file.seek(first * step)
+        return told.read(4 * (end - first)) == b"".join(
+            zlib.crc32(file.read(step)).to_bytes(4, "big") for _ in range(first, end)
+        )
 
 
 def _has_same_times(meta: pq.FileMetaData, split: Split) -> bool:
