@@ -314,6 +314,7 @@ def parse_bytes(limit: MemoryLimit) -> int | None:
     if limit is None:
         return None
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", str(limit).strip())
-    if found is None or found[2].upper() not in _UNITS or float(found[1]) <= 0:
+    is_fraction = found is not None and "." in found[1] and found[2].upper() in ("", "B")
+    if found is None or is_fraction or found[2].upper() not in _UNITS or float(found[1]) <= 0:
         raise ValueError(f'memory_limit={limit!r} is not a size; use bytes or a text such as "500MB" or "2GiB"')
     return int(float(found[1]) * _UNITS[found[2].upper()])

@@ -86,8 +86,9 @@ def test_no_connection_and_no_folder(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(TypeError, match="is no DuckDB connection; pass what"):
         DuckDBDatasetIO("events.duckdb")
-    with pytest.raises(ValueError, match="is a file; pass a folder"):
-        DuckDBDatasetIO(temp_directory=tmp_path / "file")
+    for folder in (tmp_path / "file", ""):
+        with pytest.raises(ValueError, match="is no folder; pass one"):
+            DuckDBDatasetIO(temp_directory=folder)
 
 
 @pytest.mark.parametrize("limit", ["64MB", 64_000_000])
@@ -119,9 +120,18 @@ def test_a_join_that_does_not_fit_spills(tmp_path):
 
 
 @pytest.mark.parametrize("call", ["optimize", "deduplicate"])
-def test_maintenance_spills_below_the_temp_directory(tmp_path, call):
+@pytest.mark.parametrize("given", ["nothing", "a connection", "settings"])
+def test_maintenance_spills_below_the_temp_directory(tmp_path, call, given):
     spill = tmp_path / "spill"
-    io = DuckDBDatasetIO(memory_limit="16MB", temp_directory=spill)
+    bounds = {"memory_limit": "16MB", "temp_directory": str(spill)}
+    if given == "nothing":
+        io = DuckDBDatasetIO(**bounds)
+    elif given == "settings":
+        io = DuckDBDatasetIO(duckdb.connect())
+        for name, value in bounds.items():
+            io.connection.execute(f"SET {name} = '{value}'")
+    else:
+        io = DuckDBDatasetIO(create_duckdb_connection(**bounds))
     rows = io.connection.sql("SELECT md5((range % 90000)::VARCHAR) AS k, range AS n FROM range(100000)")
     io.write_dataset(rows, str(tmp_path / "d"), max_rows_per_file=20_000)
     seen: set[bool] = set()
@@ -138,7 +148,8 @@ def test_maintenance_spills_below_the_temp_directory(tmp_path, call):
 
 
 @pytest.mark.parametrize(("limit", "most"), [("1GB", 2), ("100MB", 1), (None, 6)])
-def test_a_memory_limit_bounds_the_threads(monkeypatch, limit, most):
+@pytest.mark.parametrize("is_given", [True, False])
+def test_a_memory_limit_bounds_the_threads(monkeypatch, limit, most, is_given):
     monkeypatch.setattr(threads, "cores", lambda: 6)
     active, seen, lock = [], [], threading.Lock()
 
@@ -150,9 +161,23 @@ def test_a_memory_limit_bounds_the_threads(monkeypatch, limit, most):
         active.remove(number)
         return list(pieces)
 
-    engine = DuckDBEngine(memory_limit=limit)
+    connection = create_duckdb_connection(memory_limit=limit or "9000TB") if is_given else None
+    engine = DuckDBEngine(connection) if is_given else DuckDBEngine(memory_limit=limit)
     engine.exchange(work, range(12), work, 12, lambda done: None)
     assert max(seen) == most
+
+
+def test_folders_that_duckdb_chose_are_left_to_it(tmp_path, monkeypatch):
+    """They may be where nobody wants files: in the working folder, or beside the database."""
+    monkeypatch.chdir(tmp_path)
+    created, of_file = create_duckdb_connection(), duckdb.connect(str(tmp_path / "a.duckdb"))
+    folder = created.sql("SELECT current_setting('temp_directory')").fetchall()[0][0]
+    for connection in (duckdb.connect(), created, of_file):
+        io = DuckDBDatasetIO(connection)
+        io.write_dataset(pa.RecordBatchReader.from_batches(ROWS.schema, ROWS.to_batches()), str(tmp_path / "d"))
+        io.optimize_parquet_dataset(str(tmp_path / "d"), ["k"])
+    assert {path.name for path in tmp_path.iterdir()} == {"a.duckdb", "d", ".d.fsspeckit"}
+    assert not os.path.exists(folder)
 
 
 def test_rows_of_a_stream_wait_below_the_temp_directory(tmp_path):
@@ -168,7 +193,7 @@ def test_rows_of_a_stream_wait_below_the_temp_directory(tmp_path):
 
 
 @pytest.mark.parametrize("make", [DuckDBDatasetIO, create_duckdb_connection])
-@pytest.mark.parametrize("limit", ["lots", "1XB", "80%", "", 0, -1, True])
+@pytest.mark.parametrize("limit", ["lots", "1XB", "80%", "", 0, -1, True, 1.5])
 def test_a_size_that_is_none_is_refused(make, limit):
     with pytest.raises(ValueError, match=r"memory_limit=.* is not a size; use bytes or a text"):
         make(memory_limit=limit)
@@ -242,6 +267,16 @@ def test_s3_through_the_filesystem_of_the_connection(s3_server, s3_bucket):
     rows = connection.sql(f"SELECT k, n FROM '{url}/*.parquet' ORDER BY k").fetchall()
     assert rows == [("a", 9), ("b", 2), ("c", 3), ("z", 26)]
     assert io.read_parquet(url, filters="n > 3").sort_by("k").to_pylist() == [{"k": "a", "n": 9}, {"k": "z", "n": 26}]
+
+
+def test_a_filesystem_that_only_duckdb_knows_is_no_reason_to_use_another(memory_fs):
+    created, registered = create_duckdb_connection(memory_fs), duckdb.connect()
+    registered.register_filesystem(memory_fs)
+    for connection in (created.cursor(), registered):
+        with pytest.raises(ValueError, match=r"memory:// that DuckDB does not hand out; pass it as filesystem="):
+            DuckDBDatasetIO(connection).write_dataset(ROWS, "memory://lake/d")
+        assert not memory_fs.store
+    assert DuckDBDatasetIO(registered, filesystem=memory_fs).write_dataset(ROWS, "memory://lake/d").rows == 3
 
 
 def test_other_paths_of_such_a_connection_go_where_they_say(tmp_path, memory_fs):

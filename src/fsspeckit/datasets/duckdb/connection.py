@@ -1,7 +1,7 @@
 """The DuckDB database that work runs in: the caller's, through a cursor, or one of our own in memory.
 
-Settings belong to a whole database, so those of a caller's connection are never touched. DuckDB is imported here, when
-it is first used.
+Settings belong to a whole database, so those of a caller's connection are never touched; its limit of memory and its
+folder for what does not fit bind our own work too. DuckDB is imported here, when it is first used.
 """
 
 from __future__ import annotations
@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 _SHARE = 8  # of the memory limit for pieces that wait; the rest is for rows in work
 _FOR_A_THREAD = 384 * 1024 * 1024  # bytes of rows that a thread decodes, sorts and encodes, as measured
 _filesystems: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+_OWN_FOLDER = "fsspeckit-duckdb-"
+# With the names of schemas, since the caller's database may have functions of the same names.
+_SETTINGS = """
+    SELECT system.main.current_setting('memory_limit'), system.main.current_setting('temp_directory'),
+        system.main.list(path || '.tmp') FROM system.main.duckdb_databases()"""
 
 
 def create_duckdb_connection(
@@ -67,17 +72,28 @@ def create_duckdb_connection(
 
 def _spill_folder() -> str:
     """A folder of its own for each database: they would clear away each other's files. DuckDB makes it when needed."""
-    return os.path.join(tempfile.gettempdir(), f"fsspeckit-duckdb-{uuid.uuid4().hex}")
+    return os.path.join(tempfile.gettempdir(), f"{_OWN_FOLDER}{uuid.uuid4().hex}")
 
 
 def registered_filesystem(connection: DuckDBPyConnection | None, path: Any) -> Any:
-    """The filesystem that `create_duckdb_connection` registered, where ``path`` is one of its URLs."""
-    filesystem = _filesystems.get(connection) if connection is not None else None
-    if filesystem is None or not isinstance(path, str):
+    """The filesystem that `create_duckdb_connection` registered, where ``path`` is one of its URLs.
+
+    Raises:
+        ValueError: One is registered for such URLs that only DuckDB knows; another client might see another storage.
+    """
+    if connection is None or not isinstance(path, str) or "://" not in path:
         return None
-    own = filesystem.protocol
-    protocols = (own,) if isinstance(own, str) else tuple(own)
-    return filesystem if path.partition("://")[0] in protocols and "://" in path else None
+    protocol, filesystem = path.partition("://")[0], _filesystems.get(connection)
+    own = getattr(filesystem, "protocol", ())
+    if protocol in ((own,) if isinstance(own, str) else own):
+        return filesystem
+    with naming_trouble("asking the DuckDB connection for its filesystems"):
+        if protocol in connection.list_filesystems():
+            raise ValueError(
+                f"the connection has a filesystem for {protocol}:// that DuckDB does not hand out; pass it as "
+                "filesystem= too, or use the very connection that create_duckdb_connection made"
+            )
+    return None
 
 
 class Database:
@@ -96,9 +112,9 @@ class Database:
             )
         if connection is not None and not hasattr(connection, "cursor"):
             raise TypeError(f"connection={connection!r} is no DuckDB connection; pass what duckdb.connect() returns")
-        if temp_directory is not None and os.path.isfile(temp_directory):
-            raise ValueError(f"temp_directory={temp_directory!r} is a file; pass a folder, which need not exist yet")
-        self._connection = connection
+        if temp_directory is not None and (not os.fspath(temp_directory) or os.path.isfile(temp_directory)):
+            raise ValueError(f"temp_directory={temp_directory!r} is no folder; pass one, which need not exist yet")
+        self._connection, self._is_given = connection, connection is not None
         self._limit = parse_bytes(memory_limit)
         self._folder = None if temp_directory is None else os.fspath(temp_directory)
         self._lock = threading.Lock()
@@ -114,7 +130,8 @@ class Database:
     @property
     def threads(self) -> int | None:
         """Threads whose rows together keep within the memory limit; none where there is no limit."""
-        return None if self._limit is None else max(1, self._limit // _FOR_A_THREAD)
+        limit, _ = self._bounds()
+        return None if limit is None else max(1, limit // _FOR_A_THREAD)
 
     @contextmanager
     def cursor(self) -> Iterator[DuckDBPyConnection]:
@@ -128,4 +145,22 @@ class Database:
 
     def spilling(self) -> AbstractContextManager[None]:
         """Our own temporary files under the limits of the database: its folder, and a share of its memory."""
-        return spilling(self._folder, None if self._limit is None else self._limit // _SHARE)
+        limit, folder = self._bounds()
+        return spilling(folder, None if limit is None else limit // _SHARE)
+
+    def _bounds(self) -> tuple[int | None, str | None]:
+        """The memory limit and the folder, if any was named: what is DuckDB's own choice may not even be writable."""
+        if not self._is_given:
+            return self._limit, self._folder
+        with self.cursor() as cursor, naming_trouble("asking the DuckDB connection for its settings"):
+            ((limit, folder, usual),) = cursor.execute(_SETTINGS).fetchall()
+        is_own = not folder or folder == ".tmp" or folder in usual or os.path.basename(folder).startswith(_OWN_FOLDER)
+        return _as_bytes(limit), None if is_own else folder
+
+
+def _as_bytes(setting: str) -> int | None:
+    """A limit as DuckDB tells it; it has units for limits that are none."""
+    try:
+        return parse_bytes(setting)
+    except ValueError:
+        return None
