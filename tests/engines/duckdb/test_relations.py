@@ -11,7 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit import SchemaMismatchError, UnsupportedDataError
+from fsspeckit.common.types import same_storage
 from fsspeckit.datasets.duckdb import DuckDBDatasetIO
+from fsspeckit.datasets.duckdb.failures import DuckDBError
+from fsspeckit.datasets.duckdb.relations import relation_reader
 
 IDS = [uuid.UUID(int=n) for n in (1, 2**127, 2**128 - 1)]
 TYPES = {
@@ -29,6 +32,32 @@ TYPES = {
     "unsigned": "255::UTINYINT",
     "blob": "'a'::BLOB",
     "decimal": "1.50::DECIMAL(38, 2)",
+}
+SETTINGS = {
+    "views": ["arrow_output_list_view=true", "arrow_output_version='1.5'"],
+    "large views": ["arrow_output_list_view=true", "arrow_output_version='1.5'", "arrow_large_buffer_size=true"],
+    "lossless": ["arrow_lossless_conversion=true"],
+    "large and lossless": ["arrow_lossless_conversion=true", "arrow_large_buffer_size=true"],
+    "all": [
+        "arrow_output_list_view=true",
+        "arrow_output_version='1.5'",
+        "arrow_large_buffer_size=true",
+        "arrow_lossless_conversion=true",
+        "produce_arrow_string_view=true",
+    ],
+}
+NESTED = {
+    "numbers": "[n, NULL, n + 1]",
+    "texts": "['a text that is longer than twelve ' || n, NULL]",
+    "empty": "CASE WHEN n % 2 = 0 THEN [] ELSE [n] END",
+    "uuids": "[id, NULL]",
+    "json": "[('[' || n || ']')::JSON]",
+    "lists": "[[id], NULL, []]",
+    "structs": "[{'u': id, 'j': ['{}'::JSON]}, NULL]",
+    "struct": "{'l': [n], 'u': id}",
+    "map": "map {id: ['x' || n]}",
+    "arrays": "[[id], NULL]::UUID[][2]",
+    "tuples": "[row(id, [n]), NULL]",
 }
 
 
@@ -61,6 +90,58 @@ def test_what_a_relation_holds_is_what_duckdb_reads_back(connection, io, tmp_pat
     assert (result.updated, result.unchanged, result.rewritten_files) == (3, 3, [])
 
 
+@pytest.mark.parametrize("settings", ["views", "large views", "all"])
+@pytest.mark.parametrize("kind", NESTED)
+def test_settings_of_the_connection_change_nothing(connection, tmp_path, kind, settings):
+    query = f"SELECT n AS k, CASE WHEN n % 3 != 0 THEN {NESTED[kind]} END AS v FROM many ORDER BY n"
+    connection.execute("CREATE TABLE many AS SELECT i::INTEGER AS n, md5(i::VARCHAR)::UUID AS id FROM range(3000) t(i)")
+    io = DuckDBDatasetIO(connection)
+    io.write_dataset(connection.sql(query), str(tmp_path / "usual"))
+    for setting in SETTINGS[settings]:
+        connection.execute(f"SET {setting}")
+    relation_reader(connection.sql(query)).read_all().validate(full=True)
+    io.write_dataset(connection.sql(query), str(tmp_path / "set"))
+    usual, read = (io.read_parquet(str(tmp_path / name)) for name in ("usual", "set"))
+    assert same_storage(read["v"].type, usual["v"].type)
+    assert read.to_pylist() == usual.to_pylist()
+    result = io.merge(connection.sql(query), str(tmp_path / "usual"), strategy="upsert", key_columns=["k"])
+    assert (result.unchanged, result.rewritten_files) == (3000, [])
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_settings_leave_json_and_booleans_what_they_are(connection, tmp_path, settings):
+    for setting in settings:
+        connection.execute(f"SET {setting}")
+    relation = connection.sql("SELECT '{}'::JSON AS j, n = 1 AS b FROM ids ORDER BY n")
+    schema = relation_reader(relation).schema
+    assert (schema.field("j").type, schema.field("b").type) == (pa.json_(pa.string()), pa.bool_())
+    DuckDBDatasetIO(connection).write_dataset(relation, str(tmp_path / "d"))
+    rows = connection.sql(f"FROM '{tmp_path}/d/*.parquet'")
+    assert [str(type_) for type_ in rows.types] == ["JSON", "BOOLEAN"]
+    assert rows.fetchall() == [("{}", False), ("{}", True), ("{}", False)]
+
+
+def test_tuples_are_structs_with_numbered_names(connection, io, tmp_path):
+    value = "row(id, [row('[1]'::JSON, n::HUGEINT)], map {n: row(id)})"
+    relation = connection.sql(f"SELECT id AS k, {value} AS v, row(n, 'x') AS plain FROM ids ORDER BY n")
+    io.write_dataset(relation, str(tmp_path / "d"))
+    back = connection.sql(f"SELECT v, plain FROM '{tmp_path}/d/*.parquet'")
+    pairs = "STRUCT(element1 JSON, element2 DECIMAL(38,0))[]"
+    assert [str(type_) for type_ in back.types] == [
+        f"STRUCT(element1 UUID, element2 {pairs}, element3 MAP(INTEGER, STRUCT(element1 UUID)))",
+        "STRUCT(element1 INTEGER, element2 VARCHAR)",
+    ]
+    assert back.fetchall()[1] == (
+        {
+            "element1": IDS[1],
+            "element2": [{"element1": "[1]", "element2": 1}],
+            "element3": {1: {"element1": IDS[1]}},
+        },
+        {"element1": 1, "element2": "x"},
+    )
+    assert io.merge(relation, str(tmp_path / "d"), strategy="upsert", key_columns=["k"]).unchanged == 3
+
+
 def test_uuids_merge_into_files_that_duckdb_wrote(connection, io, tmp_path):
     (tmp_path / "d").mkdir()
     connection.execute(f"COPY (SELECT id, n, '{{}}'::JSON AS j FROM ids) TO '{tmp_path}/d/a.parquet'")
@@ -88,14 +169,28 @@ def test_uuids_as_text_stay_text(connection, io, tmp_path):
         io.merge(connection.table("ids"), str(tmp_path / "d"), strategy="upsert", key_columns=["id"])
 
 
-@pytest.mark.parametrize("value", ["'12:00:00+02'::TIMETZ", "'101'::BIT", "[{'a': '1'::BIT}]", "99::BIGNUM"])
+LOSSY = [
+    "'12:00:00+02'::TIMETZ",
+    "'101'::BIT",
+    "[{'a': '1'::BIT}]",
+    "99::BIGNUM",
+    "row('12:00:00+02'::TIMETZ, 1)",
+    "[row(1, '1'::BIT)]",
+    "row(99::BIGNUM)",
+    "5::VARIANT",
+    "{'a': [5::VARIANT]}",
+]
+GEOMETRIES = ["'POINT(1 1)'::GEOMETRY", "NULL::GEOMETRY('OGC:CRS84')", "[{'a': 'POINT(1 1)'::GEOMETRY}]"]
+
+
+@pytest.mark.parametrize("value", [*LOSSY, *(GEOMETRIES if duckdb.__version__ >= "2" else [])])
 def test_types_that_no_file_holds_are_refused(connection, io, tmp_path, value):
     with pytest.raises(UnsupportedDataError, match=r"column 'v.*cast it in the query"):
         io.write_dataset(connection.sql(f"SELECT {value} AS v"), str(tmp_path / "d"))
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("value", ["{}::HUGEINT", "{}::UHUGEINT", "[{}::HUGEINT]"])
+@pytest.mark.parametrize("value", ["{}::HUGEINT", "{}::UHUGEINT", "[{}::HUGEINT]", "row({}::HUGEINT, 1)"])
 def test_a_number_that_no_decimal_holds_is_refused(connection, io, tmp_path, value):
     relation = connection.sql(f"SELECT {value.format(2**127 - 1)} AS v")
     with pytest.raises(SchemaMismatchError, match=r"column\(s\) \['v'\] .*Could not cast value 1701.*cast them in"):
@@ -108,6 +203,32 @@ def test_a_query_that_fails_on_its_way_is_an_error_of_ours(connection, io, tmp_p
     with pytest.raises(UnsupportedDataError, match=r"Could not convert string 'x' .*run its query by itself"):
         io.write_dataset(relation, str(tmp_path / "d"))
     assert list(tmp_path.iterdir()) == []
+
+
+LATE = 300_000
+FAILURES = {
+    "error": ("error('boom')", UnsupportedDataError, r"Invalid Input Error: boom\); run its query by itself"),
+    "cast": ("('x' || n)::HUGEINT", UnsupportedDataError, r"Could not convert string 'x\d+'.*run its query by itself"),
+    "number": (f"{2**127 - 1}::HUGEINT", SchemaMismatchError, r"\['v'\] .*Could not cast value 1701.*cast them in"),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_a_query_that_fails_late_raises_what_one_that_fails_at_once_does(connection, io, tmp_path, failure):
+    value, error, message = FAILURES[failure]
+    late = f"SELECT n, CASE WHEN n = {LATE - 1} THEN {value} ELSE 1::HUGEINT END AS v FROM range({LATE}) t(n)"
+    with pytest.raises(error, match=message):
+        io.write_dataset(connection.sql(late), str(tmp_path / "d"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_query_that_is_interrupted_late(connection):
+    reader = relation_reader(connection.sql("SELECT n, md5(n::VARCHAR) AS v FROM range(100_000_000) t(n)"))
+    reader.read_next_batch()
+    connection.interrupt()
+    with pytest.raises(DuckDBError, match=r"Interrupted!; run it again"):
+        for _ in reader:
+            pass
 
 
 @pytest.mark.parametrize("first", ["1::HUGEINT", "1", "uuid()"])

@@ -5,7 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import pyarrow as pa
+
 from fsspeckit.common.errors import FsspeckitError
+
+# What reading an Arrow stream raises when the one who fills it fails.
+_STREAM_ERRORS = (OSError, pa.ArrowException)
+_BLAMELESS = (
+    (
+        "ConnectionException",
+        ("Connection Error",),
+        "the connection is closed: pass one that is open, or leave connection out",
+    ),
+    ("OutOfMemoryException", ("Out of Memory Error",), "raise memory_limit, or leave it out"),
+    (
+        "IOException",
+        ("IO Error", "HTTP Error"),
+        "see to it that temp_directory exists, can be written and has room",
+    ),
+    ("InterruptException", ("INTERRUPT Error",), "run it again"),
+)
 
 
 class DuckDBNotFoundError(FsspeckitError, ImportError):
@@ -17,13 +36,22 @@ class DuckDBError(FsspeckitError, RuntimeError):
 
 
 @contextmanager
-def naming_trouble(doing: str, otherwise: Callable[[str], Exception] | None = None) -> Iterator[None]:
-    """Turn an error of DuckDB into one of ours; ``otherwise`` makes it from the reason where the data is to blame."""
+def naming_trouble(
+    doing: str, otherwise: Callable[[str], Exception] | None = None, *, stream: bool = False
+) -> Iterator[None]:
+    """Turn an error of DuckDB into one of ours.
+
+    Args:
+        doing: What was tried.
+        otherwise: Makes the error from DuckDB's reason where the data is to blame.
+        stream: Whether an Arrow stream of DuckDB is read, whose errors are raised by pyarrow with DuckDB's words.
+    """
     import duckdb
 
+    expected = (duckdb.Error, *_STREAM_ERRORS) if stream else (duckdb.Error,)
     try:
         yield
-    except duckdb.Error as error:
+    except expected as error:
         reason = str(error).partition("\n")[0]
         advice = _advice(error)
         if advice is None and otherwise is not None:
@@ -32,16 +60,12 @@ def naming_trouble(doing: str, otherwise: Callable[[str], Exception] | None = No
 
 
 def _advice(error: Exception) -> str | None:
-    """What to do where neither data nor query is to blame."""
+    """What to do where neither data nor query is to blame; what pyarrow raises is known by its first words alone."""
     import duckdb
 
-    match error:
-        case duckdb.ConnectionException():
-            return "the connection is closed: pass one that is open, or leave connection out"
-        case duckdb.OutOfMemoryException():
-            return "raise memory_limit, or leave it out"
-        case duckdb.IOException():
-            return "see to it that temp_directory exists, can be written and has room"
-        case duckdb.InterruptException():
-            return "run it again"
+    for kind, openings, advice in _BLAMELESS:
+        if isinstance(error, getattr(duckdb, kind)):
+            return advice
+        if isinstance(error, _STREAM_ERRORS) and str(error).startswith(openings):
+            return advice
     return None
