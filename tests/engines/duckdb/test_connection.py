@@ -207,7 +207,7 @@ def test_sizes_in_terabytes():
 def test_too_little_memory_is_an_error_of_ours(tmp_path):
     write_dataset(ROWS, str(tmp_path / "d"))
     with pytest.raises(DuckDBError, match=r"Out of Memory.*; raise memory_limit"):
-        DuckDBDatasetIO(memory_limit="1KB").read_parquet(str(tmp_path / "d"), filters="n > 1")
+        DuckDBDatasetIO(memory_limit="1KB").merge(ROWS, str(tmp_path / "d"), strategy="upsert", key_columns=["k", "n"])
 
 
 def test_a_closed_connection_is_an_error_of_ours(tmp_path):
@@ -217,7 +217,7 @@ def test_a_closed_connection_is_an_error_of_ours(tmp_path):
     io, relation = DuckDBDatasetIO(connection), connection.sql("SELECT 'a' AS k, 1::BIGINT AS n")
     connection.close()
     calls = (
-        lambda: io.read_parquet(path, filters="n > 1"),
+        lambda: io.merge(pa.table({"k": ["a"], "n": [1]}), path, strategy="upsert", key_columns=["k", "n"]),
         lambda: io.write_dataset(relation, path),
         lambda: merge(relation, path, "k"),
     )

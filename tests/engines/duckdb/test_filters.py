@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from decimal import Decimal
 
 import duckdb
@@ -12,6 +16,7 @@ import pytest
 
 from fsspeckit import FilterError
 from fsspeckit.datasets.duckdb import DuckDBDatasetIO
+from fsspeckit.datasets.duckdb.conditions import condition_database
 from fsspeckit.datasets.duckdb.filters import parse_predicate
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
@@ -50,7 +55,6 @@ SAME = {
     "kind = 'x' AND part = 2": (pc.field("kind") == "x") & (pc.field("part") == 2),
     "part = 1": pc.field("part") == 1,
     "point.x = 7": pc.field("point", "x") == 7,
-    "rows.id = 7": pc.field("id") == 7,
     "id > 100": pc.field("id") > 100,
     "TRUE": pc.scalar(True),
     "1 = 0": pc.scalar(False),
@@ -133,7 +137,6 @@ REFUSED = [
     "read_text('x.csv') = ''",
     "main.lower('a') = 'a'",
     "mine(id) = 1",
-    "lower(name) = 'a'",
     "id=1) OR (id=2",
     "id = 1 --)\n) OR (id = 2",
     "current_setting('memory_limit') = ''",
@@ -143,6 +146,11 @@ REFUSED = [
     "current_schema = 'main'",
     "current_catalog = 'memory' OR id = 1",
     "user = 'duckdb'",
+    "user() = 'duckdb'",
+    "current_user() = 'duckdb'",
+    "current_role() = 'duckdb'",
+    "session_user() = 'duckdb'",
+    "version() <> ''",
     "get_block_size('memory') > 0",
     "format_type(1, 2) = ''",
     "json_serialize_plan('SELECT * FROM read_csv(''x.csv'')') IS NULL",
@@ -166,14 +174,115 @@ def test_more_than_a_predicate_is_refused(folder, tmp_path, monkeypatch, text):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x.csv").write_text("before")
     connection = duckdb.connect()
-    for name in ("mine", "lower", "json_serialize_sql"):
-        connection.execute(f"CREATE MACRO {name}(x) AS (SELECT count(*) FROM read_text('x.csv'))")
+    connection.execute("CREATE MACRO mine(x) AS (SELECT count(*) FROM read_text('x.csv'))")
     connection.execute("CREATE SEQUENCE s")
     with pytest.raises(FilterError, match=r"; (leave it out, or )?pass one condition over columns"):
         DuckDBDatasetIO(connection).read_parquet(folder, filters=text)
     assert [path.name for path in tmp_path.iterdir()] == ["x.csv"]
     assert (tmp_path / "x.csv").read_text() == "before"
     assert connection.execute("SELECT nextval('s')").fetchone() == (1,)
+
+
+@pytest.mark.parametrize("kind", ["native", "arrow"])
+@pytest.mark.parametrize("text", ["mine(id) = 1", "sqrt(id) = 3"])
+def test_functions_of_the_caller_are_never_called(folder, kind, text):
+    """DuckDB lists them as if they were its own, and they take the place of its own."""
+    connection, calls = duckdb.connect(), []
+    for name in ("mine", "sqrt"):
+        connection.create_function(name, lambda x: calls.append(x) or x, ["BIGINT"], "BIGINT", type=kind)
+    io = DuckDBDatasetIO(connection)
+    if text.startswith("mine"):
+        with pytest.raises(FilterError, match="calls mine, which is not one of"):
+            io.read_parquet(folder, filters=text)
+    else:
+        assert io.read_parquet(folder, filters=text)["id"].to_pylist() == [9]
+    assert calls == []
+
+
+def test_macros_and_tables_of_the_caller_stand_for_nothing(folder):
+    connection = duckdb.connect()
+    for name in ("mine", "lower", "json_serialize_sql"):
+        connection.execute(f"CREATE MACRO {name}(x) AS (SELECT count(*) FROM duckdb_settings())")
+    connection.execute(
+        "CREATE MACRO duckdb_functions() AS TABLE SELECT 'mine' AS function_name, 'scalar' AS function_type, "
+        "'CONSISTENT' AS stability, NULL AS macro_definition, TRUE AS internal, NULL AS extension_name"
+    )
+    connection.execute("CREATE TABLE fsspeckit_rows AS SELECT 7 AS id")
+    io = DuckDBDatasetIO(connection)
+    assert io.read_parquet(folder, filters="lower(name) = 'f'")["id"].to_pylist() == [5]
+    with pytest.raises(FilterError, match="calls mine, which is not one of"):
+        io.read_parquet(folder, filters="mine(id) > 0")
+
+
+SETTINGS = {"default_collation": ("'nocase'", "name = 'b'", []), "integer_division": ("true", "id / 2 = 1.5", [3])}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_settings_of_the_caller_play_no_role(folder, setting):
+    value, text, expected = SETTINGS[setting]
+    connection = duckdb.connect()
+    connection.execute(f"SET GLOBAL {setting} = {value}")
+    assert DuckDBDatasetIO(connection).read_parquet(folder, filters=text)["id"].to_pylist() == expected
+
+
+ZONED = pa.table({"id": range(10), "at": pa.array([n * 3_600_000_000 for n in range(10)], pa.timestamp("us", "UTC"))})
+ZONED_COUNTS = {"\"at\" >= '1970-01-01 04:00:00'": 6, 'hour("at") = 9': 1, 'year("at") = 1970': 10}
+
+
+@pytest.mark.parametrize("text", ZONED_COUNTS)
+def test_moments_are_read_at_utc_whatever_the_session_says(tmp_path, text):
+    connection = duckdb.connect()
+    connection.execute("SET GLOBAL TimeZone = 'America/New_York'")
+    io = DuckDBDatasetIO(connection)
+    io.write_dataset(ZONED, str(tmp_path / "d"))
+    assert io.read_parquet(str(tmp_path / "d"), filters=text).num_rows == ZONED_COUNTS[text]
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Tokyo"])
+def test_moments_are_read_at_utc_whatever_the_machine_says(tmp_path, zone):
+    DuckDBDatasetIO().write_dataset(ZONED, str(tmp_path / "d"))
+    script = (
+        "from fsspeckit.datasets.duckdb import read_parquet\n"
+        f"print([read_parquet({str(tmp_path / 'd')!r}, filters=text).num_rows for text in {list(ZONED_COUNTS)!r}])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=os.environ | {"TZ": zone}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == str(list(ZONED_COUNTS.values()))
+
+
+def test_the_database_for_conditions_is_closed_to_the_outside(tmp_path):
+    (tmp_path / "x.csv").write_text("a\n1\n")
+    here = pa.table({"a": [1]})
+    with condition_database().cursor() as cursor:
+        for query in (f"FROM '{tmp_path}/x.csv'", f"COPY (SELECT 1) TO '{tmp_path}/y.csv'", "LOAD httpfs", "FROM here"):
+            with pytest.raises(duckdb.Error):
+                cursor.execute(query)
+        with pytest.raises(duckdb.Error, match="configuration has been locked"):
+            cursor.execute("SET TimeZone = 'Asia/Tokyo'")
+    assert (here.num_rows, [path.name for path in tmp_path.iterdir()]) == (1, ["x.csv"])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forks here")
+def test_a_forked_process_filters_in_a_database_of_its_own(io, folder):
+    """Threads of DuckDB and what they have locked stay behind in the parent."""
+    ours = condition_database()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        found = io.read_parquet(folder, filters="id > 3", use_threads=False).num_rows
+        os._exit(found if condition_database() is not ours else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 6
+    assert condition_database() is ours
+
+
+DEEP = ["NOT " * 500 + "(id = 1)", "id" + " + 1" * 900 + " > 0"]
+
+
+@pytest.mark.parametrize("text", DEEP, ids=["not", "plus"])
+def test_conditions_nested_too_deeply(io, folder, text):
+    with pytest.raises(FilterError, match=r"nested too deeply; pass one condition"):
+        io.read_parquet(folder, filters=text)
 
 
 def test_every_function_that_looks_beyond_its_arguments_is_refused():
@@ -237,6 +346,49 @@ def test_columns_named_like_our_own_helpers(io, tmp_path):
     io.write_dataset(pa.table({"fsspeckit row 0": [7, 8], "rows": [1, 2]}), str(tmp_path / "d"))
     found = io.read_parquet(str(tmp_path / "d"), filters='"fsspeckit row 0" = 8 AND "rows" = 2')
     assert found.to_pylist() == [{"fsspeckit row 0": 8, "rows": 2}]
+
+
+@pytest.mark.parametrize("name", ["rows", "found", "fsspeckit row 0", "fsspeckit 0"])
+def test_no_helper_of_ours_can_be_meant(io, tmp_path, name):
+    rows = pa.table({name: [{"id": 5}, {"id": 1}], "id": [1, 2]})
+    io.write_dataset(rows, str(tmp_path / "d"))
+    assert io.read_parquet(str(tmp_path / "d"), filters=f'"{name}".id = 5').to_pylist() == rows.slice(0, 1).to_pylist()
+    io.write_dataset(rows.select(["id"]), str(tmp_path / "e"))
+    for text in (f'"{name}" IS NOT NULL', f'"{name}".id = 1', f'"{name}" IS NOT NULL AND id = 1'):
+        with pytest.raises(FilterError, match=f'"{name}" not found'):
+            io.read_parquet(str(tmp_path / "e"), filters=text)
+
+
+LENGTHS = pa.array([0, 500], pa.duration("ns"))
+HOLDING = {
+    "plain": LENGTHS,
+    "struct": pa.StructArray.from_arrays([LENGTHS], ["x"]),
+    "list": pa.array([[0], [500]], pa.list_(pa.duration("ns"))),
+    "map": pa.array([[("a", 0)], [("a", 500)]], pa.map_(pa.string(), pa.duration("ns"))),
+}
+
+
+@pytest.mark.parametrize("kind", HOLDING)
+def test_durations_finer_than_those_of_duckdb_are_refused(io, tmp_path, kind):
+    io.write_dataset(pa.table({"id": [1, 2], "d": HOLDING[kind]}), str(tmp_path / "d"))
+    with pytest.raises(FilterError, match=r"no nanoseconds for the types of the columns \['d'\].*; use tuples"):
+        io.read_parquet(str(tmp_path / "d"), filters="d IS NOT NULL")
+    assert io.read_parquet(str(tmp_path / "d"), filters="id = 2")["d"].to_pylist() == HOLDING[kind].to_pylist()[1:]
+
+
+ZEROS = {
+    "INTERVAL 0 SECOND": pa.duration("us"),
+    "TIMESTAMP '1970-01-01'": pa.timestamp("ns"),
+    "TIMESTAMPTZ '1970-01-01'": pa.timestamp("us", "UTC"),
+    "TIME '00:00:00'": pa.time64("us"),
+}
+
+
+@pytest.mark.parametrize("zero", ZEROS)
+def test_other_times_are_compared_to_their_last_digit(io, tmp_path, zero):
+    rows = pa.table({"id": [1, 2], "d": pa.array([0, 1], pa.int64()).cast(ZEROS[zero])})
+    io.write_dataset(rows, str(tmp_path / "d"))
+    assert io.read_parquet(str(tmp_path / "d"), filters=f"d > {zero}")["id"].to_pylist() == [2]
 
 
 def test_a_column_that_stands_only_in_some_files(io, tmp_path):

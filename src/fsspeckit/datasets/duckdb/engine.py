@@ -75,7 +75,7 @@ class DuckDBEngine:
     ) -> pa.Table:
         """Read all files into one table; a filter may be an SQL condition."""
         if isinstance(request.filters, str):
-            return read_where(self.database, storage, snapshot, request, path_of)
+            return read_where(storage, snapshot, request, path_of)
         return read_snapshot(storage, snapshot, request, path_of)
 
     def map(self, function: Callable[[_T], _R], items: Sequence[_T], on_done: OnDone) -> list[_R]:

@@ -2,14 +2,14 @@
 
 The text is parsed by DuckDB, never searched for words. It must be a condition with and without brackets around it, and
 apart from that condition the statement must be the one that a plain ``TRUE`` gives. The condition may hold columns,
-values, operators and those of DuckDB's own scalar functions that its catalogue knows to depend on their arguments
-alone; a macro of DuckDB's own is looked into.
+values, operators and those scalar functions that the catalogue knows to depend on their arguments alone; macros are
+looked into. Parser and catalogue are those of a database of our own, where all that they name is DuckDB's.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -34,21 +34,18 @@ _ALLOWED = {
     "OPERATOR",
     "TYPE",
 }
-# Extensions that every build of DuckDB has; what others call a scalar function may read anything.
-_BUILT_IN = ("core_functions", "icu", "json", "parquet")
 _CLOCK = ("current_date", "get_current_time", "get_current_timestamp", "now", "today", "transaction_timestamp")
-# Functions of their arguments to the catalogue, but they look into tables and files or are no functions for users.
-_LOOKING = ("index_key", "json_serialize_plan")
+# Functions of their arguments to the catalogue of one version or another, but they look into tables, files, settings or
+# the build, or are no functions for users.
+_LOOKING = {"current_setting", "getvariable", "index_key", "json_serialize_plan", "version"}
 _HIDDEN = "__"
 _NOT_IN_CONDITIONS = ("pragma", "table", "table_macro")
-# Names that DuckDB takes for calls where no column has them, and that say something of the database.
+# Calls that say something of the database; DuckDB takes the bare names for them too, where no column has them.
 _ABOUT_DATABASE = {"current_catalog", "current_role", "current_schema", "current_user", "session_user", "user"}
-# With the names of schemas, since the caller's database may have functions of the same names.
 _CATALOGUE = """
-    SELECT system.main.lower(function_name), function_type, stability, macro_definition,
-        internal AND (extension_name IS NULL OR extension_name IN ({known}))
-    FROM duckdb_functions() WHERE system.main.lower(function_name) IN ({names})"""
-_PARSE = "SELECT system.main.json_serialize_sql(?::VARCHAR)"
+    SELECT lower(function_name), function_type, stability, macro_definition
+    FROM duckdb_functions() WHERE lower(function_name) IN ({names})"""
+_PARSE = "SELECT json_serialize_sql(?::VARCHAR)"
 _ADVICE = "pass one condition over columns, such as \"day >= '2025-01-01' AND amount > 0\""
 
 
@@ -56,9 +53,19 @@ _ADVICE = "pass one condition over columns, such as \"day >= '2025-01-01' AND am
 class Predicate:
     """A condition that has been checked, and the names in it, in lower case: all, and those that stand alone."""
 
-    sql: str
+    text: str
     names: frozenset[str]
     alone: frozenset[str]
+
+    @property
+    def sql(self) -> str:
+        """The condition within brackets, on lines of their own, since the text may end in a comment."""
+        return f"(\n{self.text}\n)"
+
+    @property
+    def unused_name(self) -> str:
+        """A name that the condition cannot mean."""
+        return next(name for i in range(len(self.names) + 1) if (name := f"fsspeckit {i}") not in self.names)
 
     def columns_of(self, columns: list[str]) -> list[str]:
         """The columns that the condition may speak of; DuckDB takes no notice of case."""
@@ -72,17 +79,20 @@ class Predicate:
 
 
 def parse_predicate(cursor: DuckDBPyConnection, text: str) -> Predicate:
-    """Check that a text is one predicate.
+    """Check that a text is one predicate; the cursor is one of the database for conditions.
 
     Raises:
         FilterError: It is no SQL condition, or more than that.
     """
     if not text.strip():
         raise FilterError(f"the filter is empty; leave it out, or {_ADVICE}")
-    condition = _Checker(cursor, text).condition(text)
-    columns = [[str(part).lower() for part in node.get("column_names", ())] for node in _nodes(condition)]
+    try:
+        nodes = list(_nodes(_Checker(cursor, text).condition(text)))
+    except RecursionError as error:
+        raise FilterError(f"the filter is nested too deeply; {_ADVICE}, or IN with a list of values") from error
+    columns = [[str(part).lower() for part in node.get("column_names", ())] for node in nodes]
     names = frozenset(name for parts in columns for name in parts)
-    return Predicate(f"(\n{text}\n)", names, frozenset(parts[0] for parts in columns if len(parts) == 1))
+    return Predicate(text, names, frozenset(parts[0] for parts in columns if len(parts) == 1))
 
 
 class _Checker:
@@ -94,7 +104,7 @@ class _Checker:
 
     def condition(self, text: str) -> Any:
         """The parsed condition, of which every part may stand in a filter."""
-        # On lines of their own, since the text may end in a comment.
+        # On lines of its own, since the text may end in a comment.
         parsed = self._parse(f"(\n{text}\n)")
         if parsed != self._parse(f"\n{text}\n"):
             raise self._more()
@@ -135,17 +145,17 @@ class _Checker:
         if not names:
             return
         self._known |= names
-        query = _CATALOGUE.format(known=_marks(_BUILT_IN), names=_marks(names))
+        query = _CATALOGUE.format(names=", ".join("?" * len(names)))
         with as_filter_error(self._text):
-            found = self._cursor.execute(query, [*_BUILT_IN, *sorted(names)]).fetchall()
+            found = self._cursor.execute(query, sorted(names)).fetchall()
         for name in sorted(names):
             meanings = [row[1:] for row in found if row[0] == name and row[1] not in _NOT_IN_CONDITIONS]
-            if not meanings or name in _LOOKING or name.startswith(_HIDDEN):
+            if not meanings or name in _LOOKING | _ABOUT_DATABASE or name.startswith(_HIDDEN):
                 raise self._no_function(name)
-            for kind, stability, definition, own in meanings:
-                if kind == "macro" and own:
+            for kind, stability, definition in meanings:
+                if kind == "macro":
                     self._look_into(name, definition)
-                elif not own or kind != "scalar" or (stability != "CONSISTENT" and name not in _CLOCK):
+                elif kind != "scalar" or (stability != "CONSISTENT" and name not in _CLOCK):
                     raise self._no_function(name)
 
     def _look_into(self, name: str, definition: str) -> None:
@@ -159,10 +169,6 @@ class _Checker:
             f"the filter {self._text!r} calls {name}, which is not one of DuckDB's scalar functions without side "
             f"effects that depend on their arguments alone; {_ADVICE}"
         )
-
-
-def _marks(values: Collection[str]) -> str:
-    return ", ".join("?" * len(values))
 
 
 def _rest(parsed: Any) -> Any:

@@ -6,14 +6,17 @@ come from the one reader and keep their types, whatever DuckDB makes of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from fsspeckit.common.bridge import to_arrow, to_numpy
+from fsspeckit.common.errors import FilterError
+from fsspeckit.common.types import unwrapped
 from fsspeckit.core.engine import ReadRequest
 from fsspeckit.core.model import DataFile, RowNumbers
 from fsspeckit.core.reading import full_schema, read_snapshot
@@ -21,13 +24,12 @@ from fsspeckit.core.rows import pick
 from fsspeckit.core.snapshot import Snapshot
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.threads import spread, workers
-from fsspeckit.datasets.duckdb.connection import Database
+from fsspeckit.datasets.duckdb.conditions import condition_database
+from fsspeckit.datasets.duckdb.failures import naming_trouble
 from fsspeckit.datasets.duckdb.filters import Predicate, as_filter_error, parse_predicate, quote
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
-
-_ROWS = "fsspeckit_rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +46,23 @@ class _Reader:
         return read_snapshot(self.storage, one, request, self.path_of, schema=self.schema)
 
 
-def read_where(
-    database: Database, storage: Storage, snapshot: Snapshot, request: ReadRequest, path_of: Callable[[str], str]
-) -> pa.Table:
+def read_where(storage: Storage, snapshot: Snapshot, request: ReadRequest, path_of: Callable[[str], str]) -> pa.Table:
     """Read the rows of a snapshot for which an SQL condition holds, in the order of the files."""
-    text: str = request.filters
+    database = condition_database()
     schema = full_schema(snapshot)
     reader = _Reader(storage, snapshot, schema, path_of)
     wanted = replace(request, filters=None, use_threads=False)
     with database.cursor() as cursor:
-        predicate = parse_predicate(cursor, text)
+        predicate = parse_predicate(cursor, request.filters)
         names = predicate.columns_of(schema.names)
-        _select(cursor, pa.Table.from_batches([], schema).select(names), predicate, text)
+        tested = pa.Table.from_batches([], schema).select(names)
+        _refuse_what_duckdb_rounds(tested.schema)
+        _select(cursor, tested, 0, predicate)
 
     def read_one(file: DataFile) -> pa.Table | None:
         tested = reader.read(file, replace(wanted, columns=tuple(names), include_file_path=False))
         with database.cursor() as cursor:
-            rows = _select(cursor, _with_rows(tested, file.rows), predicate, text)
+            rows = _select(cursor, tested, file.rows, predicate)
         return pick(reader.read(file, wanted), rows) if len(rows) else None
 
     files = snapshot.files
@@ -69,18 +71,43 @@ def read_where(
     return pa.concat_tables(found) if found else reader.read(files[0], wanted).slice(0, 0)
 
 
-def _with_rows(tested: pa.Table, rows: int) -> pa.Table:
-    """A table that has its rows even where it has no column."""
-    return tested if tested.num_columns else pa.table({_ROWS: to_arrow(np.arange(rows))})
-
-
-def _select(cursor: DuckDBPyConnection, table: pa.Table, predicate: Predicate, text: str) -> RowNumbers:
-    """Numbers of the rows for which the condition holds, ascending."""
-    taken = {name.lower() for name in table.column_names}
-    number = next(name for i in range(len(taken) + 1) if (name := f"fsspeckit row {i}") not in taken)
-    numbered = table.append_column(number, to_arrow(np.arange(table.num_rows)))
-    query = f"SELECT {quote(number)} AS found FROM {_ROWS} AS rows WHERE {predicate.sql}"  # noqa: S608
-    with as_filter_error(text):
-        cursor.register(_ROWS, numbered)
-        found = to_numpy(cursor.sql(query).to_arrow_table()["found"])
+def _select(cursor: DuckDBPyConnection, table: pa.Table, rows: int, predicate: Predicate) -> RowNumbers:
+    """Numbers of the rows for which the condition holds, ascending; the table may lack columns, but not rows."""
+    name = predicate.unused_name
+    schema = table.schema.append(pa.field(name, pa.int64()))
+    numbered = pa.Table.from_arrays([*table.columns, to_arrow(np.arange(rows))], schema=schema)
+    # The table and the only output have a name that the condition does not hold, else it could mean one of them.
+    query = f"SELECT {quote(name)} FROM {quote(name)} WHERE {predicate.sql}"  # noqa: S608
+    with as_filter_error(predicate.text):
+        cursor.register(name, numbered)
+        found = to_numpy(cursor.sql(query).to_arrow_table()[name])
     return np.sort(found)
+
+
+def _refuse_what_duckdb_rounds(schema: pa.Schema) -> None:
+    """No SQL for columns with nanoseconds that DuckDB cuts off, since rows would be compared as what they are not."""
+    rounded = [field.name for field in schema if any(_is_rounded(leaf) for leaf in _leaves(field.type))]
+    if rounded:
+        raise FilterError(
+            f"DuckDB has no nanoseconds for the types of the columns {rounded}, so SQL cannot compare them; use tuples "
+            "or an expression of pyarrow.compute.field as filters, or store microseconds"
+        )
+
+
+def _leaves(type_: pa.DataType) -> Iterator[pa.DataType]:
+    value = unwrapped(type_)
+    if not value.num_fields:
+        yield value
+    for i in range(value.num_fields):
+        yield from _leaves(value.field(i).type)
+
+
+@cache
+def _is_rounded(type_: pa.DataType) -> bool:
+    """Whether DuckDB takes two nanoseconds for the same; for which types it does depends on its version."""
+    if getattr(type_, "unit", None) != "ns":
+        return False
+    moments = pa.table({"moment": pa.array([0, 1], pa.int64()).cast(type_)})
+    with condition_database().cursor() as cursor, naming_trouble("asking for the types of DuckDB"):
+        cursor.register("moments", moments)
+        return len(cursor.execute("SELECT DISTINCT moment FROM moments").fetchall()) == 1
