@@ -339,3 +339,15 @@ def test_numbers_are_written_as_thrift_writes_them():
     for value in (0, 1, *(2**bit + step for bit in range(1, 40) for step in (-1, 0, 1))):
         assert natural(_number(value)) == value
         assert write_struct({1: (6, value)})[1:-1] == _number(value)
+
+
+def test_a_chunk_with_an_unusual_field_is_not_taken_for_one_without(tmp_path):
+    write_some(tmp_path, 1)
+    data = (tmp_path / "0.parquet").read_bytes()
+    footer, _ = read_struct(data[-8 - int.from_bytes(data[-8:-4], "little") :])
+    assert len(list(_CHUNK.finditer(write_struct(footer)))) == 2
+    chunk = footer[4][1][1][0][1][1][1][0]
+    for fields, number, value in ((chunk[3][1], 10, (6, 4)), (chunk, 1, (8, b"other.parquet"))):
+        fields[number] = value
+        assert len(list(_CHUNK.finditer(write_struct(footer)))) == 1
+        del fields[number]
