@@ -18,6 +18,8 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from fsspeckit.common.errors import StorageError
+
 _parent: ContextVar[str | None] = ContextVar("spill_parent", default=None)
 _most: ContextVar[int | None] = ContextVar("spill_most", default=None)
 
@@ -37,7 +39,12 @@ def spill_parent() -> str | None:
     """The folder for temporary files, made when first asked for; None for the system's."""
     folder = _parent.get()
     if folder is not None:
-        os.makedirs(folder, exist_ok=True)
+        try:
+            os.makedirs(folder, exist_ok=True)
+        except OSError as error:  # among them FileNotFoundError, which elsewhere means that a data file is gone
+            raise StorageError(
+                f"no folder for temporary files can be made at {folder} ({error}); name another as temp_directory"
+            ) from error
     return folder
 
 

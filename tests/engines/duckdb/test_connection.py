@@ -13,6 +13,7 @@ import fsspec
 import pyarrow as pa
 import pytest
 
+from fsspeckit.common.errors import StorageError
 from fsspeckit.core import threads
 from fsspeckit.datasets.duckdb import (
     DuckDBDatasetIO,
@@ -178,6 +179,14 @@ def test_folders_that_duckdb_chose_are_left_to_it(tmp_path, monkeypatch):
         io.optimize_parquet_dataset(str(tmp_path / "d"), ["k"])
     assert {path.name for path in tmp_path.iterdir()} == {"a.duckdb", "d", ".d.fsspeckit"}
     assert not os.path.exists(folder)
+
+
+def test_a_temp_directory_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").touch()
+    io, folder = DuckDBDatasetIO(temp_directory=tmp_path / "file" / "spill"), str(tmp_path / "d")
+    with pytest.raises(StorageError, match=r"file/spill .*; name another as temp_directory"):
+        io.write_dataset(pa.RecordBatchReader.from_batches(ROWS.schema, ROWS.to_batches()), folder)
+    assert not (tmp_path / "d").exists()
 
 
 def test_rows_of_a_stream_wait_below_the_temp_directory(tmp_path):
