@@ -21,6 +21,7 @@ from fsspeckit.common.errors import SchemaMismatchError
 from fsspeckit.common.types import unwrapped
 from fsspeckit.core.model import DataFile
 from fsspeckit.core.pruning import bound_values
+from fsspeckit.core.rows import codes_ran_out
 from fsspeckit.core.snapshot import Snapshot, naming_damage, open_parquet
 from fsspeckit.core.storage import Storage
 
@@ -119,7 +120,7 @@ def codes_may_run_out(operation: str, path: str, snapshot: Snapshot) -> Iterator
     try:
         yield
     except pa.ArrowInvalid as error:
-        if "larger index type" not in str(error):
+        if not codes_ran_out(error):
             raise
         assert snapshot.schema is not None
         names = [field.name for field in snapshot.schema if _has_narrow_codes(field.type)]

@@ -26,7 +26,7 @@ from fsspeckit.core.layout import DEFAULT_ROW_GROUP, coded_columns, for_new_file
 from fsspeckit.core.mark import mark_metadata, unmarked
 from fsspeckit.core.model import CombineTask, DropTask, Outcome, RewriteTask, RowNumbers, Task, WriteTask
 from fsspeckit.core.output import StagedFile
-from fsspeckit.core.rows import pick, replace_rows, share_codes, wide_dictionaries
+from fsspeckit.core.rows import codes_ran_out, pick, replace_rows, share_codes, wide_dictionaries
 from fsspeckit.core.snapshot import naming_damage, open_parquet, refuse_nanoseconds
 from fsspeckit.core.splice import SplicedFile, can_splice, may_splice
 from fsspeckit.core.storage import Storage
@@ -101,7 +101,7 @@ def rewrite_file(task: RewriteTask, take: TakeRows, storage: Storage, staged: st
     try:
         return _rewrite(task, take, storage, staged)
     except pa.ArrowInvalid as error:
-        if "larger index type" not in str(error):
+        if not codes_ran_out(error):
             raise
         return _rewrite(replace(task, schema=wider), take, storage, staged)
 

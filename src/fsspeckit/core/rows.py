@@ -226,6 +226,11 @@ def wide_dictionaries(schema: pa.Schema) -> pa.Schema:
     return schema if fields == list(schema) else pa.schema(fields, schema.metadata)
 
 
+def codes_ran_out(error: pa.ArrowInvalid) -> bool:
+    """Whether a dictionary got more values than its codes can tell apart."""
+    return "larger index type" in str(error)
+
+
 def _wide(type_: pa.DataType) -> pa.DataType:
     if not pa.types.is_dictionary(type_) or type_.index_type.bit_width >= 32:
         return type_

@@ -1,4 +1,4 @@
-"""The database in which conditions are checked and applied: one of our own in memory, for the whole process.
+"""The database in which conditions are checked and applied: one of our own in memory.
 
 A condition speaks of columns alone, so nothing of the caller's connection has a say in it: no function, macro, table or
 setting. What would follow the machine is fixed here, and nothing can be changed, read or loaded from outside.
@@ -6,14 +6,13 @@ setting. What would follow the machine is fixed here, and nothing can be changed
 
 from __future__ import annotations
 
-import os
-from functools import cache
-
 from fsspeckit.datasets.duckdb.connection import Database, create_duckdb_connection
 from fsspeckit.datasets.duckdb.failures import naming_trouble
 
 _SETTINGS = (
-    # First, since it is one of the extension icu, which a build without it has to load.
+    # Files are looked at side by side already.
+    ("threads", "1"),
+    # Before the next, since it is one of the extension icu, which a build without it has to load.
     ("TimeZone", "'UTC'"),
     ("autoinstall_known_extensions", "false"),
     ("autoload_known_extensions", "false"),
@@ -26,12 +25,7 @@ _NO_FOLDER = ""  # a condition is applied to rows as they come, so there is noth
 
 
 def condition_database() -> Database:
-    """The database for conditions; a forked process opens its own, since the threads of DuckDB stay behind."""
-    return _opened(os.getpid())
-
-
-@cache
-def _opened(process: int) -> Database:  # noqa: ARG001
+    """A new database for conditions."""
     connection = create_duckdb_connection(temp_directory=_NO_FOLDER)
     with naming_trouble("opening the database for filters"):
         for name, value in _SETTINGS:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from fsspeckit.core.spill import spilling
+from fsspeckit.core.urls import protocol_of, to_fsspec
 from fsspeckit.datasets.duckdb.failures import DuckDBNotFoundError, naming_trouble
 from fsspeckit.datasets.io import parse_bytes
 
@@ -29,8 +30,8 @@ _filesystems: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 _OWN_FOLDER = "fsspeckit-duckdb-"
 # With the names of schemas, since the caller's database may have functions of the same names.
 _SETTINGS = """
-    SELECT system.main.current_setting('memory_limit'), system.main.current_setting('temp_directory'),
-        system.main.list(path || '.tmp') FROM system.main.duckdb_databases()"""
+    SELECT system.main.current_setting('memory_limit'), system.main.current_setting('temp_directory'), path
+    FROM system.main.duckdb_databases()"""
 
 
 def create_duckdb_connection(
@@ -83,7 +84,7 @@ def registered_filesystem(connection: DuckDBPyConnection | None, path: Any) -> A
     """
     if connection is None or not isinstance(path, str) or "://" not in path:
         return None
-    protocol, filesystem = path.partition("://")[0], _filesystems.get(connection)
+    protocol, filesystem = protocol_of(to_fsspec(path)), _filesystems.get(connection)
     own = getattr(filesystem, "protocol", ())
     if protocol in ((own,) if isinstance(own, str) else own):
         return filesystem
@@ -153,8 +154,10 @@ class Database:
         if not self._is_given:
             return self._limit, self._folder
         with self.cursor() as cursor, naming_trouble("asking the DuckDB connection for its settings"):
-            ((limit, folder, usual),) = cursor.execute(_SETTINGS).fetchall()
-        is_own = not folder or folder == ".tmp" or folder in usual or os.path.basename(folder).startswith(_OWN_FOLDER)
+            found = cursor.execute(_SETTINGS).fetchall()
+        limit, folder, _ = found[0]
+        usual = ("", ".tmp", *(f"{path}.tmp" for *_, path in found))
+        is_own = folder in usual or os.path.basename(folder).startswith(_OWN_FOLDER)
         return _as_bytes(limit), None if is_own else folder
 
 

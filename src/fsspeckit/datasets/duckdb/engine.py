@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from fsspeckit.core.snapshot import Snapshot
 from fsspeckit.core.source import Input, Source, open_source
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.threads import exchange_in_threads, map_in_threads, match_in_threads, run_in_threads
+from fsspeckit.datasets.duckdb.conditions import condition_database
 from fsspeckit.datasets.duckdb.connection import Database
 from fsspeckit.datasets.duckdb.matching import match_by_join
 from fsspeckit.datasets.duckdb.reading import read_where
@@ -41,6 +43,10 @@ class DuckDBEngine:
         temp_directory: Any = None,
     ) -> None:
         self.database = Database(connection, memory_limit, temp_directory)
+
+    @cached_property
+    def _conditions(self) -> Database:
+        return condition_database()
 
     @contextmanager
     def open_source(self, given: Input, storage: Storage, scratch: Scratch) -> Iterator[Source]:  # noqa: ARG002
@@ -75,7 +81,7 @@ class DuckDBEngine:
     ) -> pa.Table:
         """Read all files into one table; a filter may be an SQL condition."""
         if isinstance(request.filters, str):
-            return read_where(storage, snapshot, request, path_of)
+            return read_where(self._conditions, storage, snapshot, request, path_of)
         return read_snapshot(storage, snapshot, request, path_of)
 
     def map(self, function: Callable[[_T], _R], items: Sequence[_T], on_done: OnDone) -> list[_R]:

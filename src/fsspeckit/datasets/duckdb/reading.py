@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,7 +23,7 @@ from fsspeckit.core.rows import pick
 from fsspeckit.core.snapshot import Snapshot
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.threads import spread, workers
-from fsspeckit.datasets.duckdb.conditions import condition_database
+from fsspeckit.datasets.duckdb.connection import Database
 from fsspeckit.datasets.duckdb.failures import naming_trouble
 from fsspeckit.datasets.duckdb.filters import Predicate, as_filter_error, parse_predicate, quote
 
@@ -46,9 +45,13 @@ class _Reader:
         return read_snapshot(self.storage, one, request, self.path_of, schema=self.schema)
 
 
-def read_where(storage: Storage, snapshot: Snapshot, request: ReadRequest, path_of: Callable[[str], str]) -> pa.Table:
-    """Read the rows of a snapshot for which an SQL condition holds, in the order of the files."""
-    database = condition_database()
+def read_where(
+    database: Database, storage: Storage, snapshot: Snapshot, request: ReadRequest, path_of: Callable[[str], str]
+) -> pa.Table:
+    """Read the rows of a snapshot for which an SQL condition holds, in the order of the files.
+
+    ``database`` is one for conditions.
+    """
     schema = full_schema(snapshot)
     reader = _Reader(storage, snapshot, schema, path_of)
     wanted = replace(request, filters=None, use_threads=False)
@@ -56,7 +59,7 @@ def read_where(storage: Storage, snapshot: Snapshot, request: ReadRequest, path_
         predicate = parse_predicate(cursor, request.filters)
         names = predicate.columns_of(schema.names)
         tested = pa.Table.from_batches([], schema).select(names)
-        _refuse_what_duckdb_rounds(tested.schema)
+        _refuse_what_duckdb_rounds(cursor, tested.schema)
         _select(cursor, tested, 0, predicate)
 
     def read_one(file: DataFile) -> pa.Table | None:
@@ -84,9 +87,9 @@ def _select(cursor: DuckDBPyConnection, table: pa.Table, rows: int, predicate: P
     return np.sort(found)
 
 
-def _refuse_what_duckdb_rounds(schema: pa.Schema) -> None:
+def _refuse_what_duckdb_rounds(cursor: DuckDBPyConnection, schema: pa.Schema) -> None:
     """No SQL for columns with nanoseconds that DuckDB cuts off, since rows would be compared as what they are not."""
-    rounded = [field.name for field in schema if any(_is_rounded(leaf) for leaf in _leaves(field.type))]
+    rounded = [field.name for field in schema if any(_is_rounded(cursor, leaf) for leaf in _leaves(field.type))]
     if rounded:
         raise FilterError(
             f"DuckDB has no nanoseconds for the types of the columns {rounded}, so SQL cannot compare them; use tuples "
@@ -102,12 +105,11 @@ def _leaves(type_: pa.DataType) -> Iterator[pa.DataType]:
         yield from _leaves(value.field(i).type)
 
 
-@cache
-def _is_rounded(type_: pa.DataType) -> bool:
+def _is_rounded(cursor: DuckDBPyConnection, type_: pa.DataType) -> bool:
     """Whether DuckDB takes two nanoseconds for the same; for which types it does depends on its version."""
     if getattr(type_, "unit", None) != "ns":
         return False
     moments = pa.table({"moment": pa.array([0, 1], pa.int64()).cast(type_)})
-    with condition_database().cursor() as cursor, naming_trouble("asking for the types of DuckDB"):
+    with naming_trouble("asking for the types of DuckDB"):
         cursor.register("moments", moments)
         return len(cursor.execute("SELECT DISTINCT moment FROM moments").fetchall()) == 1
