@@ -10,8 +10,8 @@ import contextlib
 import os
 import signal
 import sys
-import threading
 import time
+from types import FrameType
 
 FAULTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "faults")
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
@@ -28,15 +28,20 @@ def strike() -> None:
                 return
 
 
-def watch() -> None:
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
-        for number in os.listdir("/proc/self/fd"):
+class Watch:
+    """Looks on while work runs, and strikes when a staged file has got its first bytes."""
+
+    def __init__(self) -> None:
+        self.staged = ""
+
+    def __call__(self, frame: FrameType, event: str, _argument: object) -> None:
+        if event == "return" and frame.f_code.co_name == "open_output":
+            self.staged = str(frame.f_locals["path"])
+        if self.staged.endswith(".staged"):
             with contextlib.suppress(OSError):
-                if os.readlink(f"/proc/self/fd/{number}").endswith(".staged"):
-                    return strike()
-        time.sleep(0.001)
-    return None
+                if os.stat(self.staged).st_size:
+                    self.staged = ""
+                    strike()
 
 
 def on_event(event: str, arguments: tuple[object, ...]) -> None:
@@ -44,9 +49,8 @@ def on_event(event: str, arguments: tuple[object, ...]) -> None:
     if event != "pickle.find_class" or not str(arguments[0]).startswith("fsspeckit"):
         return
     with contextlib.suppress(OSError):
-        tokens = [name for name in os.listdir(FAULTS) if name.partition(".")[0] in SIGNALS]
-        if tokens and not any(thread.name == "faults" for thread in threading.enumerate()):
-            threading.Thread(target=watch, name="faults", daemon=True).start()
+        if any(name.partition(".")[0] in SIGNALS for name in os.listdir(FAULTS)) and sys.getprofile() is None:
+            sys.setprofile(Watch())
 
 
 sys.addaudithook(on_event)
