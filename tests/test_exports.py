@@ -30,6 +30,7 @@ LOCKED = {
         "FilterError",
         "FsspeckitError",
         "KeyColumnError",
+        "NestedDatasetError",
         "OutcomeUnknownError",
         "PartitionError",
         "SchemaMismatchError",

@@ -18,7 +18,7 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 from conformance.builders import numbers
-from fsspeckit.common.errors import DamagedFileError, PartitionError
+from fsspeckit.common.errors import DamagedFileError, NestedDatasetError, PartitionError
 
 UPSERT: dict[str, Any] = {"strategy": "upsert", "key_columns": ["id"]}
 _ONE_PROCESS = [pytest.param(kind, marks=pytest.mark.one_process) for kind in ("memory", "memory filesystem")]
@@ -215,3 +215,16 @@ def test_secrets_never_reach_a_message(make_io: Callable[..., Any], caplog: Any,
     with pytest.raises(OSError, match="nowhere/d") as caught:
         CALLS[call](io)
     assert secret not in str(caught.value) + caplog.text + repr(io)
+
+
+def test_a_dataset_inside_a_dataset_is_refused(io: Any, place: Place) -> None:
+    io.write_dataset(numbers([1, 2], day=["mon", "tue"]), f"{place.url}/a", partition_by=["day"])
+    before = place.files()
+    for inner in ("b", "day=mon", "day=mon/b"):
+        with pytest.raises(NestedDatasetError, match="is inside the dataset"):
+            io.write_dataset(numbers([3]), f"{place.url}/a/{inner}")
+    with pytest.raises(NestedDatasetError, match="contains other datasets"):
+        io.merge(numbers([1], day=["mon"]), place.url, **UPSERT)
+    with pytest.raises(NestedDatasetError, match="contains other datasets"):
+        io.read_parquet(place.url)
+    assert place.files() == before

@@ -20,6 +20,7 @@ from fsspeckit.common.errors import (
     DamagedFileError,
     DatasetNotFoundError,
     KeyColumnError,
+    NestedDatasetError,
     PartitionError,
     SchemaMismatchError,
     StorageError,
@@ -554,16 +555,16 @@ class TestReplacing:
         assert (tmp_path / ".ds.fsspeckit").is_dir()
         assert [pq.read_table(path, partitioning=None).to_pydict() for path in targets] == [{"id": [5]}] * 2
 
-    def test_a_folder_inside_a_known_dataset_needs_its_staging_directory(self, tmp_path: Path) -> None:
-        target = write(tmp_path / "ds" / "part" / "a.parquet", id=[1])
+    def test_a_folder_inside_a_dataset_that_is_no_partition_is_refused(self, tmp_path: Path) -> None:
         merge(pa.table({"id": [2]}), str(tmp_path / "ds"), "insert", ["id"])
+        target = write(tmp_path / "ds" / "part" / "a.parquet", id=[1])
         source = write(tmp_path / "new.parquet", id=[5])
         manager = IncrementalFileManager()
         with pytest.raises(ValueError, match="create_staging_directory"):
             manager.atomic_replace_files([source], [target])
-        manager.create_staging_directory(str(tmp_path / "ds"))
-        manager.atomic_replace_files([source], [target])
-        assert pq.read_table(target).to_pydict() == {"id": [5]}
+        with pytest.raises(NestedDatasetError, match="not partitions"):
+            manager.create_staging_directory(str(tmp_path / "ds"))
+        assert pq.read_table(target).to_pydict() == {"id": [1]}
 
     @pytest.mark.parametrize(
         ("spoil", "error"),

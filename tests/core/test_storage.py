@@ -22,7 +22,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from fsspeckit.common.errors import StorageError
 from fsspeckit.core import storage_local
-from fsspeckit.core.storage import FOLDER, Entry, LocalStorage, Storage, for_each, join, parent, resolve
+from fsspeckit.core.storage import FOLDER, LocalStorage, Storage, for_each, join, parent, resolve
 from fsspeckit.core.storage_fsspec import FsspecStorage
 
 Place = tuple[Storage, str]
@@ -267,10 +267,10 @@ def test_a_folder_that_goes_while_the_tree_is_listed_takes_nothing_with_it(tmp_p
     fill(storage, str(tmp_path), "a=1/x", "a=2/x", "a=3/x")
     scan = storage_local._scan
 
-    def gone(folder: str, prefix: str, files: list[Entry]) -> list[str]:
+    def gone(folder: str, *found: list[Any]) -> list[str]:
         if folder.endswith("a=2"):
             storage.remove_tree(folder)
-        return scan(folder, prefix, files)
+        return scan(folder, *found)
 
     with mock.patch.object(storage_local, "_scan", gone):
         paths = [entry.path for entry in storage.list_tree(str(tmp_path)).files]

@@ -7,6 +7,7 @@
     ├── SchemaMismatchError   pa.ArrowInvalid, pa.ArrowTypeError (so ValueError and TypeError too)
     ├── UnsupportedDataError  TypeError          a source that is not tabular data
     ├── TableFormatError      ValueError         the folder belongs to Delta, Iceberg or Hudi
+    ├── NestedDatasetError    ValueError         the path is inside another dataset, or contains one
     ├── DatasetNotFoundError  FileNotFoundError  no such dataset, or no file left after a filter
     ├── DamagedFileError      OSError            a file that cannot be read as Parquet
     ├── StorageError          OSError            trouble with the storage; path and operation in the message
@@ -50,6 +51,10 @@ class UnsupportedDataError(FsspeckitError, TypeError):
 
 class TableFormatError(FsspeckitError, ValueError):
     """The folder is managed by a table format; changing files below it would corrupt the table."""
+
+
+class NestedDatasetError(FsspeckitError, ValueError):
+    """The path is inside another dataset, or contains other datasets; a file would belong to two journals."""
 
 
 class DatasetNotFoundError(FsspeckitError, FileNotFoundError):

@@ -29,6 +29,7 @@ from fsspeckit.core.journal import (
     Retired,
     new_id,
 )
+from fsspeckit.core.nesting import check_not_inside_dataset, check_partition_folders
 from fsspeckit.core.recovery import Carrier, JournalStatus, Recovery, look_at, recover, settle_pending
 from fsspeckit.core.storage import Entry, Handle, Storage, for_each, join, parent
 from fsspeckit.core.view import View, ViewFile, check_not_table_format, is_data_file, open_file, take_view
@@ -146,9 +147,21 @@ class Journal:
         """List the dataset as one snapshot; a missing one gives a view that does not exist. Writes nothing."""
         return take_view(self._storage, self._root, self._places)
 
+    def view_to_change(self) -> View:
+        """List the dataset for an operation that changes it; raises where its files could belong to other datasets."""
+        check_not_inside_dataset(self._storage, self._root)
+        view = self.view()
+        check_partition_folders(self._root, (file.path for file in view.files))
+        return view
+
     def begin(self, view: View, operation: str) -> Transaction:
         """Open a transaction on a view: create its staging folder and show that we are alive."""
-        log = Log(self._storage, self._places.find() or self._places.create())
+        sidecar = self._places.find()
+        if sidecar is None:
+            sidecar = self._places.create()
+        else:
+            check_not_inside_dataset(self._storage, self._root)  # again: now its own journal is there for others to see
+        log = Log(self._storage, sidecar)
         transaction = new_id()
         self._storage.make_dirs(log.folder)  # its creator may have died before it came to this
         with self._storage.lock(log.lock_path):

@@ -44,7 +44,7 @@ class _Staging:
     def begin(cls, storage: Storage, root: str) -> _Staging:
         journal = Journal(storage, root)
         journal.recover()
-        view = journal.view()
+        view = journal.view_to_change()
         return cls(storage, view, journal.begin(view, "replace files"))
 
     @property

@@ -15,10 +15,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from fsspeckit.common.errors import CommitConflictError, OutcomeUnknownError, StorageError
+from fsspeckit.common.errors import CommitConflictError, NestedDatasetError, OutcomeUnknownError, StorageError
+from fsspeckit.core.nesting import INSIDE, LOCK, check_contains_no_dataset, check_not_inside_dataset, sidecar_beside
 from fsspeckit.core.storage import Entry, Storage, for_each, join, parent
 
-INSIDE = ".fsspeckit"
 IDEMPOTENCY_KEY = "idempotency_key"
 KEPT_RECORDS = 64
 """Records behind the newest that stay readable, for writers whose snapshot is a little old."""
@@ -146,11 +146,12 @@ class Places:
 
     def __init__(self, storage: Storage, root: str) -> None:
         self._storage = storage
+        self.root = root
         canonical = storage.canonical(root)
         holder = storage.holder(canonical)
         name = canonical.rstrip("/").rpartition("/")[2]
         self.inside = join(canonical, INSIDE)
-        self.beside = None if holder is None else join(holder, f".{name}.fsspeckit")
+        self.beside = None if holder is None else sidecar_beside(holder, name)
         self._found: str | None = None
 
     def find(self) -> str | None:
@@ -176,7 +177,25 @@ class Places:
         """Create the sidecar beside the dataset, or inside it where nothing may be written beside it.
 
         Both creators look at the other's place after making their own, so two writers cannot end up with one each.
+        So do the creators of an outer and an inner dataset.
         """
+        sidecar = self._create()
+        try:
+            self._check_below()
+            check_not_inside_dataset(self._storage, self.root)
+        except NestedDatasetError:
+            self._remove_if_unused(sidecar)
+            raise
+        return sidecar
+
+    def _check_below(self) -> None:
+        try:
+            tree = self._storage.list_tree(self.root)
+        except FileNotFoundError:
+            return
+        check_contains_no_dataset(self.root, tree)
+
+    def _create(self) -> str:
         if self.beside is not None:
             try:
                 self._make(self.beside)
@@ -186,15 +205,22 @@ class Places:
                 return self.find_again() or self.beside
         self._make(self.inside)
         if self.beside is not None and self._storage.stat(self.beside):
-            self._storage.remove(join(self.inside, "lock"))
-            self._storage.remove_dir_if_empty(join(self.inside, "log"))
-            self._storage.remove_dir_if_empty(self.inside)
+            self._remove_if_unused(self.inside)
         return self.find_again() or self.inside
+
+    def _remove_if_unused(self, sidecar: str) -> None:
+        """Remove a sidecar that was just created; one that another writer uses already stays."""
+        if set(self._storage.list_names(sidecar)) - {LOCK, "log"}:
+            return
+        self._storage.remove(join(sidecar, LOCK))
+        self._storage.remove_dir_if_empty(join(sidecar, "log"))
+        self._storage.remove_dir_if_empty(sidecar)
+        self._found = None
 
     def _make(self, place: str) -> None:
         created = self._storage.make_dirs(join(place, "log"))
         self._storage.sync_dirs(parent(folder) for folder in created)
-        self._storage.write_bytes(join(place, "lock"), b"")
+        self._storage.write_bytes(join(place, LOCK), b"")
 
 
 class Log:
@@ -204,7 +230,7 @@ class Log:
         self._storage = storage
         self.sidecar = sidecar
         self.folder = join(sidecar, "log")
-        self.lock_path = join(sidecar, "lock")
+        self.lock_path = join(sidecar, LOCK)
         self.keys_folder = join(sidecar, "keys")
 
     def staging_path(self, transaction: str) -> str:

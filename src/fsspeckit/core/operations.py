@@ -59,7 +59,7 @@ class Place:
     @contextmanager
     def scratch(self) -> Iterator[str]:
         """A folder beside the dataset, on its storage, that is gone afterwards."""
-        with self.journal.begin(self.journal.view(), "scratch") as transaction:
+        with self.journal.begin(self.journal.view_to_change(), "scratch") as transaction:
             yield transaction.staging
 
     def full(self, relative: str) -> str:
@@ -135,7 +135,7 @@ def merge(
 
 
 def _plan(engine: Engine, source: Source, place: Place, request: MergeRequest, reporter: Reporter) -> MergeDraft:
-    view = place.journal.view()
+    view = place.journal.view_to_change()
     with vanishing_is_conflict(place, "merge"):
         snapshot = load_snapshot(place.storage, view, stats_for=request.key_columns)
         shape = merge_shape(source.schema_for(snapshot.schema), snapshot, request, place.path)

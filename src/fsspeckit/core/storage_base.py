@@ -38,10 +38,11 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """Everything below a root: files sorted by path, and folders."""
+    """Everything below a root: files sorted by path, folders, and sidecars, whose content is not listed."""
 
     files: tuple[Entry, ...]
     folders: tuple[str, ...]
+    sidecars: tuple[str, ...] = ()
 
 
 class Handle(Protocol):

@@ -130,18 +130,22 @@ class FsspecStorage(Storage):
         prefix = f"{root.rstrip('/')}/"
         files: list[Entry] = []
         folders: set[str] = set()
+        sidecars: set[str] = set()
         for info in infos:
             path = str(info["name"]).removeprefix(prefix)
             parts = path.rstrip("/").split("/")
             is_file = info["type"] == "file" and not path.endswith("/")
             holders = parts[:-1] if is_file else parts
-            if any(is_sidecar_name(part) for part in holders):
+            sidecar = next((depth for depth, part in enumerate(holders) if is_sidecar_name(part)), None)
+            if sidecar is not None:
+                sidecars.add("/".join(holders[: sidecar + 1]))
                 continue
             folders.update("/".join(holders[: depth + 1]) for depth in range(len(holders)))
             if is_file:
                 files.append(_entry(path, info))
         folders.discard("")
-        return Tree(tuple(sorted(files, key=lambda entry: entry.path)), tuple(sorted(folders)))
+        files.sort(key=lambda entry: entry.path)
+        return Tree(tuple(files), tuple(sorted(folders)), tuple(sorted(sidecars)))
 
     def _find(self, root: str) -> list[Mapping[str, Any]]:
         """One flat listing, a thousand names to a round trip; only where ``find`` is known to raise on trouble."""

@@ -65,6 +65,7 @@ class LocalStorage(Storage):
     def list_tree(self, root: str) -> Tree:
         files: list[Entry] = []
         folders: list[str] = []
+        sidecars: list[str] = []
         with named("list", root):
             os.stat(root)
         pending = [""]
@@ -72,7 +73,7 @@ class LocalStorage(Storage):
             folder = pending.pop()
             with named("list", join(root, folder)):
                 try:
-                    found = _scan(join(root, folder), f"{folder}/" if folder else "", files)
+                    found = _scan(join(root, folder), f"{folder}/" if folder else "", files, sidecars)
                 except FileNotFoundError:
                     if not folder:
                         raise
@@ -80,7 +81,7 @@ class LocalStorage(Storage):
             folders += found
             pending += found
         files.sort(key=_by_path)
-        return Tree(tuple(files), tuple(sorted(folders)))
+        return Tree(tuple(files), tuple(sorted(folders)), tuple(sorted(sidecars)))
 
     def list_dir(self, path: str) -> list[Entry]:
         with named("list", path):
@@ -279,9 +280,9 @@ class LocalStorage(Storage):
         return pafs.LocalFileSystem()
 
 
-def _scan(folder: str, prefix: str, files: list[Entry]) -> list[str]:
-    """Append the files of one folder and return the names of its subfolders."""
-    folders = []
+def _scan(folder: str, prefix: str, files: list[Entry], sidecars: list[str]) -> list[str]:
+    """Append the files and sidecars of one folder and return the names of its other subfolders."""
+    folders: list[str] = []
     with os.scandir(folder) as found:
         for item in found:
             if item.is_symlink():
@@ -290,8 +291,7 @@ def _scan(folder: str, prefix: str, files: list[Entry]) -> list[str]:
                     "Replace it with the real file or folder."
                 )
             if item.is_dir(follow_symlinks=False):
-                if not is_sidecar_name(item.name):
-                    folders.append(prefix + item.name)
+                (sidecars if is_sidecar_name(item.name) else folders).append(prefix + item.name)
                 continue
             info = _lstat(item)
             if info is not None:

@@ -280,7 +280,7 @@ def look(place: Place, scope: Scope, *, dry_run: bool, operation: str, stats_for
     """The files that an operation is about, with their footers; only a real run finishes what a dead one left."""
     if not dry_run:
         place.journal.recover()
-    view = place.journal.view()
+    view = place.journal.view_to_change()
     wanted = tuple(file for file in view.files if scope.holds(file.path))
     if not wanted:
         where = f" in {list(scope.folders)}" if scope.folders is not None and view.files else ""

@@ -14,6 +14,7 @@ import pyarrow as pa
 from fsspeckit.common.errors import CommitConflictError, TableFormatError
 from fsspeckit.core.journal import Log, LogState, Places, Published, Record
 from fsspeckit.core.model import DataFile
+from fsspeckit.core.nesting import LOCK, check_contains_no_dataset
 from fsspeckit.core.storage import Entry, Storage, Tree, join
 
 _SUFFIXES = (".parquet", ".parq", ".pq")
@@ -127,7 +128,7 @@ def take_view(storage: Storage, root: str, places: Places) -> View:
     for attempt in range(_ATTEMPTS):
         # Writers in a tight loop could starve a reader of a large folder: after a few tries they wait for it.
         waited_for = places.find() if attempt >= _ATTEMPTS_WITHOUT_LOCK and storage.is_local else None
-        with storage.lock(join(waited_for, "lock"), shared=True) if waited_for else nullcontext():
+        with storage.lock(join(waited_for, LOCK), shared=True) if waited_for else nullcontext():
             view = _view_once(storage, root, places)
         if view is not None:
             return view
@@ -173,6 +174,7 @@ def _staged_files(storage: Storage, head: _Head, record: Record | None) -> dict[
 def _assemble(root: str, head: _Head, record: Record | None, staged: dict[str, str], tree: Tree | None) -> View:
     if tree is not None:
         check_not_table_format(root, tree)
+        check_contains_no_dataset(root, tree)
     entries = tree.files if tree is not None else ()
     prefix = join(root, "x")[:-1]
     files = {

@@ -99,7 +99,7 @@ def write(
 
 
 def _look_at(place: Place, source: Source, request: WriteRequest) -> _Existing:
-    view = place.journal.view()
+    view = place.journal.view_to_change()
     sample = load_snapshot(place.storage, replace(view, files=view.files[:1]))
     columns, values = partition_layout([file.path for file in view.files])
     if request.mode == "overwrite":

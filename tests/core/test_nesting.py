@@ -1,0 +1,91 @@
+"""Outer and inner datasets that are created at the same moment: at most one of them gets a journal."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from fsspeckit.common.errors import NestedDatasetError
+from fsspeckit.core.commit import Journal, Transaction
+from fsspeckit.core.storage import LocalStorage
+
+
+def journal(path: Path) -> Journal:
+    return Journal(LocalStorage(), str(path))
+
+
+def start(path: Path) -> Transaction:
+    opened = journal(path)
+    return opened.begin(opened.view_to_change(), "test")
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def test_an_outer_dataset_that_appears_after_the_check_is_seen_by_the_inner_one(tmp_path: Path) -> None:
+    inner = journal(tmp_path / "a" / "b")
+    view = inner.view_to_change()
+    with start(tmp_path / "a"):
+        before = names(tmp_path)
+        with pytest.raises(NestedDatasetError, match="is inside the dataset"):
+            inner.begin(view, "test")
+        assert not (tmp_path / "a" / ".b.fsspeckit").exists()
+        assert [name for name in names(tmp_path) if name != "a"] == before
+
+
+def test_an_inner_dataset_that_appears_after_the_check_is_seen_by_the_outer_one(tmp_path: Path) -> None:
+    outer = journal(tmp_path / "a")
+    view = outer.view_to_change()
+    with start(tmp_path / "a" / "b"):
+        with pytest.raises(NestedDatasetError, match="contains other datasets"):
+            outer.begin(view, "test")
+        assert not (tmp_path / ".a.fsspeckit").exists()
+
+
+def test_an_outer_dataset_that_appears_beside_an_existing_journal_is_seen(tmp_path: Path) -> None:
+    with start(tmp_path / "a" / "b"):
+        pass
+    inner = journal(tmp_path / "a" / "b")
+    view = inner.view_to_change()
+    (tmp_path / ".a.fsspeckit").mkdir()
+    (tmp_path / ".a.fsspeckit" / "lock").touch()
+    with pytest.raises(NestedDatasetError, match=r"\.a\.fsspeckit"):
+        inner.begin(view, "test")
+    assert (tmp_path / "a" / ".b.fsspeckit" / "lock").exists()
+
+
+def test_of_two_that_start_together_at_most_one_gets_a_journal(tmp_path: Path) -> None:
+    for turn in range(60):
+        root = tmp_path / str(turn)
+        barrier, begun = threading.Barrier(2), []
+
+        def run(path: Path, barrier: threading.Barrier = barrier, begun: list[Path] = begun) -> None:
+            barrier.wait()
+            try:
+                with start(path):
+                    begun.append(path)
+            except NestedDatasetError:
+                return
+
+        threads = [threading.Thread(target=run, args=(path,)) for path in (root / "a", root / "a" / "b")]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(begun) <= 1
+        assert (root / ".a.fsspeckit").exists() + (root / "a" / ".b.fsspeckit").exists() == len(begun)
+
+
+def test_a_folder_above_that_may_not_be_read_is_no_obstacle(tmp_path: Path) -> None:
+    class Closed(LocalStorage):
+        def stat(self, path: str) -> object:
+            if path.startswith(f"{tmp_path}/.x"):
+                raise PermissionError(path)
+            return super().stat(path)
+
+    opened = Journal(Closed(), str(tmp_path / "x" / "a"))
+    with opened.begin(opened.view_to_change(), "test"):
+        pass
