@@ -16,6 +16,7 @@ from faults.worlds import LocalWorld, MemoryWorld, World
 from fsspeckit.common.errors import CommitConflictError, DamagedFileError, StorageError, TableFormatError
 from fsspeckit.core.commit import Changes, Journal, Publish, Transaction, is_data_file
 from fsspeckit.core.journal import Places
+from fsspeckit.core.recovery import Carrier
 from fsspeckit.core.storage import Entry, LocalStorage, join
 
 
@@ -402,9 +403,9 @@ def test_a_record_that_cannot_be_read_is_an_error_not_a_skip(world: World) -> No
     assert sidecar is not None
     for content in (b"{", b"{}", b'{"format":2}'):
         world.storage.write_bytes(join(sidecar, "log", f"{2:020d}.json"), content)
-        with pytest.raises(StorageError, match="cannot read the journal record"):
+        with pytest.raises(StorageError, match="cannot be used"):
             Journal(world.storage, world.root).recover()
-        with pytest.raises(StorageError, match="cannot read the journal record"):
+        with pytest.raises(StorageError, match="cannot be used"):
             Journal(world.storage, world.root).view()
 
 
@@ -437,3 +438,12 @@ def test_a_commit_reports_its_slot_size_and_time(world: World) -> None:
     assert isinstance(entry, Entry)
     assert (commit.seq, commit.bytes_published, commit.published) == (2, entry.size, True)
     assert 0 < commit.seconds < 60
+
+
+def test_a_folder_that_another_program_removed_after_the_commit_is_made_again(local: LocalWorld) -> None:
+    journal = Journal(local.storage, local.root)
+    with journal.begin(journal.view(), "append") as transaction:
+        changes = add(local, transaction, "day=9/mine.parquet")
+        with mock.patch.object(Carrier, "_make_folders"):
+            transaction.commit(changes)
+    assert (Path(local.root) / "day=9" / "mine.parquet").exists()

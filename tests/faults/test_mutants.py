@@ -21,7 +21,8 @@ from faults.test_power_loss import lose_power, record
 from faults.worlds import LocalWorld, MemoryWorld, Violation, World
 from fsspeckit.common.errors import OutcomeUnknownError, StorageError
 from fsspeckit.core.commit import Journal, Transaction
-from fsspeckit.core.journal import Log, Places, Record
+from fsspeckit.core.journal import Log, Places
+from fsspeckit.core.record import Record
 from fsspeckit.core.recovery import Carrier
 from fsspeckit.core.storage import LocalStorage, for_each, join
 from fsspeckit.core.storage_local import os as real_os

@@ -17,7 +17,8 @@ from faults.worlds import LocalWorld, MemoryWorld, World
 from fsspeckit.common.errors import CommitConflictError, OutcomeUnknownError, StorageError
 from fsspeckit.core import journal as journal_module
 from fsspeckit.core.commit import Changes, Commit, Journal, Publish
-from fsspeckit.core.journal import Log, Places, Record, new_id
+from fsspeckit.core.journal import Log, Places
+from fsspeckit.core.record import Record, new_id
 from fsspeckit.core.recovery import Carrier
 from fsspeckit.core.storage import LocalStorage, Storage, join
 from fsspeckit.core.storage_fsspec import FsspecStorage

@@ -19,7 +19,8 @@ from faults.worlds import LocalWorld, MemoryWorld, World
 from fsspeckit.common.errors import FsspeckitError
 from fsspeckit.core import commit, journal, recovery
 from fsspeckit.core.commit import Transaction
-from fsspeckit.core.journal import Log, LogState, Record
+from fsspeckit.core.journal import Log, LogState
+from fsspeckit.core.record import Record
 from fsspeckit.core.recovery import Carrier
 from fsspeckit.core.storage import LocalStorage, Storage
 from fsspeckit.core.storage_fsspec import FsspecStorage

@@ -18,21 +18,13 @@ from typing import Any, Self
 
 from fsspeckit.common.errors import AlreadyCommittedError, CommitConflictError, OutcomeUnknownError, StorageError
 from fsspeckit.core.footer import check_staged
-from fsspeckit.core.journal import (
-    IDEMPOTENCY_KEY,
-    Identity,
-    Log,
-    LogState,
-    Places,
-    Published,
-    Record,
-    Retired,
-    new_id,
-)
+from fsspeckit.core.journal import Log, LogState, Places
+from fsspeckit.core.names import is_data_file, is_inside
 from fsspeckit.core.nesting import check_not_inside_dataset, check_partition_folders
+from fsspeckit.core.record import IDEMPOTENCY_KEY, Identity, Published, Record, Retired, new_id
 from fsspeckit.core.recovery import Carrier, JournalStatus, Recovery, look_at, recover, settle_pending
 from fsspeckit.core.storage import Entry, Handle, Storage, for_each, join, parent
-from fsspeckit.core.view import View, ViewFile, check_not_table_format, is_data_file, open_file, take_view
+from fsspeckit.core.view import View, ViewFile, check_not_table_format, open_file, take_view
 
 __all__ = [
     "Changes",
@@ -248,8 +240,7 @@ class Transaction:
         if replaced and not self._storage.in_place:
             raise ValueError("this storage cannot replace a file in place; publish under a new name and retire the old")
         for item in changes.publish:
-            parts = item.path.split("/")
-            if not is_data_file(item.path) or "" in parts or ".." in parts or "\0" in item.path:
+            if not is_data_file(item.path) or not is_inside(item.path):
                 raise ValueError(f"{item.path!r} is not the name of a data file inside the dataset")
             if parent(item.staged) != self.staging:
                 raise ValueError(f"{item.staged} is not staged in this transaction")

@@ -1,4 +1,4 @@
-"""The journal beside a dataset: where it stands, what a record says, and how a slot in it is taken.
+"""The journal beside a dataset: where it is, and how a slot in it is taken.
 
 Every change is one record in one numbered slot, and a slot is taken once. This module knows nothing of what replaying a
 record does to the dataset. Concurrent writers meet here and only here: whoever creates the file of a slot has it.
@@ -7,110 +7,27 @@ record does to the dataset. Concurrent writers meet here and only here: whoever 
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
-import uuid
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
 
 from fsspeckit.common.errors import CommitConflictError, NestedDatasetError, OutcomeUnknownError, StorageError
 from fsspeckit.core.nesting import INSIDE, LOCK, check_contains_no_dataset, check_not_inside_dataset, sidecar_beside
+from fsspeckit.core.record import MOST_RECORDS, Record, is_id, new_id
 from fsspeckit.core.storage import Entry, Storage, for_each, join, parent
 
-IDEMPOTENCY_KEY = "idempotency_key"
 KEPT_RECORDS = 64
 """Records behind the newest that stay readable, for writers whose snapshot is a little old."""
 _PRUNE_SLACK = 32
 _KEPT_KEYS = 10_000
 _STAGING = ".staging_"
+_SLOT = re.compile(r"(\d{20})\.(json|done)", re.ASCII)
+_KEY = re.compile(r"(\d{20})-([0-9a-f]{64})", re.ASCII)
 _ATTEMPTS_TO_LIST = 3
 
-Kind = Literal["commit", "abort", "fence"]
 _logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """What a file was when we looked: enough to see that it is another one now."""
-
-    size: int
-    stamp: str
-
-    def matches(self, entry: Entry | None) -> bool:
-        """Whether the file that stands there now is still that one."""
-        return entry is not None and entry.size == self.size and entry.stamp == self.stamp
-
-
-@dataclass(frozen=True, slots=True)
-class Published:
-    """One file that the record puts into the dataset; ``staged`` is its name in the staging folder."""
-
-    staged: str
-    path: str
-    rows: int
-    size: int
-    stamp: str
-    replaces: Identity | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Retired:
-    """One file that the record takes out of the dataset."""
-
-    path: str
-    identity: Identity
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One slot of the journal. Only ``commit`` changes data; ``abort`` and ``fence`` keep others from committing.
-
-    ``owner`` says who wrote the record; ``fenced`` names transactions that may never commit. They are never mixed up:
-    a writer has won a slot only where the kind is ``commit`` and the owner is itself.
-    """
-
-    seq: int
-    kind: Kind
-    owner: str
-    publish: tuple[Published, ...] = ()
-    retire: tuple[Retired, ...] = ()
-    folders: tuple[str, ...] = ()
-    fenced: tuple[str, ...] = ()
-    info: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def idempotency_key(self) -> str | None:
-        """The key under which the change was made, of which there is at most one commit."""
-        return self.info.get(IDEMPOTENCY_KEY)
-
-    def to_bytes(self) -> bytes:
-        """The record as it stands on disk."""
-        return json.dumps(_fields(self) | {"format": 1}, separators=(",", ":"), default=_fields).encode()
-
-    @classmethod
-    def from_bytes(cls, data: bytes, path: str) -> Record:
-        """Read a record back; one that cannot be understood is an error, never skipped."""
-        try:
-            body = json.loads(data)
-            if body.pop("format") != 1:
-                raise ValueError("its format is newer than this version of fsspeckit")
-            publish = tuple(
-                Published(**(item | {"replaces": Identity(**item["replaces"]) if item["replaces"] else None}))
-                for item in body.pop("publish")
-            )
-            retire = tuple(Retired(item["path"], Identity(**item["identity"])) for item in body.pop("retire"))
-            folders, fenced = tuple(body.pop("folders")), tuple(body.pop("fenced"))
-            return cls(publish=publish, retire=retire, folders=folders, fenced=fenced, **body)
-        except (ValueError, KeyError, TypeError) as error:
-            raise StorageError(
-                f"cannot read the journal record {path}: {error}. Restore it from a backup, or upgrade fsspeckit."
-            ) from error
-
-
-def _fields(part: Record | Published | Retired | Identity) -> dict[str, Any]:
-    return {name: getattr(part, name) for name in part.__slots__}
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +53,6 @@ def _digest(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
-def new_id() -> str:
-    """A fresh transaction id."""
-    return uuid.uuid4().hex
-
-
 class Places:
     """The two places where the sidecar of a dataset may stand: inside it, and beside it where there is a beside."""
 
@@ -163,6 +75,9 @@ class Places:
         places = [place for place in (self.inside, self.beside) if place is not None]
         found = for_each(self._storage, self._look_at, places)
         self._found = next((place for place, entry in zip(places, found, strict=True) if entry), None)
+        if self._found is not None and self._storage.is_local:
+            self._storage.refuse_links(self._found)
+            self._storage.list_names(self._found)
         return self._found
 
     def _look_at(self, place: str) -> Entry | None:
@@ -240,25 +155,34 @@ class Log:
     def stagings(self) -> list[str]:
         """Ids of the transactions that have a staging folder."""
         names = self._storage.list_names(self.sidecar)
-        return [name.removeprefix(_STAGING) for name in names if name.startswith(_STAGING)]
+        ids = (name.removeprefix(_STAGING) for name in names if name.startswith(_STAGING))
+        return [transaction for transaction in ids if is_id(transaction)]
 
     def state(self) -> LogState:
         """List the slots."""
         records, done, leftovers = [], set(), []
         for name in self._storage.list_names(self.folder):
-            stem, _, kind = name.partition(".")
-            if kind == "json" and stem.isdigit():
-                records.append(int(stem))
-            elif kind == "done" and stem.isdigit():
-                done.add(int(stem))
+            slot = _SLOT.fullmatch(name)
+            if slot is not None and slot[2] == "json":
+                records.append(self._possible(int(slot[1])))
+            elif slot is not None:
+                done.add(int(slot[1]))
             elif name.endswith(".tmp"):
                 leftovers.append(join(self.folder, name))
         return LogState(tuple(sorted(records)), frozenset(done), tuple(leftovers))
 
+    def _possible(self, seq: int) -> int:
+        if not 0 < seq < MOST_RECORDS:
+            raise StorageError(
+                f"{self._path(seq, 'json')} has a number that no writer gave it. Nothing was done. Delete it if "
+                "fsspeckit did not write it."
+            )
+        return seq
+
     def read(self, seq: int) -> Record:
         """The record of a slot."""
         path = self._path(seq, "json")
-        return Record.from_bytes(self._storage.read_bytes(path), path)
+        return Record.from_bytes(self._storage.read_bytes(path), seq, path)
 
     def claim(self, record: Record) -> bool:
         """Take the slot of a record. False: somebody else has it and nothing happened.
@@ -356,7 +280,7 @@ class Log:
         if record.seq not in state.done:
             return False
         try:
-            return self._storage.read_bytes(self._path(record.seq, "done")).decode() == record.owner
+            return self._storage.read_bytes(self._path(record.seq, "done")) == record.owner.encode()
         except FileNotFoundError:
             return False
 
@@ -395,9 +319,8 @@ class Log:
         for record in for_each(self._storage, self._read_if_there, counting):
             if record is not None and record.kind == "commit" and record.idempotency_key == key:
                 return record.seq
-        ending = f"-{_digest(key)}"
-        names = self._storage.list_names(self.keys_folder)
-        return next((int(name[:20]) for name in names if name.endswith(ending)), None)
+        kept = map(_KEY.fullmatch, self._storage.list_names(self.keys_folder))
+        return next((int(name[1]) for name in kept if name is not None and name[2] == _digest(key)), None)
 
     def _read_if_there(self, seq: int) -> Record | None:
         try:

@@ -1,4 +1,4 @@
-"""Names of the files that fsspeckit creates: always new, never one that stands in the dataset.
+"""Names of files: which ones are data, and those that fsspeckit creates, which are always new in a dataset.
 
 A dataset is read in the order of its files' names, so a new file's name begins with the moment it was made: rows that
 were appended later come later, and where only their order decides which one of two rows stays, it is the newer.
@@ -13,8 +13,41 @@ import uuid
 import zlib
 from posixpath import basename, dirname, join
 
+_SUFFIXES = (".parquet", ".parq", ".pq")
+_SUMMARY_FILES = frozenset({"_metadata", "_common_metadata"})
 _COMPACTED = re.compile(r"part-\d+-([0-9a-f]{4})[0-9a-f]{8}-compact\.parquet$")
 _TOKEN = re.compile(r"-r[0-9a-f]{12}$")
+
+
+def is_data_file(path: str) -> bool:
+    """Whether a path below the dataset root is data: a Parquet name, and no hidden part except hive folders.
+
+    Example:
+        >>> is_data_file("day=1/part-0.parquet"), is_data_file("_tmp/part-0.parquet"), is_data_file("_day=1/a.pq")
+        (True, False, True)
+    """
+    folder, _, name = path.rpartition("/")
+    if name[:1] in ("_", ".") or not name.lower().endswith(_SUFFIXES):
+        return False
+    if "_" not in folder and "." not in folder:
+        return True
+    return all(part[:1] not in ("_", ".") or "=" in part for part in folder.split("/"))
+
+
+def is_side_file(path: str) -> bool:
+    """Whether a file describes data files and goes stale with them: summary files at the root, Hadoop checksums."""
+    name = path.rpartition("/")[2]
+    return path in _SUMMARY_FILES or (name.startswith(".") and name.endswith(".crc"))
+
+
+def is_inside(path: str) -> bool:
+    """Whether a path is relative and stays inside the folder that it is relative to.
+
+    Example:
+        >>> is_inside("day=1/a.parquet"), is_inside("../a.parquet"), is_inside("/a.parquet"), is_inside("a//b")
+        (True, False, False, False)
+    """
+    return "\0" not in path and not {"", ".", ".."} & set(path.split("/"))
 
 
 def new_file_name(folder: str, template: str | None = None, index: int = 0) -> str:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fsspeckit.common.errors import CommitConflictError
-from fsspeckit.core.journal import Log, LogState, Published, Record, Retired, new_id
+from fsspeckit.core.journal import Log, LogState
+from fsspeckit.core.record import Published, Record, Retired, new_id
 from fsspeckit.core.results import ResultView
 from fsspeckit.core.storage import Storage, for_each, join, parent
 
@@ -72,6 +73,7 @@ class Carrier:
 
     def replay(self, record: Record) -> None:
         """Any later run: touch only what still is what the record says."""
+        self._refuse_links(record)
         if record.kind == "commit":
             if record.retire and self._storage.has_folders:
                 self._storage.make_dirs(self._log.staging_path(record.owner))
@@ -82,6 +84,12 @@ class Carrier:
         self._close(record)
         if record.kind == "commit" and self._storage.is_local:
             self._storage.remove_tree(self._log.staging_path(record.owner))
+
+    def _refuse_links(self, record: Record) -> None:
+        """The record may have come with the dataset: no name in it may lead out of the dataset through a link."""
+        paths = [item.path for item in record.publish] + [item.path for item in record.retire]
+        self._storage.refuse_links(self._storage.canonical(self._root), {*record.folders, *map(parent, paths)} - {""})
+        self._storage.list_names(self._log.staging_path(record.owner))
 
     def _close(self, record: Record) -> None:
         """Where no lock keeps late helpers out, they must find nothing left to copy once the record counts as done."""
@@ -99,13 +107,15 @@ class Carrier:
         self._storage.sync_dirs(parent(join(self._root, folder)) for folder in record.folders)
 
     def _publish(self, record: Record, item: Published) -> None:
-        staged = join(self._log.staging_path(record.owner), item.staged)
+        staged, path = join(self._log.staging_path(record.owner), item.staged), join(self._root, item.path)
         try:
-            self._storage.publish(staged, join(self._root, item.path))
+            self._storage.publish(staged, path)
         except FileNotFoundError:
             if self._storage.stat(staged) is not None:
-                raise  # the staged file is there, so it is the target folder that is missing
-            if self._storage.stat(join(self._root, item.path)) is None:
+                # The staged file is there, so another program removed the folder that it goes to.
+                self._storage.sync_dirs(map(parent, self._storage.make_dirs(parent(path))))
+                self._storage.publish(staged, path)
+            elif self._storage.stat(path) is None:
                 _logger.error("%s of commit %d was deleted by another program", item.path, record.seq)
 
     def _republish(self, record: Record, item: Published) -> None:

@@ -72,8 +72,11 @@ class Storage(ABC):
         """Files and folders directly inside; empty where ``path`` is missing."""
 
     def list_names(self, path: str) -> list[str]:
-        """Names directly inside, for who needs no more; empty where ``path`` is missing."""
+        """Names directly inside, for who needs no more; empty where ``path`` is missing. Raises on symbolic links."""
         return [entry.path for entry in self.list_dir(path)]
+
+    def refuse_links(self, folder: str, below: Iterable[str] = ()) -> None:  # noqa: B027 - few storages have links
+        """Raise where the folder, or one of these folders relative to it, is reached through a symbolic link."""
 
     @abstractmethod
     def stat(self, path: str) -> Entry | None:

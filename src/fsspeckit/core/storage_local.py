@@ -33,6 +33,7 @@ from fsspeckit.core.storage_base import (
 )
 
 _DISK_THREADS = 8
+_PLAIN = os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class _OwnerLock:
@@ -95,9 +96,22 @@ class LocalStorage(Storage):
     def list_names(self, path: str) -> list[str]:
         with named("list", path):
             try:
-                return sorted(os.listdir(path))
+                with os.scandir(path) as found:
+                    items = list(found)
             except FileNotFoundError:
                 return []
+            for item in items:
+                if item.is_symlink():
+                    raise _link_error(item.path)
+        return sorted(item.name for item in items)
+
+    def refuse_links(self, folder: str, below: Iterable[str] = ()) -> None:
+        names = {"", *below}
+        names |= {above for name in names for above in _folders_above(name)}
+        with named("stat", folder):
+            for path in sorted(join(folder, name) for name in names):
+                if os.path.islink(path):
+                    raise _link_error(path)
 
     def stat(self, path: str) -> Entry | None:
         with named("stat", path):
@@ -145,7 +159,7 @@ class LocalStorage(Storage):
 
     @staticmethod
     def _write(path: str, data: bytes, *, sync: bool) -> None:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _PLAIN, 0o666)
         try:
             view = memoryview(data)
             while view:
@@ -212,7 +226,7 @@ class LocalStorage(Storage):
     def lock(self, path: str, *, shared: bool = False) -> Iterator[None]:
         mode = os.O_RDONLY if shared else os.O_RDWR | os.O_CREAT
         with named("lock", path):
-            descriptor = os.open(path, mode | os.O_CLOEXEC, 0o666)
+            descriptor = os.open(path, mode | _PLAIN, 0o666)
             fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
         try:
             yield
@@ -222,14 +236,14 @@ class LocalStorage(Storage):
     def hold(self, folder: str) -> Handle:
         with named("create folder", folder):
             os.mkdir(folder)
-            descriptor = os.open(join(folder, OWNER), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            descriptor = os.open(join(folder, OWNER), os.O_RDWR | os.O_CREAT | _PLAIN, 0o666)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return _OwnerLock(descriptor)
 
     def is_held(self, folder: str) -> bool:
         with named("open", folder):
             try:
-                descriptor = os.open(join(folder, OWNER), os.O_RDWR | os.O_CLOEXEC)
+                descriptor = os.open(join(folder, OWNER), os.O_RDWR | _PLAIN)
             except FileNotFoundError:
                 return False
             try:
@@ -286,10 +300,7 @@ def _scan(folder: str, prefix: str, files: list[Entry], sidecars: list[str]) -> 
     with os.scandir(folder) as found:
         for item in found:
             if item.is_symlink():
-                raise StorageError(
-                    f"{folder}/{item.name} is a symbolic link: readers disagree about those. "
-                    "Replace it with the real file or folder."
-                )
+                raise _link_error(f"{folder}/{item.name}")
             if item.is_dir(follow_symlinks=False):
                 (sidecars if is_sidecar_name(item.name) else folders).append(prefix + item.name)
                 continue
@@ -299,8 +310,23 @@ def _scan(folder: str, prefix: str, files: list[Entry], sidecars: list[str]) -> 
     return folders
 
 
+def _folders_above(path: str) -> list[str]:
+    parts = path.split("/")
+    return ["/".join(parts[:depth]) for depth in range(1, len(parts))]
+
+
+def _link_error(path: str) -> StorageError:
+    return StorageError(
+        f"{path} is a symbolic link: readers disagree about those, and it could lead out of the dataset. "
+        "Replace it with the real file or folder."
+    )
+
+
 def _remove_tree(folder: str) -> None:
     """Delete depth first; what somebody else deletes at the same time is as good as deleted by us."""
+    if os.path.islink(folder):
+        os.unlink(folder)
+        return
     with os.scandir(folder) as found:
         items = list(found)
     files = []

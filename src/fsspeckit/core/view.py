@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from fsspeckit.common.errors import CommitConflictError, TableFormatError
-from fsspeckit.core.journal import Log, LogState, Places, Published, Record
+from fsspeckit.core.journal import Log, LogState, Places
 from fsspeckit.core.model import DataFile
+from fsspeckit.core.names import is_data_file, is_side_file
 from fsspeckit.core.nesting import LOCK, check_contains_no_dataset
+from fsspeckit.core.record import Published, Record
 from fsspeckit.core.storage import Entry, Storage, Tree, join
 
-_SUFFIXES = (".parquet", ".parq", ".pq")
-_SUMMARY_FILES = frozenset({"_metadata", "_common_metadata"})
 _ATTEMPTS = 40
 _ATTEMPTS_WITHOUT_LOCK = 3
 
@@ -70,27 +70,6 @@ def read_into(storage: Storage, file: DataFile, room: memoryview) -> None:
 def _check_is(found: Entry | None, file: ViewFile | DataFile) -> None:
     if found is None or (found.size, found.stamp) != (file.size, file.stamp):
         raise FileNotFoundError(f"{file.location} was replaced since it was listed. List the dataset again.")
-
-
-def is_data_file(path: str) -> bool:
-    """Whether a path below the dataset root is data: a Parquet name, and no hidden part except hive folders.
-
-    Example:
-        >>> is_data_file("day=1/part-0.parquet"), is_data_file("_tmp/part-0.parquet"), is_data_file("_day=1/a.pq")
-        (True, False, True)
-    """
-    folder, _, name = path.rpartition("/")
-    if name[:1] in ("_", ".") or not name.lower().endswith(_SUFFIXES):
-        return False
-    if "_" not in folder and "." not in folder:
-        return True
-    return all(part[:1] not in ("_", ".") or "=" in part for part in folder.split("/"))
-
-
-def is_side_file(path: str) -> bool:
-    """Whether a file describes data files and goes stale with them: summary files at the root, Hadoop checksums."""
-    name = path.rpartition("/")[2]
-    return path in _SUMMARY_FILES or (name.startswith(".") and name.endswith(".crc"))
 
 
 def check_not_table_format(root: str, tree: Tree) -> None:
@@ -168,7 +147,7 @@ def _staged_files(storage: Storage, head: _Head, record: Record | None) -> dict[
     if head.sidecar is None or record is None:
         return {}
     staging = Log(storage, head.sidecar).staging_path(record.owner)
-    return {entry.path: join(staging, entry.path) for entry in storage.list_dir(staging)}
+    return {name: join(staging, name) for name in storage.list_names(staging)}
 
 
 def _assemble(root: str, head: _Head, record: Record | None, staged: dict[str, str], tree: Tree | None) -> View:
