@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pyarrow.parquet as pq
 
 from conformance.rows import duckdb_rows
 from conformance.tree import data_files
+from fsspeckit.core.thrift import Struct, read_struct, write_struct
 
 
 def numbers(ids: list[int | None], v: list[Any] | str = "old", **columns: Any) -> pa.Table:
@@ -68,3 +70,13 @@ def ruin_pages(path: Path, column: str) -> None:
                 start = at.dictionary_page_offset if at.has_dictionary_page else at.data_page_offset
                 content[start : start + at.total_compressed_size] = b"\xff" * at.total_compressed_size
     path.write_bytes(bytes(content))
+
+
+def edit_footer(path: Path, change: Callable[[Struct], Any]) -> None:
+    """Change a file's footer: the tree of its fields, by number."""
+    data = path.read_bytes()
+    length = int.from_bytes(data[-8:-4], "little") + 8
+    tree, _ = read_struct(data[-length:-8])
+    change(tree)
+    words = write_struct(tree)
+    path.write_bytes(data[:-length] + words + len(words).to_bytes(4, "little") + b"PAR1")

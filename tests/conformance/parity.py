@@ -35,7 +35,7 @@ _OPERATIONS = {
     "local disk, memory, S3": ("test_storage",),
     "files that others wrote": ("test_foreign_files",),
     "odd names, large tables": ("test_odd_corners",),
-    "refusals, with nothing changed": ("test_bad_input",),
+    "refusals, with nothing changed": ("test_bad_input", "test_nested_datasets"),
 }
 _NEVER = "tests use the memory of one process as storage (`memory://`), which executors cannot see."
 _LATER = "a variant of an engine that runs all tests always; it does so in a full sweep (`SWEEP=full`)."

@@ -13,9 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from conformance.builders import look, put
+from conformance.builders import edit_footer, look, numbers, put
 from conformance.rows import bag, duckdb_rows, rows_of, second_reader
-from conformance.tree import data_files
+from conformance.tree import contents, data_files, tree_of
+from fsspeckit.common.errors import DamagedFileError, SchemaMismatchError
+from fsspeckit.core.fileparts import ChunkField, FileField, GroupField, MetaField, StatisticsField
+from fsspeckit.core.thrift import I32, I64, Struct, read_struct, write_struct
 
 UPSERT: dict[str, Any] = {"strategy": "upsert", "key_columns": ["id"]}
 OLD = pa.table(
@@ -141,3 +144,170 @@ def test_extension_types_as_values(io: Any, tmp_path: Path, kind: str) -> None:
     read = io.read_parquet(str(tmp_path / "d")).sort_by("id")
     assert read.schema.field("x").type == type_
     assert [v.value.as_py() if v.is_valid else None for v in read["x"]] == [values[0], values[2], values[2], None]
+
+
+def tell_no_rows(path: Path) -> None:
+    """As parquet-rs 0.3.0 wrote files: the footer tells of no rows, and its row groups have some."""
+    edit_footer(path, lambda tree: tree.update({FileField.rows: (I64, 0)}))
+
+
+def test_a_footer_that_tells_of_no_rows(io: Any, tmp_path: Path) -> None:
+    """Every reader returns the rows of the row groups, so they count everywhere."""
+    for name in "abc":
+        tell_no_rows(put(tmp_path / "d" / f"{name}.parquet", numbers([ord(name), 1, 2]), row_group_size=2))
+    assert io.read_parquet(str(tmp_path / "d")).num_rows == 9
+    compacted = io.compact_parquet_dataset(str(tmp_path / "d"), target_rows_per_file=100)
+    assert (compacted["before_row_count"], compacted["after_row_count"]) == (9, 9)
+    assert sorted(id_ for id_, _ in look(tmp_path / "d")) == sorted([97, 98, 99, 1, 1, 1, 2, 2, 2])
+
+
+def test_rows_that_a_footer_does_not_tell_of_are_merged_and_deleted(io: Any, tmp_path: Path) -> None:
+    path = put(tmp_path / "d" / "a.parquet", numbers([1, 2, 3]))
+    tell_no_rows(path)
+    updated = io.merge(numbers([2], "new"), str(tmp_path / "d"), strategy="update", key_columns=["id"])
+    assert (updated.updated, updated.total, look(tmp_path / "d")) == (1, 3, [(1, "old"), (2, "new"), (3, "old")])
+    tell_no_rows(path)
+    full = io.merge(numbers([2], "newer"), str(tmp_path / "d"), strategy="full_merge", key_columns=["id"])
+    assert (full.deleted, full.total, look(tmp_path / "d")) == (2, 1, [(2, "newer")])
+
+
+CHANGES: dict[str, Callable[[Any, str], Any]] = {
+    "read": lambda io, path: io.read_parquet(path),
+    "append": lambda io, path: io.write_dataset(numbers([7]), path),
+    "merge": lambda io, path: io.merge(numbers([1], "new"), path, **UPSERT),
+    "compact": lambda io, path: io.compact_parquet_dataset(path, target_rows_per_file=100),
+    "optimize": lambda io, path: io.optimize_parquet_dataset(path, zorder_columns=["id"]),
+    "deduplicate": lambda io, path: io.deduplicate_parquet_dataset(path, key_columns=["id"]),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+@pytest.mark.parametrize("rows", [1, 7])
+def test_a_footer_that_tells_of_other_rows_than_its_row_groups_is_damage(
+    io: Any, tmp_path: Path, change: Callable[[Any, str], Any], rows: int
+) -> None:
+    """A row group may be missing, and a rewrite would make that final."""
+    path = put(tmp_path / "d" / "a.parquet", numbers([1, 2, 3]))
+    edit_footer(path, lambda tree: tree.update({FileField.rows: (I64, rows)}))
+    before = tree_of(tmp_path)
+    with pytest.raises(DamagedFileError, match=rf"a\.parquet.*{rows} rows.*3"):
+        change(io, str(tmp_path / "d"))
+    assert tree_of(tmp_path) == before
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_row_group_with_fewer_rows_than_its_footer_says_is_damage(
+    io: Any, tmp_path: Path, change: Callable[[Any, str], Any]
+) -> None:
+    """All numbers of the footer fit each other, and the pages do not."""
+    put(tmp_path / "d" / "b.parquet", numbers([1, 2, 3]))
+    path = put(tmp_path / "d" / "a.parquet", numbers([1, 2, 3]))
+
+    def add_a_row(tree: Struct) -> None:
+        tree[FileField.rows] = (I64, 4)
+        group = tree[FileField.groups][1][1][0]
+        group[GroupField.rows] = (I64, 4)
+        for chunk in group[GroupField.columns][1][1]:
+            chunk[ChunkField.meta][1][MetaField.values] = (I64, 4)
+
+    edit_footer(path, add_a_row)
+    before = contents(tmp_path / "d")
+    if change is CHANGES["append"]:
+        return  # looks at no rows of the dataset
+    with pytest.raises(DamagedFileError, match=r"a\.parquet"):
+        change(io, str(tmp_path / "d"))
+    assert contents(tmp_path / "d") == before
+
+
+LOSSY: dict[str, Callable[[Any, Path], Any]] = {
+    "read": lambda io, base: io.read_parquet(str(base / "d")),
+    "source": lambda io, base: io.merge(str(base / "d"), str(base / "new"), **UPSERT),
+    "merge": lambda io, base: io.merge(numbers([1], "new"), str(base / "d"), schema_mode="evolve", **UPSERT),
+    "compact": lambda io, base: io.compact_parquet_dataset(str(base / "d"), target_rows_per_file=100),
+    "optimize": lambda io, base: io.optimize_parquet_dataset(str(base / "d"), zorder_columns=["id"]),
+    "deduplicate": lambda io, base: io.deduplicate_parquet_dataset(str(base / "d"), key_columns=["v"]),
+}
+
+
+@pytest.mark.parametrize("change", LOSSY)
+@pytest.mark.parametrize("nested", [False, True])
+def test_nanoseconds_of_int96_are_never_cut_off(io: Any, tmp_path: Path, change: str, nested: bool) -> None:
+    """fsspeckit reads INT96 as microseconds, so values that have more digits are an error, in later row groups too."""
+    times = pa.array([0, 1_000, 1_000_001, 2_000], pa.timestamp("ns"))
+    column = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3, 4], pa.int32()), times) if nested else times
+    table = numbers([1, 2, 3, 4]).append_column("at", column)
+    for name in ("a", "b"):
+        put(tmp_path / "d" / f"{name}.parquet", table, use_deprecated_int96_timestamps=True, row_group_size=2)
+    before = contents(tmp_path / "d")
+    with pytest.raises(SchemaMismatchError, match=r"'at' of .*[ab]\.parquet holds INT96 timestamps with nanoseconds"):
+        LOSSY[change](io, tmp_path)
+    assert contents(tmp_path / "d") == before
+    assert io.read_parquet(str(tmp_path / "d"), columns=["id"]).num_rows == 8
+
+
+def test_nanoseconds_of_int96_keys_are_not_compared_as_microseconds(io: Any, tmp_path: Path) -> None:
+    table = pa.table({"id": pa.array([1_000, 1_001], pa.timestamp("ns")), "v": ["a", "b"]})
+    put(tmp_path / "d" / "a.parquet", table, use_deprecated_int96_timestamps=True)
+    with pytest.raises(SchemaMismatchError, match="nanoseconds"):
+        io.deduplicate_parquet_dataset(str(tmp_path / "d"), key_columns=["id"])
+    with pytest.raises(SchemaMismatchError, match="nanoseconds"):
+        io.merge(pa.table({"id": pa.array([1], pa.timestamp("us")), "v": ["c"]}), str(tmp_path / "d"), **UPSERT)
+
+
+def test_bounds_that_contradict_each_other_prune_nothing(io: Any, tmp_path: Path) -> None:
+    path = put(tmp_path / "d" / "a.parquet", numbers([1, 2, 3]))
+
+    def swap(tree: Struct) -> None:
+        chunk = tree[FileField.groups][1][1][0][GroupField.columns][1][1][0]
+        stats = chunk[ChunkField.meta][1][MetaField.statistics][1]
+        stats[StatisticsField.min], stats[StatisticsField.max] = stats[StatisticsField.max], stats[StatisticsField.min]
+
+    edit_footer(path, swap)
+    result = io.merge(numbers([2], "new"), str(tmp_path / "d"), **UPSERT)
+    assert (result.inserted, result.updated) == (0, 1)
+
+
+def test_the_older_lz4_is_read_and_rewritten_with_the_newer(
+    io: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Writers of Hadoop put a frame around LZ4 that nothing writes any more."""
+    for name in "ab":
+        path = put(
+            tmp_path / "d" / f"{name}.parquet", numbers([1, 2, 3], name), compression="none", use_dictionary=False
+        )
+        _as_hadoop_lz4(path)
+    assert io.read_parquet(str(tmp_path / "d")).num_rows == 6
+    io.merge(numbers([2], "new"), str(tmp_path / "d"), strategy="update", key_columns=["id"])
+    assert "older LZ4" in caplog.text
+    assert {pq.read_metadata(file).row_group(0).column(1).compression for file in data_files(tmp_path / "d")} == {"LZ4"}
+    io.compact_parquet_dataset(str(tmp_path / "d"), target_rows_per_file=100)
+    assert look(tmp_path / "d") == [(1, "a"), (1, "b"), (2, "new"), (2, "new"), (3, "a"), (3, "b")]
+
+
+def _as_hadoop_lz4(path: Path) -> None:
+    """Compress the pages of an uncompressed file as Hadoop does: sizes in big-endian before each block."""
+    data = path.read_bytes()
+    out = bytearray(b"PAR1")
+
+    def move(tree: Struct) -> None:
+        for chunk in tree[FileField.groups][1][1][0][GroupField.columns][1][1]:
+            meta = chunk[ChunkField.meta][1]
+            header, begin = read_struct(data, meta[MetaField.data_at][1])
+            page = data[begin : begin + header[3][1]]
+            block = pa.Codec("lz4_raw").compress(page, asbytes=True)
+            body = len(page).to_bytes(4, "big") + len(block).to_bytes(4, "big") + block
+            words = write_struct(
+                {field: value for field, value in header.items() if field != 4} | {3: (I32, len(body))}
+            )
+            meta |= {
+                MetaField.codec: (I32, 5),
+                MetaField.data_at: (I64, len(out)),
+                MetaField.size: (I64, len(words) + len(body)),
+            }
+            out.extend(words + body)
+
+    length = int.from_bytes(data[-8:-4], "little") + 8
+    tree, _ = read_struct(data[-length:-8])
+    move(tree)
+    words = write_struct(tree)
+    path.write_bytes(bytes(out) + words + len(words).to_bytes(4, "little") + b"PAR1")

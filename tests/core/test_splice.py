@@ -16,9 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsspeckit.common.errors import DamagedFileError
+from fsspeckit.core.footer import read_footer
 from fsspeckit.core.layout import like_file
 from fsspeckit.core.model import WriteOptions
 from fsspeckit.core.splice import SplicedFile, can_splice
+from fsspeckit.core.storage_local import LocalStorage
 from fsspeckit.core.thrift import read_struct, write_struct
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
@@ -76,15 +78,21 @@ def files(draw):
     return old, options, changes, draw(st.booleans())
 
 
-def options_like(reader: pq.ParquetFile) -> dict:
-    return like_file(reader.metadata, reader.read(), WriteOptions(), ["id"], False) | {"store_schema": False}
+def footer_of(path):
+    return read_footer(LocalStorage(), str(path), path.stat().st_size)
+
+
+def options_like(path) -> dict:
+    return like_file(footer_of(path), pq.ParquetFile(path).read(), WriteOptions(), ["id"], False) | {
+        "store_schema": False
+    }
 
 
 def splice(path, changes, nulls):
     """Give some columns of each row group new values, in place; tells the row groups as they should be."""
     reader, parts = pq.ParquetFile(path), []
-    options = options_like(reader)
-    origin = can_splice(reader.metadata, reader.schema_arrow.remove_metadata(), options)
+    options = options_like(path)
+    origin = can_splice(footer_of(path), reader.schema_arrow.remove_metadata(), options)
     assert origin is not None
     new = path.with_suffix(".new")
     file = SplicedFile(origin, "a.parquet", pa.OSFile(str(path)), pa.OSFile(str(new), "wb"))

@@ -162,7 +162,7 @@ def test_after_something_unusual_the_rest_is_read_one_by_one(tmp_path):
 def test_footers_need_not_be_kept(tmp_path):
     write_some(tmp_path)
     files = load_snapshot(STORAGE, Journal(STORAGE, str(tmp_path)).view()).files
-    assert not any(file.parsed for file in files)
+    assert not any(file.raw_footer for file in files)
     assert same(Together(STORAGE, ()).read(files), one_by_one(files))
 
 
@@ -202,7 +202,7 @@ def flip(path: Path, place: int, bit: int) -> None:
 @pytest.mark.parametrize("use_dictionary", [True, False])
 def test_a_page_that_promises_too_many_values_does_not_move_rows_of_other_files(tmp_path, options, use_dictionary):
     write_some(tmp_path, compression="none", use_dictionary=use_dictionary, **options)
-    place = load(tmp_path)[1].parsed.row_group(0).column(0).data_page_offset
+    place = pq.read_metadata(tmp_path / "1.parquet").row_group(0).column(0).data_page_offset
     header, _ = read_struct((tmp_path / "1.parquet").read_bytes(), place)
     begin = write_struct({field: value for field, value in header.items() if field < 5})
     flip(tmp_path / "1.parquet", place + len(begin) + 1, 1)
@@ -259,7 +259,7 @@ def test_every_damaged_bit_of_a_footer_leaves_all_rows_as_they_are(tmp_path, num
     for bit in sweep_size().sample(bits, 1000):
         path.write_bytes(good)
         flip(path, bit // 8, bit % 8)
-        files[number] = replace(file, stamp=STORAGE.stat(str(path)).stamp, parsed=None)
+        files[number] = replace(file, stamp=STORAGE.stat(str(path)).stamp, raw_footer=None)
         table = Together(STORAGE, ()).read(files)
         assert table is None or table.equals(expected), bit
         read += table is not None
@@ -269,7 +269,7 @@ def test_every_damaged_bit_of_a_footer_leaves_all_rows_as_they_are(tmp_path, num
 def test_a_chunk_that_is_elsewhere_or_negative_is_left_to_the_usual_way(tmp_path):
     write_some(tmp_path, 1)
     (file,) = load(tmp_path)
-    end, name, meta = file.data + 4, b"\x02id", file.parsed.row_group(0).column(0)
+    end, name, meta = file.data + 4, b"\x02id", pq.read_metadata(tmp_path / "0.parquet").row_group(0).column(0)
     (found, _) = _CHUNK.finditer((tmp_path / "0.parquet").read_bytes())
     chunk = _Chunk.of(found, name, 10, end)
     assert (chunk.start, chunk.data_at) == (meta.dictionary_page_offset, meta.data_page_offset)

@@ -55,7 +55,13 @@ def copied_pieces(source: pa.NativeFile, chunks: Sequence[Struct]) -> list[Piece
     """Chunks of another file; raises `pa.ArrowInvalid` where they are not what their footer and checksums say."""
     found = []
     for chunk, data in zip(chunks, _read_chunks(source, chunks), strict=True):
-        found.append(_piece(source, chunk, list(read_pages(data, span_of(chunk)[0])), None))
+        pages, told = list(read_pages(data, span_of(chunk)[0])), chunk[ChunkField.meta][1][MetaField.values][1]
+        if sum(page.values for page in pages) != told:
+            raise pa.ArrowInvalid(f"the pages of a column chunk do not hold its {told} values")
+        try:
+            found.append(_piece(source, chunk, pages, None))
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise pa.ArrowInvalid("the index of its pages is damaged") from error
     return found
 
 

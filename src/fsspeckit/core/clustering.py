@@ -17,12 +17,14 @@ import pyarrow as pa
 from fsspeckit.common.bridge import to_arrow, to_numpy
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.core.arrangement import files_at_stake, files_to_read, outputs, plan_optimize
+from fsspeckit.core.balance import check_total
 from fsspeckit.core.curves import Ordering
 from fsspeckit.core.duplicates import stretches
 from fsspeckit.core.ends import ReadEnds
 from fsspeckit.core.engine import Engine
 from fsspeckit.core.fitting import codes_may_run_out
 from fsspeckit.core.keys import key_type
+from fsspeckit.core.layout import report_codecs
 from fsspeckit.core.maintenance import Group, OptimizeRequest, Plan, limited, plan_deduplicate, rounds
 from fsspeckit.core.model import DataFile, Ends, RowNumbers
 from fsspeckit.core.names import new_token, optimized_name
@@ -95,6 +97,8 @@ def _optimize(
         left = sum(work.dropped(group) < group.rows for group in drops)
         rows = snapshot.rows - work.removed
         return planned(ledger, work.whole, request.scope, after_files=after + left, after_rows=rows, **work.facts())
+    if request.scope.options.compression is None:
+        report_codecs(file for group in sorts for file in group.files)
     for groups in rounds(sorts, request.scope.limits):
         _sort(engine, ledger, groups, work, reporter)
     losses = Rewrites(Plan(drops, {}), request.scope, work.losers)
@@ -211,6 +215,8 @@ def _sort(engine: Engine, ledger: Ledger, groups: Sequence[Group], work: _Work, 
         outcomes = engine.exchange(route, items, gather, parts, on_done)
         folders = [group.folder for group, found in zip(groups, ready, strict=True) for _ in range(found.files)]
         kept = [(folder, outcome) for folder, outcome in zip(folders, outcomes, strict=True) if outcome is not None]
+        expected = sum(group.rows - work.dropped(group) for group in groups)
+        check_total(expected, [outcome for _, outcome in kept], place.path)
         return [
             Made(outcome, optimized_name(folder, work.token, already + i)) for i, (folder, outcome) in enumerate(kept)
         ]

@@ -16,16 +16,16 @@ from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from fsspeckit.common.bridge import to_arrow
 from fsspeckit.common.schema import cast_schema
+from fsspeckit.core.footer import Footer
 from fsspeckit.core.layout import WriterOptions, coded_columns, for_new_file, like_file, like_files, rows_per_group
 from fsspeckit.core.mark import mark_metadata, unmarked
 from fsspeckit.core.model import CombineTask, DataFile, DropTask, Outcome, RowNumbers, WriteOptions
+from fsspeckit.core.opening import check_rows, naming_damage, open_rows, read_footer, refuse_nanoseconds
 from fsspeckit.core.output import StagedFile
 from fsspeckit.core.rows import pick
-from fsspeckit.core.snapshot import naming_damage, open_parquet, open_rows, refuse_nanoseconds
 from fsspeckit.core.storage import Storage, for_each
 from fsspeckit.core.together import Together
 
@@ -52,13 +52,13 @@ class Dress:
     restated: bool
 
     @classmethod
-    def of(cls, files: Sequence[DataFile], schema: pa.Schema, meta: pq.FileMetaData | None) -> Dress:
+    def of(cls, files: Sequence[DataFile], schema: pa.Schema, meta: Footer | None) -> Dress:
         """Codes only where all files have one schema and the lead kept dictionaries; other types need casts."""
         recast = any(file.rows and file.schema is not schema and not file.schema.equals(schema) for file in files)
         lead = lead_file(files)
         restated = lead is not None and not lead.schema.equals(schema, check_metadata=True)
-        plain = recast or restated or meta is None
-        return cls(schema, () if plain else tuple(coded_columns(meta, schema)), recast, restated)
+        coded = () if recast or restated or meta is None else tuple(coded_columns(meta, schema))
+        return cls(schema, coded, recast, restated)
 
     def put_on(self, table: pa.Table, path: str) -> pa.Table:
         """A table as read, in the common form."""
@@ -73,15 +73,10 @@ def lead_file(files: Sequence[DataFile]) -> DataFile | None:
     return lead if lead is not None and lead.rows else None
 
 
-def lead_footer(storage: Storage, files: Sequence[DataFile]) -> pq.FileMetaData | None:
+def lead_footer(storage: Storage, files: Sequence[DataFile]) -> Footer | None:
     """The footer of the file that joined files are written like."""
     lead = lead_file(files)
-    if lead is None:
-        return None
-    if lead.parsed is not None:
-        return lead.parsed
-    with naming_damage("reading", lead.path), open_parquet(storage, lead) as reader:
-        return reader.metadata
+    return None if lead is None else read_footer(storage, lead)
 
 
 def read_file(
@@ -96,6 +91,7 @@ def read_file(
         for group in groups:
             with naming_damage("reading", file.path):
                 table = reader.read_row_group(group, use_threads=False)
+            check_rows(table.num_rows, file, [group])
             yield dress.put_on(table, file.path)
 
 
@@ -110,7 +106,7 @@ class Output:
         self,
         open_sink: Callable[[], Any],
         dress: Dress,
-        meta: pq.FileMetaData | None,
+        meta: Footer | None,
         options: WriteOptions,
         group_rows: int,
         extra: WriterOptions | None = None,
@@ -190,7 +186,7 @@ class Output:
             notes = None if options["store_schema"] else unmarked(schema.metadata)
             return StagedFile(self._open_sink(), schema, options, notes)
         options["store_schema"] = False
-        return StagedFile(self._open_sink(), sample.schema.remove_metadata(), options, unmarked(self._meta.metadata))
+        return StagedFile(self._open_sink(), sample.schema.remove_metadata(), options, unmarked(self._meta.notes))
 
 
 def combine_files(task: CombineTask, storage: Storage, staged: str) -> Outcome:
@@ -277,7 +273,7 @@ def drop_rows(task: DropTask, storage: Storage, staged: str) -> Outcome:
             start += table.num_rows
             if output is None:
                 options = like_file(meta, table, task.options, columns, recast=False) | {"store_schema": False}
-                notes = (unmarked(meta.metadata) or {}) | names
+                notes = (unmarked(meta.notes) or {}) | names
                 output = StagedFile(storage.open_output(staged), table.schema.remove_metadata(), options, notes)
             if kept.num_rows:
                 output.write(kept, task.options.row_group_size or kept.num_rows)

@@ -21,8 +21,8 @@ from fsspeckit.core.hashing import cut_by_part, hash_keys, spread
 from fsspeckit.core.keys import KeyEncoder, last_of_each, order_rank, plain, sortable
 from fsspeckit.core.matching import KeyColumn
 from fsspeckit.core.model import DataFile, RowNumbers
+from fsspeckit.core.opening import check_rows, naming_damage, open_parquet, refuse_nanoseconds
 from fsspeckit.core.rows import take_rows
-from fsspeckit.core.snapshot import naming_damage, open_parquet
 from fsspeckit.core.storage import Storage, for_each
 
 _ITEM_ROWS = 1_000_000
@@ -111,6 +111,9 @@ class SplitKeys:
         ):
             table = reader.read_row_groups(list(stretch.row_groups), names, use_threads=False)
         rows = sum(file.row_groups[group] for group in stretch.row_groups)
+        if names:
+            check_rows(table.num_rows, file, stretch.row_groups)
+            refuse_nanoseconds(self.storage, file, stretch.row_groups, names)
         columns = {}
         for i, key in enumerate(self.keys):
             columns[f"k{i}"] = plain(self._column(table, file, key, rows), key.type)

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from fsspeckit.common.bridge import to_numpy
 from fsspeckit.core.curves import Form, Ordering
 from fsspeckit.core.model import DataFile, Ends, RowNumbers, Value
-from fsspeckit.core.snapshot import naming_damage, open_parquet
+from fsspeckit.core.opening import naming_damage, open_parquet, refuse_nanoseconds
 from fsspeckit.core.storage import Storage
 
 
@@ -90,11 +90,12 @@ class ReadEnds:
         """Look at one file, a row group at a time."""
         linear = self.ordering.is_linear
         names = [name for name in self.ordering.columns if name in file.schema.names]
+        filled = [group for group, rows in enumerate(file.row_groups) if rows]
+        refuse_nanoseconds(self.storage, file, filled, names)
         with (
             naming_damage("reading", file.path),
             open_parquet(self.storage, file, verify=True, partial=True) as reader,
         ):
-            filled = [group for group, rows in enumerate(file.row_groups) if rows]
             tables = (reader.read_row_group(group, names, use_threads=False) for group in filled)
             found = [ends_of(self.ordering.raw_forms(table), linear=linear) for table in tables]
         return reduce(lambda one, other: wider(one, other, linear=linear), found)

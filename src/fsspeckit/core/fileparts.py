@@ -7,12 +7,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fsspeckit.core.thrift import I32, Struct, read_struct
+from fsspeckit.core.thrift import BINARY, I32, LIST, STRUCT, Struct, read_struct
 
 MAGIC = b"PAR1"
 _TRAILER = 8
-CHILDREN = 5
-"""Field of a schema element."""
 MOST_ROWS = 1 << 26
 """Rows of a row group; pyarrow cuts larger ones."""
 
@@ -21,6 +19,13 @@ class FileField:
     """Fields of a footer."""
 
     version, schema, rows, groups, notes, writer, orders, encryption, signing = range(1, 10)
+
+
+class SchemaField:
+    """Fields of an element of the schema."""
+
+    kind, width, repetition, name, children, converted = range(1, 7)
+    logical = 10
 
 
 class GroupField:
@@ -47,12 +52,17 @@ class ChunkField:
     path, start, meta, offsets_at, offsets_size, index_at, index_size, crypto, encrypted = range(1, 10)
 
 
+class StatisticsField:
+    """Fields of a chunk's statistics; ``max_old`` and ``min_old`` are in an order that not all writers agree on."""
+
+    max_old, min_old, nulls, distinct, max, min, max_is_exact, min_is_exact = range(1, 9)
+
+
 class MetaField:
     """Fields of a chunk's metadata."""
 
-    path, codec, values, plain_size, size = range(3, 8)
-    data_at, index_at, dictionary_at = 9, 10, 11
-    page_counts, bloom_at, bloom_size, sizes = 13, 14, 15, 16
+    kind, encodings, path, codec, values, plain_size, size = range(1, 8)
+    data_at, index_at, dictionary_at, statistics, page_counts, bloom_at, bloom_size, sizes = range(9, 17)
 
 
 def read_footer_struct(file: pa.Buffer) -> Struct:
@@ -70,8 +80,18 @@ def groups_of(footer: Struct) -> list[Struct]:
 
 def notes_of(footer: Struct) -> dict[bytes, bytes]:
     """What a footer notes besides its own fields."""
-    pairs = footer[FileField.notes][1][1] if FileField.notes in footer else []
-    return {pair[NoteField.key][1]: pair[NoteField.value][1] for pair in pairs}
+    kind, value = footer.get(FileField.notes, (LIST, (STRUCT, [])))
+    if kind != LIST or (value[1] and value[0] != STRUCT):
+        raise pa.ArrowInvalid("its notes are no list")
+    return dict(map(_note, value[1]))
+
+
+def _note(pair: Struct) -> tuple[bytes, bytes]:
+    """A name and what is noted under it; a note may be a name alone."""
+    (kind, key), (other, value) = pair.get(NoteField.key, (0, b"")), pair.get(NoteField.value, (BINARY, b""))
+    if (kind, other) != (BINARY, BINARY):
+        raise pa.ArrowInvalid("a note in it is not a text")
+    return key, value
 
 
 def chunks_of(group: Struct) -> list[Struct]:
@@ -98,10 +118,10 @@ def leaf_ranges(footer: Struct) -> list[range]:
     """Which leaves belong to each top-level column."""
     root, *elements = footer[FileField.schema][1][1]
     ranges, at, leaf = [], 0, 0
-    for _ in range(root[CHILDREN][1]):
+    for _ in range(root[SchemaField.children][1]):
         first, pending = leaf, 1
         while pending:
-            children = elements[at].get(CHILDREN, (I32, 0))[1]
+            children = elements[at].get(SchemaField.children, (I32, 0))[1]
             leaf += not children
             pending += children - 1
             at += 1

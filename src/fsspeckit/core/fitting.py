@@ -20,9 +20,10 @@ from fsspeckit.common.casting import exact_cast
 from fsspeckit.common.errors import SchemaMismatchError
 from fsspeckit.common.types import unwrapped
 from fsspeckit.core.model import DataFile
+from fsspeckit.core.opening import naming_damage, open_parquet
 from fsspeckit.core.pruning import bound_values
 from fsspeckit.core.rows import codes_ran_out
-from fsspeckit.core.snapshot import Snapshot, naming_damage, open_parquet
+from fsspeckit.core.snapshot import Snapshot
 from fsspeckit.core.storage import Storage
 
 _WIDE_CODES = 32

@@ -342,6 +342,11 @@ def sortable(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(pa.large_binary()) if large else column.cast(pa.binary()).cast(pa.large_binary())
 
 
+def is_bytewise(type_: pa.DataType) -> bool:
+    """Whether the sortable form of a type is bytes rather than numbers."""
+    return bool(sortable(pa.chunked_array([], key_type(type_))).type == pa.large_binary())
+
+
 def _decimal_form(type_: pa.DataType) -> pa.DataType:
     return pa.int64() if type_.precision <= _SMALL_DECIMAL else pa.large_binary()
 

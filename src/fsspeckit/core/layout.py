@@ -7,19 +7,23 @@ the encoding, so one is asked for only where the input shows that it pays. Page 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.common.errors import SchemaMismatchError
+from fsspeckit.core.footer import PHYSICAL, Chunk, Footer
 from fsspeckit.core.model import DataFile, WriteOptions
 
 WriterOptions = dict[str, Any]
 
 DEFAULT_CODEC = "snappy"
+_WRITTEN_AS = {"": "none", "UNCOMPRESSED": "none", "LZ4_LEGACY": "lz4"}
 DEFAULT_ROW_GROUP = 500_000
+_logger = logging.getLogger(__name__)
 _ALWAYS: WriterOptions = {"version": "2.6", "write_page_checksum": True}
 _GROUP_BYTES = 128 * 1024 * 1024
 _FEWEST_ROWS = 1024
@@ -31,48 +35,55 @@ _KEPT_ENCODINGS = ("DELTA_BINARY_PACKED", "DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE
 
 
 def codec_name(footer_name: str) -> str:
-    """The writer's name for a codec as footers spell it."""
-    return "none" if footer_name in ("UNCOMPRESSED", "") else footer_name.lower()
+    """The writer's name for a codec as footers spell it; the older LZ4, which cannot be written, becomes the newer."""
+    return _WRITTEN_AS.get(footer_name, footer_name.lower())
+
+
+def report_codecs(files: Iterable[DataFile]) -> None:
+    """Log that files which are rewritten change their codec, because the one that they have cannot be written."""
+    old = [file.path for file in files if file.codec in _WRITTEN_AS and codec_name(file.codec) != "none"]
+    if old:
+        _logger.warning(
+            "%d file(s), such as %s, have the older LZ4 codec, which cannot be written; they are rewritten with lz4 "
+            "(LZ4_RAW). Pass compression to choose another codec.",
+            len(old),
+            old[0],
+        )
 
 
 def like_file(
-    meta: pq.FileMetaData, sample: pa.Table, options: WriteOptions, key_columns: Sequence[str], recast: bool
+    footer: Footer, sample: pa.Table, options: WriteOptions, key_columns: Sequence[str], recast: bool
 ) -> WriterOptions:
     """Writer options that repeat a file's codecs, encodings and indexes; ``sample`` is what was decoded of it first."""
-    group = meta.row_group(0)
-    chunks = [group.column(i) for i in range(group.num_columns)]
-    plain = _plain_sizes(sample, group.num_rows)
-    dictionary = [c.path_in_schema for c in chunks if c.has_dictionary_page and _pays(c, plain.get(c.path_in_schema))]
-    encodings = {} if recast else {c.path_in_schema: kept for c in chunks if (kept := _kept_encoding(c))}
-    codecs = {c.path_in_schema: codec_name(c.compression) for c in chunks}
+    chunks = footer.chunks(0)
+    plain = _plain_sizes(sample, footer.group_rows(0))
+    dictionary = [c.leaf.path for c in chunks if c.has_dictionary and _pays(c, plain.get(c.leaf.path))]
+    encodings = {} if recast else {c.leaf.path: kept for c in chunks if (kept := _kept_encoding(c))}
+    codecs = {c.leaf.path: codec_name(c.codec) for c in chunks}
     return _ALWAYS | {
         "compression": options.compression or codecs,
         "use_dictionary": [path for path in dictionary if path not in encodings] or False,
         "column_encoding": encodings or None,
-        "write_page_index": any(c.has_column_index for c in chunks),
-        "bloom_filter_options": _blooms(chunks, meta) or None,
-        "sorting_columns": _sorting(meta, key_columns, sample.schema) if not recast else None,
-        "store_schema": b"ARROW:schema" in (meta.metadata or {}),
-        "use_deprecated_int96_timestamps": _all_int96(meta, sample.schema),
+        "write_page_index": any(c.has_index for c in chunks),
+        "bloom_filter_options": _blooms(chunks, footer) or None,
+        "sorting_columns": _sorting(footer, key_columns, sample.schema) if not recast else None,
+        "store_schema": b"ARROW:schema" in footer.notes,
+        "use_deprecated_int96_timestamps": _all_int96(footer, sample.schema),
         "store_decimal_as_integer": any(
-            c.physical_type in ("INT32", "INT64") and "Decimal" in str(meta.schema.column(i).logical_type)
-            for i, c in enumerate(chunks)
+            PHYSICAL[c.leaf.physical] in ("INT32", "INT64") and c.leaf.is_decimal for c in chunks
         ),
-        "use_compliant_nested_type": not any(".item" in c.path_in_schema for c in chunks),
+        "use_compliant_nested_type": not any(".item" in c.leaf.path for c in chunks),
     }
 
 
-def like_files(
-    meta: pq.FileMetaData, sample: pa.Table, options: WriteOptions, recast: bool, rows: int
-) -> WriterOptions:
+def like_files(footer: Footer, sample: pa.Table, options: WriteOptions, recast: bool, rows: int) -> WriterOptions:
     """Writer options for rows of several files that were written alike, in row groups of at most ``rows``.
 
     A dictionary that did not pay in a small file may pay for all of them: then their rows repeat each other's values.
     """
-    found = like_file(meta, sample, options, (), recast)
+    found = like_file(footer, sample, options, (), recast)
     blooms = {name: {"ndv": rows} for name in found["bloom_filter_options"] or ()}
-    chunks = [meta.row_group(0).column(i) for i in range(meta.num_columns)]
-    tried = [c.path_in_schema for c in chunks if c.has_dictionary_page and c.path_in_schema in sample.column_names]
+    tried = [c.leaf.path for c in footer.chunks(0) if c.has_dictionary and c.leaf.path in sample.column_names]
     repeated = [name for name in tried if _repeats(sample[name], _JOINED_DISTINCT)]
     dictionary = list(dict.fromkeys([*(found["use_dictionary"] or ()), *repeated]))
     return found | {
@@ -90,21 +101,21 @@ def rows_per_group(files: Sequence[DataFile], options: WriteOptions) -> int:
     return max(_FEWEST_ROWS, min(DEFAULT_ROW_GROUP, _GROUP_BYTES // max(1, width)))
 
 
-def coded_columns(meta: pq.FileMetaData, schema: pa.Schema) -> list[str]:
+def coded_columns(footer: Footer, schema: pa.Schema) -> list[str]:
     """Text columns that surely kept a dictionary in every row group: cheaper to handle as codes, never as texts.
 
     A plain text takes four bytes at least, so fewer than three for each value is proof.
     """
-    if meta.num_row_groups == 0 or any(pa.types.is_nested(field.type) for field in schema):
+    if not footer.groups or any(pa.types.is_nested(field.type) for field in schema):
         return []
     texts = [i for i, field in enumerate(schema) if field.type in (pa.string(), pa.binary())]
-    groups = [meta.row_group(i) for i in range(meta.num_row_groups)]
-    kept = [i for i in texts if all(_kept_dictionary(group.column(i)) for group in groups)]
+    groups = [footer.chunks(number) for number in range(len(footer.groups))] if texts else []
+    kept = [i for i in texts if all(_kept_dictionary(chunks[i]) for chunks in groups)]
     return [schema.names[i] for i in kept]
 
 
-def _kept_dictionary(chunk: pq.ColumnChunkMetaData) -> bool:
-    return bool(chunk.has_dictionary_page and chunk.total_uncompressed_size < 3 * chunk.num_values)
+def _kept_dictionary(chunk: Chunk) -> bool:
+    return chunk.has_dictionary and chunk.uncompressed < 3 * chunk.values
 
 
 def _plain_sizes(sample: pa.Table, group_rows: int) -> dict[str, float]:
@@ -115,36 +126,32 @@ def _plain_sizes(sample: pa.Table, group_rows: int) -> dict[str, float]:
     return {name: column.nbytes * scale for name, column in known.items()}
 
 
-def _pays(chunk: pq.ColumnChunkMetaData, plain_bytes: float | None) -> bool:
-    return plain_bytes is None or chunk.total_uncompressed_size < _PAYS * plain_bytes
+def _pays(chunk: Chunk, plain_bytes: float | None) -> bool:
+    return plain_bytes is None or chunk.uncompressed < _PAYS * plain_bytes
 
 
-def _kept_encoding(chunk: pq.ColumnChunkMetaData) -> str | None:
-    if chunk.has_dictionary_page:
+def _kept_encoding(chunk: Chunk) -> str | None:
+    if chunk.has_dictionary:
         return None
     return next((name for name in _KEPT_ENCODINGS if name in chunk.encodings), None)
 
 
-def _blooms(chunks: Sequence[pq.ColumnChunkMetaData], meta: pq.FileMetaData) -> dict[str, dict[str, int]]:
-    most = max(meta.row_group(i).num_rows for i in range(meta.num_row_groups))
-    return {c.path_in_schema: {"ndv": max(1, most)} for c in chunks if c.bloom_filter_offset is not None}
+def _blooms(chunks: Sequence[Chunk], footer: Footer) -> dict[str, dict[str, int]]:
+    most = max(map(footer.group_rows, range(len(footer.groups))))
+    return {c.leaf.path: {"ndv": max(1, most)} for c in chunks if c.has_bloom}
 
 
-def _sorting(meta: pq.FileMetaData, key_columns: Sequence[str], schema: pa.Schema) -> Any:
+def _sorting(footer: Footer, key_columns: Sequence[str], schema: pa.Schema) -> Any:
     """Replaced rows keep their keys, so an order over key columns still holds; any other may not."""
-    sorting = meta.row_group(0).sorting_columns
+    sorting = footer.sorting(0)
     if not sorting or any(pa.types.is_nested(field.type) for field in schema):
         return None
-    return sorting if all(meta.schema.column(by.column_index).path in key_columns for by in sorting) else None
+    return sorting if all(footer.leaves[by.column_index].path in key_columns for by in sorting) else None
 
 
-def _all_int96(meta: pq.FileMetaData, schema: pa.Schema) -> bool:
-    kinds = {meta.schema.column(i).physical_type for i in range(len(meta.schema))}
-    if "INT96" not in kinds:
-        return False
-    stamps = [f for f in schema if pa.types.is_timestamp(f.type)]
-    found = sum(meta.schema.column(i).physical_type == "INT96" for i in range(len(meta.schema)))
-    return bool(found >= len(stamps))
+def _all_int96(footer: Footer, schema: pa.Schema) -> bool:
+    found = sum(PHYSICAL[leaf.physical] == "INT96" for leaf in footer.leaves)
+    return bool(found and found >= sum(pa.types.is_timestamp(field.type) for field in schema))
 
 
 def for_new_file(sample: pa.Table, options: WriteOptions) -> WriterOptions:

@@ -26,22 +26,27 @@ def read_mark(metadata: Mapping[bytes, bytes] | None, rows: int) -> Mark | None:
     try:
         found = json.loads(metadata[_NAME])
         size, count = found["target"]
-        low, high = found["ends"]
+        columns = tuple(map(str, found["columns"]))
+        low, high = (_values(row, len(columns)) for row in found["ends"])
         mark = Mark(
             str(found["curve"]),
-            tuple(map(str, found["columns"])),
+            columns,
             str(found["run"]),
             int(found["rows"]),
-            (_values(low), _values(high)),
+            (low, high),
             (None if size is None else float(size), None if count is None else int(count)),
         )
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
     return mark if mark.rows == rows else None
 
 
-def _values(row: Sequence[Any]) -> tuple[Value, ...]:
-    return tuple(b64decode(value) if isinstance(value, str) else value for value in row)
+def _values(row: Sequence[Any], count: int) -> tuple[Value, ...]:
+    """One end: a number, text or null for each column; raises where it is anything else."""
+    values = tuple(b64decode(value) if isinstance(value, str) else value for value in row)
+    if len(values) != count or not all(value is None or type(value) in (int, bytes) for value in values):
+        raise ValueError("not the end of so many columns")
+    return values
 
 
 def _texts(row: Sequence[Value]) -> list[Any]:

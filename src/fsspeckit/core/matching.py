@@ -15,7 +15,7 @@ import pyarrow as pa
 from fsspeckit.common.types import is_bytes, is_text
 from fsspeckit.core.keys import FEW_TEXTS, KeyIndex, plain
 from fsspeckit.core.model import DataFile, RowNumbers
-from fsspeckit.core.snapshot import naming_damage, open_parquet
+from fsspeckit.core.opening import check_rows, naming_damage, open_parquet, refuse_nanoseconds
 from fsspeckit.core.storage import Storage
 
 MAX_BATCH_ROWS = 4_000_000
@@ -143,7 +143,9 @@ def read_keys(storage: Storage, scan: Scan, keys: Sequence[KeyColumn]) -> pa.Tab
             table = reader.read(names, use_threads=False)
         else:
             table = reader.read_row_groups(list(scan.row_groups), names, use_threads=False)
-        return table.select(names)
+    check_rows(table.num_rows, scan.file, scan.row_groups)
+    refuse_nanoseconds(storage, scan.file, scan.row_groups, names)
+    return table.select(names)
 
 
 def plain_columns(table: pa.Table, keys: Sequence[KeyColumn]) -> list[pa.ChunkedArray]:

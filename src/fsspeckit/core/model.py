@@ -9,14 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-
-if TYPE_CHECKING:
-    from pyarrow.parquet import FileMetaData
 
 RowNumbers = npt.NDArray[np.int64]
 Action = Literal["rewrite", "insert", "delete", "keep"]
@@ -61,7 +58,7 @@ class Mark:
 class DataFile:
     """One data file of a snapshot: where it is, what its footer says; ``footer`` is how many bytes that takes.
 
-    ``int96`` names columns of old timestamps, whose nanoseconds no reader of ours shows. ``parsed`` is the footer
+    ``int96`` names columns of old timestamps, whose nanoseconds no reader of ours shows. ``raw_footer`` is the footer
     itself, where it is kept for those who will read the file.
     """
 
@@ -80,7 +77,7 @@ class DataFile:
     mark: Mark | None = None
     footer: int = 0
     int96: tuple[str, ...] = ()
-    parsed: FileMetaData | None = field(default=None, repr=False, compare=False)
+    raw_footer: bytes | None = field(default=None, repr=False, compare=False)
 
     @property
     def folder(self) -> str:
@@ -151,6 +148,11 @@ class RewriteTask:
         return self.file.rows
 
     @property
+    def rows_out(self) -> int:
+        """Rows that the file has afterwards."""
+        return len(self.positions) if self.drop_unmatched else self.file.rows
+
+    @property
     def weight(self) -> int:
         """Bytes that the task reads, by which engines spread tasks."""
         return self.file.size
@@ -168,6 +170,11 @@ class WriteTask:
     @property
     def rows_in(self) -> int:
         """Rows that the task reads."""
+        return len(self.rows)
+
+    @property
+    def rows_out(self) -> int:
+        """Rows that the file has."""
         return len(self.rows)
 
     @property
@@ -192,6 +199,11 @@ class CombineTask:
         return sum(file.rows for file in self.files)
 
     @property
+    def rows_out(self) -> int:
+        """Rows that the new file has."""
+        return self.rows_in - sum(len(self.drops[file.path]) for file in self.files if file.path in self.drops)
+
+    @property
     def weight(self) -> int:
         """Bytes that the task reads."""
         return sum(file.size for file in self.files)
@@ -209,6 +221,11 @@ class DropTask:
     def rows_in(self) -> int:
         """Rows that the task reads."""
         return self.file.rows
+
+    @property
+    def rows_out(self) -> int:
+        """Rows that are left."""
+        return self.file.rows - len(self.positions)
 
     @property
     def weight(self) -> int:

@@ -18,8 +18,10 @@ import pyarrow as pa
 from fsspeckit.common.errors import CommitConflictError, DatasetNotFoundError
 from fsspeckit.common.logging import log_unexpected, scrub
 from fsspeckit.core.agreement import check_outcomes, keep_to
+from fsspeckit.core.balance import check_balance
 from fsspeckit.core.commit import Changes, Commit, Journal, Publish, Recovery, Terms, View
 from fsspeckit.core.engine import Engine, ReadRequest
+from fsspeckit.core.layout import report_codecs
 from fsspeckit.core.matching import Match
 from fsspeckit.core.merge import MergeRequest, Shape, compute_merge_stats, insert_tasks, merge_shape, rewrite_tasks
 from fsspeckit.core.model import DataFile, Outcome, PlanEntry, RewriteTask, RowNumbers, Task, WriteTask
@@ -124,6 +126,8 @@ def merge(
             draft = replace(draft, inserts=keep_to(agreed, place.path, draft.snapshot, draft.counts, draft.inserts))
         if not draft.tasks and not draft.deletes and not place.journal.terms:
             return _as_result(place, draft, [], (), None, time.perf_counter() - started)
+        if request.options.compression is None:
+            report_codecs(task.file for task in draft.rewrites)
         with place.journal.begin(draft.snapshot.view, f"merge:{request.strategy}") as transaction:
             outcomes = _run(engine, place, source, draft.tasks, transaction.staging, reporter)
             if agreed is not None:
@@ -200,7 +204,9 @@ def _run(
     rows, size = sum(task.rows_in for task in tasks), sum(task.weight for task in tasks)
     on_done = reporter.stage("write" if staging else "compare", len(tasks), rows=rows, size=size)
     with vanishing_is_conflict(place, "merge"):
-        return engine.run(place.storage, source, tasks, staging, on_done)
+        outcomes = engine.run(place.storage, source, tasks, staging, on_done)
+    check_balance(tasks, outcomes, place.path)
+    return outcomes
 
 
 @contextmanager

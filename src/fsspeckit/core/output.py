@@ -8,11 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fsspeckit.common.errors import SchemaMismatchError
 from fsspeckit.core.assembly import AssembledFile, let_go, new_pieces
 from fsspeckit.core.fileparts import MOST_ROWS, GroupField, SortField, empty_footer, notes_of
 from fsspeckit.core.layout import WriterOptions
 from fsspeckit.core.mark import unmarked_schema
 from fsspeckit.core.plain import PlainColumn, find_plain
+from fsspeckit.core.required import fill_required
 from fsspeckit.core.rows import used_codes
 from fsspeckit.core.thrift import FALSE, I32, I64, LIST, STRUCT, TRUE, Struct
 
@@ -45,17 +47,22 @@ class StagedFile:
         """
         rows = min(row_group_size, MOST_ROWS)
         for start in range(0, max(1, table.num_rows), rows):
-            self._write_group(used_codes(table.slice(start, rows)))
+            self._write_group(fill_required(used_codes(table.slice(start, rows))))
 
     def _write_group(self, table: pa.Table) -> None:
         plain = {} if isinstance(self._writer, pq.ParquetWriter) else find_plain(table, self._options)
         if self._writer is None:
             size = sum(column.nbytes for column in plain.values())
             self._writer = self._open(assemble=bool(plain) and size >= _WORTH_ASSEMBLING * table.nbytes)
-        if isinstance(self._writer, _Assembler):
-            self._writer.write_group(table, plain)
-        else:
-            self._writer.write_table(table, max(1, table.num_rows))
+        try:
+            if isinstance(self._writer, _Assembler):
+                self._writer.write_group(table, plain)
+            else:
+                self._writer.write_table(table, max(1, table.num_rows))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise SchemaMismatchError(
+                f"rows cannot be written as Parquet ({error}); nothing was changed, leave the column out or cast it"
+            ) from error
 
     def _open(self, *, assemble: bool) -> pq.ParquetWriter | _Assembler:
         if assemble:

@@ -10,7 +10,7 @@ from functools import reduce
 
 import pyarrow as pa
 
-from fsspeckit.core.thrift import I32, Bytes, Struct, natural, read_struct, write_struct
+from fsspeckit.core.thrift import I32, STRUCT, Bytes, Struct, natural, read_struct, write_struct
 
 
 class PageField:
@@ -35,13 +35,14 @@ _USUAL_DATA = re.compile(
 class Page:
     """A page with a checksum; ``start`` is where it stood, ``plain`` its size before compression, with the header.
 
-    ``head`` is the header, and what else stands before ``body``.
+    ``head`` is the header, and what else stands before ``body``; ``values`` are those of the column, nulls included.
     """
 
     start: int
     head: bytes
     body: Bytes
     plain: int
+    values: int = 0
 
     @property
     def size(self) -> int:
@@ -63,7 +64,7 @@ def read_pages(data: memoryview, start: int) -> Iterator[Page]:
             words = write_struct(header | {PageField.checksum: (I32, found)})
         elif header[PageField.checksum][1] != found:
             raise pa.ArrowInvalid("a page does not match its checksum")
-        yield Page(start + at, words, body, len(words) + _size(header, PageField.plain_size))
+        yield Page(start + at, words, body, len(words) + _size(header, PageField.plain_size), _values(header))
         at = end
 
 
@@ -89,12 +90,19 @@ def _walked_size(data: memoryview, values: int) -> int | None:
     while at < len(data) and seen < values:
         header, at = read_struct(data, at)
         at += _size(header, PageField.size)
-        for field in (PageField.data, PageField.data_v2):
-            seen += _size(header[field][1], _VALUES) if field in header else 0
+        seen += _values(header)
         if PageField.dictionary in header:
             entries = _size(header[PageField.dictionary][1], _VALUES)
             size = _size(header, PageField.plain_size) * values // max(1, entries)
     return size + 8 * values if seen == values and at <= len(data) else None
+
+
+def _values(header: Struct) -> int:
+    """How many values of the column a page has; a dictionary has none."""
+    kinds = [field for field in (PageField.data, PageField.data_v2) if field in header]
+    if any(header[field][0] != STRUCT for field in kinds):
+        raise pa.ArrowInvalid("a page does not tell what it is")
+    return sum(_size(header[field][1], _VALUES) for field in kinds)
 
 
 def checksum(*parts: Bytes) -> int:

@@ -153,7 +153,12 @@ def _apply(maybe: Mask, native: pa.DataType, bounds: Sequence[tuple[int, Any, An
     at, lower, upper = zip(*bounds, strict=True)
     low, high = bound_values(lower, native, keys.type), bound_values(upper, native, keys.type)
     if low is not None and high is not None:
-        maybe[list(at)] = keys.hits(low, high)
+        maybe[list(at)] = keys.hits(low, high) | _contradict(low, high)
+
+
+def _contradict(lower: Ordered, upper: Ordered) -> Mask:
+    """Bounds of which the lower is above the upper: they are no proof of anything."""
+    return lower > upper if isinstance(lower, np.ndarray) else to_numpy(pc.greater(lower, upper))
 
 
 def bound_values(raw: Sequence[Any], native: pa.DataType, type_: pa.DataType) -> Ordered | None:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fsspeckit.core.curves import is_linear
-from fsspeckit.core.keys import key_type, sortable
+from fsspeckit.core.keys import is_bytewise, key_type, sortable
 from fsspeckit.core.model import DataFile, Ends
 from fsspeckit.core.pruning import native_array
 
@@ -63,7 +63,13 @@ def _noted(file: DataFile, curve: str, columns: Sequence[str], schema: pa.Schema
     if mark is None or mark.columns != tuple(columns) or is_linear(mark.curve, columns) != is_linear(curve, columns):
         return None
     types = [(file.schema.field(n).type, schema.field(n).type) for n in columns if n in file.schema.names]
-    return mark.ends if all(_form(own) == _form(joined) for own, joined in types) else None
+    if not all(_form(own) == _form(joined) for own, joined in types):
+        return None
+    kinds = [bytes if is_bytewise(schema.field(name).type) else int for name in columns]
+    fits = all(
+        value is None or type(value) is kind for end in mark.ends for value, kind in zip(end, kinds, strict=True)
+    )
+    return mark.ends if fits else None
 
 
 def _form(type_: pa.DataType) -> Any:

@@ -18,7 +18,8 @@ from fsspeckit.core.commit import open_file
 from fsspeckit.core.engine import ReadRequest
 from fsspeckit.core.footer import INT96_UNIT
 from fsspeckit.core.model import DataFile
-from fsspeckit.core.snapshot import Snapshot, naming_damage
+from fsspeckit.core.opening import check_rows, naming_damage, refuse_nanoseconds
+from fsspeckit.core.snapshot import Snapshot
 from fsspeckit.core.storage import Storage
 
 FILE_PATH = "file_path"
@@ -119,13 +120,18 @@ class _FileReader:
         self._options = {"columns": names, "filter": condition, "use_threads": use_threads}
 
     def read(self, file: DataFile) -> pa.Table:
+        looked_at = self._names if self._options["filter"] is None else None
+        refuse_nanoseconds(self._storage, file, range(len(file.row_groups)), looked_at)
         with naming_damage("reading", file.path), open_file(self._storage, file) as opened:
             fragment = self._format.make_fragment(opened, partition_expression=self._partition(file))
             try:
-                return fragment.to_table(schema=self._schema, **self._options)
+                table = fragment.to_table(schema=self._schema, **self._options)
             except pa.ArrowInvalid:
                 self._check_casts(fragment, file)
                 raise
+        if looked_at is not None:
+            check_rows(table.num_rows, file, range(len(file.row_groups)))
+        return table
 
     def _check_casts(self, fragment: Any, file: DataFile) -> None:
         """Raise where a value of a sound file does not fit the type that its column has over all files."""

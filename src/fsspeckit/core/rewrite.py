@@ -22,12 +22,13 @@ from fsspeckit.common.schema import cast_schema
 from fsspeckit.core.combine import combine_files, drop_rows
 from fsspeckit.core.commit import open_file
 from fsspeckit.core.equality import columns_equal
+from fsspeckit.core.footer import Footer
 from fsspeckit.core.layout import DEFAULT_ROW_GROUP, coded_columns, for_new_file, like_file
 from fsspeckit.core.mark import mark_metadata, unmarked
 from fsspeckit.core.model import CombineTask, DropTask, Outcome, RewriteTask, RowNumbers, Task, WriteTask
+from fsspeckit.core.opening import check_rows, naming_damage, open_parquet, read_footer, refuse_nanoseconds
 from fsspeckit.core.output import StagedFile
 from fsspeckit.core.rows import codes_ran_out, pick, replace_rows, share_codes, wide_dictionaries
-from fsspeckit.core.snapshot import naming_damage, open_parquet, refuse_nanoseconds
 from fsspeckit.core.splice import SplicedFile, can_splice, may_splice
 from fsspeckit.core.storage import Storage
 
@@ -107,32 +108,28 @@ def rewrite_file(task: RewriteTask, take: TakeRows, storage: Storage, staged: st
 
 
 def _rewrite(task: RewriteTask, take: TakeRows, storage: Storage, staged: str | None) -> Outcome:
-    with _open(task, storage) as reader:
+    footer = read_footer(storage, task.file)
+    with _open(task, storage, footer) as reader:
         refuse_nanoseconds(storage, task.file, range(len(task.file.row_groups)))
-        kernel = _Kernel(task, take, reader)
+        kernel = _Kernel(task, take, reader, footer)
         first = kernel.first_change()
         if first is None and not task.recast and task.skip_unchanged:
-            return Outcome("", task.file.rows, task.file.size, len(task.positions), False)
+            return Outcome("", task.rows_out, task.file.size, len(task.positions), False)
         if staged is None:
-            rows = len(task.positions) if task.drop_unmatched else task.file.rows
-            return Outcome("", rows, task.file.size, kernel.count_unchanged(), True)
+            return Outcome("", task.rows_out, task.file.size, kernel.count_unchanged(), True)
         return kernel.write(first, storage, staged)
 
 
-def _open(task: RewriteTask, storage: Storage) -> pq.ParquetFile:
+def _open(task: RewriteTask, storage: Storage, footer: Footer) -> pq.ParquetFile:
     """Open the target file; unless its types change, texts with a dictionary are handled as codes."""
+    coded = [] if task.recast else coded_columns(footer, task.file.schema)
     with naming_damage("rewriting", task.file.path):
-        reader = open_parquet(storage, task.file, verify=True)
-        coded = [] if task.recast else coded_columns(reader.metadata, task.file.schema)
-        if not coded:
-            return reader
-        with reader:
-            return open_parquet(storage, task.file, verify=True, coded=coded, metadata=reader.metadata)
+        return open_parquet(storage, task.file, verify=True, coded=coded, footer=footer)
 
 
 class _Kernel:
-    def __init__(self, task: RewriteTask, take: TakeRows, reader: pq.ParquetFile) -> None:
-        self.task, self.reader = task, reader
+    def __init__(self, task: RewriteTask, take: TakeRows, reader: pq.ParquetFile, footer: Footer) -> None:
+        self.task, self.reader, self.footer = task, reader, footer
         self.batch_rows = task.options.batch_rows
         self.starts = np.concatenate([[0], np.cumsum(task.file.row_groups)]).astype(np.int64)
         self.cuts = np.searchsorted(task.positions, self.starts)
@@ -148,7 +145,7 @@ class _Kernel:
         if task.recast or task.drop_unmatched or asked.compression or asked.row_group_size:
             return False
         whole = self.batch_rows is None or max(task.file.row_groups, default=0) <= self.batch_rows
-        return whole and may_splice(self.reader.metadata)
+        return whole and may_splice(self.footer)
 
     def _exact_keys(self) -> frozenset[str]:
         """Key columns that replaced rows cannot change, as a float key could that has another zero or NaN."""
@@ -185,14 +182,15 @@ class _Kernel:
 
     def _splice(self, first: _Part | None, storage: Storage, staged: str) -> Outcome | None:
         """Write only what is new and copy the rest; keys of replaced rows are never new, so they are not even read."""
-        task, meta, schema = self.task, self.reader.metadata, self.reader.schema_arrow.remove_metadata()
+        task, schema = self.task, self.reader.schema_arrow.remove_metadata()
         sample = pa.Table.from_batches([], schema) if first is None else first.table
-        options = like_file(meta, sample, task.options, task.key_columns, False) | {"store_schema": False}
-        origin = can_splice(meta, schema, options)
+        options = like_file(self.footer, sample, task.options, task.key_columns, False) | {"store_schema": False}
+        origin = can_splice(self.footer, schema, options)
         if origin is None:
             return None
         source = open_file(storage, task.file)
         file, unchanged = SplicedFile(origin, task.file.path, source, storage.open_output(staged)), 0
+        written = 0
         try:
             for group, rows in enumerate(task.file.row_groups):
                 if not rows:
@@ -203,7 +201,8 @@ class _Kernel:
                     file.copy_group(group)
                 else:
                     file.mix_group(group, _apply(part, part.changed), options)
-            return Outcome(staged, task.file.rows, file.close(self._notes()), unchanged, True)
+                written += rows
+            return Outcome(staged, written, file.close(self._notes()), unchanged, True)
         except BaseException:
             file.abandon()
             raise
@@ -235,8 +234,8 @@ class _Kernel:
 
     def _writer(self, sample: pa.Table, storage: Storage, staged: str) -> StagedFile:
         """A writer for a file like the input; what the schema's metadata said is said again word for word."""
-        task, meta = self.task, self.reader.metadata
-        options = like_file(meta, sample, task.options, task.key_columns, task.recast)
+        task = self.task
+        options = like_file(self.footer, sample, task.options, task.key_columns, task.recast)
         if task.recast:
             return StagedFile(storage.open_output(staged), task.schema, options)
         options["store_schema"] = False
@@ -246,7 +245,7 @@ class _Kernel:
         """The footer's own words; that the rows are in some order only while replaced rows cannot change it."""
         mark, keys = self.task.file.mark, self.task.key_columns
         still = mark is not None and not self.task.drop_unmatched and set(mark.columns) <= set(keys)
-        return (unmarked(self.reader.metadata.metadata) or {}) | mark_metadata(mark if still else None)
+        return (unmarked(self.footer.notes) or {}) | mark_metadata(mark if still else None)
 
     def _all_parts(self, first: _Part | None) -> Iterator[_Part]:
         for group in range(len(self.task.file.row_groups)):
@@ -295,15 +294,19 @@ class _Kernel:
         if self.batch_rows is None or rows <= self.batch_rows:
             with self._naming_damage():
                 table = self.reader.read_row_group(group, names, use_threads=False)
+            check_rows(table.num_rows, self.task.file, [group])
             yield self._as_output(table)
             return
+        seen = 0
         batches = self.reader.iter_batches(self.batch_rows, row_groups=[group], use_threads=False)
         while True:
             with self._naming_damage():
                 batch = next(batches, None)
             if batch is None:
-                return
+                break
+            seen += batch.num_rows
             yield self._as_output(pa.Table.from_batches([batch]))
+        check_rows(seen, self.task.file, [group])
 
     def _naming_damage(self) -> AbstractContextManager[None]:
         return naming_damage("rewriting", self.task.file.path)
@@ -339,15 +342,17 @@ def write_rows(task: WriteTask, take: TakeRows, storage: Storage, staged: str) -
     """Write a task's source rows as one new file, a row group at a time."""
     step = min(task.options.row_group_size or DEFAULT_ROW_GROUP, task.options.batch_rows or DEFAULT_ROW_GROUP)
     writer: StagedFile | None = None
+    rows = 0
     try:
         for start in range(0, max(1, len(task.rows)), step):
             table = take(task.rows[start : start + step], task.schema)
             if writer is None:
                 writer = StagedFile(storage.open_output(staged), task.schema, for_new_file(table, task.options))
             writer.write(table, step)
+            rows += table.num_rows
     except BaseException:
         if writer is not None:
             writer.abandon()
         raise
     assert writer is not None
-    return Outcome(staged, len(task.rows), writer.close(), 0, True)
+    return Outcome(staged, rows, writer.close(), 0, True)

@@ -16,11 +16,11 @@ from numbers import Real
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from fsspeckit.core.bloom import filter_bytes
 from fsspeckit.core.combine import Dress, Output, lead_footer, read_file, read_files
 from fsspeckit.core.curves import Ordering, sort_order
+from fsspeckit.core.footer import Footer
 from fsspeckit.core.keys import key_type, plain
 from fsspeckit.core.layout import DEFAULT_ROW_GROUP, WriterOptions, codec_name, rows_per_group
 from fsspeckit.core.model import DataFile, WriteOptions
@@ -285,7 +285,7 @@ class Probe:
 
     @staticmethod
     def _written(
-        trial: Trial, dress: Dress, meta: pq.FileMetaData | None, group_rows: int, sample: pa.Table, rows: int
+        trial: Trial, dress: Dress, meta: Footer | None, group_rows: int, sample: pa.Table, rows: int
     ) -> tuple[int, list[str]]:
         """The size of a file of so many rows without Bloom filters, and the columns that would have one."""
         extra: WriterOptions = {"write_page_index": True} if trial.style.ordering is not None else {}

@@ -22,11 +22,13 @@ from fsspeckit.core.combine import Dress, Output, lead_footer, read_file, withou
 from fsspeckit.core.curves import Cuts, Form, Ordering, sort_order
 from fsspeckit.core.duplicates import Stretch
 from fsspeckit.core.ends import ends_of, wider
+from fsspeckit.core.footer import Footer
 from fsspeckit.core.layout import WriterOptions
 from fsspeckit.core.mark import mark_metadata
 from fsspeckit.core.model import DataFile, Ends, Mark, Outcome, RowNumbers, WriteOptions
+from fsspeckit.core.opening import check_rows, naming_damage, open_parquet
 from fsspeckit.core.rows import take_rows, used_codes
-from fsspeckit.core.snapshot import leaf_count, naming_damage, open_parquet
+from fsspeckit.core.snapshot import leaf_count
 from fsspeckit.core.spill import Spill
 from fsspeckit.core.storage import Storage, for_each
 
@@ -60,6 +62,8 @@ class Sample:
         ):
             table = reader.read_row_groups(list(stretch.row_groups), names, use_threads=False)
         count = sum(file.row_groups[group] for group in stretch.row_groups)
+        if names:
+            check_rows(table.num_rows, file, stretch.row_groups)
         rows = np.arange(self.stride // 2 if count > self.stride // 2 else 0, count, self.stride)
         picked = take_rows(table, rows) if names else pa.table({})
         columns = {str(i): column for i, column in enumerate(self._columns(picked, len(rows)))}
@@ -111,7 +115,7 @@ class SortGroup:
     """
 
     dress: Dress
-    meta: pq.FileMetaData | None
+    meta: Footer | None
     ordering: Ordering
     cuts: Cuts
     first: int
@@ -265,7 +269,7 @@ def _leaf(schema: pa.Schema, name: str) -> int:
     return sum(leaf_count(schema.field(i).type) for i in range(schema.names.index(name)))
 
 
-def group_dress(storage: Storage, files: Sequence[DataFile], schema: pa.Schema) -> tuple[Dress, pq.FileMetaData | None]:
+def group_dress(storage: Storage, files: Sequence[DataFile], schema: pa.Schema) -> tuple[Dress, Footer | None]:
     """The form in which rows of these files travel, and the footer that their new files are written like."""
     meta = lead_footer(storage, files)
     return Dress.of(files, schema, meta), meta

@@ -17,10 +17,12 @@ import pyarrow as pa
 from fsspeckit.common.errors import DatasetNotFoundError, UnsupportedDataError
 from fsspeckit.common.partitions import parse_hive_partition_path, partition_type, typed_values
 from fsspeckit.common.schema import cast_schema, unify_schemas
-from fsspeckit.core.commit import Journal, ViewFile
-from fsspeckit.core.model import RowNumbers
+from fsspeckit.core.commit import Journal
+from fsspeckit.core.data_files import read_data_files
+from fsspeckit.core.model import DataFile, RowNumbers
+from fsspeckit.core.opening import check_rows, naming_damage, open_parquet, refuse_nanoseconds
 from fsspeckit.core.rows import pick, take_rows, wide_dictionaries, with_one_dictionary
-from fsspeckit.core.snapshot import naming_damage, open_parquet, partition_layout, view_of_file
+from fsspeckit.core.snapshot import partition_layout, view_of_file
 from fsspeckit.core.spill import spool
 from fsspeckit.core.storage import Storage, resolve
 
@@ -156,24 +158,26 @@ class SourceFiles:
     """Parquet files that a caller named as data: one schema for all, hive folders as columns."""
 
     storage: Storage
-    files: tuple[ViewFile, ...]
+    files: tuple[DataFile, ...]
     schema: pa.Schema
     partitions: tuple[dict[str, str | None], ...]
 
     def batches(self, number: int) -> Iterator[pa.RecordBatch]:
         """The rows of one file."""
-        file = self.files[number]
+        file, rows = self.files[number], 0
+        refuse_nanoseconds(self.storage, file, range(len(file.row_groups)))
         with (
             naming_damage("reading the source", file.location),
             open_parquet(self.storage, file, verify=True) as reader,
         ):
             for batch in reader.iter_batches(_SPOOL_ROWS):
-                table = pa.Table.from_batches([batch])
+                table, rows = pa.Table.from_batches([batch]), rows + batch.num_rows
                 for name, text in self.partitions[number].items():
                     if name not in table.column_names:
                         table = table.append_column(name, constant(text, self.schema.field(name), table.num_rows))
                 same = cast_schema(table, self.schema, fill_missing=True, operation="reading the source")
                 yield from same.to_batches()
+        check_rows(rows, file, range(len(file.row_groups)))
 
 
 def source_files(path: Any, filesystem: Any, options: Mapping[str, Any] | None) -> SourceFiles:
@@ -187,12 +191,12 @@ def source_files(path: Any, filesystem: Any, options: Mapping[str, Any] | None) 
     names = [*outer, *inner]
     texts = [(*outer.values(), *(value or (None,) * len(inner))) for value in values]
     types = [partition_type([text[i] for text in texts]) for i in range(len(names))]
-    body = unify_schemas(
-        [_schema_of(storage, file) for file in view.files], operation="reading the source", path=view.root
-    )
+    files = read_data_files(storage, view.files, ())
+    schemas = {id(file.schema): file.schema for file in files}.values()
+    body = unify_schemas(schemas, operation="reading the source", path=view.root)
     extra = [pa.field(n, t) for n, t in zip(names, types, strict=True) if n not in body.names]
     partitions = tuple(dict(zip(names, text, strict=True)) for text in texts)
-    return SourceFiles(storage, tuple(view.files), pa.schema([*body, *extra], body.metadata), partitions)
+    return SourceFiles(storage, tuple(files), pa.schema([*body, *extra], body.metadata), partitions)
 
 
 def _hive_tail(root: str) -> str:
@@ -202,11 +206,6 @@ def _hive_tail(root: str) -> str:
     while keep and "=" in parts[keep - 1]:
         keep -= 1
     return "/".join(parts[keep:])
-
-
-def _schema_of(storage: Storage, file: ViewFile) -> pa.Schema:
-    with naming_damage("reading the source", file.location), open_parquet(storage, file) as reader:
-        return reader.schema_arrow
 
 
 def constant(text: str | None, field: pa.Field, rows: int) -> pa.Array:

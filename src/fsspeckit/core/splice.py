@@ -16,27 +16,27 @@ from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from fsspeckit.core.assembly import AssembledFile, Piece, copied_pieces, let_go, new_pieces, span_of
 from fsspeckit.core.fileparts import (
-    CHILDREN,
     MOST_ROWS,
     ChunkField,
     FileField,
     GroupField,
     MetaField,
+    SchemaField,
     SortField,
     chunks_of,
     empty_footer,
     groups_of,
     leaf_ranges,
-    read_footer_struct,
 )
+from fsspeckit.core.footer import Footer
 from fsspeckit.core.layout import WriterOptions
+from fsspeckit.core.opening import naming_damage
 from fsspeckit.core.plain import find_plain
+from fsspeckit.core.required import fill_required
 from fsspeckit.core.rows import used_codes
-from fsspeckit.core.snapshot import naming_damage
 from fsspeckit.core.thrift import Struct
 
 _SOUND_WRITER = re.compile(r"parquet-cpp-arrow version (\d+)\.")
@@ -52,24 +52,24 @@ class Origin:
     leaves: Mapping[str, range]
 
 
-def may_splice(meta: pq.FileMetaData) -> bool:
+def may_splice(footer: Footer) -> bool:
     """Whether chunks of a file's writer can stand beside those of pyarrow."""
-    writer = _SOUND_WRITER.match(meta.created_by or "")
-    return writer is not None and int(writer[1]) >= _SOUND_SINCE and meta.num_row_groups > 0
+    writer = _SOUND_WRITER.match(footer.writer)
+    return writer is not None and int(writer[1]) >= _SOUND_SINCE and len(footer.groups) > 0
 
 
-def can_splice(meta: pq.FileMetaData, schema: pa.Schema, options: WriterOptions) -> Origin | None:
+def can_splice(footer: Footer, schema: pa.Schema, options: WriterOptions) -> Origin | None:
     """The file as an origin of chunks, if they fit beside those that a writer with this schema and options makes."""
-    if not may_splice(meta):
+    if not may_splice(footer):
         return None
-    old, new = _footer_of(meta), _empty_footer(schema, *(options[name] for name in _SHAPING))
-    if _shape(old) != _shape(new) or old.keys() & {FileField.encryption, FileField.signing}:
+    old, new = footer.tree, _empty_footer(schema, *(options[name] for name in _SHAPING))
+    if _shape(old) != _shape(new):
         return None
     if len(set(schema.names)) < len(schema) or not all(map(_is_plain, groups_of(old))):
         return None
     version = max(old[FileField.version], new[FileField.version])
-    footer = old | {FileField.version: version, FileField.writer: new[FileField.writer]}
-    return Origin(footer, dict(zip(schema.names, leaf_ranges(old), strict=True)))
+    joined = old | {FileField.version: version, FileField.writer: new[FileField.writer]}
+    return Origin(joined, dict(zip(schema.names, leaf_ranges(old), strict=True)))
 
 
 @lru_cache(maxsize=64)
@@ -77,23 +77,15 @@ def _empty_footer(schema: pa.Schema, *shaping: Any) -> Struct:
     return empty_footer(schema, dict(zip(_SHAPING, shaping, strict=True)))
 
 
-def _footer_of(meta: pq.FileMetaData) -> Struct:
-    sink = pa.BufferOutputStream()
-    meta.write_metadata_file(sink)
-    return read_footer_struct(sink.getvalue())
-
-
 def _shape(footer: Struct) -> tuple[Any, ...]:
     """What chunks of one file must agree on: the schema, except for the name of its root, and the order of values."""
     root, *elements = footer[FileField.schema][1][1]
-    return root[CHILDREN], elements, footer.get(FileField.orders)
+    return root[SchemaField.children], elements, footer.get(FileField.orders)
 
 
 def _is_plain(group: Struct) -> bool:
-    """Whether chunks are in this file, open to read, with all lengths told."""
+    """Whether chunks have all lengths told."""
     for chunk in chunks_of(group):
-        if ChunkField.meta not in chunk or chunk.keys() & {ChunkField.path, ChunkField.crypto, ChunkField.encrypted}:
-            return False
         meta = chunk[ChunkField.meta][1]
         lengths = (
             (chunk, ChunkField.offsets_at, ChunkField.offsets_size),
@@ -122,7 +114,7 @@ class SplicedFile:
     def mix_group(self, number: int, table: pa.Table, options: WriterOptions) -> None:
         """Take a row group over, except for the columns of the table."""
         group = groups_of(self._origin.footer)[number]
-        old, table = chunks_of(group), used_codes(table)
+        old, table = chunks_of(group), fill_required(used_codes(table))
         new = new_pieces(table, find_plain(table, options), options)
         pieces: dict[int, Piece] = {}
         for name, made in new.items():

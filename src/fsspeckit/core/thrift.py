@@ -17,39 +17,46 @@ Bytes = bytes | memoryview
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
 _INTEGERS = (I32, I64, I16)
 _DEEPEST = 32
+_MOST_BITS = 70  # ten bytes of seven bits each
 
 
-def read_struct(data: Bytes, at: int = 0) -> tuple[Struct, int]:
-    """The struct that starts at a position, and the position after it."""
+def read_struct(data: Bytes, at: int = 0, *, after: int = 0) -> tuple[Struct, int]:
+    """The struct that starts at a position, and the position after it; ``after`` is a field that was read before."""
     try:
-        return _struct(data, at, 0)
+        return _struct(data, at, 0, after)
     except IndexError:
         raise pa.ArrowInvalid("its metadata ends too early") from None
 
 
-def _struct(data: Bytes, at: int, depth: int) -> tuple[Struct, int]:
+def _struct(data: Bytes, at: int, depth: int, number: int = 0) -> tuple[Struct, int]:
+    """Numbers are read here rather than by a call: there are hundreds of them in a footer."""
     if depth > _DEEPEST:
         raise pa.ArrowInvalid("its metadata is nested too deeply")
     fields: Struct = {}
-    number = 0
     while head := data[at]:
         at += 1
         kind = head & 15
-        if head >> 4:
+        if head > 15:
             number += head >> 4
         else:
-            number, at = _signed(data, at)
-        if kind in (TRUE, FALSE):
+            number, at = read_signed(data, at)
+        if kind in _INTEGERS:
+            value = data[at]
+            at += 1
+            if value > 127:
+                value, at = read_varint(data, at - 1)
+            fields[number] = kind, value >> 1 ^ -(value & 1)
+        elif kind in (TRUE, FALSE):
             fields[number] = kind, None
         else:
-            value, at = _value(data, at, kind, depth)
-            fields[number] = kind, value
+            found, at = _value(data, at, kind, depth)
+            fields[number] = kind, found
     return fields, at + 1
 
 
 def _value(data: Bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
     if kind in _INTEGERS:
-        return _signed(data, at)
+        return read_signed(data, at)
     if kind == BINARY:
         size, at = read_varint(data, at)
         return _raw(data, at, size), at + size
@@ -67,10 +74,7 @@ def _value(data: Bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
 
 
 def _list(data: Bytes, at: int, depth: int) -> tuple[tuple[int, list[Any]], int]:
-    head = data[at]
-    size, at, kind = head >> 4, at + 1, head & 15
-    if size == 15:
-        size, at = read_varint(data, at)
+    size, kind, at = read_list_head(data, at)
     values = []
     for _ in range(size):
         value, at = _value(data, at, kind, depth + 1)
@@ -103,13 +107,14 @@ def read_varint(data: Bytes, at: int) -> tuple[int, int]:
     if byte < 0x80:
         return byte, at + 1
     value, shift = byte & 0x7F, 7
-    while True:
+    while shift < _MOST_BITS:
         at += 1
         byte = data[at]
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, at + 1
         shift += 7
+    raise pa.ArrowInvalid("its metadata has a number of more than 64 bits")
 
 
 def natural(word: bytes) -> int:
@@ -123,9 +128,44 @@ def natural(word: bytes) -> int:
     return value >> 1
 
 
-def _signed(data: Bytes, at: int) -> tuple[int, int]:
+def read_signed(data: Bytes, at: int) -> tuple[int, int]:
+    """The signed number at a position, and the position after it."""
     value, at = read_varint(data, at)
     return value >> 1 ^ -(value & 1), at
+
+
+def field_header(number: int, last: int, kind: int) -> bytes:
+    """How a field begins that follows the field ``last`` of its struct."""
+    if 0 < number - last < 16:
+        return bytes((number - last << 4 | kind,))
+    out = bytearray((kind,))
+    _put_signed(out, number)
+    return bytes(out)
+
+
+def list_header(size: int, kind: int) -> bytes:
+    """How a list of so many elements begins."""
+    if size < 15:
+        return bytes((size << 4 | kind,))
+    out = bytearray((0xF0 | kind,))
+    put_varint(out, size)
+    return bytes(out)
+
+
+def write_value(kind: int, value: Any) -> bytes:
+    """The bytes of a value without the header of its field."""
+    out = bytearray()
+    _put(out, kind, value)
+    return bytes(out)
+
+
+def read_list_head(data: Bytes, at: int) -> tuple[int, int, int]:
+    """How many elements of which type the list at a position has, and where they begin."""
+    head = data[at]
+    if head >> 4 < 15:
+        return head >> 4, head & 15, at + 1
+    size, at = read_varint(data, at + 1)
+    return size, head & 15, at
 
 
 def write_struct(fields: Struct) -> bytes:
@@ -139,11 +179,7 @@ def _put_struct(out: bytearray, fields: Struct) -> None:
     last = 0
     for number in sorted(fields):
         kind, value = fields[number]
-        if 0 < number - last < 16:
-            out.append(number - last << 4 | kind)
-        else:
-            out.append(kind)
-            _put_signed(out, number)
+        out += field_header(number, last, kind)
         last = number
         if kind not in (TRUE, FALSE):
             _put(out, kind, value)
@@ -169,11 +205,7 @@ def _put(out: bytearray, kind: int, value: Any) -> None:
 
 
 def _put_list(out: bytearray, kind: int, values: list[Any]) -> None:
-    if len(values) < 15:
-        out.append(len(values) << 4 | kind)
-    else:
-        out.append(0xF0 | kind)
-        put_varint(out, len(values))
+    out += list_header(len(values), kind)
     for value in values:
         _put(out, kind, value)
 

@@ -15,12 +15,13 @@ import pyarrow as pa
 
 from fsspeckit.common.errors import CommitConflictError, DatasetNotFoundError, SchemaMismatchError
 from fsspeckit.common.logging import log_unexpected
+from fsspeckit.core.balance import check_balance
 from fsspeckit.core.commit import Changes, Publish, View
 from fsspeckit.core.compaction import plan_compact, wish_of
 from fsspeckit.core.duplicates import FindLosers, SplitKeys, by_file, parts_for, stretches
 from fsspeckit.core.engine import Engine
 from fsspeckit.core.fitting import Fits, codes_may_run_out, doubtful, is_proven, misfit_error
-from fsspeckit.core.layout import codec_name
+from fsspeckit.core.layout import codec_name, report_codecs
 from fsspeckit.core.maintenance import (
     CompactRequest,
     DeduplicateRequest,
@@ -200,6 +201,8 @@ def carry_out(
     if dry_run:
         rows = ledger.snapshot.rows - work.removed
         return planned(ledger, plan, scope, after_files=work.files_after, after_rows=rows, **facts)
+    if scope.options.compression is None:
+        report_codecs(file for group in plan.groups for file in group.files)
     wish = "" if work.sizes is None else wish_of(work.sizes.target)
     tokens, done = (compact_token(wish), new_token()), 0
     on_done = reporter.stage("write", len(plan.groups), **extent(plan.groups))
@@ -329,7 +332,9 @@ def run_tasks(
 ) -> list[Outcome]:
     """Run tasks that bring no rows from outside."""
     with engine.open_source(Input(pa.table({})), place.storage, place.scratch) as nothing:
-        return engine.run(place.storage, nothing, tasks, staging, on_done)
+        outcomes = engine.run(place.storage, nothing, tasks, staging, on_done)
+    check_balance(tasks, outcomes, place.path)
+    return outcomes
 
 
 def small_sizes(

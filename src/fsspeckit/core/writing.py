@@ -17,6 +17,7 @@ import pyarrow as pa
 from fsspeckit.common.errors import PartitionError, SchemaMismatchError
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.common.schema import reconcile, same_storage
+from fsspeckit.core.balance import check_balance
 from fsspeckit.core.commit import Changes, Commit, Publish, View, is_data_file
 from fsspeckit.core.engine import Engine
 from fsspeckit.core.layout import check_writable, codec_name
@@ -91,6 +92,7 @@ def write(
             size = sum(task.weight for task in tasks)
             on_done = reporter.stage("write", len(tasks), rows=source.rows, size=size)
             outcomes = engine.run(place.storage, source, tasks, transaction.staging, on_done)
+            check_balance(tasks, outcomes, place.path)
             publish = tuple(Publish(o.staged, t.path, o.rows) for t, o in zip(tasks, outcomes, strict=True))
             info = {"operation": "write", "mode": request.mode, "rows": source.rows}
             changes = Changes(publish, retire, (), complete_view=request.mode != "append", info=info)

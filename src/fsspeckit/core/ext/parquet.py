@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.core.ext.inputs import InputFile, Path, Piece, Request, find_files, join_pieces, read_each
-from fsspeckit.core.snapshot import naming_damage
+from fsspeckit.core.opening import naming_damage
 
 ENDINGS = (".parquet", ".parq", ".pq")
 

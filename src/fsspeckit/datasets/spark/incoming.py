@@ -22,9 +22,8 @@ from fsspeckit.core.layout import check_distinct
 from fsspeckit.core.storage import Storage
 from fsspeckit.datasets.spark.errors import translated
 from fsspeckit.datasets.spark.frames import spark_type
-from fsspeckit.datasets.spark.handshake import is_one_machine, portable
-from fsspeckit.datasets.spark.jobs import collect, run_items
-from fsspeckit.datasets.spark.reads import spill_split, splits_of
+from fsspeckit.datasets.spark.handshake import portable
+from fsspeckit.datasets.spark.jobs import collect
 from fsspeckit.datasets.spark.shared import SharedSource, SpillFile, spilled
 from fsspeckit.datasets.spark.tasks import SpillRows
 from fsspeckit.datasets.spark.watch import Counted, OnTasks, is_remote
@@ -90,35 +89,8 @@ def share_frame(
         check_types(frame.schema)
         schema = to_arrow_schema(frame.schema, timezone="UTC")
         check_distinct(schema, "source")
-    files = _read_files(spark, frame, schema, storage, folder, on_tasks)
-    if files is None:
-        files = _spill_rows(spark, frame, storage, folder, on_tasks)
-    source = spilled(files, schema, storage, share_limit)
+    source = spilled(_spill_rows(spark, frame, storage, folder, on_tasks), schema, storage, share_limit)
     return FrameSource(source.table, source.handle, share_limit, frame)
-
-
-def _read_files(
-    spark: SparkSession, frame: DataFrame, schema: pa.Schema, storage: Storage, folder: str, on_tasks: OnTasks
-) -> list[SpillFile] | None:
-    """Where a DataFrame only reads files of this machine, let executors read them with Arrow."""
-    if not is_one_machine(spark):
-        return None
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
-    splits = None
-    with suppress(Py4JError, PySparkException):  # a Spark that does not tell is asked for the rows themselves
-        splits = splits_of(frame, schema, storage, folder)
-    if splits is None:
-        return None
-    counted = Counted(on_tasks, len(splits))
-    found = run_items(spark, spill_split, splits, len(splits), counted.more)
-    files = [file for _, file in found if file is not None]
-    if all(done for done, _ in found):
-        return files
-    for file in files:
-        storage.remove(file.path)
-    return None
 
 
 def _spill_rows(

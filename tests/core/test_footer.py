@@ -1,0 +1,373 @@
+"""Footers: what is read of them is what pyarrow reads, and what does not fit together is refused."""
+
+from __future__ import annotations
+
+import decimal
+from collections.abc import Callable
+from datetime import date, datetime, time, timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fsspeckit.common.errors import DamagedFileError
+from fsspeckit.core import data_files
+from fsspeckit.core.commit import Journal
+from fsspeckit.core.fileparts import ChunkField, FileField, GroupField, MetaField, SchemaField, StatisticsField
+from fsspeckit.core.footer import Footer, read_footer
+from fsspeckit.core.model import DataFile
+from fsspeckit.core.snapshot import load_snapshot
+from fsspeckit.core.storage_local import LocalStorage
+from fsspeckit.core.thrift import BINARY, FALSE, I32, I64, STRUCT, TRUE, Struct, read_struct, write_struct
+
+STORAGE = LocalStorage()
+DAY = datetime(2026, 3, 1, 12, 30)  # noqa: DTZ001 - columns without a zone
+COLUMNS: dict[str, pa.Array] = {
+    "int32": pa.array([3, None, -7], pa.int32()),
+    "int64": pa.array([3, 5, -(2**60)], pa.int64()),
+    "uint8": pa.array([3, 250, None], pa.uint8()),
+    "uint32": pa.array([3, 2**32 - 1, 0], pa.uint32()),
+    "uint64": pa.array([3, 2**64 - 1, None], pa.uint64()),
+    "float16": pa.array(np.array([1.5, -2.5, 0], np.float16)),
+    "float32": pa.array([1.5, -2.5, None], pa.float32()),
+    "float64": pa.array([1.5, float("nan"), -0.0], pa.float64()),
+    "bool": pa.array([True, False, None]),
+    "text": pa.array(["b", "a", None]),
+    "long text": pa.array(["b" * 90, "a" * 200, None]),
+    "binary": pa.array([b"\xff\x18", b"\x00\x11", None]),
+    "fixed": pa.array([b"abcd", b"zzzz", None], pa.binary(4)),
+    "date": pa.array([date(2020, 1, 1), None, date(1960, 5, 5)]),
+    "time32": pa.array([time(1, 2, 3), None, time(0)], pa.time32("ms")),
+    "time64": pa.array([time(1, 2, 3), None, time(0)], pa.time64("us")),
+    "timestamp ms": pa.array([DAY, None, DAY], pa.timestamp("ms")),
+    "timestamp us": pa.array([DAY, None, DAY], pa.timestamp("us", "UTC")),
+    "timestamp ns": pa.array([DAY, None, DAY], pa.timestamp("ns")),
+    "duration": pa.array([timedelta(5), None, timedelta(-5)], pa.duration("us")),
+    "decimal 9": pa.array([decimal.Decimal("1.23"), None, decimal.Decimal("-9.99")], pa.decimal128(9, 2)),
+    "decimal 30": pa.array([decimal.Decimal("1.23"), None, decimal.Decimal("-9.99")], pa.decimal128(30, 2)),
+    "decimal 50": pa.array([decimal.Decimal("1.23"), None, decimal.Decimal("-9.99")], pa.decimal256(50, 2)),
+    "dictionary": pa.array(["x", "y", None]).dictionary_encode(),
+    "nulls": pa.array([None, None, None], pa.int64()),
+    "list": pa.array([[1, 2], None, []]),
+    "struct": pa.array([{"int64": 1}, None, {"int64": 3}]),
+    "a.b": pa.array([1, 2, 3]),
+}
+
+
+def load(folder: Path, *columns: str) -> tuple[DataFile, ...]:
+    return load_snapshot(STORAGE, Journal(STORAGE, str(folder)).view(), stats_for=columns).files
+
+
+def told_by_pyarrow(path: Path, name: str) -> list[tuple[Any, Any, int | None]]:
+    """Lowest and highest value and the number of nulls of each row group, as pyarrow reads them."""
+    meta = pq.read_metadata(path)
+    index = [meta.schema.column(i).path for i in range(len(meta.schema))].index(name)
+    found = []
+    for group in range(meta.num_row_groups):
+        stats = meta.row_group(group).column(index).statistics
+        ends = (stats.min_raw, stats.max_raw) if stats is not None and stats.has_min_max else (None, None)
+        found.append((*ends, stats.null_count if stats is not None and stats.has_null_count else None))
+    return found
+
+
+def told_by_us(file: DataFile, name: str) -> list[tuple[Any, Any, int | None]]:
+    stats = file.stats[name]
+    return list(zip(stats.lower, stats.upper, stats.nulls, strict=True))
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"version": "1.0"}, {"write_page_index": True}, {"compression": "zstd"}], ids=str
+)
+@pytest.mark.parametrize("templates", [True, False])
+def test_statistics_are_those_that_pyarrow_reads(
+    tmp_path: Path, options: dict[str, Any], templates: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not templates:
+        monkeypatch.setattr(data_files, "_WORTH_A_TEMPLATE", 10**9)
+    table = pa.table(COLUMNS)
+    for number in range(5):
+        pq.write_table(
+            pa.concat_tables([table, table.slice(number % 3)]),
+            tmp_path / f"{number}.parquet",
+            row_group_size=2,
+            **options,
+        )
+    files = load(tmp_path, *COLUMNS)
+    for file in files:
+        meta = pq.read_metadata(file.location)
+        assert file.rows == meta.num_rows
+        assert file.row_groups == tuple(meta.row_group(i).num_rows for i in range(meta.num_row_groups))
+        assert file.uncompressed == sum(meta.row_group(i).total_byte_size for i in range(meta.num_row_groups))
+        assert file.codec == meta.row_group(0).column(0).compression
+        assert file.footer == meta.serialized_size + 12
+        assert file.schema.equals(pq.read_schema(file.location), check_metadata=True)
+        assert set(file.stats) == set(COLUMNS) - {"list", "struct"}
+        for name in file.stats:
+            if name in ("float16", "nulls") or file.stats[name].native is None:
+                continue
+            assert told_by_us(file, name) == told_by_pyarrow(Path(file.location), name), name
+        assert file.stats["nulls"].nulls == tuple(file.row_groups)
+
+
+def test_half_floats_and_filters(tmp_path: Path) -> None:
+    table = pa.table({"half": COLUMNS["float16"], "id": [1, 2, 3]})
+    for number in range(5):
+        pq.write_table(table, tmp_path / f"{number}.parquet", bloom_filter_options={"id": {"ndv": 10}})
+    for file in load(tmp_path, "half", "id"):
+        assert (file.stats["half"].lower, file.stats["half"].upper) == ((-2.5,), (1.5,))
+        chunk = pq.read_metadata(file.location).row_group(0).column(1)
+        assert file.blooms == {"id": ((chunk.bloom_filter_offset, chunk.bloom_filter_length),)}
+
+
+def test_files_of_several_writers_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Templates of one layout do not match another, and what they read is what is read field by field."""
+    for number in range(12):
+        rows = pa.table({"id": range(number * 10, number * 10 + 10), "text": [f"{number}é"] * 10})
+        path = tmp_path / f"{number:02d}.parquet"
+        if number % 3 == 0:
+            pq.write_table(rows, path, row_group_size=4)
+        elif number % 3 == 1:
+            pq.write_table(rows, path, compression="zstd", use_dictionary=False, write_statistics=["id"])
+        else:
+            duckdb.sql(f"COPY (SELECT * FROM rows) TO '{path}'")
+    matched = load(tmp_path, "id", "text")
+    monkeypatch.setattr(data_files, "_WORTH_A_TEMPLATE", 10**9)
+    assert load(tmp_path, "id", "text") == matched
+    assert [file.stats["id"].lower[0] for file in matched] == list(range(0, 120, 10))
+
+
+def test_footers_laid_out_alike_are_read_field_by_field_only_once_or_a_few_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[int] = []
+
+    def counted(data: bytes, end: int) -> Footer:
+        parsed.append(end)
+        return Footer(data, end)
+
+    monkeypatch.setattr(data_files, "Footer", counted)
+    for number in range(40):
+        pq.write_table(
+            pa.table({"id": range(number, number + 9), "t": ["x" * number] * 9}), tmp_path / f"{number}.parquet"
+        )
+    load(tmp_path, "id", "t")
+    assert len(parsed) < 10
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> tuple[pa.Table, dict[str, Any]]:
+    names = draw(st.lists(st.sampled_from(list(COLUMNS)), min_size=1, max_size=6, unique=True))
+    rows = draw(st.lists(st.integers(0, 2), max_size=12))
+    options = {
+        "row_group_size": draw(st.integers(1, 12)),
+        "compression": draw(st.sampled_from(["none", "snappy", "zstd", "gzip"])),
+        "use_dictionary": draw(st.booleans()),
+        "write_statistics": draw(st.booleans()),
+        "write_page_index": draw(st.booleans()),
+        "data_page_version": draw(st.sampled_from(["1.0", "2.0"])),
+    }
+    return pa.table({name: COLUMNS[name] for name in names}).take(pa.array(rows, pa.int64())), options
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(tables(), min_size=1, max_size=4))
+def test_matching_and_reading_field_by_field_agree(
+    tmp_path_factory: pytest.TempPathFactory, examples: list[Any]
+) -> None:
+    folder = tmp_path_factory.mktemp("footers")
+    for number, (table, options) in enumerate(examples * 4):
+        pq.write_table(table, folder / f"{number:02d}.parquet", **options)
+    files = Journal(STORAGE, str(folder)).view().files
+    matched = data_files.read_data_files(STORAGE, files, list(COLUMNS))
+    one_by_one = [data_files.read_data_files(STORAGE, [file], list(COLUMNS))[0] for file in files]
+    assert repr(matched) == repr(one_by_one)  # by text, since NaN is in some bounds
+
+
+# Footers that do not fit together
+
+
+def write_footer(path: Path, tree: Struct) -> None:
+    """Put another footer at the end of a file."""
+    data = path.read_bytes()
+    length = int.from_bytes(data[-8:-4], "little") + 8
+    words = write_struct(tree)
+    path.write_bytes(data[:-length] + words + len(words).to_bytes(4, "little") + b"PAR1")
+
+
+def footer_of(path: Path) -> Struct:
+    return read_footer(STORAGE, str(path), path.stat().st_size).tree
+
+
+def group(tree: Struct) -> Struct:
+    found: Struct = tree[FileField.groups][1][1][0]
+    return found
+
+
+def meta(tree: Struct) -> Struct:
+    found: Struct = group(tree)[GroupField.columns][1][1][0][ChunkField.meta][1]
+    return found
+
+
+def chunk(tree: Struct) -> Struct:
+    found: Struct = group(tree)[GroupField.columns][1][1][0]
+    return found
+
+
+SPOILT: dict[str, Callable[[Struct], Any]] = {
+    "too many rows told": lambda tree: tree.update({FileField.rows: (I64, 7)}),
+    "too few rows told": lambda tree: tree.update({FileField.rows: (I64, 1)}),
+    "negative rows told": lambda tree: tree.update({FileField.rows: (I64, -6)}),
+    "rows are text": lambda tree: tree.update({FileField.rows: (BINARY, b"6")}),
+    "no rows": lambda tree: tree.pop(FileField.rows),
+    "no schema": lambda tree: tree.pop(FileField.schema),
+    "no row groups": lambda tree: tree.pop(FileField.groups),
+    "a column less": lambda tree: group(tree)[GroupField.columns][1][1].pop(),
+    "group without columns": lambda tree: group(tree).pop(GroupField.columns),
+    "negative rows of a group": lambda tree: group(tree).update({GroupField.rows: (I64, -3)}),
+    "too many rows of a group": lambda tree: group(tree).update({GroupField.rows: (I64, 4)}),
+    "negative size of a group": lambda tree: group(tree).update({GroupField.plain_size: (I64, -1)}),
+    "values and rows differ": lambda tree: meta(tree).update({MetaField.values: (I64, 2)}),
+    "negative values": lambda tree: meta(tree).update({MetaField.values: (I64, -2)}),
+    "another type": lambda tree: meta(tree).update({MetaField.kind: (I32, 1)}),
+    "an unknown type": lambda tree: meta(tree).update({MetaField.kind: (I32, 99)}),
+    "an unknown codec": lambda tree: meta(tree).update({MetaField.codec: (I32, 99)}),
+    "another path": lambda tree: meta(tree).update({MetaField.path: (9, (BINARY, [b"no"]))}),
+    "a path of numbers": lambda tree: meta(tree).update({MetaField.path: (9, (I32, [1]))}),
+    "no metadata": lambda tree: chunk(tree).pop(ChunkField.meta),
+    "pages behind the end": lambda tree: meta(tree).update({MetaField.data_at: (I64, 10**9)}),
+    "pages before the file": lambda tree: meta(tree).update({MetaField.data_at: (I64, -5)}),
+    "pages without end": lambda tree: meta(tree).update({MetaField.size: (I64, 2**62)}),
+    "pages of negative size": lambda tree: meta(tree).update({MetaField.size: (I64, -1)}),
+    "data in another file": lambda tree: chunk(tree).update({ChunkField.path: (BINARY, b"/etc/passwd")}),
+    "an encrypted column": lambda tree: chunk(tree).update({ChunkField.crypto: (STRUCT, {2: (STRUCT, {})})}),
+    "an encrypted file": lambda tree: tree.update({FileField.encryption: (STRUCT, {1: (STRUCT, {})})}),
+    "a schema that is too short": lambda tree: tree[FileField.schema][1][1].pop(),
+    "a schema of endless depth": lambda tree: tree[FileField.schema][1][1].extend(
+        {SchemaField.name: (BINARY, b"x"), SchemaField.children: (I32, 1)} for _ in range(200)
+    ),
+    "a name that is not UTF-8": lambda tree: tree[FileField.schema][1][1][1].update(
+        {SchemaField.name: (BINARY, b"\xff")}
+    ),
+    "a sorting column that is not there": lambda tree: group(tree).update(
+        {GroupField.sorting: (9, (STRUCT, [{1: (I32, 99), 2: (TRUE, None), 3: (FALSE, None)}]))}
+    ),
+}
+
+
+def sample(folder: Path, copies: int = 1) -> list[Path]:
+    folder.mkdir(exist_ok=True)
+    paths = [folder / f"{number}.parquet" for number in range(copies)]
+    for path in paths:
+        pq.write_table(pa.table({"id": range(6), "text": list("abcdef")}), path, row_group_size=3)
+    return paths
+
+
+@pytest.mark.parametrize("spoil", SPOILT.values(), ids=SPOILT)
+@pytest.mark.parametrize("copies", [1, 8])
+def test_numbers_that_do_not_fit_together_are_damage(
+    tmp_path: Path, spoil: Callable[[Struct], Any], copies: int
+) -> None:
+    """Also behind seven sound files, when their footers are matched."""
+    *_, last = sample(tmp_path / "data", copies)
+    tree = footer_of(last)
+    spoil(tree)
+    write_footer(last, tree)
+    with pytest.raises(DamagedFileError, match=last.name):
+        load(tmp_path / "data", "id")
+
+
+@pytest.mark.parametrize("copies", [1, 8])
+def test_a_footer_that_tells_of_no_rows_has_those_of_its_row_groups(tmp_path: Path, copies: int) -> None:
+    """parquet-rs 0.3.0 wrote such files, and every reader returns their rows."""
+    *_, last = sample(tmp_path / "data", copies)
+    tree = footer_of(last)
+    tree[FileField.rows] = (I64, 0)
+    write_footer(last, tree)
+    assert [file.rows for file in load(tmp_path / "data")] == [6] * copies
+
+
+STATISTICS: dict[str, tuple[Callable[[Struct], Any], str]] = {
+    "bound of another length": (lambda stats: stats.update({StatisticsField.min: (BINARY, b"123")}), "bounds"),
+    "bound is a number": (lambda stats: stats.update({StatisticsField.max: (I64, 5)}), "bounds"),
+    "no upper bound": (lambda stats: stats.pop(StatisticsField.max), "bounds"),
+    "negative nulls": (lambda stats: stats.update({StatisticsField.nulls: (I64, -1)}), "nulls"),
+    "more nulls than values": (lambda stats: stats.update({StatisticsField.nulls: (I64, 4)}), "nulls"),
+    "nulls are text": (lambda stats: stats.update({StatisticsField.nulls: (BINARY, b"1")}), "nulls"),
+}
+
+
+@pytest.mark.parametrize(("spoil", "what"), STATISTICS.values(), ids=STATISTICS)
+@pytest.mark.parametrize("copies", [1, 8])
+def test_statistics_that_cannot_be_prove_nothing(
+    tmp_path: Path, spoil: Callable[[Struct], Any], what: str, copies: int
+) -> None:
+    *_, last = sample(tmp_path / "data", copies)
+    tree = footer_of(last)
+    stats = meta(tree)[MetaField.statistics][1]
+    for old in (StatisticsField.max_old, StatisticsField.min_old):
+        stats.pop(old, None)
+    spoil(stats)
+    write_footer(last, tree)
+    found = load(tmp_path / "data", "id")[-1].stats["id"]
+    assert ((found.lower[0], found.upper[0]) == (None, None)) == (what == "bounds")
+    assert (found.nulls[0] is None) == (what == "nulls")
+    assert (found.lower[1], found.upper[1], found.nulls[1]) == (3, 5, 0)
+
+
+def test_bounds_without_a_defined_order_prove_nothing_except_of_signed_numbers(tmp_path: Path) -> None:
+    (path,) = sample(tmp_path / "data")
+    tree = footer_of(path)
+    for column in group(tree)[GroupField.columns][1][1]:
+        stats = column[ChunkField.meta][1][MetaField.statistics][1]
+        for new, old in (
+            (StatisticsField.min, StatisticsField.min_old),
+            (StatisticsField.max, StatisticsField.max_old),
+        ):
+            stats[old] = stats.pop(new)
+    del tree[FileField.orders]
+    write_footer(path, tree)
+    found = load(tmp_path / "data", "id", "text")[0].stats
+    assert found["id"].lower == (0, None)
+    assert found["text"].lower == (None, None)
+
+
+def test_bounds_that_were_cut_prove_nothing(tmp_path: Path) -> None:
+    (path,) = sample(tmp_path / "data")
+    tree = footer_of(path)
+    text = group(tree)[GroupField.columns][1][1][1][ChunkField.meta][1]
+    text[MetaField.statistics][1][StatisticsField.max_is_exact] = (FALSE, None)
+    write_footer(path, tree)
+    assert load(tmp_path / "data", "text")[0].stats["text"].upper == (None, b"f")
+
+
+@settings(deadline=None, max_examples=400)
+@given(st.data())
+def test_any_change_of_a_footer_is_damage_or_is_read(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """Nothing but the two: no other error, and the process lives."""
+    folder = tmp_path_factory.mktemp("flips")
+    *_, last = sample(folder, data.draw(st.sampled_from([1, 5])))
+    content = bytearray(last.read_bytes())
+    end = int.from_bytes(content[-8:-4], "little") + 8
+    for _ in range(data.draw(st.integers(1, 3))):
+        content[-data.draw(st.integers(5, end))] ^= 1 << data.draw(st.integers(0, 7))
+    last.write_bytes(content)
+    try:
+        files = load(folder, "id", "text")
+    except DamagedFileError as error:
+        if last.name not in str(error):
+            raise
+    else:
+        assert files[-1].rows == sum(files[-1].row_groups)
+
+
+def test_a_number_without_end_is_damage() -> None:
+    with pytest.raises(pa.ArrowInvalid, match="64 bits"):
+        read_struct(b"\x16" + b"\xff" * 100)

@@ -1,0 +1,100 @@
+"""Required fields inside structs that are null are written and read back, whatever their type."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fsspeckit.core.required import fill_required
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+
+VALUES: list[tuple[pa.DataType, Any]] = [
+    (pa.bool_(), True),
+    (pa.int8(), 1),
+    (pa.uint16(), 1),
+    (pa.int32(), 1),
+    (pa.int64(), 1),
+    (pa.uint64(), 2**64 - 1),
+    (pa.float16(), np.float16(1.5)),
+    (pa.float32(), 1.5),
+    (pa.float64(), 1.5),
+    (pa.string(), "x"),
+    (pa.large_string(), "x"),
+    (pa.binary(), b"x"),
+    (pa.binary(3), b"xyz"),
+    (pa.date32(), dt.date(2020, 1, 1)),
+    (pa.time32("ms"), dt.time(1)),
+    (pa.time64("us"), dt.time(1)),
+    (pa.timestamp("us", "UTC"), dt.datetime(2020, 1, 1, tzinfo=dt.UTC)),
+    (pa.duration("us"), dt.timedelta(1)),
+    (pa.decimal128(9, 2), Decimal("1.50")),
+    (pa.decimal256(50, 2), Decimal("1.50")),
+    (pa.list_(pa.int64()), [1, 2]),
+    (pa.large_list(pa.string()), ["a"]),
+    (pa.map_(pa.string(), pa.int64()), [("a", 1)]),
+    (pa.dictionary(pa.int32(), pa.string()), "x"),
+    (pa.struct([pa.field("y", pa.int64(), nullable=False)]), {"y": 1}),
+    (pa.uuid(), None),
+]
+
+
+def required(type_: pa.DataType) -> pa.DataType:
+    return pa.struct([pa.field("x", type_, nullable=False), pa.field("z", pa.int64())])
+
+
+def structs(type_: pa.DataType, value: Any) -> pa.Array:
+    """A value, a null and a value again, with nulls inside the null, as readers make them."""
+    if type_ == pa.uuid():
+        child: pa.Array = pa.ExtensionArray.from_storage(type_, pa.array([b"a" * 16, None, b"b" * 16], pa.binary(16)))
+    else:
+        child = pa.array([value, None, value], type_)
+    mask = pa.array([False, True, False])
+    return pa.StructArray.from_arrays([child, pa.array([1, None, None])], fields=list(required(type_)), mask=mask)
+
+
+@pytest.mark.parametrize(("type_", "value"), VALUES, ids=[str(type_) for type_, _ in VALUES])
+@pytest.mark.parametrize("around", ["nothing", "list", "struct", "slice", "map"])
+def test_null_structs_survive(tmp_path: Path, type_: pa.DataType, value: Any, around: str) -> None:
+    column = structs(type_, value)
+    if around == "list":
+        column = pa.ListArray.from_arrays(pa.array([0, 2, 2, 3], pa.int32()), column)
+    elif around == "struct":
+        column = pa.StructArray.from_arrays([column], fields=[pa.field("s", column.type)])
+    elif around == "map":
+        column = pa.MapArray.from_arrays(pa.array([0, 2, 2, 3], pa.int32()), pa.array(["a", "b", "c"]), column)
+    elif around == "slice":
+        column = pa.concat_arrays([column, column]).slice(1, 4)
+    table = pa.table({"id": range(len(column)), "s": column})
+    filled = fill_required(table)
+    filled.validate(full=True)
+    assert filled.equals(table)
+    path = tmp_path / "a.parquet"
+    pq.write_table(filled, path)
+    assert pq.read_table(path).to_pylist() == table.to_pylist()
+
+
+def test_a_null_in_a_struct_that_is_not_null_is_not_hidden(tmp_path: Path) -> None:
+    fields = [pa.field("x", pa.int64(), nullable=False)]
+    column = pa.StructArray.from_arrays([pa.array([1, None])], fields=fields)
+    with pytest.raises(pa.ArrowInvalid, match="non-nullable"):
+        pq.write_table(fill_required(pa.table({"s": column})), tmp_path / "a.parquet")
+
+
+def test_files_without_the_struct_are_joined_with_files_that_have_it(tmp_path: Path) -> None:
+    kind = required(pa.int64())
+    pq.write_table(pa.table({"id": [1], "s": pa.array([{"x": 1, "z": 2}], kind)}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"id": [2]}), tmp_path / "b.parquet")
+    io = PyarrowDatasetIO()
+    io.compact_parquet_dataset(tmp_path, target_rows_per_file=10)
+    expected = [{"id": 1, "s": {"x": 1, "z": 2}}, {"id": 2, "s": None}]
+    assert io.read_parquet(tmp_path).to_pylist() == expected
+    io.merge(pa.table({"id": [2], "s": pa.array([None], kind)}), tmp_path, strategy="upsert", key_columns="id")
+    io.optimize_parquet_dataset(tmp_path, zorder_columns=["id"], force=True)
+    assert io.read_parquet(tmp_path).to_pylist() == expected
