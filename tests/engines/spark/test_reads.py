@@ -12,11 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from fsspeckit.core.storage import resolve
 from fsspeckit.datasets.spark.errors import SparkJobError
-from fsspeckit.datasets.spark.incoming import share_frame
+from fsspeckit.datasets.spark.incoming import arrow_schema, share_frame
 from fsspeckit.datasets.spark.reads import spill_split, splits_of
 
 NOON = dt.datetime(1969, 7, 20, 20, 17, 40, 123456)  # noqa: DTZ001 - a time without a zone
@@ -55,7 +54,7 @@ def ids(start, count):
 
 def splits(frame, folder):
     storage, place = resolve(str(folder))
-    return splits_of(frame, to_arrow_schema(frame.schema, timezone="UTC"), storage, place)
+    return splits_of(frame, arrow_schema(frame.schema), storage, place)
 
 
 def is_taken(frame, folder):
@@ -72,7 +71,7 @@ def handed_over(spark, frame, folder):
 
 def check_as_spark(spark, frame, folder):
     """The same schema, rows and order as Spark gives."""
-    schema = to_arrow_schema(frame.schema, timezone="UTC")
+    schema = arrow_schema(frame.schema)
     told, found = frame.toArrow().cast(schema), handed_over(spark, frame, folder).cast(schema)
     for name in schema.names:
         assert repr(found[name].to_pylist()) == repr(told[name].to_pylist()), name
