@@ -1,4 +1,4 @@
-"""Each operation of the Spark engine once: `make test-spark` runs this folder with older versions of PySpark.
+"""The main operations of the Spark engine: `make test-spark` runs this folder with older versions of PySpark.
 
 `make test` runs the other tests with the pinned version and does not repeat these.
 """
