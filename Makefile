@@ -5,10 +5,16 @@ BIN     := $(VENV)/bin
 READY   := $(VENV)/.ready
 BENCH   := $(VENV)/.ready-bench
 WORKERS ?= auto
-PIP     := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
+INSTALL := --disable-pip-version-check install --quiet --constraint
+PIP     := $(BIN)/pip $(INSTALL) constraints.txt
+PYTEST  := $(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore tests/versions
+
+# Versions of PySpark other than the pinned one. Each has its own environment, in which the tests of tests/versions run.
+# The lowest version that pyproject.toml declares must be here.
+SPARKS  := 4.1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java chromium demo test test-full check format bench bench-spark compliance engines clean distclean
+.PHONY: help setup java chromium demo test test-full test-spark check format bench bench-spark compliance engines clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,11 +45,23 @@ chromium: ## see to Chromium, in which the tests look at the HTML report
 demo: java ## the tour: a month of orders through pipelines on Spark, readers that agree, reports to open
 	$(BIN)/python examples/tour.py "$$(mktemp -d)" 3000000
 
-test: check java chromium ## set up, run all checks and all tests
-	SWEEP=ci $(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
+test: check java chromium test-spark ## set up, run all checks and all tests
+	SWEEP=ci $(PYTEST) $(ARGS)
 
-test-full: check java chromium ## the same with every sweep in full (hours)
-	SWEEP=full $(BIN)/pytest -n $(WORKERS) --dist worksteal $(ARGS)
+test-full: check java chromium test-spark ## the same with every sweep in full (hours)
+	SWEEP=full $(PYTEST) $(ARGS)
+
+test-spark: $(SPARKS:%=test-spark-%) ## run a few tests with the lowest PySpark that is declared
+
+$(SPARKS:%=test-spark-%): test-spark-%: $(VENV)-spark-%/.ready java
+	$(VENV)-spark-$*/bin/pytest tests/versions
+
+$(SPARKS:%=$(VENV)-spark-%/.ready): $(VENV)-spark-%/.ready: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing PySpark $* into $(@D). The package has 450 MB and is downloaded and built once."
+	$(BIN)/python -m venv $(@D)
+	sed 's/^pyspark==.*/pyspark==$*/' constraints.txt > $(@D)/constraints.txt
+	$(@D)/bin/pip $(INSTALL) $(@D)/constraints.txt --editable '.[smoke]'
+	@touch $@
 
 check: $(READY) ## ruff, ruff format, mypy --strict, import contracts, the pages of docs/
 	$(BIN)/ruff check
@@ -72,5 +90,5 @@ clean: ## remove caches and build output
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .benchmarks
 	find src tests examples scripts benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
-distclean: clean ## remove the environment too
-	rm -rf $(VENV)
+distclean: clean ## remove the environments too
+	rm -rf $(VENV) $(VENV)-spark-*

@@ -58,7 +58,9 @@ def snapshot_frame(spark: SparkSession, storage: Storage, snapshot: Snapshot, re
     bundles = _bundles(snapshot.files)
     body = _ReadFiles(storage, snapshot, replace(request, columns=names, use_threads=False), exact, wanted, bundles)
     greet(spark, storage, lambda: nullcontext(snapshot.files[0].location))
-    return spark.range(0, len(bundles), 1, len(bundles)).mapInArrow(portable(spark, body), from_arrow_schema(wanted))
+    # Before PySpark 4.2 the default is to give timestamps without a time zone the zone of the session.
+    types = from_arrow_schema(wanted, prefer_timestamp_ntz=True)
+    return spark.range(0, len(bundles), 1, len(bundles)).mapInArrow(portable(spark, body), types)
 
 
 def _bundles(files: Sequence[DataFile]) -> list[tuple[int, ...]]:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -81,16 +82,26 @@ def share_frame(
     spark: SparkSession, frame: DataFrame, storage: Storage, folder: str, share_limit: int, on_tasks: OnTasks
 ) -> SharedSource:
     """Let the tasks of a DataFrame write their rows as Arrow files; the driver learns only names and counts."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
     if frame.isStreaming:
         raise UnsupportedDataError("a streaming DataFrame has no end; pass a batch one, or merge inside foreachBatch")
     with translated():
         check_types(frame.schema)
-        schema = to_arrow_schema(frame.schema, timezone="UTC")
+        schema = arrow_schema(frame.schema)
         check_distinct(schema, "source")
     source = spilled(_spill_rows(spark, frame, storage, folder, on_tasks), schema, storage, share_limit)
     return FrameSource(source.table, source.handle, share_limit, frame)
+
+
+def arrow_schema(schema: Any) -> pa.Schema:
+    """The Arrow schema in which Spark sends rows; timestamps with a time zone are in UTC.
+
+    PySpark 4.2 and later require the time zone as an argument; earlier versions always use UTC and have no such
+    argument.
+    """
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+    return to_arrow_schema(schema, **zone)
 
 
 def _spill_rows(
