@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from fsspeckit import __version__
-from fsspeckit.cli import changes, doctor, inspection, pipelines, plans, upkeep
+from fsspeckit.cli import changes, doctor, inspection, pipelines, plans, terminal, upkeep
 from fsspeckit.cli.errors import CommandError, show
 from fsspeckit.cli.run import Run, failure_facts
 
@@ -26,7 +26,7 @@ app = typer.Typer(
 
 def _show_version(value: bool) -> None:
     if value:
-        typer.echo(f"fsspeckit {__version__}")
+        terminal.put(f"fsspeckit {__version__}")
         raise typer.Exit
 
 
@@ -49,7 +49,7 @@ def main(args: Sequence[str] | None = None) -> int:
     try:
         code = app(words, prog_name="fsspeckit", standalone_mode=False)
     except typer.Abort:
-        sys.stderr.write("error: nothing was answered\nto do: add --yes to go on without a question\n")
+        terminal.put_error("error: nothing was answered\nto do: add --yes to go on without a question")
         return 1
     except typer.TyperException as error:
         return _usage(error, as_json="--json" in words)
@@ -60,7 +60,7 @@ def _usage(error: typer.TyperException, *, as_json: bool) -> int:
     """A word that the program does not understand, in two lines."""
     context = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError" and context is not None:
-        sys.stderr.write(context.get_help() + "\n")
+        terminal.put_error(context.get_help())
         return error.exit_code
     command = context.command_path if context is not None else "fsspeckit"
     problem = " ".join(error.format_message().split()).rstrip(".")

@@ -8,6 +8,7 @@ import typer
 
 from fsspeckit.cli.errors import CommandError, usage
 from fsspeckit.cli.run import Run
+from fsspeckit.common.text import printable
 
 
 def ask(run: Run, what: str, *, yes: bool) -> None:
@@ -16,5 +17,5 @@ def ask(run: Run, what: str, *, yes: bool) -> None:
         return
     if run.json_line or not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise usage(what, "add --yes if that is meant")
-    if not typer.confirm(f"{what}. Go on?", err=True):
+    if not typer.confirm(f"{printable(what)}. Go on?", err=True):
         raise CommandError("nothing was done", "add --yes to go on without a question")

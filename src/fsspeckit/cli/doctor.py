@@ -17,6 +17,7 @@ import typer
 
 from fsspeckit.cli.errors import DOCTOR_LOOKS, FAILED, describe
 from fsspeckit.cli.run import Run, command
+from fsspeckit.common.text import printable
 
 Verdict = Literal["ok", "note", "fail"]
 MaybePath = Annotated[str | None, typer.Argument(metavar="PATH", help="A dataset, or where one will be written.")]
@@ -76,7 +77,9 @@ def _render(checks: list[Check]) -> str:
     rows = [(check.verdict, check.name, check.detail) for check in checks]
     text = columns(rows)
     for title, verdicts in (("to do", ("ok", "fail")), ("only where you need it", ("note",))):
-        mend = [f"  {check.name}: {check.mend}" for check in checks if check.mend and check.verdict in verdicts]
+        mend = [
+            f"  {check.name}: {printable(check.mend)}" for check in checks if check.mend and check.verdict in verdicts
+        ]
         text += f"\n\n{title}:\n" + "\n".join(mend) if mend else ""
     return text
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import sys
+import re
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+from fsspeckit.cli import terminal
 from fsspeckit.cli.words import as_options
 
 DONE, FAILED, USAGE, CONFLICT, INTERRUPTED = 0, 1, 2, 3, 130
@@ -52,6 +53,8 @@ def describe(error: BaseException, words: Callable[[str], str] = as_options) -> 
         remedy = f"see to it that you may read and write there{DOCTOR_LOOKS}"
     elif isinstance(error, FileNotFoundError) and not remedy:
         remedy = "check the path"
+    elif isinstance(error, UnicodeError) and not remedy:
+        remedy = "name files and folders in UTF-8"
     elif isinstance(error, OSError) and not remedy:
         remedy = _LOOK_THERE
     return problem, remedy or (_LOOK_UP if code == USAGE else _LOOK_CLOSER), code
@@ -81,10 +84,11 @@ def show(error: BaseException, *, debug: bool, where: str = "", words: Callable[
     if debug:
         from fsspeckit.common.logging import scrub
 
-        sys.stderr.write(scrub("".join(traceback.format_exception(error))))
-    sys.stderr.write(f"error: {problem}\nto do: {remedy}\n")
+        terminal.put_error(scrub("".join(traceback.format_exception(error))))
+    terminal.put_error(f"error: {problem}\nto do: {remedy}")
     return code
 
 
 def _line(text: str) -> str:
-    return " ".join(text.split())
+    """A message in one line; spaces in names stay."""
+    return re.sub(r"\s*[\n\r\t]\s*", " ", text).strip()

@@ -8,8 +8,6 @@ from __future__ import annotations
 import inspect
 import json
 import logging
-import os
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fsspeckit.cli import errors, progress
+from fsspeckit.cli import errors, progress, terminal
 from fsspeckit.cli.settings import DEFAULT_ENGINE, load_config, parse_options
 
 if TYPE_CHECKING:
@@ -103,14 +101,8 @@ class Run:
     def say(self, result: Mapping[str, Any], text: str) -> None:
         """Print a result."""
         line = json.dumps(result, default=str) if self.json_line else "" if self.quiet else text.rstrip("\n")
-        if not line:
-            return
-        try:
-            sys.stdout.write(line + "\n")
-            sys.stdout.flush()
-        except BrokenPipeError:
-            # Whoever read has seen enough; the work is done all the same.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if line:
+            terminal.put(line)
 
     def finish(self, result: Any, *, noop: bool = False) -> int:
         """Print a result of the library and say how the command ends."""
@@ -179,7 +171,7 @@ class _Terminal(logging.Handler):
 
         if record.name == "fsspeckit" and record.levelno == logging.ERROR and not self._verbose:
             return
-        sys.stderr.write(scrub(f"{record.levelname.lower()}: {record.name}: {record.getMessage()}") + "\n")
+        terminal.put_error(scrub(f"{record.levelname.lower()}: {record.name}: {record.getMessage()}"))
 
 
 @contextmanager

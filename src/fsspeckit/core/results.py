@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal, Self
 
+from fsspeckit.common.text import printable
 from fsspeckit.core.model import PlanEntry, Task
 
 FileOperation = Literal["rewritten", "inserted", "preserved"]
@@ -80,7 +81,7 @@ class ResultView(ResultMapping):
 
     def _repr_html_(self) -> str:
         cells = "".join(
-            f"<tr><th style='text-align:left'>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>"
+            f"<tr><th style='text-align:left'>{quoted(name)}</th><td>{quoted(value)}</td></tr>"
             for name, value in self._lines()
         )
         return f"<table>{cells}</table>"
@@ -296,9 +297,15 @@ def render(lines: Sequence[tuple[str, str]]) -> str:
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of text, each column as wide as its widest cell."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return "\n".join("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows)
+    """Rows of text, each column as wide as its widest cell; what is not printable in a cell is escaped."""
+    shown = [[printable(cell) for cell in row] for row in rows]
+    widths = [max(len(row[i]) for row in shown) for i in range(len(shown[0]))]
+    return "\n".join("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in shown)
+
+
+def quoted(text: str) -> str:
+    """A text as HTML."""
+    return html.escape(printable(text))
 
 
 def _size(entry: PlanEntry) -> str:

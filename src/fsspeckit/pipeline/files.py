@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from fsspeckit.common.errors import FsspeckitError
+from fsspeckit.common.text import printable
 from fsspeckit.pipeline.model import AnyStep, PipelineFile
 
 _VARIABLE = re.compile(r"\$\$\{|\$\{([^}]*)\}")
@@ -39,6 +40,9 @@ class PipelineFileError(FsspeckitError, ValueError):
     def __init__(self, file: str, problems: Sequence[Problem]) -> None:
         self.file, self.problems = file, tuple(problems)
         super().__init__("\n".join(f"{file}: {problem}" for problem in problems))
+
+    def __str__(self) -> str:
+        return "\n".join(printable(f"{self.file}: {problem}") for problem in self.problems)
 
 
 def load_file(path: str | Path, given: Mapping[str, str]) -> PipelineFile:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fsspeckit.common.errors import FsspeckitError
+from fsspeckit.common.text import printable
 from fsspeckit.core.results import (
     MaintenanceResult,
     MergeResult,
     ResultMapping,
     WriteResult,
     columns,
+    quoted,
     readable_bytes,
 )
 
@@ -59,15 +60,17 @@ class PipelineResult(ResultMapping):
         return {record.name: record for record in self.steps}[name]
 
     def __str__(self) -> str:
-        return f"{self.pipeline} ({self.idempotency_key}): {self.status}\n" + columns(list(self._table()))
+        return f"{self._title()}\n" + columns(list(self._table()))
 
     def _repr_html_(self) -> str:
         head, *body = self._table()
-        cells = ["".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in body]
+        cells = ["".join(f"<td>{quoted(cell)}</td>" for cell in row) for row in body]
         names = "".join(f"<th>{name}</th>" for name in head)
         rows = "".join(f"<tr>{row}</tr>" for row in cells)
-        title = html.escape(f"{self.pipeline} ({self.idempotency_key}): {self.status}")
-        return f"<table><caption>{title}</caption><tr>{names}</tr>{rows}</table>"
+        return f"<table><caption>{quoted(self._title())}</caption><tr>{names}</tr>{rows}</table>"
+
+    def _title(self) -> str:
+        return printable(f"{self.pipeline} ({self.idempotency_key}): {self.status}")
 
     def _table(self) -> Iterator[tuple[str, ...]]:
         yield "step", "does", "status", "rows", "files", "size", "commit", "seconds"
