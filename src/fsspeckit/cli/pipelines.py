@@ -11,6 +11,7 @@ import typer
 
 from fsspeckit.cli.errors import describe, show, usage
 from fsspeckit.cli.run import Run, command
+from fsspeckit.cli.settings import split_pairs
 from fsspeckit.cli.words import as_keys
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def run_pipeline(
         run.say(found, json.dumps(found, indent=2))
         return 0
     pipeline = _load(file, var)
-    conf = _pairs(spark_conf, "--spark-conf")
+    conf = dict(split_pairs(spark_conf, "--spark-conf"))
     if dry_run:
         run.say({"pipeline": pipeline.file.name, "steps": list(pipeline.steps)}, "\n".join(pipeline.steps))
         return 0
@@ -74,17 +75,9 @@ def _load(file: Path | None, var: Sequence[str]) -> Pipeline:
     if file is None:
         raise usage("FILE is missing", "name a pipeline file, or ask for --schema")
     try:
-        return Pipeline.load(file, _pairs(var, "--var"))
+        return Pipeline.load(file, dict(split_pairs(var, "--var")))
     except PipelineFileError as error:
         first, more = error.problems[0], [problem.key for problem in error.problems[1:]]
         also = f" (and {len(more)} more mistakes, at {', '.join(more)})" if more else ""
         key = f"{first.key}: " if first.key else ""
         raise usage(f"{file}: {key}{first.what}{also}", first.remedy) from error
-
-
-def _pairs(words: Sequence[str], option: str) -> dict[str, str]:
-    pairs = [word.partition("=") for word in words]
-    for name, equals, _ in pairs:
-        if not name or not equals:
-            raise usage(f"{option} {name!r} has no value", f"write it as {option} name=value")
-    return {name: value for name, _, value in pairs}
