@@ -255,7 +255,7 @@ def test_another_writer_before_the_commit_of_a_checked_step_is_a_conflict(lake: 
     with pytest.raises(StepFailedError) as caught:
         Pipeline.of(small(checks={"rows": {"min": 1}})).run(spark, idempotency_key="k", progress=meddle)
     assert isinstance(caught.value.__cause__, CommitConflictError)
-    assert describe(caught.value.__cause__)[2] == 3
+    assert describe(caught.value.__cause__, str)[2] == 3
     assert rows_of("lake/out") == [(5, "mine")]
     raw = small(checks={"rows": {"min": 1}}, mode="overwrite")
     assert Pipeline.of(raw).run(spark, idempotency_key="k").step("load").status == "done"

@@ -11,7 +11,7 @@ import typer
 from fsspeckit import __version__
 from fsspeckit.cli import changes, doctor, inspection, pipelines, plans, terminal, upkeep
 from fsspeckit.cli.errors import CommandError, show
-from fsspeckit.cli.run import Run, failure_facts
+from fsspeckit.cli.run import Run
 
 app = typer.Typer(
     name="fsspeckit",
@@ -64,7 +64,7 @@ def _usage(error: typer.TyperException, *, as_json: bool) -> int:
         return error.exit_code
     command = context.command_path if context is not None else "fsspeckit"
     problem = " ".join(error.format_message().split()).rstrip(".")
-    failure = CommandError(problem, f"see `{command} --help`", error.exit_code)
+    failure, run = CommandError(problem, f"see `{command} --help`", error.exit_code), Run(command, json_line=True)
     if as_json:
-        Run(command, json_line=True).say(failure_facts(failure), "")
-    return show(failure, debug=False)
+        run.say(run.failure_facts(failure), "")
+    return show(failure, run.words, debug=False)

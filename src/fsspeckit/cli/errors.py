@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fsspeckit.cli import terminal
-from fsspeckit.cli.words import as_options
 
 DONE, FAILED, USAGE, CONFLICT, INTERRUPTED = 0, 1, 2, 3, 130
 _LOOK_CLOSER = "run it again with --debug to see where it comes from"
@@ -38,8 +37,8 @@ def check_target(path: Path | None, option: str) -> None:
         raise usage(f"{option} {path} is a folder", "name a file in it")
 
 
-def describe(error: BaseException, words: Callable[[str], str] = as_options) -> tuple[str, str, int]:
-    """What is wrong, what to do, and the exit code; ``words`` says it in the words of whoever reads."""
+def describe(error: BaseException, words: Callable[[str], str]) -> tuple[str, str, int]:
+    """What is wrong, what to do, and the exit code; ``words`` rewords a message for the command."""
     if isinstance(error, CommandError):
         return _line(str(error)), _line(error.remedy), error.code
     if isinstance(error, KeyboardInterrupt):
@@ -77,7 +76,7 @@ def split(message: str) -> tuple[str, str]:
     return text[:cut], remedy[:1].lower() + remedy[1:] if remedy[1:2].islower() else remedy
 
 
-def show(error: BaseException, *, debug: bool, where: str = "", words: Callable[[str], str] = as_options) -> int:
+def show(error: BaseException, words: Callable[[str], str], *, debug: bool, where: str = "") -> int:
     """Print an error and return its exit code."""
     problem, remedy, code = describe(error, words)
     problem = f"{where}: {problem}" if where else problem

@@ -70,7 +70,7 @@ def inspect(
     if fail_under is None or found.value >= fail_under:
         return 0
     worst = max(found.findings, key=lambda finding: finding.points)
-    return show(CommandError(f"the score is {found.value}, under {fail_under}", worst.command), debug=False)
+    return show(CommandError(f"the score is {found.value}, under {fail_under}", worst.command), run.words, debug=False)
 
 
 def _before(compare: Path | None, read: Callable[[Path], dict[str, Any]]) -> dict[str, Any] | None:

@@ -12,7 +12,6 @@ import typer
 from fsspeckit.cli.errors import describe, show, usage
 from fsspeckit.cli.run import Run, command
 from fsspeckit.cli.settings import split_pairs
-from fsspeckit.cli.words import as_keys
 
 if TYPE_CHECKING:
     from fsspeckit.pipeline import Pipeline
@@ -47,6 +46,7 @@ def run_pipeline(
 ) -> int:
     """Run the steps of a pipeline file on Spark; run again with the same key, it goes on where it stopped."""
     from fsspeckit.pipeline import Pipeline, StepFailedError
+    from fsspeckit.pipeline.words import as_keys
 
     if schema:
         found = Pipeline.json_schema()
@@ -61,9 +61,10 @@ def run_pipeline(
         with run.bars() as progress:
             result = pipeline.run(idempotency_key=idempotency_key, master=master, conf=conf, progress=progress)
     except StepFailedError as error:
-        cause = error.__cause__ or error
-        run.say(error.result.to_dict() | {"exit_code": describe(cause)[2]}, str(error.result))
-        return show(cause, debug=run.debug, where=f"step {error.step!r}" if error.step else "", words=as_keys)
+        cause, step = error.__cause__ or error, next((each for each in pipeline.order if each.name == error.step), None)
+        run.say(error.result.to_dict() | {"exit_code": describe(cause, run.words)[2]}, str(error.result))
+        where = f"step {error.step!r}" if error.step else ""
+        return show(cause, lambda text: as_keys(text, step), debug=run.debug, where=where)
     changed = any(step.status == "done" and step.commit_seq is not None for step in result.steps)
     run.say(result.to_dict(), str(result))
     return 0 if changed else run.noop_exit_code

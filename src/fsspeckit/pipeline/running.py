@@ -32,6 +32,7 @@ from fsspeckit.pipeline.frames import Frames
 from fsspeckit.pipeline.model import AnyStep, Check, PipelineFile
 from fsspeckit.pipeline.order import dataset_behind, dataset_of, in_order, is_writer, makes_rows, source_of
 from fsspeckit.pipeline.results import PipelineResult, StepFailedError, StepRecord, facts
+from fsspeckit.pipeline.words import as_keys
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -170,7 +171,8 @@ class _Run:
         try:
             yield
         except Exception as error:
-            reason = " ".join(scrub(str(error) or type(error).__name__).split())
+            said = as_keys(scrub(str(error) or type(error).__name__), step if name else None)
+            reason = " ".join(said.split())
             dataset = scrub(self._path(step)) if dataset_of(step) is not None else None
             if name:
                 seconds = time.perf_counter() - clock
