@@ -46,13 +46,14 @@ for _module in (changes, upkeep, inspection, plans, pipelines, doctor):
 def main(args: Sequence[str] | None = None) -> int:
     """Run the program and return its exit code: 0 done, 1 failed, 2 usage, 3 conflict with another writer."""
     words = list(sys.argv[1:] if args is None else args)
+    terminal.open_closed_streams()
     try:
         code = app(words, prog_name="fsspeckit", standalone_mode=False)
-    except typer.Abort:
-        terminal.put_error("error: nothing was answered\nto do: add --yes to go on without a question")
-        return 1
     except typer.TyperException as error:
         return _usage(error, as_json="--json" in words)
+    except OSError as error:  # of the help page or the version: commands tell their errors themselves
+        terminal.discard(sys.stdout)
+        return show(error, str, debug=False)
     return int(code or 0)
 
 

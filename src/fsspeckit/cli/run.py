@@ -9,7 +9,7 @@ import inspect
 import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
@@ -166,7 +166,8 @@ def execute(run: Run, work: Callable[[], int]) -> int:
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - every error ends as two lines
         code = errors.show(error, run.words, debug=run.debug)
         if run.json_line:
-            run.say(run.failure_facts(error), "")
+            with suppress(OSError):  # standard output may be what failed
+                run.say(run.failure_facts(error), "")
         return code
 
 
