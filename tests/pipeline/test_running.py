@@ -371,7 +371,7 @@ keys = ["id"]
 
 
 def command(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
-    program = [sys.executable, "-m", "fsspeckit.cli", "run", "pipeline.toml", "--json", *words]
+    program = [sys.executable, "-m", "fsspeckit.cli", "run", "pipeline.toml", "--json", "--trust", *words]
     return subprocess.run(program, env=os.environ | env, capture_output=True, text=True, check=False, timeout=600)
 
 

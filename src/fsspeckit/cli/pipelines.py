@@ -24,6 +24,7 @@ Key = Annotated[
 ]
 Master = Annotated[str | None, typer.Option("--master", help="Where Spark runs; local by default.")]
 SparkConf = Annotated[list[str], typer.Option("--spark-conf", metavar="K=V", help="A setting of Spark; repeatable.")]
+Trust = Annotated[bool, typer.Option("--trust", help="Allow what can run code: reflect, scripts, jars in conf.")]
 Schema = Annotated[bool, typer.Option("--schema", help="Print the JSON schema of pipeline files and do nothing else.")]
 Check = Annotated[bool, typer.Option("--dry-run", "-n", help="Check the file and show the order of its steps.")]
 
@@ -41,6 +42,7 @@ def run_pipeline(
     idempotency_key: Key = None,
     master: Master = None,
     spark_conf: SparkConf = [],  # noqa: B006
+    trust: Trust = False,
     schema: Schema = False,
     dry_run: Check = False,
 ) -> int:
@@ -52,7 +54,7 @@ def run_pipeline(
         found = Pipeline.json_schema()
         run.say(found, json.dumps(found, indent=2))
         return 0
-    pipeline = _load(file, var)
+    pipeline = _load(file, var, trust=trust)
     conf = dict(split_pairs(spark_conf, "--spark-conf"))
     if dry_run:
         run.say({"pipeline": pipeline.file.name, "steps": list(pipeline.steps)}, "\n".join(pipeline.steps))
@@ -70,13 +72,13 @@ def run_pipeline(
     return 0 if changed else run.noop_exit_code
 
 
-def _load(file: Path | None, var: Sequence[str]) -> Pipeline:
+def _load(file: Path | None, var: Sequence[str], *, trust: bool) -> Pipeline:
     from fsspeckit.pipeline import Pipeline, PipelineFileError
 
     if file is None:
         raise usage("FILE is missing", "name a pipeline file, or ask for --schema")
     try:
-        return Pipeline.load(file, dict(split_pairs(var, "--var")))
+        return Pipeline.load(file, dict(split_pairs(var, "--var")), trust=trust)
     except PipelineFileError as error:
         first, more = error.problems[0], [problem.key for problem in error.problems[1:]]
         also = f" (and {len(more)} more mistakes, at {', '.join(more)})" if more else ""
