@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -75,9 +74,11 @@ def test_values_that_a_filesystem_refuses_are_not_shown(call: str, options: Any)
         f'storage_options = {{ key = "{SECRET}"',
     ],
 )
-def test_the_configuration_file_is_not_shown(capsys: pytest.CaptureFixture[str], text: str) -> None:
+def test_the_configuration_file_is_not_shown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
     Path("fsspeckit.toml").write_text(text)
-    os.environ.pop("FSSPECKIT_ENGINE")
+    monkeypatch.delenv("FSSPECKIT_ENGINE")
     assert main(["write", "in.csv", "lake", "--debug"]) == 2
     shown = capsys.readouterr()
     assert shown.err.splitlines()[-2].startswith("error: fsspeckit.toml: ") or "not TOML" in shown.err
