@@ -68,7 +68,7 @@ check: $(READY) ## ruff, ruff format, mypy --strict, import contracts, the pages
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 format: $(READY) ## apply ruff's fixes and formatting
 	$(BIN)/ruff check --fix

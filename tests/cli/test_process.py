@@ -265,3 +265,55 @@ def test_spark_is_the_default(tmp_path: Path) -> None:
     done = run("write", "in.csv", "lake", "--json", cwd=tmp_path, **env)
     assert (done.returncode, done.stderr) == (0, b"")
     assert json.loads(done.stdout)["rows"] == 2
+
+
+STREAMS = {
+    "help to a full disk": ("--help > /dev/full", 1),
+    "a result to a full disk": ("inspect lake > /dev/full", 1),
+    "JSON to a full disk": ("merge in.csv lake --key id --json > /dev/full", 1),
+    "an error in JSON to a full disk": ("inspect nowhere --json > /dev/full", 1),
+    "errors to a full disk": ("inspect nowhere 2> /dev/full", 1),
+    "no standard output": ("inspect lake >&-", 0),
+    "no standard output for the version": ("--version >&-", 0),
+    "no standard error": ("inspect lake 2>&-", 0),
+    "an error without standard error": ("inspect nowhere 2>&-", 1),
+    "no standard input": ("write - lake <&-", 2),
+    "no standard input for a question": ("write in.csv lake --mode overwrite <&-", 2),
+    "a pipe that nobody reads": ("inspect lake | true", 0),
+    "a folder in place of a file": ("inspect lake --config .", 2),
+    "a page on a full disk": ("inspect lake --html /dev/full", 1),
+    "a plan on a full disk": ("plan merge in.csv lake --key id -o /dev/full", 1),
+    "a folder that is gone": ("inspect lake", 1),
+    "a file in place of a folder": ("write in.csv in.csv", 1),
+    "a name that is too long": (f"write in.csv {'x' * 300}", 1),
+}
+
+
+@pytest.mark.parametrize("case", STREAMS)
+@pytest.mark.parametrize("buffered", ["1", ""], ids=["unbuffered", "buffered"])
+def test_trouble_with_streams_and_files_is_never_a_traceback(tmp_path: Path, case: str, buffered: str) -> None:
+    words, code = STREAMS[case]
+    (tmp_path / "in.csv").write_text("id\n1\n")
+    env = os.environ | {"FSSPECKIT_ENGINE": "pyarrow", "PYTHONUNBUFFERED": buffered}
+    assert run("write", "in.csv", "lake", cwd=tmp_path, FSSPECKIT_ENGINE="pyarrow").returncode == 0
+    start = "mkdir gone && cd gone && rmdir ../gone && " if case == "a folder that is gone" else ""
+    script = f"set -o pipefail; {start}{shlex.join(PROGRAM)} {words}"
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+    assert len(done.stderr.splitlines()) in (0, 2), done.stderr
+
+
+def test_a_question_that_is_not_answered(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("id\n1\n")
+    assert run("write", "in.csv", "lake", "--engine", "pyarrow", cwd=tmp_path).returncode == 0
+    leader, follower = pty.openpty()
+    words = ["write", "in.csv", "lake", "--engine", "pyarrow", "--mode", "overwrite"]
+    process = subprocess.Popen([*PROGRAM, *words], cwd=tmp_path, stdin=follower, stdout=follower, stderr=follower)
+    os.close(follower)
+    os.write(leader, b"\x04")
+    assert process.wait(120) == 1
+    shown = rest(leader).decode()
+    assert "error: nothing was answered" in shown
+    assert "to do: add --yes" in shown

@@ -1,13 +1,27 @@
-"""What operations give back shows itself in a notebook: each as a table of HTML, with names quoted."""
+"""Results and plans: each is a mapping with attributes, and shows itself as a table of HTML with names quoted."""
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
+import json
+import pickle
+import pkgutil
+from collections.abc import Mapping
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pytest
 
+import fsspeckit as package
+from fsspeckit.core import maintenance
+from fsspeckit.core.incremental import plan_incremental_rewrite
+from fsspeckit.core.operations import Place
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from fsspeckit.pipeline import PipelineResult, StepRecord
+from fsspeckit.report.layout import analyse, load_all_statistics
 
 
 class Cells(HTMLParser):
@@ -45,3 +59,69 @@ def test_every_result_is_a_table_of_html(tmp_path: Path) -> None:
         assert len(shown) >= 2
         assert all(f"{name}" in str(result) and value in str(result) for name, value in shown.items())
     assert folder in Cells(plan._repr_html_()).texts[1]
+
+
+def results(folder: str) -> list[Any]:
+    """One object of every class of results and plans."""
+    io, rows = PyarrowDatasetIO(), pa.table({"id": [1, 2]})
+    record = StepRecord("load", "write", "done", "lake", rows=2, details={"deleted_files": 0})
+    found = [
+        io.write_dataset(rows, folder),
+        io.merge(rows, folder, strategy="upsert", key_columns="id", dry_run=True),
+        io.merge(rows, folder, strategy="upsert", key_columns="id"),
+        io.optimize_parquet_dataset(folder, ["id"], dry_run=True),
+        io.optimize_parquet_dataset(folder, ["id"]),
+        io.recover(folder),
+        plan_incremental_rewrite(folder, [1], ["id"]),
+        record,
+        PipelineResult("p", "key", "done", "2026-11-02T00:00:00+00:00", 0.1, (record,)),
+    ]
+    place = Place.of(folder, None, None)
+    return [*found, analyse(load_all_statistics(place), folder, place.journal.status())]
+
+
+def result_classes() -> set[type]:
+    """Every class of the package that is named a result or a plan, or can be written as a dictionary."""
+    modules = [importlib.import_module(name) for _, name, _ in pkgutil.walk_packages(package.__path__, "fsspeckit.")]
+    classes = {each for module in modules for each in vars(module).values() if isinstance(each, type)}
+    classes.discard(maintenance.Plan)  # internal: callers get a `MaintenanceResult`
+    return {
+        each
+        for each in classes
+        if each.__module__.startswith("fsspeckit.")
+        and dataclasses.is_dataclass(each)
+        and (each.__name__.endswith(("Result", "Plan")) or hasattr(each, "to_dict"))
+    }
+
+
+def test_every_result_is_a_mapping(tmp_path: Path) -> None:
+    found = results(str(tmp_path / "lake"))
+    assert {type(each) for each in found} == result_classes()
+    for result in found:
+        assert isinstance(result, Mapping)
+        copy = dict(result)
+        assert set(result) == set(copy) == set(result.keys()) == {**result}.keys()
+        assert (len(result), list(result.items())) == (len(copy), list(copy.items()))
+        assert list(result.values()) == list(copy.values())
+        assert all(name in result and result[name] == result.get(name) == value for name, value in copy.items())
+        assert "no such key" not in result
+        assert result.get("no such key", 7) == 7
+        with pytest.raises(KeyError, match="no such key"):
+            result["no such key"]
+        assert result == copy == result.to_dict()
+        assert result != {**copy, "more": 1}
+        assert result != 5
+        assert json.loads(json.dumps(copy)) == copy, "the values are plain JSON types"
+
+
+def test_a_result_keeps_its_attributes_and_can_be_copied(tmp_path: Path) -> None:
+    for result in results(str(tmp_path / "lake")):
+        again = pickle.loads(pickle.dumps(result))
+        assert (type(again), again, again.to_dict()) == (type(result), result, result.to_dict())
+        assert bool(result) == (type(result).__name__ != "Recovery"), "a recovery is true where it did something"
+        with pytest.raises(TypeError):
+            hash(result)
+        first = dataclasses.fields(result)[0].name
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(result, first, None)
+        assert result != dataclasses.replace(result, **{first: "other"})

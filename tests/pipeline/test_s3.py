@@ -93,11 +93,11 @@ def rows(store: Any, bucket: str, name: str) -> list[tuple[Any, ...]]:
 def test_two_days_and_one_of_them_again(store: Any, spark: Any, s3_bucket: str) -> None:
     first = Pipeline.load("pipeline.toml").run(spark)
     assert rows(store, s3_bucket, "out") == rows(store, s3_bucket, "gold") == [(1, "new"), (2, "paid")]
-    assert [first[name].commit_seq for name in ("load", "gold", "tidy", "sorted")] == [1, 1, None, 2]
+    assert [first.step(name).commit_seq for name in ("load", "gold", "tidy", "sorted")] == [1, 1, None, 2]
     again = Pipeline.load("pipeline.toml").run(spark)
     assert [step.status for step in again.steps] == ["skipped", "skipped", "done", "skipped", "done"]
     second = Pipeline.load("pipeline.toml", {"day": "tue"}).run(spark)
-    assert second["load"].details["inserted"] == second["load"].details["updated"] == 1
+    assert second.step("load").details["inserted"] == second.step("load").details["updated"] == 1
     assert rows(store, s3_bucket, "gold") == [(1, "new"), (2, "sent"), (3, "new")]
     assert SECRET not in json.dumps([each.to_dict() for each in (first, again, second)])
 
@@ -108,7 +108,7 @@ def test_a_check_fails_before_anything_is_to_be_seen(store: Any, spark: Any, s3_
     assert rows(store, s3_bucket, "out") == []
     assert SECRET not in str(caught.value) + json.dumps(caught.value.result.to_dict())
     done = Pipeline.load("pipeline.toml").run(spark)
-    assert (done["load"].status, len(rows(store, s3_bucket, "out"))) == ("done", 2)
+    assert (done.step("load").status, len(rows(store, s3_bucket, "out"))) == ("done", 2)
 
 
 @pytest.mark.usefixtures("store")

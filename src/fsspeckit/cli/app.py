@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from fsspeckit import __version__
-from fsspeckit.cli import changes, doctor, inspection, pipelines, plans, upkeep
+from fsspeckit.cli import changes, doctor, inspection, pipelines, plans, terminal, upkeep
 from fsspeckit.cli.errors import CommandError, show
-from fsspeckit.cli.run import Run, failure_facts
+from fsspeckit.cli.run import Run
 
 app = typer.Typer(
     name="fsspeckit",
@@ -26,7 +26,7 @@ app = typer.Typer(
 
 def _show_version(value: bool) -> None:
     if value:
-        typer.echo(f"fsspeckit {__version__}")
+        terminal.put(f"fsspeckit {__version__}")
         raise typer.Exit
 
 
@@ -46,13 +46,14 @@ for _module in (changes, upkeep, inspection, plans, pipelines, doctor):
 def main(args: Sequence[str] | None = None) -> int:
     """Run the program and return its exit code: 0 done, 1 failed, 2 usage, 3 conflict with another writer."""
     words = list(sys.argv[1:] if args is None else args)
+    terminal.open_closed_streams()
     try:
         code = app(words, prog_name="fsspeckit", standalone_mode=False)
-    except typer.Abort:
-        sys.stderr.write("error: nothing was answered\nto do: add --yes to go on without a question\n")
-        return 1
     except typer.TyperException as error:
         return _usage(error, as_json="--json" in words)
+    except OSError as error:  # of the help page or the version: commands tell their errors themselves
+        terminal.discard(sys.stdout)
+        return show(error, str, debug=False)
     return int(code or 0)
 
 
@@ -60,11 +61,11 @@ def _usage(error: typer.TyperException, *, as_json: bool) -> int:
     """A word that the program does not understand, in two lines."""
     context = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError" and context is not None:
-        sys.stderr.write(context.get_help() + "\n")
+        terminal.put_error(context.get_help())
         return error.exit_code
     command = context.command_path if context is not None else "fsspeckit"
     problem = " ".join(error.format_message().split()).rstrip(".")
-    failure = CommandError(problem, f"see `{command} --help`", error.exit_code)
+    failure, run = CommandError(problem, f"see `{command} --help`", error.exit_code), Run(command, json_line=True)
     if as_json:
-        Run(command, json_line=True).say(failure_facts(failure), "")
-    return show(failure, debug=False)
+        run.say(run.failure_facts(failure), "")
+    return show(failure, run.words, debug=False)

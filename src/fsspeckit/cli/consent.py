@@ -8,6 +8,9 @@ import typer
 
 from fsspeckit.cli.errors import CommandError, usage
 from fsspeckit.cli.run import Run
+from fsspeckit.common.text import printable
+
+_REMEDY = "add --yes to go on without a question"
 
 
 def ask(run: Run, what: str, *, yes: bool) -> None:
@@ -16,5 +19,9 @@ def ask(run: Run, what: str, *, yes: bool) -> None:
         return
     if run.json_line or not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise usage(what, "add --yes if that is meant")
-    if not typer.confirm(f"{what}. Go on?", err=True):
-        raise CommandError("nothing was done", "add --yes to go on without a question")
+    try:
+        agreed = typer.confirm(f"{printable(what)}. Go on?", err=True)
+    except typer.Abort as error:
+        raise CommandError("nothing was answered", _REMEDY) from error
+    if not agreed:
+        raise CommandError("nothing was done", _REMEDY)

@@ -17,6 +17,7 @@ import typer
 
 from fsspeckit.cli.errors import DOCTOR_LOOKS, FAILED, describe
 from fsspeckit.cli.run import Run, command
+from fsspeckit.common.text import printable
 
 Verdict = Literal["ok", "note", "fail"]
 MaybePath = Annotated[str | None, typer.Argument(metavar="PATH", help="A dataset, or where one will be written.")]
@@ -60,10 +61,10 @@ def doctor(run: Run, path: MaybePath = None, start_spark: StartSpark = False) ->
     """Look at Java, Spark, extras, write access, credentials and leftover journals; 1 where something is broken."""
     engine = run.chosen_engine()
     with run.bars():
-        checks = [_engine(engine), *_java_and_spark(engine, start=start_spark), *_extras(engine)]
+        checks = [_engine(engine), *_java_and_spark(run, engine, start=start_spark), *_extras(engine)]
         checks += [
             *_credentials(run, path),
-            *(_place_checks(run, path) if path is not None else [_attempt("write access", _temp)]),
+            *(_place_checks(run, path) if path is not None else [_attempt(run, "write access", _temp)]),
         ]
     healthy = all(check.verdict != "fail" for check in checks)
     run.say({"healthy": healthy, "engine": engine, "checks": [asdict(check) for check in checks]}, _render(checks))
@@ -76,17 +77,19 @@ def _render(checks: list[Check]) -> str:
     rows = [(check.verdict, check.name, check.detail) for check in checks]
     text = columns(rows)
     for title, verdicts in (("to do", ("ok", "fail")), ("only where you need it", ("note",))):
-        mend = [f"  {check.name}: {check.mend}" for check in checks if check.mend and check.verdict in verdicts]
+        mend = [
+            f"  {check.name}: {printable(check.mend)}" for check in checks if check.mend and check.verdict in verdicts
+        ]
         text += f"\n\n{title}:\n" + "\n".join(mend) if mend else ""
     return text
 
 
-def _attempt(name: str, look: Callable[[], str]) -> Check:
+def _attempt(run: Run, name: str, look: Callable[[], str]) -> Check:
     """A check that is a deed: what it says is good news, what it raises is not."""
     try:
         return Check(name, "ok", look())
     except Exception as error:  # noqa: BLE001 - a doctor reports, whatever it is
-        problem, remedy, _ = describe(error)
+        problem, remedy, _ = describe(error, run.words)
         return Check(name, "fail", problem, remedy.removesuffix(DOCTOR_LOOKS))
 
 
@@ -103,9 +106,9 @@ def _engine(engine: str) -> Check:
     return Check("fsspeckit", "ok", f"{__version__}, engine {engine}, pyarrow {_installed('pyarrow')}")
 
 
-def _java_and_spark(engine: str, *, start: bool) -> Iterator[Check]:
+def _java_and_spark(run: Run, engine: str, *, start: bool) -> Iterator[Check]:
     needed = engine == "spark"
-    java = _attempt("java", _java)
+    java = _attempt(run, "java", _java)
     spark = _installed("pyspark")
     yield java if needed or java.verdict == "ok" else Check("java", "note", "none; only Spark needs it", java.mend)
     mend = "pip install 'fsspeckit[spark]'"
@@ -114,7 +117,7 @@ def _java_and_spark(engine: str, *, start: bool) -> Iterator[Check]:
         return
     yield Check("spark", "ok", f"pyspark {spark}")
     if start:
-        yield _attempt("spark session", _session)
+        yield _attempt(run, "spark session", _session)
 
 
 def _java() -> str:
@@ -156,8 +159,8 @@ def _credentials(run: Run, path: str | None) -> Iterator[Check]:
 
 
 def _place_checks(run: Run, path: str) -> Iterator[Check]:
-    yield _attempt("read access", lambda: _readable(run, path))
-    yield _attempt("write access", lambda: _writable(run, path))
+    yield _attempt(run, "read access", lambda: _readable(run, path))
+    yield _attempt(run, "write access", lambda: _writable(run, path))
     yield _journal(run, path)
 
 
@@ -191,7 +194,7 @@ def _temp() -> str:
 
 
 def _journal(run: Run, path: str) -> Check:
-    check = _attempt("journal", lambda: _journal_state(run, path))
+    check = _attempt(run, "journal", lambda: _journal_state(run, path))
     pending = check.verdict == "ok" and "left behind" in check.detail
     mend = f"fsspeckit recover {shlex.quote(path)}"
     return Check("journal", "fail", check.detail, mend) if pending else check

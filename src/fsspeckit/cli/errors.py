@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
+import re
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from fsspeckit.cli.words import as_options
+from fsspeckit.cli import terminal
 
 DONE, FAILED, USAGE, CONFLICT, INTERRUPTED = 0, 1, 2, 3, 130
 _LOOK_CLOSER = "run it again with --debug to see where it comes from"
@@ -37,8 +37,8 @@ def check_target(path: Path | None, option: str) -> None:
         raise usage(f"{option} {path} is a folder", "name a file in it")
 
 
-def describe(error: BaseException, words: Callable[[str], str] = as_options) -> tuple[str, str, int]:
-    """What is wrong, what to do, and the exit code; ``words`` says it in the words of whoever reads."""
+def describe(error: BaseException, words: Callable[[str], str]) -> tuple[str, str, int]:
+    """What is wrong, what to do, and the exit code; ``words`` rewords a message for the command."""
     if isinstance(error, CommandError):
         return _line(str(error)), _line(error.remedy), error.code
     if isinstance(error, KeyboardInterrupt):
@@ -52,6 +52,8 @@ def describe(error: BaseException, words: Callable[[str], str] = as_options) -> 
         remedy = f"see to it that you may read and write there{DOCTOR_LOOKS}"
     elif isinstance(error, FileNotFoundError) and not remedy:
         remedy = "check the path"
+    elif isinstance(error, UnicodeError) and not remedy:
+        remedy = "name files and folders in UTF-8"
     elif isinstance(error, OSError) and not remedy:
         remedy = _LOOK_THERE
     return problem, remedy or (_LOOK_UP if code == USAGE else _LOOK_CLOSER), code
@@ -74,17 +76,18 @@ def split(message: str) -> tuple[str, str]:
     return text[:cut], remedy[:1].lower() + remedy[1:] if remedy[1:2].islower() else remedy
 
 
-def show(error: BaseException, *, debug: bool, where: str = "", words: Callable[[str], str] = as_options) -> int:
+def show(error: BaseException, words: Callable[[str], str], *, debug: bool, where: str = "") -> int:
     """Print an error and return its exit code."""
     problem, remedy, code = describe(error, words)
     problem = f"{where}: {problem}" if where else problem
     if debug:
         from fsspeckit.common.logging import scrub
 
-        sys.stderr.write(scrub("".join(traceback.format_exception(error))))
-    sys.stderr.write(f"error: {problem}\nto do: {remedy}\n")
+        terminal.put_error(scrub("".join(traceback.format_exception(error))))
+    terminal.put_error(f"error: {problem}\nto do: {remedy}")
     return code
 
 
 def _line(text: str) -> str:
-    return " ".join(text.split())
+    """A message in one line; spaces in names stay."""
+    return re.sub(r"\s*[\n\r\t]\s*", " ", text).strip()

@@ -8,9 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from fsspeckit.cli.errors import FAILED, check_target, usage
+from fsspeckit.cli.errors import CommandError, check_target, show, usage
 from fsspeckit.cli.run import Run, command
 from fsspeckit.cli.upkeep import Path_
+from fsspeckit.common.text import printable
 
 ScoreKeys = Annotated[
     list[str], typer.Option("--key", metavar="COLUMN", help="Column that readers search by; repeatable.")
@@ -61,7 +62,7 @@ def inspect(
         from fsspeckit.report.page import render_page
 
         html.write_text(render_page(told, before), "utf-8")
-        text += f"\n\nwritten to {html}"
+        text += f"\n\nwritten to {printable(str(html))}"
     if before is not None:
         told["compared"] = {name: {"before": old, "after": new} for name, old, new in changed}
         text += "\n\n" + render_comparison(changed)
@@ -69,8 +70,7 @@ def inspect(
     if fail_under is None or found.value >= fail_under:
         return 0
     worst = max(found.findings, key=lambda finding: finding.points)
-    typer.echo(f"error: the score is {found.value}, under {fail_under}\nto do: {worst.command}", err=True)
-    return FAILED
+    return show(CommandError(f"the score is {found.value}, under {fail_under}", worst.command), run.words, debug=False)
 
 
 def _before(compare: Path | None, read: Callable[[Path], dict[str, Any]]) -> dict[str, Any] | None:

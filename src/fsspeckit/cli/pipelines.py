@@ -11,7 +11,7 @@ import typer
 
 from fsspeckit.cli.errors import describe, show, usage
 from fsspeckit.cli.run import Run, command
-from fsspeckit.cli.words import as_keys
+from fsspeckit.cli.settings import split_pairs
 
 if TYPE_CHECKING:
     from fsspeckit.pipeline import Pipeline
@@ -24,6 +24,7 @@ Key = Annotated[
 ]
 Master = Annotated[str | None, typer.Option("--master", help="Where Spark runs; local by default.")]
 SparkConf = Annotated[list[str], typer.Option("--spark-conf", metavar="K=V", help="A setting of Spark; repeatable.")]
+Trust = Annotated[bool, typer.Option("--trust", help="Allow what can run code: reflect, scripts, jars in conf.")]
 Schema = Annotated[bool, typer.Option("--schema", help="Print the JSON schema of pipeline files and do nothing else.")]
 Check = Annotated[bool, typer.Option("--dry-run", "-n", help="Check the file and show the order of its steps.")]
 
@@ -41,18 +42,20 @@ def run_pipeline(
     idempotency_key: Key = None,
     master: Master = None,
     spark_conf: SparkConf = [],  # noqa: B006
+    trust: Trust = False,
     schema: Schema = False,
     dry_run: Check = False,
 ) -> int:
     """Run the steps of a pipeline file on Spark; run again with the same key, it goes on where it stopped."""
     from fsspeckit.pipeline import Pipeline, StepFailedError
+    from fsspeckit.pipeline.words import as_keys
 
     if schema:
         found = Pipeline.json_schema()
         run.say(found, json.dumps(found, indent=2))
         return 0
-    pipeline = _load(file, var)
-    conf = _pairs(spark_conf, "--spark-conf")
+    pipeline = _load(file, var, trust=trust)
+    conf = dict(split_pairs(spark_conf, "--spark-conf"))
     if dry_run:
         run.say({"pipeline": pipeline.file.name, "steps": list(pipeline.steps)}, "\n".join(pipeline.steps))
         return 0
@@ -60,31 +63,24 @@ def run_pipeline(
         with run.bars() as progress:
             result = pipeline.run(idempotency_key=idempotency_key, master=master, conf=conf, progress=progress)
     except StepFailedError as error:
-        cause = error.__cause__ or error
-        run.say(error.result.to_dict() | {"exit_code": describe(cause)[2]}, str(error.result))
-        return show(cause, debug=run.debug, where=f"step {error.step!r}" if error.step else "", words=as_keys)
+        cause, step = error.__cause__ or error, next((each for each in pipeline.order if each.name == error.step), None)
+        run.say(error.result.to_dict() | {"exit_code": describe(cause, run.words)[2]}, str(error.result))
+        where = f"step {error.step!r}" if error.step else ""
+        return show(cause, lambda text: as_keys(text, step), debug=run.debug, where=where)
     changed = any(step.status == "done" and step.commit_seq is not None for step in result.steps)
     run.say(result.to_dict(), str(result))
     return 0 if changed else run.noop_exit_code
 
 
-def _load(file: Path | None, var: Sequence[str]) -> Pipeline:
+def _load(file: Path | None, var: Sequence[str], *, trust: bool) -> Pipeline:
     from fsspeckit.pipeline import Pipeline, PipelineFileError
 
     if file is None:
         raise usage("FILE is missing", "name a pipeline file, or ask for --schema")
     try:
-        return Pipeline.load(file, _pairs(var, "--var"))
+        return Pipeline.load(file, dict(split_pairs(var, "--var")), trust=trust)
     except PipelineFileError as error:
         first, more = error.problems[0], [problem.key for problem in error.problems[1:]]
         also = f" (and {len(more)} more mistakes, at {', '.join(more)})" if more else ""
         key = f"{first.key}: " if first.key else ""
         raise usage(f"{file}: {key}{first.what}{also}", first.remedy) from error
-
-
-def _pairs(words: Sequence[str], option: str) -> dict[str, str]:
-    pairs = [word.partition("=") for word in words]
-    for name, equals, _ in pairs:
-        if not name or not equals:
-            raise usage(f"{option} {name!r} has no value", f"write it as {option} name=value")
-    return {name: value for name, _, value in pairs}

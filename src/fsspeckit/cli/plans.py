@@ -39,6 +39,7 @@ from fsspeckit.cli.consent import ask
 from fsspeckit.cli.errors import check_target, usage
 from fsspeckit.cli.run import Run, command
 from fsspeckit.cli.sources import STDIN, Source
+from fsspeckit.common.text import printable
 
 if TYPE_CHECKING:
     from fsspeckit.core.results import MergePlan
@@ -93,7 +94,7 @@ def plan_merge(
     document = _document(run, source, files, absolute(dest), options, cast("MergePlan", plan))
     if output is not None:
         output.write_text(json.dumps(document, indent=2) + "\n", "utf-8")
-    run.say(document, f"{plan}\n" + (f"written to {output}" if output is not None else ""))
+    run.say(document, f"{plan}\n" + (f"written to {printable(str(output))}" if output is not None else ""))
     return run.noop_exit_code if is_noop(plan) else 0
 
 

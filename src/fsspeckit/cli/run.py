@@ -8,18 +8,17 @@ from __future__ import annotations
 import inspect
 import json
 import logging
-import os
-import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import typer
 
-from fsspeckit.cli import errors, progress
+from fsspeckit.cli import errors, progress, terminal
 from fsspeckit.cli.settings import DEFAULT_ENGINE, load_config, parse_options
+from fsspeckit.cli.words import as_options
 
 if TYPE_CHECKING:
     from fsspeckit.core.operations import Place
@@ -61,6 +60,7 @@ class Run:
     """What all commands know."""
 
     command: str
+    offered: frozenset[str] = frozenset()
     engine: EngineName | None = None
     storage_option: list[str] = field(default_factory=list)
     config: Path | None = None
@@ -91,6 +91,15 @@ class Run:
 
         return Place.of(path, None, self.options())
 
+    def words(self, message: str) -> str:
+        """A message of the library with the options of this command."""
+        return as_options(message, self.offered)
+
+    def failure_facts(self, error: BaseException) -> dict[str, Any]:
+        """An error as the line of JSON that `--json` prints."""
+        problem, remedy, code = errors.describe(error, self.words)
+        return {"error": type(error).__name__, "message": problem, "to_do": remedy, "exit_code": code}
+
     @contextmanager
     def bars(self) -> Iterator[Callable[[Any], None] | None]:
         """A progress callback, where somebody looks on."""
@@ -103,14 +112,8 @@ class Run:
     def say(self, result: Mapping[str, Any], text: str) -> None:
         """Print a result."""
         line = json.dumps(result, default=str) if self.json_line else "" if self.quiet else text.rstrip("\n")
-        if not line:
-            return
-        try:
-            sys.stdout.write(line + "\n")
-            sys.stdout.flush()
-        except BrokenPipeError:
-            # Whoever read has seen enough; the work is done all the same.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if line:
+            terminal.put(line)
 
     def finish(self, result: Any, *, noop: bool = False) -> int:
         """Print a result of the library and say how the command ends."""
@@ -132,8 +135,10 @@ def command(
             for key, (annotation, default) in shared.items()
         ]
 
+        offered = frozenset(option for each in parameters for option in _options_of(each.annotation))
+
         def call(**values: Any) -> int:
-            run = Run(name, **{key: values.pop(key) for key in shared})
+            run = Run(name, offered, **{key: values.pop(key) for key in shared})
             return execute(run, lambda: function(run, **values))
 
         call.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
@@ -146,22 +151,24 @@ def command(
     return register
 
 
+def _options_of(annotation: Any) -> list[str]:
+    """The long names of an option; none for an argument. Typer keeps the first name as the default."""
+    found = [each for each in get_args(annotation) if isinstance(each, typer.models.OptionInfo)]
+    names = [name for each in found for name in (each.default, *(each.param_decls or ()))]
+    return [name for name in names if isinstance(name, str) and name.startswith("--")]
+
+
 def execute(run: Run, work: Callable[[], int]) -> int:
     """Do a command's work; an error becomes two lines and an exit code."""
     try:
         with _logging(run):
             return work()
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - every error ends as two lines
-        code = errors.show(error, debug=run.debug)
+        code = errors.show(error, run.words, debug=run.debug)
         if run.json_line:
-            run.say(failure_facts(error), "")
+            with suppress(OSError):  # standard output may be what failed
+                run.say(run.failure_facts(error), "")
         return code
-
-
-def failure_facts(error: BaseException) -> dict[str, Any]:
-    """An error as the line of JSON that `--json` prints."""
-    problem, remedy, code = errors.describe(error)
-    return {"error": type(error).__name__, "message": problem, "to_do": remedy, "exit_code": code}
 
 
 class _Terminal(logging.Handler):
@@ -170,22 +177,23 @@ class _Terminal(logging.Handler):
     The library logs an unexpected error with its traceback before it raises it; here the two lines say it.
     """
 
-    def __init__(self, *, verbose: bool) -> None:
+    def __init__(self, run: Run) -> None:
         super().__init__()
-        self._verbose = verbose
+        self._run = run
 
     def emit(self, record: logging.LogRecord) -> None:
         from fsspeckit.common.logging import scrub
 
-        if record.name == "fsspeckit" and record.levelno == logging.ERROR and not self._verbose:
+        if record.name == "fsspeckit" and record.levelno == logging.ERROR and not self._run.verbose:
             return
-        sys.stderr.write(scrub(f"{record.levelname.lower()}: {record.name}: {record.getMessage()}") + "\n")
+        message = self._run.words(record.getMessage())
+        terminal.put_error(scrub(f"{record.levelname.lower()}: {record.name}: {message}"))
 
 
 @contextmanager
 def _logging(run: Run) -> Iterator[None]:
     """The library's log on standard error: warnings, everything, or next to nothing."""
-    logger, handler = logging.getLogger("fsspeckit"), _Terminal(verbose=run.verbose)
+    logger, handler = logging.getLogger("fsspeckit"), _Terminal(run)
     level, before = logging.DEBUG if run.verbose else logging.CRITICAL if run.quiet else logging.WARNING, logger.level
     logger.addHandler(handler)
     logger.setLevel(level)

@@ -47,9 +47,18 @@ def _check(found: Mapping[str, Any], path: Path) -> None:
             raise usage(f"{path}: the key {key!r} is unknown", f"use one of {', '.join(_KEYS)}")
         if not isinstance(value, _KEYS[key]):
             wanted = "a table" if _KEYS[key] is dict else "a text"
-            raise usage(f"{path}: {key} = {value!r} is not {wanted}", f"make {key} {wanted}")
+            raise usage(f"{path}: {key} is of type {type(value).__name__}", f"make {key} {wanted}")
     if found.get("engine", DEFAULT_ENGINE) not in ENGINES:
         raise usage(f"{path}: engine = {found['engine']!r} is unknown", f"use one of {', '.join(ENGINES)}")
+
+
+def split_pairs(words: Sequence[str], option: str) -> list[tuple[str, str]]:
+    """Names and values of an option that is given as `name=value`; a word without a name may be a secret."""
+    found = [word.partition("=") for word in words]
+    for number, (name, equals, _) in enumerate(found, 1):
+        if not name or not equals:
+            raise usage(f"{option} number {number} has no value", f"write it as {option} name=value")
+    return [(name, value) for name, _, value in found]
 
 
 def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
@@ -60,10 +69,7 @@ def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
         {'anon': True, 'client_kwargs': {'endpoint_url': 'http://127.0.0.1:9000'}, 'key': '123'}
     """
     options: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not equals or not name:
-            raise usage(f"--storage-option {name!r} has no value", "write it as --storage-option name=value")
+    for name, text in split_pairs(pairs, "--storage-option"):
         *outer, last = name.split(".")
         place = options
         for part in outer:

@@ -13,7 +13,8 @@ Path_ = Annotated[str, typer.Argument(metavar="PATH", help="The dataset's folder
 TargetMb = Annotated[float | None, typer.Option("--target-mb", help="Wanted size of a file in MB.")]
 TargetRows = Annotated[int | None, typer.Option("--target-rows", help="Wanted rows of a file.")]
 Partitions = Annotated[
-    list[str], typer.Option("--partition", metavar="PREFIX", help="Only folders with this prefix, such as day=2026-03.")
+    list[str],
+    typer.Option("--partition", metavar="FOLDER", help="Only this folder, such as day=2026-03-01; repeatable."),
 ]
 MaxFiles = Annotated[int | None, typer.Option("--max-files", help="Most files to rewrite in this run.")]
 MaxBytes = Annotated[int | None, typer.Option("--max-bytes", help="Most bytes to rewrite in this run.")]

@@ -24,9 +24,17 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from fsspeckit.common.text import printable
+
 
 class FsspeckitError(Exception):
-    """Root of every error that fsspeckit raises on its own account."""
+    """Root of every error that fsspeckit raises on its own account.
+
+    Names in its message may hold control characters; its text has them escaped, ``args`` has them as they are.
+    """
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class FilterError(FsspeckitError, ValueError):

@@ -39,7 +39,7 @@ from fsspeckit.core.operations import Place
 from fsspeckit.core.planning import draft_merge
 from fsspeckit.core.profile import check_no_null_keys, plain_keys, select_rows
 from fsspeckit.core.progress import Reporter
-from fsspeckit.core.results import MergeFileMetadata, MergeResult
+from fsspeckit.core.results import MergeFileMetadata, MergeResult, ResultMapping
 from fsspeckit.core.snapshot import Snapshot, load_snapshot, view_of_file
 from fsspeckit.core.source import Input, Source
 from fsspeckit.core.storage import Storage, for_each, resolve
@@ -146,8 +146,8 @@ def list_dataset_files(dataset_path: str, filesystem: Any = None) -> list[str]:
         return [place.full(file.path) for file in existing_view(place).files]
 
 
-@dataclass(frozen=True, slots=True)
-class IncrementalRewritePlan:
+@dataclass(frozen=True, slots=True, eq=False)
+class IncrementalRewritePlan(ResultMapping):
     """What a set of keys means for a dataset.
 
     ``new_files`` are free names for rows whose keys are in no file, one in each partition that gets such rows; there

@@ -7,7 +7,7 @@ Nothing here reads or writes. Which files are joined is planned in `fsspeckit.co
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
 import pyarrow as pa
@@ -172,10 +172,11 @@ class OptimizeRequest:
         if self.columns is not None and (not self.columns or len(set(self.columns)) < len(self.columns)):
             raise ValueError(f"zorder_columns={list(self.columns)} must name at least one column, and none twice")
         if self.deduplicate is not None and not self.deduplicate.order_by and self.scope.limits != Limits():
+            limits = [each.name for each in fields(Limits) if getattr(self.scope.limits, each.name) is not None]
             raise ValueError(
-                "a run in pieces (max_files, max_bytes, max_groups_per_commit) moves rows between files, so which of "
-                "several rows with one key is the last would change from piece to piece; name dedup_order_by, an order "
-                "without ties, or call deduplicate_parquet_dataset first"
+                f"a run in pieces ({', '.join(limits)}) moves rows between files, so which of several rows with one "
+                "key is the last would change from piece to piece; name dedup_order_by, an order without ties, or run "
+                "deduplicate_parquet_dataset first"
             )
         if self.columns is None:
             given = {"curve": self.curve != "linear", "bloom_filter_columns": bool(self.blooms), "force": self.force}

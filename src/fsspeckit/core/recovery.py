@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from fsspeckit.common.errors import CommitConflictError
 from fsspeckit.core.journal import Log, LogState
@@ -21,16 +20,12 @@ _ATTEMPTS_TO_FENCE = 20
 _logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Recovery(ResultView):
     """What a recovery did: records it carried out, and staging folders of dead transactions it removed."""
 
     replayed: tuple[int, ...] = ()
     removed: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """The result as plain JSON types."""
-        return {"replayed": list(self.replayed), "removed": list(self.removed)}
 
     def _lines(self) -> list[tuple[str, str]]:
         return [("finished", f"{len(self.replayed):,} commits"), ("removed", f"{len(self.removed):,} stagings")]

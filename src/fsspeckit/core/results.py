@@ -6,14 +6,19 @@ Results never touch storage; every number in them was measured by the run they d
 from __future__ import annotations
 
 import html
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal, Self
 
+from fsspeckit.common.text import printable
 from fsspeckit.core.model import PlanEntry, Task
 
 FileOperation = Literal["rewritten", "inserted", "preserved"]
+_PLANNED = (
+    *("strategy", "path", "source_count", "target_count_before"),
+    *("inserted", "updated", "deleted", "unchanged", "source_route"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,34 +31,57 @@ class MergeFileMetadata:
     size_bytes: int | None = None
 
 
-class ResultView(ABC):
-    """Mapping and table faces shared by all results."""
+class ResultMapping(Mapping[str, Any]):
+    """A result as a mapping from names to plain JSON types.
+
+    Subclasses are dataclasses with ``eq=False``: a result equals one of its own class with the same fields, and any
+    mapping with the same items. Like a dictionary it has no hash.
+    """
+
+    __slots__ = ()
+
+    def _names(self) -> tuple[str, ...]:
+        """The keys, in their order; each is an attribute."""
+        return tuple(each.name for each in fields(self))  # type: ignore[arg-type]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as a dictionary of plain JSON types."""
+        return dict(self)
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in self._names():
+            raise KeyError(key)
+        return _plain(getattr(self, key))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names())
+
+    def __len__(self) -> int:
+        return len(self._names())
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return Mapping.__eq__(self, other)
+        compared = [each.name for each in fields(self) if each.compare]  # type: ignore[arg-type]
+        return all(getattr(self, name) == getattr(other, name) for name in compared)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class ResultView(ResultMapping):
+    """A result that prints as a small table, in a notebook too."""
 
     __slots__ = ()
 
     @abstractmethod
-    def to_dict(self) -> dict[str, Any]:
-        """The result as plain JSON types."""
-
-    @abstractmethod
     def _lines(self) -> list[tuple[str, str]]: ...
-
-    def __getitem__(self, key: str) -> Any:
-        return self.to_dict()[key]
-
-    def __contains__(self, key: object) -> bool:
-        return key in self.to_dict()
-
-    def keys(self) -> Iterable[str]:
-        """The names that ``result[name]`` understands."""
-        return self.to_dict().keys()
 
     def __str__(self) -> str:
         return render(self._lines())
 
     def _repr_html_(self) -> str:
         cells = "".join(
-            f"<tr><th style='text-align:left'>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>"
+            f"<tr><th style='text-align:left'>{quoted(name)}</th><td>{quoted(value)}</td></tr>"
             for name, value in self._lines()
         )
         return f"<table>{cells}</table>"
@@ -69,7 +97,7 @@ class _MergeView(ResultView):
         return {name: int(self[name]) for name in ("inserted", "updated", "deleted", "total")}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class MergeResult(_MergeView):
     """Counts and files of a finished merge."""
 
@@ -95,9 +123,8 @@ class MergeResult(_MergeView):
         """Rows in the dataset after the merge."""
         return self.target_count_after
 
-    def to_dict(self) -> dict[str, Any]:
-        """The result as plain JSON types."""
-        return asdict(self) | {"total": self.total}
+    def _names(self) -> tuple[str, ...]:
+        return (*ResultMapping._names(self), "total")
 
     def _file_counts(self) -> str:
         lists = (self.rewritten_files, self.inserted_files, self.deleted_files, self.preserved_files)
@@ -117,7 +144,7 @@ class MergeResult(_MergeView):
         ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class WriteResult(ResultView):
     """Files and rows of a write; after a dry run, those that it would make."""
 
@@ -130,10 +157,6 @@ class WriteResult(ResultView):
     commit_seconds: float = 0.0
     dry_run: bool = False
 
-    def to_dict(self) -> dict[str, Any]:
-        """The result as plain JSON types."""
-        return asdict(self)
-
     def _lines(self) -> list[tuple[str, str]]:
         size = sum(file.size_bytes or 0 for file in self.files)
         written = "would be written" if self.dry_run else f"written ({readable_bytes(size)})"
@@ -145,7 +168,7 @@ class WriteResult(ResultView):
         ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class MergePlan(_MergeView):
     """What a merge would do: exact counts, and a line with its reason for every file."""
 
@@ -166,25 +189,23 @@ class MergePlan(_MergeView):
         """Rows in the dataset after the merge."""
         return self.target_count_before + self.inserted - self.deleted
 
+    @property
+    def dry_run(self) -> bool:
+        """A plan always describes a run that was not made."""
+        return True
+
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """The plan that `to_dict` wrote, without its tasks; `KeyError` or `TypeError` where it is not one."""
         entries = tuple(PlanEntry(**entry) for entry in data["entries"])
-        return cls(**{name: data[name] for name in cls._names()}, entries=entries)
+        return cls(**{name: data[name] for name in _PLANNED}, entries=entries)
 
-    @staticmethod
-    def _names() -> tuple[str, ...]:
-        counts = ("source_count", "target_count_before", "inserted", "updated", "deleted", "unchanged")
-        return ("strategy", "path", *counts, "source_route")
+    def _names(self) -> tuple[str, ...]:
+        return (*_PLANNED, "total", "dry_run", "entries")
 
     def count(self, action: str) -> int:
         """How many files get the given action."""
         return sum(entry.action == action for entry in self.entries)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The plan as plain JSON types, without its tasks."""
-        counts = {name: getattr(self, name) for name in self._names()}
-        return counts | {"total": self.total, "dry_run": True, "entries": [asdict(entry) for entry in self.entries]}
 
     def _lines(self) -> list[tuple[str, str]]:
         actions = ", ".join(f"{self.count(name):,} {name}" for name in ("rewrite", "insert", "delete", "keep"))
@@ -207,7 +228,7 @@ class MergePlan(_MergeView):
         return render(self._lines()) + "\n" + table + tail
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class MaintenanceResult(ResultView):
     """What `compact`, `optimize` or `deduplicate` did, or with ``dry_run`` would do.
 
@@ -238,11 +259,12 @@ class MaintenanceResult(ResultView):
         """Files after the run that was planned."""
         return self.after_file_count
 
-    def to_dict(self) -> dict[str, Any]:
-        """The result as plain JSON types; a dry run adds its estimate."""
-        found = asdict(self)
-        found |= found.pop("details")
-        return found | {"estimated_after_file_count": self.estimated_after_file_count} if self.dry_run else found
+    def _names(self) -> tuple[str, ...]:
+        own = tuple(name for name in ResultMapping._names(self) if name != "details")
+        return (*own, *self.details, *(("estimated_after_file_count",) if self.dry_run else ()))
+
+    def __getitem__(self, key: str) -> Any:
+        return _plain(self.details[key]) if key in self.details else ResultMapping.__getitem__(self, key)
 
     def _lines(self) -> list[tuple[str, str]]:
         sizes = f"{readable_bytes(self.before_total_bytes)} -> {readable_bytes(self.after_total_bytes)}"
@@ -260,15 +282,30 @@ class MaintenanceResult(ResultView):
         return lines if self.dry_run else [*lines, ("seconds", f"{self.seconds:.2f} ({len(self.commits)} commits)")]
 
 
+def _plain(value: Any) -> Any:
+    """A value as plain JSON types."""
+    if isinstance(value, Mapping):
+        return {name: _plain(each) for name, each in value.items()}
+    if is_dataclass(value):
+        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+    return [_plain(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
 def render(lines: Sequence[tuple[str, str]]) -> str:
     """Two aligned columns."""
     return columns(lines)
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of text, each column as wide as its widest cell."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return "\n".join("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows)
+    """Rows of text, each column as wide as its widest cell; what is not printable in a cell is escaped."""
+    shown = [[printable(cell) for cell in row] for row in rows]
+    widths = [max(len(row[i]) for row in shown) for i in range(len(shown[0]))]
+    return "\n".join("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in shown)
+
+
+def quoted(text: str) -> str:
+    """A text as HTML."""
+    return html.escape(printable(text))
 
 
 def _size(entry: PlanEntry) -> str:

@@ -62,6 +62,7 @@ def resolve(
     text = to_fsspec(os.fspath(path))
     if not text:
         raise ValueError("the path is empty. Name the folder of the dataset.")
+    _check_options(storage_options)
     if filesystem is not None and storage_options:
         raise ValueError("storage_options configure the filesystem of a URL. Give either them or filesystem, not both.")
     if isinstance(filesystem, Storage) and filesystem.is_local:
@@ -75,6 +76,16 @@ def resolve(
         filesystem, text = filesystems.open_url(text, storage_options or {}, extra_of(text))
     found: tuple[Storage, str] = filesystems.adapt(filesystem, text)
     return found
+
+
+def _check_options(options: Any) -> None:
+    """Refuse what is no mapping of names; values may be secret, so only types are told."""
+    if options is not None and not isinstance(options, Mapping):
+        kind = type(options).__name__
+        raise ValueError(f'storage_options is of type {kind}; pass a dictionary such as {{"anon": True}}')
+    strange = sorted({type(name).__name__ for name in options or () if not isinstance(name, str)})
+    if strange:
+        raise ValueError(f"storage_options has names of type {', '.join(strange)}; names of options are texts")
 
 
 @cache

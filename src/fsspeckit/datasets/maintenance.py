@@ -152,7 +152,8 @@ class Maintenance:
         keys = None if deduplicate_key_columns is None else tuple(normalize_keys(deduplicate_key_columns, _KEYS))
         order_by = column_names(dedup_order_by) or ()
         if keys is None and (order_by or null_keys != "error"):
-            raise ValueError("dedup_order_by and null_keys go with deduplicate_key_columns; pass it, or leave them out")
+            name = "dedup_order_by" if order_by else "null_keys"
+            raise ValueError(f"{name} goes with deduplicate_key_columns; pass both, or leave {name} out")
         request = OptimizeRequest(
             column_names(zorder_columns),
             curve,

@@ -13,9 +13,12 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from fsspeckit.common.errors import FsspeckitError
+from fsspeckit.common.text import printable
 from fsspeckit.pipeline.model import AnyStep, PipelineFile
 
 _VARIABLE = re.compile(r"\$\$\{|\$\{([^}]*)\}")
+_SECRET = frozenset({"storage_options", "options", "conf", "variables"})
+"""Tables of which no value is shown."""
 _STEPS: dict[str, type[BaseModel]] = {
     get_args(model.model_fields["do"].annotation)[0]: model for model in get_args(AnyStep)
 }
@@ -39,6 +42,9 @@ class PipelineFileError(FsspeckitError, ValueError):
     def __init__(self, file: str, problems: Sequence[Problem]) -> None:
         self.file, self.problems = file, tuple(problems)
         super().__init__("\n".join(f"{file}: {problem}" for problem in problems))
+
+    def __str__(self) -> str:
+        return "\n".join(printable(f"{self.file}: {problem}") for problem in self.problems)
 
 
 def load_file(path: str | Path, given: Mapping[str, str]) -> PipelineFile:
@@ -128,10 +134,10 @@ class _Variables:
 def _problems(error: ValidationError, raw: Mapping[str, Any]) -> Iterator[Problem]:
     for found in error.errors(include_url=False):
         where, model = _place(found["loc"])
-        key, value, context = _spelled(where, raw), found["input"], found.get("ctx", {})
+        key, value, context = _spelled(where, raw), _shown(found, where), found.get("ctx", {})
         match found["type"]:
             case "literal_error":
-                yield Problem(key, f"{value!r} is not allowed", f"use one of {context['expected']}")
+                yield Problem(key, f"{value} is not allowed", f"use one of {context['expected']}")
             case "union_tag_invalid":
                 yield Problem(
                     f"{key}.do", f"{context['tag']!r} is not allowed", f"use one of {context['expected_tags']}"
@@ -145,9 +151,18 @@ def _problems(error: ValidationError, raw: Mapping[str, Any]) -> Iterator[Proble
             case "value_error":
                 yield Problem(key, str(context["error"]), "correct it")
             case "string_pattern_mismatch":
-                yield Problem(key, f"{value!r} is not allowed", f"it must match {context['pattern']}")
+                yield Problem(key, f"{value} is not allowed", f"it must match {context['pattern']}")
             case _:
-                yield Problem(key, f"{value!r} is wrong", found["msg"][:1].lower() + found["msg"][1:])
+                yield Problem(key, f"{value} is wrong", found["msg"][:1].lower() + found["msg"][1:])
+
+
+def _shown(found: Mapping[str, Any], where: Sequence[str | int]) -> str:
+    """A wrong value: a word that is none of the allowed ones, or a number. Of others, which may be secret, the type."""
+    value, is_word = found["input"], found["type"] in ("literal_error", "string_pattern_mismatch")
+    is_secret = not _SECRET.isdisjoint(where)
+    if not is_secret and (isinstance(value, int | float) or value == [] or (is_word and isinstance(value, str))):
+        return repr(value)
+    return f"a value of type {type(value).__name__}"
 
 
 def _place(location: Sequence[str | int]) -> tuple[list[str | int], type[BaseModel] | None]:

@@ -18,7 +18,7 @@ PositiveInt = Annotated[int, Field(gt=0)]
 class Part(BaseModel):
     """Any table of the file: unknown keys are errors."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, hide_input_in_errors=True)
 
 
 class Source(Part):
@@ -27,7 +27,9 @@ class Source(Part):
     format: Literal["parquet", "csv", "json", "dataset"] = Field(description="dataset: the name stands in `dataset`")
     path: str | list[str] | None = Field(None, description="File, folder or pattern, or several; not for a dataset")
     dataset: Name | None = Field(None, description="Name of a dataset, for format dataset")
-    options: dict[str, str | int | float | bool] = Field({}, description="Options of Spark's reader, such as header")
+    options: dict[str, str | int | float | bool] = Field(
+        {}, repr=False, description="Options of Spark's reader, such as header"
+    )
     columns: str | None = Field(None, description="Schema as Spark DDL, such as 'id bigint, ts timestamp'")
 
     @model_validator(mode="after")
@@ -44,14 +46,14 @@ class Dataset(Part):
     """A dataset folder that steps read and change."""
 
     path: str
-    storage_options: dict[str, Any] = Field({}, description="Options of the filesystem of a URL")
+    storage_options: dict[str, Any] = Field({}, repr=False, description="Options of the filesystem of a URL")
 
 
 class Spark(Part):
     """The session, where the caller gives none."""
 
     master: str | None = None
-    conf: dict[str, str | int | float | bool] = {}
+    conf: dict[str, str | int | float | bool] = Field(default={}, repr=False)
 
 
 class Bounds(Part):
@@ -234,7 +236,7 @@ class PipelineFile(Part):
     idempotency_key: str | None = Field(
         None, description="Names a run: its steps commit once. Without one, every run is a new one"
     )
-    variables: dict[str, str | int | float | bool] = Field({}, description="Variables with their defaults")
+    variables: dict[str, str | int | float | bool] = Field({}, repr=False, description="Variables with their defaults")
     spark: Spark = Spark()
     sources: dict[Name, Source] = {}
     datasets: dict[Name, Dataset] = {}

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fsspeckit.common.errors import FsspeckitError
-from fsspeckit.core.results import MaintenanceResult, MergeResult, WriteResult, columns, readable_bytes
+from fsspeckit.common.text import printable
+from fsspeckit.core.results import (
+    MaintenanceResult,
+    MergeResult,
+    ResultMapping,
+    WriteResult,
+    columns,
+    quoted,
+    readable_bytes,
+)
 
 Status = Literal["done", "skipped", "failed", "not run"]
 
 
-@dataclass(frozen=True, slots=True)
-class StepRecord:
+@dataclass(frozen=True, slots=True, eq=False)
+class StepRecord(ResultMapping):
     """One step: what went in and what it wrote.
 
     ``rows`` are those that were merged, written or checked, and of maintenance those of the dataset; ``files`` and
@@ -35,8 +43,8 @@ class StepRecord:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PipelineResult:
+@dataclass(frozen=True, slots=True, eq=False)
+class PipelineResult(ResultMapping):
     """A run: its key, how it ended, and its steps in the order in which they ran."""
 
     pipeline: str
@@ -47,24 +55,22 @@ class PipelineResult:
     steps: tuple[StepRecord, ...]
     error: str | None = None
 
-    def __getitem__(self, step: str) -> StepRecord:
-        """The record of a step."""
-        return next(record for record in self.steps if record.name == step)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The whole document, ready for JSON."""
-        return asdict(self) | {"steps": [asdict(record) for record in self.steps]}
+    def step(self, name: str) -> StepRecord:
+        """The record of a step; `KeyError` where the pipeline has no such step."""
+        return {record.name: record for record in self.steps}[name]
 
     def __str__(self) -> str:
-        return f"{self.pipeline} ({self.idempotency_key}): {self.status}\n" + columns(list(self._table()))
+        return f"{self._title()}\n" + columns(list(self._table()))
 
     def _repr_html_(self) -> str:
         head, *body = self._table()
-        cells = ["".join(f"<td>{html.escape(cell)}</td>" for cell in row) for row in body]
+        cells = ["".join(f"<td>{quoted(cell)}</td>" for cell in row) for row in body]
         names = "".join(f"<th>{name}</th>" for name in head)
         rows = "".join(f"<tr>{row}</tr>" for row in cells)
-        title = html.escape(f"{self.pipeline} ({self.idempotency_key}): {self.status}")
-        return f"<table><caption>{title}</caption><tr>{names}</tr>{rows}</table>"
+        return f"<table><caption>{quoted(self._title())}</caption><tr>{names}</tr>{rows}</table>"
+
+    def _title(self) -> str:
+        return printable(f"{self.pipeline} ({self.idempotency_key}): {self.status}")
 
     def _table(self) -> Iterator[tuple[str, ...]]:
         yield "step", "does", "status", "rows", "files", "size", "commit", "seconds"

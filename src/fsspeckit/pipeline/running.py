@@ -27,11 +27,13 @@ from fsspeckit.datasets.spark.session import get_session
 from fsspeckit.datasets.spark.watch import OnTasks
 from fsspeckit.pipeline.changes import change
 from fsspeckit.pipeline.checks import check_commit, check_frame, check_view
-from fsspeckit.pipeline.files import load_file, parse
+from fsspeckit.pipeline.files import PipelineFileError, load_file, parse
 from fsspeckit.pipeline.frames import Frames
 from fsspeckit.pipeline.model import AnyStep, Check, PipelineFile
 from fsspeckit.pipeline.order import dataset_behind, dataset_of, in_order, is_writer, makes_rows, source_of
 from fsspeckit.pipeline.results import PipelineResult, StepFailedError, StepRecord, facts
+from fsspeckit.pipeline.trust import distrusted
+from fsspeckit.pipeline.words import as_keys
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,20 +54,31 @@ class Pipeline:
     order: tuple[AnyStep, ...]
 
     @classmethod
-    def load(cls, path: str | Path, variables: Mapping[str, str] | None = None) -> Pipeline:
-        """Read a TOML file; ``variables`` go over its defaults.
+    def load(cls, path: str | Path, variables: Mapping[str, str] | None = None, *, trust: bool = False) -> Pipeline:
+        """Read a TOML file.
+
+        Args:
+            path: The file. It must come from a source that you trust: it reads and writes whatever you may.
+            variables: Values that go over the defaults of the file.
+            trust: Allow what can run code: functions that call Java, scripts, settings of Spark that load jars.
 
         Raises:
-            PipelineFileError: The file says something that cannot be done; each mistake is named by its key.
+            PipelineFileError: The file says something that cannot be done, or that needs ``trust``; each mistake is
+                named by its key.
         """
-        file = load_file(path, variables or {})
-        return cls(file, tuple(in_order(file, str(path))))
+        return cls._checked(load_file(path, variables or {}), str(path), trust=trust)
 
     @classmethod
-    def of(cls, raw: Mapping[str, Any], variables: Mapping[str, str] | None = None) -> Pipeline:
+    def of(cls, raw: Mapping[str, Any], variables: Mapping[str, str] | None = None, *, trust: bool = False) -> Pipeline:
         """The same from a mapping, as `tomllib` gives it."""
-        file = parse(raw, variables or {})
-        return cls(file, tuple(in_order(file, "pipeline")))
+        return cls._checked(parse(raw, variables or {}), "pipeline", trust=trust)
+
+    @classmethod
+    def _checked(cls, file: PipelineFile, name: str, *, trust: bool) -> Pipeline:
+        problems = [] if trust else list(distrusted(file))
+        if problems:
+            raise PipelineFileError(name, problems)
+        return cls(file, tuple(in_order(file, name)))
 
     @staticmethod
     def json_schema() -> dict[str, Any]:
@@ -170,7 +183,8 @@ class _Run:
         try:
             yield
         except Exception as error:
-            reason = " ".join(scrub(str(error) or type(error).__name__).split())
+            said = as_keys(scrub(str(error) or type(error).__name__), step if name else None)
+            reason = " ".join(said.split())
             dataset = scrub(self._path(step)) if dataset_of(step) is not None else None
             if name:
                 seconds = time.perf_counter() - clock

@@ -1,7 +1,7 @@
 """Charts of a layout as SVG text that takes its colours from the page around it, so that light and dark both fit.
 
 matplotlib draws with stand-in colours, which become variables of the page's style sheet. Every chart has a name for
-people who do not see it. Nothing here reads storage.
+people who do not see it. Texts are printable already. Nothing here reads storage.
 """
 
 from __future__ import annotations
@@ -120,18 +120,12 @@ def _number(value: float) -> str:
 
 def _short(label: str) -> str:
     """A name, of which the end tells most."""
-    plain = _plain(label)
-    return plain if len(plain) <= 18 else "..." + plain[-15:]
+    return label if len(label) <= 18 else "..." + label[-15:]
 
 
 def _start(value: str) -> str:
     """A value, of which the beginning tells most."""
-    plain = _plain(value)
-    return plain if len(plain) <= 18 else plain[:16] + "..."
-
-
-def _plain(label: str) -> str:
-    return "".join(c if c.isprintable() else "?" for c in label)
+    return value if len(value) <= 18 else value[:16] + "..."
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -17,7 +17,7 @@ from fsspeckit.core.commit import JournalStatus
 from fsspeckit.core.model import DataFile
 from fsspeckit.core.operations import Place, existing_view
 from fsspeckit.core.progress import Progress, reporting
-from fsspeckit.core.results import readable_bytes
+from fsspeckit.core.results import ResultMapping, readable_bytes
 from fsspeckit.core.snapshot import Snapshot, load_snapshot
 from fsspeckit.report.overlap import Overlap, Range, file_range, has_bounds, overlap
 
@@ -48,8 +48,8 @@ class PartitionLayout:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout(ResultMapping):
     """A dataset's layout; ``skew`` is the largest partition's bytes over the mean of all."""
 
     path: str
@@ -68,9 +68,13 @@ class Layout:
     columns: tuple[ColumnLayout, ...]
     journal: JournalStatus
 
-    def to_dict(self) -> dict[str, Any]:
-        """The layout as plain JSON types."""
-        return asdict(self) | {"pending_journal": self.journal.needs_recovery}
+    @property
+    def pending_journal(self) -> bool:
+        """Whether a recovery would do something."""
+        return self.journal.needs_recovery
+
+    def _names(self) -> tuple[str, ...]:
+        return (*ResultMapping._names(self), "pending_journal")
 
 
 def load_all_statistics(place: Place, progress: Progress = None) -> Snapshot:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fsspeckit.common.errors import FsspeckitError
+from fsspeckit.common.text import printable
 from fsspeckit.core.results import readable_bytes
 from fsspeckit.report import charts
 from fsspeckit.report.document import comparison
@@ -29,6 +30,7 @@ def render_page(after: Mapping[str, Any], before: Mapping[str, Any] | None = Non
         )
     from jinja2 import Environment, StrictUndefined
 
+    after, before = _printable(after), _printable(before)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(_TEMPLATE.read_text("utf-8"))
     changed = [] if before is None else comparison(before, after)
@@ -42,6 +44,15 @@ def render_page(after: Mapping[str, Any], before: Mapping[str, Any] | None = Non
         findings=[finding for finding in after["findings"] if finding["command"]],
         columns=_columns(after),
     )
+
+
+def _printable(value: Any) -> Any:
+    """A document whose texts have no control characters."""
+    if isinstance(value, Mapping):
+        return {printable(name): _printable(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_printable(each) for each in value]
+    return printable(value) if isinstance(value, str) else value
 
 
 def _headline(after: Mapping[str, Any], before: Mapping[str, Any] | None) -> list[dict[str, str]]:

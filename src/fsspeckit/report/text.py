@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
+from fsspeckit.common.text import printable
 from fsspeckit.core.results import columns, readable_bytes
 from fsspeckit.report.layout import ColumnLayout, Layout
 from fsspeckit.report.score import Score
@@ -70,7 +71,7 @@ def _column(column: ColumnLayout) -> tuple[str, ...]:
 
 
 def _short(text: str | None) -> str:
-    plain = "-" if text is None else "".join(c if c.isprintable() else "?" for c in text)
+    plain = "-" if text is None else printable(text)
     return plain if len(plain) <= _WIDEST else plain[: _WIDEST - 3] + "..."
 
 
@@ -86,7 +87,8 @@ def _partitions(layout: Layout) -> str:
 
 def _findings(score: Score) -> str:
     rows = [(finding.name, f"{-finding.points or 0:g}", finding.detail) for finding in score.findings]
-    commands = [f"  {finding.command}\n    {finding.effect}" for finding in score.findings if finding.command]
+    advised = [finding for finding in score.findings if finding.command]
+    commands = [f"  {printable(finding.command)}\n    {printable(finding.effect)}" for finding in advised]
     advice = "\n".join(["", "to do:", *dict.fromkeys(commands)]) if commands else ""
     return columns([("score", "points", "why"), *rows]) + advice
 

@@ -215,7 +215,7 @@ def test_sizes_in_terabytes():
 
 def test_too_little_memory_is_an_error_of_ours(tmp_path):
     write_dataset(ROWS, str(tmp_path / "d"))
-    with pytest.raises(DuckDBError, match=r"Out of Memory.*; raise memory_limit"):
+    with pytest.raises(DuckDBError, match=r"Out of Memory.*; free memory .* or raise memory_limit"):
         DuckDBDatasetIO(memory_limit="1KB").merge(ROWS, str(tmp_path / "d"), strategy="upsert", key_columns=["k", "n"])
 
 

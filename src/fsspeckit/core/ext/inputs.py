@@ -260,8 +260,12 @@ def _naming(operation: str, path: str) -> Iterator[None]:
     except (FsspeckitError, FileNotFoundError, PermissionError):
         raise
     except (pa.ArrowInvalid, UnicodeDecodeError) as error:
-        raise pa.ArrowInvalid(f"{operation} of {path}: {error}. Correct the file or name a schema.") from error
+        raise pa.ArrowInvalid(
+            f"{operation} of {path}: {error}. Correct the file, or name the types with schema=..."
+        ) from error
     except pa.ArrowNotImplementedError as error:
-        raise pa.ArrowNotImplementedError(f"{operation} of {path}: {error}. Name other types.") from error
+        raise pa.ArrowNotImplementedError(
+            f"{operation} of {path}: {error}. Convert the file, or name other types with schema=..."
+        ) from error
     except OSError as error:
         raise StorageError(f"{operation} of {path}: {error}. Check the storage, then read again.") from error

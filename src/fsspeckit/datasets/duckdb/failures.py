@@ -17,7 +17,11 @@ _BLAMELESS = (
         ("Connection Error",),
         "the connection is closed: pass one that is open, or leave connection out",
     ),
-    ("OutOfMemoryException", ("Out of Memory Error",), "raise memory_limit, or leave it out"),
+    (
+        "OutOfMemoryException",
+        ("Out of Memory Error",),
+        "free memory on this machine, or raise memory_limit where one is set",
+    ),
     (
         "IOException",
         ("IO Error", "HTTP Error"),

@@ -1,0 +1,42 @@
+"""Messages of the library in the words of a pipeline file: parameters of Python become keys of a step."""
+
+from __future__ import annotations
+
+from fsspeckit.common.wording import reworded
+from fsspeckit.pipeline.model import AnyStep
+
+_KEYS = {
+    "key_columns": "keys",
+    "dedup_order_by": "order_by",
+    "zorder_columns": "by",
+    "bloom_filter_columns": "bloom",
+    "target_mb_per_file": "target_mb",
+    "target_rows_per_file": "target_rows",
+    "partition_filter": "partitions",
+    "partition_columns": "partition_by",
+}
+"""Keys whose names are not those of the parameters."""
+_ELSEWHERE = {
+    "storage_options": "storage_options",
+    "temp_directory": "TMPDIR",
+    "recover()": "`fsspeckit recover`",
+}
+"""What belongs to another table of the file, or to the environment."""
+
+
+def as_keys(text: str, step: AnyStep | None) -> str:
+    """A message of the library as one about a step of a pipeline file; without a step, about none of its keys.
+
+    Example:
+        >>> from fsspeckit.pipeline.model import Optimize
+        >>> step = Optimize(name="tidy", do="optimize", dataset="orders", by=["id"])
+        >>> as_keys("zorder_columns names 'x', which no file has", step)
+        "by names 'x', which no file has"
+    """
+    keys = type(step).model_fields if step is not None else {}
+
+    def spelled(name: str) -> str | None:
+        key = _KEYS.get(name, name)
+        return key if key in keys else _ELSEWHERE.get(name)
+
+    return reworded(text, spelled)

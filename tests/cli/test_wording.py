@@ -1,0 +1,227 @@
+"""Errors speak of what the reader can type: of options that the very command has, never of parameters of Python."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import fsspeckit as package
+from fsspeckit.cli import run
+from fsspeckit.cli.app import app, main
+from fsspeckit.cli.words import as_options
+from fsspeckit.common.wording import PARAMETERS
+from fsspeckit.core import ext
+from fsspeckit.core.incremental import plan_incremental_rewrite
+from fsspeckit.datasets.duckdb import DuckDBDatasetIO
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from fsspeckit.datasets.spark import SparkDatasetIO
+from fsspeckit.pipeline.model import AnyStep
+from fsspeckit.pipeline.words import as_keys
+
+SOURCE = Path(package.__file__).parent
+FUNCTIONS = [
+    *(each for _, each in inspect.getmembers(SparkDatasetIO, inspect.isfunction)),
+    *(each.__init__ for each in (PyarrowDatasetIO, DuckDBDatasetIO, SparkDatasetIO)),
+    *(ext.read_csv, ext.read_json, ext.read_parquet, plan_incremental_rewrite),
+]
+LIBRARY = {
+    name
+    for function in FUNCTIONS
+    if not function.__name__.startswith("_") or function.__name__ == "__init__"
+    for name in inspect.signature(function).parameters
+    if "_" in name
+} - {"dataset_path", "source_keys"}
+NAMED = re.compile(rf"(?<![\w'\"/.-])(?:{'|'.join(LIBRARY)})\b(?!['\"/])|\b\w+_parquet_dataset\b|(?<![\w.])\w+\(\)")
+COMMANDS = sorted({command.name or "" for command in app.registered_commands} | {"plan merge"})
+
+
+@pytest.fixture(scope="module")
+def offered() -> dict[str, set[str]]:
+    """The options of each command, as its help lists them."""
+    from typer.testing import CliRunner
+
+    pages = {name: CliRunner().invoke(app, [*name.split(), "--help"]).output for name in COMMANDS}
+    return {name: set(re.findall(r"(?<!\w)--[a-z][a-z-]+", page)) for name, page in pages.items()}
+
+
+def messages() -> Iterator[str]:
+    """Every text in the source that may be a message, with X for what is filled in."""
+    for folder in ("common", "core", "datasets"):
+        for path in sorted((SOURCE / folder).rglob("*.py")):
+            tree = ast.parse(path.read_text("utf-8"))
+            described = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+            inner = {id(each) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for each in node.values}
+            for node in ast.walk(tree):
+                if isinstance(node, ast.JoinedStr):
+                    yield "".join(each.value if isinstance(each, ast.Constant) else "X" for each in node.values)  # type: ignore[misc]
+                elif (
+                    isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inner | described
+                ):
+                    yield node.value
+
+
+MESSAGES = [text for text in messages() if " " in text and NAMED.search(text) and "SELECT" not in text]
+
+
+def test_every_parameter_is_known() -> None:
+    assert LIBRARY - {*PARAMETERS} == set()
+    assert len(MESSAGES) > 30
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_message_of_the_library_fits_the_command(command: str, offered: dict[str, set[str]]) -> None:
+    for message in MESSAGES:
+        said = as_options(message, offered[command])
+        assert {*re.findall(r"(?<!\w)--[a-z][a-z-]+", said)} <= offered[command], said
+        assert NAMED.search(said) is None, said
+        assert said.strip(" .;"), message
+
+
+@pytest.mark.parametrize("step", [None, *AnyStep.__args__], ids=lambda step: step.__name__ if step else "no step")  # type: ignore[attr-defined]
+def test_every_message_of_the_library_fits_the_step(step: type[AnyStep] | None) -> None:
+    keys = {name for name, field in step.model_fields.items()} if step is not None else set()
+    for message in MESSAGES:
+        said = as_keys(message, step.model_construct() if step is not None else None)
+        named = {*NAMED.findall(said)} - {"storage_options"}
+        assert named <= keys, said
+
+
+BAD: dict[str, list[list[str]]] = {
+    "write": [
+        ["in.csv", "lake", "--mode", "overwrite_partitions"],
+        ["other.csv", "lake"],
+        ["in.csv", "lake", "--partition-by", "id"],
+        ["in.csv", "lake", "--partition-by", "day", "--partition-by", "day"],
+        ["in.csv", "lake", "--max-rows-per-file", "0"],
+        ["in.csv", "lake", "--compression", "zip"],
+        ["in.csv", "lake", "--memory-limit", "much"],
+        ["bad.csv", "lake"],
+        ["in.csv", "new", "--partition-by", "who"],
+    ],
+    "merge": [
+        ["moved.csv", "parted", "--key", "id"],
+        ["twice.csv", "lake", "--key", "id"],
+        ["null.parquet", "lake", "--key", "day"],
+        ["other.csv", "lake", "--key", "id"],
+        ["in.csv", "lake", "--key", "id", "--order-by", "day"],
+        ["in.csv", "lake", "--key", "id", "--strategy", "deduplicate", "--order-by", "who"],
+        ["in.csv", "parted", "--key", "id", "--partition-by", "id"],
+        ["in.csv", "lake", "--key", "id", "--key", "id"],
+        ["in.csv", "nested", "--key", "list"],
+    ],
+    "plan merge": [
+        ["moved.csv", "parted", "--key", "id"],
+        ["twice.csv", "lake", "--key", "id"],
+        ["null.parquet", "lake", "--key", "day"],
+    ],
+    "compact": [
+        ["lake", "--target-mb", "-1"],
+        ["lake", "--target-rows", "0"],
+        ["lake", "--partition", "../x"],
+        ["parted", "--partition", "day=w"],
+        ["lake", "--max-files", "0"],
+        ["lake", "--row-group-size", "0"],
+    ],
+    "optimize": [
+        ["lake"],
+        ["lake", "--by", "who"],
+        ["lake", "--by", "id", "--by", "id"],
+        ["lake", "--by", "id", "--bloom", "who"],
+        ["lake", "--by", "id", "--order-by", "day"],
+        ["lake", "--dedupe-key", "id", "--curve", "hilbert", "--force"],
+        ["lake", "--dedupe-key", "id", "--max-files", "2"],
+        ["nulls", "--dedupe-key", "day"],
+        ["lake", "--dedupe-key", "who"],
+        ["nested", "--by", "list"],
+        ["parted", "--by", "day"],
+    ],
+    "dedupe": [
+        ["nulls", "--key", "day"],
+        ["lake", "--key", "who"],
+        ["lake", "--key", "id", "--order-by", "who"],
+        ["nested", "--key", "list"],
+        ["lake", "--key", ""],
+    ],
+    "inspect": [["nowhere"], ["lake", "--key", "who"], ["lake", "--compare", "in.csv"]],
+    "recover": [["nowhere"], ["s3://"]],
+    "doctor": [["s4://x"]],
+    "apply": [["in.csv"], ["bad-plan.json"]],
+    "run": [["in.csv"], ["nowhere.toml"], ["p.toml", "--var", "x=1"], []],
+}
+
+
+@pytest.fixture
+def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small datasets and sources that go wrong in one way each."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("FSSPECKIT_ENGINE", "pyarrow")
+    Path("in.csv").write_text("id,day\n1,m\n2,t\n")
+    Path("other.csv").write_text("id,what\n1,m\n")
+    Path("moved.csv").write_text("id,day\n1,t\n")
+    Path("twice.csv").write_text("id,day\n1,t\n1,t\n")
+    Path("bad.csv").write_text("id,day\n1,t\n1\n")
+    Path("p.toml").write_text('name = "p"\ndatasets.a.path = "x"\nsteps = [{name="a", do="compact", dataset="a"}]\n')
+    io, rows = PyarrowDatasetIO(), pa.table({"id": [1, 2], "day": ["m", "t"]})
+    for _ in range(2):
+        io.write_dataset(rows, "lake")
+    io.write_dataset(rows, "parted", partition_by=["day"])
+    io.write_dataset(pa.table({"id": [1, 2], "day": ["m", None]}), "nulls")
+    io.write_dataset(pa.table({"id": [1], "list": [[1]]}), "nested")
+    pq.write_table(pa.table({"id": [1], "day": pa.nulls(1, pa.string())}), "null.parquet")
+    assert main(["plan", "merge", "in.csv", "lake", "--key", "id", "-o", "plan.json", "-q"]) == 0
+    text = Path("plan.json").read_text().replace('"null_keys": "error"', '"null_keys": "what"')
+    Path("bad-plan.json").write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("command", "words"), [(name, words) for name, lines in BAD.items() for words in lines], ids=str
+)
+def test_what_a_command_says_can_be_typed(
+    command: str, words: list[str], offered: dict[str, set[str]], lake: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command.split(), *words]) in (1, 2)
+    shown = capsys.readouterr()
+    said = shown.err or shown.out
+    if command != "doctor":
+        assert len(said.splitlines()) == 2, said
+    for other, rest in re.findall(r"`fsspeckit (plan merge|\w+)([^`]*)`", said):
+        assert {*re.findall(r"--[a-z][a-z-]+", rest)} <= offered[other] | {"--help"}, said
+    said = re.sub(r"`fsspeckit [^`]*`", "", said)
+    assert {*re.findall(r"(?<!\w)--[a-z][a-z-]+", said)} <= offered[command] | {"--help"}, said
+    assert NAMED.search(said) is None, said
+
+
+def test_the_example_of_partition_selects_a_folder(lake: None, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("compact", "optimize", "dedupe"):
+        assert main([command, "--help"]) == 0
+        page = " ".join(capsys.readouterr().out.split())
+        example = re.search(r"--partition FOLDER .*? such as (\S+);", page)
+        assert example is not None, page
+        name, _, value = example[1].partition("=")
+        PyarrowDatasetIO().write_dataset(pa.table({"id": [1], name: [value]}), f"by-{command}", partition_by=[name])
+        more = {"compact": [], "optimize": ["--by", "id"], "dedupe": ["--key", "id"]}[command]
+        assert main([command, f"by-{command}", "--partition", example[1], "--dry-run", "-q", *more]) == 0
+
+
+def test_a_command_knows_its_options(offered: dict[str, set[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a command takes for its options is what its help lists."""
+    seen: dict[str, frozenset[str]] = {}
+    monkeypatch.setattr(run, "execute", lambda this, _: seen.update({this.command: this.offered}) or 0)
+    needed = {"write": 2, "merge": 2, "plan merge": 2, "run": 1}
+    for name in COMMANDS:
+        keys = ["--key", "id"] if name in ("merge", "plan merge", "dedupe") else []
+        assert main([*name.split(), *["x"] * needed.get(name, 1), *keys]) == 0
+        assert seen.pop(name.split()[-1]) == offered[name] - {"--help"}, name
+
+
+def test_names_of_files_and_columns_are_left_alone() -> None:
+    text = "the dataset has no column 'null_keys'; it has ['key_columns', 'mode'], at lake/null_keys/a.parquet"
+    assert as_options(text, {"--key", "--null-keys"}) == text

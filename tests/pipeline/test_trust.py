@@ -1,0 +1,224 @@
+"""Pipeline files that could run code: refused by default in every spelling, allowed with trust."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fsspeckit.cli.app import main
+from fsspeckit.pipeline import Pipeline, PipelineFileError
+from fsspeckit.pipeline.trust import is_harmless, is_plain_path, runs_code
+
+UUID = "('java.util.UUID', 'randomUUID')"
+SCRIPT = "(select max(x) from (select transform(a) using 'echo run' as (x string) from values (1) t(a)))"
+# Each of these runs code on Spark, as the test with a session shows.
+ATTACKS = [
+    f"reflect{UUID}",
+    f"java_method{UUID}",
+    f"try_reflect{UUID}",
+    f"ReFlEcT {UUID}",
+    f"reflect\n\t{UUID}",
+    f"reflect\u00a0\u3000{UUID}",
+    f"reflect/* a */{UUID}",
+    f"reflect -- a\n{UUID}",
+    f"reflect /* it's */ {UUID} /* it's */",
+    f"`reflect`{UUID}",
+    f"system.builtin.reflect{UUID}",
+    f"system.`builtin`.`REFLECT` /**/ {UUID}",
+    f"upper(reflect{UUID})",
+    f"'x' in (select reflect{UUID})",
+    f"identifier('ref' || 'lect'){UUID}",
+    f"IDENTIFIER /**/ ('reflect'){UUID}",
+    f"r'a\\' || reflect{UUID} || '\\\\b'",
+    f"'it\\'s' || reflect{UUID} || 'it\\'s'",
+    f'"it\'s" || reflect{UUID} || "it\'s"',
+    f"`it's` || reflect{UUID} || `it's`",
+    "'${env:HOME}'",
+    SCRIPT,
+    SCRIPT.replace("using", "USING /**/"),
+    SCRIPT.replace("select", "\u017felect").replace("using", "u\u017f\u0131ng"),
+    SCRIPT.replace("select transform(a)", "map a"),
+    "(select max(x) from (from values (1) t(a) reduce a using 'echo run' as (x string)))",
+]
+# These depend on settings of Spark, or on its version.
+SUSPICIOUS = ["${spark:spark.app.name}" + UUID, f"$$it's$$ || reflect{UUID} || $$it's$$"]
+HARMLESS = [
+    "id",
+    "amount >= 0 and status in ('new', 'paid')",
+    "status <> 'using' and note <> 'reflect(x)'",
+    "upper(trim(both 'x' from name))",
+    "transform(items, item -> item + 1)",
+    "extract(year from at)",
+    "reflect > 1",
+    "identifier = 5",
+    "identifier in (1, 2)",
+    "my_reflect(id)",
+    "reflection(id)",
+    "it.java_methods",
+    "'it''s' = name",
+    "date_sub(at, 1) between '2026-01-01' and '2026-02-01'",
+    "`a column`",
+]
+
+
+def raw(**change: Any) -> dict[str, Any]:
+    """A pipeline with one step of each kind that takes SQL."""
+    steps = [
+        {"name": "picked", "do": "select", "from": "raw", "columns": ["id", "status"]},
+        {"name": "kept", "do": "filter", "from": "picked", "where": "id > 0"},
+        {"name": "typed", "do": "cast", "from": "kept", "columns": {"id": "bigint"}},
+        {"name": "load", "do": "write", "from": "typed", "into": "out"},
+    ]
+    source = {"format": "csv", "path": "in.csv", "columns": "id int, status string", "options": {"header": True}}
+    base: dict[str, Any] = {"name": "p", "sources": {"raw": source}, "datasets": {"out": {"path": "lake"}}}
+    return base | {"steps": steps, "spark": {"conf": {"spark.sql.shuffle.partitions": 4}}} | change
+
+
+def refused(found: dict[str, Any], **variables: str) -> list[str]:
+    with pytest.raises(PipelineFileError) as caught:
+        Pipeline.of(found, variables)
+    assert all("--trust" in problem.remedy for problem in caught.value.problems)
+    assert Pipeline.of(found, variables, trust=True).steps
+    return [problem.key for problem in caught.value.problems]
+
+
+@pytest.mark.parametrize("sql", [*ATTACKS, *SUSPICIOUS])
+def test_code_in_an_expression_is_refused(sql: str) -> None:
+    assert runs_code(sql) is not None
+
+
+@pytest.mark.parametrize("sql", HARMLESS)
+def test_other_expressions_are_not(sql: str) -> None:
+    assert runs_code(sql) is None
+
+
+gaps = st.text(st.sampled_from(" \t\n\r\u00a0\u2003\u3000`"), max_size=3) | st.sampled_from(
+    ["/*(*/", "/* ' */", "--'\n"]
+)
+names = st.sampled_from(["reflect", "java_method", "try_reflect", "identifier"])
+around = st.text(st.sampled_from("a1 ._'\"`\\$+-*/()\n"), max_size=12)
+
+
+@given(around, names, st.randoms(use_true_random=False), gaps, around)
+def test_no_spelling_hides_a_call(before: str, name: str, random: Any, gap: str, after: str) -> None:
+    """Whatever is around a call that is not certainly inside a literal, the call is seen."""
+    spelled = "".join(random.choice((letter, letter.upper())) for letter in name)
+    text = f"{before} {spelled}{gap}({after}"
+    is_clear = not any(re.search(r'[`"$]|--|/\*', part) for part in before.split("'")[::2])
+    in_literal = before.count("'") % 2 == 1 and is_clear and "\\" not in text
+    assert runs_code(text) is not None or in_literal
+
+
+@pytest.mark.parametrize("sql", ATTACKS)
+def test_spark_runs_what_is_refused(spark: Any, sql: str) -> None:
+    """The list is not made up: each expression gives a value on Spark."""
+    columns = "id", "1 as `it's`"
+    assert spark.range(1).selectExpr(*columns).selectExpr(f"cast({sql} as string) as value").first()["value"]
+
+
+def test_every_key_that_reaches_spark_is_looked_at() -> None:
+    call = f"reflect{UUID}"
+    steps = raw()["steps"]
+    for number, change, key in (
+        (0, {"columns": ["id", call]}, "steps[0] (picked).columns[1]"),
+        (1, {"where": call}, "steps[1] (kept).where"),
+        (2, {"columns": {"id": call}}, "steps[2] (typed).columns.id"),
+    ):
+        changed = [step | change if place == number else step for place, step in enumerate(steps)]
+        assert refused(raw(steps=changed)) == [key]
+    source = raw()["sources"]["raw"]
+    assert refused(raw(sources={"raw": source | {"columns": call}})) == ["sources.raw.columns"]
+    options = source["options"] | {"fs.file.impl": "evil.Files"}
+    assert refused(raw(sources={"raw": source | {"options": options}})) == ["sources.raw.options.fs.file.impl"]
+    assert refused(raw(sources={"raw": source | {"path": ["in.csv", "jar:/evil"]}})) == ["sources.raw.path"]
+    assert refused(raw(datasets={"out": {"path": "reference::s3://evil/x"}})) == ["datasets.out.path"]
+    out = {"path": "s3://lake/x", "storage_options": {"key": "a", "protocol": "reference"}}
+    assert refused(raw(datasets={"out": out})) == ["datasets.out.storage_options.protocol"]
+    assert refused(raw(spark={"master": "spark://evil:7077"})) == ["spark.master"]
+    assert refused(raw(spark={"conf": {"spark.jars": "a.jar", "spark.plugins": "X"}})) == [
+        "spark.conf.spark.jars",
+        "spark.conf.spark.plugins",
+    ]
+
+
+def test_what_variables_bring_is_looked_at() -> None:
+    steps = raw()["steps"]
+    steps[1]["where"] = "${condition}"
+    found = raw(steps=steps, variables={"condition": "true"})
+    assert Pipeline.of(found).steps
+    assert refused(found, condition=f"reflect{UUID}") == ["steps[1] (kept).where"]
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        *("spark.jars", "spark.jars.packages", "spark.jars.repositories", "spark.jars.ivy", "spark.jars.ivySettings"),
+        *("spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions", "spark.executor.extraJavaOptions"),
+        *("spark.driver.extraClassPath", "spark.executor.extraClassPath", "spark.driver.extraLibraryPath"),
+        *("spark.plugins", "spark.extraListeners", "spark.sql.extensions", "spark.sql.queryExecutionListeners"),
+        *("spark.submit.pyFiles", "spark.files", "spark.archives", "spark.executorEnv.PYTHONPATH"),
+        *(
+            "spark.pyspark.python",
+            "spark.pyspark.driver.python",
+            "spark.python.daemon.module",
+            "spark.python.worker.module",
+        ),
+        *("spark.sql.catalog.evil", "spark.sql.hive.metastore.jars", "spark.sql.streaming.streamingQueryListeners"),
+        *("spark.hadoop.fs.s3a.aws.credentials.provider", "spark.hadoop.fs.file.impl", "spark.serializer"),
+        *("spark.driver.resource.gpu.discoveryScript", "spark.metrics.conf.*.sink.x.class", "spark.remote"),
+        *(
+            "spark.sql.adaptive.customCostEvaluatorClass",
+            "spark.sql.sources.commitProtocolClass",
+            "spark.shuffle.manager",
+        ),
+        *("spark.yarn.dist.files", "spark.kubernetes.container.image", "spark.master", "spark.submit.deployMode"),
+        *(" spark.app.name", "spark.app.name ", "SPARK.JARS", "spark.app.name\n", ""),
+    ],
+)
+def test_settings_that_load_code_are_refused(setting: str) -> None:
+    assert not is_harmless(setting)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "spark.sql.shuffle.partitions",
+        "spark.sql.adaptive.enabled",
+        "spark.driver.memory",
+        "spark.hadoop.fs.s3a.endpoint",
+    ],
+)
+def test_settings_that_do_not_are_allowed(setting: str) -> None:
+    assert is_harmless(setting)
+
+
+def test_paths() -> None:
+    plain = [
+        "lake",
+        "/lake/a:b",
+        "file:/lake",
+        "s3a://lake",
+        "S3://lake",
+        "abfss://a@b.dfs.core.windows.net/x",
+        "in/*.csv",
+    ]
+    assert [path for path in plain if not is_plain_path(path)] == []
+    strange = ["reference://x", "simplecache::s3://x", "jar:file:/x", "http://x/a.csv", "dir::file://x", "jdbc://x"]
+    assert [path for path in strange if is_plain_path(path)] == ["jar:file:/x"]
+
+
+def test_the_command_needs_trust(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("p.toml").write_text(
+        'name = "p"\ndatasets.out.path = "lake"\nspark.conf = { "spark.jars" = "a.jar" }\n'
+        'steps = [{ name = "tidy", do = "compact", dataset = "out" }]\n'
+    )
+    assert main(["run", "p.toml", "--dry-run"]) == 2
+    problem, remedy = capsys.readouterr().err.splitlines()
+    assert "spark.conf.spark.jars: " in problem
+    assert "pass --trust" in remedy
+    assert main(["run", "p.toml", "--dry-run", "--trust"]) == 0
