@@ -22,10 +22,12 @@ if TYPE_CHECKING:
         OutcomeUnknownError,
         PartitionError,
         SchemaMismatchError,
+        SourceFileError,
         StorageError,
         TableFormatError,
         UnsupportedDataError,
     )
+    from fsspeckit.core.text_files import TextFiles
 
 __version__ = "0.1.0"
 
@@ -41,8 +43,10 @@ __all__ = [
     "OutcomeUnknownError",
     "PartitionError",
     "SchemaMismatchError",
+    "SourceFileError",
     "StorageError",
     "TableFormatError",
+    "TextFiles",
     "UnsupportedDataError",
     "compact",
     "deduplicate",
@@ -62,7 +66,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    home = "fsspeckit.common.errors" if name.endswith("Error") else "fsspeckit.api"
+    homes = {"TextFiles": "fsspeckit.core.text_files"}
+    home = homes.get(name, "fsspeckit.common.errors" if name.endswith("Error") else "fsspeckit.api")
     found = globals()[name] = getattr(import_module(home), name)
     return found
 

@@ -19,6 +19,7 @@ from fsspeckit.cli.changes import (
     Delimiter,
     Dest,
     Duplicates,
+    Encoding,
     Format,
     Keys,
     MaxRows,
@@ -75,6 +76,7 @@ def plan_merge(
     schema_mode: SchemaMode = "strict",
     format_: Format = None,
     delimiter: Delimiter = None,
+    encoding: Encoding = None,
     compression: Compression = None,
     max_rows_per_file: MaxRows = 5_000_000,
     row_group_size: RowGroup = None,
@@ -85,7 +87,7 @@ def plan_merge(
     if src == STDIN:
         raise usage("standard input cannot be read again by `fsspeckit apply`", "put the rows into a file first")
     check_target(output, "--output")
-    source = Source.of(run, absolute(src), format_, delimiter)
+    source = Source.of(run, absolute(src), format_, delimiter, encoding)
     options = merge_options(locals())
     files = source.files()
     with run.bars() as progress:
@@ -113,6 +115,7 @@ def _document(
             "path": scrub(source.path),
             "format": source.format,
             "delimiter": source.delimiter,
+            "encoding": source.encoding,
             "files": [file | {"path": scrub(file["path"])} for file in files],
         },
         "options": options,
@@ -133,9 +136,8 @@ def apply(run: Run, plan_file: PlanFile, yes: Yes = False) -> int:
 
     document = _read(plan_file)
     plan, saved = MergePlan.from_dict(document["plan"]), document["source"]
-    source = Source(saved["path"], saved["format"], saved["delimiter"], run.options())
-    with run.bars():
-        rows = source.rows()
+    source = Source(saved["path"], saved["format"], saved["delimiter"], saved["encoding"], run.options())
+    rows = source.rows_for(run.place(document["dest"]))
     _check_source(source, saved["files"])
     if plan.target_count_before and not plan.total:
         ask(run, f"the plan deletes all {plan.target_count_before:,} rows of {document['dest']}", yes=yes)
@@ -158,7 +160,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise usage(f"cannot read the plan {path}: {error.strerror}", "check the path") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _no_plan(path) from error
-    if missing or {"path", "format", "delimiter", "files"} - document["source"].keys():
+    if missing or {"path", "format", "delimiter", "encoding", "files"} - document["source"].keys():
         raise _no_plan(path)
     return document
 

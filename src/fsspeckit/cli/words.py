@@ -39,7 +39,7 @@ _OPTIONS = {
         "max_bytes",
     )
 }
-_PLAIN = ("strategy", "mode", "compression", "curve", "engine")
+_PLAIN = ("strategy", "mode", "compression", "curve", "engine", "encoding")
 """Words that name an option only where a value follows."""
 _VALUE = r"=(\[[^\]]*\]|\"[^\"]*\"|'[^']*'|-?\w[\w.]*)"
 

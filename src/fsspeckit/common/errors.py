@@ -5,6 +5,7 @@
     ├── KeyColumnError        ValueError         missing, null or duplicate keys
     ├── PartitionError        ValueError         a partition move, a bad value, a layout in conflict
     ├── SchemaMismatchError   pa.ArrowInvalid, pa.ArrowTypeError (so ValueError and TypeError too)
+    ├── SourceFileError       pa.ArrowInvalid (so ValueError too): a csv or json file that cannot be read unchanged
     ├── UnsupportedDataError  TypeError          a source that is not tabular data
     ├── TableFormatError      ValueError         the folder belongs to Delta, Iceberg or Hudi
     ├── DatasetNotFoundError  FileNotFoundError  no such dataset, or no file left after a filter
@@ -42,6 +43,10 @@ class PartitionError(FsspeckitError, ValueError):
 
 class SchemaMismatchError(FsspeckitError, pa.ArrowInvalid, pa.ArrowTypeError):  # type: ignore[misc]
     """Source and target have no lossless common schema."""
+
+
+class SourceFileError(FsspeckitError, pa.ArrowInvalid):  # type: ignore[misc]
+    """A csv or json file cannot be read without changing a value; the message names the place in the file."""
 
 
 class UnsupportedDataError(FsspeckitError, TypeError):

@@ -31,6 +31,7 @@ from fsspeckit.core.results import MergeFileMetadata, MergePlan, MergeResult
 from fsspeckit.core.snapshot import Snapshot, load_snapshot, view_of_file
 from fsspeckit.core.source import Input, Source
 from fsspeckit.core.storage import Storage, resolve
+from fsspeckit.core.text_files import TextFiles
 
 _READ_ATTEMPTS = 20
 
@@ -115,8 +116,12 @@ def merge(
         if not dry_run:
             place.journal.recover()
         given = replace(given, on_tasks=reporter.tasks("source"))
+        snapshot = None
+        if isinstance(given.data, TextFiles):
+            snapshot = _snapshot(place, request)
+            given = replace(given, data=read_text(given.data, snapshot, given.filesystem, given.storage_options))
         source = stack.enter_context(engine.open_source(given, place.storage, place.scratch))
-        draft = _plan(engine, source, place, request, reporter)
+        draft = _plan(engine, source, place, snapshot, request, reporter)
         if dry_run:
             outcomes = _run(engine, place, source, draft.rewrites, None, reporter)
             return _as_plan(place, draft, outcomes)
@@ -134,10 +139,30 @@ def merge(
         return _as_result(place, draft, outcomes, changes.publish, commit, time.perf_counter() - started)
 
 
-def _plan(engine: Engine, source: Source, place: Place, request: MergeRequest, reporter: Reporter) -> MergeDraft:
-    view = place.journal.view()
+def _snapshot(place: Place, request: MergeRequest) -> Snapshot:
     with vanishing_is_conflict(place, "merge"):
-        snapshot = load_snapshot(place.storage, view, stats_for=request.key_columns)
+        return load_snapshot(place.storage, place.journal.view(), stats_for=request.key_columns)
+
+
+def read_text(
+    files: TextFiles, snapshot: Snapshot, filesystem: Any, storage_options: Mapping[str, Any] | None
+) -> pa.Table:
+    """The rows of csv or json files, parsed with the types of the dataset that they are for."""
+    known = () if snapshot.schema is None else snapshot.schema.names
+    in_folders = [name for name in snapshot.partition_columns if name not in known]
+    return files.read(snapshot.schema, in_folders, filesystem, storage_options)
+
+
+def _plan(
+    engine: Engine,
+    source: Source,
+    place: Place,
+    snapshot: Snapshot | None,
+    request: MergeRequest,
+    reporter: Reporter,
+) -> MergeDraft:
+    snapshot = snapshot or _snapshot(place, request)
+    with vanishing_is_conflict(place, "merge"):
         shape = merge_shape(source.schema_for(snapshot.schema), snapshot, request, place.path)
         shape = replace(shape, body=source.with_room(shape.body))
         source.check_casts(shape.body, operation="merge", path=place.path)
