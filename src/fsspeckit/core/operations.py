@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from fsspeckit.common.errors import CommitConflictError, DatasetNotFoundError
 from fsspeckit.common.logging import log_unexpected, scrub
-from fsspeckit.core.agreement import check_outcomes, keep_to
+from fsspeckit.core.agreement import check_names, check_outcomes, keep_to
 from fsspeckit.core.commit import Changes, Commit, Journal, Publish, Recovery, Terms, View
 from fsspeckit.core.engine import Engine, ReadRequest
 from fsspeckit.core.matching import Match
@@ -113,6 +113,8 @@ def merge(
     """Merge a source into a dataset, or tell what that would do; ``agreed`` is a plan to keep to."""
     started = time.perf_counter()
     with log_unexpected("merge", place.path), reporting("merge", progress) as reporter, ExitStack() as stack:
+        if agreed is not None:
+            check_names(agreed)
         if not dry_run:
             place.journal.recover()
         given = replace(given, on_tasks=reporter.tasks("source"))

@@ -9,10 +9,12 @@ import html
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast, get_args
 
-from fsspeckit.core.model import PlanEntry, Task
+from fsspeckit.common.documents import Node
+from fsspeckit.core.model import Action, PlanEntry, Task
 
+_COUNTS = ("source_count", "target_count_before", "inserted", "updated", "deleted", "unchanged")
 FileOperation = Literal["rewritten", "inserted", "preserved"]
 
 
@@ -168,14 +170,26 @@ class MergePlan(_MergeView):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The plan that `to_dict` wrote, without its tasks; `KeyError` or `TypeError` where it is not one."""
-        entries = tuple(PlanEntry(**entry) for entry in data["entries"])
-        return cls(**{name: data[name] for name in cls._names()}, entries=entries)
+        """The plan that `to_dict` wrote, without its tasks.
+
+        Raises:
+            DocumentError: A value is not as `to_dict` writes it.
+        """
+        return cls.from_node(Node(dict(data), "plan", "make a new plan"))
+
+    @classmethod
+    def from_node(cls, node: Node) -> Self:
+        """The same from a part of a document."""
+        texts = {name: node[name].text() for name in ("strategy", "path", "source_route")}
+        counts = {name: node[name].count() for name in _COUNTS}
+        plan = cls(**texts, **counts, entries=tuple(node["entries"].each(_entry)))  # type: ignore[arg-type]
+        if plan.total < 0:
+            raise node["deleted"].refuse("is more than the dataset has rows")
+        return plan
 
     @staticmethod
     def _names() -> tuple[str, ...]:
-        counts = ("source_count", "target_count_before", "inserted", "updated", "deleted", "unchanged")
-        return ("strategy", "path", *counts, "source_route")
+        return ("strategy", "path", *_COUNTS, "source_route")
 
     def count(self, action: str) -> int:
         """How many files get the given action."""
@@ -258,6 +272,19 @@ class MaintenanceResult(ResultView):
         ]
         lines += [(name.replace("_", " "), str(value)) for name, value in self.details.items()]
         return lines if self.dry_run else [*lines, ("seconds", f"{self.seconds:.2f} ({len(self.commits)} commits)")]
+
+
+def _entry(node: Node) -> PlanEntry:
+    return PlanEntry(
+        path=node["path"].text(),
+        action=cast("Action", node["action"].choice(get_args(Action))),
+        reason=node["reason"].text(),
+        rows=node["rows"].count(),
+        bytes=node["bytes"].count(),
+        updated=node["updated"].count(),
+        deleted=node["deleted"].count(),
+        stamp=node["stamp"].text(),
+    )
 
 
 def render(lines: Sequence[tuple[str, str]]) -> str:
