@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from fsspeckit.core.profile import check_no_null_keys, check_order_columns, sele
 from fsspeckit.core.progress import Progress, Reporter, reporting
 from fsspeckit.core.results import MergeFileMetadata, MergePlan, MergeResult
 from fsspeckit.core.snapshot import Snapshot, load_snapshot, view_of_file
-from fsspeckit.core.source import Input, Source
+from fsspeckit.core.source import Deferred, Input, Source
 from fsspeckit.core.storage import Storage, resolve
 from fsspeckit.core.text_files import TextFiles
 
@@ -121,7 +122,7 @@ def merge(
         snapshot = None
         if isinstance(given.data, TextFiles):
             snapshot = _snapshot(place, request)
-            given = replace(given, data=read_text(given.data, snapshot, given.filesystem, given.storage_options))
+            given = deferred(given, snapshot)
         source = stack.enter_context(engine.open_source(given, place.storage, place.scratch))
         draft = _plan(engine, source, place, snapshot, request, reporter)
         if dry_run:
@@ -144,6 +145,12 @@ def merge(
 def _snapshot(place: Place, request: MergeRequest) -> Snapshot:
     with vanishing_is_conflict(place, "merge"):
         return load_snapshot(place.storage, place.journal.view(), stats_for=request.key_columns)
+
+
+def deferred(given: Input, snapshot: Snapshot) -> Input:
+    """Csv and json files as rows that are read when the source is opened."""
+    read = partial(read_text, given.data, snapshot, given.filesystem, given.storage_options)
+    return replace(given, data=Deferred(read))
 
 
 def read_text(

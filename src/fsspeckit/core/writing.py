@@ -23,7 +23,7 @@ from fsspeckit.core.layout import check_writable, codec_name
 from fsspeckit.core.merge import check_partition_columns, partition_columns_of, without_columns
 from fsspeckit.core.model import Outcome, WriteOptions, WriteTask
 from fsspeckit.core.names import new_file_name
-from fsspeckit.core.operations import Place, read_text
+from fsspeckit.core.operations import Place, deferred
 from fsspeckit.core.profile import Group, PartitionIdentities, split_by_partition
 from fsspeckit.core.progress import Progress, reporting
 from fsspeckit.core.results import MergeFileMetadata, WriteResult
@@ -106,8 +106,7 @@ def _read_text(given: Input, place: Place, request: WriteRequest) -> Input:
     view = place.journal.view()
     files = view.files[:1] if request.mode != "overwrite" else ()
     sample = load_snapshot(place.storage, replace(view, files=files))
-    rows = read_text(given.data, sample, given.filesystem, given.storage_options)
-    return replace(given, data=rows)
+    return deferred(given, sample)
 
 
 def _look_at(place: Place, source: Source, request: WriteRequest) -> _Existing:

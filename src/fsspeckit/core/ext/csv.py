@@ -95,7 +95,15 @@ def read_csv(
         [{'id': 1, 'zip': '01234'}, {'id': 2, 'zip': '98765'}]
     """
     request = Request(
-        "read_csv", columns, schema, include_file_path, use_threads, memory_map, True, types or {}, encoding
+        "read_csv",
+        columns,
+        schema,
+        include_file_path,
+        use_threads,
+        memory_map,
+        inferred=True,
+        types=types or {},
+        encoding=encoding,
     )
     files = find_files(path, ENDINGS["csv"], request.operation, filesystem, storage_options)
     pieces = read_each(files, lambda file: _read_text(file, delimiter, request), request)

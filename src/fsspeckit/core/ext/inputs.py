@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -152,8 +153,9 @@ def for_all(function: Callable[..., _R], request: Request, items: Sequence[Any],
     """Call a function for each item, in threads where asked."""
     if not request.use_threads or len(items) < 2:
         return list(map(function, items, *more))
+    contexts = [copy_context() for _ in items]  # where temporary files go is known to the caller's thread alone
     with ThreadPoolExecutor(min(len(items), max(4, os.cpu_count() or 1))) as pool:
-        return list(pool.map(function, items, *more))
+        return list(pool.map(lambda context, *given: context.run(function, *given), contexts, items, *more))
 
 
 def join_pieces(files: Sequence[InputFile], pieces: Sequence[Piece], request: Request) -> pa.Table:

@@ -89,7 +89,15 @@ def read_json(
         [{'id': 1, 'tags': None}, {'id': 2, 'tags': ['x']}]
     """
     request = Request(
-        "read_json", columns, schema, include_file_path, use_threads, memory_map, True, types or {}, encoding
+        "read_json",
+        columns,
+        schema,
+        include_file_path,
+        use_threads,
+        memory_map,
+        inferred=True,
+        types=types or {},
+        encoding=encoding,
     )
     files = find_files(path, ENDINGS["json"], request.operation, filesystem, storage_options)
     in_folders = {name for file in files for name in parse_hive_partition_path(file.relative)}
