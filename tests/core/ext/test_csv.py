@@ -12,6 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fsspeckit.common.errors import SchemaMismatchError, SourceFileError
 from fsspeckit.core.ext import read_csv
@@ -74,6 +76,46 @@ def test_integers_that_no_float_holds_are_not_rounded(tmp_path: Path) -> None:
 def test_no_value_changes_when_its_type_is_inferred(tmp_path: Path, cells: list[str], expected: list[Any]) -> None:
     table = read_csv(_files(tmp_path, "a,n\n" + "".join(f"{cell},1\n" for cell in cells)))
     assert table["a"].to_pylist() == expected
+
+
+SCHEMA = pa.schema(
+    [
+        ("i", pa.int64()),
+        ("x", pa.float64()),
+        ("m", pa.decimal128(20, 3)),
+        ("d", pa.date32()),
+        ("at", pa.timestamp("us")),
+        ("utc", pa.timestamp("ms", "UTC")),
+        ("b", pa.bool_()),
+        ("t", pa.string()),
+    ]
+)
+MILLISECONDS = st.datetimes(dt.datetime(1700, 1, 1), dt.datetime(2200, 1, 1), timezones=st.just(dt.UTC)).map(  # noqa: DTZ001
+    lambda moment: moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+)
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "i": st.integers(-(2**63), 2**63 - 1),
+    "x": st.floats(),
+    "m": st.decimals(-(10**15), 10**15, places=3),
+    "d": st.dates(),
+    "at": st.datetimes(),
+    "utc": MILLISECONDS,
+    "b": st.booleans(),
+    "t": st.text(st.characters(codec="utf-8", exclude_characters="\r\0")),
+}
+
+
+@given(st.lists(st.fixed_dictionaries({name: st.none() | values for name, values in VALUES.items()}), min_size=1))
+def test_what_arrow_writes_is_read_back(tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]]) -> None:
+    path = tmp_path_factory.getbasetemp() / "back.csv"
+    table = pa.Table.from_pylist(rows, SCHEMA)
+    pacsv.write_csv(table, path)
+    found = read_csv(path, types=dict(zip(SCHEMA.names, SCHEMA.types, strict=True)))
+    assert repr(found.to_pylist()) == repr(table.to_pylist())  # which tells NaN from nothing
+    guessed = read_csv(path)
+    for name in SCHEMA.names:
+        type_ = guessed.schema.field(name).type
+        assert pa.types.is_null(type_) or pa.types.is_string(type_) or guessed[name].cast(type_).equals(guessed[name])
 
 
 def test_the_values_of_all_files_decide_the_type(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fsspeckit.common.errors import SchemaMismatchError, SourceFileError
 from fsspeckit.core.ext import read_json
@@ -113,6 +115,24 @@ def test_no_value_changes_when_its_type_is_inferred(tmp_path: Path, values: list
     assert read_json(tmp_path)["a"].to_pylist() == expected
 
 
+LEAVES = {
+    "i": st.integers(-(2**63), 2**63 - 1),
+    "x": st.floats(allow_nan=False, allow_infinity=False),
+    "t": st.text(st.characters(codec="utf-8")) | st.dates().map(str) | st.datetimes().map(str),
+    "b": st.booleans(),
+}
+NESTED = LEAVES | {"s": st.fixed_dictionaries(LEAVES), "l": st.lists(LEAVES["t"]), "n": st.lists(LEAVES["i"])}
+
+
+@given(st.lists(st.fixed_dictionaries({name: st.none() | values for name, values in NESTED.items()}), min_size=1))
+def test_what_python_writes_is_read_back(tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]]) -> None:
+    path = tmp_path_factory.getbasetemp() / "back.json"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    assert read_json(path).to_pylist() == rows
+    path.write_text(json.dumps(rows))
+    assert read_json(path).to_pylist() == rows
+
+
 def test_a_number_that_no_type_holds_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text('{"x": [1.5]}\n{"x": [0.5, 1.23456789012345678901e-60]}')
@@ -158,6 +178,45 @@ def test_named_types_are_parsed_and_other_columns_inferred(tmp_path: Path) -> No
         "nested": {"days": [dt.date(2024, 1, 1)], "at": dt.datetime.fromisoformat("2024-01-01 10:00")},
         "more": "2024-01-01",
     }
+
+
+@pytest.mark.parametrize(
+    ("tokens", "scale"),
+    [
+        (["4336168804109974604513650033358.15"], 10),
+        (["1.5", "182160920041581122.02599e5"], 37),
+        (['"15"', "9e39"], 0),
+        (["1.5", '"98481235051262042866076493645909020.53"'], 10),
+        (["1", "6.271045891983471e+56"], 2),
+    ],
+)
+def test_a_number_that_is_too_large_for_a_decimal_does_not_overflow(
+    tmp_path: Path, tokens: list[str], scale: int
+) -> None:
+    (tmp_path / "a.json").write_text("".join(f'{{"a": [{token}]}}\n' for token in tokens))
+    with pytest.raises(SourceFileError, match=rf"row {len(tokens)}, column 'a': .* is not a value of the type"):
+        read_json(tmp_path, types={"a": pa.list_(pa.decimal128(38, scale))})
+
+
+TOKENS = st.from_regex(r"\A-?(0|[1-9][0-9]{0,45})(\.[0-9]{1,45})?([eE][+-]?[0-9]{1,2})?\Z")
+
+
+@given(st.lists(TOKENS, min_size=1, max_size=4), st.integers(0, 38), st.booleans())
+def test_decimals_hold_just_the_numbers_of_the_file(
+    tmp_path_factory: pytest.TempPathFactory, tokens: list[str], scale: int, known: bool
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "decimals.json"
+    path.write_text("".join(f'{{"a": {token}}}\n' for token in tokens))
+    types = {"a": pa.decimal128(38, scale)} if known else None
+    try:
+        found = read_json(path, types=types)["a"]
+    except SourceFileError:
+        return
+    for token, value in zip(tokens, found.to_pylist(), strict=True):
+        if isinstance(value, float):
+            assert Decimal(token) == Decimal(repr(value))
+        else:
+            assert Decimal(token) == value
 
 
 @pytest.mark.parametrize("text", ['{"other": 1}', '{"other": {"n": 1}}', '{"other": "\\"n\\""}'])

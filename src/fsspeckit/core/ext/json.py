@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -33,7 +34,7 @@ from fsspeckit.core.ext.inputs import (
     read_each,
     shown,
 )
-from fsspeckit.core.ext.json_numbers import Inexact, inexact_numbers, replaced
+from fsspeckit.core.ext.json_numbers import Inexact, inexact_numbers, oversized_numbers, replaced
 from fsspeckit.core.ext.json_objects import elements, objects
 from fsspeckit.core.formats import ENDINGS
 
@@ -135,8 +136,11 @@ class _Document:
         kept = {field.name: _without_moments(field.type) for field in table.schema}
         if any(kept[field.name] != field.type for field in table.schema):
             table = self._parse({**kept, **known})
+        again = partial(self._arrow, self.data, others="ignore")
+        for found in oversized_numbers(self.data, table, self.request.known, again):
+            raise self._bad_value(found.row, found.column, found.value, self.request.known[found.column])
         wider: dict[str, pa.DataType] = {}
-        for found in inexact_numbers(self.data, table, lambda types: self._arrow(self.data, types, "ignore")):
+        for found in inexact_numbers(self.data, table, again):
             if found.column in known or found.decimal is None:
                 raise self._inexact(found)
             before = wider.get(found.column, table.schema.field(found.column).type)
@@ -221,7 +225,7 @@ class _Document:
         return self.request.bad_file(self.file, f"row {row}, column {name!r}", what, "Correct the value")
 
     def _inexact(self, found: Inexact) -> Exception:
-        what = f"{str(found.value)[:60]} has more digits than the type {found.type} holds"
+        what = f"{shown(found.value)} has more digits than the type {found.type} holds"
         remedy = "Round the number" if found.column in self.request.known else "Round the number, or write it as text"
         return self.request.bad_file(self.file, f"row {found.row}, column {found.column!r}", what, remedy)
 
@@ -258,7 +262,7 @@ def _parsed_type(type_: pa.DataType) -> pa.DataType:
     if pat.is_struct(plain):
         return pa.struct([(field.name, _parsed_type(field.type)) for field in plain])
     if pat.is_decimal(plain):
-        return pa.decimal128(plain.precision, plain.scale) if plain.precision <= 38 else plain
+        return pa.decimal256(76, plain.scale)  # narrower ones overflow without a word
     if pat.is_float16(plain):
         return pa.float64()
     is_own = pat.is_integer(plain) or pat.is_floating(plain) or pat.is_boolean(plain) or pat.is_map(plain)
