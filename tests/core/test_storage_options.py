@@ -35,15 +35,15 @@ WAYS: dict[str, Callable[[str, dict[str, Any]], object]] = {
 
 @pytest.fixture
 def closed_port() -> int:
-    """A port of this machine on which nobody listens."""
+    """A port of this machine without a server."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 @pytest.fixture
-def rude_port() -> Iterator[int]:
-    """A server that lets nobody in."""
+def refusing_port() -> Iterator[int]:
+    """A server that refuses every login."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer() -> None:
@@ -91,10 +91,10 @@ def test_an_ftp_server_that_is_not_there(closed_port: int) -> None:
     )
 
 
-def test_an_ftp_server_that_lets_nobody_in(rude_port: int) -> None:
+def test_an_ftp_server_that_refuses_the_login(refusing_port: int) -> None:
     options = {"username": "user", "password": SECRET}
     with pytest.raises(StorageError, match=r"cannot connect to ftp://127\.0\.0\.1:\d+/lake: 530 no \*\*\*; check"):
-        PyarrowDatasetIO(storage_options=options).read_parquet(f"ftp://127.0.0.1:{rude_port}/lake")
+        PyarrowDatasetIO(storage_options=options).read_parquet(f"ftp://127.0.0.1:{refusing_port}/lake")
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ class TextFiles:
     Args:
         path: A file, a folder, or a pattern such as `data/*.csv`.
         format: `"csv"` or `"json"`.
-        delimiter: What stands between two values of a csv file; by default a comma, or a tab in a `.tsv` file.
+        delimiter: The character between two values of a csv file; by default a comma, or a tab in a `.tsv` file.
         encoding: The encoding of the files.
 
     Example:

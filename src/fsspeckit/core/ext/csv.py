@@ -71,7 +71,7 @@ def read_csv(
         columns: Only these columns, in this order.
         schema: The schema of the result; columns that a file lacks are null.
         types: The types of some columns, where they are in the files; the types of other columns are inferred.
-        delimiter: What stands between two values; by default a comma, or a tab in a `.tsv` file.
+        delimiter: The character between two values; by default a comma, or a tab in a `.tsv` file.
         encoding: The encoding of the files.
         include_file_path: Add a string column `file_path` with the path of each row's file.
         use_threads: Read in several threads; the result is the same.
@@ -157,7 +157,7 @@ def _not_csv(error: pa.ArrowInvalid, file: InputFile, data: pa.Buffer, parse: Pa
 def _ends_in_quotes(data: pa.Buffer, rows: int, parse: Parse) -> bool:
     """Whether the last value began with a quotation mark that is never closed, so that it holds the rest of the file.
 
-    Arrow reads it without a word. A quotation mark after the end of the file closes it, or else begins another row.
+    Arrow reads it without an error. A quotation mark after the end of the file closes it, or else begins another row.
     """
     if pc.count_substring(as_array(data), '"')[0].as_py() % 2 == 0:
         return False

@@ -262,7 +262,7 @@ def _parsed_type(type_: pa.DataType) -> pa.DataType:
     if pat.is_struct(plain):
         return pa.struct([(field.name, _parsed_type(field.type)) for field in plain])
     if pat.is_decimal(plain):
-        return pa.decimal256(76, plain.scale)  # narrower ones overflow without a word
+        return pa.decimal256(76, plain.scale)  # narrower ones overflow without an error
     if pat.is_float16(plain):
         return pa.float64()
     is_own = pat.is_integer(plain) or pat.is_floating(plain) or pat.is_boolean(plain) or pat.is_map(plain)

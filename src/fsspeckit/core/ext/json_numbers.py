@@ -1,6 +1,6 @@
 """Numbers of JSON that Arrow's parser does not read as they are written, found by reading them a second time.
 
-It rounds numbers that a float cannot hold, and lets decimals overflow without a word. Decimals tell where floats are
+It rounds numbers that a float cannot hold, and lets decimals overflow without an error. Decimals tell where floats are
 rounded, and floats where decimals overflow. Files without long numbers, which most are, are not read again.
 """
 
