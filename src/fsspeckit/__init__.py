@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         CommitConflictError,
         DamagedFileError,
         DatasetNotFoundError,
+        DocumentError,
         FilterError,
         FsspeckitError,
         KeyColumnError,
@@ -23,10 +24,13 @@ if TYPE_CHECKING:
         OutcomeUnknownError,
         PartitionError,
         SchemaMismatchError,
+        SourceFileError,
         StorageError,
+        StorageOptionError,
         TableFormatError,
         UnsupportedDataError,
     )
+    from fsspeckit.core.text_files import TextFiles
 
 __version__ = "0.1.0"
 
@@ -36,6 +40,7 @@ __all__ = [
     "CommitConflictError",
     "DamagedFileError",
     "DatasetNotFoundError",
+    "DocumentError",
     "FilterError",
     "FsspeckitError",
     "KeyColumnError",
@@ -43,8 +48,11 @@ __all__ = [
     "OutcomeUnknownError",
     "PartitionError",
     "SchemaMismatchError",
+    "SourceFileError",
     "StorageError",
+    "StorageOptionError",
     "TableFormatError",
+    "TextFiles",
     "UnsupportedDataError",
     "compact",
     "deduplicate",
@@ -64,7 +72,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    home = "fsspeckit.common.errors" if name.endswith("Error") else "fsspeckit.api"
+    homes = {"TextFiles": "fsspeckit.core.text_files"}
+    home = homes.get(name, "fsspeckit.common.errors" if name.endswith("Error") else "fsspeckit.api")
     found = globals()[name] = getattr(import_module(home), name)
     return found
 

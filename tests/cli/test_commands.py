@@ -6,6 +6,8 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +140,46 @@ def test_every_kind_of_source(fsspeckit: Fsspeckit, memory_fs: Any) -> None:
         assert rows_of(f"lake{number}") == expected, src
 
 
+def test_values_of_text_files_do_not_change(fsspeckit: Fsspeckit) -> None:
+    Path("zips.csv").write_text("id,zip,day,amount\n1,01234,2024-01-01,1.50\n")
+    assert fsspeckit("write", "zips.csv", "lake")[0] == 0
+    expected = {"id": 1, "zip": "01234", "day": date(2024, 1, 1), "amount": Decimal("1.50")}
+    assert rows_of("lake") == [expected]
+    Path("more.json").write_text('{"id": 2, "zip": "98765", "day": "2024-01-02", "amount": 2}\n')
+    Path("more.csv").write_text("id,zip,day,amount\n3,98765,2024-01-03,3.5\n")
+    for src in ("more.json", "more.csv"):
+        assert fsspeckit("merge", src, "lake", "--key", "id")[0] == 0, src
+    full = ("merge", "more.csv", "lake", "--key", "id", "--strategy", "full_merge", "--json")
+    code, out, _ = fsspeckit(*full)
+    assert (code, json.loads(out)["unchanged"]) == (0, 1)
+    assert rows_of("lake") == [{"id": 3, "zip": "98765", "day": date(2024, 1, 3), "amount": Decimal("3.50")}]
+
+
+@pytest.mark.parametrize("words", [("merge", "--key", "id"), ("write",), ("plan", "merge", "--key", "id")])
+def test_a_value_that_the_dataset_cannot_hold_is_two_lines(fsspeckit: Fsspeckit, words: tuple[str, ...]) -> None:
+    fsspeckit("write", "orders.csv", "lake")
+    Path("bad.csv").write_text("id,day,amount\n5,wed,50\n6,wed,5O\n")
+    code, out, err = fsspeckit(*words, "bad.csv", "lake")
+    assert (code, out) == (1, "")
+    first, second = err.splitlines()
+    assert first.endswith("bad.csv, row 2, column 'amount': '5O' is not a value of the type int64")
+    assert second == "to do: correct the value"
+    assert len(rows_of("lake")) == 3
+
+
+def test_the_encoding_of_a_file(fsspeckit: Fsspeckit) -> None:
+    Path("towns.csv").write_bytes("id,town\n1,Bonn\n2,Köln\n".encode("latin-1"))
+    code, _, err = fsspeckit("write", "towns.csv", "lake")
+    assert code == 1
+    assert "towns.csv, line 3: the byte 0xF6 is not utf-8 text" in err
+    assert err.splitlines()[1] == "to do: name the encoding of the file, such as --encoding latin-1"
+    assert fsspeckit("write", "towns.csv", "lake", "--encoding", "latin-1", "-q")[0] == 0
+    assert [row["town"] for row in rows_of("lake")] == ["Bonn", "Köln"]
+    assert fsspeckit("plan", "merge", "towns.csv", "lake", "--key", "id", "--encoding", "cp437", "-o", "p.json")[0] == 0
+    assert fsspeckit("apply", "p.json", "--json")[0] == 0
+    assert rows_of("lake")[1]["town"] != "Köln"
+
+
 def test_storage_options_reach_the_store(fsspeckit: Fsspeckit, s3_server: Any, s3_bucket: str) -> None:
     words = ["key=test", "secret=test", f"client_kwargs.endpoint_url={s3_server.endpoint}"]
     options = [word for pair in words for word in ("--storage-option", pair)]
@@ -186,6 +228,8 @@ def test_a_folder_of_two_formats_is_asked_about(fsspeckit: Fsspeckit) -> None:
         (("merge", "updates.csv", "lake", "--key", "id", "--config", "gone.toml"), 2, "gone.toml"),
         (("merge", "updates.csv", "lake", "--key", "id", "--delimiter", ";", "--format", "json"), 2, "--delimiter"),
         (("merge", "updates.csv", "lake", "--key", "id", "--delimiter", ";;"), 2, "is not one character"),
+        (("merge", "updates.csv", "lake", "--key", "id", "--encoding", "klingon"), 2, "--encoding klingon is unknown"),
+        (("merge", "lake.parquet", "lake", "--key", "id", "--encoding", "latin-1"), 2, "does not go with parquet"),
         (("plan", "merge", "updates.csv", "lake", "--key", "id", "-o", "no/plan.json"), 2, "there is no folder no"),
         (("inspect", "lake", "--html", "no/page.html"), 2, "there is no folder no"),
         (("inspect", "lake", "--html", "."), 2, "is a folder"),

@@ -8,9 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fsspeckit.cli.app import main
+from fsspeckit.cli.plan_files import SavedPlan, read_plan
+from fsspeckit.common.errors import DocumentError
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from mutations import changed, put
 
 KEY = ("--key", "id", "--engine", "pyarrow")
 
@@ -142,11 +147,93 @@ def test_a_plan_on_an_object_store(
     assert "hunter2" not in "".join(capsys.readouterr())
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"fsspeckit_plan": 2}', '{"fsspeckit_plan": 1, "plan": {}}'])
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", '{"fsspeckit_plan": 2}', '{"fsspeckit_plan": 1, "plan": {}}', "\xff", "[" * 100_000]
+)
 def test_a_file_that_is_no_plan(tmp_path: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "p.json").write_text(text)
+    (tmp_path / "p.json").write_bytes(text.encode("latin-1"))
     assert main(["apply", str(tmp_path / "p.json")]) == 2
-    assert len(capsys.readouterr().err.splitlines()) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert "p.json: " in lines[0]
+    assert lines[1].startswith("to do: make a new plan")
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        (("plan", "entries", 2, "path"), "../x.parquet", "'../x.parquet', which is not a path inside the dataset"),
+        (("plan", "entries", 2, "path"), "/tmp/x.parquet", "'/tmp/x.parquet', which is not a path inside the dataset"),
+        (("plan", "entries", 2, "path"), "a//x.parquet", "'a//x.parquet', which is not a path inside the dataset"),
+        (("plan", "entries", 2, "path"), "s3://b/x.parquet", "which is not a path inside the dataset"),
+        (("plan", "entries", 2, "path"), ".staging/x.parquet", "which is not the name of a data file"),
+        (("plan", "entries", 2, "path"), "x.sh", "'x.sh', which is not the name of a data file"),
+        (("plan", "entries", 0, "path"), "../x.parquet", "'../x.parquet', which is not a path inside the dataset"),
+        (("plan", "entries", 0, "rows"), -1, "plan.entries[0].rows: -1 is not a whole number of 0 or more"),
+        (("plan", "entries", 0, "rows"), True, "plan.entries[0].rows: True is not a whole number"),
+        (("plan", "entries", 0, "action"), "burn", "plan.entries[0].action: 'burn' is not one of"),
+        (("plan", "entries"), {}, "plan.entries: an object is not a list"),
+        (("plan", "deleted"), 99, "plan.deleted: 99 is more than the dataset has rows"),
+        (("plan", "inserted"), 10**30, "plan.inserted: a number of more than 64 bits is not a whole number"),
+        (("plan", "updated"), 1.5, "plan.updated: 1.5 is not a whole number of 0 or more"),
+        (("source",), [], "source: a list is not an object"),
+        (("source", "format"), "exe", "source.format: 'exe' is not one of parquet, csv, json"),
+        (("source", "delimiter"), ";;", "source.delimiter: ';;' is not one character"),
+        (("source", "files"), [{}], "source.files[0]: the key 'path' is missing"),
+        (("options", "strategy"), None, "options.strategy: None is not text"),
+        (("options", "key_columns"), "id", "options.key_columns: 'id' is not a list"),
+        (("options", "filesystem"), "x", "options: the key 'filesystem' is unknown"),
+        (("engine",), "polars", "engine: 'polars' is not one of spark, duckdb, pyarrow"),
+        (("dest",), "a\0b", "dest: the text has characters that are not allowed"),
+        (("command",), "delete", "command: 'delete' is not one of merge"),
+        (("fsspeckit_plan",), 2, "fsspeckit_plan: 2 is the format of another version of fsspeckit"),
+    ],
+)
+def test_a_plan_that_somebody_changed(
+    plan: dict[str, Any], place: tuple[Any, ...], value: Any, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(plan, place, value)
+    Path("plan.json").write_text(json.dumps(plan))
+    before = files()
+    os.remove("b.csv")  # it is refused before the source is read
+    assert main(["apply", "plan.json", "--json"]) == 2
+    out, err = capsys.readouterr()
+    assert said in err
+    assert json.loads(out)["error"] == "DocumentError"
+    assert files() == before
+
+
+@pytest.fixture(scope="module")
+def valid_plan(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
+    """A plan, and a file to write changed ones to."""
+    folder = tmp_path_factory.mktemp("plan")
+    for name, text in (("a", "id,v\n1,a\n2,b\n"), ("b", "id,v\n2,B\n3,C\n")):
+        (folder / f"{name}.csv").write_text(text)
+    assert main(["write", f"{folder}/a.csv", f"{folder}/lake", "--engine", "pyarrow", "-q"]) == 0
+    words = ["plan", "merge", f"{folder}/b.csv", f"{folder}/lake", *KEY, "-o", f"{folder}/plan.json", "-q"]
+    assert main(words) == 0
+    return json.loads((folder / "plan.json").read_text()), folder / "plan.json"
+
+
+@given(data=st.data())
+def test_a_changed_plan_is_a_plan_or_an_error_of_ours(
+    valid_plan: tuple[dict[str, Any], Path], data: st.DataObject
+) -> None:
+    document, file = valid_plan
+    file.write_bytes(data.draw(changed(document)))
+    try:
+        found = read_plan(file)
+    except DocumentError:
+        return
+    assert isinstance(found, SavedPlan)
+    assert all(not entry.path.startswith("/") and ".." not in entry.path.split("/") for entry in found.plan.entries)
+
+
+@given(content=st.binary(max_size=50))
+def test_a_file_of_any_bytes_is_no_plan(valid_plan: tuple[dict[str, Any], Path], content: bytes) -> None:
+    valid_plan[1].write_bytes(content)
+    with pytest.raises(DocumentError, match=r"plan\.json"):
+        read_plan(valid_plan[1])
 
 
 @pytest.mark.usefixtures("plan")

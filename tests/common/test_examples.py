@@ -8,7 +8,9 @@ import importlib
 import pytest
 
 
-@pytest.mark.parametrize("name", ["casting", "inference", "logging", "partitions", "schema", "types"])
+@pytest.mark.parametrize(
+    "name", ["casting", "documents", "inference", "logging", "partitions", "schema", "text_values", "types"]
+)
 def test_docstring_examples_run(name: str) -> None:
     result = doctest.testmod(importlib.import_module(f"fsspeckit.common.{name}"))
     assert result.attempted > 0

@@ -14,8 +14,9 @@ import pytest
 
 from conformance.builders import by_day, numbers, three_files
 from conformance.tree import tree_of
-from fsspeckit import CommitConflictError
+from fsspeckit import CommitConflictError, DocumentError
 from fsspeckit.core.results import MergePlan
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 STRATEGIES = ("upsert", "insert", "update", "full_merge", "deduplicate")
 
@@ -132,6 +133,32 @@ def test_a_plan_for_something_else_is_refused(io: Any, tmp_path: Path, change: s
     with pytest.raises(CommitConflictError, match="make a new plan"):
         io.merge(rows, str(folder), strategy="full_merge", key_columns="id", plan=plan)
     assert {file: file.read_bytes() for file in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("name", ["../x.parquet", "/x.parquet", "a/../x.parquet", "x.txt", "_x.parquet", "kept"])
+def test_a_plan_whose_files_are_not_those_of_the_dataset_is_refused(io: Any, tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "d"
+    plan = agreed(io, folder)
+    name = next(entry.path for entry in plan.entries if entry.action == "keep") if name == "kept" else name
+    entries = [dataclasses.replace(entry, path=name) if entry.action == "insert" else entry for entry in plan.entries]
+    rows = pa.concat_tables([numbers([1, 7], "new"), numbers([2, 6])])
+    before = tree_of(tmp_path)
+    with pytest.raises(DocumentError, match="make a new plan"):
+        io.merge(
+            rows,
+            str(folder),
+            strategy="full_merge",
+            key_columns="id",
+            plan=dataclasses.replace(plan, entries=tuple(entries)),
+        )
+    assert tree_of(tmp_path) == before
+
+
+@pytest.mark.parametrize("change", [{"inserted": -1}, {"entries": [{}]}, {"path": 5}, {"deleted": 10**9}])
+def test_a_document_that_is_no_plan_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
+    document = agreed(PyarrowDatasetIO(), tmp_path / "d").to_dict()
+    with pytest.raises(DocumentError, match=r"plan\..*make a new plan"):
+        MergePlan.from_dict(document | change)
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])

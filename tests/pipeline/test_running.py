@@ -31,7 +31,7 @@ most = 100
 [sources.raw]
 format = "csv"
 path = "in/${day}.csv"
-options = { header = true, inferSchema = true }
+options = { header = true }
 
 [sources.bronze]
 format = "dataset"
@@ -53,7 +53,7 @@ columns = { at = "day" }
 name = "typed"
 do = "cast"
 from = "named"
-columns = { amount = "decimal(10,2)", day = "date" }
+columns = { id = "bigint", amount = "decimal(10,2)", day = "date" }
 
 [[steps]]
 name = "newest"
@@ -126,7 +126,10 @@ SHORT = """
 name = "orders"
 idempotency_key = "${day}"
 variables = { day = "mon", most = 100 }
-sources.raw = { format = "csv", path = "in/${day}.csv", columns = "id int, status string", options.header = true }
+sources.raw.columns = "id int, status string, amount int, at date"
+sources.raw.format = "csv"
+sources.raw.options.header = true
+sources.raw.path = "in/${day}.csv"
 datasets.silver.path = "lake/silver"
 
 [[steps]]
@@ -352,7 +355,10 @@ def test_the_command_without_spark(lake: Path, capsys: pytest.CaptureFixture[str
 
 SETTINGS = """
 name = "settings"
-sources.raw = { format = "csv", path = "in/mon.csv", columns = "id int", options.header = true }
+sources.raw.columns = "id int, status string, amount int, at date"
+sources.raw.format = "csv"
+sources.raw.options.header = true
+sources.raw.path = "in/mon.csv"
 datasets.out.path = "lake/out"
 spark = { master = "local[3]", conf = { "spark.app.name" = "file", "spark.sql.session.timeZone" = "Asia/Tokyo" } }
 [[steps]]

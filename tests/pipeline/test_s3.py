@@ -22,7 +22,10 @@ day = "mon"
 kinds = "paid"
 
 [sources]
-raw = { format = "csv", path = "in/${day}.csv", columns = "id int, status string", options.header = true }
+raw.columns = "id int, status string, amount int, at date"
+raw.format = "csv"
+raw.options.header = true
+raw.path = "in/${day}.csv"
 silver = { format = "dataset", dataset = "out" }
 
 [datasets.out]

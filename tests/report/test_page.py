@@ -15,9 +15,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
 
 from fsspeckit.cli.app import main
+from fsspeckit.common.errors import DocumentError
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from fsspeckit.report.document import comparison, read_document
+from fsspeckit.report.page import render_page
+from fsspeckit.report.text import render_comparison
+from mutations import changed
 
 PROBE = """
 <iframe id="page" style="width: {width}px; height: 900px; border: 0" srcdoc="{page}"></iframe>
@@ -168,6 +174,58 @@ def test_something_else_to_compare_with(
     assert main(["inspect", "lake", "--compare", "before.json"]) == 2
     assert "to do: write it with `fsspeckit inspect PATH --json`" in capsys.readouterr().err
     assert main(["inspect", "lake", "--compare", "none.json"]) == 2
+
+
+COMPARED = ("score", "rows", "files", "bytes", "row_groups", "size_histogram", "partitions", "columns", "key_ranges")
+
+
+@pytest.fixture
+def lake_document(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> dict[str, Any]:
+    """What `inspect --json` says of a small dataset."""
+    monkeypatch.chdir(tmp_path)
+    lay("lake")
+    assert main(["inspect", "lake", "--key", "id", "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_a_changed_document_compares_or_is_an_error_of_ours(lake_document: dict[str, Any]) -> None:
+    @given(text=changed(lake_document, COMPARED))
+    def check(text: bytes) -> None:
+        Path("before.json").write_bytes(text)
+        try:
+            before = read_document(Path("before.json"))
+        except DocumentError:
+            return
+        render_comparison(comparison(before, lake_document))
+        render_page(lake_document, before).encode()
+
+    check()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("score", "high", "score: 'high' is not a whole number of 0 or more"),
+        ("rows", -1, "rows: -1 is not a whole number of 0 or more"),
+        ("bytes", 10**30, "bytes: a number of more than 64 bits is not a whole number"),
+        ("columns", {}, "columns: an object is not a list"),
+        ("columns", [{"name": "id", "overlap": 5}], "columns[0].overlap: 5 is not an object"),
+        ("size_histogram", {"large": 1}, "size_histogram.large: 1 is the number of files of an unknown size"),
+        ("partitions", [None], "partitions[0]: None is not an object"),
+        ("key_ranges", [{"least": "a", "greatest": "b", "ranges": [[2, 1]]}], "ranges[0]: a list is not two numbers"),
+    ],
+)
+def test_a_document_that_somebody_changed(
+    lake_document: dict[str, Any], capsys: pytest.CaptureFixture[str], key: str, value: Any, said: str
+) -> None:
+    Path("before.json").write_text(json.dumps(lake_document | {key: value}))
+    assert main(["inspect", "lake", "--compare", "before.json"]) == 2
+    problem, remedy = capsys.readouterr().err.splitlines()
+    assert f"before.json: {'key_ranges[0].' if key == 'key_ranges' else ''}{said}" in problem
+    assert remedy == "to do: write it with `fsspeckit inspect PATH --json`"
 
 
 def look(page: str, folder: Path, width: int, *flags: str) -> dict[str, Any]:

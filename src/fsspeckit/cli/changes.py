@@ -17,6 +17,7 @@ Src = Annotated[
 Dest = Annotated[str, typer.Argument(metavar="DEST", help="The dataset's folder or URL.")]
 Format = Annotated[Literal["parquet", "csv", "json"] | None, typer.Option("--format", help="Format of SRC.")]
 Delimiter = Annotated[str | None, typer.Option("--delimiter", help="What stands between two values of a csv.")]
+Encoding = Annotated[str | None, typer.Option("--encoding", help="Encoding of csv and json files; utf-8 by default.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Say what would be done and write nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Agree to what deletes everything.")]
 PartitionBy = Annotated[list[str], typer.Option("--partition-by", metavar="COLUMN", help="Of a new dataset.")]
@@ -59,6 +60,7 @@ def write(
     partition_by: PartitionBy = [],  # noqa: B006 - read by typer, never changed
     format_: Format = None,
     delimiter: Delimiter = None,
+    encoding: Encoding = None,
     compression: Compression = None,
     max_rows_per_file: MaxRows = 5_000_000,
     row_group_size: RowGroup = None,
@@ -67,7 +69,7 @@ def write(
     yes: Yes = False,
 ) -> int:
     """Write the rows of SRC as new files of the dataset DEST."""
-    source = Source.of(run, src, format_, delimiter)
+    source = Source.of(run, src, format_, delimiter, encoding)
     existing = len(run.place(dest).journal.view().files) if mode == "overwrite" and not dry_run else 0
     if existing:
         ask(run, f"overwriting {dest} deletes its {existing:,} data files", yes=yes)
@@ -100,6 +102,7 @@ def merge(
     schema_mode: SchemaMode = "strict",
     format_: Format = None,
     delimiter: Delimiter = None,
+    encoding: Encoding = None,
     compression: Compression = None,
     max_rows_per_file: MaxRows = 5_000_000,
     row_group_size: RowGroup = None,
@@ -108,13 +111,14 @@ def merge(
     yes: Yes = False,
 ) -> int:
     """Merge the rows of SRC into the dataset DEST, rewriting only files in which a row changes."""
-    source = Source.of(run, src, format_, delimiter)
+    source = Source.of(run, src, format_, delimiter, encoding)
     options = merge_options(locals())
-    with run.bars():
-        rows = source.rows()
-    if strategy == "full_merge" and not dry_run and is_empty(rows, source.options):
-        existing = len(run.place(dest).journal.view().files)
-        if existing:
+    rows = source.rows()
+    if strategy == "full_merge" and not dry_run:
+        place = run.place(dest)
+        rows = source.rows_for(place)
+        existing = len(place.journal.view().files)
+        if existing and is_empty(rows, source.options):
             ask(run, f"SRC has no rows, so a full merge deletes all {existing:,} data files of {dest}", yes=yes)
     with run.bars() as progress:
         result = run.io().merge(rows, dest, dry_run=dry_run, progress=progress, **options)

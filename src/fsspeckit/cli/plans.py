@@ -7,7 +7,6 @@ storage options, which may be secret: `apply` is given them again.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -19,6 +18,7 @@ from fsspeckit.cli.changes import (
     Delimiter,
     Dest,
     Duplicates,
+    Encoding,
     Format,
     Keys,
     MaxRows,
@@ -37,6 +37,7 @@ from fsspeckit.cli.changes import (
 )
 from fsspeckit.cli.consent import ask
 from fsspeckit.cli.errors import check_target, usage
+from fsspeckit.cli.plan_files import FORMAT, read_plan
 from fsspeckit.cli.run import Run, command
 from fsspeckit.cli.sources import STDIN, Source
 from fsspeckit.common.text import printable
@@ -44,7 +45,6 @@ from fsspeckit.common.text import printable
 if TYPE_CHECKING:
     from fsspeckit.core.results import MergePlan
 
-FORMAT = 1
 Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where the plan is written.")]
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="A file that `fsspeckit plan` wrote.")]
 
@@ -76,6 +76,7 @@ def plan_merge(
     schema_mode: SchemaMode = "strict",
     format_: Format = None,
     delimiter: Delimiter = None,
+    encoding: Encoding = None,
     compression: Compression = None,
     max_rows_per_file: MaxRows = 5_000_000,
     row_group_size: RowGroup = None,
@@ -86,7 +87,7 @@ def plan_merge(
     if src == STDIN:
         raise usage("standard input cannot be read again by `fsspeckit apply`", "put the rows into a file first")
     check_target(output, "--output")
-    source = Source.of(run, absolute(src), format_, delimiter)
+    source = Source.of(run, absolute(src), format_, delimiter, encoding)
     options = merge_options(locals())
     files = source.files()
     with run.bars() as progress:
@@ -114,6 +115,7 @@ def _document(
             "path": scrub(source.path),
             "format": source.format,
             "delimiter": source.delimiter,
+            "encoding": source.encoding,
             "files": [file | {"path": scrub(file["path"])} for file in files],
         },
         "options": options,
@@ -130,45 +132,22 @@ def _total(plan: MergePlan, action: str) -> dict[str, int]:
 
 def apply(run: Run, plan_file: PlanFile, yes: Yes = False) -> int:
     """Do what a plan says, to the letter; refuse with exit code 3 where the dataset or the source has changed since."""
-    from fsspeckit.core.results import MergePlan
-
-    document = _read(plan_file)
-    plan, saved = MergePlan.from_dict(document["plan"]), document["source"]
-    source = Source(saved["path"], saved["format"], saved["delimiter"], run.options())
-    with run.bars():
-        rows = source.rows()
-    _check_source(source, saved["files"])
+    saved = read_plan(plan_file)
+    plan = saved.plan
+    source = Source(
+        saved.source.path, saved.source.format, saved.source.delimiter, saved.source.encoding, run.options()
+    )
+    rows = source.rows_for(run.place(saved.dest))
+    _check_source(source, saved.source.files)
     if plan.target_count_before and not plan.total:
-        ask(run, f"the plan deletes all {plan.target_count_before:,} rows of {document['dest']}", yes=yes)
+        ask(run, f"the plan deletes all {plan.target_count_before:,} rows of {saved.dest}", yes=yes)
     with run.bars() as progress:
-        io = run.io(document["engine"])
-        result = io.merge(rows, document["dest"], progress=progress, plan=plan, **document["options"])
+        io = run.io(saved.engine)
+        result = io.merge(rows, saved.dest, progress=progress, plan=plan, **saved.options)
     return run.finish(result, noop=is_noop(result))
 
 
-def _read(path: Path) -> dict[str, Any]:
-    from fsspeckit.core.results import MergePlan
-
-    try:
-        document: dict[str, Any] = json.loads(path.read_text("utf-8"))
-        if document["fsspeckit_plan"] != FORMAT:
-            raise usage(f"{path} is a plan of another version of fsspeckit", "make a new plan with this version")
-        MergePlan.from_dict(document["plan"])
-        missing = {"source", "dest", "options", "engine"} - document.keys()
-    except OSError as error:
-        raise usage(f"cannot read the plan {path}: {error.strerror}", "check the path") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _no_plan(path) from error
-    if missing or {"path", "format", "delimiter", "files"} - document["source"].keys():
-        raise _no_plan(path)
-    return document
-
-
-def _no_plan(path: Path) -> Exception:
-    return usage(f"{path} is not a plan", "make one with `fsspeckit plan merge SRC DEST --key COLUMN -o FILE`")
-
-
-def _check_source(source: Source, saved: list[Mapping[str, Any]]) -> None:
+def _check_source(source: Source, saved: list[dict[str, Any]]) -> None:
     from fsspeckit.common.errors import CommitConflictError
     from fsspeckit.common.logging import scrub
 

@@ -1,7 +1,8 @@
 """SRC of `write` and `merge`: what the word on the command line stands for, and the rows behind it.
 
-A Parquet file or folder is handed on as a path, so that an engine may read it in its own way. Everything else becomes
-an Arrow table that is spooled to disk, a few files at a time, and mapped.
+A Parquet file or folder is handed on as a path, so that an engine may read it in its own way. Csv and json files are
+named and not yet read, because the types of the dataset decide how they are parsed. Everything else becomes an Arrow
+table that is spooled to disk, a few files at a time, and mapped.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from fsspeckit.core.ext.inputs import InputFile
+    from fsspeckit.core.operations import Place
 
 STDIN = "-"
 _FILE_MAGIC = b"ARROW1"
 _PATTERN = re.compile(r"[*?\[]")
-_COMPRESSED = (".gz", ".bz2", ".zst")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +37,22 @@ class Source:
     path: str
     format: str
     delimiter: str | None
+    encoding: str | None
     options: dict[str, Any] | None
 
     @classmethod
-    def of(cls, run: Run, path: str, format_: str | None, delimiter: str | None) -> Source:
+    def of(cls, run: Run, path: str, format_: str | None, delimiter: str | None, encoding: str | None) -> Source:
         """Find out what a word stands for."""
         options = run.options()
         found = "arrow" if path == STDIN else format_ or _format_of(path, options)
         if delimiter is not None and found != "csv":
             raise usage(f"--delimiter does not go with {found}", "leave it out, or say --format csv")
+        if encoding is not None and found not in ("csv", "json"):
+            raise usage(f"--encoding does not go with {found}", "leave it out, or say --format csv or json")
         delimiter = "\t" if delimiter == "\\t" else delimiter
         if delimiter is not None and len(delimiter) != 1:
             raise usage(f"--delimiter {delimiter!r} is not one character", "pass one, such as ';' or '\\t' for a tab")
-        return cls(path, found, delimiter, options)
+        return cls(path, found, delimiter, encoding, options)
 
     def rows(self) -> Any:
         """The rows, in a form that the library takes."""
@@ -56,13 +60,24 @@ class Source:
             return _stdin()
         if self.format == "parquet" and not _PATTERN.search(self.path):
             return self.path
-        from fsspeckit.core import ext
+        if self.format in ("csv", "json"):
+            from fsspeckit.core.text_files import TextFiles, TextFormat
 
-        if self.format == "csv":
-            delimiter = self.delimiter or ("\t" if ".tsv" in self.path.lower() else ",")
-            return ext.read_csv(self.path, delimiter=delimiter, memory_map=True, storage_options=self.options)
-        read = ext.read_json if self.format == "json" else ext.read_parquet
-        return read(self.path, memory_map=True, storage_options=self.options)
+            return TextFiles(self.path, cast("TextFormat", self.format), self.delimiter, self.encoding or "utf-8")
+        from fsspeckit.core.ext import read_parquet
+
+        return read_parquet(self.path, memory_map=True, storage_options=self.options)
+
+    def rows_for(self, place: Place) -> Any:
+        """The same with csv and json read already, parsed with the types of a dataset."""
+        from fsspeckit.core.operations import read_text
+        from fsspeckit.core.snapshot import load_snapshot
+        from fsspeckit.core.text_files import TextFiles
+
+        rows = self.rows()
+        if not isinstance(rows, TextFiles):
+            return rows
+        return read_text(rows, load_snapshot(place.storage, place.journal.view()), None, self.options)
 
     def files(self) -> list[dict[str, Any]]:
         """Every file behind the source with its size and stamp: enough to see later that it is another one."""
@@ -70,10 +85,11 @@ class Source:
         return [{"path": url, "bytes": entry.size, "stamp": entry.stamp} for url, entry in found if entry is not None]
 
     def _inputs(self) -> list[InputFile]:
-        from fsspeckit.core.ext import ENDINGS
         from fsspeckit.core.ext.inputs import find_files
+        from fsspeckit.core.formats import ENDINGS, Format
 
-        return find_files(self.path, ENDINGS[self.format], "reading the source", None, self.options)
+        endings = ENDINGS[cast("Format", self.format)]
+        return find_files(self.path, endings, "reading the source", None, self.options)
 
 
 def is_empty(rows: Any, options: dict[str, Any] | None) -> bool:
@@ -120,13 +136,13 @@ def _stdin_file() -> pa.Table:
 def _format_of(path: str, options: dict[str, Any] | None) -> str:
     """The format by a name's ending, and of a folder by the files in it."""
     from fsspeckit.common.errors import DatasetNotFoundError
-    from fsspeckit.core.ext import ENDINGS
     from fsspeckit.core.ext.inputs import find_files
+    from fsspeckit.core.formats import ENDINGS, format_of
 
-    found = _by_ending(path)
+    found = format_of(path.rstrip("/"))
     if found is not None:
         return found
-    present = []
+    present: list[str] = []
     for name, endings in ENDINGS.items():
         try:
             find_files(path, endings, "reading the source", None, options)
@@ -138,12 +154,3 @@ def _format_of(path: str, options: dict[str, Any] | None) -> str:
     if len(present) > 1:
         raise usage(f"{path} may be any of {', '.join(present)}", "say which with --format")
     return present[0]
-
-
-def _by_ending(path: str) -> str | None:
-    from fsspeckit.core.ext import ENDINGS
-
-    name = path.lower().rstrip("/")
-    for ending in _COMPRESSED:
-        name = name.removesuffix(ending)
-    return next((format_ for format_, endings in ENDINGS.items() if name.endswith(endings)), None)

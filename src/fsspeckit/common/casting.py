@@ -8,6 +8,9 @@ Failures are raised as ``pa.ArrowException``; `fsspeckit.common.schema` adds the
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,14 +18,27 @@ from pyarrow import types as pat
 
 from fsspeckit.common.types import common_type, is_any_list, is_bytes, is_text
 
+Leaf = Callable[[pa.Array, pa.DataType], pa.Array]
 
-def exact_cast(array: pa.Array, target: pa.DataType, *, fill_missing: bool = False) -> pa.Array:
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """How missing struct fields and plain leaves are handled, at every depth."""
+
+    fill_missing: bool
+    leaf: Leaf
+
+
+def exact_cast(
+    array: pa.Array, target: pa.DataType, *, fill_missing: bool = False, leaf: Leaf | None = None
+) -> pa.Array:
     """Cast one array to a type without changing a value.
 
     Args:
         array: The values.
         target: The wanted type.
         fill_missing: Fill struct fields that the values lack with null, where the target allows null.
+        leaf: Casts the leaves that are neither nested nor encoded; by default the exact cast of such values.
 
     Raises:
         pa.ArrowException: A value, or the type itself, does not fit.
@@ -32,6 +48,10 @@ def exact_cast(array: pa.Array, target: pa.DataType, *, fill_missing: bool = Fal
         >>> exact_cast(pa.array([1, None], pa.int8()), pa.decimal128(5, 2)).to_pylist()
         [Decimal('1.00'), None]
     """
+    return _cast(array, target, _Rules(fill_missing, leaf or cast_leaf))
+
+
+def _cast(array: pa.Array, target: pa.DataType, rules: _Rules) -> pa.Array:
     source = array.type
     if source.equals(target):
         return array
@@ -42,38 +62,38 @@ def exact_cast(array: pa.Array, target: pa.DataType, *, fill_missing: bool = Fal
     if isinstance(source, pa.BaseExtensionType) or isinstance(target, pa.BaseExtensionType):
         raise pa.ArrowInvalid("extension types are cast only to themselves")
     if pat.is_run_end_encoded(source):
-        return exact_cast(pc.run_end_decode(array), target, fill_missing=fill_missing)
+        return _cast(pc.run_end_decode(array), target, rules)
     if pat.is_run_end_encoded(target):
-        plain = exact_cast(array, target.value_type, fill_missing=fill_missing)
+        plain = _cast(array, target.value_type, rules)
         return pc.run_end_encode(plain, run_end_type=target.run_end_type)
     if pat.is_dictionary(source):
-        return _from_dictionary(array, target, fill_missing)
+        return _from_dictionary(array, target, rules)
     if pat.is_dictionary(target):
-        return _to_dictionary(array, target, fill_missing)
-    return _cast_plain(array, target, fill_missing)
+        return _to_dictionary(array, target, rules)
+    return _cast_plain(array, target, rules)
 
 
-def _cast_plain(array: pa.Array, target: pa.DataType, fill_missing: bool) -> pa.Array:
+def _cast_plain(array: pa.Array, target: pa.DataType, rules: _Rules) -> pa.Array:
     source = array.type
     if is_any_list(source) and is_any_list(target):
-        return _cast_list(array, target, fill_missing)
+        return _cast_list(array, target, rules)
     if pat.is_map(source) and pat.is_map(target):
-        return _cast_map(array, target, fill_missing)
+        return _cast_map(array, target, rules)
     if pat.is_struct(source) and pat.is_struct(target):
-        return _cast_struct(array, target, fill_missing)
-    return _cast_leaf(array, target)
+        return _cast_struct(array, target, rules)
+    return rules.leaf(array, target)
 
 
-def _from_dictionary(array: pa.Array, target: pa.DataType, fill_missing: bool) -> pa.Array:
+def _from_dictionary(array: pa.Array, target: pa.DataType, rules: _Rules) -> pa.Array:
     if pat.is_dictionary(target):
         try:
-            values = exact_cast(array.dictionary, target.value_type, fill_missing=fill_missing)
+            values = _cast(array.dictionary, target.value_type, rules)
             indices = array.indices.cast(target.index_type)
         except pa.ArrowException:
             # A dictionary may hold values that no row uses; only used ones count, so look at the rows themselves.
-            return _to_dictionary(_decoded(array), target, fill_missing)
+            return _to_dictionary(_decoded(array), target, rules)
         return pa.DictionaryArray.from_arrays(indices, values, ordered=target.ordered)
-    return exact_cast(_decoded(array), target, fill_missing=fill_missing)
+    return _cast(_decoded(array), target, rules)
 
 
 def _decoded(array: pa.Array) -> pa.Array:
@@ -85,8 +105,8 @@ def _decoded(array: pa.Array) -> pa.Array:
     return values.take(array.indices)
 
 
-def _to_dictionary(array: pa.Array, target: pa.DataType, fill_missing: bool) -> pa.Array:
-    values = exact_cast(array, target.value_type, fill_missing=fill_missing)
+def _to_dictionary(array: pa.Array, target: pa.DataType, rules: _Rules) -> pa.Array:
+    values = _cast(array, target.value_type, rules)
     if pat.is_decimal32(values.type) or pat.is_decimal64(values.type):  # no dictionary_encode kernel
         values = values.cast(_as_decimal128(values.type))
     encoded = values.dictionary_encode()
@@ -94,8 +114,8 @@ def _to_dictionary(array: pa.Array, target: pa.DataType, fill_missing: bool) -> 
     return pa.DictionaryArray.from_arrays(encoded.indices.cast(target.index_type), dictionary, ordered=target.ordered)
 
 
-def _cast_list(array: pa.Array, target: pa.DataType, fill_missing: bool) -> pa.Array:
-    values = exact_cast(array.flatten(), target.value_type, fill_missing=fill_missing)
+def _cast_list(array: pa.Array, target: pa.DataType, rules: _Rules) -> pa.Array:
+    values = _cast(array.flatten(), target.value_type, rules)
     _refuse_nulls(values, target.value_field)
     offsets, mask = _extents(array)
     if pat.is_large_list(target):
@@ -132,18 +152,18 @@ def _extents(array: pa.Array) -> tuple[np.ndarray, pa.Array | None]:
     return offsets, array.is_null() if array.null_count else None
 
 
-def _cast_map(array: pa.Array, target: pa.DataType, fill_missing: bool) -> pa.Array:
+def _cast_map(array: pa.Array, target: pa.DataType, rules: _Rules) -> pa.Array:
     fields = [array.type.key_field.with_name("key"), array.type.item_field.with_name("value")]
     entries = array.cast(pa.list_(pa.struct(fields)))
     offsets, mask = _extents(entries)
     flat = entries.flatten()
-    keys = exact_cast(flat.field(0), target.key_type, fill_missing=fill_missing)
-    items = exact_cast(flat.field(1), target.item_type, fill_missing=fill_missing)
+    keys = _cast(flat.field(0), target.key_type, rules)
+    items = _cast(flat.field(1), target.item_type, rules)
     _refuse_nulls(items, target.item_field)
     return pa.MapArray.from_arrays(pa.array(offsets).cast(pa.int32()), keys, items, target, mask=mask)
 
 
-def _cast_struct(array: pa.Array, target: pa.DataType, fill_missing: bool) -> pa.Array:
+def _cast_struct(array: pa.Array, target: pa.DataType, rules: _Rules) -> pa.Array:
     position = {field.name: index for index, field in enumerate(array.type)}
     extra = [name for name in position if target.get_field_index(name) < 0]
     if extra or len(position) != array.type.num_fields:
@@ -154,17 +174,17 @@ def _cast_struct(array: pa.Array, target: pa.DataType, fill_missing: bool) -> pa
     for field in target:
         index = position.get(field.name)
         if index is None:
-            children.append(_missing(field, len(array), fill_missing))
+            children.append(_missing(field, len(array), rules))
             continue
         if not field.nullable and flattened[index].null_count > array.null_count:
             raise pa.ArrowInvalid(f"field {field.name!r} holds nulls but the target allows none")
         child = flattened[index] if field.nullable else array.field(index)
-        children.append(exact_cast(child, field.type, fill_missing=fill_missing))
+        children.append(_cast(child, field.type, rules))
     return pa.StructArray.from_arrays(children, fields=list(target), mask=array.is_null())
 
 
-def _missing(field: pa.Field, length: int, fill_missing: bool) -> pa.Array:
-    if not fill_missing or not field.nullable:
+def _missing(field: pa.Field, length: int, rules: _Rules) -> pa.Array:
+    if not rules.fill_missing or not field.nullable:
         raise pa.ArrowInvalid(f"the struct lacks the field {field.name!r}")
     return pa.nulls(length, field.type)
 
@@ -174,7 +194,8 @@ def _refuse_nulls(values: pa.Array, field: pa.Field) -> None:
         raise pa.ArrowInvalid(f"nested field {field.name!r} holds nulls but the target allows none")
 
 
-def _cast_leaf(array: pa.Array, target: pa.DataType) -> pa.Array:
+def cast_leaf(array: pa.Array, target: pa.DataType) -> pa.Array:
+    """Cast values that are neither nested nor encoded without changing one."""
     source = array.type
     if pat.is_timestamp(source) and pat.is_timestamp(target) and (source.tz is None) != (target.tz is None):
         raise pa.ArrowInvalid("a timestamp with a zone and one without are different things")

@@ -1,11 +1,14 @@
 """The exceptions of fsspeckit, and nothing else.
 
     FsspeckitError
+    ├── DocumentError         ValueError         a plan or report file that is not what it should be
     ├── FilterError           ValueError         a filter that is not one predicate over the columns
     ├── KeyColumnError        ValueError         missing, null or duplicate keys
     ├── PartitionError        ValueError         a partition move, a bad value, a layout in conflict
     ├── SchemaMismatchError   pa.ArrowInvalid, pa.ArrowTypeError (so ValueError and TypeError too)
+    ├── SourceFileError       pa.ArrowInvalid (so ValueError too): a csv or json file that cannot be read unchanged
     ├── UnsupportedDataError  TypeError          a source that is not tabular data
+    ├── StorageOptionError    ValueError         a URL or storage options that a filesystem refuses
     ├── TableFormatError      ValueError         the folder belongs to Delta, Iceberg or Hudi
     ├── NestedDatasetError    ValueError         the path is inside another dataset, or contains one
     ├── DatasetNotFoundError  FileNotFoundError  no such dataset, or no file left after a filter
@@ -37,6 +40,10 @@ class FsspeckitError(Exception):
         return printable(super().__str__())
 
 
+class DocumentError(FsspeckitError, ValueError):
+    """A file that fsspeckit wrote, such as a plan, is damaged or was changed; the message names the place in it."""
+
+
 class FilterError(FsspeckitError, ValueError):
     """A filter is not one predicate over the columns of the dataset."""
 
@@ -53,8 +60,16 @@ class SchemaMismatchError(FsspeckitError, pa.ArrowInvalid, pa.ArrowTypeError):  
     """Source and target have no lossless common schema."""
 
 
+class SourceFileError(FsspeckitError, pa.ArrowInvalid):  # type: ignore[misc]
+    """A csv or json file cannot be read without changing a value; the message names the place in the file."""
+
+
 class UnsupportedDataError(FsspeckitError, TypeError):
     """The given source is not something that holds Arrow data."""
+
+
+class StorageOptionError(FsspeckitError, ValueError):
+    """A filesystem refuses its URL or its storage options; the message names options, never their values."""
 
 
 class TableFormatError(FsspeckitError, ValueError):

@@ -10,10 +10,33 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from posixpath import dirname
 
-from fsspeckit.common.errors import CommitConflictError
+from fsspeckit.common.errors import CommitConflictError, DocumentError
+from fsspeckit.core.commit import is_data_file
 from fsspeckit.core.model import Outcome, RewriteTask, WriteTask
 from fsspeckit.core.results import MergePlan
 from fsspeckit.core.snapshot import Snapshot
+
+
+def check_names(agreed: MergePlan) -> None:
+    """Check that a plan names only data files inside its dataset, each once.
+
+    Raises:
+        DocumentError: A name leads out of the dataset, is not the name of a data file, or is used twice.
+    """
+    seen = set[str]()
+    for entry in agreed.entries:
+        parts = entry.path.split("/")
+        if any(part in ("", ".", "..") for part in parts):
+            raise _bad_name(entry.path, "is not a path inside the dataset")
+        if not is_data_file(entry.path):
+            raise _bad_name(entry.path, "is not the name of a data file")
+        if entry.path in seen:
+            raise _bad_name(entry.path, "is used twice")
+        seen.add(entry.path)
+
+
+def _bad_name(name: str, what: str) -> DocumentError:
+    return DocumentError(f"the plan names the file {name!r}, which {what}; make a new plan")
 
 
 def keep_to(

@@ -11,26 +11,32 @@ from fsspec.core import url_to_fs
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
+from fsspeckit.common.errors import StorageError
+from fsspeckit.common.logging import scrub
 from fsspeckit.core.storage_base import Storage
 from fsspeckit.core.storage_fsspec import FsspecStorage
 from fsspeckit.core.storage_local import LocalStorage, local_path
+from fsspeckit.core.storage_options import calling, hidden, option_pairs, refusal
 from fsspeckit.core.urls import protocol_of
 
 
 def open_url(url: str, options: Mapping[str, Any], extra: str | None) -> tuple[AbstractFileSystem, str]:
     """The filesystem of a URL, and the path in it; ``extra`` is what its store needs of this package."""
-    protocol = protocol_of(url)
+    protocol, place, pairs = protocol_of(url), scrub(url), option_pairs(options)
     try:
-        filesystem, path = url_to_fs(url, **options)
+        with calling("connect to", place, ()):
+            filesystem, path = url_to_fs(url, **options)
     except ImportError as error:
         remedy = f"pip install 'fsspeckit[{extra}]'" if extra else "install the package that it names"
         raise ImportError(f"{protocol}:// cannot be used here ({str(error).rstrip('.')}); {remedy}") from error
-    except ValueError as error:
-        if protocol in fsspec.available_protocols():
-            raise
-        raise ValueError(
-            f"no filesystem is known for {protocol}://; use a local path, or a URL such as s3://bucket/folder"
-        ) from error
+    except StorageError as error:
+        raise StorageError(f"{hidden(str(error), pairs)}; check the URL, and that its server can be reached") from error
+    except (TypeError, ValueError, AttributeError) as error:
+        if protocol not in fsspec.available_protocols():
+            raise ValueError(
+                f"no filesystem is known for {protocol}://; use a local path, or a URL such as s3://bucket/folder"
+            ) from error
+        raise refusal(error, f"cannot open {place}", pairs) from None
     return filesystem, str(path)
 
 

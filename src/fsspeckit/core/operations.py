@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import pyarrow as pa
 
 from fsspeckit.common.errors import CommitConflictError, DatasetNotFoundError
 from fsspeckit.common.logging import log_unexpected, scrub
-from fsspeckit.core.agreement import check_outcomes, keep_to
+from fsspeckit.core.agreement import check_names, check_outcomes, keep_to
 from fsspeckit.core.balance import check_balance
 from fsspeckit.core.commit import Changes, Commit, Journal, Publish, Recovery, Terms, View
 from fsspeckit.core.engine import Engine, ReadRequest
@@ -31,8 +32,9 @@ from fsspeckit.core.profile import check_no_null_keys, check_order_columns, sele
 from fsspeckit.core.progress import Progress, Reporter, reporting
 from fsspeckit.core.results import MergeFileMetadata, MergePlan, MergeResult
 from fsspeckit.core.snapshot import Snapshot, load_snapshot, view_of_file
-from fsspeckit.core.source import Input, Source
+from fsspeckit.core.source import Deferred, Input, Source
 from fsspeckit.core.storage import Storage, resolve
+from fsspeckit.core.text_files import TextFiles
 
 _READ_ATTEMPTS = 20
 
@@ -114,11 +116,17 @@ def merge(
     """Merge a source into a dataset, or tell what that would do; ``agreed`` is a plan to keep to."""
     started = time.perf_counter()
     with log_unexpected("merge", place.path), reporting("merge", progress) as reporter, ExitStack() as stack:
+        if agreed is not None:
+            check_names(agreed)
         if not dry_run:
             place.journal.recover()
         given = replace(given, on_tasks=reporter.tasks("source"))
+        snapshot = None
+        if isinstance(given.data, TextFiles):
+            snapshot = _snapshot(place, request)
+            given = deferred(given, snapshot)
         source = stack.enter_context(engine.open_source(given, place.storage, place.scratch))
-        draft = _plan(engine, source, place, request, reporter)
+        draft = _plan(engine, source, place, snapshot, request, reporter)
         if dry_run:
             outcomes = _run(engine, place, source, draft.rewrites, None, reporter)
             return _as_plan(place, draft, outcomes)
@@ -138,10 +146,36 @@ def merge(
         return _as_result(place, draft, outcomes, changes.publish, commit, time.perf_counter() - started)
 
 
-def _plan(engine: Engine, source: Source, place: Place, request: MergeRequest, reporter: Reporter) -> MergeDraft:
-    view = place.journal.view_to_change()
+def _snapshot(place: Place, request: MergeRequest) -> Snapshot:
     with vanishing_is_conflict(place, "merge"):
-        snapshot = load_snapshot(place.storage, view, stats_for=request.key_columns)
+        return load_snapshot(place.storage, place.journal.view_to_change(), stats_for=request.key_columns)
+
+
+def deferred(given: Input, snapshot: Snapshot) -> Input:
+    """Csv and json files as rows that are read when the source is opened."""
+    read = partial(read_text, given.data, snapshot, given.filesystem, given.storage_options)
+    return replace(given, data=Deferred(read))
+
+
+def read_text(
+    files: TextFiles, snapshot: Snapshot, filesystem: Any, storage_options: Mapping[str, Any] | None
+) -> pa.Table:
+    """The rows of csv or json files, parsed with the types of the dataset that they are for."""
+    known = () if snapshot.schema is None else snapshot.schema.names
+    in_folders = [name for name in snapshot.partition_columns if name not in known]
+    return files.read(snapshot.schema, in_folders, filesystem, storage_options)
+
+
+def _plan(
+    engine: Engine,
+    source: Source,
+    place: Place,
+    snapshot: Snapshot | None,
+    request: MergeRequest,
+    reporter: Reporter,
+) -> MergeDraft:
+    snapshot = snapshot or _snapshot(place, request)
+    with vanishing_is_conflict(place, "merge"):
         shape = merge_shape(source.schema_for(snapshot.schema), snapshot, request, place.path)
         shape = replace(shape, body=source.with_room(shape.body))
         source.check_casts(shape.body, operation="merge", path=place.path)

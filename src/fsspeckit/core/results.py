@@ -9,16 +9,15 @@ import html
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast, get_args
 
+from fsspeckit.common.documents import Node
 from fsspeckit.common.text import printable
-from fsspeckit.core.model import PlanEntry, Task
+from fsspeckit.core.model import Action, PlanEntry, Task
 
+_COUNTS = ("source_count", "target_count_before", "inserted", "updated", "deleted", "unchanged")
 FileOperation = Literal["rewritten", "inserted", "preserved"]
-_PLANNED = (
-    *("strategy", "path", "source_count", "target_count_before"),
-    *("inserted", "updated", "deleted", "unchanged", "source_route"),
-)
+_PLANNED = ("strategy", "path", *_COUNTS, "source_route")
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,9 +195,22 @@ class MergePlan(_MergeView):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The plan that `to_dict` wrote, without its tasks; `KeyError` or `TypeError` where it is not one."""
-        entries = tuple(PlanEntry(**entry) for entry in data["entries"])
-        return cls(**{name: data[name] for name in _PLANNED}, entries=entries)
+        """The plan that `to_dict` wrote, without its tasks.
+
+        Raises:
+            DocumentError: A value is not as `to_dict` writes it.
+        """
+        return cls.from_node(Node(dict(data), "plan", "make a new plan"))
+
+    @classmethod
+    def from_node(cls, node: Node) -> Self:
+        """The same from a part of a document."""
+        texts = {name: node[name].text() for name in ("strategy", "path", "source_route")}
+        counts = {name: node[name].count() for name in _COUNTS}
+        plan = cls(**texts, **counts, entries=tuple(node["entries"].each(_entry)))  # type: ignore[arg-type]
+        if plan.total < 0:
+            raise node["deleted"].refuse("is more than the dataset has rows")
+        return plan
 
     def _names(self) -> tuple[str, ...]:
         return (*_PLANNED, "total", "dry_run", "entries")
@@ -280,6 +292,19 @@ class MaintenanceResult(ResultView):
         ]
         lines += [(name.replace("_", " "), str(value)) for name, value in self.details.items()]
         return lines if self.dry_run else [*lines, ("seconds", f"{self.seconds:.2f} ({len(self.commits)} commits)")]
+
+
+def _entry(node: Node) -> PlanEntry:
+    return PlanEntry(
+        path=node["path"].text(),
+        action=cast("Action", node["action"].choice(get_args(Action))),
+        reason=node["reason"].text(),
+        rows=node["rows"].count(),
+        bytes=node["bytes"].count(),
+        updated=node["updated"].count(),
+        deleted=node["deleted"].count(),
+        stamp=node["stamp"].text(),
+    )
 
 
 def _plain(value: Any) -> Any:

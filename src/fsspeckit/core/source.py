@@ -108,6 +108,13 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
+class Deferred:
+    """Rows that are read when the engine opens the source, where it wants temporary files to be."""
+
+    read: Callable[[], pa.Table]
+
+
+@dataclass(frozen=True, slots=True)
 class Input:
     """What a caller passed as data, and where its paths belong.
 
@@ -122,7 +129,7 @@ class Input:
 
 def open_source(given: Input) -> Source:
     """Turn what a caller passed as data into a source."""
-    data = given.data
+    data = given.data.read() if isinstance(given.data, Deferred) else given.data
     if isinstance(data, pa.Table):
         return Source(with_one_dictionary(data))
     if isinstance(data, pa.RecordBatch):

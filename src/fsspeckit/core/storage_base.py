@@ -21,7 +21,15 @@ from fsspeckit.common.logging import scrub
 
 FOLDER = -1
 """The size of an :class:`Entry` that is a folder."""
-_KEPT_ERRORS = (FsspeckitError, TypeError, ValueError, AttributeError, NotImplementedError, AssertionError)
+_KEPT_ERRORS = (
+    FsspeckitError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    ImportError,
+    NotImplementedError,
+    AssertionError,
+)
 OWNER = "owner"
 """The file in a staging folder that stands for its living owner: written once, and deleted only with the folder."""
 
@@ -211,13 +219,14 @@ class named:  # noqa: N801 - used like a function, around each call of a filesys
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if isinstance(error, Exception) and not isinstance(error, _KEPT_ERRORS):
-            raise _rename(error, self._operation, self._path) from error
+            raise self._renamed(error) from error
 
+    def _renamed(self, error: Exception) -> OSError:
+        kept = (FileNotFoundError, FileExistsError, PermissionError)
+        base: type[OSError] = next((kind for kind in kept if isinstance(error, kind)), StorageError)
+        renamed = base(f"cannot {self._operation} {self._path}: {self._reason(error)}")
+        renamed.errno = getattr(error, "errno", None)
+        return renamed
 
-def _rename(error: Exception, operation: str, path: str) -> OSError:
-    kept = (FileNotFoundError, FileExistsError, PermissionError)
-    base: type[OSError] = next((kind for kind in kept if isinstance(error, kind)), StorageError)
-    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    renamed = base(f"cannot {operation} {path}: {scrub(reason)}")
-    renamed.errno = getattr(error, "errno", None)
-    return renamed
+    def _reason(self, error: Exception) -> str:
+        return scrub(getattr(error, "strerror", None) or str(error) or type(error).__name__)

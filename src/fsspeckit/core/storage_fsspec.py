@@ -33,14 +33,15 @@ from fsspeckit.core.storage_base import (
     Tree,
     is_sidecar_name,
     join,
-    named,
     parent,
 )
+from fsspeckit.core.storage_options import calling, option_pairs
 
 LEASE_SECONDS = 24 * 3600.0
 """A staging folder in which nothing was written for so long counts as abandoned. Only liveness hangs on it."""
 
 _REMOTE_WORKERS = 16
+_NO_CACHE = "use_listings_cache"
 _LOOKS = 20
 _T = TypeVar("_T")
 _OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "az", "adl", "abfss", "oci", "oss", "memory"})
@@ -110,6 +111,7 @@ class FsspecStorage(Storage):
         while isinstance(base, DirFileSystem):
             base = base.fs
         protocols = _protocols(base)
+        self._options = tuple(pair for pair in option_pairs(base.storage_options) if pair[0] != _NO_CACHE)
         self._in_memory = isinstance(base, MemoryFileSystem)
         self._has_buckets = bool(protocols & _OBJECT_STORES) and not self._in_memory
         self._flat_listing = "s3" in protocols and base is filesystem
@@ -124,8 +126,11 @@ class FsspecStorage(Storage):
     def __reduce__(self) -> tuple[Callable[[AbstractFileSystem], FsspecStorage], tuple[AbstractFileSystem]]:
         return FsspecStorage, (self._fs,)
 
+    def _call(self, operation: str, path: str) -> calling:
+        return calling(operation, path, self._options)
+
     def list_tree(self, root: str) -> Tree:
-        with named("list", root):
+        with self._call("list", root):
             infos = self._find(root) if self._flat_listing else self._walk(root)
         prefix = f"{root.rstrip('/')}/"
         files: list[Entry] = []
@@ -178,7 +183,7 @@ class FsspecStorage(Storage):
             return []  # went between its parent's listing and ours; the caller checks the root itself
 
     def _ls(self, path: str) -> list[Mapping[str, Any]]:
-        with named("list", path):
+        with self._call("list", path):
             self._fs.invalidate_cache(path)
             found: list[Mapping[str, Any]] = self._steadily(lambda: self._fs.ls(path, detail=True))
         stripped = path.strip("/")
@@ -200,13 +205,13 @@ class FsspecStorage(Storage):
         return look()
 
     def list_dir(self, path: str) -> list[Entry]:
-        with named("list", path):
+        with self._call("list", path):
             infos = self._ls_or_gone(path)
         entries = [_entry(str(info["name"]).rstrip("/").rpartition("/")[2], info) for info in infos]
         return sorted(entries, key=lambda entry: entry.path)
 
     def stat(self, path: str) -> Entry | None:
-        with named("stat", path):
+        with self._call("stat", path):
             self._fs.invalidate_cache(parent(path))
             try:
                 return _entry(path, self._steadily(lambda: self._fs.info(path)))
@@ -214,19 +219,19 @@ class FsspecStorage(Storage):
                 return None
 
     def read_bytes(self, path: str) -> bytes:
-        with named("read", path):
+        with self._call("read", path):
             self._fs.invalidate_cache(parent(path))
             return bytes(self._fs.cat_file(path))
 
     def read_tail(self, path: str, size: int) -> bytes:
-        with named("read", path):
+        with self._call("read", path):
             if self._in_memory:
                 return bytes(self._fs.cat_file(path))[-size:]
             self._fs.invalidate_cache(parent(path))
             return bytes(self._fs.cat_file(path, start=-size))
 
     def read_into(self, path: str, room: memoryview) -> Entry | None:
-        with named("read", path):
+        with self._call("read", path):
             found = self._fs.cat_file(path, end=len(room))
         if len(found) < len(room):
             raise StorageError(f"{path} ends {len(room) - len(found)} bytes too early")
@@ -234,7 +239,7 @@ class FsspecStorage(Storage):
         return None
 
     def create_exclusive(self, path: str, data: bytes) -> None:
-        with named("create", path):
+        with self._call("create", path):
             if self._in_memory:
                 with self.lock(parent(path)):
                     self._fs.pipe_file(path, data, mode="create")
@@ -247,11 +252,11 @@ class FsspecStorage(Storage):
                 raise
 
     def write_bytes(self, path: str, data: bytes) -> None:
-        with named("write", path):
+        with self._call("write", path):
             self._fs.pipe_file(path, data)
 
     def open_input(self, path: str) -> pa.NativeFile:
-        with named("open", path):
+        with self._call("open", path):
             if self._in_memory:
                 # Its open files share one position, so two readers of a file would disturb each other.
                 return pa.BufferReader(self._fs.cat_file(path))
@@ -259,18 +264,18 @@ class FsspecStorage(Storage):
             return pa.PythonFile(self._fs.open(path, "rb"), mode="r")
 
     def open_output(self, path: str) -> pa.NativeFile:
-        with named("create", path):
+        with self._call("create", path):
             file = _MemoryUpload(self._fs, path) if self._in_memory else self._fs.open(path, "wb")
             return pa.PythonFile(file, mode="w")
 
     def make_dirs(self, path: str) -> tuple[str, ...]:
         if self.has_folders:
-            with named("create folder", path):
+            with self._call("create folder", path):
                 self._fs.makedirs(path, exist_ok=True)
         return ()
 
     def publish(self, staged: str, path: str) -> None:
-        with named("publish", path):
+        with self._call("publish", path):
             self._fs.invalidate_cache(parent(staged))
             self._fs.cp_file(staged, path)
 
@@ -278,7 +283,7 @@ class FsspecStorage(Storage):
         self.remove(path)
 
     def remove(self, path: str) -> None:
-        with named("remove", path), suppress(FileNotFoundError):
+        with self._call("remove", path), suppress(FileNotFoundError):
             self._fs.rm_file(path)
 
     def remove_tree(self, path: str) -> None:
@@ -297,7 +302,7 @@ class FsspecStorage(Storage):
     def remove_dir_if_empty(self, path: str) -> bool:
         if not self.has_folders:
             return False
-        with named("remove", path):
+        with self._call("remove", path):
             try:
                 if self._ls(path):
                     return False
@@ -390,10 +395,10 @@ def _without_listing_cache(filesystem: AbstractFileSystem) -> AbstractFileSystem
     if isinstance(filesystem, DirFileSystem):
         inner = _without_listing_cache(filesystem.fs)
         return filesystem if inner is filesystem.fs else DirFileSystem(path=filesystem.path, fs=inner)
-    caches = getattr(getattr(filesystem, "dircache", None), "use_listings_cache", False)
+    caches = getattr(getattr(filesystem, "dircache", None), _NO_CACHE, False)
     if not caches or isinstance(filesystem, MemoryFileSystem) or not _protocols(filesystem) & _OBJECT_STORES:
         return filesystem
-    options = {**filesystem.storage_options, "use_listings_cache": False}
+    options = {**filesystem.storage_options, _NO_CACHE: False}
     return type(filesystem)(*filesystem.storage_args, **options)
 
 

@@ -24,12 +24,13 @@ from fsspeckit.core.layout import check_writable, codec_name
 from fsspeckit.core.merge import check_partition_columns, partition_columns_of, without_columns
 from fsspeckit.core.model import Outcome, WriteOptions, WriteTask
 from fsspeckit.core.names import new_file_name
-from fsspeckit.core.operations import Place
+from fsspeckit.core.operations import Place, deferred
 from fsspeckit.core.profile import Group, PartitionIdentities, split_by_partition
 from fsspeckit.core.progress import Progress, reporting
 from fsspeckit.core.results import MergeFileMetadata, WriteResult
 from fsspeckit.core.snapshot import Snapshot, load_snapshot, partition_layout
 from fsspeckit.core.source import Input, Source
+from fsspeckit.core.text_files import TextFiles
 
 WriteMode = Literal["append", "overwrite", "overwrite_partitions"]
 MODES = ("append", "overwrite", "overwrite_partitions")
@@ -78,7 +79,7 @@ def write(
     with log_unexpected("write", place.path), reporting("write", progress) as reporter, ExitStack() as stack:
         if not dry_run:
             place.journal.recover()
-        given = replace(given, on_tasks=reporter.tasks("source"))
+        given = _read_text(replace(given, on_tasks=reporter.tasks("source")), place, request)
         source = stack.enter_context(engine.open_source(given, place.storage, place.scratch))
         existing = _look_at(place, source, request)
         body = _body(source, existing, request, place.path)
@@ -98,6 +99,16 @@ def write(
             changes = Changes(publish, retire, (), complete_view=request.mode != "append", info=info)
             commit = transaction.commit(changes) if publish or retire or place.journal.terms else None
         return _result(place, request, tasks, outcomes, retire, commit, time.perf_counter() - started)
+
+
+def _read_text(given: Input, place: Place, request: WriteRequest) -> Input:
+    """Csv and json files as rows, parsed with the types of the dataset unless it is replaced."""
+    if not isinstance(given.data, TextFiles):
+        return given
+    view = place.journal.view()
+    files = view.files[:1] if request.mode != "overwrite" else ()
+    sample = load_snapshot(place.storage, replace(view, files=files))
+    return deferred(given, sample)
 
 
 def _look_at(place: Place, source: Source, request: WriteRequest) -> _Existing:

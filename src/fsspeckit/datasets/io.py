@@ -24,6 +24,7 @@ from fsspeckit.core.profile import OnDuplicate
 from fsspeckit.core.progress import Progress
 from fsspeckit.core.results import MergePlan, MergeResult, WriteResult
 from fsspeckit.core.source import Input
+from fsspeckit.core.text_files import TextFiles, text_files
 from fsspeckit.core.writing import WriteMode, WriteRequest
 from fsspeckit.datasets.arguments import Columns, column_names
 from fsspeckit.datasets.maintenance import Maintenance
@@ -82,7 +83,8 @@ class DatasetIO(Maintenance):
         """Merge rows into a dataset, rewriting only files in which a row changes.
 
         Args:
-            data: The source: an Arrow table, batch, reader or dataset, a path, or anything with ``__arrow_c_stream__``.
+            data: The source: an Arrow table, batch, reader or dataset, a path of Parquet, csv or json files, or
+                anything with ``__arrow_c_stream__``. Csv and json are parsed with the types of the dataset.
             path: The dataset's folder; it need not exist.
             strategy: ``"upsert"``, ``"insert"``, ``"update"``, ``"full_merge"`` or ``"deduplicate"``.
             key_columns: The column or columns that identify a row.
@@ -277,10 +279,14 @@ class DatasetIO(Maintenance):
         """A dataset has changed: engines that remember what they listed or read let go of it here."""
 
     def _place(self, path: Any) -> Place:
-        return Place.of(path, self.filesystem, self.storage_options, self.terms)
+        return Place.of(path, self._filesystem_for(path), self.storage_options, self.terms)
 
     def _input(self, data: Any) -> Input:
-        return Input(data, self.filesystem, self.storage_options)
+        path = data.path if isinstance(data, TextFiles) else data
+        return Input(text_files(data) or data, self._filesystem_for(path), self.storage_options)
+
+    def _filesystem_for(self, path: Any) -> Any:  # noqa: ARG002 - engines with filesystems of their own look at it
+        return self.filesystem
 
 
 def _check_mode(mode: str | None, strategy: str, key_columns: Columns | None, rewrite_mode: str | None) -> None:

@@ -21,6 +21,10 @@ class Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, hide_input_in_errors=True)
 
 
+def _is_true(value: str | float | bool) -> bool:
+    return str(value).lower() == "true"
+
+
 class Source(Part):
     """Rows to read: files by Spark's reader, or a dataset of the pipeline as it stands then."""
 
@@ -39,6 +43,11 @@ class Source(Part):
             raise ValueError(f"format {self.format!r} needs {wanted!r}, and that alone")
         if self.format == "dataset" and (self.options or self.columns):
             raise ValueError("options and columns go with files, not with a dataset")
+        inferred = [name for name, value in self.options.items() if name.lower() == "inferschema" and _is_true(value)]
+        if inferred:
+            raise ValueError(
+                f"options.{inferred[0]} changes values, such as 01234 to 1234: name the types in 'columns' instead"
+            )
         return self
 
 

@@ -17,11 +17,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from fsspeckit.common.errors import AlreadyCommittedError
 from fsspeckit.common.logging import scrub
 from fsspeckit.core.operations import Place, existing_view
 from fsspeckit.core.progress import Progress, Reporter
 from fsspeckit.core.results import MaintenanceResult, MergeResult, WriteResult
+from fsspeckit.core.snapshot import load_snapshot
 from fsspeckit.datasets.spark import SparkDatasetIO
 from fsspeckit.datasets.spark.session import get_session
 from fsspeckit.datasets.spark.watch import OnTasks
@@ -29,7 +32,7 @@ from fsspeckit.pipeline.changes import change
 from fsspeckit.pipeline.checks import check_commit, check_frame, check_view
 from fsspeckit.pipeline.files import PipelineFileError, load_file, parse
 from fsspeckit.pipeline.frames import Frames
-from fsspeckit.pipeline.model import AnyStep, Check, PipelineFile
+from fsspeckit.pipeline.model import AnyStep, Check, PipelineFile, Write
 from fsspeckit.pipeline.order import dataset_behind, dataset_of, in_order, is_writer, makes_rows, source_of
 from fsspeckit.pipeline.results import PipelineResult, StepFailedError, StepRecord, facts
 from fsspeckit.pipeline.trust import distrusted
@@ -224,12 +227,19 @@ class _Run:
         check = check_commit(checks, lambda: self.spark, place, told) if checks is not None else None
         io = self.datasets[dataset_of(step) or ""].on_terms(idempotency_key=self._key(step), check=check)
         source = source_of(step)
-        result = change(
-            io, self._path(step), step, self.frames.of(source) if source is not None else None, self.progress
-        )
+        rows = None if source is None else self.frames.for_dataset(source, self._types(step))
+        result = change(io, self._path(step), step, rows, self.progress)
         if checks is not None and isinstance(result, MaintenanceResult) and not result.commits:
             check_view(checks, self.spark, place, existing_view(place), told)
         return result
+
+    def _types(self, step: AnyStep) -> pa.Schema | None:
+        """The types of the dataset that a step adds rows to; None where it has none or they are replaced."""
+        if isinstance(step, Write) and step.mode == "overwrite":
+            return None
+        place = self._place(step)
+        view = place.journal.view()
+        return load_snapshot(place.storage, replace(view, files=view.files[:1])).schema
 
     def _key(self, step: AnyStep) -> str:
         return f"{self.file.name}/{step.name}/{self.key}"

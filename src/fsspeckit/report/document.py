@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import json
+import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from posixpath import dirname
 from typing import Any
 
+from fsspeckit.common.documents import Node, read_json
+from fsspeckit.common.errors import DocumentError
 from fsspeckit.core.snapshot import Snapshot
 from fsspeckit.report.layout import ColumnLayout, Layout
 from fsspeckit.report.overlap import file_range
 from fsspeckit.report.score import Score, judged
 
-_NEEDED = frozenset(
-    {"path", "rows", "files", "bytes", "size_histogram", "partitions", "columns", "score", "findings", "key_ranges"}
-)
 _SHOWN_FILES = 300
+_SIZE_CLASS = re.compile(r"(?:under |over )?\d+(?:\.\d+)? [KMGT]?B(?: to \d+(?:\.\d+)? [KMGT]?B)?")
 _SHOWN_COLUMNS = 3
 
 
@@ -56,22 +57,64 @@ def _places(bounds: Sequence[Any]) -> dict[Any, float]:
         numbers = {bound: bound for bound in bounds}
     low, high = min(numbers.values()), max(numbers.values())
     width = float(high - low)
+    if not math.isfinite(width):  # between infinite ends there is no scale
+        return {bound: 0.0 if number == low else 1.0 if number == high else 0.5 for bound, number in numbers.items()}
     return {bound: float(number - low) / width if width else 0.0 for bound, number in numbers.items()}
 
 
 def read_document(path: Path) -> dict[str, Any]:
-    """A document that `inspect --json` wrote; ValueError where the file is something else."""
+    """What a comparison needs of a document that `inspect --json` wrote.
+
+    Raises:
+        DocumentError: The file is something else, or a value in it is not as `inspect` writes it.
+        OSError: The file cannot be read.
+    """
     try:
-        found = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON ({error}); write it with `fsspeckit inspect PATH --json`") from error
-    missing = sorted(_NEEDED - found.keys()) if isinstance(found, dict) else ["everything"]
-    if missing:
-        raise ValueError(
-            f"{path} is not a layout of this version (without {', '.join(missing)}); "
-            "write it with `fsspeckit inspect PATH --json`"
-        )
-    return dict(found)
+        return _read(read_json(path, "write it with `fsspeckit inspect PATH --json`"))
+    except DocumentError as error:
+        raise DocumentError(f"{path}: {error}") from error
+
+
+def _read(node: Node) -> dict[str, Any]:
+    counts = {name: node[name].count() for name in ("score", "rows", "files", "bytes", "row_groups")}
+    return counts | {
+        "size_histogram": _histogram(node["size_histogram"]),
+        "partitions": node["partitions"].each(
+            lambda part: {"partition": part["partition"].text(), "bytes": part["bytes"].count()}
+        ),
+        "columns": node["columns"].each(
+            lambda column: {"name": column["name"].text(), "overlap": column["overlap"].optional(_overlap)}
+        ),
+        "key_ranges": node["key_ranges"].each(_key_range),
+    }
+
+
+def _histogram(node: Node) -> dict[str, int]:
+    found = node.values(lambda each: each.count())
+    for name in found:
+        if not _SIZE_CLASS.fullmatch(name):
+            raise node[name].refuse("is the number of files of an unknown size")
+    return found
+
+
+def _overlap(node: Node) -> dict[str, float]:
+    return {"mean_depth": node["mean_depth"].number()}
+
+
+def _key_range(node: Node) -> dict[str, Any]:
+    ends = {name: node[name].optional(lambda each: each.text()) for name in ("least", "greatest")}
+    ranges = node["ranges"].each(_range)
+    if len(ranges) > _SHOWN_FILES:
+        raise node["ranges"].refuse(f"of more than {_SHOWN_FILES} files")
+    return {"column": node["column"].text(), "files": node["files"].count(), "ranges": ranges, **ends}
+
+
+def _range(node: Node) -> list[float]:
+    """The place of a file's least and greatest value, from 0 to 1."""
+    found = node.each(lambda each: each.number())
+    if len(found) != 2 or not 0 <= found[0] <= found[1] <= 1:
+        raise node.refuse("is not two numbers from 0 to 1")
+    return found
 
 
 def comparison(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, float, float]]:

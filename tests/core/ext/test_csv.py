@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import bz2
+import datetime as dt
 import gzip
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from fsspeckit.common.errors import SchemaMismatchError
+from fsspeckit.common.errors import SchemaMismatchError, SourceFileError
 from fsspeckit.core.ext import read_csv
 
 
@@ -40,8 +45,182 @@ def test_files_read_like_the_one_file_they_would_make(tmp_path: Path, bodies: li
 
 
 def test_integers_that_no_float_holds_are_not_rounded(tmp_path: Path) -> None:
-    with pytest.raises(SchemaMismatchError, match="'a'"):
-        read_csv(_files(tmp_path, f"a\n{2**53 + 1}\n", "a\n0.5\n"))
+    table = read_csv(_files(tmp_path, f"a\n{2**53 + 1}\n", "a\n0.5\n"))
+    assert table["a"].to_pylist() == [str(2**53 + 1), "0.5"]
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (["01234", "98765"], ["01234", "98765"]),
+        (["+5"], ["+5"]),
+        (["1e5"], ["1e5"]),
+        (["12345678901234567890"], ["12345678901234567890"]),
+        (["NA", "NULL", "nan"], ["NA", "NULL", "nan"]),
+        (["1", "NA"], ["1", "NA"]),
+        (["True"], ["True"]),
+        ([" 1"], [" 1"]),
+        (["10:00:00"], ["10:00:00"]),
+        (["2024-01-01T10:00:00+02:00"], ["2024-01-01T10:00:00+02:00"]),
+        (["12.50", "3.25"], [Decimal("12.50"), Decimal("3.25")]),
+        (['"7"', "8"], [7, 8]),
+        (["", "5"], [None, 5]),
+        (["", '""', "x"], [None, "", "x"]),
+        (['""', "5"], [None, 5]),
+        (["", ""], [None, None]),
+        (["2024-01-01", ""], [dt.date(2024, 1, 1), None]),
+        (["2024-01-01 10:00:00"], [dt.datetime.fromisoformat("2024-01-01 10:00")]),
+    ],
+    ids=str,
+)
+def test_no_value_changes_when_its_type_is_inferred(tmp_path: Path, cells: list[str], expected: list[Any]) -> None:
+    table = read_csv(_files(tmp_path, "a,n\n" + "".join(f"{cell},1\n" for cell in cells)))
+    assert table["a"].to_pylist() == expected
+
+
+SCHEMA = pa.schema(
+    [
+        ("i", pa.int64()),
+        ("x", pa.float64()),
+        ("m", pa.decimal128(20, 3)),
+        ("d", pa.date32()),
+        ("at", pa.timestamp("us")),
+        ("utc", pa.timestamp("ms", "UTC")),
+        ("b", pa.bool_()),
+        ("t", pa.string()),
+    ]
+)
+MILLISECONDS = st.datetimes(dt.datetime(1700, 1, 1), dt.datetime(2200, 1, 1), timezones=st.just(dt.UTC)).map(  # noqa: DTZ001
+    lambda moment: moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+)
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "i": st.integers(-(2**63), 2**63 - 1),
+    "x": st.floats(),
+    "m": st.decimals(-(10**15), 10**15, places=3),
+    "d": st.dates(),
+    "at": st.datetimes(),
+    "utc": MILLISECONDS,
+    "b": st.booleans(),
+    "t": st.text(st.characters(codec="utf-8", exclude_characters="\r\0")),
+}
+
+
+@given(st.lists(st.fixed_dictionaries({name: st.none() | values for name, values in VALUES.items()}), min_size=1))
+def test_what_arrow_writes_is_read_back(tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]]) -> None:
+    path = tmp_path_factory.getbasetemp() / "back.csv"
+    table = pa.Table.from_pylist(rows, SCHEMA)
+    pacsv.write_csv(table, path)
+    found = read_csv(path, types=dict(zip(SCHEMA.names, SCHEMA.types, strict=True)))
+    assert repr(found.to_pylist()) == repr(table.to_pylist())  # which tells NaN from nothing
+    guessed = read_csv(path)
+    for name in SCHEMA.names:
+        type_ = guessed.schema.field(name).type
+        assert pa.types.is_null(type_) or pa.types.is_string(type_) or guessed[name].cast(type_).equals(guessed[name])
+
+
+def test_the_values_of_all_files_decide_the_type(tmp_path: Path) -> None:
+    assert read_csv(_files(tmp_path, "a\n1\n", "a\n02\n"))["a"].to_pylist() == ["1", "02"]
+
+
+def test_named_types_are_parsed_and_other_columns_inferred(tmp_path: Path) -> None:
+    text = 'zip,day,price,n,more\n12345,2024-01-01,1.5,007,9\n,,,"",\n'
+    types = {"zip": pa.large_string(), "day": pa.date32(), "price": pa.decimal128(9, 2), "n": pa.int8(), "x": pa.int8()}
+    table = read_csv(_files(tmp_path, text), types=types)
+    assert table.to_pylist() == [
+        {"zip": "12345", "day": dt.date(2024, 1, 1), "price": Decimal("1.50"), "n": 7, "more": 9},
+        {"zip": None, "day": None, "price": None, "n": None, "more": None},
+    ]
+    assert table.schema.types == [*(types[name] for name in table.column_names[:4]), pa.int64()]
+    with pytest.raises(ValueError, match="schema or types"):
+        read_csv(tmp_path, types=types, schema=table.schema)
+
+
+@pytest.mark.parametrize(
+    ("cell", "type_", "said"),
+    [
+        ("12x", pa.int64(), "'12x' is not a value of the type int64"),
+        ("300", pa.int8(), "'300' is not a value of the type int8"),
+        ("9007199254740993", pa.float64(), "'9007199254740993' is not a value of the type double"),
+        ("1.555", pa.decimal128(9, 2), "'1.555' is not a value of the type decimal128(9, 2)"),
+        ("2024-13-01", pa.date32(), "'2024-13-01' is not a value of the type date32[day]"),
+        (
+            "2024-01-01 10:00",
+            pa.timestamp("us", "UTC"),
+            "'2024-01-01 10:00' is not a value of the type timestamp[us, tz=UTC], which needs a zone such as Z",
+        ),
+        (
+            "2024-01-01T10:00:00Z",
+            pa.timestamp("us"),
+            "'2024-01-01T10:00:00Z' is not a value of the type timestamp[us] without a zone",
+        ),
+    ],
+)
+def test_a_value_that_does_not_fit_is_named(tmp_path: Path, cell: str, type_: pa.DataType, said: str) -> None:
+    path = _files(tmp_path, 'x,a\n"two\nlines",\n\ny,\n' + f"z,{cell}\nz,{cell}\n") / "0.csv"
+    with pytest.raises(SourceFileError) as caught:
+        read_csv(path, types={"a": type_})
+    assert f"{path}, row 3, column 'a': {said}" in str(caught.value)
+    assert str(caught.value).endswith(". Correct the value.")
+
+
+def test_a_type_that_text_cannot_be_parsed_as_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SourceFileError, match=r"column 'a': text cannot be parsed as the type duration\[s\]"):
+        read_csv(_files(tmp_path, "a\n5\n"), types={"a": pa.duration("s")})
+
+
+@pytest.mark.parametrize(
+    ("data", "line", "byte"),
+    [(b"a,b\n1,x\n2,K\xf6ln\n", 3, "F6"), (b"K\xf6ln,b\r\n1,2\r\n", 1, "F6"), (b"a\r1\r\xff\r", 3, "FF")],
+)
+def test_bytes_that_are_not_text_are_named(tmp_path: Path, data: bytes, line: int, byte: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(data)
+    with pytest.raises(SourceFileError, match=rf"a\.csv, line {line}: the byte 0x{byte} is not utf-8 text"):
+        read_csv(path)
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf-8-sig", "cp1252"])
+def test_another_encoding(tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / "a.csv.gz"
+    path.write_bytes(gzip.compress("Stadt,n\nKöln,1\n".encode(encoding)))
+    assert read_csv(path, encoding=encoding).to_pylist() == [{"Stadt": "Köln", "n": 1}]
+
+
+@pytest.mark.parametrize("encoding", ["klingon", "base64", "a\0b"])
+def test_an_unknown_encoding(tmp_path: Path, encoding: str) -> None:
+    with pytest.raises(ValueError, match=r"encoding=.* is unknown"):
+        read_csv(tmp_path, encoding=encoding)
+
+
+def test_text_that_is_not_in_the_named_encoding(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes("a\nx\nKöln\n".encode())
+    with pytest.raises(SourceFileError, match=r"line 3: the byte 0xC3 is not ascii text"):
+        read_csv(tmp_path, encoding="ascii")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a,b\n1,2\n1,2,3\n", "row 2: 'Expected 2 columns, got 3: 1,2,3'"),
+        ('a,b\n1,2\n3,"x\n4,y\n', "row 2: a quotation mark is opened and not closed"),
+        ('a,b\n1,2\n3,"x', "row 2: a quotation mark is opened and not closed"),
+    ],
+)
+def test_a_file_that_is_not_csv_names_the_row(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(SourceFileError) as caught:
+        read_csv(_files(tmp_path, text))
+    assert f"{tmp_path}/0.csv, {said}" in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ['a,b\n5" nail,1\n', 'a,b\n5" nail,1', 'a\n5" nail', 'a,b\n"5"" nail",1\n'])
+def test_a_quotation_mark_inside_a_value_is_fine(tmp_path: Path, text: str) -> None:
+    assert read_csv(_files(tmp_path, text))["a"].to_pylist() == ['5" nail']
+
+
+def test_a_tsv_file_has_tabs_also_in_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("id\tv\n1\tx,y\n")
+    (tmp_path / "b.csv").write_text("id,v\n2,z\n")
+    assert read_csv(tmp_path).to_pylist() == [{"id": 1, "v": "x,y"}, {"id": 2, "v": "z"}]
 
 
 def test_quoted_newlines_delimiters_and_byte_order_marks(tmp_path: Path) -> None:

@@ -77,6 +77,15 @@ def test_work_beside_an_open_transaction_of_the_caller(tmp_path):
     assert connection.execute("SELECT count(*) FROM duckdb_tables()").fetchone() == (0,)
 
 
+def test_text_files_are_spooled_to_the_folder_for_temporary_files(tmp_path):
+    (tmp_path / "file").touch()
+    for number in range(2):
+        (tmp_path / f"{number}.csv").write_text(f"id\n{number}\n")
+    io = DuckDBDatasetIO(temp_directory=tmp_path / "file" / "below")
+    with pytest.raises(StorageError, match="name another as temp_directory"):
+        io.write_dataset(str(tmp_path / "*.csv"), str(tmp_path / "d"))
+
+
 @pytest.mark.parametrize("options", [{"memory_limit": "1GB"}, {"temp_directory": "/tmp"}])
 def test_limits_are_no_business_of_a_given_connection(options):
     with pytest.raises(ValueError, match="set them on the connection"):

@@ -5,12 +5,8 @@ They read what stands at the given paths. A dataset that may have a commit in fl
 
 from __future__ import annotations
 
-from fsspeckit.core.ext import csv, json, parquet
 from fsspeckit.core.ext.csv import read_csv
 from fsspeckit.core.ext.json import read_json
 from fsspeckit.core.ext.parquet import read_parquet
 
-__all__ = ["ENDINGS", "read_csv", "read_json", "read_parquet"]
-
-ENDINGS = {"parquet": parquet.ENDINGS, "csv": csv.ENDINGS, "json": json.ENDINGS}
-"""How the names of each format's files end."""
+__all__ = ["read_csv", "read_json", "read_parquet"]

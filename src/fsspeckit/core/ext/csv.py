@@ -1,28 +1,48 @@
-"""Reading CSV files to one table, as if they were one file."""
+"""Reading CSV files to one table, as if they were one file.
+
+Every cell is read as text first. Then each column is parsed as the type that the caller names, or as the type that all
+of its texts are written in; see `fsspeckit.common.text_values` for the rules.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from fsspeckit.common.types import common_type, is_text, unwrapped
+from fsspeckit.common.errors import SchemaMismatchError, SourceFileError
+from fsspeckit.common.text_values import blank_to_null, first_failure, infer_type, parse_text
+from fsspeckit.common.types import is_text, unwrapped
 from fsspeckit.core.ext.inputs import (
     InputFile,
     Path,
     Piece,
     Request,
+    as_array,
     find_files,
     first_character,
+    for_all,
     in_blocks,
     join_pieces,
     load,
     read_each,
+    shown,
 )
+from fsspeckit.core.formats import ENDINGS, plain_name
 
-ENDINGS = (".csv", ".tsv")
+_CELLS = pacsv.ConvertOptions(
+    default_column_type=pa.string(),
+    check_utf8=False,  # the whole file is checked before
+    null_values=[""],
+    strings_can_be_null=True,
+    quoted_strings_can_be_null=False,
+)
+_ROW = re.compile(r"Row #(\d+): (.*)", re.DOTALL)
+Parse = Callable[[pa.Buffer, bool], pa.Table]
 
 
 def read_csv(
@@ -30,7 +50,9 @@ def read_csv(
     *,
     columns: Sequence[str] | None = None,
     schema: pa.Schema | None = None,
-    delimiter: str = ",",
+    types: Mapping[str, pa.DataType] | None = None,
+    delimiter: str | None = None,
+    encoding: str = "utf-8",
     include_file_path: bool = False,
     use_threads: bool = True,
     memory_map: bool = False,
@@ -39,14 +61,18 @@ def read_csv(
 ) -> pa.Table:
     r"""Read CSV files with a header line, plain or compressed (`.gz`, `.bz2`, `.zst`).
 
-    Types are inferred unless `schema` names them. A column that looks like different things in different files (numbers
-    in one, text in another) is text in all of them, as it would be in one file.
+    No value changes. A column that `schema` or `types` names is parsed as that type. Any other column gets the type
+    that all its values, in all files, are written in, and is text where formatting the parsed values would not give the
+    same text back: `01234` stays text. An empty cell is null; an empty cell in quotes is the empty text in a text
+    column.
 
     Args:
         path: A file, a folder, a pattern such as `data/*.csv`, or a list of these.
         columns: Only these columns, in this order.
         schema: The schema of the result; columns that a file lacks are null.
-        delimiter: What stands between two values.
+        types: The types of some columns, where they are in the files; the types of other columns are inferred.
+        delimiter: The character between two values; by default a comma, or a tab in a `.tsv` file.
+        encoding: The encoding of the files.
         include_file_path: Add a string column `file_path` with the path of each row's file.
         use_threads: Read in several threads; the result is the same.
         memory_map: Keep the rows in a temporary file that is mapped; only a few files are in memory at once.
@@ -56,57 +82,147 @@ def read_csv(
     Raises:
         FileNotFoundError: A path leads to no file.
         pa.ArrowIOError: The storage failed.
-        pa.ArrowInvalid: A file is not CSV, or a value cannot be read as its column's type.
+        SourceFileError: A file is not CSV text of the encoding, or a value cannot be parsed as its column's type. The
+            message names the file, the row (the first one below the header is row 1), the column and the value.
+        SchemaMismatchError: A file has two columns of one name.
         pa.ArrowKeyError: No file has a wanted column.
 
     Example:
         >>> import pathlib, tempfile
         >>> file = pathlib.Path(tempfile.mkdtemp(), "a.csv")
-        >>> _ = file.write_text("id,name\n1,x\n2,y\n")
+        >>> _ = file.write_text("id,zip\n1,01234\n2,98765\n")
         >>> read_csv(file).to_pylist()
-        [{'id': 1, 'name': 'x'}, {'id': 2, 'name': 'y'}]
+        [{'id': 1, 'zip': '01234'}, {'id': 2, 'zip': '98765'}]
     """
-    request = Request("read_csv", columns, schema, include_file_path, use_threads, memory_map, inferred=True)
-    files = find_files(path, ENDINGS, request.operation, filesystem, storage_options)
-    types = {field.name: _parsed_type(field.type) for field in schema or ()}
-    pieces = _read_all(files, types, delimiter, request)
-    disputed = [name for name in _disputed(pieces) if name not in types]
-    if disputed:
-        pieces = _read_all(files, types | dict.fromkeys(disputed, pa.string()), delimiter, request)
+    request = Request(
+        "read_csv",
+        columns,
+        schema,
+        include_file_path,
+        use_threads,
+        memory_map,
+        inferred=True,
+        types=types or {},
+        encoding=encoding,
+    )
+    files = find_files(path, ENDINGS["csv"], request.operation, filesystem, storage_options)
+    pieces = read_each(files, lambda file: _read_text(file, delimiter, request), request)
+    found = _types(pieces, request)
+    pieces = read_each(files, lambda file, piece: _typed(file, piece, found, request), request, pieces)
     return join_pieces(files, pieces, request)
 
 
-def _read_all(
-    files: Sequence[InputFile], types: Mapping[str, pa.DataType], delimiter: str, request: Request
-) -> list[Piece]:
-    convert = pacsv.ConvertOptions(column_types=dict(types))
-    parse = pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+def _read_text(file: InputFile, delimiter: str | None, request: Request) -> Piece:
+    """The cells of a file as text."""
+    usual = "\t" if plain_name(file.location).endswith(".tsv") else ","
+    options = pacsv.ParseOptions(delimiter=delimiter or usual, newlines_in_values=True)
 
-    def parse_blocks(stream: pa.NativeFile, block_size: int) -> pa.Table:
-        options = pacsv.ReadOptions(use_threads=request.use_threads, block_size=block_size)
-        return pacsv.read_csv(stream, read_options=options, parse_options=parse, convert_options=convert)
+    def parse(data: pa.Buffer, use_threads: bool) -> pa.Table:
+        def blocks(stream: pa.NativeFile, block_size: int) -> pa.Table:
+            read = pacsv.ReadOptions(use_threads=use_threads, block_size=block_size)
+            return pacsv.read_csv(stream, read_options=read, parse_options=options, convert_options=_CELLS)
 
-    def read(file: InputFile) -> Piece:
-        data = load(file)
-        if not first_character(data):
-            return Piece(pa.table({}), ())
-        return Piece.of(in_blocks(data, parse_blocks), request)
+        return in_blocks(data, blocks)
 
-    return read_each(files, read, request)
+    data = load(file, request)
+    if not first_character(data):
+        return Piece(pa.table({}), ())
+    try:
+        table = parse(data, request.use_threads)
+    except pa.ArrowInvalid as error:
+        raise _not_csv(error, file, data, parse, request) from error
+    names = table.column_names
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise SchemaMismatchError(
+            f"{request.operation} of {file.location}: column names that are used twice: {twice}. Rename one of each."
+        )
+    if _ends_in_quotes(data, table.num_rows, parse):
+        raise request.bad_file(file, f"row {table.num_rows}", "a quotation mark is opened and not closed")
+    return Piece.of(table, request)
 
 
-def _parsed_type(type_: pa.DataType) -> pa.DataType:
-    """A type that the CSV parser knows, from which the wanted one is had by an exact cast."""
-    plain = unwrapped(type_)
-    return pa.string() if is_text(plain) else plain
+def _not_csv(error: pa.ArrowInvalid, file: InputFile, data: pa.Buffer, parse: Parse, request: Request) -> Exception:
+    """The error with the number of its row, which only one thread can count."""
+    try:
+        parse(data, False)
+    except pa.ArrowInvalid as same:
+        error = same
+    found = _ROW.search(str(error))
+    if found is None:
+        return request.bad_file(file, "", " ".join(str(error).split()))
+    row = int(found[1]) - 1  # Arrow counts the header
+    return request.bad_file(file, f"row {row}" if row else "header", shown(" ".join(found[2].split())))
 
 
-def _disputed(pieces: Sequence[Piece]) -> list[str]:
-    """Columns whose types in different files have nothing in common."""
-    joined: dict[str, pa.DataType | None] = {}
-    for piece in pieces:
-        for field in piece.table.schema:
-            before = joined.setdefault(field.name, field.type)
-            if before is not None:
-                joined[field.name] = common_type(before, field.type, loosen=True, checked=True)
-    return [name for name, type_ in joined.items() if type_ is None]
+def _ends_in_quotes(data: pa.Buffer, rows: int, parse: Parse) -> bool:
+    """Whether the last value began with a quotation mark that is never closed, so that it holds the rest of the file.
+
+    Arrow reads it without an error. A quotation mark after the end of the file closes it, or else begins another row.
+    """
+    if pc.count_substring(as_array(data), '"')[0].as_py() % 2 == 0:
+        return False
+    try:
+        return bool(parse(pa.py_buffer(data.to_pybytes() + b'\n"\n'), False).num_rows == rows)
+    except pa.ArrowInvalid:
+        return False
+
+
+def _types(pieces: Sequence[Piece], request: Request) -> dict[str, pa.DataType]:
+    """The type of each column: as named, else as all of its values are written."""
+    names = list(dict.fromkeys(name for piece in pieces for name in piece.table.column_names))
+
+    def find(name: str) -> pa.DataType:
+        known = request.known.get(name, pa.null())
+        if not pa.types.is_null(known):
+            return known
+        tables = [piece.table for piece in pieces if name in piece.table.column_names]
+        return infer_type([chunk for table in tables for chunk in table[name].chunks])
+
+    return dict(zip(names, for_all(find, request, names), strict=True))
+
+
+def _typed(file: InputFile, piece: Piece, types: Mapping[str, pa.DataType], request: Request) -> Piece:
+    """The cells of a file as values."""
+    table = piece.table
+    if not table.column_names:
+        return piece
+    columns = [_parse_column(file, table[name], name, types[name], request) for name in table.column_names]
+    return Piece(pa.table(columns, table.column_names), piece.names)
+
+
+def _parse_column(
+    file: InputFile, texts: pa.ChunkedArray, name: str, type_: pa.DataType, request: Request
+) -> pa.ChunkedArray:
+    if pa.types.is_null(type_):
+        return pa.chunked_array([pa.nulls(len(texts))])
+    is_plain_text = is_text(unwrapped(type_))
+
+    def parse(chunk: pa.Array) -> pa.Array:
+        return parse_text(chunk if is_plain_text else blank_to_null(chunk), type_)
+
+    parsed, rows = [], 0
+    for chunk in texts.chunks:
+        try:
+            parsed.append(parse(chunk))
+        except pa.ArrowNotImplementedError as error:
+            raise _no_text(file, name, type_, request) from error
+        except pa.ArrowException as error:
+            at = first_failure(chunk, parse)
+            raise _not_a_value(file, rows + at + 1, name, chunk[at].as_py(), type_, request) from error
+        rows += len(chunk)
+    return pa.chunked_array(parsed, type_)
+
+
+def _not_a_value(
+    file: InputFile, row: int, name: str, value: str, type_: pa.DataType, request: Request
+) -> SourceFileError:
+    zone = ""
+    if pa.types.is_timestamp(type_):
+        zone = " without a zone" if type_.tz is None else ", which needs a zone such as Z"
+    what = f"{shown(value)} is not a value of the type {type_}{zone}"
+    return request.bad_file(file, f"row {row}, column {name!r}", what, "Correct the value")
+
+
+def _no_text(file: InputFile, name: str, type_: pa.DataType, request: Request) -> SourceFileError:
+    what = f"text cannot be parsed as the type {type_}"
+    return request.bad_file(file, f"column {name!r}", what, "Pass these rows as Arrow data or as a Parquet file")

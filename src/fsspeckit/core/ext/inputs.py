@@ -6,30 +6,36 @@ only the time it takes. Formats know nothing of paths, and this module nothing o
 
 from __future__ import annotations
 
+import codecs
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any
+from contextvars import copy_context
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from fsspec.utils import glob_translate
 
-from fsspeckit.common.errors import DatasetNotFoundError, FsspeckitError, StorageError
+from fsspeckit.common.errors import DatasetNotFoundError, FsspeckitError, SourceFileError, StorageError
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.common.partitions import parse_hive_partition_path, partition_type, typed_values
 from fsspeckit.common.schema import cast_schema, unify_schemas
+from fsspeckit.core.formats import COMPRESSED, plain_name
 from fsspeckit.core.spill import spool
 from fsspeckit.core.storage import FOLDER, Storage, join, resolve
 
 Path = str | os.PathLike[str]
 FILE_PATH = "file_path"
+_R = TypeVar("_R")
 
 _MAGIC = re.compile(r"[*?\[]")
-_COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 _BOM = b"\xef\xbb\xbf"
+_UTF8 = {"utf-8", "utf-8-sig"}
+_SHOWN = 60
 _PEEK = 4096
 _BLOCK = 16 * 2**20
 _LARGEST_BLOCK = 2**31 - 1
@@ -55,9 +61,14 @@ class Request:
     use_threads: bool
     memory_map: bool = False
     inferred: bool = False  # the format has no types of its own, so those of single files are only guesses
+    types: Mapping[str, pa.DataType] = field(default_factory=dict)
+    encoding: str = "utf-8"
 
     def __post_init__(self) -> None:
         """Refuse a request that contradicts itself."""
+        if self.types and self.schema is not None:
+            raise ValueError(f"{self.operation}: schema names all types. Pass either schema or types.")
+        _check_encoding(self.encoding)
         if self.include_file_path and FILE_PATH in [*(self.columns or ()), *(self.schema.names if self.schema else ())]:
             raise ValueError(f"{self.operation}: include_file_path adds {FILE_PATH!r}. Do not name it yourself.")
         if self.columns is not None and not self.columns and not self.include_file_path:
@@ -65,6 +76,16 @@ class Request:
         unknown = [name for name in self.columns or () if self.schema and name not in self.schema.names]
         if unknown:
             raise pa.ArrowKeyError(f"{self.operation}: columns {unknown} are not in the schema. Name columns of it.")
+
+    @property
+    def known(self) -> Mapping[str, pa.DataType]:
+        """The types that the caller names."""
+        return self.types if self.schema is None else {field.name: field.type for field in self.schema}
+
+    def bad_file(self, file: InputFile, where: str, what: str, remedy: str = "Correct the file") -> SourceFileError:
+        """The error of a file that cannot be read; ``where`` is a line or row in it."""
+        place = f"{file.location}, {where}" if where else file.location
+        return SourceFileError(f"{self.operation} of {place}: {what}. {remedy}.")
 
     @property
     def wanted(self) -> Sequence[str] | None:
@@ -113,18 +134,29 @@ def find_files(
     return files
 
 
-def read_each(files: Sequence[InputFile], read: Callable[[InputFile], Piece], request: Request) -> list[Piece]:
-    """Read all files, in threads where asked; the results are in the order of the files."""
+def read_each(
+    files: Sequence[InputFile], read: Callable[..., Piece], request: Request, *more: Sequence[Any]
+) -> list[Piece]:
+    """Read all files, in threads where asked; the results are in the order of the files.
 
-    def named(file: InputFile) -> Piece:
+    ``more`` are further arguments of ``read``, one for each file.
+    """
+
+    def named(file: InputFile, *rest: Any) -> Piece:
         with log_unexpected(request.operation, file.location), _naming(request.operation, file.location):
-            piece = read(file)
+            piece = read(file, *rest)
             return replace(piece, table=spool(piece.table.to_reader())) if request.memory_map else piece
 
-    if not request.use_threads or len(files) == 1:
-        return [named(file) for file in files]
-    with ThreadPoolExecutor(min(len(files), max(4, os.cpu_count() or 1))) as pool:
-        return list(pool.map(named, files))
+    return for_all(named, request, files, *more)
+
+
+def for_all(function: Callable[..., _R], request: Request, items: Sequence[Any], *more: Sequence[Any]) -> list[_R]:
+    """Call a function for each item, in threads where asked."""
+    if not request.use_threads or len(items) < 2:
+        return list(map(function, items, *more))
+    contexts = [copy_context() for _ in items]  # where temporary files go is known to the caller's thread alone
+    with ThreadPoolExecutor(min(len(items), max(4, os.cpu_count() or 1))) as pool:
+        return list(pool.map(lambda context, *given: context.run(function, *given), contexts, items, *more))
 
 
 def join_pieces(files: Sequence[InputFile], pieces: Sequence[Piece], request: Request) -> pa.Table:
@@ -151,17 +183,68 @@ def join_pieces(files: Sequence[InputFile], pieces: Sequence[Piece], request: Re
     return _in_order(pa.concat_tables(tables), request)
 
 
-def load(file: InputFile) -> pa.Buffer:
-    """The text of a file without byte order mark, decompressed where its name says that it is compressed."""
+def load(file: InputFile, request: Request) -> pa.Buffer:
+    """The text of a file as UTF-8 without byte order mark, decompressed where its name says that it is compressed.
+
+    Raises:
+        SourceFileError: The bytes are not text of the request's encoding.
+    """
     with file.storage.open_input(file.location) as stream:
-        codec = next((codec for ending, codec in _COMPRESSED.items() if file.location.lower().endswith(ending)), None)
+        codec = next((codec for ending, codec in COMPRESSED.items() if file.location.lower().endswith(ending)), None)
         if codec is None:
             data = stream.read_buffer()
         else:
             with pa.CompressedInputStream(stream, codec) as plain:
                 data = pa.py_buffer(plain.read())
+    try:
+        return _as_utf8(data, request.encoding)
+    except (UnicodeDecodeError, pa.ArrowInvalid):
+        raise _undecodable(data, file, request) from None
+
+
+def as_array(data: pa.Buffer) -> pa.Array:
+    """Bytes as an array of one value, for the functions of Arrow."""
+    offsets = pa.array([0, data.size], pa.int64()).buffers()[1]
+    return pa.Array.from_buffers(pa.large_binary(), 1, [None, offsets, data])
+
+
+def shown(value: Any) -> str:
+    """A value for a message, cut where it is long."""
+    text = str(value) if isinstance(value, Decimal) else repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def _as_utf8(data: pa.Buffer, encoding: str) -> pa.Buffer:
+    if _normalized(encoding) not in _UTF8:
+        data = pa.py_buffer(data.to_pybytes().decode(encoding).encode())
+    else:
+        as_array(data).cast(pa.large_string())  # raises where it is not UTF-8
     marked = data.slice(0, min(len(_BOM), data.size)).to_pybytes() == _BOM
     return data.slice(len(_BOM)) if marked else data
+
+
+def _normalized(encoding: str) -> str:
+    return codecs.lookup(encoding).name
+
+
+def _check_encoding(encoding: str) -> None:
+    try:
+        "a".encode(encoding)  # knows text encodings only, and an empty text would not be looked at
+    except (LookupError, ValueError) as error:
+        raise ValueError(f"encoding={encoding!r} is unknown. Use one such as 'utf-8' or 'latin-1'.") from error
+
+
+def _undecodable(data: pa.Buffer, file: InputFile, request: Request) -> SourceFileError:
+    raw, encoding = data.to_pybytes(), request.encoding
+    try:
+        raw.decode(encoding)
+    except UnicodeDecodeError as error:
+        before = raw[: error.start].decode(encoding, "ignore")
+        line = len(f"{before}x".replace("\r\n", "\n").replace("\r", "\n").split("\n"))
+        what = f"the byte 0x{raw[error.start]:02X} is not {encoding} text"
+        remedy = "Name the encoding of the file, such as encoding='latin-1'"
+        return request.bad_file(file, f"line {line}", what, remedy)
+    raise AssertionError("only for bytes that cannot be decoded")
 
 
 def first_character(data: pa.Buffer) -> bytes:
@@ -218,8 +301,7 @@ def _is_visible(path: str) -> bool:
 
 
 def _has_ending(path: str, endings: tuple[str, ...]) -> bool:
-    stem, dot, ending = path.lower().rpartition(".")
-    return (stem if f"{dot}{ending}" in _COMPRESSED else path.lower()).endswith(endings)
+    return plain_name(path).endswith(endings)
 
 
 def _partitions(files: Sequence[InputFile], present: Sequence[str], request: Request) -> dict[str, pa.Array]:
@@ -231,7 +313,7 @@ def _partitions(files: Sequence[InputFile], present: Sequence[str], request: Req
         if request.wanted is not None and name not in request.wanted:
             continue
         texts = [values.get(name) for values in found]
-        type_ = partition_type(texts) if request.schema is None else request.schema.field(name).type
+        type_ = request.known.get(name) or partition_type(texts)
         layout[name] = typed_values(texts, type_, name)
     return layout
 
@@ -259,13 +341,7 @@ def _naming(operation: str, path: str) -> Iterator[None]:
         yield
     except (FsspeckitError, FileNotFoundError, PermissionError):
         raise
-    except (pa.ArrowInvalid, UnicodeDecodeError) as error:
-        raise pa.ArrowInvalid(
-            f"{operation} of {path}: {error}. Correct the file, or name the types with schema=..."
-        ) from error
-    except pa.ArrowNotImplementedError as error:
-        raise pa.ArrowNotImplementedError(
-            f"{operation} of {path}: {error}. Convert the file, or name other types with schema=..."
-        ) from error
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise SourceFileError(f"{operation} of {path}: {error}. Correct the file or name a schema.") from error
     except OSError as error:
         raise StorageError(f"{operation} of {path}: {error}. Check the storage, then read again.") from error

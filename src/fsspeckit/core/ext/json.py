@@ -1,16 +1,25 @@
-"""Reading JSON files to one table: one object a line, objects over several lines, or an array of objects."""
+"""Reading JSON files to one table: one object a line, objects over several lines, or an array of objects.
+
+JSON has types of its own, and they are kept: text is text, also where it looks like a date, and a number is a number.
+The parser of Arrow rounds numbers that float64 cannot hold; `fsspeckit.core.ext.json_numbers` finds those.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.json as pajson
 from pyarrow import types as pat
 
+from fsspeckit.common.casting import cast_leaf, exact_cast
 from fsspeckit.common.partitions import parse_hive_partition_path
+from fsspeckit.common.text_values import first_failure, parse_text
 from fsspeckit.common.types import is_any_list, is_text, unwrapped
 from fsspeckit.core.ext.inputs import (
     InputFile,
@@ -23,10 +32,15 @@ from fsspeckit.core.ext.inputs import (
     join_pieces,
     load,
     read_each,
+    shown,
 )
+from fsspeckit.core.ext.json_numbers import Inexact, inexact_numbers, oversized_numbers, replaced
+from fsspeckit.core.ext.json_objects import elements, objects
+from fsspeckit.core.formats import ENDINGS
 
-ENDINGS = (".json", ".jsonl", ".ndjson")
-_SPACE = " \t\r\n"
+_CHANGED = re.compile(r"Column\(/([^)]*)\) changed from (\w+) to (\w+)")
+_TWICE = re.compile(r"Column\(/([^)]*)\) was specified twice")
+Types = Mapping[str, pa.DataType]
 
 
 def read_json(
@@ -34,6 +48,8 @@ def read_json(
     *,
     columns: Sequence[str] | None = None,
     schema: pa.Schema | None = None,
+    types: Mapping[str, pa.DataType] | None = None,
+    encoding: str = "utf-8",
     include_file_path: bool = False,
     use_threads: bool = True,
     memory_map: bool = False,
@@ -42,10 +58,16 @@ def read_json(
 ) -> pa.Table:
     """Read JSON files, plain or compressed (`.gz`, `.bz2`, `.zst`).
 
+    No value changes. A column that `schema` or `types` names has that type; text is then parsed as a date, time or
+    decimal where the type asks for it. In any other column text stays text, and numbers are int64, else float64, else
+    decimal where float64 cannot hold all digits. A key that an object lacks is null.
+
     Args:
         path: A file, a folder, a pattern such as `data/*.jsonl`, or a list of these.
         columns: Only these columns, in this order.
         schema: The schema of the result; columns that a file lacks are null.
+        types: The types of some columns, where they are in the files; the types of other columns are inferred.
+        encoding: The encoding of the files.
         include_file_path: Add a string column `file_path` with the path of each row's file.
         use_threads: Read in several threads; the result is the same.
         memory_map: Keep the rows in a temporary file that is mapped; only a few files are in memory at once.
@@ -55,7 +77,8 @@ def read_json(
     Raises:
         FileNotFoundError: A path leads to no file.
         pa.ArrowIOError: The storage failed.
-        pa.ArrowInvalid: A file is not JSON of objects, or a value cannot be read as its column's type.
+        SourceFileError: A file is not JSON of objects, or a value cannot be read as its column's type. The message
+            names the file, the row (the first object is row 1), the column and the value.
         pa.ArrowKeyError: No file has a wanted column.
         SchemaMismatchError: A column has incompatible types in two files.
 
@@ -66,70 +89,181 @@ def read_json(
         >>> read_json(file).to_pylist()
         [{'id': 1, 'tags': None}, {'id': 2, 'tags': ['x']}]
     """
-    request = Request("read_json", columns, schema, include_file_path, use_threads, memory_map, inferred=True)
-    files = find_files(path, ENDINGS, request.operation, filesystem, storage_options)
-    known = None if schema is None else _known(schema, files)
-    parse = pajson.ParseOptions(
-        explicit_schema=known,
-        newlines_in_values=True,
-        unexpected_field_behavior="infer" if known is None else "ignore",
+    request = Request(
+        "read_json",
+        columns,
+        schema,
+        include_file_path,
+        use_threads,
+        memory_map,
+        inferred=True,
+        types=types or {},
+        encoding=encoding,
     )
-
-    def parse_blocks(stream: pa.NativeFile, block_size: int) -> pa.Table:
-        options = pajson.ReadOptions(use_threads=use_threads, block_size=block_size)
-        return pajson.read_json(stream, read_options=options, parse_options=parse)
-
-    def read(file: InputFile) -> Piece:
-        data = load(file)
-        if first_character(data) == b"[":
-            data = pa.py_buffer("\n".join(_elements(data.to_pybytes().decode("utf-8"))).encode())
-        if not first_character(data):
-            return Piece(pa.table({}), ())
-        return Piece.of(in_blocks(data, parse_blocks), request)
-
-    return join_pieces(files, read_each(files, read, request), request)
-
-
-def _known(schema: pa.Schema, files: Sequence[InputFile]) -> pa.Schema:
-    """What the parser is told: it makes up columns that a file lacks, so none that stand in the folders' names."""
+    files = find_files(path, ENDINGS["json"], request.operation, filesystem, storage_options)
     in_folders = {name for file in files for name in parse_hive_partition_path(file.relative)}
-    return pa.schema([(field.name, _parsed_type(field.type)) for field in schema if field.name not in in_folders])
+    known = {name: type_ for name, type_ in request.known.items() if name not in in_folders and not pat.is_null(type_)}
+    return join_pieces(files, read_each(files, lambda file: _read(file, known, request), request), request)
 
 
-def _elements(text: str) -> Iterator[str]:
-    """The elements of a JSON array as they are written, so that no digit is lost on the way."""
-    decoder = json.JSONDecoder()
-    at = _skip(text, text.index("[") + 1)
-    while text[at : at + 1] != "]":
+def _read(file: InputFile, known: Types, request: Request) -> Piece:
+    data = load(file, request)
+    if first_character(data) == b"[":
+        data = pa.py_buffer("\n".join(elements(data.to_pybytes().decode())).encode())
+    if not first_character(data):
+        return Piece(pa.table({}), ())
+    document = _Document(data, file, request)
+    table = document.read({name: _parsed_type(type_) for name, type_ in known.items()})
+    if request.schema is None:
+        table = table.drop_columns([name for name in known if document.lacks(table, name)])
+    for index, name in enumerate(table.column_names):
+        if name in known:
+            table = table.set_column(index, name, document.typed(table[name], name, known[name]))
+    return Piece.of(table, request)
+
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """The objects of one file."""
+
+    data: pa.Buffer
+    file: InputFile
+    request: Request
+
+    def read(self, known: Types) -> pa.Table:
+        """The rows: columns in ``known`` have that type, in others text is text and no number is rounded."""
+        table = self._parse(known)
+        kept = {field.name: _without_moments(field.type) for field in table.schema}
+        if any(kept[field.name] != field.type for field in table.schema):
+            table = self._parse({**kept, **known})
+        again = partial(self._arrow, self.data, others="ignore")
+        for found in oversized_numbers(self.data, table, self.request.known, again):
+            raise self._bad_value(found.row, found.column, found.value, self.request.known[found.column])
+        wider: dict[str, pa.DataType] = {}
+        for found in inexact_numbers(self.data, table, again):
+            if found.column in known or found.decimal is None:
+                raise self._inexact(found)
+            before = wider.get(found.column, table.schema.field(found.column).type)
+            wider[found.column] = replaced(before, found.path, found.decimal)
+        return self._parse({field.name: field.type for field in table.schema} | wider) if wider else table
+
+    def lacks(self, table: pa.Table, name: str) -> bool:
+        """Whether no object has a key: the parser makes up the columns that it is told of."""
+        if table[name].null_count < table.num_rows:
+            return False
+        spellings = {json.dumps(name), json.dumps(name, ensure_ascii=False)}
+        if not any(re.search(re.escape(text.encode()), self.data) for text in spellings):
+            return True
+        return not any(name in json.loads(text) for text in objects(self.data.to_pybytes().decode()))
+
+    def typed(self, column: pa.ChunkedArray, name: str, type_: pa.DataType) -> pa.ChunkedArray:
+        """A column as a type, where text is parsed."""
+        parsed, rows = [], 0
+        for chunk in column.chunks:
+            try:
+                parsed.append(_parse(chunk, type_))
+            except pa.ArrowException as error:
+                at = first_failure(chunk, lambda part: _parse(part, type_))
+                raise self._bad_value(rows + at + 1, name, chunk[at].as_py(), type_) from error
+            rows += len(chunk)
+        return pa.chunked_array(parsed, type_)
+
+    def _parse(self, types: Types) -> pa.Table:
+        others = "infer" if self.request.schema is None else "ignore"
         try:
-            value, end = decoder.raw_decode(text, at)
-        except json.JSONDecodeError as error:
-            raise pa.ArrowInvalid(f"not valid JSON at character {error.pos}: {error.msg}") from error
-        if not isinstance(value, dict):
-            raise pa.ArrowInvalid(f"the array holds something other than an object at character {at}")
-        yield text[at:end]
-        at = _skip(text, end)
-        if text[at : at + 1] == ",":
-            at = _skip(text, at + 1)
-        elif text[at : at + 1] != "]":
-            raise pa.ArrowInvalid(f"the array is not closed or lacks a comma at character {at}")
-    if text[at + 1 :].strip(_SPACE):
-        raise pa.ArrowInvalid(f"something follows the array at character {at + 1}")
+            return self._arrow(self.data, types, others)
+        except pa.ArrowNotImplementedError as error:
+            remedy = "Pass these rows as Arrow data or as a Parquet file"
+            raise self.request.bad_file(self.file, "", str(error), remedy) from error
+        except pa.ArrowInvalid as error:
+            raise self._explained(error, types, others) from error
+
+    def _arrow(self, data: pa.Buffer, types: Types, others: str) -> pa.Table:
+        parse = pajson.ParseOptions(
+            explicit_schema=pa.schema(list(types.items())) if types else None,
+            newlines_in_values=True,
+            unexpected_field_behavior=others,
+        )
+
+        def blocks(stream: pa.NativeFile, block_size: int) -> pa.Table:
+            options = pajson.ReadOptions(use_threads=self.request.use_threads, block_size=block_size)
+            return pajson.read_json(stream, read_options=options, parse_options=parse)
+
+        return in_blocks(data, blocks)
+
+    def _explained(self, error: pa.ArrowInvalid, types: Types, others: str) -> Exception:
+        """The error with row, column and value, which the parser of Arrow does not tell."""
+        texts = list(objects(self.data.to_pybytes().decode()))
+        good, bad = 0, len(texts)
+        while bad - good > 1:  # objects before ``good`` are read together, those before ``bad`` are not
+            middle = (good + bad) // 2
+            try:
+                self._arrow(pa.py_buffer("\n".join(texts[:middle]).encode()), types, others)
+            except pa.ArrowInvalid as same:
+                bad, error = middle, same
+            else:
+                good = middle
+        row = json.loads(texts[bad - 1])
+        if not isinstance(row, dict):
+            return self.request.bad_file(self.file, f"row {bad}", f"{shown(row)} is not an object")
+        for name in row.keys() & types.keys():
+            cell = pa.py_buffer(json.dumps({name: row[name]}).encode())
+            try:
+                self._arrow(cell, {name: types[name]}, "ignore")
+            except pa.ArrowInvalid:
+                return self._bad_value(bad, name, row[name], self.request.known.get(name, types[name]))
+        if found := _CHANGED.search(str(error)):
+            where, what = f"row {bad}, column {found[1]!r}", f"the value is {found[3]}, and {found[2]} in earlier rows"
+        elif found := _TWICE.search(str(error)):
+            where, what = f"row {bad}, column {found[1]!r}", "the object has this key twice"
+        else:
+            where, what = f"row {bad}", " ".join(str(error).split())
+        return self.request.bad_file(self.file, where, what)
+
+    def _bad_value(self, row: int, name: str, value: Any, type_: pa.DataType) -> Exception:
+        what = f"{shown(value)} is not a value of the type {type_}"
+        return self.request.bad_file(self.file, f"row {row}, column {name!r}", what, "Correct the value")
+
+    def _inexact(self, found: Inexact) -> Exception:
+        what = f"{shown(found.value)} has more digits than the type {found.type} holds"
+        remedy = "Round the number" if found.column in self.request.known else "Round the number, or write it as text"
+        return self.request.bad_file(self.file, f"row {found.row}, column {found.column!r}", what, remedy)
 
 
-def _skip(text: str, at: int) -> int:
-    while text[at : at + 1] and text[at] in _SPACE:
-        at += 1
-    return at
+def _parse(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Values as a type; text is parsed where the type is not text."""
+    if isinstance(type_, pa.BaseExtensionType):
+        return parse_text(array, type_)
+    return exact_cast(array, type_, fill_missing=True, leaf=_parse_leaf)
+
+
+def _parse_leaf(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    return parse_text(array, type_) if is_text(array.type) and not is_text(type_) else cast_leaf(array, type_)
+
+
+def _without_moments(type_: pa.DataType) -> pa.DataType:
+    """A type with text where the parser takes text for a timestamp because it looks like one."""
+    if pat.is_timestamp(type_):
+        return pa.string()
+    if pat.is_list(type_):
+        return pa.list_(_without_moments(type_.value_type))
+    if pat.is_struct(type_):
+        return pa.struct([(field.name, _without_moments(field.type)) for field in type_])
+    return type_
 
 
 def _parsed_type(type_: pa.DataType) -> pa.DataType:
-    """A type that the JSON parser knows, from which the wanted one is had by an exact cast."""
+    """What the parser of Arrow is told, so that the wanted type is had by parsing text or by an exact cast."""
     plain = unwrapped(type_)
-    if is_text(plain):
+    if isinstance(plain, pa.BaseExtensionType):
         return pa.string()
     if is_any_list(plain):
         return pa.list_(_parsed_type(plain.value_type))
     if pat.is_struct(plain):
         return pa.struct([(field.name, _parsed_type(field.type)) for field in plain])
-    return plain
+    if pat.is_decimal(plain):
+        return pa.decimal256(76, plain.scale)  # narrower ones overflow without an error
+    if pat.is_float16(plain):
+        return pa.float64()
+    is_own = pat.is_integer(plain) or pat.is_floating(plain) or pat.is_boolean(plain) or pat.is_map(plain)
+    return plain if is_own else pa.string()

@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.core.ext.inputs import InputFile, Path, Piece, Request, find_files, join_pieces, read_each
+from fsspeckit.core.formats import ENDINGS
 from fsspeckit.core.opening import naming_damage
-
-ENDINGS = (".parquet", ".parq", ".pq")
 
 
 def read_parquet(
@@ -53,7 +52,7 @@ def read_parquet(
         ['id', 'file_path']
     """
     request = Request("read_parquet", columns, schema, include_file_path, use_threads, memory_map)
-    files = find_files(path, ENDINGS, request.operation, filesystem, storage_options)
+    files = find_files(path, ENDINGS["parquet"], request.operation, filesystem, storage_options)
 
     def read(file: InputFile) -> Piece:
         with (

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from fsspeckit.core.operations import Place
 from fsspeckit.core.results import MergePlan, MergeResult, WriteResult
-from fsspeckit.core.source import Input
 from fsspeckit.datasets.duckdb.connection import create_duckdb_connection, registered_filesystem
 from fsspeckit.datasets.duckdb.engine import DuckDBEngine
 from fsspeckit.datasets.io import Columns, DatasetIO
@@ -74,12 +72,6 @@ class DuckDBDatasetIO(DatasetIO):
     def connection(self) -> DuckDBPyConnection:
         """The connection that work runs beside."""
         return self.engine.database.connection
-
-    def _place(self, path: Any) -> Place:
-        return Place.of(path, self._filesystem_for(path), self.storage_options, self.terms)
-
-    def _input(self, data: Any) -> Input:
-        return Input(data, self._filesystem_for(data), self.storage_options)
 
     def _filesystem_for(self, path: Any) -> Any:
         if self.filesystem is not None or self.storage_options:

@@ -1,0 +1,124 @@
+"""The file that `plan` writes and `apply` reads. Anybody may have changed it, so everything in it is checked first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fsspeckit.cli.errors import usage
+from fsspeckit.cli.settings import ENGINES
+
+if TYPE_CHECKING:
+    from fsspeckit.common.documents import Node
+    from fsspeckit.core.results import MergePlan
+
+FORMAT = 1
+_REMEDY = "make a new plan with `fsspeckit plan merge SRC DEST --key COLUMN -o FILE`"
+
+
+@dataclass(frozen=True, slots=True)
+class SavedSource:
+    """The source of a plan, with every file behind it."""
+
+    path: str
+    format: str
+    delimiter: str | None
+    encoding: str | None
+    files: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class SavedPlan:
+    """What a plan file says."""
+
+    engine: str
+    dest: str
+    source: SavedSource
+    options: dict[str, Any]
+    plan: MergePlan
+
+
+def read_plan(path: Path) -> SavedPlan:
+    """The plan in a file.
+
+    Raises:
+        DocumentError: The file is not a plan, or a value in it is not as `fsspeckit plan` writes it.
+    """
+    from fsspeckit.common.documents import read_json
+    from fsspeckit.common.errors import DocumentError
+
+    try:
+        return _read(read_json(path, _REMEDY))
+    except OSError as error:
+        raise usage(f"cannot read the plan {path}: {error.strerror}", "check the path") from error
+    except DocumentError as error:
+        raise DocumentError(f"{path}: {error}") from error
+
+
+def _read(document: Node) -> SavedPlan:
+    from fsspeckit.core.agreement import check_names
+    from fsspeckit.core.results import MergePlan
+
+    if document["fsspeckit_plan"].count() != FORMAT:
+        raise document["fsspeckit_plan"].refuse("is the format of another version of fsspeckit")
+    document["command"].choice(("merge",))
+    plan = MergePlan.from_node(document["plan"])
+    check_names(plan)
+    return SavedPlan(
+        engine=document["engine"].choice(ENGINES),
+        dest=document["dest"].text(),
+        source=_source(document["source"]),
+        options=_options(document["options"]),
+        plan=plan,
+    )
+
+
+def _source(node: Node) -> SavedSource:
+    from fsspeckit.core.formats import ENDINGS
+
+    delimiter = node["delimiter"].optional(lambda each: each.text())
+    if delimiter is not None and len(delimiter) != 1:
+        raise node["delimiter"].refuse("is not one character")
+    return SavedSource(
+        path=node["path"].text(),
+        format=node["format"].choice(ENDINGS),
+        delimiter=delimiter,
+        encoding=node["encoding"].optional(lambda each: each.text()),
+        files=node["files"].each(_file),
+    )
+
+
+def _file(node: Node) -> dict[str, Any]:
+    return {"path": node["path"].text(), "bytes": node["bytes"].count(), "stamp": node["stamp"].text()}
+
+
+def _options(node: Node) -> dict[str, Any]:
+    """Arguments of `DatasetIO.merge`, which checks what they say."""
+    node.only(_READERS)
+    names = dict.fromkeys(["strategy", "key_columns", *node.keys()])  # these two must be there
+    return {name: _READERS[name](node[name]) for name in names}
+
+
+def _text(node: Node) -> str:
+    return node.text()
+
+
+def _texts(node: Node) -> list[str]:
+    return node.each(_text)
+
+
+_READERS: dict[str, Callable[[Node], Any]] = {
+    "strategy": _text,
+    "on_duplicate_source": _text,
+    "null_keys": _text,
+    "schema_mode": _text,
+    "compression": lambda node: node.optional(_text),
+    "max_rows_per_file": lambda node: node.count(),
+    "row_group_size": lambda node: node.optional(lambda each: each.count()),
+    "memory_limit": lambda node: node.optional(_text),
+    "key_columns": _texts,
+    "partition_by": _texts,
+    "dedup_order_by": _texts,
+}

@@ -1,0 +1,135 @@
+"""Reading JSON documents that anybody may have written: every value is checked before it is used.
+
+What is not as expected is a `DocumentError` that names the place in the document and what to do.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fsspeckit.common.errors import DocumentError
+
+_LARGEST = 2**63 - 1
+_SHOWN = 60
+_T = TypeVar("_T")
+
+
+class Node:
+    """One value of a document.
+
+    Args:
+        value: The value as `json` gives it.
+        place: Where it is, such as ``plan.entries[3]``.
+        remedy: What to do where the document is not as expected.
+
+    Example:
+        >>> Node({"rows": [1, 2]}, "plan", "make a new plan")["rows"].each(Node.count)
+        [1, 2]
+    """
+
+    def __init__(self, value: Any, place: str, remedy: str) -> None:
+        self._value, self._place, self._remedy = value, place, remedy
+
+    def __getitem__(self, key: str) -> Node:
+        """The value of a key, which must be there."""
+        if key not in self.keys():
+            raise self._error(f"the key {key!r} is missing")
+        return self._inner(self._value[key], key)
+
+    def keys(self) -> Collection[str]:
+        """The keys of an object."""
+        if not isinstance(self._value, dict):
+            raise self._wrong("an object")
+        return self._value.keys()
+
+    def only(self, known: Collection[str]) -> Node:
+        """The same object, which must have no other keys."""
+        for key in self.keys():
+            if key not in known:
+                raise self._error(f"the key {_shown(key)} is unknown")
+        return self
+
+    def each(self, read: Callable[[Node], _T]) -> list[_T]:
+        """What a function reads from each item of a list."""
+        if not isinstance(self._value, list):
+            raise self._wrong("a list")
+        return [read(Node(item, f"{self._place}[{number}]", self._remedy)) for number, item in enumerate(self._value)]
+
+    def values(self, read: Callable[[Node], _T]) -> dict[str, _T]:
+        """What a function reads from each value of an object, by its key."""
+        return {self._inner(key, key).text(): read(self[key]) for key in self.keys()}
+
+    def optional(self, read: Callable[[Node], _T]) -> _T | None:
+        """What a function reads from a value that may be null."""
+        return None if self._value is None else read(self)
+
+    def text(self) -> str:
+        """A text that can be written to a file and be part of a path."""
+        if not isinstance(self._value, str):
+            raise self._wrong("text")
+        if "\0" in self._value or any("\ud800" <= char <= "\udfff" for char in self._value):
+            raise self._error("the text has characters that are not allowed")
+        return self._value
+
+    def choice(self, known: Collection[str]) -> str:
+        """One of some texts."""
+        found = self.text()
+        if found not in known:
+            raise self._wrong(f"one of {', '.join(known)}")
+        return found
+
+    def count(self) -> int:
+        """A whole number of 0 or more, of at most 64 bits."""
+        if type(self._value) is not int or not 0 <= self._value <= _LARGEST:
+            raise self._wrong("a whole number of 0 or more")
+        return self._value
+
+    def number(self) -> float:
+        """A finite number."""
+        if type(self._value) is int and abs(self._value) <= _LARGEST:
+            return self._value
+        if type(self._value) is not float or not math.isfinite(self._value):
+            raise self._wrong("a number")
+        return self._value
+
+    def refuse(self, what: str) -> DocumentError:
+        """The error for a value that is wrong for another reason."""
+        return self._error(f"{_shown(self._value)} {what}")
+
+    def _inner(self, value: Any, key: str) -> Node:
+        return Node(value, f"{self._place}.{key[:_SHOWN]}" if self._place else key[:_SHOWN], self._remedy)
+
+    def _wrong(self, wanted: str) -> DocumentError:
+        return self._error(f"{_shown(self._value)} is not {wanted}")
+
+    def _error(self, what: str) -> DocumentError:
+        place = f"{self._place}: " if self._place else ""
+        return DocumentError(f"{place}{what}; {self._remedy}".encode("utf-8", "replace").decode())
+
+
+def read_json(path: Path, remedy: str) -> Node:
+    """The document in a file.
+
+    Raises:
+        DocumentError: The file is not JSON.
+        OSError: The file cannot be read.
+    """
+    try:
+        return Node(json.loads(path.read_bytes()), "", remedy)
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)[:_SHOWN]
+        raise DocumentError(f"the file is not JSON ({reason}); {remedy}") from error
+
+
+def _shown(value: Any) -> str:
+    """A value for a message; of lists and objects only what they are."""
+    if isinstance(value, (dict, list)):
+        return "an object" if isinstance(value, dict) else "a list"
+    if type(value) is int and abs(value) > _LARGEST:
+        return "a number of more than 64 bits"
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

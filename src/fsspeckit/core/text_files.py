@@ -1,0 +1,81 @@
+"""Csv and json files as a source of rows: named first, and read when the types of their dataset are known.
+
+The readers are imported when files are read, because other merges do not need them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from fsspeckit.core.formats import format_of
+
+TextFormat = Literal["csv", "json"]
+
+
+@dataclass(frozen=True, slots=True)
+class TextFiles:
+    """Csv or json files: a file, a folder or a pattern, and how they are written.
+
+    Pass it as the source of `merge` or `write_dataset` where a path alone does not say enough.
+
+    Args:
+        path: A file, a folder, or a pattern such as `data/*.csv`.
+        format: `"csv"` or `"json"`.
+        delimiter: The character between two values of a csv file; by default a comma, or a tab in a `.tsv` file.
+        encoding: The encoding of the files.
+
+    Example:
+        >>> TextFiles("orders.txt", "csv", delimiter=";", encoding="latin-1").format
+        'csv'
+    """
+
+    path: str
+    format: TextFormat
+    delimiter: str | None = None
+    encoding: str = "utf-8"
+
+    def __post_init__(self) -> None:
+        """Refuse a format that is not known, and a delimiter where there is none."""
+        if self.format not in ("csv", "json"):
+            raise ValueError(f"format={self.format!r} is unknown; use 'csv' or 'json'")
+        if self.delimiter is not None and self.format != "csv":
+            raise ValueError(f"delimiter={self.delimiter!r} does not go with {self.format}; leave it out")
+
+    def read(
+        self,
+        types: pa.Schema | None,
+        in_folders: Collection[str],
+        filesystem: Any,
+        storage_options: Mapping[str, Any] | None,
+    ) -> pa.Table:
+        """The rows, mapped from a temporary file.
+
+        Args:
+            types: Types of columns; those of other columns are inferred.
+            in_folders: Partition columns that the dataset has only in the names of its folders. The cells of a csv
+                file are the texts of these names, and are not changed.
+            filesystem: An fsspec filesystem that the path belongs to.
+            storage_options: Options of the filesystem that a URL names.
+        """
+        from fsspeckit.core.ext import read_csv, read_json
+
+        known = {field.name: field.type for field in types or ()}
+        options = {"memory_map": True, "filesystem": filesystem, "storage_options": storage_options}
+        if self.format == "json":
+            return read_json(self.path, types=known, encoding=self.encoding, **options)
+        known |= dict.fromkeys(in_folders, pa.string())
+        return read_csv(self.path, types=known, delimiter=self.delimiter, encoding=self.encoding, **options)
+
+
+def text_files(data: Any) -> TextFiles | None:
+    """The files that a path names, where it ends like those of csv or json."""
+    if not isinstance(data, (str, os.PathLike)):
+        return None
+    path = os.fspath(data)
+    format_ = format_of(path)
+    return None if format_ is None or format_ == "parquet" else TextFiles(path, format_)

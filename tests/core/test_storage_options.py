@@ -1,0 +1,141 @@
+"""Wrong options and servers that cannot be reached: typed errors that name the option or the URL, and no secret."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pytest
+
+import fsspeckit
+from fsspeckit import StorageError, StorageOptionError
+from fsspeckit.cli.app import main
+from fsspeckit.core.ext import read_csv
+from fsspeckit.core.storage import resolve
+from fsspeckit.core.storage_options import calling, option_pairs
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+
+SECRET = "hunter2-very-secret"
+ROWS = pa.table({"id": [1]})
+WAYS: dict[str, Callable[[str, dict[str, Any]], object]] = {
+    "merge": lambda path, options: fsspeckit.merge(
+        ROWS, path, key_columns="id", engine="pyarrow", storage_options=options
+    ),
+    "read": lambda path, options: PyarrowDatasetIO(storage_options=options).read_parquet(path),
+    "filesystem": lambda path, options: PyarrowDatasetIO(fsspec.filesystem("s3", **options)).write_dataset(ROWS, path),
+    "source": lambda path, options: read_csv(f"{path}/a.csv", storage_options=options),
+}
+
+
+@pytest.fixture
+def closed_port() -> int:
+    """A port of this machine without a server."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def refusing_port() -> Iterator[int]:
+    """A server that refuses every login."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(f"530 no {SECRET}\r\n".encode())
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield int(server.getsockname()[1])
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"kee": SECRET}, "the option 'kee' is unknown; correct its name in storage_options"),
+        ({"client_kwargs": {"endpont": SECRET}}, "the option 'endpont' is unknown"),
+        ({"config_kwargs": {"signatur": SECRET}}, "the option 'signatur' is unknown"),
+        ({"client_kwargs": SECRET}, "refuses its options client_kwargs, key, secret (AttributeError)"),
+        ({"client_kwargs": {"endpoint_url": SECRET}}, "refuses its options client_kwargs, endpoint_url, key, secret"),
+        ({"client_kwargs": {"endpoint_url": 5}}, "refuses its options client_kwargs, endpoint_url, key, secret"),
+        ({"key": 5, "secret": [SECRET]}, "refuses its options client_kwargs, endpoint_url, key, secret"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("way", WAYS)
+def test_options_that_s3_refuses(s3_server: Any, s3_bucket: str, wrong: dict[str, Any], said: str, way: str) -> None:
+    options = s3_server.storage_options | {"secret": SECRET} | wrong
+    path = f"s3://{s3_bucket}/lake"
+    with pytest.raises(StorageOptionError) as caught:
+        WAYS[way](path, options)
+    assert said in str(caught.value)
+    assert isinstance(caught.value, ValueError)
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+def test_an_ftp_server_that_is_not_there(closed_port: int) -> None:
+    with pytest.raises(StorageError) as caught:
+        PyarrowDatasetIO().read_parquet(f"ftp://user:{SECRET}@127.0.0.1:{closed_port}/lake")
+    assert isinstance(caught.value, OSError)
+    assert str(caught.value) == (
+        f"cannot connect to ftp://127.0.0.1:{closed_port}/lake: Connection refused; "
+        "check the URL, and that its server can be reached"
+    )
+
+
+def test_an_ftp_server_that_refuses_the_login(refusing_port: int) -> None:
+    options = {"username": "user", "password": SECRET}
+    with pytest.raises(StorageError, match=r"cannot connect to ftp://127\.0\.0\.1:\d+/lake: 530 no \*\*\*; check"):
+        PyarrowDatasetIO(storage_options=options).read_parquet(f"ftp://127.0.0.1:{refusing_port}/lake")
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("ftp://127.0.0.1:port/x", "cannot open ftp://127.0.0.1:port/x: the filesystem refuses the URL"),
+        ("dbfs://x/y", "the filesystem needs 'instance' and 'token'; add it to storage_options"),
+    ],
+)
+def test_urls_that_a_filesystem_refuses(url: str, said: str) -> None:
+    with pytest.raises(StorageOptionError, match=said.replace("(", r"\(")):
+        PyarrowDatasetIO().read_parquet(url)
+
+
+def test_secrets_in_the_errors_of_a_filesystem_are_hidden() -> None:
+    options = option_pairs({"key": "public", "nested": {"sas_token": SECRET}, "anon": True})
+    with pytest.raises(StorageError, match=r"lake: no luck with \*\*\*") as caught, calling("read", "lake", options):
+        raise OSError(f"no luck with {SECRET}")
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+def test_mistakes_of_this_package_are_not_blamed_on_options() -> None:
+    with pytest.raises(ValueError, match="the path is empty"), calling("read", "lake", option_pairs({"key": "x"})):
+        resolve("")
+    with pytest.raises(UnicodeError), calling("read", "lake", option_pairs({"key": "x"})):
+        b"\xff".decode()
+
+
+def test_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], closed_port: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.csv").write_text("id\n1\n")
+    words = ["--engine", "pyarrow", "--storage-option", f"kee={SECRET}"]
+    assert main(["write", "a.csv", "s3://bucket/lake", *words]) == 2
+    said = capsys.readouterr().err
+    assert said.splitlines()[0].endswith("the option 'kee' is unknown")
+    assert said.splitlines()[1:] == ["to do: correct its name in --storage-option"]
+    assert main(["write", "a.csv", "s3://bucket/lake", *words, "--debug"]) == 2
+    assert SECRET not in capsys.readouterr().err
+    assert main(["inspect", f"ftp://user:{SECRET}@127.0.0.1:{closed_port}/lake"]) == 1
+    problem, remedy = capsys.readouterr().err.splitlines()
+    assert problem == f"error: cannot connect to ftp://127.0.0.1:{closed_port}/lake: Connection refused"
+    assert remedy == "to do: check the URL, and that its server can be reached"
