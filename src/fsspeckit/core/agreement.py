@@ -11,8 +11,8 @@ from dataclasses import replace
 from posixpath import dirname
 
 from fsspeckit.common.errors import CommitConflictError, DocumentError
-from fsspeckit.core.commit import is_data_file
 from fsspeckit.core.model import Outcome, RewriteTask, WriteTask
+from fsspeckit.core.names import is_data_file, is_inside
 from fsspeckit.core.results import MergePlan
 from fsspeckit.core.snapshot import Snapshot
 
@@ -25,8 +25,7 @@ def check_names(agreed: MergePlan) -> None:
     """
     seen = set[str]()
     for entry in agreed.entries:
-        parts = entry.path.split("/")
-        if any(part in ("", ".", "..") for part in parts):
+        if not is_inside(entry.path):
             raise _bad_name(entry.path, "is not a path inside the dataset")
         if not is_data_file(entry.path):
             raise _bad_name(entry.path, "is not the name of a data file")
