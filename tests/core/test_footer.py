@@ -219,6 +219,14 @@ def chunk(tree: Struct) -> Struct:
     return found
 
 
+def _claim(tree: Struct, rows: int) -> None:
+    """Numbers that fit each other, and not the few bytes of the file."""
+    tree[FileField.rows] = (I64, rows + 3)
+    group(tree)[GroupField.rows] = (I64, rows)
+    for column in group(tree)[GroupField.columns][1][1]:
+        column[ChunkField.meta][1][MetaField.values] = (I64, rows)
+
+
 SPOILT: dict[str, Callable[[Struct], Any]] = {
     "too many rows told": lambda tree: tree.update({FileField.rows: (I64, 7)}),
     "too few rows told": lambda tree: tree.update({FileField.rows: (I64, 1)}),
@@ -244,6 +252,7 @@ SPOILT: dict[str, Callable[[Struct], Any]] = {
     "pages before the file": lambda tree: meta(tree).update({MetaField.data_at: (I64, -5)}),
     "pages without end": lambda tree: meta(tree).update({MetaField.size: (I64, 2**62)}),
     "pages of negative size": lambda tree: meta(tree).update({MetaField.size: (I64, -1)}),
+    "more values than pages can have": lambda tree: _claim(tree, 2**45),
     "data in another file": lambda tree: chunk(tree).update({ChunkField.path: (BINARY, b"/etc/passwd")}),
     "an encrypted column": lambda tree: chunk(tree).update({ChunkField.crypto: (STRUCT, {2: (STRUCT, {})})}),
     "an encrypted file": lambda tree: tree.update({FileField.encryption: (STRUCT, {1: (STRUCT, {})})}),

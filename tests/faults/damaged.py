@@ -1,21 +1,22 @@
 """Every operation over files that may be damaged, each in a process of its own, so that its death can be told.
 
 As a program it runs all operations over the files of a folder, such as a checkout of apache/parquet-testing or
-apache/arrow-testing, and prints what came of it:
+apache/arrow-testing, or over files that it damages itself, and prints what came of it:
 
     python tests/faults/damaged.py --engine pyarrow --engine duckdb path/to/parquet-testing/data
+    python tests/faults/damaged.py --engine pyarrow --damage 10000 --seed 1
 
 An outcome is ``ok`` (the rows are those that pyarrow reads, less and plus what the operation counts), ``typed`` (an
-error of fsspeckit that names a file, and nothing changed), or one of the bad ones: ``lost``, ``untyped``, ``changed``,
-``signal``, ``hang``.
+error of fsspeckit, and no data file changed), or one of the bad ones: ``lost``, ``untyped``, ``changed``, ``signal``,
+``hang``.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import random
 import resource
-import shutil
 import signal
 import sys
 import tempfile
@@ -23,6 +24,7 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +37,7 @@ _MEMORY = 12 << 30
 _SAMPLE = 3
 _COPIES = {"compact": 3, "optimize": 2, "deduplicate": 2}
 
-Operation = Callable[[Any, str, pa.Table, str], int | None]
+Operation = Callable[[Any, str, pa.Table, str], int]
 """Runs on a folder with some rows and a key column; returns by how many rows the dataset must have grown."""
 
 
@@ -53,7 +55,7 @@ def _deduplicated(io: Any, folder: str, rows: pa.Table, key: str) -> int:
     return -int(io.deduplicate_parquet_dataset(folder, key_columns=[key], null_keys="match")["deduplicated_rows"])
 
 
-def _nothing(call: Callable[[Any, str, str], Any]) -> Operation:
+def _unchanged(call: Callable[[Any, str, str], Any]) -> Operation:
     def run(io: Any, folder: str, rows: pa.Table, key: str) -> int:
         call(io, folder, key)
         return 0
@@ -76,12 +78,28 @@ OPERATIONS: dict[str, Operation] = {
     "upsert": _merged("upsert"),
     "update": _merged("update"),
     "full_merge": _merged("full_merge"),
-    "compact": _nothing(lambda io, folder, key: io.compact_parquet_dataset(folder, target_rows_per_file=10**9)),
-    "optimize": _nothing(lambda io, folder, key: io.optimize_parquet_dataset(folder, zorder_columns=[key])),
+    "compact": _unchanged(lambda io, folder, key: io.compact_parquet_dataset(folder, target_rows_per_file=10**9)),
+    "optimize": _unchanged(lambda io, folder, key: io.optimize_parquet_dataset(folder, zorder_columns=[key])),
     "deduplicate": _deduplicated,
-    "plan": _nothing(lambda io, folder, key: io.compact_parquet_dataset(folder, target_rows_per_file=9, dry_run=True)),
+    "plan": _unchanged(lambda io, folder, key: io.optimize_parquet_dataset(folder, zorder_columns=[key], dry_run=True)),
 }
 _WITH_ROWS = ("append", "upsert", "update", "full_merge")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A file to try, and a sound one that it was made from; without one, copies of the file stand beside it."""
+
+    name: str
+    data: bytes
+    sound: bytes | None = None
+
+    def dataset(self, folder: Path, files: int) -> None:
+        """A folder with the file, and others beside it."""
+        folder.mkdir()
+        for number in range(files):
+            content = self.data if number == 0 or self.sound is None else self.sound
+            (folder / f"{number}.parquet").write_bytes(content)
 
 
 def make_io(engine: str) -> Any:
@@ -95,17 +113,15 @@ def make_io(engine: str) -> Any:
     return Io()
 
 
-def try_out(io: Any, name: str, file: Path, like: pa.Table | None = None) -> str:
-    """Run an operation on a dataset of copies of a file, and say what came of it."""
+def try_out(io: Any, name: str, case: Case) -> str:
+    """Run an operation on a dataset with a file, and say what came of it."""
     with tempfile.TemporaryDirectory() as base:
         folder = Path(base) / "ds"
-        folder.mkdir()
-        for number in range(_COPIES.get(name, 1)):
-            shutil.copy(file, folder / f"{number}.parquet")
-        rows = _some_rows(file) if like is None else like
+        case.dataset(folder, _COPIES.get(name, 1))
+        rows = _some_rows(case.data if case.sound is None else case.sound)
         if rows is None and name in _WITH_ROWS:
             return "ok"  # there is nothing that could be merged into it
-        return _outcome(io, name, folder, _schema(file).empty_table() if rows is None else rows)
+        return _outcome(io, name, folder, _schema(folder / "0.parquet").empty_table() if rows is None else rows)
 
 
 def _outcome(io: Any, name: str, folder: Path, rows: pa.Table) -> str:
@@ -118,10 +134,12 @@ def _outcome(io: Any, name: str, folder: Path, rows: pa.Table) -> str:
         unchanged = _bytes(folder) == files
         return f"typed {type(error).__name__}: {error}" if unchanged else f"changed {error}"
     except Exception as error:  # noqa: BLE001 - that is what is looked for
+        if type(error) is ValueError and "zorder_columns names" in str(error):
+            return "typed a column has another name"
         last = traceback.extract_tb(error.__traceback__)[-1]
         return f"untyped {type(error).__name__}: {error} at {last.filename}:{last.lineno}"
     after = _count(folder)
-    if before is not None and grown is not None and after != before + grown:
+    if before is not None and after != before + grown:
         return f"lost {before} rows became {after}, which should be {before + grown}"
     return "ok"
 
@@ -138,9 +156,9 @@ def _count(folder: Path) -> int | None:
         return None
 
 
-def _some_rows(file: Path) -> pa.Table | None:
+def _some_rows(data: bytes) -> pa.Table | None:
     try:
-        rows = pq.ParquetFile(file).read().slice(0, _SAMPLE)
+        rows = pq.ParquetFile(pa.BufferReader(data)).read().slice(0, _SAMPLE)
         rows.validate(full=True)
     except Exception:  # noqa: BLE001 - see above
         return None
@@ -160,8 +178,8 @@ def _key(schema: pa.Schema) -> str:
     return next(iter([*names, *schema.names]), "id")
 
 
-def in_child(work: Callable[[], str]) -> str:
-    """Run something in a forked process with limits; its death is an outcome too."""
+def in_child(work: Callable[[int], None]) -> tuple[list[str], str]:
+    """Run something that writes lines to a descriptor in a forked process with limits; tells the lines, and its end."""
     read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:
@@ -169,51 +187,120 @@ def in_child(work: Callable[[], str]) -> str:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
         signal.alarm(_SECONDS)
-        os.write(write_end, work().encode(errors="replace")[:60_000])
+        work(write_end)
         os._exit(0)
     os.close(write_end)
     with os.fdopen(read_end, "rb") as answers:
-        answer = answers.read().decode(errors="replace")
+        lines = answers.read().decode(errors="replace").splitlines()
     _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        return "hang" if number == signal.SIGALRM else f"signal {signal.Signals(number).name}"
-    return answer or f"signal exit status {status}"
+    if not os.WIFSIGNALED(status):
+        return lines, "" if status == 0 else f"signal exit status {status}"
+    number = os.WTERMSIG(status)
+    return lines, "hang" if number == signal.SIGALRM else f"signal {signal.Signals(number).name}"
 
 
-def outcomes(engine: str, files: Sequence[Path], operations: Sequence[str]) -> Iterator[tuple[Path, str, str]]:
-    """What comes of each operation on each file; on Spark in this process, whose executors are others anyway."""
-    io = make_io(engine)
-    for file in files:
+def outcomes(engine: str, case: Case, operations: Sequence[str], io: Any = None) -> Iterator[tuple[str, str]]:
+    """What comes of each operation on a file; with an ``io``, in this process."""
+    if io is not None:
+        yield from ((name, try_out(io, name, case)) for name in operations)
+        return
+
+    def work(sink: int) -> None:
+        own = make_io(engine)
         for name in operations:
-            if engine == "spark":
-                yield file, name, try_out(io, name, file)
-            else:
-                yield file, name, in_child(lambda file=file, name=name: try_out(make_io(engine), name, file))
+            line = try_out(own, name, case).replace("\n", " ")[:2000]
+            os.write(sink, f"{line}\n".encode(errors="replace"))
+
+    lines, end = in_child(work)
+    yield from zip(operations, lines, strict=False)
+    if end:
+        yield operations[min(len(lines), len(operations) - 1)], end
+
+
+def sound_files(folder: Path) -> dict[str, bytes]:
+    """Files of six kinds: writers, layouts, nested columns, indexes and notes."""
+    import duckdb
+    import polars as pl
+
+    from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+
+    ids, texts = list(range(40)), [f"text {i % 7}" for i in range(40)]
+    flat = pa.table({"id": ids, "text": texts, "value": [i / 3 for i in ids], "day": pa.array(ids, pa.date32())})
+    nested = flat.append_column("tags", pa.array([[t, None] if i % 3 else None for i, t in enumerate(texts)]))
+    nested = nested.append_column("point", pa.array([{"x": i, "y": None} if i % 4 else None for i in ids]))
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(flat, folder / "flat", row_group_size=15)
+    pq.write_table(nested, folder / "nested", compression="zstd", row_group_size=25)
+    indexed = {"write_page_index": True, "bloom_filter_options": {"id": {"ndv": 40}}, "write_page_checksum": True}
+    pq.write_table(flat, folder / "indexed", data_page_version="2.0", use_dictionary=False, **indexed)
+    duckdb.sql(f"COPY (SELECT * FROM flat) TO '{folder}/duckdb' (FORMAT parquet, ROW_GROUP_SIZE 2048)")
+    pl.from_arrow(nested).write_parquet(folder / "polars", row_group_size=16)
+    PyarrowDatasetIO().write_dataset(flat, folder / "own")
+    PyarrowDatasetIO().optimize_parquet_dataset(folder / "own", zorder_columns=["id", "text"], curve="zorder")
+    (own,) = (folder / "own").glob("*.parquet")
+    names = ("flat", "nested", "indexed", "duckdb", "polars")
+    return {name: (folder / name).read_bytes() for name in names} | {"own": own.read_bytes()}
+
+
+def damaged(sound: bytes, rng: random.Random) -> bytes:
+    """A file with some flipped bits in its footer, or with a part of the footer cut out or off."""
+    length = int.from_bytes(sound[-8:-4], "little") + 8
+    data, kind = bytearray(sound), rng.random()
+    if kind < 0.8:
+        for _ in range(rng.choice((1, 1, 1, 2, 4))):
+            data[len(data) - rng.randint(1, length)] ^= 1 << rng.randrange(8)
+    elif kind < 0.9:
+        del data[len(data) - rng.randint(1, length) :]
+    else:
+        start = len(data) - rng.randint(9, length)
+        del data[start : start + rng.randint(1, 8)]
+    return bytes(data)
+
+
+def _damaged_cases(count: int, seed: int) -> Iterator[Case]:
+    with tempfile.TemporaryDirectory() as base:
+        files = sound_files(Path(base) / "sound")
+    rng, names = random.Random(seed), list(files)
+    for number in range(count):
+        name = names[number % len(names)]
+        yield Case(f"{name} {number}", damaged(files[name], rng), files[name])
+
+
+def _cases(asked: argparse.Namespace) -> Iterator[Case]:
+    if asked.damage:
+        yield from _damaged_cases(asked.damage, asked.seed)
+    files = [file for path in asked.paths for file in ([path] if path.is_file() else sorted(path.rglob("*")))]
+    for file in files:
+        if file.is_file() and file.suffix in (".parquet", ".encrypted", ""):
+            yield Case(file.name, file.read_bytes())
 
 
 def main() -> int:
-    """Run over folders and print what is bad, and how often each outcome was."""
+    """Run over files and print what is bad, and how often each outcome was."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("paths", nargs="+", type=Path, help="files, or folders of files")
+    parser.add_argument("paths", nargs="*", type=Path, help="files, or folders of files")
+    parser.add_argument("--damage", type=int, default=0, help="how many files to damage here, of six kinds")
+    parser.add_argument("--seed", type=int, default=1, help="repeats the same damage")
     parser.add_argument("--engine", action="append", choices=["pyarrow", "duckdb", "spark"])
     parser.add_argument("--operation", action="append", choices=list(OPERATIONS))
     parser.add_argument("--verbose", action="store_true", help="print every outcome")
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
-    files = [file for path in asked.paths for file in ([path] if path.is_file() else sorted(path.rglob("*")))]
-    files = [file for file in files if file.is_file() and file.suffix in (".parquet", ".encrypted", "")]
-    bad, counted = 0, Counter[str]()
+    bad, cases, counted = 0, 0, Counter[str]()
     for engine in asked.engine or ["pyarrow"]:
-        for file, name, outcome in outcomes(engine, files, asked.operation or list(OPERATIONS)):
-            kind = outcome.partition(" ")[0]
-            counted[f"{engine} {name} {kind}"] += 1
-            bad += kind not in GOOD
-            if asked.verbose or kind not in GOOD:
-                print(engine, name, file.name, outcome[:400], flush=True)
+        io = make_io(engine) if engine == "spark" else None  # its executors are other processes anyway
+        make_io(engine)
+        for case in _cases(asked):
+            cases += 1
+            for name, outcome in outcomes(engine, case, asked.operation or list(OPERATIONS), io):
+                kind = outcome.partition(" ")[0]
+                counted[f"{engine} {name} {kind}"] += 1
+                bad += kind not in GOOD
+                if asked.verbose or kind not in GOOD:
+                    print(engine, name, case.name, outcome[:600], flush=True)
     for line, count in sorted(counted.items()):
         print(f"{count:6} {line}")
-    print(f"{len(files)} files, {sum(counted.values())} outcomes, {bad} bad")
+    print(f"{cases} files, {sum(counted.values())} outcomes, {bad} bad")
     return 1 if bad else 0
 
 

@@ -53,6 +53,7 @@ _ENCRYPTED_MAGIC = b"PARE"
 _TRAILER = 8
 _FIRST_READ, _FIRST_LOCAL_READ = 64 * 1024, 4 * 1024  # a second read is a round trip, or next to nothing
 _DEEPEST = 100
+_PAGE_VALUES, _PAGE_BYTES = 1 << 31, 8  # a page has fewer values than that, and takes more bytes
 _REPEATED = 2
 _DECIMAL_CONVERTED, _DECIMAL_LOGICAL = 5, 5
 _ENCRYPTED = "it is encrypted, which fsspeckit cannot read"
@@ -208,6 +209,8 @@ def check_place(rows: int, data_at: int, dictionary_at: int, uncompressed: int, 
         raise pa.ArrowInvalid("a column chunk is not inside the file")
     if size < 0 or uncompressed < 0:
         raise pa.ArrowInvalid("a column chunk has a negative size")
+    if rows > _PAGE_VALUES * (size // _PAGE_BYTES + 1):
+        raise pa.ArrowInvalid(f"a column chunk of {size} bytes cannot have {rows} values")
 
 
 def first_page(data_at: int, dictionary_at: int) -> int:
