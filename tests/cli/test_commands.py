@@ -324,7 +324,8 @@ def test_inspect_gates_a_schedule(fsspeckit: Fsspeckit) -> None:
 def test_what_a_crash_left_is_told_and_mended(fsspeckit: Fsspeckit) -> None:
     fsspeckit("write", "orders.csv", "lake", "-q")
     sidecar = Path(".lake.fsspeckit")
-    (sidecar / ".staging_dead").mkdir()
+    dead = "dead" * 8
+    (sidecar / f".staging_{dead}").mkdir()
     newest = max((sidecar / "log").glob("*.done"))
     newest.unlink()
     code, out, _ = fsspeckit("doctor", "lake")
@@ -337,9 +338,9 @@ def test_what_a_crash_left_is_told_and_mended(fsspeckit: Fsspeckit) -> None:
     os.rename(".la ke.fsspeckit", sidecar)
     assert "needs recovery" in fsspeckit("inspect", "lake")[1]
     code, out, _ = fsspeckit("recover", "lake", "--dry-run", "--json")
-    assert (json.loads(out)["replayed"], json.loads(out)["removed"]) == ([1], ["dead"])
+    assert (json.loads(out)["replayed"], json.loads(out)["removed"]) == ([1], [dead])
     code, out, _ = fsspeckit("recover", "lake", "--json")
-    assert (code, json.loads(out)["replayed"], json.loads(out)["removed"]) == (0, [1], ["dead"])
+    assert (code, json.loads(out)["replayed"], json.loads(out)["removed"]) == (0, [1], [dead])
     code, out, _ = fsspeckit("doctor", "lake", "--json")
     checks = {check["name"]: check for check in json.loads(out)["checks"]}
     assert (code, checks["journal"]["detail"], checks["write access"]["verdict"]) == (0, "nothing left over", "ok")

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 import fsspeckit as package
+from fsspeckit.cli.plan_files import SavedPlan
 from fsspeckit.core import maintenance
 from fsspeckit.core.incremental import plan_incremental_rewrite
 from fsspeckit.core.operations import Place
@@ -84,7 +85,7 @@ def result_classes() -> set[type]:
     """Every class of the package that is named a result or a plan, or can be written as a dictionary."""
     modules = [importlib.import_module(name) for _, name, _ in pkgutil.walk_packages(package.__path__, "fsspeckit.")]
     classes = {each for module in modules for each in vars(module).values() if isinstance(each, type)}
-    classes.discard(maintenance.Plan)  # internal: callers get a `MaintenanceResult`
+    classes -= {maintenance.Plan, SavedPlan}  # internal: callers get a `MaintenanceResult` or a `MergePlan`
     return {
         each
         for each in classes

@@ -26,7 +26,10 @@ PARAMETERS = (
     *("target_rows_per_file", "temp_directory", "use_threads", "zorder_columns"),
 )
 # Parameters whose names are plain words too: they count only where a value follows.
-WORDS = ("columns", "compression", "connection", "curve", "engine", "filesystem", "mode", "plan", "schema", "strategy")
+WORDS = (
+    *("columns", "compression", "connection", "curve", "encoding", "engine", "filesystem", "mode", "plan", "schema"),
+    "strategy",
+)
 FUNCTIONS = (
     *("compact_parquet_dataset", "create_duckdb_connection", "deduplicate_parquet_dataset"),
     *("optimize_parquet_dataset", r"read_parquet", r"recover\(\)"),
