@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsspeckit.core.curves import Cuts, Form, Ordering, Scale, bits_for, hilbert, sort_order, zorder
-from fsspeckit.core.keys import sortable
+from fsspeckit.core.values.curves import Cuts, Form, Ordering, Scale, bits_for, hilbert, sort_order, zorder
+from fsspeckit.core.values.keys import sortable
 
 GRIDS = [(1, 5), (2, 1), (2, 2), (2, 5), (3, 1), (3, 3), (4, 2), (5, 2), (7, 1)]
 

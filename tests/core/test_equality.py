@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fsspeckit.core.equality import columns_equal, values_equal
-from fsspeckit.core.rows import share_codes
+from fsspeckit.core.values.equality import columns_equal, values_equal
+from fsspeckit.core.values.take import share_codes
 
 NAN = float("nan")
 STRUCT = pa.struct([("a", pa.int64()), ("b", pa.list_(pa.float32()))])

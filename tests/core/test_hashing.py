@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsspeckit.core.hashing import hash_keys, spread
+from fsspeckit.core.values.hashing import hash_keys, spread
 
 _KINDS = {
     pa.int64(): st.integers(-(2**63), 2**63 - 1),

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fsspeckit.core import lookup
-from fsspeckit.core.hashing import hash_keys
-from fsspeckit.core.keys import KeyIndex
-from fsspeckit.core.lookup import TextTable
-from fsspeckit.core.rows import take_rows
+from fsspeckit.core.values import text_table
+from fsspeckit.core.values.hashing import hash_keys
+from fsspeckit.core.values.keys import KeyIndex
+from fsspeckit.core.values.take import take_rows
+from fsspeckit.core.values.text_table import TextTable
 
 KINDS = [pa.binary(), pa.large_binary()]
 TEXTS = st.one_of(st.binary(max_size=12), st.binary(min_size=5, max_size=5))
@@ -32,7 +32,7 @@ def chunked(values: list[bytes], kind: pa.DataType, cut: int) -> pa.ChunkedArray
 @given(data=st.data())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_texts_are_found_where_they_stand(monkeypatch, kind, width, data):
-    monkeypatch.setattr(lookup, "_PIECE", data.draw(st.integers(1, 50)))
+    monkeypatch.setattr(text_table, "_PIECE", data.draw(st.integers(1, 50)))
     texts = TEXTS if width is None else st.binary(min_size=width, max_size=width)
     values = data.draw(st.lists(texts, min_size=1, max_size=40, unique=True))
     asked = data.draw(st.lists(st.sampled_from(values) | TEXTS, max_size=40))
@@ -115,7 +115,7 @@ def test_rows_are_taken_across_chunks(sizes, data):
 @pytest.mark.parametrize("kind", ["of one length", "of many lengths"])
 def test_texts_whose_hashes_clash_are_told_apart(monkeypatch, kind):
     """No two such texts are known, so hashes are cut to a few bits."""
-    monkeypatch.setattr(lookup, "hash_keys", lambda columns: hash_keys(columns) % np.uint64(50) << np.uint64(50))
+    monkeypatch.setattr(text_table, "hash_keys", lambda columns: hash_keys(columns) % np.uint64(50) << np.uint64(50))
     texts = [f"{n:06d}" if kind == "of one length" else str(n) for n in range(3000)]
     values = pa.array([text.encode() for text in texts[:2000]])
     column = pa.chunked_array([[text.encode() for text in texts[part::3]] for part in range(3)])

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fsspeckit.core.required import fill_required
+from fsspeckit.core.values.required_fields import fill_required
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 VALUES: list[tuple[pa.DataType, Any]] = [

@@ -7,7 +7,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from fsspeckit.core.rows import pick, replace_rows, share_codes, take_rows, used_codes
+from fsspeckit.core.values.take import pick, replace_rows, share_codes, take_rows, used_codes
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 COLUMNS = {

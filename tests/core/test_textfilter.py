@@ -6,8 +6,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsspeckit.core.keys import KeyIndex
-from fsspeckit.core.textfilter import TextFilter
+from fsspeckit.core.values.keys import KeyIndex
+from fsspeckit.core.values.text_prefilter import TextFilter
 
 _TEXTS = st.one_of(st.binary(max_size=3), st.binary(min_size=7, max_size=10), st.sampled_from([b"", b"a" * 36]))
 _WIDE = st.sampled_from([pa.binary(), pa.large_binary()])

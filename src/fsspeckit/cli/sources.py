@@ -106,7 +106,7 @@ def is_empty(rows: Any, options: dict[str, Any] | None) -> bool:
 def _stdin() -> pa.Table:
     import pyarrow as pa
 
-    from fsspeckit.core.spill import spool
+    from fsspeckit.core.values.spill import spool
 
     if sys.stdin.isatty():
         raise usage("SRC is - and standard input is a terminal", "pipe an Arrow IPC stream in, or name a file")
@@ -122,7 +122,7 @@ def _stdin_file() -> pa.Table:
     """The other form of Arrow IPC, which is read from its end."""
     import pyarrow as pa
 
-    from fsspeckit.core.spill import spool
+    from fsspeckit.core.values.spill import spool
 
     with NamedTemporaryFile(prefix="fsspeckit-") as copy:
         shutil.copyfileobj(sys.stdin.buffer, copy)

@@ -18,16 +18,14 @@ from fsspeckit.common.bridge import to_arrow, to_numpy
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.core.arrangement import files_at_stake, files_to_read, outputs, plan_optimize
 from fsspeckit.core.balance import check_total
-from fsspeckit.core.curves import Ordering
 from fsspeckit.core.duplicates import stretches
 from fsspeckit.core.ends import ReadEnds
 from fsspeckit.core.engine import Engine
+from fsspeckit.core.file_names import new_token, optimized_name
 from fsspeckit.core.fitting import codes_may_run_out
-from fsspeckit.core.keys import key_type
 from fsspeckit.core.layout import report_codecs
 from fsspeckit.core.maintenance import Group, OptimizeRequest, Plan, limited, plan_deduplicate, rounds
 from fsspeckit.core.model import DataFile, Ends, RowNumbers
-from fsspeckit.core.names import new_token, optimized_name
 from fsspeckit.core.operations import Place, vanishing_is_conflict
 from fsspeckit.core.progress import Progress, Reporter, reporting
 from fsspeckit.core.results import MaintenanceResult
@@ -60,6 +58,8 @@ from fsspeckit.core.upkeep import (
     measured,
     planned,
 )
+from fsspeckit.core.values.curves import Ordering
+from fsspeckit.core.values.keys import key_type
 
 DEFAULT_TARGET = Target(128 * 1024 * 1024, None)
 _GROUP_ROWS = 122_880

@@ -25,9 +25,9 @@ from fsspeckit.core.mark import mark_metadata, unmarked
 from fsspeckit.core.model import CombineTask, DataFile, DropTask, Outcome, RowNumbers, WriteOptions
 from fsspeckit.core.opening import check_rows, naming_damage, open_rows, read_footer, refuse_nanoseconds
 from fsspeckit.core.output import StagedFile
-from fsspeckit.core.rows import pick
 from fsspeckit.core.storage import Storage, for_each
 from fsspeckit.core.together import Together
+from fsspeckit.core.values.take import pick
 
 _FETCHED_FILES = 32
 _FETCHED_BYTES = 32 * 1024 * 1024

@@ -17,9 +17,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from fsspeckit.common.errors import AlreadyCommittedError, CommitConflictError, OutcomeUnknownError, StorageError
+from fsspeckit.core.file_names import is_data_file, is_inside
 from fsspeckit.core.footer import check_staged
 from fsspeckit.core.journal import Log, LogState, Places
-from fsspeckit.core.names import is_data_file, is_inside
 from fsspeckit.core.nesting import check_not_inside_dataset, check_partition_folders
 from fsspeckit.core.record import IDEMPOTENCY_KEY, Identity, Published, Record, Retired, new_id
 from fsspeckit.core.recovery import Carrier, JournalStatus, Recovery, look_at, recover, settle_pending

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from fsspeckit.core.file_names import is_compacted
 from fsspeckit.core.layout import codec_name
 from fsspeckit.core.maintenance import Group, Plan, by_folder
 from fsspeckit.core.model import DataFile, RowNumbers
-from fsspeckit.core.names import is_compacted
 from fsspeckit.core.sizing import Sizes, Target, Weight
 
 _SETTLED = 0.5

@@ -2,7 +2,7 @@
 
 The rows themselves are not read. Keys travel to the part of the exchange that their hash names, so all rows of a key
 meet in one place; a piece that holds several rows of a key sends only the one that wins there. When keys are equal is
-decided by `fsspeckit.core.keys`, never by a hash.
+decided by `fsspeckit.core.values.keys`, never by a hash.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import pyarrow as pa
 from fsspeckit.common.bridge import to_arrow, to_numpy
 from fsspeckit.common.errors import KeyColumnError, PartitionError
 from fsspeckit.common.partitions import typed_values
-from fsspeckit.core.hashing import cut_by_part, hash_keys, spread
-from fsspeckit.core.keys import KeyEncoder, last_of_each, order_rank, plain, sortable
 from fsspeckit.core.matching import KeyColumn
 from fsspeckit.core.model import DataFile, RowNumbers
 from fsspeckit.core.opening import check_rows, naming_damage, open_parquet, refuse_nanoseconds
-from fsspeckit.core.rows import take_rows
 from fsspeckit.core.storage import Storage, for_each
+from fsspeckit.core.values.hashing import cut_by_part, hash_keys, spread
+from fsspeckit.core.values.keys import KeyEncoder, last_of_each, order_rank, plain, sortable
+from fsspeckit.core.values.take import take_rows
 
 _ITEM_ROWS = 1_000_000
 _PART_ROWS = 1_500_000

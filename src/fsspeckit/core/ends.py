@@ -1,6 +1,6 @@
 """How far rows reach in an order: the first and the last of them in the linear order, else each column's own ends.
 
-Values are in sortable form (`fsspeckit.core.keys.sortable`), so NaN is above all numbers, and null above all values.
+Values are in sortable form (`values/keys.py`), so NaN is above all numbers, and null is above all values.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow.compute as pc
 
 from fsspeckit.common.bridge import to_numpy
-from fsspeckit.core.curves import Form, Ordering
 from fsspeckit.core.model import DataFile, Ends, RowNumbers, Value
 from fsspeckit.core.opening import naming_damage, open_parquet, refuse_nanoseconds
 from fsspeckit.core.storage import Storage
+from fsspeckit.core.values.curves import Form, Ordering
 
 
 def ends_of(forms: Sequence[Form], *, linear: bool) -> Ends:

@@ -22,9 +22,9 @@ from fsspeckit.common.types import unwrapped
 from fsspeckit.core.model import DataFile
 from fsspeckit.core.opening import naming_damage, open_parquet
 from fsspeckit.core.pruning import bound_values
-from fsspeckit.core.rows import codes_ran_out
 from fsspeckit.core.snapshot import Snapshot
 from fsspeckit.core.storage import Storage
+from fsspeckit.core.values.take import codes_ran_out
 
 _WIDE_CODES = 32
 

@@ -20,6 +20,7 @@ from fsspeckit.common.schema import reconcile
 from fsspeckit.core import operations
 from fsspeckit.core.commit import View, ViewFile
 from fsspeckit.core.engine import get_engine
+from fsspeckit.core.file_names import new_file_name
 from fsspeckit.core.incremental_files import IncrementalFileManager
 from fsspeckit.core.incremental_metadata import (
     ConservativeMembershipChecker,
@@ -30,11 +31,9 @@ from fsspeckit.core.incremental_metadata import (
     key_table,
     with_partition_types,
 )
-from fsspeckit.core.keys import KeyIndex, key_type
 from fsspeckit.core.matching import KeyColumn
 from fsspeckit.core.merge import MergeRequest, Shape, check_keys_exist, normalize_keys
 from fsspeckit.core.model import RowNumbers, WriteOptions
-from fsspeckit.core.names import new_file_name
 from fsspeckit.core.operations import Place
 from fsspeckit.core.planning import draft_merge
 from fsspeckit.core.profile import check_no_null_keys, plain_keys, select_rows
@@ -43,6 +42,7 @@ from fsspeckit.core.results import MergeFileMetadata, MergeResult, ResultMapping
 from fsspeckit.core.snapshot import Snapshot, load_snapshot, view_of_file
 from fsspeckit.core.source import Input, Source
 from fsspeckit.core.storage import Storage, for_each, resolve
+from fsspeckit.core.values.keys import KeyIndex, key_type
 
 __all__ = [
     "ConservativeMembershipChecker",

@@ -12,14 +12,14 @@ from typing import Literal
 
 import pyarrow as pa
 
-from fsspeckit.core.curves import CURVES, Curve
-from fsspeckit.core.keys import check_sortable, key_type
 from fsspeckit.core.layout import check_blooms
 from fsspeckit.core.matching import KeyColumn
 from fsspeckit.core.merge import NullKeys, check_keys_exist
 from fsspeckit.core.model import DataFile, RowNumbers, WriteOptions, whole_number
 from fsspeckit.core.profile import check_order_columns
 from fsspeckit.core.sizing import Target
+from fsspeckit.core.values.curves import CURVES, Curve
+from fsspeckit.core.values.keys import check_sortable, key_type
 
 Work = Literal["join", "sort", "drop"]
 

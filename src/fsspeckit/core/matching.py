@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from fsspeckit.common.types import is_bytes, is_text
-from fsspeckit.core.keys import FEW_TEXTS, KeyIndex, plain
 from fsspeckit.core.model import DataFile, RowNumbers
 from fsspeckit.core.opening import check_rows, naming_damage, open_parquet, refuse_nanoseconds
 from fsspeckit.core.storage import Storage
+from fsspeckit.core.values.keys import FEW_TEXTS, KeyIndex, plain
 
 MAX_BATCH_ROWS = 4_000_000
 _SEARCHED_ROWS = 200_000  # no table is built for them, so they need only outweigh the calls

@@ -14,9 +14,9 @@ from fsspeckit.core.fileparts import MOST_ROWS, GroupField, SortField, empty_foo
 from fsspeckit.core.layout import WriterOptions
 from fsspeckit.core.mark import unmarked_schema
 from fsspeckit.core.plain import PlainColumn, find_plain
-from fsspeckit.core.required import fill_required
-from fsspeckit.core.rows import used_codes
 from fsspeckit.core.thrift import FALSE, I32, I64, LIST, STRUCT, TRUE, Struct
+from fsspeckit.core.values.required_fields import fill_required
+from fsspeckit.core.values.take import used_codes
 
 _WORTH_ASSEMBLING = 0.2
 """Share of a file's bytes that need no Parquet writer; below that, putting pieces together costs what it saves."""

@@ -16,8 +16,11 @@ import pyarrow.compute as pc
 from fsspeckit.common.bridge import to_numpy
 from fsspeckit.common.errors import KeyColumnError, PartitionError
 from fsspeckit.common.partitions import partition_folders, typed_values
-from fsspeckit.core.hashing import Hashes, hash_keys
-from fsspeckit.core.keys import (
+from fsspeckit.core.matching import KeyColumn
+from fsspeckit.core.model import PartitionValues, RowNumbers
+from fsspeckit.core.source import Source
+from fsspeckit.core.values.hashing import Hashes, hash_keys
+from fsspeckit.core.values.keys import (
     Codes,
     KeyEncoder,
     check_sortable,
@@ -27,9 +30,6 @@ from fsspeckit.core.keys import (
     order_rank,
     plain,
 )
-from fsspeckit.core.matching import KeyColumn
-from fsspeckit.core.model import PartitionValues, RowNumbers
-from fsspeckit.core.source import Source
 
 OnDuplicate = Literal["error", "first", "last"]
 _SHOWN = 5

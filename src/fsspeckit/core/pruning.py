@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 
 from fsspeckit.common.bridge import binary_array, single, to_arrow, to_numpy
 from fsspeckit.common.types import is_bytes, is_text
-from fsspeckit.core.keys import increasing, key_type
 from fsspeckit.core.model import ColumnStats, DataFile
+from fsspeckit.core.values.keys import increasing, key_type
 
 Ordered: TypeAlias = Any  # a numpy array of numbers, or an Arrow array of binary; pyarrow has no types
 Mask = npt.NDArray[np.bool_]

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fsspeckit.core.curves import is_linear
-from fsspeckit.core.keys import is_bytewise, key_type, sortable
 from fsspeckit.core.model import DataFile, Ends
 from fsspeckit.core.pruning import native_array
+from fsspeckit.core.values.curves import is_linear
+from fsspeckit.core.values.keys import is_bytewise, key_type, sortable
 
 Boxes = npt.NDArray[np.float64]
 _INF = np.inf

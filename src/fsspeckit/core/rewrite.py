@@ -21,16 +21,16 @@ import pyarrow.parquet as pq
 from fsspeckit.common.schema import cast_schema
 from fsspeckit.core.combine import combine_files, drop_rows
 from fsspeckit.core.commit import open_file
-from fsspeckit.core.equality import columns_equal
 from fsspeckit.core.footer import Footer
 from fsspeckit.core.layout import DEFAULT_ROW_GROUP, coded_columns, for_new_file, like_file
 from fsspeckit.core.mark import mark_metadata, unmarked
 from fsspeckit.core.model import CombineTask, DropTask, Outcome, RewriteTask, RowNumbers, Task, WriteTask
 from fsspeckit.core.opening import check_rows, naming_damage, open_parquet, read_footer, refuse_nanoseconds
 from fsspeckit.core.output import StagedFile
-from fsspeckit.core.rows import codes_ran_out, pick, replace_rows, share_codes, wide_dictionaries
 from fsspeckit.core.splice import SplicedFile, can_splice, may_splice
 from fsspeckit.core.storage import Storage
+from fsspeckit.core.values.equality import columns_equal
+from fsspeckit.core.values.take import codes_ran_out, pick, replace_rows, share_codes, wide_dictionaries
 
 TakeRows = Callable[[range | RowNumbers, pa.Schema], pa.Table]
 _COPIES = 4  # a decoded part, its source rows, the result and the encoder's pages

@@ -19,14 +19,14 @@ import pyarrow as pa
 
 from fsspeckit.core.bloom import filter_bytes
 from fsspeckit.core.combine import Dress, Output, lead_footer, read_file, read_files
-from fsspeckit.core.curves import Ordering, sort_order
 from fsspeckit.core.footer import Footer
-from fsspeckit.core.keys import key_type, plain
 from fsspeckit.core.layout import DEFAULT_ROW_GROUP, WriterOptions, codec_name, rows_per_group
 from fsspeckit.core.model import DataFile, WriteOptions
-from fsspeckit.core.rows import take_rows
 from fsspeckit.core.snapshot import joint_schema
 from fsspeckit.core.storage import Storage
+from fsspeckit.core.values.curves import Ordering, sort_order
+from fsspeckit.core.values.keys import key_type, plain
+from fsspeckit.core.values.take import take_rows
 
 _MB = 1024 * 1024
 _TRIAL_ROWS = 100_000

@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 
 from fsspeckit.common.bridge import to_arrow, to_numpy
 from fsspeckit.core.combine import Dress, Output, lead_footer, read_file, without_rows
-from fsspeckit.core.curves import Cuts, Form, Ordering, sort_order
 from fsspeckit.core.duplicates import Stretch
 from fsspeckit.core.ends import ends_of, wider
 from fsspeckit.core.footer import Footer
@@ -27,10 +26,11 @@ from fsspeckit.core.layout import WriterOptions
 from fsspeckit.core.mark import mark_metadata
 from fsspeckit.core.model import DataFile, Ends, Mark, Outcome, RowNumbers, WriteOptions
 from fsspeckit.core.opening import check_rows, naming_damage, open_parquet
-from fsspeckit.core.rows import take_rows, used_codes
 from fsspeckit.core.snapshot import leaf_count
-from fsspeckit.core.spill import Spill
 from fsspeckit.core.storage import Storage, for_each
+from fsspeckit.core.values.curves import Cuts, Form, Ordering, sort_order
+from fsspeckit.core.values.spill import Spill
+from fsspeckit.core.values.take import take_rows, used_codes
 
 RANGE_BYTES = 64 * 1024 * 1024
 _SPILL_BUDGET = 2 * RANGE_BYTES

@@ -21,10 +21,10 @@ from fsspeckit.core.commit import Journal
 from fsspeckit.core.data_files import read_data_files
 from fsspeckit.core.model import DataFile, RowNumbers
 from fsspeckit.core.opening import check_rows, naming_damage, open_parquet, refuse_nanoseconds
-from fsspeckit.core.rows import pick, take_rows, wide_dictionaries, with_one_dictionary
 from fsspeckit.core.snapshot import partition_layout, view_of_file
-from fsspeckit.core.spill import spool
 from fsspeckit.core.storage import Storage, resolve
+from fsspeckit.core.values.spill import spool
+from fsspeckit.core.values.take import pick, take_rows, wide_dictionaries, with_one_dictionary
 
 _SPOOL_ROWS = 65_536
 

@@ -35,9 +35,9 @@ from fsspeckit.core.footer import Footer
 from fsspeckit.core.layout import WriterOptions
 from fsspeckit.core.opening import naming_damage
 from fsspeckit.core.plain import find_plain
-from fsspeckit.core.required import fill_required
-from fsspeckit.core.rows import used_codes
 from fsspeckit.core.thrift import Struct
+from fsspeckit.core.values.required_fields import fill_required
+from fsspeckit.core.values.take import used_codes
 
 _SOUND_WRITER = re.compile(r"parquet-cpp-arrow version (\d+)\.")
 _SOUND_SINCE = 12  # no reader has a workaround for files of this version or a later one

@@ -15,14 +15,14 @@ from typing import TypeVar
 import pyarrow as pa
 
 from fsspeckit.core.engine import KeySetSpec, OnDone
-from fsspeckit.core.keys import KeyIndex
 from fsspeckit.core.matching import Match, Scan, batches, match_files
 from fsspeckit.core.model import Outcome, Task
 from fsspeckit.core.profile import plain_keys
 from fsspeckit.core.rewrite import run_task
 from fsspeckit.core.source import Source
-from fsspeckit.core.spill import Spill
 from fsspeckit.core.storage import Storage
+from fsspeckit.core.values.keys import KeyIndex
+from fsspeckit.core.values.spill import Spill
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")

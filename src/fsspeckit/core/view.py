@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from fsspeckit.common.errors import CommitConflictError, TableFormatError
+from fsspeckit.core.file_names import is_data_file, is_side_file
 from fsspeckit.core.journal import Log, LogState, Places
 from fsspeckit.core.model import DataFile
-from fsspeckit.core.names import is_data_file, is_side_file
 from fsspeckit.core.nesting import LOCK, check_contains_no_dataset
 from fsspeckit.core.record import Published, Record
 from fsspeckit.core.storage import Entry, Storage, Tree, join

@@ -6,7 +6,6 @@ from typing import Any
 
 from fsspeckit.core import clustering, upkeep
 from fsspeckit.core.commit import Terms
-from fsspeckit.core.curves import Curve
 from fsspeckit.core.engine import Engine
 from fsspeckit.core.maintenance import CompactRequest, DeduplicateRequest, Limits, OptimizeRequest, Scope
 from fsspeckit.core.merge import NullKeys, normalize_keys
@@ -15,6 +14,7 @@ from fsspeckit.core.operations import Place
 from fsspeckit.core.progress import Progress
 from fsspeckit.core.results import MaintenanceResult
 from fsspeckit.core.sizing import Target
+from fsspeckit.core.values.curves import Curve
 from fsspeckit.datasets.arguments import Columns, column_names, names_of
 
 _KEYS = "deduplicate_key_columns"

@@ -16,12 +16,12 @@ from conformance.datatypes import KEY_KINDS
 from conformance.effort import run_examples
 from fsspeckit.core.commit import Journal
 from fsspeckit.core.engine import KeySetSpec
-from fsspeckit.core.keys import key_type
 from fsspeckit.core.matching import KeyColumn, Scan
 from fsspeckit.core.snapshot import load_snapshot
 from fsspeckit.core.source import Source
 from fsspeckit.core.storage import resolve
 from fsspeckit.core.threads import match_in_threads
+from fsspeckit.core.values.keys import key_type
 from fsspeckit.datasets.duckdb import DuckDBDatasetIO, matching
 from fsspeckit.datasets.duckdb.matching import match_by_join
 

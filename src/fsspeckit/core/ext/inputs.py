@@ -25,8 +25,8 @@ from fsspeckit.common.logging import log_unexpected
 from fsspeckit.common.partitions import parse_hive_partition_path, partition_type, typed_values
 from fsspeckit.common.schema import cast_schema, unify_schemas
 from fsspeckit.core.formats import COMPRESSED, plain_name
-from fsspeckit.core.spill import spool
 from fsspeckit.core.storage import FOLDER, Storage, join, resolve
+from fsspeckit.core.values.spill import spool
 
 Path = str | os.PathLike[str]
 FILE_PATH = "file_path"

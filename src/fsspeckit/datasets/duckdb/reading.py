@@ -19,10 +19,10 @@ from fsspeckit.common.types import unwrapped
 from fsspeckit.core.engine import ReadRequest
 from fsspeckit.core.model import DataFile, RowNumbers
 from fsspeckit.core.reading import full_schema, read_snapshot
-from fsspeckit.core.rows import pick
 from fsspeckit.core.snapshot import Snapshot
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.threads import spread, workers
+from fsspeckit.core.values.take import pick
 from fsspeckit.datasets.duckdb.connection import Database
 from fsspeckit.datasets.duckdb.failures import naming_trouble
 from fsspeckit.datasets.duckdb.filters import Predicate, as_filter_error, parse_predicate, quote

@@ -40,13 +40,7 @@ from fsspeckit.datasets.spark.routed import (
     routes,
 )
 from fsspeckit.datasets.spark.session import get_session
-from fsspeckit.datasets.spark.shared import (
-    INLINE_BYTES,
-    SharedSource,
-    share_inline,
-    share_table,
-    spilled,
-)
+from fsspeckit.datasets.spark.shared import INLINE_BYTES, SharedSource, share_inline, share_table, spilled
 from fsspeckit.datasets.spark.tasks import Runner, Scanner, Scans, SpillItem, spill_file
 from fsspeckit.datasets.spark.watch import Counted, OnTasks
 

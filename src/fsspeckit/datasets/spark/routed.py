@@ -15,14 +15,14 @@ import pyarrow as pa
 
 from fsspeckit.common.bridge import to_arrow, to_numpy
 from fsspeckit.core.engine import KeySetSpec
-from fsspeckit.core.hashing import cut_by_part, hash_keys, spread
-from fsspeckit.core.keys import KeyIndex
 from fsspeckit.core.matching import MAX_BATCH_ROWS, KeyColumn, Match, Scan, in_file, plain_columns, read_keys
 from fsspeckit.core.model import Outcome, RewriteTask, RowNumbers, WriteTask
 from fsspeckit.core.rewrite import run_task
-from fsspeckit.core.rows import in_parts, take_rows, with_one_dictionary
 from fsspeckit.core.source import Source
 from fsspeckit.core.storage import Storage
+from fsspeckit.core.values.hashing import cut_by_part, hash_keys, spread
+from fsspeckit.core.values.keys import KeyIndex
+from fsspeckit.core.values.take import in_parts, take_rows, with_one_dictionary
 from fsspeckit.datasets.spark.shared import Handle
 
 SourceTask = RewriteTask | WriteTask

@@ -13,9 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from fsspeckit.core.rows import with_one_dictionary
 from fsspeckit.core.source import Source
 from fsspeckit.core.storage import Storage
+from fsspeckit.core.values.take import with_one_dictionary
 
 INLINE_BYTES = 4 * 1024 * 1024
 _FILE_ROWS = 1_000_000

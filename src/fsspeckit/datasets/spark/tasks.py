@@ -16,13 +16,13 @@ import pyarrow as pa
 
 from fsspeckit.common.bridge import binary_array, to_arrow
 from fsspeckit.core.engine import KeySetSpec
-from fsspeckit.core.keys import KeyIndex
 from fsspeckit.core.matching import Match, Scan, match_files
 from fsspeckit.core.model import Outcome, Task
 from fsspeckit.core.rewrite import run_task
 from fsspeckit.core.source import SourceFiles
 from fsspeckit.core.storage import Storage, parent
 from fsspeckit.core.threads import key_index
+from fsspeckit.core.values.keys import KeyIndex
 from fsspeckit.datasets.spark.errors import invisible
 from fsspeckit.datasets.spark.shared import Handle, SpillFile, write_spill
 

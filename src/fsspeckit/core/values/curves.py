@@ -1,6 +1,6 @@
 """Orders of rows over any number of columns of any ordered type: linear, z-order and Hilbert.
 
-A column becomes numbers whose order is that of its values (`fsspeckit.core.keys.sortable`). For a curve each number is
+A column becomes numbers whose order is that of its values (`sortable` in `keys.py`). For a curve each number is
 replaced by its rank among the quantiles of a sample, so that skew, units and types do not matter and each column has
 its say; then bits are interleaved. Nulls come last everywhere. Keys of an order live in memory only.
 """
@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsspeckit.common.bridge import single, to_arrow, to_numpy, valid_mask
-from fsspeckit.core.keys import sortable
 from fsspeckit.core.model import RowNumbers
+from fsspeckit.core.values.keys import sortable
 
 Curve = Literal["linear", "zorder", "hilbert"]
 CURVES = ("linear", "zorder", "hilbert")

@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 from fsspeckit.common.bridge import to_arrow, to_numpy, valid_mask
 from fsspeckit.common.errors import SchemaMismatchError
 from fsspeckit.common.types import unwrapped
-from fsspeckit.core.lookup import TextTable, codes_of, positions_in
 from fsspeckit.core.model import RowNumbers
-from fsspeckit.core.textfilter import TextFilter
+from fsspeckit.core.values.text_prefilter import TextFilter
+from fsspeckit.core.values.text_table import TextTable, codes_of, positions_in
 
 Codes = npt.NDArray[np.int64]
 _NO_ROWS: RowNumbers = np.empty(0, dtype=np.int64)

@@ -1,7 +1,7 @@
 """A number for each key, the same in every process, by which rows with one key meet in one place.
 
 Only for spreading rows: equal keys have equal numbers, and unequal ones may too. Takes key columns in the plain form
-of `fsspeckit.core.keys`.
+of `fsspeckit.core.values.keys`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fsspeckit.common.bridge import to_numpy, valid_mask
-from fsspeckit.core.rows import in_parts, take_rows
+from fsspeckit.core.values.take import in_parts, take_rows
 
 Hashes = npt.NDArray[np.uint64]
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsspeckit.common.bridge import from_blocks, single, text_blocks, to_arrow, to_numpy, valid_mask
-from fsspeckit.core.hashing import Hashes, hash_keys, in_pieces
+from fsspeckit.core.values.hashing import Hashes, hash_keys, in_pieces
 
 Positions = npt.NDArray[np.int64]
 _FEWEST = 100_000

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsspeckit.common.bridge import single, to_arrow, to_numpy, valid_mask
-from fsspeckit.core.rows import one_dictionary
+from fsspeckit.core.values.take import one_dictionary
 
 Mask = npt.NDArray[np.bool_]
 

@@ -1,0 +1,1 @@
+"""Values in memory: Arrow and numpy only, no files."""
