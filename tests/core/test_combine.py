@@ -13,7 +13,7 @@ from fsspeckit.core import combine, snapshot
 from fsspeckit.core.combine import Dress, lead_footer, read_file
 from fsspeckit.core.commit import Journal
 from fsspeckit.core.footer import read_footer
-from fsspeckit.core.storage_local import LocalStorage
+from fsspeckit.core.storage.local import LocalStorage
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 _FILES, _ROWS, _GROUP = 57, 7, 100

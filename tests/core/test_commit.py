@@ -154,7 +154,7 @@ def test_a_file_that_a_foreign_program_added_is_a_conflict_for_who_needs_to_see_
 def test_the_journal_tells_a_conflict_that_the_attributes_of_files_hide(local: LocalWorld) -> None:
     """A reused inode within one tick of the clock: the file looks unchanged."""
     journal = Journal(local.storage, local.root)
-    blind = mock.patch("fsspeckit.core.storage_local._stamp", return_value="same")
+    blind = mock.patch("fsspeckit.core.storage.local._stamp", return_value="same")
     with blind, journal.begin(journal.view(), "second") as second:
         changes = replace_a(local, second)
         with journal.begin(journal.view(), "first") as first:

@@ -23,7 +23,7 @@ from fsspeckit.core.fileparts import ChunkField, FileField, GroupField, MetaFiel
 from fsspeckit.core.footer import Footer, read_footer
 from fsspeckit.core.model import DataFile
 from fsspeckit.core.snapshot import load_snapshot
-from fsspeckit.core.storage_local import LocalStorage
+from fsspeckit.core.storage.local import LocalStorage
 from fsspeckit.core.thrift import BINARY, FALSE, I32, I64, STRUCT, TRUE, Struct, read_struct, write_struct
 
 STORAGE = LocalStorage()

@@ -20,7 +20,7 @@ from fsspeckit.core.footer import read_footer
 from fsspeckit.core.layout import like_file
 from fsspeckit.core.model import WriteOptions
 from fsspeckit.core.splice import SplicedFile, can_splice
-from fsspeckit.core.storage_local import LocalStorage
+from fsspeckit.core.storage.local import LocalStorage
 from fsspeckit.core.thrift import read_struct, write_struct
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 

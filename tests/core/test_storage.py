@@ -21,9 +21,8 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 from fsspeckit.common.errors import StorageError
-from fsspeckit.core import storage_local
-from fsspeckit.core.storage import FOLDER, LocalStorage, Storage, for_each, join, parent, resolve
-from fsspeckit.core.storage_fsspec import FsspecStorage
+from fsspeckit.core.storage import FOLDER, LocalStorage, Storage, for_each, join, local, parent, resolve
+from fsspeckit.core.storage.fsspec import FsspecStorage
 
 Place = tuple[Storage, str]
 
@@ -227,7 +226,7 @@ def test_an_unreadable_folder_is_an_error_and_not_an_empty_one(tmp_path: Path) -
             raise PermissionError(errno.EACCES, "Permission denied", path)
         return scandir(path)
 
-    with mock.patch.object(storage_local.os, "scandir", refuse):
+    with mock.patch.object(local.os, "scandir", refuse):
         with pytest.raises(PermissionError, match=r"cannot list .*a=2: Permission denied"):
             storage.list_tree(str(tmp_path))
         with pytest.raises(PermissionError):
@@ -250,14 +249,14 @@ def test_an_unreadable_folder_of_fsspec_is_an_error_too() -> None:
 def test_a_file_that_goes_while_its_folder_is_listed_takes_nothing_with_it(tmp_path: Path) -> None:
     storage = LocalStorage()
     fill(storage, str(tmp_path), *(f"a=1/{number}" for number in range(5)), "a=2/x")
-    lstat = storage_local._lstat
+    lstat = local._lstat
 
     def gone(item: os.DirEntry[str]) -> os.stat_result | None:
         if item.name == "2" and os.path.exists(item.path):
             os.unlink(item.path)
         return lstat(item)
 
-    with mock.patch.object(storage_local, "_lstat", gone):
+    with mock.patch.object(local, "_lstat", gone):
         paths = [entry.path for entry in storage.list_tree(str(tmp_path)).files]
     assert paths == ["a=1/0", "a=1/1", "a=1/3", "a=1/4", "a=2/x"]
 
@@ -265,14 +264,14 @@ def test_a_file_that_goes_while_its_folder_is_listed_takes_nothing_with_it(tmp_p
 def test_a_folder_that_goes_while_the_tree_is_listed_takes_nothing_with_it(tmp_path: Path) -> None:
     storage = LocalStorage()
     fill(storage, str(tmp_path), "a=1/x", "a=2/x", "a=3/x")
-    scan = storage_local._scan
+    scan = local._scan
 
     def gone(folder: str, *found: list[Any]) -> list[str]:
         if folder.endswith("a=2"):
             storage.remove_tree(folder)
         return scan(folder, *found)
 
-    with mock.patch.object(storage_local, "_scan", gone):
+    with mock.patch.object(local, "_scan", gone):
         paths = [entry.path for entry in storage.list_tree(str(tmp_path)).files]
     assert paths == ["a=1/x", "a=3/x"]
 
@@ -288,7 +287,7 @@ def test_symlinks_below_the_root_are_refused(tmp_path: Path, target: str) -> Non
 
 def test_errors_carry_operation_path_and_number(tmp_path: Path) -> None:
     storage = LocalStorage()
-    full = mock.patch.object(storage_local.os, "open", side_effect=OSError(errno.ENOSPC, "No space left on device"))
+    full = mock.patch.object(local.os, "open", side_effect=OSError(errno.ENOSPC, "No space left on device"))
     with full, pytest.raises(StorageError, match=r"cannot write .*/x: No space left on device") as caught:
         storage.write_bytes(str(tmp_path / "x"), b"")
     assert caught.value.errno == errno.ENOSPC
@@ -306,7 +305,7 @@ def test_secrets_in_urls_do_not_reach_messages() -> None:
 
 
 def test_a_failed_create_leaves_no_temporary_file(tmp_path: Path) -> None:
-    broken = mock.patch.object(storage_local.os, "fsync", side_effect=OSError(errno.EIO, "I/O error"))
+    broken = mock.patch.object(local.os, "fsync", side_effect=OSError(errno.EIO, "I/O error"))
     with broken, pytest.raises(StorageError):
         LocalStorage().create_exclusive(str(tmp_path / "slot"), b"x")
     assert os.listdir(tmp_path) == []
@@ -330,7 +329,7 @@ def test_syncing_reaches_every_path_once(tmp_path: Path) -> None:
         fsync(descriptor)
 
     paths = [str(tmp_path / f"f{number}") for number in range(20)]
-    with mock.patch.object(storage_local.os, "fsync", note):
+    with mock.patch.object(local.os, "fsync", note):
         LocalStorage().sync_files([*paths, paths[0]])
     assert sorted(synced) == sorted(paths)
 
@@ -346,7 +345,7 @@ def test_another_device_is_refused_before_it_is_too_late(tmp_path: Path) -> None
             return mock.Mock(wraps=found, st_dev=found.st_dev + 1, st_mode=found.st_mode)
         return found
 
-    with mock.patch.object(storage_local.os, "stat", elsewhere), pytest.raises(StorageError, match="another device"):
+    with mock.patch.object(local.os, "stat", elsewhere), pytest.raises(StorageError, match="another device"):
         storage.check_publishable(str(tmp_path / "staging"), [str(tmp_path / "ds/day=1/z.parquet")])
 
 
@@ -354,7 +353,7 @@ def test_a_folder_without_write_permission_is_refused_before_it_is_too_late(tmp_
     storage = LocalStorage()
     fill(storage, str(tmp_path), "staging/x", "ds/y")
     with (
-        mock.patch.object(storage_local.os, "access", return_value=False),
+        mock.patch.object(local.os, "access", return_value=False),
         pytest.raises(PermissionError, match="write"),
     ):
         storage.check_publishable(str(tmp_path / "staging"), [str(tmp_path / "ds/z.parquet")])
@@ -418,6 +417,6 @@ def test_listing_a_tree_is_one_pass(tmp_path: Path) -> None:
         calls += 1
         return scandir(path)
 
-    with mock.patch.object(storage_local.os, "scandir", count):
+    with mock.patch.object(local.os, "scandir", count):
         assert len(LocalStorage().list_tree(str(tmp_path)).files) == 1000
     assert calls == 51

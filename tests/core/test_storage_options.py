@@ -18,7 +18,7 @@ from fsspeckit import StorageError, StorageOptionError
 from fsspeckit.cli.app import main
 from fsspeckit.core.ext import read_csv
 from fsspeckit.core.storage import resolve
-from fsspeckit.core.storage_options import calling, option_pairs
+from fsspeckit.core.storage.options import calling, option_pairs
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 SECRET = "hunter2-very-secret"

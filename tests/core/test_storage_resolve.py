@@ -11,8 +11,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 from s3fs import S3FileSystem
 
 from fsspeckit.core.storage import LocalStorage, resolve
-from fsspeckit.core.storage_fsspec import FsspecStorage
-from fsspeckit.core.urls import to_fsspec, to_spark
+from fsspeckit.core.storage.fsspec import FsspecStorage
+from fsspeckit.core.storage.urls import to_fsspec, to_spark
 
 
 def test_resolve_paths_and_urls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

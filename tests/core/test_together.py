@@ -25,7 +25,7 @@ from fsspeckit.core.commit import Journal
 from fsspeckit.core.model import CombineTask, DataFile, WriteOptions
 from fsspeckit.core.pages import decoded_size
 from fsspeckit.core.snapshot import load_snapshot
-from fsspeckit.core.storage_local import LocalStorage
+from fsspeckit.core.storage.local import LocalStorage
 from fsspeckit.core.thrift import natural, read_struct, write_struct
 from fsspeckit.core.together import _CHUNK, Together, _Chunk, _number
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO

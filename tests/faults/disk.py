@@ -20,8 +20,7 @@ from unittest import mock
 import pyarrow as pa
 
 from faults.injection import Crash
-from fsspeckit.core import storage_local
-from fsspeckit.core.storage import Handle, LocalStorage
+from fsspeckit.core.storage import Handle, LocalStorage, local
 
 
 @dataclass(slots=True, eq=False)
@@ -248,7 +247,7 @@ class RecordedStorage(LocalStorage):
 @contextmanager
 def recording(disk: Disk) -> Iterator[RecordedStorage]:
     """Put the disk under `LocalStorage` for a while."""
-    with mock.patch.object(storage_local, "os", disk):
+    with mock.patch.object(local, "os", disk):
         storage = RecordedStorage(disk)
         try:
             yield storage
@@ -259,5 +258,5 @@ def recording(disk: Disk) -> Iterator[RecordedStorage]:
 @contextmanager
 def stamps_that_survive_copying() -> Iterator[None]:
     """A disk that is written anew has new inodes; within the model the time of a file alone identifies it."""
-    with mock.patch.object(storage_local, "_stamp", lambda info: str(info.st_mtime_ns)):
+    with mock.patch.object(local, "_stamp", lambda info: str(info.st_mtime_ns)):
         yield

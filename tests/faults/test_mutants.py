@@ -25,7 +25,7 @@ from fsspeckit.core.journal import Log, Places
 from fsspeckit.core.record import Record
 from fsspeckit.core.recovery import Carrier
 from fsspeckit.core.storage import LocalStorage, for_each, join
-from fsspeckit.core.storage_local import os as real_os
+from fsspeckit.core.storage.local import os as real_os
 
 NAMED = {operation.name: operation for operation in OPERATIONS}
 Mutant = Callable[[], AbstractContextManager[Any]]
@@ -53,7 +53,7 @@ WRITE = LocalStorage._write
 
 
 def _create_in_place(self: LocalStorage, path: str, data: bytes) -> None:
-    import fsspeckit.core.storage_local as module
+    import fsspeckit.core.storage.local as module
 
     descriptor = module.os.open(path, real_os.O_WRONLY | real_os.O_CREAT | real_os.O_EXCL, 0o666)
     try:

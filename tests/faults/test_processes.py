@@ -23,7 +23,7 @@ from faults.worlds import SHARED_MEMORY
 from fsspeckit.common.errors import CommitConflictError
 from fsspeckit.core.commit import Changes, Journal, Publish, open_file
 from fsspeckit.core.storage import LocalStorage, Storage, join
-from fsspeckit.core.storage_fsspec import FsspecStorage
+from fsspeckit.core.storage.fsspec import FsspecStorage
 from sweeps import Sweep
 
 TESTS = str(Path(__file__).parent.parent)

@@ -21,7 +21,7 @@ from fsspeckit.core.journal import Log, Places
 from fsspeckit.core.record import Record, new_id
 from fsspeckit.core.recovery import Carrier
 from fsspeckit.core.storage import LocalStorage, Storage, join
-from fsspeckit.core.storage_fsspec import FsspecStorage
+from fsspeckit.core.storage.fsspec import FsspecStorage
 
 
 def one(name: str, ids: range) -> dict[str, object]:

@@ -23,7 +23,7 @@ from fsspeckit.core.journal import Log, LogState
 from fsspeckit.core.record import Record
 from fsspeckit.core.recovery import Carrier
 from fsspeckit.core.storage import LocalStorage, Storage
-from fsspeckit.core.storage_fsspec import FsspecStorage
+from fsspeckit.core.storage.fsspec import FsspecStorage
 
 
 def _replay_everything(log: Log, carrier: Carrier, state: LogState) -> tuple[int, ...]:

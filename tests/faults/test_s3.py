@@ -18,10 +18,9 @@ from faults.sweep import run_with
 from faults.test_processes import count_up, counter, start_counter
 from faults.worlds import Rows, World, rows_of
 from fsspeckit.common.errors import CommitConflictError
-from fsspeckit.core import storage_fsspec
 from fsspeckit.core.commit import Changes, Journal, Publish
-from fsspeckit.core.storage import Storage, join, resolve
-from fsspeckit.core.storage_fsspec import FsspecStorage
+from fsspeckit.core.storage import Storage, fsspec, join, resolve
+from fsspeckit.core.storage.fsspec import FsspecStorage
 from sweeps import Sweep
 
 
@@ -163,7 +162,7 @@ def test_conflicts(world: S3World) -> None:
 
 @pytest.mark.parametrize("operation", [append, rewrite, overwrite])
 def test_faults_and_recovery(world: S3World, operation: Any, sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage_fsspec, "LEASE_SECONDS", -1.0)
+    monkeypatch.setattr(fsspec, "LEASE_SECONDS", -1.0)
     world.keep()
     old = world.raw_rows()
     storage = FaultStorage(world.new_storage())
@@ -191,7 +190,7 @@ def test_a_staging_folder_is_alive_for_the_length_of_its_lease(world: S3World, m
     with journal.begin(journal.view(), "slow") as transaction:
         staged = stage(world.storage, transaction, table(range(80, 83), "mine"))
         assert not Journal(world.new_storage(), world.root).recover()
-        monkeypatch.setattr(storage_fsspec, "LEASE_SECONDS", -1.0)
+        monkeypatch.setattr(fsspec, "LEASE_SECONDS", -1.0)
         assert len(Journal(world.new_storage(), world.root).recover().removed) == 1
         with pytest.raises((CommitConflictError, OSError)):
             transaction.commit(Changes((Publish(staged, "more.parquet", 3),)))

@@ -16,7 +16,7 @@ from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 
 from fsspeckit.core.commit import View, is_data_file
 from fsspeckit.core.storage import LocalStorage, Storage, join
-from fsspeckit.core.storage_fsspec import FsspecStorage
+from fsspeckit.core.storage.fsspec import FsspecStorage
 
 Rows = Counter[tuple[Any, ...]]
 SHARED_MEMORY = "/dev/shm"

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar
 
 from fsspeckit.common.errors import StorageError
 from fsspeckit.core.file_names import is_data_file, is_inside, is_side_file
-from fsspeckit.core.storage_base import OWNER, Entry, is_sidecar_name, parent
+from fsspeckit.core.storage.base import OWNER, Entry, is_sidecar_name, parent
 
 IDEMPOTENCY_KEY = "idempotency_key"
 MOST_RECORDS = 10**19

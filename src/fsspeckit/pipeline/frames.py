@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from fsspeckit.common.errors import SourceFileError
-from fsspeckit.core.urls import to_spark
+from fsspeckit.core.storage.urls import to_spark
 from fsspeckit.datasets.spark import SparkDatasetIO
 from fsspeckit.datasets.spark.errors import translated_analysis
 from fsspeckit.datasets.spark.text_frames import parsed_frame

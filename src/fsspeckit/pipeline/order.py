@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 
-from fsspeckit.core.urls import to_fsspec
+from fsspeckit.core.storage.urls import to_fsspec
 from fsspeckit.pipeline.files import PipelineFileError, Problem
 from fsspeckit.pipeline.model import AnyStep, Compact, Deduplicate, Merge, Optimize, PipelineFile, Write
 

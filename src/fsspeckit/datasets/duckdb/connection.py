@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from fsspeckit.core.urls import protocol_of, to_fsspec
+from fsspeckit.core.storage.urls import protocol_of, to_fsspec
 from fsspeckit.core.values.spill import spilling
 from fsspeckit.datasets.duckdb.failures import DuckDBNotFoundError, naming_trouble
 from fsspeckit.datasets.io import parse_bytes

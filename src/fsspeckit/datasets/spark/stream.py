@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from fsspeckit.common.errors import AlreadyCommittedError, StorageError
 from fsspeckit.core.storage import join, resolve
-from fsspeckit.core.urls import to_fsspec, to_spark
+from fsspeckit.core.storage.urls import to_fsspec, to_spark
 from fsspeckit.datasets.io import DatasetIO
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from fsspec.implementations.local import LocalFileSystem
 
 from fsspeckit.common.errors import StorageError
 from fsspeckit.common.logging import scrub
-from fsspeckit.core.storage_base import Storage
-from fsspeckit.core.storage_fsspec import FsspecStorage
-from fsspeckit.core.storage_local import LocalStorage, local_path
-from fsspeckit.core.storage_options import calling, hidden, option_pairs, refusal
-from fsspeckit.core.urls import protocol_of
+from fsspeckit.core.storage.base import Storage
+from fsspeckit.core.storage.fsspec import FsspecStorage
+from fsspeckit.core.storage.local import LocalStorage, local_path
+from fsspeckit.core.storage.options import calling, hidden, option_pairs, refusal
+from fsspeckit.core.storage.urls import protocol_of
 
 
 def open_url(url: str, options: Mapping[str, Any], extra: str | None) -> tuple[AbstractFileSystem, str]:

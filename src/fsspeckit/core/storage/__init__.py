@@ -13,9 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fsspeckit.core.storage_base import FOLDER, Entry, Handle, Storage, Tree, join, parent
-from fsspeckit.core.storage_local import LocalStorage, local_path
-from fsspeckit.core.urls import protocol_of, to_fsspec
+from fsspeckit.core.storage.base import FOLDER, Entry, Handle, Storage, Tree, join, parent
+from fsspeckit.core.storage.local import LocalStorage, local_path
+from fsspeckit.core.storage.urls import protocol_of, to_fsspec
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -93,7 +93,7 @@ def _filesystems() -> Any:
     """What is known of fsspec; our own variables are none of its business, whatever the caller does with warnings."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Ignoring environment variable FSSPECKIT_")
-        from fsspeckit.core import filesystems
+        from fsspeckit.core.storage import filesystems
     return filesystems
 
 

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from fsspeckit.common.errors import FsspeckitError, StorageOptionError
-from fsspeckit.core.storage_base import named
+from fsspeckit.core.storage.base import named
 
 Options = tuple[tuple[str, Any], ...]
 _UNKNOWN = re.compile(r"unexpected keyword argument '(\w+)'")

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from fsspeckit.common.errors import StorageError
-from fsspeckit.core.storage_base import (
+from fsspeckit.core.storage.base import (
     FOLDER,
     OWNER,
     Entry,

@@ -24,8 +24,8 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 from fsspeckit.common.errors import StorageError
-from fsspeckit.core.storage_base import FOLDER, OWNER, Entry, Handle, Storage, Tree, is_sidecar_name, join, parent
-from fsspeckit.core.storage_options import calling, option_pairs
+from fsspeckit.core.storage.base import FOLDER, OWNER, Entry, Handle, Storage, Tree, is_sidecar_name, join, parent
+from fsspeckit.core.storage.options import calling, option_pairs
 
 LEASE_SECONDS = 24 * 3600.0
 """A staging folder in which nothing was written for so long counts as abandoned. Only liveness hangs on it."""
