@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from conformance.rows import duckdb_rows
 from conformance.tree import data_files
-from fsspeckit.core.thrift import Struct, read_struct, write_struct
+from fsspeckit.core.parquet.bytes.thrift import Struct, read_struct, write_struct
 
 
 def numbers(ids: list[int | None], v: list[Any] | str = "old", **columns: Any) -> pa.Table:

@@ -17,8 +17,8 @@ from conformance.builders import edit_footer, look, numbers, put
 from conformance.rows import bag, duckdb_rows, rows_of, second_reader
 from conformance.tree import contents, data_files, tree_of
 from fsspeckit.common.errors import DamagedFileError, SchemaMismatchError
-from fsspeckit.core.fileparts import ChunkField, FileField, GroupField, MetaField, StatisticsField
-from fsspeckit.core.thrift import I32, I64, Struct, read_struct, write_struct
+from fsspeckit.core.parquet.bytes.format_fields import ChunkField, FileField, GroupField, MetaField, StatisticsField
+from fsspeckit.core.parquet.bytes.thrift import I32, I64, Struct, read_struct, write_struct
 
 UPSERT: dict[str, Any] = {"strategy": "upsert", "key_columns": ["id"]}
 OLD = pa.table(

@@ -17,14 +17,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsspeckit.common.errors import DamagedFileError
-from fsspeckit.core import data_files
 from fsspeckit.core.commit import Journal
-from fsspeckit.core.fileparts import ChunkField, FileField, GroupField, MetaField, SchemaField, StatisticsField
-from fsspeckit.core.footer import Footer, read_footer
 from fsspeckit.core.model import DataFile
+from fsspeckit.core.parquet import data_files
+from fsspeckit.core.parquet.bytes.format_fields import (
+    ChunkField,
+    FileField,
+    GroupField,
+    MetaField,
+    SchemaField,
+    StatisticsField,
+)
+from fsspeckit.core.parquet.bytes.thrift import BINARY, FALSE, I32, I64, STRUCT, TRUE, Struct, read_struct, write_struct
+from fsspeckit.core.parquet.footer import Footer, read_footer
 from fsspeckit.core.snapshot import load_snapshot
 from fsspeckit.core.storage.local import LocalStorage
-from fsspeckit.core.thrift import BINARY, FALSE, I32, I64, STRUCT, TRUE, Struct, read_struct, write_struct
 
 STORAGE = LocalStorage()
 DAY = datetime(2026, 3, 1, 12, 30)  # noqa: DTZ001 - columns without a zone

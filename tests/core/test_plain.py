@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsspeckit.core.output import StagedFile
-from fsspeckit.core.plain import find_plain, plain_chunks
-from fsspeckit.core.thrift import read_struct
+from fsspeckit.core.parquet.bytes.fixed_width import find_plain, plain_chunks
+from fsspeckit.core.parquet.bytes.thrift import read_struct
+from fsspeckit.core.parquet.writer import StagedFile
 
 OPTIONS = {"version": "2.6", "write_page_checksum": True, "use_dictionary": False, "compression": "snappy"}
 NUMBERS = [

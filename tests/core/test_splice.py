@@ -16,12 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsspeckit.common.errors import DamagedFileError
-from fsspeckit.core.footer import read_footer
-from fsspeckit.core.layout import like_file
 from fsspeckit.core.model import WriteOptions
-from fsspeckit.core.splice import SplicedFile, can_splice
+from fsspeckit.core.parquet.bytes.splice import SplicedFile, can_splice
+from fsspeckit.core.parquet.bytes.thrift import read_struct, write_struct
+from fsspeckit.core.parquet.footer import read_footer
+from fsspeckit.core.parquet.writer_options import like_file
 from fsspeckit.core.storage.local import LocalStorage
-from fsspeckit.core.thrift import read_struct, write_struct
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 START = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)

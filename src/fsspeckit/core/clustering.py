@@ -23,10 +23,10 @@ from fsspeckit.core.ends import ReadEnds
 from fsspeckit.core.engine import Engine
 from fsspeckit.core.file_names import new_token, optimized_name
 from fsspeckit.core.fitting import codes_may_run_out
-from fsspeckit.core.layout import report_codecs
 from fsspeckit.core.maintenance import Group, OptimizeRequest, Plan, limited, plan_deduplicate, rounds
 from fsspeckit.core.model import DataFile, Ends, RowNumbers
 from fsspeckit.core.operations import Place, vanishing_is_conflict
+from fsspeckit.core.parquet.writer_options import report_codecs
 from fsspeckit.core.progress import Progress, Reporter, reporting
 from fsspeckit.core.results import MaintenanceResult
 from fsspeckit.core.sizing import Sizes, Style, Target

@@ -19,14 +19,21 @@ import pyarrow as pa
 
 from fsspeckit.common.bridge import to_arrow
 from fsspeckit.common.schema import cast_schema
-from fsspeckit.core.footer import Footer
-from fsspeckit.core.layout import WriterOptions, coded_columns, for_new_file, like_file, like_files, rows_per_group
-from fsspeckit.core.mark import mark_metadata, unmarked
 from fsspeckit.core.model import CombineTask, DataFile, DropTask, Outcome, RowNumbers, WriteOptions
-from fsspeckit.core.opening import check_rows, naming_damage, open_rows, read_footer, refuse_nanoseconds
-from fsspeckit.core.output import StagedFile
+from fsspeckit.core.parquet.bytes.small_files import Together
+from fsspeckit.core.parquet.footer import Footer
+from fsspeckit.core.parquet.reader import check_rows, naming_damage, open_rows, read_footer, refuse_nanoseconds
+from fsspeckit.core.parquet.sort_note import mark_metadata, unmarked
+from fsspeckit.core.parquet.writer import StagedFile
+from fsspeckit.core.parquet.writer_options import (
+    WriterOptions,
+    coded_columns,
+    for_new_file,
+    like_file,
+    like_files,
+    rows_per_group,
+)
 from fsspeckit.core.storage import Storage, for_each
-from fsspeckit.core.together import Together
 from fsspeckit.core.values.take import pick
 
 _FETCHED_FILES = 32

@@ -18,13 +18,14 @@ from typing import Any, Self
 
 from fsspeckit.common.errors import AlreadyCommittedError, CommitConflictError, OutcomeUnknownError, StorageError
 from fsspeckit.core.file_names import is_data_file, is_inside
-from fsspeckit.core.footer import check_staged
 from fsspeckit.core.journal import Log, LogState, Places
+from fsspeckit.core.model import ViewFile
 from fsspeckit.core.nesting import check_not_inside_dataset, check_partition_folders
+from fsspeckit.core.parquet.footer import check_staged
 from fsspeckit.core.record import IDEMPOTENCY_KEY, Identity, Published, Record, Retired, new_id
 from fsspeckit.core.recovery import Carrier, JournalStatus, Recovery, look_at, recover, settle_pending
 from fsspeckit.core.storage import Entry, Handle, Storage, for_each, join, parent
-from fsspeckit.core.view import View, ViewFile, check_not_table_format, open_file, take_view
+from fsspeckit.core.view import View, check_not_table_format, take_view
 
 __all__ = [
     "Changes",
@@ -36,10 +37,8 @@ __all__ = [
     "Terms",
     "Transaction",
     "View",
-    "ViewFile",
     "check_not_table_format",
     "is_data_file",
-    "open_file",
 ]
 
 _ATTEMPTS_TO_CLAIM = 100

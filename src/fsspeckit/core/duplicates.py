@@ -19,7 +19,7 @@ from fsspeckit.common.errors import KeyColumnError, PartitionError
 from fsspeckit.common.partitions import typed_values
 from fsspeckit.core.matching import KeyColumn
 from fsspeckit.core.model import DataFile, RowNumbers
-from fsspeckit.core.opening import check_rows, naming_damage, open_parquet, refuse_nanoseconds
+from fsspeckit.core.parquet.reader import check_rows, naming_damage, open_parquet, refuse_nanoseconds
 from fsspeckit.core.storage import Storage, for_each
 from fsspeckit.core.values.hashing import cut_by_part, hash_keys, spread
 from fsspeckit.core.values.keys import KeyEncoder, last_of_each, order_rank, plain, sortable

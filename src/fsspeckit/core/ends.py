@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from fsspeckit.common.bridge import to_numpy
 from fsspeckit.core.model import DataFile, Ends, RowNumbers, Value
-from fsspeckit.core.opening import naming_damage, open_parquet, refuse_nanoseconds
+from fsspeckit.core.parquet.reader import naming_damage, open_parquet, refuse_nanoseconds
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.values.curves import Form, Ordering
 

@@ -20,7 +20,7 @@ from fsspeckit.common.casting import exact_cast
 from fsspeckit.common.errors import SchemaMismatchError
 from fsspeckit.common.types import unwrapped
 from fsspeckit.core.model import DataFile
-from fsspeckit.core.opening import naming_damage, open_parquet
+from fsspeckit.core.parquet.reader import naming_damage, open_parquet
 from fsspeckit.core.pruning import bound_values
 from fsspeckit.core.snapshot import Snapshot
 from fsspeckit.core.storage import Storage

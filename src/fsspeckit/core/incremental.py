@@ -18,7 +18,7 @@ from fsspeckit.common.logging import log_unexpected
 from fsspeckit.common.partitions import parse_hive_partition_path
 from fsspeckit.common.schema import reconcile
 from fsspeckit.core import operations
-from fsspeckit.core.commit import View, ViewFile
+from fsspeckit.core.commit import View
 from fsspeckit.core.engine import get_engine
 from fsspeckit.core.file_names import new_file_name
 from fsspeckit.core.incremental_files import IncrementalFileManager
@@ -33,7 +33,7 @@ from fsspeckit.core.incremental_metadata import (
 )
 from fsspeckit.core.matching import KeyColumn
 from fsspeckit.core.merge import MergeRequest, Shape, check_keys_exist, normalize_keys
-from fsspeckit.core.model import RowNumbers, WriteOptions
+from fsspeckit.core.model import RowNumbers, ViewFile, WriteOptions
 from fsspeckit.core.operations import Place
 from fsspeckit.core.planning import draft_merge
 from fsspeckit.core.profile import check_no_null_keys, plain_keys, select_rows

@@ -12,10 +12,10 @@ from typing import Literal
 
 import pyarrow as pa
 
-from fsspeckit.core.layout import check_blooms
 from fsspeckit.core.matching import KeyColumn
 from fsspeckit.core.merge import NullKeys, check_keys_exist
 from fsspeckit.core.model import DataFile, RowNumbers, WriteOptions, whole_number
+from fsspeckit.core.parquet.writer_options import check_blooms
 from fsspeckit.core.profile import check_order_columns
 from fsspeckit.core.sizing import Target
 from fsspeckit.core.values.curves import CURVES, Curve

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from fsspeckit.common.types import is_bytes, is_text
 from fsspeckit.core.model import DataFile, RowNumbers
-from fsspeckit.core.opening import check_rows, naming_damage, open_parquet, refuse_nanoseconds
+from fsspeckit.core.parquet.reader import check_rows, naming_damage, open_parquet, refuse_nanoseconds
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.values.keys import FEW_TEXTS, KeyIndex, plain
 

@@ -55,6 +55,16 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
+class ViewFile:
+    """One data file: ``path`` is its name in the dataset, ``location`` where its bytes are now."""
+
+    path: str
+    location: str
+    size: int
+    stamp: str
+
+
+@dataclass(frozen=True, slots=True)
 class DataFile:
     """One data file of a snapshot: where it is, what its footer says; ``footer`` is how many bytes that takes.
 

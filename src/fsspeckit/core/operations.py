@@ -23,10 +23,10 @@ from fsspeckit.core.balance import check_balance
 from fsspeckit.core.commit import Changes, Commit, Journal, Publish, Recovery, Terms, View
 from fsspeckit.core.engine import Engine, ReadRequest
 from fsspeckit.core.file_names import rewritten_name
-from fsspeckit.core.layout import report_codecs
 from fsspeckit.core.matching import Match
 from fsspeckit.core.merge import MergeRequest, Shape, compute_merge_stats, insert_tasks, merge_shape, rewrite_tasks
 from fsspeckit.core.model import DataFile, Outcome, PlanEntry, RewriteTask, RowNumbers, Task, WriteTask
+from fsspeckit.core.parquet.writer_options import report_codecs
 from fsspeckit.core.planning import Draft, check_target_keys, draft_merge
 from fsspeckit.core.profile import check_no_null_keys, check_order_columns, select_rows
 from fsspeckit.core.progress import Progress, Reporter, reporting

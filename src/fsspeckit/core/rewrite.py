@@ -2,7 +2,7 @@
 
 The same function on every engine. It keeps row order, types, row groups, codecs and metadata, verifies page checksums
 of what it reads, and writes nothing at all when no row of the file changes. Where rows are only replaced, row groups
-and columns without new values are copied as bytes (`fsspeckit.core.splice`). Which rows match is decided before
+and columns without new values are copied as bytes (`splice.py`). Which rows match is decided before
 (`fsspeckit.core.matching`): a task names target positions and source rows, so this module knows nothing of keys.
 """
 
@@ -20,14 +20,20 @@ import pyarrow.parquet as pq
 
 from fsspeckit.common.schema import cast_schema
 from fsspeckit.core.combine import combine_files, drop_rows
-from fsspeckit.core.commit import open_file
-from fsspeckit.core.footer import Footer
-from fsspeckit.core.layout import DEFAULT_ROW_GROUP, coded_columns, for_new_file, like_file
-from fsspeckit.core.mark import mark_metadata, unmarked
 from fsspeckit.core.model import CombineTask, DropTask, Outcome, RewriteTask, RowNumbers, Task, WriteTask
-from fsspeckit.core.opening import check_rows, naming_damage, open_parquet, read_footer, refuse_nanoseconds
-from fsspeckit.core.output import StagedFile
-from fsspeckit.core.splice import SplicedFile, can_splice, may_splice
+from fsspeckit.core.parquet.bytes.splice import SplicedFile, can_splice, may_splice
+from fsspeckit.core.parquet.footer import Footer
+from fsspeckit.core.parquet.reader import (
+    check_rows,
+    naming_damage,
+    open_file,
+    open_parquet,
+    read_footer,
+    refuse_nanoseconds,
+)
+from fsspeckit.core.parquet.sort_note import mark_metadata, unmarked
+from fsspeckit.core.parquet.writer import StagedFile
+from fsspeckit.core.parquet.writer_options import DEFAULT_ROW_GROUP, coded_columns, for_new_file, like_file
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.values.equality import columns_equal
 from fsspeckit.core.values.take import codes_ran_out, pick, replace_rows, share_codes, wide_dictionaries

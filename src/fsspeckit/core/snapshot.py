@@ -11,9 +11,9 @@ import pyarrow as pa
 from fsspeckit.common.errors import PartitionError, SchemaMismatchError
 from fsspeckit.common.partitions import parse_hive_partition_path
 from fsspeckit.common.schema import unify_schemas
-from fsspeckit.core.commit import View, ViewFile
-from fsspeckit.core.data_files import read_data_files
-from fsspeckit.core.model import DataFile, PartitionValues
+from fsspeckit.core.commit import View
+from fsspeckit.core.model import DataFile, PartitionValues, ViewFile
+from fsspeckit.core.parquet.data_files import read_data_files
 from fsspeckit.core.storage import Storage
 
 _KEPT_FOOTERS = 8 * 1024 * 1024

@@ -22,7 +22,6 @@ from fsspeckit.core.duplicates import FindLosers, SplitKeys, by_file, parts_for,
 from fsspeckit.core.engine import Engine
 from fsspeckit.core.file_names import compact_token, compacted_name, new_token, rewritten_name
 from fsspeckit.core.fitting import Fits, codes_may_run_out, doubtful, is_proven, misfit_error
-from fsspeckit.core.layout import codec_name, report_codecs
 from fsspeckit.core.maintenance import (
     CompactRequest,
     DeduplicateRequest,
@@ -35,6 +34,7 @@ from fsspeckit.core.maintenance import (
 )
 from fsspeckit.core.model import CombineTask, DataFile, DropTask, Outcome, RowNumbers, Task
 from fsspeckit.core.operations import Place, vanishing_is_conflict
+from fsspeckit.core.parquet.writer_options import codec_name, report_codecs
 from fsspeckit.core.progress import Progress, Reporter, reporting
 from fsspeckit.core.reading import full_schema
 from fsspeckit.core.results import MaintenanceResult

@@ -9,28 +9,16 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-import pyarrow as pa
-
 from fsspeckit.common.errors import CommitConflictError, TableFormatError
 from fsspeckit.core.file_names import is_data_file, is_side_file
 from fsspeckit.core.journal import Log, LogState, Places
-from fsspeckit.core.model import DataFile
+from fsspeckit.core.model import ViewFile
 from fsspeckit.core.nesting import LOCK, check_contains_no_dataset
 from fsspeckit.core.record import Published, Record
 from fsspeckit.core.storage import Entry, Storage, Tree, join
 
 _ATTEMPTS = 40
 _ATTEMPTS_WITHOUT_LOCK = 3
-
-
-@dataclass(frozen=True, slots=True)
-class ViewFile:
-    """One data file: ``path`` is its name in the dataset, ``location`` where its bytes are now."""
-
-    path: str
-    location: str
-    size: int
-    stamp: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,33 +31,6 @@ class View:
     files: tuple[ViewFile, ...]
     side_files: tuple[Entry, ...]
     pending: bool
-
-
-def open_file(storage: Storage, file: ViewFile | DataFile) -> pa.NativeFile:
-    """Open a file of a view for reading; FileNotFoundError where it is gone or replaced since: take a fresh view then.
-
-    Where files are replaced in place, a name alone does not say which commit one reads.
-    """
-    opened = storage.open_input(file.location)
-    if storage.in_place:
-        try:
-            _check_is(storage.stat(file.location), file)
-        except FileNotFoundError:
-            opened.close()
-            raise
-    return opened
-
-
-def read_into(storage: Storage, file: DataFile, room: memoryview) -> None:
-    """Read the first bytes of a file like `open_file` opens it."""
-    found = storage.read_into(file.location, room)
-    if storage.in_place:
-        _check_is(found, file)
-
-
-def _check_is(found: Entry | None, file: ViewFile | DataFile) -> None:
-    if found is None or (found.size, found.stamp) != (file.size, file.stamp):
-        raise FileNotFoundError(f"{file.location} was replaced since it was listed. List the dataset again.")
 
 
 def check_not_table_format(root: str, tree: Tree) -> None:

@@ -21,10 +21,10 @@ from fsspeckit.core.balance import check_balance
 from fsspeckit.core.commit import Changes, Commit, Publish, View, is_data_file
 from fsspeckit.core.engine import Engine
 from fsspeckit.core.file_names import new_file_name
-from fsspeckit.core.layout import check_writable, codec_name
 from fsspeckit.core.merge import check_partition_columns, partition_columns_of, without_columns
 from fsspeckit.core.model import Outcome, WriteOptions, WriteTask
 from fsspeckit.core.operations import Place, deferred
+from fsspeckit.core.parquet.writer_options import check_writable, codec_name
 from fsspeckit.core.profile import Group, PartitionIdentities, split_by_partition
 from fsspeckit.core.progress import Progress, reporting
 from fsspeckit.core.results import MergeFileMetadata, WriteResult

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from fsspeckit.core.ext.inputs import InputFile, Path, Piece, Request, find_files, join_pieces, read_each
 from fsspeckit.core.formats import ENDINGS
-from fsspeckit.core.opening import naming_damage
+from fsspeckit.core.parquet.reader import naming_damage
 
 
 def read_parquet(

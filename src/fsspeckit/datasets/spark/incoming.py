@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from fsspeckit.common.bridge import to_numpy
 from fsspeckit.common.errors import SchemaMismatchError, UnsupportedDataError
-from fsspeckit.core.layout import check_distinct
+from fsspeckit.core.parquet.writer_options import check_distinct
 from fsspeckit.core.storage import Storage
 from fsspeckit.datasets.spark.errors import translated
 from fsspeckit.datasets.spark.frames import spark_type

@@ -10,7 +10,7 @@ from functools import reduce
 
 import pyarrow as pa
 
-from fsspeckit.core.thrift import I32, STRUCT, Bytes, Struct, natural, read_struct, write_struct
+from fsspeckit.core.parquet.bytes.thrift import I32, STRUCT, Bytes, Struct, natural, read_struct, write_struct
 
 
 class PageField:

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fsspeckit.core.fileparts import MetaField, StatisticsField
-from fsspeckit.core.footer import PHYSICAL, Leaf
 from fsspeckit.core.model import ColumnStats
-from fsspeckit.core.thrift import BINARY, FALSE, I32, I64, LIST, STRUCT, TRUE, Struct
+from fsspeckit.core.parquet.bytes.format_fields import MetaField, StatisticsField
+from fsspeckit.core.parquet.bytes.thrift import BINARY, FALSE, I32, I64, LIST, STRUCT, TRUE, Struct
+from fsspeckit.core.parquet.footer import PHYSICAL, Leaf
 
 _EXACT_TEXT_WRITERS = ("parquet-cpp", "DuckDB")
 _SURELY_WHOLE = 16

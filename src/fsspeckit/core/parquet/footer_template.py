@@ -13,10 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from fsspeckit.core.column_stats import RawStats, raw_stats
-from fsspeckit.core.fileparts import ChunkField, GroupField, MetaField, StatisticsField, chunks_of
-from fsspeckit.core.footer import CODECS, PHYSICAL, Leaf, check_count, check_place, check_values
-from fsspeckit.core.thrift import (
+from fsspeckit.core.parquet.bytes.format_fields import ChunkField, GroupField, MetaField, StatisticsField, chunks_of
+from fsspeckit.core.parquet.bytes.thrift import (
     BINARY,
     FALSE,
     I16,
@@ -32,6 +30,8 @@ from fsspeckit.core.thrift import (
     read_varint,
     write_value,
 )
+from fsspeckit.core.parquet.column_stats import RawStats, raw_stats
+from fsspeckit.core.parquet.footer import CODECS, PHYSICAL, Leaf, check_count, check_place, check_values
 
 _NUMBER = rb"[\x80-\xff]{0,9}+[\x00-\x7f]"
 _NUMBERS = (I16, I32, I64)

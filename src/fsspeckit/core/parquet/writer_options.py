@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.common.errors import SchemaMismatchError
-from fsspeckit.core.footer import PHYSICAL, Chunk, Footer
 from fsspeckit.core.model import DataFile, WriteOptions
+from fsspeckit.core.parquet.footer import PHYSICAL, Chunk, Footer
 
 WriterOptions = dict[str, Any]
 

@@ -3,7 +3,7 @@
 pyarrow ends the whole process over some damaged footers when it is asked for a column chunk, so it never is: it only
 gets to see footers that were checked here, to make an Arrow schema of them and to decode pages. A footer is an enemy's
 until its numbers fit each other: rows, values, sizes and places. Damage raises `pa.ArrowInvalid`; the caller names the
-file. Statistics are read in `fsspeckit.core.column_stats`.
+file. Statistics are read in `fsspeckit.core.parquet.column_stats`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.common.errors import DamagedFileError
-from fsspeckit.core.fileparts import (
+from fsspeckit.core.parquet.bytes.format_fields import (
     MAGIC,
     ChunkField,
     FileField,
@@ -29,8 +29,8 @@ from fsspeckit.core.fileparts import (
     groups_of,
     notes_of,
 )
+from fsspeckit.core.parquet.bytes.thrift import BINARY, I32, I64, LIST, STRUCT, TRUE, Struct, read_struct
 from fsspeckit.core.storage import Storage
-from fsspeckit.core.thrift import BINARY, I32, I64, LIST, STRUCT, TRUE, Struct, read_struct
 
 PHYSICAL = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
 """Names of physical types, by their numbers in footers."""

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.common.errors import SchemaMismatchError
-from fsspeckit.core.assembly import AssembledFile, let_go, new_pieces
-from fsspeckit.core.fileparts import MOST_ROWS, GroupField, SortField, empty_footer, notes_of
-from fsspeckit.core.layout import WriterOptions
-from fsspeckit.core.mark import unmarked_schema
-from fsspeckit.core.plain import PlainColumn, find_plain
-from fsspeckit.core.thrift import FALSE, I32, I64, LIST, STRUCT, TRUE, Struct
+from fsspeckit.core.parquet.bytes.assembler import AssembledFile, let_go, new_pieces
+from fsspeckit.core.parquet.bytes.fixed_width import PlainColumn, find_plain
+from fsspeckit.core.parquet.bytes.format_fields import MOST_ROWS, GroupField, SortField, empty_footer, notes_of
+from fsspeckit.core.parquet.bytes.thrift import FALSE, I32, I64, LIST, STRUCT, TRUE, Struct
+from fsspeckit.core.parquet.sort_note import unmarked_schema
+from fsspeckit.core.parquet.writer_options import WriterOptions
 from fsspeckit.core.values.required_fields import fill_required
 from fsspeckit.core.values.take import used_codes
 
@@ -25,7 +25,7 @@ _WORTH_ASSEMBLING = 0.2
 class StagedFile:
     """A Parquet file being written to an open sink, which it closes.
 
-    The first rows decide how: pyarrow's writer does all of it, or only what `fsspeckit.core.plain` cannot do.
+    The first rows decide how: pyarrow's writer does all of it, or only what `fixed_width.py` cannot do.
     """
 
     def __init__(

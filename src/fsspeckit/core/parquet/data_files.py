@@ -2,7 +2,7 @@
 
 The sole reader of footers for planning. A file that cannot be read is an error that names it, raised before anything
 is written. Footers that are laid out like one that was read before are matched against it
-(`fsspeckit.core.footer_template`); all others are read field by field, with the same result.
+(`fsspeckit.core.parquet.footer_template`); all others are read field by field, with the same result.
 """
 
 from __future__ import annotations
@@ -16,25 +16,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fsspeckit.core.column_stats import column_stats, has_defined_order, native_type
-from fsspeckit.core.commit import ViewFile
-from fsspeckit.core.fileparts import FileField, notes_of
-from fsspeckit.core.footer import (
-    PHYSICAL,
-    Footer,
-    Leaf,
-    check_not_encrypted,
-    check_sum,
-    open_footer,
-    read_footer_bytes,
-    writer_of,
-)
-from fsspeckit.core.footer_template import GroupFacts, GroupTemplate, read_group
-from fsspeckit.core.mark import read_mark, unmarked, unmarked_schema
-from fsspeckit.core.model import DataFile
-from fsspeckit.core.opening import naming_damage
-from fsspeckit.core.storage import Storage
-from fsspeckit.core.thrift import (
+from fsspeckit.core.model import DataFile, ViewFile
+from fsspeckit.core.parquet.bytes.format_fields import FileField, notes_of
+from fsspeckit.core.parquet.bytes.thrift import (
     I64,
     LIST,
     STRUCT,
@@ -46,6 +30,21 @@ from fsspeckit.core.thrift import (
     write_struct,
     write_value,
 )
+from fsspeckit.core.parquet.column_stats import column_stats, has_defined_order, native_type
+from fsspeckit.core.parquet.footer import (
+    PHYSICAL,
+    Footer,
+    Leaf,
+    check_not_encrypted,
+    check_sum,
+    open_footer,
+    read_footer_bytes,
+    writer_of,
+)
+from fsspeckit.core.parquet.footer_template import GroupFacts, GroupTemplate, read_group
+from fsspeckit.core.parquet.reader import naming_damage
+from fsspeckit.core.parquet.sort_note import read_mark, unmarked, unmarked_schema
+from fsspeckit.core.storage import Storage
 
 _THREADS = 64
 _PROBE = 16

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fsspeckit.core.thrift import BINARY, I32, LIST, STRUCT, Struct, read_struct
+from fsspeckit.core.parquet.bytes.thrift import BINARY, I32, LIST, STRUCT, Struct, read_struct
 
 MAGIC = b"PAR1"
 _TRAILER = 8

@@ -21,13 +21,23 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from fsspeckit.core.fileparts import MAGIC, ChunkField, FileField, MetaField, chunks_of, groups_of
-from fsspeckit.core.footer import open_reader
 from fsspeckit.core.model import DataFile
-from fsspeckit.core.pages import decoded_size
+from fsspeckit.core.parquet.bytes.format_fields import MAGIC, ChunkField, FileField, MetaField, chunks_of, groups_of
+from fsspeckit.core.parquet.bytes.pages import decoded_size
+from fsspeckit.core.parquet.bytes.thrift import (
+    I32,
+    I64,
+    LIST,
+    STRUCT,
+    Struct,
+    natural,
+    put_varint,
+    read_struct,
+    write_struct,
+)
+from fsspeckit.core.parquet.footer import open_reader
+from fsspeckit.core.parquet.reader import read_into
 from fsspeckit.core.storage import Storage, for_each
-from fsspeckit.core.thrift import I32, I64, LIST, STRUCT, Struct, natural, put_varint, read_struct, write_struct
-from fsspeckit.core.view import read_into
 
 _logger = logging.getLogger(__name__)
 _MOST_DECODED = 64 * 1024 * 1024

@@ -22,9 +22,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsspeckit.common.bridge import from_blocks, text_blocks, to_numpy
-from fsspeckit.core.fileparts import ChunkField, MetaField, chunks_of, encode_file, groups_of, read_footer_struct
-from fsspeckit.core.pages import Page, PageField, checksum
-from fsspeckit.core.thrift import I32, I64, LIST, STRUCT, Struct, put_varint, read_struct, read_varint, write_struct
+from fsspeckit.core.parquet.bytes.format_fields import (
+    ChunkField,
+    MetaField,
+    chunks_of,
+    encode_file,
+    groups_of,
+    read_footer_struct,
+)
+from fsspeckit.core.parquet.bytes.pages import Page, PageField, checksum
+from fsspeckit.core.parquet.bytes.thrift import (
+    I32,
+    I64,
+    LIST,
+    STRUCT,
+    Struct,
+    put_varint,
+    read_struct,
+    read_varint,
+    write_struct,
+)
 
 Values = npt.NDArray[Any]
 

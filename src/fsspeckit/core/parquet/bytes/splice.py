@@ -1,7 +1,7 @@
 """A new Parquet file put together from an old one: column chunks that did not change are copied as bytes.
 
 Decoding and encoding are the cost of a rewrite, so only columns with new values are encoded; see
-`fsspeckit.core.assembly` for how chunks old and new become a file.
+`fsspeckit.core.parquet.bytes.assembler` for how chunks old and new become a file.
 
 Not every file can be spliced: `can_splice` says which. Readers look at the name of a file's writer to work around its
 faults, and a spliced file has one name for all chunks, so chunks are taken only from writers without known faults.
@@ -17,8 +17,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from fsspeckit.core.assembly import AssembledFile, Piece, copied_pieces, let_go, new_pieces, span_of
-from fsspeckit.core.fileparts import (
+from fsspeckit.core.parquet.bytes.assembler import AssembledFile, Piece, copied_pieces, let_go, new_pieces, span_of
+from fsspeckit.core.parquet.bytes.fixed_width import find_plain
+from fsspeckit.core.parquet.bytes.format_fields import (
     MOST_ROWS,
     ChunkField,
     FileField,
@@ -31,11 +32,10 @@ from fsspeckit.core.fileparts import (
     groups_of,
     leaf_ranges,
 )
-from fsspeckit.core.footer import Footer
-from fsspeckit.core.layout import WriterOptions
-from fsspeckit.core.opening import naming_damage
-from fsspeckit.core.plain import find_plain
-from fsspeckit.core.thrift import Struct
+from fsspeckit.core.parquet.bytes.thrift import Struct
+from fsspeckit.core.parquet.footer import Footer
+from fsspeckit.core.parquet.reader import naming_damage
+from fsspeckit.core.parquet.writer_options import WriterOptions
 from fsspeckit.core.values.required_fields import fill_required
 from fsspeckit.core.values.take import used_codes
 

@@ -1,7 +1,7 @@
 """A Parquet file put together from column chunks, wherever they come from, and the footer that knows their places.
 
 Chunks of an old file are copied page by page: pages without a checksum get one, the others are checked. New chunks
-come from `fsspeckit.core.plain` where that can make them, else from pyarrow, which encodes them into memory.
+come from `fixed_width.py` where that can make them, else from pyarrow, which encodes them into memory.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from fsspeckit.core.fileparts import (
+from fsspeckit.core.parquet.bytes.fixed_width import PlainColumn, plain_chunks
+from fsspeckit.core.parquet.bytes.format_fields import (
     MAGIC,
     ChunkField,
     FileField,
@@ -27,10 +28,20 @@ from fsspeckit.core.fileparts import (
     leaf_ranges,
     read_footer_struct,
 )
-from fsspeckit.core.layout import WriterOptions
-from fsspeckit.core.pages import Page, read_pages
-from fsspeckit.core.plain import PlainColumn, plain_chunks
-from fsspeckit.core.thrift import BINARY, I16, I32, I64, LIST, STRUCT, Bytes, Struct, read_struct, write_struct
+from fsspeckit.core.parquet.bytes.pages import Page, read_pages
+from fsspeckit.core.parquet.bytes.thrift import (
+    BINARY,
+    I16,
+    I32,
+    I64,
+    LIST,
+    STRUCT,
+    Bytes,
+    Struct,
+    read_struct,
+    write_struct,
+)
+from fsspeckit.core.parquet.writer_options import WriterOptions
 
 _MOST_ORDINALS = 1 << 15
 _LOCATIONS, _PAGE_AT, _PAGE_SIZE = 1, 1, 2

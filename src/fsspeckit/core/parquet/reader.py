@@ -10,10 +10,36 @@ import pyarrow.parquet as pq
 
 from fsspeckit.common.bridge import to_numpy, valid_mask
 from fsspeckit.common.errors import DamagedFileError, FsspeckitError, SchemaMismatchError
-from fsspeckit.core.commit import ViewFile, open_file
-from fsspeckit.core.footer import INT96_UNIT, Footer, open_footer, open_reader, read_footer_bytes
-from fsspeckit.core.model import DataFile
-from fsspeckit.core.storage import Storage
+from fsspeckit.core.model import DataFile, ViewFile
+from fsspeckit.core.parquet.footer import INT96_UNIT, Footer, open_footer, open_reader, read_footer_bytes
+from fsspeckit.core.storage import Entry, Storage
+
+
+def open_file(storage: Storage, file: ViewFile | DataFile) -> pa.NativeFile:
+    """Open a file of a view for reading; FileNotFoundError where it is gone or replaced since: take a fresh view then.
+
+    Where files are replaced in place, a name alone does not say which commit one reads.
+    """
+    opened = storage.open_input(file.location)
+    if storage.in_place:
+        try:
+            _check_is(storage.stat(file.location), file)
+        except FileNotFoundError:
+            opened.close()
+            raise
+    return opened
+
+
+def read_into(storage: Storage, file: DataFile, room: memoryview) -> None:
+    """Read the first bytes of a file like `open_file` opens it."""
+    found = storage.read_into(file.location, room)
+    if storage.in_place:
+        _check_is(found, file)
+
+
+def _check_is(found: Entry | None, file: ViewFile | DataFile) -> None:
+    if found is None or (found.size, found.stamp) != (file.size, file.stamp):
+        raise FileNotFoundError(f"{file.location} was replaced since it was listed. List the dataset again.")
 
 
 @contextmanager

@@ -1,0 +1,1 @@
+"""Parquet below pyarrow: bytes of footers, pages and column chunks."""
