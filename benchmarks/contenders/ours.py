@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks.job import CLUSTERED_BY, KEY, Job, Work
-from fsspeckit.core import commit
+from fsspeckit.core.commit import transaction
 from fsspeckit.core.results import MaintenanceResult, MergeResult
 from fsspeckit.datasets.io import DatasetIO
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
@@ -112,7 +112,7 @@ def _merge(io: DatasetIO, job: Job) -> dict[str, Any]:
 def _commit_time() -> Iterator[dict[str, float]]:
     """Seconds inside the commit (checks, journal, publishing) and inside fsync, wherever it is called."""
     spent = {"commit_seconds": 0.0, "fsync_seconds": 0.0}
-    inner_commit, inner_sync = commit.Transaction.commit, os.fsync
+    inner_commit, inner_sync = transaction.Transaction.commit, os.fsync
 
     def timed_commit(*args: Any, **options: Any) -> Any:
         start = time.perf_counter()
@@ -126,8 +126,8 @@ def _commit_time() -> Iterator[dict[str, float]]:
         inner_sync(descriptor)
         spent["fsync_seconds"] += time.perf_counter() - start
 
-    commit.Transaction.commit, os.fsync = timed_commit, timed_sync  # type: ignore[method-assign, assignment]
+    transaction.Transaction.commit, os.fsync = timed_commit, timed_sync  # type: ignore[method-assign, assignment]
     try:
         yield spent
     finally:
-        commit.Transaction.commit, os.fsync = inner_commit, inner_sync  # type: ignore[method-assign]
+        transaction.Transaction.commit, os.fsync = inner_commit, inner_sync  # type: ignore[method-assign]

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from fsspeckit.core.commit import Recovery
+from fsspeckit.core.commit.replay import Recovery
 from fsspeckit.core.results import MaintenanceResult, MergePlan, MergeResult, WriteResult
 from fsspeckit.datasets.io import DatasetIO
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit.core.bloom import drop_by_bloom, xxh64
-from fsspeckit.core.commit import Journal
+from fsspeckit.core.commit.transaction import Journal
 from fsspeckit.core.pruning import KeySet
 from fsspeckit.core.snapshot import load_snapshot
 from fsspeckit.core.storage import resolve

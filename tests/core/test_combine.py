@@ -11,7 +11,7 @@ import pytest
 
 from fsspeckit.core import combine, snapshot
 from fsspeckit.core.combine import Dress, lead_footer, read_file
-from fsspeckit.core.commit import Journal
+from fsspeckit.core.commit.transaction import Journal
 from fsspeckit.core.parquet.footer import read_footer
 from fsspeckit.core.storage.local import LocalStorage
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsspeckit.common.errors import DamagedFileError
-from fsspeckit.core.commit import Journal
+from fsspeckit.core.commit.transaction import Journal
 from fsspeckit.core.model import DataFile
 from fsspeckit.core.parquet import data_files
 from fsspeckit.core.parquet.bytes.format_fields import (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fsspeckit.common.errors import NestedDatasetError
-from fsspeckit.core.commit import Journal, Transaction
+from fsspeckit.core.commit.transaction import Journal, Transaction
 from fsspeckit.core.storage import LocalStorage
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from fsspeckit import AlreadyCommittedError, CheckFailedError, CommitConflictError
-from fsspeckit.core import journal
+from fsspeckit.core.commit import journal
 from fsspeckit.core.snapshot import load_snapshot
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 

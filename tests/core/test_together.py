@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from fsspeckit.common.errors import DamagedFileError
 from fsspeckit.core import combine
 from fsspeckit.core.combine import Dress, combine_files, read_file
-from fsspeckit.core.commit import Journal
+from fsspeckit.core.commit.transaction import Journal
 from fsspeckit.core.model import CombineTask, DataFile, WriteOptions
 from fsspeckit.core.parquet.bytes.pages import decoded_size
 from fsspeckit.core.parquet.bytes.small_files import _CHUNK, Together, _Chunk, _number

@@ -19,8 +19,10 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fsspeckit.core.commit import Changes, Journal, Publish, View, is_data_file
-from fsspeckit.core.journal import Log, Places
+from fsspeckit.core.commit.journal import Log, Places
+from fsspeckit.core.commit.listing import View
+from fsspeckit.core.commit.transaction import Changes, Journal, Publish
+from fsspeckit.core.file_names import is_data_file
 from fsspeckit.core.parquet.reader import open_file
 from fsspeckit.core.storage import LocalStorage, Storage, join
 

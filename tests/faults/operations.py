@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from faults.worlds import World
-from fsspeckit.core.commit import Changes, Commit, Journal, Publish, Transaction
+from fsspeckit.core.commit.transaction import Changes, Commit, Journal, Publish, Transaction
 from fsspeckit.core.storage import Storage, join
 
 Run = Callable[[Storage, str], Commit | None]

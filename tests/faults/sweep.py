@@ -12,8 +12,8 @@ from faults.injection import Crash, Fault, FaultStorage
 from faults.operations import Operation, append_files, table
 from faults.worlds import Rows, Violation, World
 from fsspeckit.common.errors import OutcomeUnknownError
-from fsspeckit.core.commit import Commit, Journal
-from fsspeckit.core.journal import Log, Places
+from fsspeckit.core.commit.journal import Log, Places
+from fsspeckit.core.commit.transaction import Commit, Journal
 from fsspeckit.core.storage import Storage, join
 from sweeps import Sweep
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from conformance.tree import tree_of
 from fsspeckit.common.errors import FsspeckitError, StorageError
-from fsspeckit.core.record import new_id
+from fsspeckit.core.commit.record import new_id
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 OWNER = "0123456789abcdef0123456789abcdef"

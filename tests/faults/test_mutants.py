@@ -20,10 +20,10 @@ from faults.sweep import check_untidy, expect, settle, single_fault
 from faults.test_power_loss import lose_power, record
 from faults.worlds import LocalWorld, MemoryWorld, Violation, World
 from fsspeckit.common.errors import OutcomeUnknownError, StorageError
-from fsspeckit.core.commit import Journal, Transaction
-from fsspeckit.core.journal import Log, Places
-from fsspeckit.core.record import Record
-from fsspeckit.core.recovery import Carrier
+from fsspeckit.core.commit.journal import Log, Places
+from fsspeckit.core.commit.record import Record
+from fsspeckit.core.commit.replay import Carrier
+from fsspeckit.core.commit.transaction import Journal, Transaction
 from fsspeckit.core.storage import LocalStorage, for_each, join
 from fsspeckit.core.storage.local import os as real_os
 

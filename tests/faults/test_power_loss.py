@@ -14,7 +14,7 @@ from faults.injection import Crash
 from faults.operations import OPERATIONS, Operation
 from faults.sweep import Expected, check_untidy, choose, expect, settle
 from faults.worlds import LocalWorld, Violation
-from fsspeckit.core.commit import Journal
+from fsspeckit.core.commit.transaction import Journal
 from sweeps import Sweep
 
 _KILLS_IN_CI = 30

@@ -15,11 +15,11 @@ from faults.operations import append_files, overwrite, rewrite, stage, start, ta
 from faults.sweep import check_clean, run_with
 from faults.worlds import LocalWorld, MemoryWorld, World
 from fsspeckit.common.errors import CommitConflictError, OutcomeUnknownError, StorageError
-from fsspeckit.core import journal as journal_module
-from fsspeckit.core.commit import Changes, Commit, Journal, Publish
-from fsspeckit.core.journal import Log, Places
-from fsspeckit.core.record import Record, new_id
-from fsspeckit.core.recovery import Carrier
+from fsspeckit.core.commit import journal as journal_module
+from fsspeckit.core.commit.journal import Log, Places
+from fsspeckit.core.commit.record import Record, new_id
+from fsspeckit.core.commit.replay import Carrier
+from fsspeckit.core.commit.transaction import Changes, Commit, Journal, Publish
 from fsspeckit.core.storage import LocalStorage, Storage, join
 from fsspeckit.core.storage.fsspec import FsspecStorage
 

@@ -17,11 +17,11 @@ from faults.operations import start
 from faults.test_mutants import Hunt, Mutant, give_up, patch
 from faults.worlds import LocalWorld, MemoryWorld, World
 from fsspeckit.common.errors import FsspeckitError
-from fsspeckit.core import commit, journal, recovery
-from fsspeckit.core.commit import Transaction
-from fsspeckit.core.journal import Log, LogState
-from fsspeckit.core.record import Record
-from fsspeckit.core.recovery import Carrier
+from fsspeckit.core.commit import journal, replay, transaction
+from fsspeckit.core.commit.journal import Log, LogState
+from fsspeckit.core.commit.record import Record
+from fsspeckit.core.commit.replay import Carrier
+from fsspeckit.core.commit.transaction import Transaction
 from fsspeckit.core.storage import LocalStorage, Storage
 from fsspeckit.core.storage.fsspec import FsspecStorage
 
@@ -34,7 +34,7 @@ def _replay_everything(log: Log, carrier: Carrier, state: LogState) -> tuple[int
 
 
 def _delete_without_fence(storage: Storage, log: Log, carrier: Carrier) -> tuple[str, ...]:
-    orphans = recovery._orphans(storage, log, log.stagings())
+    orphans = replay._orphans(storage, log, log.stagings())
     for name in orphans:
         storage.remove_tree(log.staging_path(name))
     return orphans
@@ -42,8 +42,8 @@ def _delete_without_fence(storage: Storage, log: Log, carrier: Carrier) -> tuple
 
 def _close_then_drop(self: Carrier, item: Record) -> None:
     self._log.finish(item)
-    for transaction in (*item.fenced, item.owner):
-        self._storage.remove_tree(self._log.staging_path(transaction))
+    for name in (*item.fenced, item.owner):
+        self._storage.remove_tree(self._log.staging_path(name))
 
 
 def _prune_wrongly(self: Log, state: LogState) -> None:
@@ -96,7 +96,7 @@ PROTOCOL_MUTANTS: dict[str, tuple[Mutant, Hunt]] = {
         in_world(LocalWorld, protocol.test_a_writer_that_lost_its_staging_folder_never_commits),
     ),
     "orphans are deleted without a fence": (
-        patch(recovery, "_fence_orphans", _delete_without_fence),
+        patch(replay, "_fence_orphans", _delete_without_fence),
         in_world(MemoryWorld, protocol.test_a_fence_is_written_before_anything_is_deleted),
     ),
     "the living are taken for dead": (
@@ -116,7 +116,7 @@ PROTOCOL_MUTANTS: dict[str, tuple[Mutant, Hunt]] = {
         in_world(LocalWorld, protocol.test_replay_keeps_a_file_that_was_changed_after_we_decided_to_replace_it),
     ),
     "ghosts are replayed": (
-        patch(recovery, "settle_pending", _replay_everything),
+        patch(replay, "settle_pending", _replay_everything),
         in_world(MemoryWorld, protocol.test_only_the_newest_record_is_ever_replayed),
     ),
     "records are pruned before done": (
@@ -150,7 +150,7 @@ PROTOCOL_MUTANTS: dict[str, tuple[Mutant, Hunt]] = {
         in_world(LocalWorld, commits.test_a_name_that_a_foreign_program_took_is_a_conflict),
     ),
     "staged files are not checked": (
-        patch(commit, "check_staged", _nothing),
+        patch(transaction, "check_staged", _nothing),
         in_world(LocalWorld, commits.test_a_staged_file_that_is_not_whole_is_refused),
     ),
     "final names are not checked": (

@@ -18,7 +18,7 @@ from faults.sweep import check_clean, choose, expect, run_with
 from faults.test_api_faults import CHANGED, start
 from faults.worlds import LocalWorld, MemoryWorld, Violation, World
 from fsspeckit import AlreadyCommittedError, CheckFailedError
-from fsspeckit.core.commit import View
+from fsspeckit.core.commit.listing import View
 from fsspeckit.core.storage import Storage
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from sweeps import Sweep

@@ -18,7 +18,7 @@ from faults.sweep import run_with
 from faults.test_processes import count_up, counter, start_counter
 from faults.worlds import Rows, World, rows_of
 from fsspeckit.common.errors import CommitConflictError
-from fsspeckit.core.commit import Changes, Journal, Publish
+from fsspeckit.core.commit.transaction import Changes, Journal, Publish
 from fsspeckit.core.storage import Storage, fsspec, join, resolve
 from fsspeckit.core.storage.fsspec import FsspecStorage
 from sweeps import Sweep

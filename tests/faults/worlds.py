@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 
-from fsspeckit.core.commit import View, is_data_file
+from fsspeckit.core.commit.listing import View
+from fsspeckit.core.file_names import is_data_file
 from fsspeckit.core.storage import LocalStorage, Storage, join
 from fsspeckit.core.storage.fsspec import FsspecStorage
 

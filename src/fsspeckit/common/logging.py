@@ -30,8 +30,8 @@ def get_logger(name: str) -> logging.Logger:
     """Return a logger below `fsspeckit`.
 
     Example:
-        >>> get_logger("fsspeckit.core.commit").name, get_logger("jobs").name
-        ('fsspeckit.core.commit', 'fsspeckit.jobs')
+        >>> get_logger("fsspeckit.core.commit.transaction").name, get_logger("jobs").name
+        ('fsspeckit.core.commit.transaction', 'fsspeckit.jobs')
     """
     inside = name == _ROOT or name.startswith(f"{_ROOT}.")
     return logging.getLogger(name if inside else f"{_ROOT}.{name}")

@@ -18,7 +18,7 @@ from fsspeckit.common.logging import log_unexpected
 from fsspeckit.common.partitions import parse_hive_partition_path
 from fsspeckit.common.schema import reconcile
 from fsspeckit.core import operations
-from fsspeckit.core.commit import View
+from fsspeckit.core.commit.listing import View
 from fsspeckit.core.engine import get_engine
 from fsspeckit.core.file_names import new_file_name
 from fsspeckit.core.incremental_files import IncrementalFileManager

@@ -14,9 +14,10 @@ from typing import Any
 
 from fsspeckit.common.errors import DatasetNotFoundError, StorageError
 from fsspeckit.common.logging import log_unexpected, release_all
-from fsspeckit.core.commit import Changes, Journal, Publish, Transaction, View
+from fsspeckit.core.commit.journal import Places
+from fsspeckit.core.commit.listing import View
+from fsspeckit.core.commit.transaction import Changes, Journal, Publish, Transaction
 from fsspeckit.core.file_names import rewritten_name
-from fsspeckit.core.journal import Places
 from fsspeckit.core.snapshot import load_snapshot, view_of_file
 from fsspeckit.core.storage import Storage, parent, resolve
 

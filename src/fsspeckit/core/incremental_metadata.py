@@ -20,7 +20,7 @@ from fsspeckit.common.logging import log_unexpected
 from fsspeckit.common.partitions import partition_folders, render
 from fsspeckit.common.schema import cast_schema
 from fsspeckit.common.types import common_type, is_text, unwrapped
-from fsspeckit.core.commit import View
+from fsspeckit.core.commit.listing import View
 from fsspeckit.core.merge import normalize_keys
 from fsspeckit.core.model import ColumnStats, DataFile
 from fsspeckit.core.operations import Place

@@ -20,7 +20,9 @@ from fsspeckit.common.errors import CommitConflictError, DatasetNotFoundError
 from fsspeckit.common.logging import log_unexpected, scrub
 from fsspeckit.core.agreement import check_names, check_outcomes, keep_to
 from fsspeckit.core.balance import check_balance
-from fsspeckit.core.commit import Changes, Commit, Journal, Publish, Recovery, Terms, View
+from fsspeckit.core.commit.listing import View
+from fsspeckit.core.commit.replay import Recovery
+from fsspeckit.core.commit.transaction import Changes, Commit, Journal, Publish, Terms
 from fsspeckit.core.engine import Engine, ReadRequest
 from fsspeckit.core.file_names import rewritten_name
 from fsspeckit.core.matching import Match

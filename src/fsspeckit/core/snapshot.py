@@ -11,7 +11,7 @@ import pyarrow as pa
 from fsspeckit.common.errors import PartitionError, SchemaMismatchError
 from fsspeckit.common.partitions import parse_hive_partition_path
 from fsspeckit.common.schema import unify_schemas
-from fsspeckit.core.commit import View
+from fsspeckit.core.commit.listing import View
 from fsspeckit.core.model import DataFile, PartitionValues, ViewFile
 from fsspeckit.core.parquet.data_files import read_data_files
 from fsspeckit.core.storage import Storage

@@ -17,7 +17,7 @@ import pyarrow as pa
 from fsspeckit.common.errors import DatasetNotFoundError, UnsupportedDataError
 from fsspeckit.common.partitions import parse_hive_partition_path, partition_type, typed_values
 from fsspeckit.common.schema import cast_schema, unify_schemas
-from fsspeckit.core.commit import Journal
+from fsspeckit.core.commit.transaction import Journal
 from fsspeckit.core.model import DataFile, RowNumbers
 from fsspeckit.core.parquet.data_files import read_data_files
 from fsspeckit.core.parquet.reader import check_rows, naming_damage, open_parquet, refuse_nanoseconds

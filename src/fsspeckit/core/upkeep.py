@@ -16,7 +16,8 @@ import pyarrow as pa
 from fsspeckit.common.errors import CommitConflictError, DatasetNotFoundError, SchemaMismatchError
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.core.balance import check_balance
-from fsspeckit.core.commit import Changes, Publish, View
+from fsspeckit.core.commit.listing import View
+from fsspeckit.core.commit.transaction import Changes, Publish
 from fsspeckit.core.compaction import plan_compact, wish_of
 from fsspeckit.core.duplicates import FindLosers, SplitKeys, by_file, parts_for, stretches
 from fsspeckit.core.engine import Engine

@@ -18,9 +18,10 @@ from fsspeckit.common.errors import PartitionError, SchemaMismatchError
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.common.schema import reconcile, same_storage
 from fsspeckit.core.balance import check_balance
-from fsspeckit.core.commit import Changes, Commit, Publish, View, is_data_file
+from fsspeckit.core.commit.listing import View
+from fsspeckit.core.commit.transaction import Changes, Commit, Publish
 from fsspeckit.core.engine import Engine
-from fsspeckit.core.file_names import new_file_name
+from fsspeckit.core.file_names import is_data_file, new_file_name
 from fsspeckit.core.merge import check_partition_columns, partition_columns_of, without_columns
 from fsspeckit.core.model import Outcome, WriteOptions, WriteTask
 from fsspeckit.core.operations import Place, deferred

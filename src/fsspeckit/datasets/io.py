@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from fsspeckit.common.schema import SchemaMode
 from fsspeckit.core import operations, writing
-from fsspeckit.core.commit import Check, Recovery, Terms
+from fsspeckit.core.commit.replay import Recovery
+from fsspeckit.core.commit.transaction import Check, Terms
 from fsspeckit.core.engine import Engine, ReadRequest
 from fsspeckit.core.merge import MergeRequest, NullKeys, PartitionMove, normalize_keys
 from fsspeckit.core.model import WriteOptions

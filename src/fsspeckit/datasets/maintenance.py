@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fsspeckit.core import clustering, upkeep
-from fsspeckit.core.commit import Terms
+from fsspeckit.core.commit.transaction import Terms
 from fsspeckit.core.engine import Engine
 from fsspeckit.core.maintenance import CompactRequest, DeduplicateRequest, Limits, OptimizeRequest, Scope
 from fsspeckit.core.merge import NullKeys, normalize_keys

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.common.errors import CheckFailedError
-from fsspeckit.core.commit import View
+from fsspeckit.core.commit.listing import View
 from fsspeckit.core.engine import ReadRequest
 from fsspeckit.core.operations import Place
 from fsspeckit.core.snapshot import Snapshot, load_snapshot

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from fsspeckit.core.commit import JournalStatus
+from fsspeckit.core.commit.replay import JournalStatus
 from fsspeckit.core.model import DataFile
 from fsspeckit.core.operations import Place, existing_view
 from fsspeckit.core.progress import Progress, reporting

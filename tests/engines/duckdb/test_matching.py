@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from conformance.datatypes import KEY_KINDS
 from conformance.effort import run_examples
-from fsspeckit.core.commit import Journal
+from fsspeckit.core.commit.transaction import Journal
 from fsspeckit.core.engine import KeySetSpec
 from fsspeckit.core.matching import KeyColumn, Scan
 from fsspeckit.core.snapshot import load_snapshot

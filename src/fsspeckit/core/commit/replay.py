@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fsspeckit.common.errors import CommitConflictError
-from fsspeckit.core.journal import Log, LogState
-from fsspeckit.core.record import Published, Record, Retired, new_id
+from fsspeckit.core.commit.journal import Log, LogState
+from fsspeckit.core.commit.record import Published, Record, Retired, new_id
 from fsspeckit.core.results import ResultView
 from fsspeckit.core.storage import Storage, for_each, join, parent
 

@@ -10,11 +10,11 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 from fsspeckit.common.errors import CommitConflictError, TableFormatError
+from fsspeckit.core.commit.journal import Log, LogState, Places
+from fsspeckit.core.commit.nesting import LOCK, check_contains_no_dataset
+from fsspeckit.core.commit.record import Published, Record
 from fsspeckit.core.file_names import is_data_file, is_side_file
-from fsspeckit.core.journal import Log, LogState, Places
 from fsspeckit.core.model import ViewFile
-from fsspeckit.core.nesting import LOCK, check_contains_no_dataset
-from fsspeckit.core.record import Published, Record
 from fsspeckit.core.storage import Entry, Storage, Tree, join
 
 _ATTEMPTS = 40

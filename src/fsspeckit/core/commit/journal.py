@@ -14,8 +14,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from fsspeckit.common.errors import CommitConflictError, NestedDatasetError, OutcomeUnknownError, StorageError
-from fsspeckit.core.nesting import INSIDE, LOCK, check_contains_no_dataset, check_not_inside_dataset, sidecar_beside
-from fsspeckit.core.record import MOST_RECORDS, Record, is_id, new_id
+from fsspeckit.core.commit.nesting import (
+    INSIDE,
+    LOCK,
+    check_contains_no_dataset,
+    check_not_inside_dataset,
+    sidecar_beside,
+)
+from fsspeckit.core.commit.record import MOST_RECORDS, Record, is_id, new_id
 from fsspeckit.core.storage import Entry, Storage, for_each, join, parent
 
 KEPT_RECORDS = 64

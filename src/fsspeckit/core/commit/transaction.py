@@ -17,29 +17,15 @@ from types import TracebackType
 from typing import Any, Self
 
 from fsspeckit.common.errors import AlreadyCommittedError, CommitConflictError, OutcomeUnknownError, StorageError
+from fsspeckit.core.commit.journal import Log, LogState, Places
+from fsspeckit.core.commit.listing import View, take_view
+from fsspeckit.core.commit.nesting import check_not_inside_dataset, check_partition_folders
+from fsspeckit.core.commit.record import IDEMPOTENCY_KEY, Identity, Published, Record, Retired, new_id
+from fsspeckit.core.commit.replay import Carrier, JournalStatus, Recovery, look_at, recover, settle_pending
 from fsspeckit.core.file_names import is_data_file, is_inside
-from fsspeckit.core.journal import Log, LogState, Places
 from fsspeckit.core.model import ViewFile
-from fsspeckit.core.nesting import check_not_inside_dataset, check_partition_folders
 from fsspeckit.core.parquet.footer import check_staged
-from fsspeckit.core.record import IDEMPOTENCY_KEY, Identity, Published, Record, Retired, new_id
-from fsspeckit.core.recovery import Carrier, JournalStatus, Recovery, look_at, recover, settle_pending
 from fsspeckit.core.storage import Entry, Handle, Storage, for_each, join, parent
-from fsspeckit.core.view import View, check_not_table_format, take_view
-
-__all__ = [
-    "Changes",
-    "Commit",
-    "Journal",
-    "JournalStatus",
-    "Publish",
-    "Recovery",
-    "Terms",
-    "Transaction",
-    "View",
-    "check_not_table_format",
-    "is_data_file",
-]
 
 _ATTEMPTS_TO_CLAIM = 100
 _logger = logging.getLogger(__name__)

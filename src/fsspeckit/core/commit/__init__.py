@@ -1,0 +1,1 @@
+"""The commit: the only writer of a dataset folder."""
