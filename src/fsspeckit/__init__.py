@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         TableFormatError,
         UnsupportedDataError,
     )
-    from fsspeckit.core.text_files import TextFiles
+    from fsspeckit.core.dataset.text_source import TextFiles
 
 __version__ = "0.1.0"
 
@@ -72,7 +72,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    homes = {"TextFiles": "fsspeckit.core.text_files"}
+    homes = {"TextFiles": "fsspeckit.core.dataset.text_source"}
     home = homes.get(name, "fsspeckit.common.errors" if name.endswith("Error") else "fsspeckit.api")
     found = globals()[name] = getattr(import_module(home), name)
     return found

@@ -11,8 +11,8 @@ import pytest
 
 from fsspeckit.core.bloom import drop_by_bloom, xxh64
 from fsspeckit.core.commit.transaction import Journal
+from fsspeckit.core.dataset.snapshot import load_snapshot
 from fsspeckit.core.pruning import KeySet
-from fsspeckit.core.snapshot import load_snapshot
 from fsspeckit.core.storage import resolve
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 

@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fsspeckit.core import combine, snapshot
+from fsspeckit.core import combine
 from fsspeckit.core.combine import Dress, lead_footer, read_file
 from fsspeckit.core.commit.transaction import Journal
+from fsspeckit.core.dataset import snapshot
 from fsspeckit.core.parquet.footer import read_footer
 from fsspeckit.core.storage.local import LocalStorage
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from fsspeckit.common.errors import DamagedFileError
 from fsspeckit.core.commit.transaction import Journal
+from fsspeckit.core.dataset.snapshot import load_snapshot
 from fsspeckit.core.model import DataFile
 from fsspeckit.core.parquet import data_files
 from fsspeckit.core.parquet.bytes.format_fields import (
@@ -30,7 +31,6 @@ from fsspeckit.core.parquet.bytes.format_fields import (
 )
 from fsspeckit.core.parquet.bytes.thrift import BINARY, FALSE, I32, I64, STRUCT, TRUE, Struct, read_struct, write_struct
 from fsspeckit.core.parquet.footer import Footer, read_footer
-from fsspeckit.core.snapshot import load_snapshot
 from fsspeckit.core.storage.local import LocalStorage
 
 STORAGE = LocalStorage()

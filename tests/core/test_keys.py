@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsspeckit.common.errors import KeyColumnError, SchemaMismatchError
-from fsspeckit.core.matching import KeyColumn
-from fsspeckit.core.profile import select_rows
-from fsspeckit.core.source import Source
+from fsspeckit.core.dataset.source import Source
+from fsspeckit.core.dataset.source_keys import select_rows
+from fsspeckit.core.model import KeyColumn
 from fsspeckit.core.values.keys import KeyIndex, duplicate_codes, key_type, last_of_each, order_rank, plain
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 

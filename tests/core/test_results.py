@@ -18,8 +18,8 @@ import pytest
 import fsspeckit as package
 from fsspeckit.cli.plan_files import SavedPlan
 from fsspeckit.core import maintenance
+from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.incremental import plan_incremental_rewrite
-from fsspeckit.core.operations import Place
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.pipeline import PipelineResult, StepRecord
 from fsspeckit.report.layout import analyse, load_all_statistics

@@ -10,7 +10,7 @@ import pytest
 
 from fsspeckit import AlreadyCommittedError, CheckFailedError, CommitConflictError
 from fsspeckit.core.commit import journal
-from fsspeckit.core.snapshot import load_snapshot
+from fsspeckit.core.dataset.snapshot import load_snapshot
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 

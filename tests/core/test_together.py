@@ -22,11 +22,11 @@ from fsspeckit.common.errors import DamagedFileError
 from fsspeckit.core import combine
 from fsspeckit.core.combine import Dress, combine_files, read_file
 from fsspeckit.core.commit.transaction import Journal
+from fsspeckit.core.dataset.snapshot import load_snapshot
 from fsspeckit.core.model import CombineTask, DataFile, WriteOptions
 from fsspeckit.core.parquet.bytes.pages import decoded_size
 from fsspeckit.core.parquet.bytes.small_files import _CHUNK, Together, _Chunk, _number
 from fsspeckit.core.parquet.bytes.thrift import natural, read_struct, write_struct
-from fsspeckit.core.snapshot import load_snapshot
 from fsspeckit.core.storage.local import LocalStorage
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from sweeps import sweep_size

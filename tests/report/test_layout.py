@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit.cli.app import main
-from fsspeckit.core.operations import Place
-from fsspeckit.core.snapshot import Snapshot
+from fsspeckit.core.dataset.place import Place
+from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.report.layout import Layout, analyse, load_all_statistics
 from fsspeckit.report.overlap import Overlap, overlap
 from fsspeckit.report.score import _rows_of_a_group, score

@@ -21,7 +21,7 @@ from fsspeckit.cli.settings import DEFAULT_ENGINE, load_config, parse_options
 from fsspeckit.cli.words import as_options
 
 if TYPE_CHECKING:
-    from fsspeckit.core.operations import Place
+    from fsspeckit.core.dataset.place import Place
     from fsspeckit.datasets.io import DatasetIO
 
 EngineName = Literal["spark", "duckdb", "pyarrow"]
@@ -87,7 +87,7 @@ class Run:
 
     def place(self, path: str) -> Place:
         """A dataset, without an engine."""
-        from fsspeckit.core.operations import Place
+        from fsspeckit.core.dataset.place import Place
 
         return Place.of(path, None, self.options())
 

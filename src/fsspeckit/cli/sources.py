@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from fsspeckit.core.dataset.place import Place
     from fsspeckit.core.ext.inputs import InputFile
-    from fsspeckit.core.operations import Place
 
 STDIN = "-"
 _FILE_MAGIC = b"ARROW1"
@@ -61,7 +61,7 @@ class Source:
         if self.format == "parquet" and not _PATTERN.search(self.path):
             return self.path
         if self.format in ("csv", "json"):
-            from fsspeckit.core.text_files import TextFiles, TextFormat
+            from fsspeckit.core.dataset.text_source import TextFiles, TextFormat
 
             return TextFiles(self.path, cast("TextFormat", self.format), self.delimiter, self.encoding or "utf-8")
         from fsspeckit.core.ext import read_parquet
@@ -70,9 +70,9 @@ class Source:
 
     def rows_for(self, place: Place) -> Any:
         """The same with csv and json read already, parsed with the types of a dataset."""
+        from fsspeckit.core.dataset.snapshot import load_snapshot
+        from fsspeckit.core.dataset.text_source import TextFiles
         from fsspeckit.core.operations import read_text
-        from fsspeckit.core.snapshot import load_snapshot
-        from fsspeckit.core.text_files import TextFiles
 
         rows = self.rows()
         if not isinstance(rows, TextFiles):
@@ -96,8 +96,9 @@ def is_empty(rows: Any, options: dict[str, Any] | None) -> bool:
     """Whether a source has no row; of Parquet paths the footers tell."""
     if not isinstance(rows, str):
         return bool(rows.num_rows == 0)
-    from fsspeckit.core.operations import Place, existing_view
-    from fsspeckit.core.snapshot import load_snapshot
+    from fsspeckit.core.dataset.place import Place
+    from fsspeckit.core.dataset.snapshot import load_snapshot
+    from fsspeckit.core.operations import existing_view
 
     place = Place.of(rows, None, options)
     return load_snapshot(place.storage, existing_view(place)).rows == 0

@@ -11,10 +11,10 @@ from dataclasses import replace
 from posixpath import dirname
 
 from fsspeckit.common.errors import CommitConflictError, DocumentError
+from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.file_names import is_data_file, is_inside
 from fsspeckit.core.model import Outcome, RewriteTask, WriteTask
 from fsspeckit.core.results import MergePlan
-from fsspeckit.core.snapshot import Snapshot
 
 
 def check_names(agreed: MergePlan) -> None:

@@ -18,6 +18,8 @@ from fsspeckit.common.bridge import to_arrow, to_numpy
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.core.arrangement import files_at_stake, files_to_read, outputs, plan_optimize
 from fsspeckit.core.balance import check_total
+from fsspeckit.core.dataset.place import Place, vanishing_is_conflict
+from fsspeckit.core.dataset.snapshot import Snapshot, joint_schema
 from fsspeckit.core.duplicates import stretches
 from fsspeckit.core.ends import ReadEnds
 from fsspeckit.core.engine import Engine
@@ -25,12 +27,10 @@ from fsspeckit.core.file_names import new_token, optimized_name
 from fsspeckit.core.fitting import codes_may_run_out
 from fsspeckit.core.maintenance import Group, OptimizeRequest, Plan, limited, plan_deduplicate, rounds
 from fsspeckit.core.model import DataFile, Ends, RowNumbers
-from fsspeckit.core.operations import Place, vanishing_is_conflict
 from fsspeckit.core.parquet.writer_options import report_codecs
 from fsspeckit.core.progress import Progress, Reporter, reporting
 from fsspeckit.core.results import MaintenanceResult
 from fsspeckit.core.sizing import Sizes, Style, Target
-from fsspeckit.core.snapshot import Snapshot, joint_schema
 from fsspeckit.core.sorting import (
     RANGE_BYTES,
     Route,

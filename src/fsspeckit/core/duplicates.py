@@ -17,8 +17,7 @@ import pyarrow as pa
 from fsspeckit.common.bridge import to_arrow, to_numpy
 from fsspeckit.common.errors import KeyColumnError, PartitionError
 from fsspeckit.common.partitions import typed_values
-from fsspeckit.core.matching import KeyColumn
-from fsspeckit.core.model import DataFile, RowNumbers
+from fsspeckit.core.model import DataFile, KeyColumn, RowNumbers
 from fsspeckit.core.parquet.reader import check_rows, naming_damage, open_parquet, refuse_nanoseconds
 from fsspeckit.core.storage import Storage, for_each
 from fsspeckit.core.values.hashing import cut_by_part, hash_keys, spread

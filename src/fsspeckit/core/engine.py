@@ -13,10 +13,9 @@ from typing import Any, Protocol, TypeVar, cast
 
 import pyarrow as pa
 
-from fsspeckit.core.matching import KeyColumn, Match, Scan
-from fsspeckit.core.model import Outcome, RowNumbers, Task
-from fsspeckit.core.snapshot import Snapshot
-from fsspeckit.core.source import Input, Source
+from fsspeckit.core.dataset.snapshot import Snapshot
+from fsspeckit.core.dataset.source import Input, Source
+from fsspeckit.core.model import KeyColumn, Match, Outcome, RowNumbers, Scan, Task
 from fsspeckit.core.storage import Storage
 
 I = TypeVar("I")  # noqa: E741 - an item

@@ -19,10 +19,10 @@ from pyarrow import types as pat
 from fsspeckit.common.casting import exact_cast
 from fsspeckit.common.errors import SchemaMismatchError
 from fsspeckit.common.types import unwrapped
+from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.model import DataFile
 from fsspeckit.core.parquet.reader import naming_damage, open_parquet
 from fsspeckit.core.pruning import bound_values
-from fsspeckit.core.snapshot import Snapshot
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.values.take import codes_ran_out
 

@@ -19,6 +19,10 @@ from fsspeckit.common.partitions import parse_hive_partition_path
 from fsspeckit.common.schema import reconcile
 from fsspeckit.core import operations
 from fsspeckit.core.commit.listing import View
+from fsspeckit.core.dataset.place import Place
+from fsspeckit.core.dataset.snapshot import Snapshot, load_snapshot, view_of_file
+from fsspeckit.core.dataset.source import Input, Source
+from fsspeckit.core.dataset.source_keys import check_no_null_keys, plain_keys, select_rows
 from fsspeckit.core.engine import get_engine
 from fsspeckit.core.file_names import new_file_name
 from fsspeckit.core.incremental_files import IncrementalFileManager
@@ -31,16 +35,11 @@ from fsspeckit.core.incremental_metadata import (
     key_table,
     with_partition_types,
 )
-from fsspeckit.core.matching import KeyColumn
 from fsspeckit.core.merge import MergeRequest, Shape, check_keys_exist, normalize_keys
-from fsspeckit.core.model import RowNumbers, ViewFile, WriteOptions
-from fsspeckit.core.operations import Place
+from fsspeckit.core.model import KeyColumn, RowNumbers, ViewFile, WriteOptions
 from fsspeckit.core.planning import draft_merge
-from fsspeckit.core.profile import check_no_null_keys, plain_keys, select_rows
 from fsspeckit.core.progress import Reporter
 from fsspeckit.core.results import MergeFileMetadata, MergeResult, ResultMapping
-from fsspeckit.core.snapshot import Snapshot, load_snapshot, view_of_file
-from fsspeckit.core.source import Input, Source
 from fsspeckit.core.storage import Storage, for_each, resolve
 from fsspeckit.core.values.keys import KeyIndex, key_type
 

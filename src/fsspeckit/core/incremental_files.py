@@ -17,8 +17,8 @@ from fsspeckit.common.logging import log_unexpected, release_all
 from fsspeckit.core.commit.journal import Places
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.transaction import Changes, Journal, Publish, Transaction
+from fsspeckit.core.dataset.snapshot import load_snapshot, view_of_file
 from fsspeckit.core.file_names import rewritten_name
-from fsspeckit.core.snapshot import load_snapshot, view_of_file
 from fsspeckit.core.storage import Storage, parent, resolve
 
 _COPY_BYTES = 8 * 2**20

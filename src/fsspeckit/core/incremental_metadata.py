@@ -21,12 +21,12 @@ from fsspeckit.common.partitions import partition_folders, render
 from fsspeckit.common.schema import cast_schema
 from fsspeckit.common.types import common_type, is_text, unwrapped
 from fsspeckit.core.commit.listing import View
+from fsspeckit.core.dataset.place import Place
+from fsspeckit.core.dataset.snapshot import Snapshot, load_snapshot
+from fsspeckit.core.dataset.source_keys import UNREADABLE, PartitionIdentities
 from fsspeckit.core.merge import normalize_keys
 from fsspeckit.core.model import ColumnStats, DataFile
-from fsspeckit.core.operations import Place
-from fsspeckit.core.profile import UNREADABLE, PartitionIdentities
 from fsspeckit.core.pruning import KeySet, native_array, ordered
-from fsspeckit.core.snapshot import Snapshot, load_snapshot
 from fsspeckit.core.storage import Storage
 
 

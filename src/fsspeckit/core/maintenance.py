@@ -12,11 +12,10 @@ from typing import Literal
 
 import pyarrow as pa
 
-from fsspeckit.core.matching import KeyColumn
+from fsspeckit.core.dataset.source_keys import check_order_columns
 from fsspeckit.core.merge import NullKeys, check_keys_exist
-from fsspeckit.core.model import DataFile, RowNumbers, WriteOptions, whole_number
+from fsspeckit.core.model import DataFile, KeyColumn, RowNumbers, WriteOptions, whole_number
 from fsspeckit.core.parquet.writer_options import check_blooms
-from fsspeckit.core.profile import check_order_columns
 from fsspeckit.core.sizing import Target
 from fsspeckit.core.values.curves import CURVES, Curve
 from fsspeckit.core.values.keys import check_sortable, key_type

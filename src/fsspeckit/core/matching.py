@@ -7,13 +7,12 @@ functions here run anywhere a file can be opened; engines decide where.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from fsspeckit.common.types import is_bytes, is_text
-from fsspeckit.core.model import DataFile, RowNumbers
+from fsspeckit.core.model import DataFile, KeyColumn, Match, RowNumbers, Scan
 from fsspeckit.core.parquet.reader import check_rows, naming_damage, open_parquet, refuse_nanoseconds
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.values.keys import FEW_TEXTS, KeyIndex, plain
@@ -21,40 +20,6 @@ from fsspeckit.core.values.keys import FEW_TEXTS, KeyIndex, plain
 MAX_BATCH_ROWS = 4_000_000
 _SEARCHED_ROWS = 200_000  # no table is built for them, so they need only outweigh the calls
 _MOST_SEARCHED = 8_000_000  # texts; more may be too large for a table that is built once
-
-
-@dataclass(frozen=True, slots=True)
-class KeyColumn:
-    """A key column and the type in which it is compared."""
-
-    name: str
-    type: pa.DataType
-
-
-@dataclass(frozen=True, slots=True)
-class Scan:
-    """A file to look into: the row groups that may hold keys, and which set of source keys to look for."""
-
-    file: DataFile
-    row_groups: tuple[int, ...]
-    group: int
-
-    @property
-    def rows(self) -> int:
-        """Rows that the scan decodes."""
-        return sum(self.file.row_groups[i] for i in self.row_groups)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Match:
-    """Rows of one file whose key stands in the source, ascending, and the source row of each."""
-
-    positions: RowNumbers
-    source_rows: RowNumbers
-
-
-_NO_ROWS: RowNumbers = np.empty(0, dtype=np.int64)
-NO_MATCH = Match(_NO_ROWS, _NO_ROWS)
 
 
 def batches(

@@ -15,12 +15,11 @@ import pyarrow as pa
 
 from fsspeckit.common.errors import KeyColumnError, PartitionError, SchemaMismatchError
 from fsspeckit.common.schema import SchemaMode, reconcile, same_storage
+from fsspeckit.core.dataset.snapshot import Snapshot
+from fsspeckit.core.dataset.source_keys import Group, OnDuplicate
 from fsspeckit.core.file_names import new_file_name
-from fsspeckit.core.matching import KeyColumn, Match
-from fsspeckit.core.model import DataFile, RewriteTask, RowNumbers, WriteOptions, WriteTask
+from fsspeckit.core.model import DataFile, KeyColumn, Match, RewriteTask, RowNumbers, WriteOptions, WriteTask
 from fsspeckit.core.parquet.writer_options import check_distinct, check_writable, codec_name
-from fsspeckit.core.profile import Group, OnDuplicate
-from fsspeckit.core.snapshot import Snapshot
 from fsspeckit.core.values.keys import key_type
 
 NullKeys = Literal["error", "match"]

@@ -100,6 +100,40 @@ class DataFile:
         return self.size - self.footer
 
 
+@dataclass(frozen=True, slots=True)
+class KeyColumn:
+    """A key column and the type in which it is compared."""
+
+    name: str
+    type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """A file to look into: the row groups that may hold keys, and which set of source keys to look for."""
+
+    file: DataFile
+    row_groups: tuple[int, ...]
+    group: int
+
+    @property
+    def rows(self) -> int:
+        """Rows that the scan decodes."""
+        return sum(self.file.row_groups[i] for i in self.row_groups)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Match:
+    """Rows of one file whose key stands in the source, ascending, and the source row of each."""
+
+    positions: RowNumbers
+    source_rows: RowNumbers
+
+
+NO_ROWS: RowNumbers = np.empty(0, dtype=np.int64)
+NO_MATCH = Match(NO_ROWS, NO_ROWS)
+
+
 def whole_number(name: str, value: Any) -> int:
     """A whole number above zero, of Python or of numpy; an error that names it where it is not."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value <= 0:

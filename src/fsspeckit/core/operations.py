@@ -7,8 +7,8 @@ one commit. Engines do the heavy work and know nothing of the order of these ste
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -16,61 +16,28 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fsspeckit.common.errors import CommitConflictError, DatasetNotFoundError
-from fsspeckit.common.logging import log_unexpected, scrub
+from fsspeckit.common.errors import DatasetNotFoundError
+from fsspeckit.common.logging import log_unexpected
 from fsspeckit.core.agreement import check_names, check_outcomes, keep_to
 from fsspeckit.core.balance import check_balance
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.replay import Recovery
-from fsspeckit.core.commit.transaction import Changes, Commit, Journal, Publish, Terms
+from fsspeckit.core.commit.transaction import Changes, Commit, Publish
+from fsspeckit.core.dataset.place import Place, vanishing_is_conflict
+from fsspeckit.core.dataset.snapshot import Snapshot, load_snapshot, view_of_file
+from fsspeckit.core.dataset.source import Deferred, Input, Source
+from fsspeckit.core.dataset.source_keys import check_no_null_keys, check_order_columns, select_rows
+from fsspeckit.core.dataset.text_source import TextFiles
 from fsspeckit.core.engine import Engine, ReadRequest
 from fsspeckit.core.file_names import rewritten_name
-from fsspeckit.core.matching import Match
 from fsspeckit.core.merge import MergeRequest, Shape, compute_merge_stats, insert_tasks, merge_shape, rewrite_tasks
-from fsspeckit.core.model import DataFile, Outcome, PlanEntry, RewriteTask, RowNumbers, Task, WriteTask
+from fsspeckit.core.model import DataFile, Match, Outcome, PlanEntry, RewriteTask, RowNumbers, Task, WriteTask
 from fsspeckit.core.parquet.writer_options import report_codecs
 from fsspeckit.core.planning import Draft, check_target_keys, draft_merge
-from fsspeckit.core.profile import check_no_null_keys, check_order_columns, select_rows
 from fsspeckit.core.progress import Progress, Reporter, reporting
 from fsspeckit.core.results import MergeFileMetadata, MergePlan, MergeResult
-from fsspeckit.core.snapshot import Snapshot, load_snapshot, view_of_file
-from fsspeckit.core.source import Deferred, Input, Source
-from fsspeckit.core.storage import Storage, resolve
-from fsspeckit.core.text_files import TextFiles
 
 _READ_ATTEMPTS = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A dataset as the caller named it."""
-
-    path: str
-    root: str
-    storage: Storage
-    journal: Journal
-
-    @classmethod
-    def of(
-        cls,
-        path: Any,
-        filesystem: Any,
-        storage_options: Mapping[str, Any] | None,
-        terms: Terms = Terms(),  # noqa: B008 - it is frozen
-    ) -> Place:
-        """Resolve a path or URL."""
-        storage, root = resolve(path, filesystem, storage_options)
-        return cls(scrub(str(path)).rstrip("/"), root, storage, Journal(storage, root, terms))
-
-    @contextmanager
-    def scratch(self) -> Iterator[str]:
-        """A folder beside the dataset, on its storage, that is gone afterwards."""
-        with self.journal.begin(self.journal.view_to_change(), "scratch") as transaction:
-            yield transaction.staging
-
-    def full(self, relative: str) -> str:
-        """A file's path in the caller's spelling."""
-        return f"{self.path}/{relative}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -243,17 +210,6 @@ def _run(
         outcomes = engine.run(place.storage, source, tasks, staging, on_done)
     check_balance(tasks, outcomes, place.path)
     return outcomes
-
-
-@contextmanager
-def vanishing_is_conflict(place: Place, operation: str) -> Iterator[None]:
-    """A file of the snapshot that is gone was removed by another writer."""
-    try:
-        yield
-    except DatasetNotFoundError:
-        raise
-    except FileNotFoundError as error:
-        raise CommitConflictError(f"{place.path} changed during the {operation} ({error}); run it again") from error
 
 
 def _changes(place: Place, draft: MergeDraft, outcomes: Sequence[Outcome]) -> Changes:

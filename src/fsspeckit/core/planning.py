@@ -16,15 +16,15 @@ import pyarrow as pa
 
 from fsspeckit.common.errors import PartitionError
 from fsspeckit.core.bloom import drop_by_bloom
+from fsspeckit.core.dataset.snapshot import Snapshot
+from fsspeckit.core.dataset.source import Source
+from fsspeckit.core.dataset.source_keys import Group, PartitionIdentities, null_key_error, split_by_partition
 from fsspeckit.core.engine import Engine, KeySetSpec
-from fsspeckit.core.matching import NO_MATCH, KeyColumn, Match, Scan, find_nulls
+from fsspeckit.core.matching import find_nulls
 from fsspeckit.core.merge import MergeRequest, Shape
-from fsspeckit.core.model import DataFile, RowNumbers
-from fsspeckit.core.profile import Group, PartitionIdentities, null_key_error, split_by_partition
+from fsspeckit.core.model import NO_MATCH, DataFile, KeyColumn, Match, RowNumbers, Scan
 from fsspeckit.core.progress import Reporter
 from fsspeckit.core.pruning import KeySet, live_row_groups
-from fsspeckit.core.snapshot import Snapshot
-from fsspeckit.core.source import Source
 from fsspeckit.core.storage import Storage
 
 _NO_ROWS: RowNumbers = np.empty(0, dtype=np.int64)

@@ -19,10 +19,10 @@ import pyarrow as pa
 
 from fsspeckit.core.bloom import filter_bytes
 from fsspeckit.core.combine import Dress, Output, lead_footer, read_file, read_files
+from fsspeckit.core.dataset.snapshot import joint_schema
 from fsspeckit.core.model import DataFile, WriteOptions
 from fsspeckit.core.parquet.footer import Footer
 from fsspeckit.core.parquet.writer_options import DEFAULT_ROW_GROUP, WriterOptions, codec_name, rows_per_group
-from fsspeckit.core.snapshot import joint_schema
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.values.curves import Ordering, sort_order
 from fsspeckit.core.values.keys import key_type, plain

@@ -14,12 +14,12 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from fsspeckit.core.dataset.source import Source
+from fsspeckit.core.dataset.source_keys import plain_keys
 from fsspeckit.core.engine import KeySetSpec, OnDone
-from fsspeckit.core.matching import Match, Scan, batches, match_files
-from fsspeckit.core.model import Outcome, Task
-from fsspeckit.core.profile import plain_keys
+from fsspeckit.core.matching import batches, match_files
+from fsspeckit.core.model import Match, Outcome, Scan, Task
 from fsspeckit.core.rewrite import run_task
-from fsspeckit.core.source import Source
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.values.keys import KeyIndex
 from fsspeckit.core.values.spill import Spill

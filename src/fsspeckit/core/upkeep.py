@@ -19,6 +19,9 @@ from fsspeckit.core.balance import check_balance
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.transaction import Changes, Publish
 from fsspeckit.core.compaction import plan_compact, wish_of
+from fsspeckit.core.dataset.place import Place, vanishing_is_conflict
+from fsspeckit.core.dataset.snapshot import Snapshot, joint_schema, load_snapshot
+from fsspeckit.core.dataset.source import Input
 from fsspeckit.core.duplicates import FindLosers, SplitKeys, by_file, parts_for, stretches
 from fsspeckit.core.engine import Engine
 from fsspeckit.core.file_names import compact_token, compacted_name, new_token, rewritten_name
@@ -34,14 +37,11 @@ from fsspeckit.core.maintenance import (
     rounds,
 )
 from fsspeckit.core.model import CombineTask, DataFile, DropTask, Outcome, RowNumbers, Task
-from fsspeckit.core.operations import Place, vanishing_is_conflict
 from fsspeckit.core.parquet.writer_options import codec_name, report_codecs
 from fsspeckit.core.progress import Progress, Reporter, reporting
 from fsspeckit.core.reading import full_schema
 from fsspeckit.core.results import MaintenanceResult
 from fsspeckit.core.sizing import Probe, Sizes, Target
-from fsspeckit.core.snapshot import Snapshot, joint_schema, load_snapshot
-from fsspeckit.core.source import Input
 
 
 @dataclass(frozen=True, slots=True)

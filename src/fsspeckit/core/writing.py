@@ -20,18 +20,19 @@ from fsspeckit.common.schema import reconcile, same_storage
 from fsspeckit.core.balance import check_balance
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.transaction import Changes, Commit, Publish
+from fsspeckit.core.dataset.place import Place
+from fsspeckit.core.dataset.snapshot import Snapshot, load_snapshot, partition_layout
+from fsspeckit.core.dataset.source import Input, Source
+from fsspeckit.core.dataset.source_keys import Group, PartitionIdentities, split_by_partition
+from fsspeckit.core.dataset.text_source import TextFiles
 from fsspeckit.core.engine import Engine
 from fsspeckit.core.file_names import is_data_file, new_file_name
 from fsspeckit.core.merge import check_partition_columns, partition_columns_of, without_columns
 from fsspeckit.core.model import Outcome, WriteOptions, WriteTask
-from fsspeckit.core.operations import Place, deferred
+from fsspeckit.core.operations import deferred
 from fsspeckit.core.parquet.writer_options import check_writable, codec_name
-from fsspeckit.core.profile import Group, PartitionIdentities, split_by_partition
 from fsspeckit.core.progress import Progress, reporting
 from fsspeckit.core.results import MergeFileMetadata, WriteResult
-from fsspeckit.core.snapshot import Snapshot, load_snapshot, partition_layout
-from fsspeckit.core.source import Input, Source
-from fsspeckit.core.text_files import TextFiles
 
 WriteMode = Literal["append", "overwrite", "overwrite_partitions"]
 MODES = ("append", "overwrite", "overwrite_partitions")

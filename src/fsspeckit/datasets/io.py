@@ -17,15 +17,15 @@ from fsspeckit.common.schema import SchemaMode
 from fsspeckit.core import operations, writing
 from fsspeckit.core.commit.replay import Recovery
 from fsspeckit.core.commit.transaction import Check, Terms
+from fsspeckit.core.dataset.place import Place
+from fsspeckit.core.dataset.source import Input
+from fsspeckit.core.dataset.source_keys import OnDuplicate
+from fsspeckit.core.dataset.text_source import TextFiles, text_files
 from fsspeckit.core.engine import Engine, ReadRequest
 from fsspeckit.core.merge import MergeRequest, NullKeys, PartitionMove, normalize_keys
 from fsspeckit.core.model import WriteOptions
-from fsspeckit.core.operations import Place
-from fsspeckit.core.profile import OnDuplicate
 from fsspeckit.core.progress import Progress
 from fsspeckit.core.results import MergePlan, MergeResult, WriteResult
-from fsspeckit.core.source import Input
-from fsspeckit.core.text_files import TextFiles, text_files
 from fsspeckit.core.writing import WriteMode, WriteRequest
 from fsspeckit.datasets.arguments import Columns, column_names
 from fsspeckit.datasets.maintenance import Maintenance

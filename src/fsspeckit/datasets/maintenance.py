@@ -6,11 +6,11 @@ from typing import Any
 
 from fsspeckit.core import clustering, upkeep
 from fsspeckit.core.commit.transaction import Terms
+from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.engine import Engine
 from fsspeckit.core.maintenance import CompactRequest, DeduplicateRequest, Limits, OptimizeRequest, Scope
 from fsspeckit.core.merge import NullKeys, normalize_keys
 from fsspeckit.core.model import WriteOptions
-from fsspeckit.core.operations import Place
 from fsspeckit.core.progress import Progress
 from fsspeckit.core.results import MaintenanceResult
 from fsspeckit.core.sizing import Target

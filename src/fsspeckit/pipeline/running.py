@@ -21,10 +21,11 @@ import pyarrow as pa
 
 from fsspeckit.common.errors import AlreadyCommittedError
 from fsspeckit.common.logging import scrub
-from fsspeckit.core.operations import Place, existing_view
+from fsspeckit.core.dataset.place import Place
+from fsspeckit.core.dataset.snapshot import load_snapshot
+from fsspeckit.core.operations import existing_view
 from fsspeckit.core.progress import Progress, Reporter
 from fsspeckit.core.results import MaintenanceResult, MergeResult, WriteResult
-from fsspeckit.core.snapshot import load_snapshot
 from fsspeckit.datasets.spark import SparkDatasetIO
 from fsspeckit.datasets.spark.session import get_session
 from fsspeckit.datasets.spark.watch import OnTasks

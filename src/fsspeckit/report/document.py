@@ -12,7 +12,7 @@ from typing import Any
 
 from fsspeckit.common.documents import Node, read_json
 from fsspeckit.common.errors import DocumentError
-from fsspeckit.core.snapshot import Snapshot
+from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.report.layout import ColumnLayout, Layout
 from fsspeckit.report.overlap import file_range
 from fsspeckit.report.score import Score, judged

@@ -14,11 +14,12 @@ from typing import Any
 import pyarrow as pa
 
 from fsspeckit.core.commit.replay import JournalStatus
+from fsspeckit.core.dataset.place import Place
+from fsspeckit.core.dataset.snapshot import Snapshot, load_snapshot
 from fsspeckit.core.model import DataFile
-from fsspeckit.core.operations import Place, existing_view
+from fsspeckit.core.operations import existing_view
 from fsspeckit.core.progress import Progress, reporting
 from fsspeckit.core.results import ResultMapping, readable_bytes
-from fsspeckit.core.snapshot import Snapshot, load_snapshot
 from fsspeckit.report.overlap import Overlap, Range, file_range, has_bounds, overlap
 
 MB = 2**20

@@ -11,9 +11,9 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.model import DataFile
 from fsspeckit.core.results import readable_bytes
-from fsspeckit.core.snapshot import Snapshot
 from fsspeckit.report.layout import MB, ColumnLayout, Layout, by_folder
 
 TARGET = 128 * MB

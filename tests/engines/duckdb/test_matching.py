@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from conformance.datatypes import KEY_KINDS
 from conformance.effort import run_examples
 from fsspeckit.core.commit.transaction import Journal
+from fsspeckit.core.dataset.snapshot import load_snapshot
+from fsspeckit.core.dataset.source import Source
 from fsspeckit.core.engine import KeySetSpec
-from fsspeckit.core.matching import KeyColumn, Scan
-from fsspeckit.core.snapshot import load_snapshot
-from fsspeckit.core.source import Source
+from fsspeckit.core.model import KeyColumn, Scan
 from fsspeckit.core.storage import resolve
 from fsspeckit.core.threads import match_in_threads
 from fsspeckit.core.values.keys import key_type

@@ -8,12 +8,11 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from fsspeckit.core.dataset.snapshot import Snapshot
+from fsspeckit.core.dataset.source import Input, Source, open_source
 from fsspeckit.core.engine import KeySetSpec, OnDone, ReadRequest, Scratch
-from fsspeckit.core.matching import Match, Scan
-from fsspeckit.core.model import Outcome, Task
+from fsspeckit.core.model import Match, Outcome, Scan, Task
 from fsspeckit.core.reading import read_snapshot
-from fsspeckit.core.snapshot import Snapshot
-from fsspeckit.core.source import Input, Source, open_source
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.threads import exchange_in_threads, map_in_threads, match_in_threads, run_in_threads
 

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from fsspeckit.core.dataset.snapshot import Snapshot
+from fsspeckit.core.dataset.source import Input, Source, SourceFiles, open_source, source_files
 from fsspeckit.core.engine import KeySetSpec, OnDone, ReadRequest, Scratch
-from fsspeckit.core.matching import NO_MATCH, Match, Scan, batches
-from fsspeckit.core.model import Outcome, RewriteTask, Task, WriteTask
+from fsspeckit.core.matching import batches
+from fsspeckit.core.model import NO_MATCH, Match, Outcome, RewriteTask, Scan, Task, WriteTask
 from fsspeckit.core.reading import read_snapshot
-from fsspeckit.core.snapshot import Snapshot
-from fsspeckit.core.source import Input, Source, SourceFiles, open_source, source_files
 from fsspeckit.core.storage import Storage, resolve
 from fsspeckit.core.threads import match_in_threads
 from fsspeckit.datasets.spark.exchange import exchange

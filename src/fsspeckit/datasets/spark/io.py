@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from fsspeckit.core.dataset.place import Place
+from fsspeckit.core.dataset.snapshot import load_snapshot
 from fsspeckit.core.engine import ReadRequest
-from fsspeckit.core.operations import Place, existing_view
-from fsspeckit.core.snapshot import load_snapshot
+from fsspeckit.core.operations import existing_view
 from fsspeckit.datasets.io import Columns, DatasetIO, column_names
 from fsspeckit.datasets.spark.engine import SparkEngine
 from fsspeckit.datasets.spark.frames import snapshot_frame

@@ -14,11 +14,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fsspeckit.common.bridge import to_arrow, to_numpy
+from fsspeckit.core.dataset.source import Source
 from fsspeckit.core.engine import KeySetSpec
-from fsspeckit.core.matching import MAX_BATCH_ROWS, KeyColumn, Match, Scan, in_file, plain_columns, read_keys
-from fsspeckit.core.model import Outcome, RewriteTask, RowNumbers, WriteTask
+from fsspeckit.core.matching import MAX_BATCH_ROWS, in_file, plain_columns, read_keys
+from fsspeckit.core.model import KeyColumn, Match, Outcome, RewriteTask, RowNumbers, Scan, WriteTask
 from fsspeckit.core.rewrite import run_task
-from fsspeckit.core.source import Source
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.values.hashing import cut_by_part, hash_keys, spread
 from fsspeckit.core.values.keys import KeyIndex

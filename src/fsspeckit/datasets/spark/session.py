@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from fsspeckit.common.errors import FsspeckitError
 from fsspeckit.common.logging import scrub
-from fsspeckit.core.operations import Place
+from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.storage.urls import to_spark
 from fsspeckit.datasets.spark.errors import reason
 from fsspeckit.datasets.spark.java import ensure_java

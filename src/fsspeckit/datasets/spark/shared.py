@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from fsspeckit.core.source import Source
+from fsspeckit.core.dataset.source import Source
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.values.take import with_one_dictionary
 

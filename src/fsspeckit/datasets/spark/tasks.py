@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 from fsspeckit.common.bridge import binary_array, to_arrow
+from fsspeckit.core.dataset.source import SourceFiles
 from fsspeckit.core.engine import KeySetSpec
-from fsspeckit.core.matching import Match, Scan, match_files
-from fsspeckit.core.model import Outcome, Task
+from fsspeckit.core.matching import match_files
+from fsspeckit.core.model import Match, Outcome, Scan, Task
 from fsspeckit.core.rewrite import run_task
-from fsspeckit.core.source import SourceFiles
 from fsspeckit.core.storage import Storage, parent
 from fsspeckit.core.threads import key_index
 from fsspeckit.core.values.keys import KeyIndex

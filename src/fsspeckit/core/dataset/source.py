@@ -18,10 +18,10 @@ from fsspeckit.common.errors import DatasetNotFoundError, UnsupportedDataError
 from fsspeckit.common.partitions import parse_hive_partition_path, partition_type, typed_values
 from fsspeckit.common.schema import cast_schema, unify_schemas
 from fsspeckit.core.commit.transaction import Journal
+from fsspeckit.core.dataset.snapshot import partition_layout, view_of_file
 from fsspeckit.core.model import DataFile, RowNumbers
 from fsspeckit.core.parquet.data_files import read_data_files
 from fsspeckit.core.parquet.reader import check_rows, naming_damage, open_parquet, refuse_nanoseconds
-from fsspeckit.core.snapshot import partition_layout, view_of_file
 from fsspeckit.core.storage import Storage, resolve
 from fsspeckit.core.values.spill import spool
 from fsspeckit.core.values.take import pick, take_rows, wide_dictionaries, with_one_dictionary

@@ -16,9 +16,8 @@ import pyarrow.compute as pc
 from fsspeckit.common.bridge import to_numpy
 from fsspeckit.common.errors import KeyColumnError, PartitionError
 from fsspeckit.common.partitions import partition_folders, typed_values
-from fsspeckit.core.matching import KeyColumn
-from fsspeckit.core.model import PartitionValues, RowNumbers
-from fsspeckit.core.source import Source
+from fsspeckit.core.dataset.source import Source
+from fsspeckit.core.model import KeyColumn, PartitionValues, RowNumbers
 from fsspeckit.core.values.hashing import Hashes, hash_keys
 from fsspeckit.core.values.keys import (
     Codes,

@@ -1,0 +1,1 @@
+"""A dataset and a source of rows: where they are and what they hold."""
