@@ -200,8 +200,8 @@ def test_a_winner_that_goes_meanwhile_is_a_conflict(io: Any, tmp_path: Path, rou
 
 
 def test_rows_of_one_key_meet_across_many_parts(io: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fsspeckit.core.duplicates._PART_ROWS", 7)
-    monkeypatch.setattr("fsspeckit.core.duplicates._ITEM_ROWS", 5)
+    monkeypatch.setattr("fsspeckit.core.kernels.find_duplicates._PART_ROWS", 7)
+    monkeypatch.setattr("fsspeckit.core.kernels.find_duplicates._ITEM_ROWS", 5)
     parts = [[f"key {i * 7919 % 23}" for i in range(k, k + 9)] for k in range(6)]
     for i, part in enumerate(parts):
         put(tmp_path / "d" / f"{i}.parquet", pa.table({"id": part, "n": range(9 * i, 9 * i + 9)}), row_group_size=4)

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fsspeckit.core import combine
-from fsspeckit.core.combine import Dress, lead_footer, read_file
 from fsspeckit.core.commit.transaction import Journal
 from fsspeckit.core.dataset import snapshot
+from fsspeckit.core.kernels import join_files
+from fsspeckit.core.kernels.join_files import Dress, lead_footer, read_file
 from fsspeckit.core.parquet.footer import read_footer
 from fsspeckit.core.storage.local import LocalStorage
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
@@ -49,7 +49,7 @@ def test_a_footer_longer_than_the_first_read_is_read_whole(tmp_path: Path) -> No
 
 
 def test_blocks_of_joined_pieces_end_where_row_groups_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(combine, "_BLOCK_ROWS", 30)
+    monkeypatch.setattr(join_files, "_BLOCK_ROWS", 30)
     test_rows_of_many_small_files_keep_their_order_and_fill_row_groups(tmp_path)
 
 

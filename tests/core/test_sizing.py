@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from conformance.builders import put
-from fsspeckit.core.bloom import filter_bytes
+from fsspeckit.core.parquet.writer_options import filter_bytes
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from sweeps import sweep_size
 

@@ -19,10 +19,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsspeckit.common.errors import DamagedFileError
-from fsspeckit.core import combine
-from fsspeckit.core.combine import Dress, combine_files, read_file
 from fsspeckit.core.commit.transaction import Journal
 from fsspeckit.core.dataset.snapshot import load_snapshot
+from fsspeckit.core.kernels import join_files
+from fsspeckit.core.kernels.join_files import Dress, combine_files, read_file
 from fsspeckit.core.model import CombineTask, DataFile, WriteOptions
 from fsspeckit.core.parquet.bytes.pages import decoded_size
 from fsspeckit.core.parquet.bytes.small_files import _CHUNK, Together, _Chunk, _number
@@ -292,7 +292,7 @@ def test_texts_that_repeat_do_not_fill_the_memory(tmp_path):
 def test_bytes_beside_the_chunks_count_too(tmp_path):
     write_some(tmp_path, 3)
     files = [replace(file, size=20 * 1024 * 1024) for file in load(tmp_path)]
-    assert len(combine._window(STORAGE, files, 1000)) == 1
+    assert len(join_files._window(STORAGE, files, 1000)) == 1
 
 
 def test_sizes_of_chunks_are_learned_from_any_headers(tmp_path):
@@ -311,7 +311,7 @@ def test_sizes_of_chunks_are_learned_from_any_headers(tmp_path):
 
 
 def test_rows_are_dropped_from_the_right_files(tmp_path, monkeypatch):
-    monkeypatch.setattr(combine, "_FETCHED_FILES", 3)
+    monkeypatch.setattr(join_files, "_FETCHED_FILES", 3)
     write_some(tmp_path / "data", 8)
     files = load(tmp_path / "data")
     drops = {files[n].path: np.array(rows) for n, rows in {0: [0], 1: [3, 9], 4: [0, 9], 7: list(range(10))}.items()}
@@ -328,7 +328,7 @@ def test_no_more_rows_are_decoded_at_once_than_memory_is_meant_for(tmp_path, mon
     read: list[int] = []
     monkeypatch.setattr(Together, "read", lambda _, window: read.append(len(window)))
     for options, most in ((WriteOptions(row_group_size=25), 200_000), (WriteOptions(), 25)):
-        monkeypatch.setattr(combine, "_MOST_ROWS", most)
+        monkeypatch.setattr(join_files, "_MOST_ROWS", most)
         task = CombineTask("x.parquet", files, files[0].schema, options, {})
         assert combine_files(task, STORAGE, str(tmp_path / "x.parquet")).rows == 70
         assert read == [2, 2, 2, 1]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from math import ceil, log, log2
 
 import numpy as np
 import numpy.typing as npt
@@ -19,9 +18,6 @@ from fsspeckit.core.pruning import KeySet, Ordered
 from fsspeckit.core.storage import Storage
 
 _MAX_KEYS = 256
-_FALSE_HITS = 0.05  # the share that pyarrow allows
-_SMALLEST = 32
-_HEADER = 15
 _BLOCK_WORDS = 8
 _SALTS = np.array(
     [0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31], dtype=np.uint32
@@ -141,9 +137,3 @@ def xxh64(data: bytes) -> int:
     state = (state ^ (state >> 33)) * _P2 & _MASK
     state = (state ^ (state >> 29)) * _P3 & _MASK
     return state ^ (state >> 32)
-
-
-def filter_bytes(distinct: float) -> int:
-    """Bytes that a filter of so many values takes in a file: a power of two, as small as keeps false hits rare."""
-    bits = -8 * max(1.0, distinct) / log(1 - _FALSE_HITS ** (1 / 8))
-    return max(_SMALLEST, (1 << ceil(log2(bits))) // 8) + _HEADER

@@ -20,18 +20,12 @@ from fsspeckit.core.arrangement import files_at_stake, files_to_read, outputs, p
 from fsspeckit.core.balance import check_total
 from fsspeckit.core.dataset.place import Place, vanishing_is_conflict
 from fsspeckit.core.dataset.snapshot import Snapshot, joint_schema
-from fsspeckit.core.duplicates import stretches
-from fsspeckit.core.ends import ReadEnds
 from fsspeckit.core.engine import Engine
 from fsspeckit.core.file_names import new_token, optimized_name
 from fsspeckit.core.fitting import codes_may_run_out
-from fsspeckit.core.maintenance import Group, OptimizeRequest, Plan, limited, plan_deduplicate, rounds
-from fsspeckit.core.model import DataFile, Ends, RowNumbers
-from fsspeckit.core.parquet.writer_options import report_codecs
-from fsspeckit.core.progress import Progress, Reporter, reporting
-from fsspeckit.core.results import MaintenanceResult
-from fsspeckit.core.sizing import Sizes, Style, Target
-from fsspeckit.core.sorting import (
+from fsspeckit.core.kernels.file_bounds import ReadEnds
+from fsspeckit.core.kernels.find_duplicates import stretches
+from fsspeckit.core.kernels.sort_files import (
     RANGE_BYTES,
     Route,
     Sample,
@@ -43,6 +37,13 @@ from fsspeckit.core.sorting import (
     make_cuts,
     sample_forms,
 )
+from fsspeckit.core.kernels.trial_write import Style
+from fsspeckit.core.maintenance import Group, OptimizeRequest, Plan, limited, plan_deduplicate, rounds
+from fsspeckit.core.model import DataFile, Ends, RowNumbers
+from fsspeckit.core.parquet.writer_options import report_codecs
+from fsspeckit.core.progress import Progress, Reporter, reporting
+from fsspeckit.core.results import MaintenanceResult
+from fsspeckit.core.sizing import Sizes, Target
 from fsspeckit.core.upkeep import (
     Ledger,
     Made,

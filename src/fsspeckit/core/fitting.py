@@ -11,19 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import pyarrow as pa
 from pyarrow import types as pat
 
-from fsspeckit.common.casting import exact_cast
 from fsspeckit.common.errors import SchemaMismatchError
 from fsspeckit.common.types import unwrapped
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.model import DataFile
-from fsspeckit.core.parquet.reader import naming_damage, open_parquet
 from fsspeckit.core.pruning import bound_values
-from fsspeckit.core.storage import Storage
 from fsspeckit.core.values.take import codes_ran_out
 
 _WIDE_CODES = 32
@@ -67,37 +63,6 @@ def _is_proven(file: DataFile, name: str, type_: pa.DataType) -> bool:
     filled = [i for i, rows in enumerate(file.row_groups) if stats.nulls[i] != rows]
     ends = [value for i in filled for value in (stats.lower[i], stats.upper[i])]
     return None not in ends and (not ends or bound_values(ends, stats.native, type_) is not None)
-
-
-@dataclass(frozen=True, slots=True)
-class Fits:
-    """Reads columns of a file and names the first one with a value that does not fit."""
-
-    storage: Storage
-    schema: pa.Schema
-
-    def __call__(self, item: tuple[DataFile, tuple[str, ...]]) -> str | None:
-        """Look at one file."""
-        file, names = item
-        with (
-            naming_damage("reading", file.path),
-            open_parquet(self.storage, file, verify=True, partial=True) as reader,
-        ):
-            for group in range(reader.num_row_groups):
-                table = reader.read_row_group(group, list(names), use_threads=False)
-                for name in names:
-                    if not self._fits(table[name], self.schema.field(name).type):
-                        return name
-        return None
-
-    @staticmethod
-    def _fits(column: pa.ChunkedArray, type_: pa.DataType) -> bool:
-        try:
-            for chunk in column.chunks:
-                exact_cast(chunk, type_, fill_missing=True)
-        except pa.ArrowInvalid:
-            return False
-        return True
 
 
 def misfit_error(snapshot: Snapshot, file: DataFile, name: str) -> SchemaMismatchError:

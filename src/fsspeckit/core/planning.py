@@ -20,7 +20,7 @@ from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source import Source
 from fsspeckit.core.dataset.source_keys import Group, PartitionIdentities, null_key_error, split_by_partition
 from fsspeckit.core.engine import Engine, KeySetSpec
-from fsspeckit.core.matching import find_nulls
+from fsspeckit.core.kernels.match_keys import find_nulls
 from fsspeckit.core.merge import MergeRequest, Shape
 from fsspeckit.core.model import NO_MATCH, DataFile, KeyColumn, Match, RowNumbers, Scan
 from fsspeckit.core.progress import Reporter

@@ -17,9 +17,9 @@ import pyarrow as pa
 from fsspeckit.core.dataset.source import Source
 from fsspeckit.core.dataset.source_keys import plain_keys
 from fsspeckit.core.engine import KeySetSpec, OnDone
-from fsspeckit.core.matching import batches, match_files
+from fsspeckit.core.kernels.match_keys import batches, match_files
+from fsspeckit.core.kernels.run_task import run_task
 from fsspeckit.core.model import Match, Outcome, Scan, Task
-from fsspeckit.core.rewrite import run_task
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.values.keys import KeyIndex
 from fsspeckit.core.values.spill import Spill

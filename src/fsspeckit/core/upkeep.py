@@ -22,10 +22,12 @@ from fsspeckit.core.compaction import plan_compact, wish_of
 from fsspeckit.core.dataset.place import Place, vanishing_is_conflict
 from fsspeckit.core.dataset.snapshot import Snapshot, joint_schema, load_snapshot
 from fsspeckit.core.dataset.source import Input
-from fsspeckit.core.duplicates import FindLosers, SplitKeys, by_file, parts_for, stretches
 from fsspeckit.core.engine import Engine
 from fsspeckit.core.file_names import compact_token, compacted_name, new_token, rewritten_name
-from fsspeckit.core.fitting import Fits, codes_may_run_out, doubtful, is_proven, misfit_error
+from fsspeckit.core.fitting import codes_may_run_out, doubtful, is_proven, misfit_error
+from fsspeckit.core.kernels.find_duplicates import FindLosers, SplitKeys, by_file, parts_for, stretches
+from fsspeckit.core.kernels.trial_write import Probe
+from fsspeckit.core.kernels.value_range_check import Fits
 from fsspeckit.core.maintenance import (
     CompactRequest,
     DeduplicateRequest,
@@ -41,7 +43,7 @@ from fsspeckit.core.parquet.writer_options import codec_name, report_codecs
 from fsspeckit.core.progress import Progress, Reporter, reporting
 from fsspeckit.core.reading import full_schema
 from fsspeckit.core.results import MaintenanceResult
-from fsspeckit.core.sizing import Probe, Sizes, Target
+from fsspeckit.core.sizing import Sizes, Target
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,14 +111,3 @@ def partition_layout(paths: Sequence[str]) -> tuple[tuple[str, ...], list[Partit
     columns = next(iter(layouts), ())
     found = {folder: tuple(values.values()) if values else None for folder, values in parsed.items()}
     return columns, [found[folder] for folder in folders]
-
-
-def leaf_count(type_: pa.DataType) -> int:
-    """How many Parquet leaf columns a type has."""
-    if pa.types.is_dictionary(type_):
-        return leaf_count(type_.value_type)
-    if isinstance(type_, pa.BaseExtensionType):
-        return leaf_count(type_.storage_type)
-    if pa.types.is_nested(type_):
-        return sum(leaf_count(type_.field(i).type) for i in range(type_.num_fields))
-    return 1

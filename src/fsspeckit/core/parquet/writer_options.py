@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import logging
 from collections.abc import Iterable, Sequence
+from math import ceil, log, log2
 from typing import Any
 
 import pyarrow as pa
@@ -31,6 +32,9 @@ _PAYS = 0.8
 _SAMPLE_ROWS = 4096
 _SAMPLE_DISTINCT = 0.25
 _JOINED_DISTINCT = 0.5
+_FALSE_HITS = 0.05  # of a Bloom filter: the share that pyarrow allows
+_SMALLEST_FILTER = 32
+_FILTER_HEADER = 15
 _KEPT_ENCODINGS = ("DELTA_BINARY_PACKED", "DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY", "BYTE_STREAM_SPLIT")
 
 
@@ -236,3 +240,20 @@ def leaf_paths(schema: pa.Schema) -> list[str]:
     pq.ParquetWriter(sink, schema).close()
     parquet = pq.ParquetFile(sink).schema
     return [parquet.column(i).path for i in range(len(parquet))]
+
+
+def leaf_count(type_: pa.DataType) -> int:
+    """How many Parquet leaf columns a type has."""
+    if pa.types.is_dictionary(type_):
+        return leaf_count(type_.value_type)
+    if isinstance(type_, pa.BaseExtensionType):
+        return leaf_count(type_.storage_type)
+    if pa.types.is_nested(type_):
+        return sum(leaf_count(type_.field(i).type) for i in range(type_.num_fields))
+    return 1
+
+
+def filter_bytes(distinct: float) -> int:
+    """Bytes that a filter of so many values takes in a file: a power of two, as small as keeps false hits rare."""
+    bits = -8 * max(1.0, distinct) / log(1 - _FALSE_HITS ** (1 / 8))
+    return max(_SMALLEST_FILTER, (1 << ceil(log2(bits))) // 8) + _FILTER_HEADER

@@ -13,7 +13,7 @@ import pyarrow as pa
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source import Input, Source, open_source
 from fsspeckit.core.engine import KeySetSpec, OnDone, ReadRequest, Scratch
-from fsspeckit.core.matching import is_searched
+from fsspeckit.core.kernels.match_keys import is_searched
 from fsspeckit.core.model import Match, Outcome, Scan, Task
 from fsspeckit.core.reading import read_snapshot
 from fsspeckit.core.storage import Storage

@@ -16,7 +16,7 @@ from fsspeckit.common.bridge import to_arrow, to_numpy
 from fsspeckit.core.dataset.source import Source
 from fsspeckit.core.dataset.source_keys import plain_keys
 from fsspeckit.core.engine import KeySetSpec, OnDone
-from fsspeckit.core.matching import MAX_BATCH_ROWS, by_file, joined_columns, read_keys
+from fsspeckit.core.kernels.match_keys import MAX_BATCH_ROWS, by_file, joined_columns, read_keys
 from fsspeckit.core.model import KeyColumn, Match, RowNumbers, Scan
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.threads import spread, workers

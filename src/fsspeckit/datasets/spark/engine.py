@@ -20,7 +20,7 @@ import pyarrow as pa
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source import Input, Source, SourceFiles, open_source, source_files
 from fsspeckit.core.engine import KeySetSpec, OnDone, ReadRequest, Scratch
-from fsspeckit.core.matching import batches
+from fsspeckit.core.kernels.match_keys import batches
 from fsspeckit.core.model import NO_MATCH, Match, Outcome, RewriteTask, Scan, Task, WriteTask
 from fsspeckit.core.reading import read_snapshot
 from fsspeckit.core.storage import Storage, resolve

@@ -3,12 +3,11 @@
 The same function on every engine. It keeps row order, types, row groups, codecs and metadata, verifies page checksums
 of what it reads, and writes nothing at all when no row of the file changes. Where rows are only replaced, row groups
 and columns without new values are copied as bytes (`splice.py`). Which rows match is decided before
-(`fsspeckit.core.matching`): a task names target positions and source rows, so this module knows nothing of keys.
+(`match_keys.py`): a task names target positions and source rows, so this module knows nothing of keys.
 """
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -19,8 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.common.schema import cast_schema
-from fsspeckit.core.combine import combine_files, drop_rows
-from fsspeckit.core.model import CombineTask, DropTask, Outcome, RewriteTask, RowNumbers, Task, WriteTask
+from fsspeckit.core.model import Outcome, RewriteTask, RowNumbers
 from fsspeckit.core.parquet.bytes.splice import SplicedFile, can_splice, may_splice
 from fsspeckit.core.parquet.footer import Footer
 from fsspeckit.core.parquet.reader import (
@@ -33,50 +31,12 @@ from fsspeckit.core.parquet.reader import (
 )
 from fsspeckit.core.parquet.sort_note import mark_metadata, unmarked
 from fsspeckit.core.parquet.writer import StagedFile
-from fsspeckit.core.parquet.writer_options import DEFAULT_ROW_GROUP, coded_columns, for_new_file, like_file
+from fsspeckit.core.parquet.writer_options import coded_columns, for_new_file, like_file
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.values.equality import columns_equal
 from fsspeckit.core.values.take import codes_ran_out, pick, replace_rows, share_codes, wide_dictionaries
 
 TakeRows = Callable[[range | RowNumbers, pa.Schema], pa.Table]
-_COPIES = 4  # a decoded part, its source rows, the result and the encoder's pages
-_TEXT_BYTES = 64
-_FEWEST_ROWS = 1024
-
-
-def run_task(task: Task, take: TakeRows, storage: Storage, staging: str | None, *, at_once: int) -> Outcome:
-    """Run one task into a new file of the staging folder; ``at_once`` tasks share the memory limit."""
-    staged = None if staging is None else f"{staging}/{uuid.uuid4().hex}.staged"
-    task = _within_memory(task, at_once)
-    if isinstance(task, RewriteTask):
-        return rewrite_file(task, take, storage, staged)
-    assert staged is not None
-    if isinstance(task, CombineTask):
-        return combine_files(task, storage, staged)
-    if isinstance(task, DropTask):
-        return drop_rows(task, storage, staged)
-    return write_rows(task, take, storage, staged)
-
-
-def _within_memory(task: Task, at_once: int) -> Task:
-    """Smaller batches where row groups in work would not fit the memory limit."""
-    options = task.options
-    if options.memory_limit is None or options.batch_rows is not None or not isinstance(task, RewriteTask | WriteTask):
-        return task
-    if isinstance(task, RewriteTask):
-        row_bytes = task.file.uncompressed // max(1, task.file.rows)
-    else:
-        row_bytes = sum(_width(field.type) for field in task.schema)
-    rows = options.memory_limit // (_COPIES * at_once * max(1, row_bytes))
-    return replace(task, options=replace(options, batch_rows=max(_FEWEST_ROWS, rows)))
-
-
-def _width(type_: pa.DataType) -> int:
-    """Bytes of a value, guessed for types that do not tell."""
-    try:
-        return max(1, int(type_.bit_width) // 8)
-    except ValueError:
-        return _TEXT_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,23 +302,3 @@ def _apply(part: _Part, names: Sequence[str]) -> pa.Table:
     elif changed.any():
         out = replace_rows(out, part.positions[changed], pick(source, np.flatnonzero(changed)))
     return out
-
-
-def write_rows(task: WriteTask, take: TakeRows, storage: Storage, staged: str) -> Outcome:
-    """Write a task's source rows as one new file, a row group at a time."""
-    step = min(task.options.row_group_size or DEFAULT_ROW_GROUP, task.options.batch_rows or DEFAULT_ROW_GROUP)
-    writer: StagedFile | None = None
-    rows = 0
-    try:
-        for start in range(0, max(1, len(task.rows)), step):
-            table = take(task.rows[start : start + step], task.schema)
-            if writer is None:
-                writer = StagedFile(storage.open_output(staged), task.schema, for_new_file(table, task.options))
-            writer.write(table, step)
-            rows += table.num_rows
-    except BaseException:
-        if writer is not None:
-            writer.abandon()
-        raise
-    assert writer is not None
-    return Outcome(staged, rows, writer.close(), 0, True)

@@ -18,15 +18,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.common.bridge import to_arrow, to_numpy
-from fsspeckit.core.combine import Dress, Output, lead_footer, read_file, without_rows
-from fsspeckit.core.dataset.snapshot import leaf_count
-from fsspeckit.core.duplicates import Stretch
-from fsspeckit.core.ends import ends_of, wider
+from fsspeckit.core.kernels.file_bounds import ends_of, wider
+from fsspeckit.core.kernels.find_duplicates import Stretch
+from fsspeckit.core.kernels.join_files import Dress, Output, lead_footer, read_file, without_rows
 from fsspeckit.core.model import DataFile, Ends, Mark, Outcome, RowNumbers, WriteOptions
 from fsspeckit.core.parquet.footer import Footer
 from fsspeckit.core.parquet.reader import check_rows, naming_damage, open_parquet
 from fsspeckit.core.parquet.sort_note import mark_metadata
-from fsspeckit.core.parquet.writer_options import WriterOptions
+from fsspeckit.core.parquet.writer_options import WriterOptions, leaf_count
 from fsspeckit.core.storage import Storage, for_each
 from fsspeckit.core.values.curves import Cuts, Form, Ordering, sort_order
 from fsspeckit.core.values.spill import Spill

@@ -1,0 +1,1 @@
+"""What runs on a worker: one file or one part of an exchange at a time."""

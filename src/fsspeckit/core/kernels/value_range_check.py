@@ -1,0 +1,43 @@
+"""Whether the values of a file's columns fit the types that the columns have over all files of a dataset."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from fsspeckit.common.casting import exact_cast
+from fsspeckit.core.model import DataFile
+from fsspeckit.core.parquet.reader import naming_damage, open_parquet
+from fsspeckit.core.storage import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class Fits:
+    """Reads columns of a file and names the first one with a value that does not fit."""
+
+    storage: Storage
+    schema: pa.Schema
+
+    def __call__(self, item: tuple[DataFile, tuple[str, ...]]) -> str | None:
+        """Look at one file."""
+        file, names = item
+        with (
+            naming_damage("reading", file.path),
+            open_parquet(self.storage, file, verify=True, partial=True) as reader,
+        ):
+            for group in range(reader.num_row_groups):
+                table = reader.read_row_group(group, list(names), use_threads=False)
+                for name in names:
+                    if not self._fits(table[name], self.schema.field(name).type):
+                        return name
+        return None
+
+    @staticmethod
+    def _fits(column: pa.ChunkedArray, type_: pa.DataType) -> bool:
+        try:
+            for chunk in column.chunks:
+                exact_cast(chunk, type_, fill_missing=True)
+        except pa.ArrowInvalid:
+            return False
+        return True
