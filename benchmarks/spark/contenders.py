@@ -21,8 +21,8 @@ from pyspark.sql import functions as sql
 from benchmarks.job import KEY
 from benchmarks.spark.session import empty_java_job, empty_job
 from fsspeckit.core.dataset.source import Input, Source
-from fsspeckit.core.engine import KeySetSpec, OnDone, Scratch
-from fsspeckit.core.model import Match, Outcome, Scan, Task
+from fsspeckit.core.engine.protocol import OnDone, Scratch
+from fsspeckit.core.model import KeySetSpec, Match, Outcome, Scan, Task
 from fsspeckit.core.results import MergeResult
 from fsspeckit.core.storage import Storage
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO

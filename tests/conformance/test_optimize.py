@@ -270,7 +270,7 @@ def test_ranges_larger_than_memory_are_cut_on_disk(
     io: Any, tmp_path: Path, curve: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fsspeckit.core.clustering.RANGE_BYTES", 4096)
-    monkeypatch.setattr("fsspeckit.core.threads._PIECES_IN_MEMORY", 1000)
+    monkeypatch.setattr("fsspeckit.core.engine.local._PIECES_IN_MEMORY", 1000)
     scattered(tmp_path / "d", row_group_size=60)
     optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), ["a", "s"], curve=curve)
     check_upkeep(partial(optimize, target_rows_per_file=400), tmp_path / "d")

@@ -20,7 +20,7 @@ from fsspeckit.core.arrangement import files_at_stake, files_to_read, outputs, p
 from fsspeckit.core.balance import check_total
 from fsspeckit.core.dataset.place import Place, vanishing_is_conflict
 from fsspeckit.core.dataset.snapshot import Snapshot, joint_schema
-from fsspeckit.core.engine import Engine
+from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.file_names import new_token, optimized_name
 from fsspeckit.core.fitting import codes_may_run_out
 from fsspeckit.core.kernels.file_bounds import ReadEnds

@@ -23,7 +23,7 @@ from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import Snapshot, load_snapshot, view_of_file
 from fsspeckit.core.dataset.source import Input, Source
 from fsspeckit.core.dataset.source_keys import check_no_null_keys, plain_keys, select_rows
-from fsspeckit.core.engine import get_engine
+from fsspeckit.core.engine.local import LocalEngine
 from fsspeckit.core.file_names import new_file_name
 from fsspeckit.core.incremental_files import IncrementalFileManager
 from fsspeckit.core.incremental_metadata import (
@@ -61,7 +61,6 @@ __all__ = [
     "validate_partition_column_immutability",
 ]
 
-_ENGINE = "pyarrow"
 _STRATEGIES = ("insert", "update", "upsert")
 _SHOWN = 5
 
@@ -114,7 +113,7 @@ def merge(
         partition_by=None if partition_columns is None else _names(partition_columns),
         options=WriteOptions(compression, max_rows_per_file, row_group_size),
     )
-    engine = get_engine(_ENGINE)
+    engine = LocalEngine()
     result = operations.merge(engine, Input(data, filesystem), Place.of(path, filesystem, None), request)
     assert isinstance(result, MergeResult)  # only a dry run gives a plan
     return result
@@ -338,7 +337,7 @@ def _look_up(storage: Storage, snapshot: Snapshot, keys: pa.Table) -> tuple[list
     source.check_casts(shape.body, operation="matching keys", path=snapshot.root)
     rows = select_rows(source, shape.keys, on_duplicate="last", deduplicate=False, order_by=())
     request = MergeRequest("update", tuple(keys.column_names), null_keys="match")
-    draft = draft_merge(get_engine(_ENGINE), storage, snapshot, source, rows, shape, request, Reporter("plan", None))
+    draft = draft_merge(LocalEngine(), storage, snapshot, source, rows, shape, request, Reporter("plan", None))
     placed = len(shape.partitions) == len(snapshot.partition_columns)
     new = [group.folder for group, left in zip(draft.groups, draft.unmatched, strict=True) if placed and len(left)]
     return [len(match.positions) > 0 for _, match, _ in draft.files], new

@@ -108,6 +108,14 @@ class KeyColumn:
     type: pa.DataType
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class KeySetSpec:
+    """Source rows to look for, and the key columns to compare."""
+
+    rows: range | RowNumbers
+    keys: tuple[KeyColumn, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Scan:
     """A file to look into: the row groups that may hold keys, and which set of source keys to look for."""

@@ -28,7 +28,7 @@ from fsspeckit.core.dataset.snapshot import Snapshot, load_snapshot, view_of_fil
 from fsspeckit.core.dataset.source import Deferred, Input, Source
 from fsspeckit.core.dataset.source_keys import check_no_null_keys, check_order_columns, select_rows
 from fsspeckit.core.dataset.text_source import TextFiles
-from fsspeckit.core.engine import Engine, ReadRequest
+from fsspeckit.core.engine.protocol import Engine, ReadRequest
 from fsspeckit.core.file_names import rewritten_name
 from fsspeckit.core.merge import MergeRequest, Shape, compute_merge_stats, insert_tasks, merge_shape, rewrite_tasks
 from fsspeckit.core.model import DataFile, Match, Outcome, PlanEntry, RewriteTask, RowNumbers, Task, WriteTask

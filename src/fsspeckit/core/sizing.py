@@ -18,10 +18,7 @@ from typing import Any
 from fsspeckit.core.dataset.snapshot import joint_schema
 from fsspeckit.core.kernels.trial_write import Kind, Rate, Style, Trial
 from fsspeckit.core.model import DataFile, WriteOptions
-from fsspeckit.core.parquet.writer_options import (
-    DEFAULT_ROW_GROUP,
-    codec_name,
-)
+from fsspeckit.core.parquet.writer_options import DEFAULT_ROW_GROUP, codec_name
 
 _MB = 1024 * 1024
 _TRIAL_ROWS = 100_000

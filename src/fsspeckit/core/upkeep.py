@@ -22,7 +22,8 @@ from fsspeckit.core.compaction import plan_compact, wish_of
 from fsspeckit.core.dataset.place import Place, vanishing_is_conflict
 from fsspeckit.core.dataset.snapshot import Snapshot, joint_schema, load_snapshot
 from fsspeckit.core.dataset.source import Input
-from fsspeckit.core.engine import Engine
+from fsspeckit.core.engine.protocol import Engine
+from fsspeckit.core.engine.read import full_schema
 from fsspeckit.core.file_names import compact_token, compacted_name, new_token, rewritten_name
 from fsspeckit.core.fitting import codes_may_run_out, doubtful, is_proven, misfit_error
 from fsspeckit.core.kernels.find_duplicates import FindLosers, SplitKeys, by_file, parts_for, stretches
@@ -41,7 +42,6 @@ from fsspeckit.core.maintenance import (
 from fsspeckit.core.model import CombineTask, DataFile, DropTask, Outcome, RowNumbers, Task
 from fsspeckit.core.parquet.writer_options import codec_name, report_codecs
 from fsspeckit.core.progress import Progress, Reporter, reporting
-from fsspeckit.core.reading import full_schema
 from fsspeckit.core.results import MaintenanceResult
 from fsspeckit.core.sizing import Sizes, Target
 

@@ -25,7 +25,7 @@ from fsspeckit.core.dataset.snapshot import Snapshot, load_snapshot, partition_l
 from fsspeckit.core.dataset.source import Input, Source
 from fsspeckit.core.dataset.source_keys import Group, PartitionIdentities, split_by_partition
 from fsspeckit.core.dataset.text_source import TextFiles
-from fsspeckit.core.engine import Engine
+from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.file_names import is_data_file, new_file_name
 from fsspeckit.core.merge import check_partition_columns, partition_columns_of, without_columns
 from fsspeckit.core.model import Outcome, WriteOptions, WriteTask

@@ -21,7 +21,7 @@ from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.source import Input
 from fsspeckit.core.dataset.source_keys import OnDuplicate
 from fsspeckit.core.dataset.text_source import TextFiles, text_files
-from fsspeckit.core.engine import Engine, ReadRequest
+from fsspeckit.core.engine.protocol import Engine, ReadRequest
 from fsspeckit.core.merge import MergeRequest, NullKeys, PartitionMove, normalize_keys
 from fsspeckit.core.model import WriteOptions
 from fsspeckit.core.progress import Progress

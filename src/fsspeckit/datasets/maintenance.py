@@ -7,7 +7,7 @@ from typing import Any
 from fsspeckit.core import clustering, upkeep
 from fsspeckit.core.commit.transaction import Terms
 from fsspeckit.core.dataset.place import Place
-from fsspeckit.core.engine import Engine
+from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.maintenance import CompactRequest, DeduplicateRequest, Limits, OptimizeRequest, Scope
 from fsspeckit.core.merge import NullKeys, normalize_keys
 from fsspeckit.core.model import WriteOptions

@@ -15,7 +15,7 @@ from fsspeckit.common.errors import CheckFailedError
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import Snapshot, load_snapshot
-from fsspeckit.core.engine import ReadRequest
+from fsspeckit.core.engine.protocol import ReadRequest
 from fsspeckit.datasets.spark.errors import translated_analysis
 from fsspeckit.datasets.spark.frames import snapshot_frame
 from fsspeckit.datasets.spark.watch import OnTasks, watched

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from fsspeckit.common.errors import StorageError
-from fsspeckit.core import threads
+from fsspeckit.core.engine import local
 from fsspeckit.datasets.duckdb import (
     DuckDBDatasetIO,
     compact_parquet_dataset,
@@ -160,7 +160,7 @@ def test_maintenance_spills_below_the_temp_directory(tmp_path, call, given):
 @pytest.mark.parametrize(("limit", "most"), [("1GB", 2), ("100MB", 1), (None, 6)])
 @pytest.mark.parametrize("is_given", [True, False])
 def test_a_memory_limit_bounds_the_threads(monkeypatch, limit, most, is_given):
-    monkeypatch.setattr(threads, "cores", lambda: 6)
+    monkeypatch.setattr(local, "cores", lambda: 6)
     active, seen, lock = [], [], threading.Lock()
 
     def work(number, pieces=()):

@@ -17,10 +17,9 @@ from conformance.effort import run_examples
 from fsspeckit.core.commit.transaction import Journal
 from fsspeckit.core.dataset.snapshot import load_snapshot
 from fsspeckit.core.dataset.source import Source
-from fsspeckit.core.engine import KeySetSpec
-from fsspeckit.core.model import KeyColumn, Scan
+from fsspeckit.core.engine.local import LocalEngine
+from fsspeckit.core.model import KeyColumn, KeySetSpec, Scan
 from fsspeckit.core.storage import resolve
-from fsspeckit.core.threads import match_in_threads
 from fsspeckit.core.values.keys import key_type
 from fsspeckit.datasets.duckdb import DuckDBDatasetIO, matching
 from fsspeckit.datasets.duckdb.matching import match_by_join
@@ -42,7 +41,7 @@ def both_ways(folder, source, specs, groups):
     done = []
     joined = match_by_join(connection, storage, source, specs, scans, done.append)
     assert sum(done) == len(scans)
-    shared = match_in_threads(storage, source, specs, scans, done.append)
+    shared = LocalEngine().match(storage, source, specs, scans, done.append)
     for ours, theirs in zip(joined, shared, strict=True):
         assert ours.positions.tolist() == theirs.positions.tolist()
         assert ours.source_rows.tolist() == theirs.source_rows.tolist()

@@ -12,12 +12,11 @@ import pyarrow as pa
 
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source import Input, Source, open_source
-from fsspeckit.core.engine import KeySetSpec, OnDone, ReadRequest, Scratch
+from fsspeckit.core.engine.local import LocalEngine
+from fsspeckit.core.engine.protocol import OnDone, ReadRequest, Scratch
 from fsspeckit.core.kernels.match_keys import is_searched
-from fsspeckit.core.model import Match, Outcome, Scan, Task
-from fsspeckit.core.reading import read_snapshot
+from fsspeckit.core.model import KeySetSpec, Match, Scan
 from fsspeckit.core.storage import Storage
-from fsspeckit.core.threads import exchange_in_threads, map_in_threads, match_in_threads, run_in_threads
 from fsspeckit.datasets.duckdb.conditions import condition_database
 from fsspeckit.datasets.duckdb.connection import Database
 from fsspeckit.datasets.duckdb.matching import match_by_join
@@ -31,8 +30,8 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
-class DuckDBEngine:
-    """See `fsspeckit.core.engine.Engine`."""
+class DuckDBEngine(LocalEngine):
+    """The local engine with DuckDB for relations, joins and SQL conditions."""
 
     name = "duckdb"
 
@@ -43,6 +42,11 @@ class DuckDBEngine:
         temp_directory: Any = None,
     ) -> None:
         self.database = Database(connection, memory_limit, temp_directory)
+
+    @property
+    def threads(self) -> int | None:
+        """As many threads as the database may use."""
+        return self.database.threads
 
     @cached_property
     def _conditions(self) -> Database:
@@ -64,17 +68,11 @@ class DuckDBEngine:
         search = [is_searched(len(spec.rows), spec.keys) for spec in specs]
         searched = [i for i, scan in enumerate(scans) if search[scan.group]]
         joined = sorted(set(range(len(scans))) - set(searched))
-        found = match_in_threads(storage, source, specs, [scans[i] for i in searched], on_done)
+        found = super().match(storage, source, specs, [scans[i] for i in searched], on_done)
         if joined:
             with self.database.cursor() as cursor:
                 found += match_by_join(cursor, storage, source, specs, [scans[i] for i in joined], on_done)
         return [match for _, match in sorted(zip([*searched, *joined], found, strict=True), key=lambda pair: pair[0])]
-
-    def run(
-        self, storage: Storage, source: Source, tasks: Sequence[Task], staging: str | None, on_done: OnDone
-    ) -> list[Outcome]:
-        """Run the file kernel, a file in each thread."""
-        return run_in_threads(storage, source, tasks, staging, on_done, self.database.threads)
 
     def read(
         self, storage: Storage, snapshot: Snapshot, request: ReadRequest, path_of: Callable[[str], str]
@@ -82,11 +80,7 @@ class DuckDBEngine:
         """Read all files into one table; a filter may be an SQL condition."""
         if isinstance(request.filters, str):
             return read_where(self._conditions, storage, snapshot, request, path_of)
-        return read_snapshot(storage, snapshot, request, path_of)
-
-    def map(self, function: Callable[[_T], _R], items: Sequence[_T], on_done: OnDone) -> list[_R]:
-        """Apply a function to all items, one in each thread."""
-        return map_in_threads(function, items, on_done)
+        return super().read(storage, snapshot, request, path_of)
 
     def exchange(
         self,
@@ -98,7 +92,4 @@ class DuckDBEngine:
     ) -> list[_R]:
         """Let pieces wait in memory while they are few, else in files below ``temp_directory``."""
         with self.database.spilling():
-            return exchange_in_threads(split, items, gather, parts, on_done, self.database.threads)
-
-
-ENGINE = DuckDBEngine()
+            return super().exchange(split, items, gather, parts, on_done)

@@ -15,11 +15,11 @@ import pyarrow as pa
 from fsspeckit.common.bridge import to_arrow, to_numpy
 from fsspeckit.core.dataset.source import Source
 from fsspeckit.core.dataset.source_keys import plain_keys
-from fsspeckit.core.engine import KeySetSpec, OnDone
+from fsspeckit.core.engine.local import spread, workers
+from fsspeckit.core.engine.protocol import OnDone
 from fsspeckit.core.kernels.match_keys import MAX_BATCH_ROWS, by_file, joined_columns, read_keys
-from fsspeckit.core.model import KeyColumn, Match, RowNumbers, Scan
+from fsspeckit.core.model import KeyColumn, KeySetSpec, Match, RowNumbers, Scan
 from fsspeckit.core.storage import Storage
-from fsspeckit.core.threads import spread, workers
 from fsspeckit.datasets.duckdb.failures import naming_trouble
 
 if TYPE_CHECKING:

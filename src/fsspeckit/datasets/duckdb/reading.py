@@ -17,11 +17,11 @@ from fsspeckit.common.bridge import to_arrow, to_numpy
 from fsspeckit.common.errors import FilterError
 from fsspeckit.common.types import unwrapped
 from fsspeckit.core.dataset.snapshot import Snapshot
-from fsspeckit.core.engine import ReadRequest
+from fsspeckit.core.engine.local import spread, workers
+from fsspeckit.core.engine.protocol import ReadRequest
+from fsspeckit.core.engine.read import full_schema, read_snapshot
 from fsspeckit.core.model import DataFile, RowNumbers
-from fsspeckit.core.reading import full_schema, read_snapshot
 from fsspeckit.core.storage import Storage
-from fsspeckit.core.threads import spread, workers
 from fsspeckit.core.values.take import pick
 from fsspeckit.datasets.duckdb.connection import Database
 from fsspeckit.datasets.duckdb.failures import naming_trouble

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from fsspeckit.common.schema import cast_schema, convert_large_types_to_normal, opt_dtype, unify_schemas
+from fsspeckit.core.engine.local import LocalEngine
 from fsspeckit.datasets.io import Columns, DatasetIO
-from fsspeckit.datasets.pyarrow.engine import ENGINE
 
 __all__ = [
     "PyarrowDatasetIO",
@@ -25,7 +25,7 @@ __all__ = [
 class PyarrowDatasetIO(DatasetIO):
     """Write, read and merge plain Parquet dataset folders with PyArrow."""
 
-    engine = ENGINE
+    engine = LocalEngine()
 
 
 def compact_parquet_dataset_pyarrow(

@@ -19,12 +19,12 @@ import pyarrow as pa
 
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source import Input, Source, SourceFiles, open_source, source_files
-from fsspeckit.core.engine import KeySetSpec, OnDone, ReadRequest, Scratch
+from fsspeckit.core.engine.local import LocalEngine
+from fsspeckit.core.engine.protocol import OnDone, ReadRequest, Scratch
+from fsspeckit.core.engine.read import read_snapshot
 from fsspeckit.core.kernels.match_keys import batches
-from fsspeckit.core.model import NO_MATCH, Match, Outcome, RewriteTask, Scan, Task, WriteTask
-from fsspeckit.core.reading import read_snapshot
+from fsspeckit.core.model import NO_MATCH, KeySetSpec, Match, Outcome, RewriteTask, Scan, Task, WriteTask
 from fsspeckit.core.storage import Storage, resolve
-from fsspeckit.core.threads import match_in_threads
 from fsspeckit.datasets.spark.exchange import exchange
 from fsspeckit.datasets.spark.handshake import greet, is_one_machine, slots
 from fsspeckit.datasets.spark.incoming import share_frame
@@ -135,7 +135,7 @@ class SparkEngine:
         assert isinstance(source, SharedSource)
         total, is_large = sum(scan.rows for scan in scans), source.route == "exchange"
         if self.scans_here(total + is_large * source.rows):
-            return match_in_threads(storage, source, specs, scans, on_done)
+            return LocalEngine().match(storage, source, specs, scans, on_done)
         if is_large:
             return self._match_by_exchange(storage, source, specs, scans, on_done)
         wanted = [(len(spec.rows), spec.keys) for spec in specs]

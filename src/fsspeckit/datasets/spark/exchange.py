@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from fsspeckit.common.bridge import binary_array, to_arrow, to_numpy
 from fsspeckit.common.errors import StorageError
-from fsspeckit.core.engine import OnDone
+from fsspeckit.core.engine.protocol import OnDone
 from fsspeckit.datasets.spark.handshake import portable
 from fsspeckit.datasets.spark.jobs import EXPECTED, Told, collect, pack, unpack
 

@@ -18,9 +18,9 @@ from fsspeckit.common.bridge import to_numpy
 from fsspeckit.common.errors import SchemaMismatchError
 from fsspeckit.common.schema import cast_schema
 from fsspeckit.core.dataset.snapshot import Snapshot
-from fsspeckit.core.engine import ReadRequest
+from fsspeckit.core.engine.protocol import ReadRequest
+from fsspeckit.core.engine.read import full_schema, read_snapshot
 from fsspeckit.core.model import DataFile
-from fsspeckit.core.reading import full_schema, read_snapshot
 from fsspeckit.core.storage import Storage
 from fsspeckit.datasets.spark.handshake import greet, portable
 

@@ -15,10 +15,9 @@ import pyarrow as pa
 
 from fsspeckit.common.bridge import to_arrow, to_numpy
 from fsspeckit.core.dataset.source import Source
-from fsspeckit.core.engine import KeySetSpec
 from fsspeckit.core.kernels.match_keys import MAX_BATCH_ROWS, in_file, plain_columns, read_keys
 from fsspeckit.core.kernels.run_task import run_task
-from fsspeckit.core.model import KeyColumn, Match, Outcome, RewriteTask, RowNumbers, Scan, WriteTask
+from fsspeckit.core.model import KeyColumn, KeySetSpec, Match, Outcome, RewriteTask, RowNumbers, Scan, WriteTask
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.values.hashing import cut_by_part, hash_keys, spread
 from fsspeckit.core.values.keys import KeyIndex

@@ -16,12 +16,11 @@ import pyarrow as pa
 
 from fsspeckit.common.bridge import binary_array, to_arrow
 from fsspeckit.core.dataset.source import SourceFiles
-from fsspeckit.core.engine import KeySetSpec
+from fsspeckit.core.engine.local import key_index
 from fsspeckit.core.kernels.match_keys import match_files
 from fsspeckit.core.kernels.run_task import run_task
-from fsspeckit.core.model import Match, Outcome, Scan, Task
+from fsspeckit.core.model import KeySetSpec, Match, Outcome, Scan, Task
 from fsspeckit.core.storage import Storage, parent
-from fsspeckit.core.threads import key_index
 from fsspeckit.core.values.keys import KeyIndex
 from fsspeckit.datasets.spark.errors import invisible
 from fsspeckit.datasets.spark.shared import Handle, SpillFile, write_spill

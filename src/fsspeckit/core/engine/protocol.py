@@ -1,4 +1,4 @@
-"""The engine protocol: a few kinds of work over whole sets, so that an engine can distribute them, and a registry.
+"""The engine protocol: a few kinds of work over whole sets, so that an engine can distribute them.
 
 An engine never decides what to do and never touches the dataset folder: it reads files, and writes staged ones.
 """
@@ -8,28 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source import Input, Source
-from fsspeckit.core.model import KeyColumn, Match, Outcome, RowNumbers, Scan, Task
+from fsspeckit.core.model import KeySetSpec, Match, Outcome, Scan, Task
 from fsspeckit.core.storage import Storage
 
 I = TypeVar("I")  # noqa: E741 - an item
 R = TypeVar("R")
 OnDone = Callable[[int], None]
 Scratch = Callable[[], AbstractContextManager[str]]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class KeySetSpec:
-    """Source rows to look for, and the key columns to compare."""
-
-    rows: range | RowNumbers
-    keys: tuple[KeyColumn, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +76,3 @@ class Engine(Protocol):
         for one without pieces, and gets its pieces in the order of items and, within an item, of giving. Results come
         in the order of parts. Both functions, and the items, are picklable; they write staged files by themselves.
         """
-
-
-_HOMES = {"pyarrow": "fsspeckit.datasets.pyarrow.engine", "duckdb": "fsspeckit.datasets.duckdb.engine"}
-
-
-def get_engine(name: str) -> Engine:
-    """The engine of a name, imported when first used."""
-    if name not in _HOMES:
-        raise ValueError(f"engine {name!r} is unknown; choose one of {', '.join(map(repr, _HOMES))}")
-    return cast("Engine", import_module(_HOMES[name]).ENGINE)

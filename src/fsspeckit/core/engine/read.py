@@ -15,7 +15,7 @@ from fsspeckit.common.errors import FilterError, SchemaMismatchError
 from fsspeckit.common.partitions import partition_type, typed_values
 from fsspeckit.common.schema import cast_schema
 from fsspeckit.core.dataset.snapshot import Snapshot
-from fsspeckit.core.engine import ReadRequest
+from fsspeckit.core.engine.protocol import ReadRequest
 from fsspeckit.core.model import DataFile
 from fsspeckit.core.parquet.footer import INT96_UNIT
 from fsspeckit.core.parquet.reader import check_rows, naming_damage, open_file, refuse_nanoseconds

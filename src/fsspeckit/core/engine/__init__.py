@@ -1,0 +1,1 @@
+"""The engine protocol, and the engine that lives in one process."""
