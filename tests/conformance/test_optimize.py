@@ -269,7 +269,7 @@ def test_each_partition_has_its_own_order(io: Any, tmp_path: Path) -> None:
 def test_ranges_larger_than_memory_are_cut_on_disk(
     io: Any, tmp_path: Path, curve: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fsspeckit.core.clustering.RANGE_BYTES", 4096)
+    monkeypatch.setattr("fsspeckit.core.operations.optimize.RANGE_BYTES", 4096)
     monkeypatch.setattr("fsspeckit.core.engine.local._PIECES_IN_MEMORY", 1000)
     scattered(tmp_path / "d", row_group_size=60)
     optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), ["a", "s"], curve=curve)

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fsspeckit.core.bloom import drop_by_bloom, xxh64
 from fsspeckit.core.commit.transaction import Journal
 from fsspeckit.core.dataset.snapshot import load_snapshot
-from fsspeckit.core.pruning import KeySet
+from fsspeckit.core.planning.bloom import drop_by_bloom, xxh64
+from fsspeckit.core.planning.statistics import KeySet
 from fsspeckit.core.storage import resolve
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
@@ -78,7 +78,7 @@ def test_a_merge_names_the_filter_as_the_reason(tmp_path):
 
 def test_a_filter_is_asked_for_every_key_or_not_at_all(tmp_path, monkeypatch):
     """Of very many texts only the ends are kept; asking a filter for those two would lose all keys between them."""
-    monkeypatch.setattr("fsspeckit.core.pruning._MAX_SORTED_TEXTS", 50)
+    monkeypatch.setattr("fsspeckit.core.planning.statistics._MAX_SORTED_TEXTS", 50)
     folder = tmp_path / "events"
     folder.mkdir()
     texts = [f"k{i:04d}" for i in range(100)]

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fsspeckit.core import incremental, merge
+from fsspeckit.core import incremental
+from fsspeckit.core.planning import merge_request
 
 # Parameters in the order of the specification; "=" marks those with a default.
 FUNCTIONS = {
@@ -157,9 +158,9 @@ def test_partition_columns_cannot_change() -> None:
 
 @pytest.mark.scenario("UP-14", "UP-36")
 def test_core_merge_has_the_shared_names() -> None:
-    assert merge.normalize_keys("id") == ["id"]
-    stats = merge.compute_merge_stats(previous_total=10, inserted=5, updated=2, deleted=3)
+    assert merge_request.normalize_keys("id") == ["id"]
+    stats = merge_request.compute_merge_stats(previous_total=10, inserted=5, updated=2, deleted=3)
     assert stats == {"inserted": 5, "updated": 2, "deleted": 3, "total": 12}
     schema = pa.schema({"id": pa.int64()})
     with pytest.raises(ValueError, match="nowhere"):
-        merge.validate_keys_and_schema(schema, schema, ["nowhere"])
+        merge_request.validate_keys_and_schema(schema, schema, ["nowhere"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fsspeckit.core.ranges import entangled
+from fsspeckit.core.planning.file_overlap import entangled
 
 INF = np.inf
 

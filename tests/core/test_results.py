@@ -17,9 +17,9 @@ import pytest
 
 import fsspeckit as package
 from fsspeckit.cli.plan_files import SavedPlan
-from fsspeckit.core import maintenance
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.incremental import plan_incremental_rewrite
+from fsspeckit.core.planning import maintenance_request
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.pipeline import PipelineResult, StepRecord
 from fsspeckit.report.layout import analyse, load_all_statistics
@@ -85,7 +85,7 @@ def result_classes() -> set[type]:
     """Every class of the package that is named a result or a plan, or can be written as a dictionary."""
     modules = [importlib.import_module(name) for _, name, _ in pkgutil.walk_packages(package.__path__, "fsspeckit.")]
     classes = {each for module in modules for each in vars(module).values() if isinstance(each, type)}
-    classes -= {maintenance.Plan, SavedPlan}  # internal: callers get a `MaintenanceResult` or a `MergePlan`
+    classes -= {maintenance_request.Plan, SavedPlan}  # internal: callers get a `MaintenanceResult` or a `MergePlan`
     return {
         each
         for each in classes

@@ -58,7 +58,7 @@ def read_plan(path: Path) -> SavedPlan:
 
 
 def _read(document: Node) -> SavedPlan:
-    from fsspeckit.core.agreement import check_names
+    from fsspeckit.core.planning.pinned_plan import check_names
     from fsspeckit.core.results import MergePlan
 
     if document["fsspeckit_plan"].count() != FORMAT:

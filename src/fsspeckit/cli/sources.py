@@ -71,8 +71,7 @@ class Source:
     def rows_for(self, place: Place) -> Any:
         """The same with csv and json read already, parsed with the types of a dataset."""
         from fsspeckit.core.dataset.snapshot import load_snapshot
-        from fsspeckit.core.dataset.text_source import TextFiles
-        from fsspeckit.core.operations import read_text
+        from fsspeckit.core.dataset.text_source import TextFiles, read_text
 
         rows = self.rows()
         if not isinstance(rows, TextFiles):
@@ -98,7 +97,7 @@ def is_empty(rows: Any, options: dict[str, Any] | None) -> bool:
         return bool(rows.num_rows == 0)
     from fsspeckit.core.dataset.place import Place
     from fsspeckit.core.dataset.snapshot import load_snapshot
-    from fsspeckit.core.operations import existing_view
+    from fsspeckit.core.operations.read import existing_view
 
     place = Place.of(rows, None, options)
     return load_snapshot(place.storage, existing_view(place)).rows == 0

@@ -136,7 +136,7 @@ def dedupe(
 
 def recover(run: Run, path: Path_, dry_run: DryRun = False) -> int:
     """Finish or undo what a crashed writer left behind; every command that writes does this by itself."""
-    from fsspeckit.core.operations import existing_view
+    from fsspeckit.core.operations.read import existing_view
 
     place = run.place(path)
     status = place.journal.status()

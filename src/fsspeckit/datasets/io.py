@@ -14,7 +14,6 @@ from typing import Any, Literal, Self
 import pyarrow as pa
 
 from fsspeckit.common.schema import SchemaMode
-from fsspeckit.core import operations, writing
 from fsspeckit.core.commit.replay import Recovery
 from fsspeckit.core.commit.transaction import Check, Terms
 from fsspeckit.core.dataset.place import Place
@@ -22,11 +21,12 @@ from fsspeckit.core.dataset.source import Input
 from fsspeckit.core.dataset.source_keys import OnDuplicate
 from fsspeckit.core.dataset.text_source import TextFiles, text_files
 from fsspeckit.core.engine.protocol import Engine, ReadRequest
-from fsspeckit.core.merge import MergeRequest, NullKeys, PartitionMove, normalize_keys
 from fsspeckit.core.model import WriteOptions
+from fsspeckit.core.operations import merge, read, write
+from fsspeckit.core.operations.write import WriteMode, WriteRequest
+from fsspeckit.core.planning.merge_request import MergeRequest, NullKeys, PartitionMove, normalize_keys
 from fsspeckit.core.progress import Progress
 from fsspeckit.core.results import MergePlan, MergeResult, WriteResult
-from fsspeckit.core.writing import WriteMode, WriteRequest
 from fsspeckit.datasets.arguments import Columns, column_names
 from fsspeckit.datasets.maintenance import Maintenance
 
@@ -135,7 +135,7 @@ class DatasetIO(Maintenance):
             raise ValueError(f'dedup_order_by goes with strategy="deduplicate", not with {strategy!r}')
         place = self._place(path)
         given = self._input(data)
-        result = operations.merge(self.engine, given, place, request, dry_run=dry_run, progress=progress, agreed=plan)
+        result = merge.merge(self.engine, given, place, request, dry_run=dry_run, progress=progress, agreed=plan)
         if isinstance(result, MergeResult) and result.commit_seq is not None:
             self._committed(place)
         return result
@@ -184,7 +184,7 @@ class DatasetIO(Maintenance):
             ),
         )
         place = self._place(path)
-        result = writing.write(self.engine, self._input(data), place, request, dry_run=dry_run, progress=progress)
+        result = write.write(self.engine, self._input(data), place, request, dry_run=dry_run, progress=progress)
         if result.commit_seq is not None:
             self._committed(place)
         return result
@@ -211,7 +211,7 @@ class DatasetIO(Maintenance):
             The rows, partition columns last.
         """
         request = ReadRequest(column_names(columns), filters, include_file_path, use_threads)
-        return operations.read(self.engine, self._place(path), request)
+        return read.read(self.engine, self._place(path), request)
 
     def write_parquet_dataset(
         self,
@@ -274,7 +274,7 @@ class DatasetIO(Maintenance):
 
     def recover(self, path: Any) -> Recovery:
         """Finish or undo what a crashed writer left; every operation does this by itself when it starts."""
-        return operations.recover(self._place(path))
+        return read.recover(self._place(path))
 
     def _committed(self, place: Place) -> None:
         """A dataset has changed: engines that remember what they listed or read let go of it here."""
@@ -295,8 +295,8 @@ def _check_mode(mode: str | None, strategy: str, key_columns: Columns | None, re
         raise ValueError(
             'rewrite_mode="incremental" is not supported for full_merge, which looks at the whole dataset; leave it out'
         )
-    if mode is not None and mode not in writing.MODES:
-        raise ValueError(f"mode={mode!r} is unknown; choose one of {', '.join(map(repr, writing.MODES))}")
+    if mode is not None and mode not in write.MODES:
+        raise ValueError(f"mode={mode!r} is unknown; choose one of {', '.join(map(repr, write.MODES))}")
     if mode == "append" and strategy != "insert" and key_columns is None:
         raise ValueError(
             f'mode="append" is not supported for strategy={strategy!r}, which rewrites files; '

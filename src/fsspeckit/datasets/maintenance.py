@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from fsspeckit.core import clustering, upkeep
 from fsspeckit.core.commit.transaction import Terms
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.engine.protocol import Engine
-from fsspeckit.core.maintenance import CompactRequest, DeduplicateRequest, Limits, OptimizeRequest, Scope
-from fsspeckit.core.merge import NullKeys, normalize_keys
 from fsspeckit.core.model import WriteOptions
+from fsspeckit.core.operations import compact, deduplicate, optimize
+from fsspeckit.core.planning.maintenance_request import (
+    CompactRequest,
+    DeduplicateRequest,
+    Limits,
+    OptimizeRequest,
+    Scope,
+)
+from fsspeckit.core.planning.merge_request import NullKeys, normalize_keys
+from fsspeckit.core.planning.output_sizes import Target
 from fsspeckit.core.progress import Progress
 from fsspeckit.core.results import MaintenanceResult
-from fsspeckit.core.sizing import Target
 from fsspeckit.core.values.curves import Curve
 from fsspeckit.datasets.arguments import Columns, column_names, names_of
 
@@ -83,7 +89,7 @@ class Maintenance:
             Target.of(target_mb_per_file, target_rows_per_file),
             _scope(partition_filter, compression, row_group_size, limits),
         )
-        return upkeep.compact(self.engine, self._place(path), request, dry_run=dry_run, progress=progress)
+        return compact.compact(self.engine, self._place(path), request, dry_run=dry_run, progress=progress)
 
     def optimize_parquet_dataset(
         self,
@@ -163,7 +169,7 @@ class Maintenance:
             force,
             None if keys is None else DeduplicateRequest(keys, order_by, null_keys, scope),
         )
-        return clustering.optimize(self.engine, self._place(path), request, dry_run=dry_run, progress=progress)
+        return optimize.optimize(self.engine, self._place(path), request, dry_run=dry_run, progress=progress)
 
     def deduplicate_parquet_dataset(
         self,
@@ -217,7 +223,7 @@ class Maintenance:
             null_keys,
             _scope(partition_filter, compression, row_group_size, limits),
         )
-        return upkeep.deduplicate(self.engine, self._place(path), request, dry_run=dry_run, progress=progress)
+        return deduplicate.deduplicate(self.engine, self._place(path), request, dry_run=dry_run, progress=progress)
 
 
 def _scope(

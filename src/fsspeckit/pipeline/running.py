@@ -23,7 +23,7 @@ from fsspeckit.common.errors import AlreadyCommittedError
 from fsspeckit.common.logging import scrub
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import load_snapshot
-from fsspeckit.core.operations import existing_view
+from fsspeckit.core.operations.read import existing_view
 from fsspeckit.core.progress import Progress, Reporter
 from fsspeckit.core.results import MaintenanceResult, MergeResult, WriteResult
 from fsspeckit.datasets.spark import SparkDatasetIO

@@ -17,7 +17,7 @@ from fsspeckit.core.commit.replay import JournalStatus
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import Snapshot, load_snapshot
 from fsspeckit.core.model import DataFile
-from fsspeckit.core.operations import existing_view
+from fsspeckit.core.operations.read import existing_view
 from fsspeckit.core.progress import Progress, reporting
 from fsspeckit.core.results import ResultMapping, readable_bytes
 from fsspeckit.report.overlap import Overlap, Range, file_range, has_bounds, overlap

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import pyarrow as pa
 
+from fsspeckit.core.dataset.snapshot import Snapshot
+from fsspeckit.core.dataset.source import Deferred, Input
 from fsspeckit.core.formats import format_of
 
 TextFormat = Literal["csv", "json"]
@@ -79,3 +82,18 @@ def text_files(data: Any) -> TextFiles | None:
     path = os.fspath(data)
     format_ = format_of(path)
     return None if format_ is None or format_ == "parquet" else TextFiles(path, format_)
+
+
+def deferred(given: Input, snapshot: Snapshot) -> Input:
+    """Csv and json files as rows that are read when the source is opened."""
+    read = partial(read_text, given.data, snapshot, given.filesystem, given.storage_options)
+    return replace(given, data=Deferred(read))
+
+
+def read_text(
+    files: TextFiles, snapshot: Snapshot, filesystem: Any, storage_options: Mapping[str, Any] | None
+) -> pa.Table:
+    """The rows of csv or json files, parsed with the types of the dataset that they are for."""
+    known = () if snapshot.schema is None else snapshot.schema.names
+    in_folders = [name for name in snapshot.partition_columns if name not in known]
+    return files.read(snapshot.schema, in_folders, filesystem, storage_options)

@@ -2,7 +2,7 @@
 
 Rows go once through the exchange: read, sent to the range that they belong to, and there sorted and written as files
 that do not overlap. A range that is too large for memory is cut further on a local disk. Which files belong together
-is decided before (`fsspeckit.core.maintenance`).
+is decided before (`fsspeckit.core.planning.maintenance_request`).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import load_snapshot
 from fsspeckit.core.engine.protocol import ReadRequest
-from fsspeckit.core.operations import existing_view
+from fsspeckit.core.operations.read import existing_view
 from fsspeckit.datasets.io import Columns, DatasetIO, column_names
 from fsspeckit.datasets.spark.engine import SparkEngine
 from fsspeckit.datasets.spark.frames import snapshot_frame

@@ -1,7 +1,7 @@
 """What maintenance means: what callers ask for, groups of files, and how much of them one run does.
 
-Nothing here reads or writes. Which files are joined is planned in `fsspeckit.core.compaction`, which are ordered in
-`fsspeckit.core.arrangement`; a dry run returns what the planners say, and the real run does it.
+Nothing here reads or writes. Which files are joined is planned in `compact.py`, which are ordered in
+`optimize.py`; a dry run returns what the planners say, and the real run does it.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Literal
 import pyarrow as pa
 
 from fsspeckit.core.dataset.source_keys import check_order_columns
-from fsspeckit.core.merge import NullKeys, check_keys_exist
 from fsspeckit.core.model import DataFile, KeyColumn, RowNumbers, WriteOptions, whole_number
 from fsspeckit.core.parquet.writer_options import check_blooms
-from fsspeckit.core.sizing import Target
+from fsspeckit.core.planning.merge_request import NullKeys, check_keys_exist
+from fsspeckit.core.planning.output_sizes import Target
 from fsspeckit.core.values.curves import CURVES, Curve
 from fsspeckit.core.values.keys import check_sortable, key_type
 

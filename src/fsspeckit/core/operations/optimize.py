@@ -16,13 +16,10 @@ import pyarrow as pa
 
 from fsspeckit.common.bridge import to_arrow, to_numpy
 from fsspeckit.common.logging import log_unexpected
-from fsspeckit.core.arrangement import files_at_stake, files_to_read, outputs, plan_optimize
-from fsspeckit.core.balance import check_total
 from fsspeckit.core.dataset.place import Place, vanishing_is_conflict
 from fsspeckit.core.dataset.snapshot import Snapshot, joint_schema
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.file_names import new_token, optimized_name
-from fsspeckit.core.fitting import codes_may_run_out
 from fsspeckit.core.kernels.file_bounds import ReadEnds
 from fsspeckit.core.kernels.find_duplicates import stretches
 from fsspeckit.core.kernels.sort_files import (
@@ -38,27 +35,28 @@ from fsspeckit.core.kernels.sort_files import (
     sample_forms,
 )
 from fsspeckit.core.kernels.trial_write import Style
-from fsspeckit.core.maintenance import Group, OptimizeRequest, Plan, limited, plan_deduplicate, rounds
 from fsspeckit.core.model import DataFile, Ends, RowNumbers
-from fsspeckit.core.parquet.writer_options import report_codecs
-from fsspeckit.core.progress import Progress, Reporter, reporting
-from fsspeckit.core.results import MaintenanceResult
-from fsspeckit.core.sizing import Sizes, Target
-from fsspeckit.core.upkeep import (
+from fsspeckit.core.operations.deduplicate import deduplicate, deduplication_facts, find_losers
+from fsspeckit.core.operations.maintenance_run import (
     Ledger,
     Made,
     Rewrites,
     carry_out,
     check_units,
-    deduplicate,
-    deduplication_facts,
     extent,
-    find_losers,
     finished,
     look,
     measured,
     planned,
 )
+from fsspeckit.core.operations.row_balance import check_total
+from fsspeckit.core.parquet.writer_options import report_codecs
+from fsspeckit.core.planning.maintenance_request import Group, OptimizeRequest, Plan, limited, plan_deduplicate, rounds
+from fsspeckit.core.planning.optimize import files_at_stake, files_to_read, outputs, plan_optimize
+from fsspeckit.core.planning.output_sizes import Sizes, Target
+from fsspeckit.core.planning.value_ranges import codes_may_run_out
+from fsspeckit.core.progress import Progress, Reporter, reporting
+from fsspeckit.core.results import MaintenanceResult
 from fsspeckit.core.values.curves import Ordering
 from fsspeckit.core.values.keys import key_type
 

@@ -24,9 +24,9 @@ from fsspeckit.core.commit.listing import View
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import Snapshot, load_snapshot
 from fsspeckit.core.dataset.source_keys import UNREADABLE, PartitionIdentities
-from fsspeckit.core.merge import normalize_keys
 from fsspeckit.core.model import ColumnStats, DataFile
-from fsspeckit.core.pruning import KeySet, native_array, ordered
+from fsspeckit.core.planning.merge_request import normalize_keys
+from fsspeckit.core.planning.statistics import KeySet, native_array, ordered
 from fsspeckit.core.storage import Storage
 
 

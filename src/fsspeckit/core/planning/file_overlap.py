@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fsspeckit.core.model import DataFile, Ends
-from fsspeckit.core.pruning import native_array
+from fsspeckit.core.planning.statistics import native_array
 from fsspeckit.core.values.curves import is_linear
 from fsspeckit.core.values.keys import is_bytewise, key_type, sortable
 

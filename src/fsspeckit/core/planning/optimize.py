@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fsspeckit.core.maintenance import Group, OptimizeRequest, Plan, by_folder
 from fsspeckit.core.model import DataFile, Ends
 from fsspeckit.core.parquet.writer_options import codec_name
-from fsspeckit.core.ranges import Boxes, boxes, components, ends_known, entangled, hull, overlap
-from fsspeckit.core.sizing import Sizes, Target
+from fsspeckit.core.planning.file_overlap import Boxes, boxes, components, ends_known, entangled, hull, overlap
+from fsspeckit.core.planning.maintenance_request import Group, OptimizeRequest, Plan, by_folder
+from fsspeckit.core.planning.output_sizes import Sizes, Target
 from fsspeckit.core.values.curves import is_linear
 
 _SMALL = 0.5

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fsspeckit.core.model import DataFile
-from fsspeckit.core.pruning import KeySet, Ordered
+from fsspeckit.core.planning.statistics import KeySet, Ordered
 from fsspeckit.core.storage import Storage
 
 _MAX_KEYS = 256

@@ -10,34 +10,33 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
-from fsspeckit.common.errors import DatasetNotFoundError
 from fsspeckit.common.logging import log_unexpected
-from fsspeckit.core.agreement import check_names, check_outcomes, keep_to
-from fsspeckit.core.balance import check_balance
-from fsspeckit.core.commit.listing import View
-from fsspeckit.core.commit.replay import Recovery
 from fsspeckit.core.commit.transaction import Changes, Commit, Publish
 from fsspeckit.core.dataset.place import Place, vanishing_is_conflict
-from fsspeckit.core.dataset.snapshot import Snapshot, load_snapshot, view_of_file
-from fsspeckit.core.dataset.source import Deferred, Input, Source
+from fsspeckit.core.dataset.snapshot import Snapshot, load_snapshot
+from fsspeckit.core.dataset.source import Input, Source
 from fsspeckit.core.dataset.source_keys import check_no_null_keys, check_order_columns, select_rows
-from fsspeckit.core.dataset.text_source import TextFiles
-from fsspeckit.core.engine.protocol import Engine, ReadRequest
+from fsspeckit.core.dataset.text_source import TextFiles, deferred
+from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.file_names import rewritten_name
-from fsspeckit.core.merge import MergeRequest, Shape, compute_merge_stats, insert_tasks, merge_shape, rewrite_tasks
 from fsspeckit.core.model import DataFile, Match, Outcome, PlanEntry, RewriteTask, RowNumbers, Task, WriteTask
+from fsspeckit.core.operations.row_balance import check_balance
 from fsspeckit.core.parquet.writer_options import report_codecs
-from fsspeckit.core.planning import Draft, check_target_keys, draft_merge
+from fsspeckit.core.planning.merge import Draft, check_target_keys, draft_merge
+from fsspeckit.core.planning.merge_request import (
+    MergeRequest,
+    Shape,
+    compute_merge_stats,
+    insert_tasks,
+    merge_shape,
+    rewrite_tasks,
+)
+from fsspeckit.core.planning.pinned_plan import check_names, check_outcomes, keep_to
 from fsspeckit.core.progress import Progress, Reporter, reporting
 from fsspeckit.core.results import MergeFileMetadata, MergePlan, MergeResult
-
-_READ_ATTEMPTS = 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,21 +117,6 @@ def merge(
 def _snapshot(place: Place, request: MergeRequest) -> Snapshot:
     with vanishing_is_conflict(place, "merge"):
         return load_snapshot(place.storage, place.journal.view_to_change(), stats_for=request.key_columns)
-
-
-def deferred(given: Input, snapshot: Snapshot) -> Input:
-    """Csv and json files as rows that are read when the source is opened."""
-    read = partial(read_text, given.data, snapshot, given.filesystem, given.storage_options)
-    return replace(given, data=Deferred(read))
-
-
-def read_text(
-    files: TextFiles, snapshot: Snapshot, filesystem: Any, storage_options: Mapping[str, Any] | None
-) -> pa.Table:
-    """The rows of csv or json files, parsed with the types of the dataset that they are for."""
-    known = () if snapshot.schema is None else snapshot.schema.names
-    in_folders = [name for name in snapshot.partition_columns if name not in known]
-    return files.read(snapshot.schema, in_folders, filesystem, storage_options)
 
 
 def _plan(
@@ -318,30 +302,3 @@ def _as_plan(place: Place, draft: MergeDraft, outcomes: Sequence[Outcome]) -> Me
         source_route=draft.source_route,
         tasks=(*draft.rewrites, *draft.inserts),
     )
-
-
-def read(engine: Engine, place: Place, request: ReadRequest) -> pa.Table:
-    """Read one consistent state of a dataset; a file that vanished meanwhile means reading a newer one."""
-    with log_unexpected("read", place.path):
-        for attempt in range(_READ_ATTEMPTS):
-            view = existing_view(place)
-            try:
-                return engine.read(place.storage, load_snapshot(place.storage, view), request, place.full)
-            except FileNotFoundError:
-                if attempt == _READ_ATTEMPTS - 1:
-                    raise
-    raise AssertionError("unreachable")
-
-
-def existing_view(place: Place) -> View:
-    """The files of a dataset that must exist; a path to one file is a dataset of that file."""
-    view = view_of_file(place.storage, place.root) or place.journal.view()
-    if not view.files:
-        raise DatasetNotFoundError(f"no parquet dataset at {place.path}; check the path, or write it first")
-    return view
-
-
-def recover(place: Place) -> Recovery:
-    """Finish or undo what a crashed writer left behind."""
-    with log_unexpected("recover", place.path):
-        return place.journal.recover()

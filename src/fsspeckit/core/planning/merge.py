@@ -15,16 +15,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fsspeckit.common.errors import PartitionError
-from fsspeckit.core.bloom import drop_by_bloom
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source import Source
 from fsspeckit.core.dataset.source_keys import Group, PartitionIdentities, null_key_error, split_by_partition
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.kernels.match_keys import find_nulls
-from fsspeckit.core.merge import MergeRequest, Shape
 from fsspeckit.core.model import NO_MATCH, DataFile, KeyColumn, KeySetSpec, Match, RowNumbers, Scan
+from fsspeckit.core.planning.bloom import drop_by_bloom
+from fsspeckit.core.planning.merge_request import MergeRequest, Shape
+from fsspeckit.core.planning.statistics import KeySet, live_row_groups
 from fsspeckit.core.progress import Reporter
-from fsspeckit.core.pruning import KeySet, live_row_groups
 from fsspeckit.core.storage import Storage
 
 _NO_ROWS: RowNumbers = np.empty(0, dtype=np.int64)

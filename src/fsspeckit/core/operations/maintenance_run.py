@@ -14,36 +14,29 @@ from typing import Any
 import pyarrow as pa
 
 from fsspeckit.common.errors import CommitConflictError, DatasetNotFoundError, SchemaMismatchError
-from fsspeckit.common.logging import log_unexpected
-from fsspeckit.core.balance import check_balance
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.transaction import Changes, Publish
-from fsspeckit.core.compaction import plan_compact, wish_of
 from fsspeckit.core.dataset.place import Place, vanishing_is_conflict
 from fsspeckit.core.dataset.snapshot import Snapshot, joint_schema, load_snapshot
 from fsspeckit.core.dataset.source import Input
 from fsspeckit.core.engine.protocol import Engine
-from fsspeckit.core.engine.read import full_schema
 from fsspeckit.core.file_names import compact_token, compacted_name, new_token, rewritten_name
-from fsspeckit.core.fitting import codes_may_run_out, doubtful, is_proven, misfit_error
-from fsspeckit.core.kernels.find_duplicates import FindLosers, SplitKeys, by_file, parts_for, stretches
 from fsspeckit.core.kernels.trial_write import Probe
 from fsspeckit.core.kernels.value_range_check import Fits
-from fsspeckit.core.maintenance import (
-    CompactRequest,
-    DeduplicateRequest,
+from fsspeckit.core.model import CombineTask, DataFile, DropTask, Outcome, RowNumbers, Task
+from fsspeckit.core.operations.row_balance import check_balance
+from fsspeckit.core.parquet.writer_options import codec_name, report_codecs
+from fsspeckit.core.planning.compact import wish_of
+from fsspeckit.core.planning.maintenance_request import (
     Group,
     Plan,
     Scope,
-    limited,
-    plan_deduplicate,
     rounds,
 )
-from fsspeckit.core.model import CombineTask, DataFile, DropTask, Outcome, RowNumbers, Task
-from fsspeckit.core.parquet.writer_options import codec_name, report_codecs
-from fsspeckit.core.progress import Progress, Reporter, reporting
+from fsspeckit.core.planning.output_sizes import Sizes, Target
+from fsspeckit.core.planning.value_ranges import doubtful, is_proven, misfit_error
+from fsspeckit.core.progress import Reporter
 from fsspeckit.core.results import MaintenanceResult
-from fsspeckit.core.sizing import Sizes, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,48 +113,6 @@ class Ledger:
                 "what was committed until then stands, run it again for the rest"
             )
         return view
-
-
-def compact(
-    engine: Engine, place: Place, request: CompactRequest, *, dry_run: bool = False, progress: Progress = None
-) -> MaintenanceResult:
-    """Join small files, or tell which would be joined."""
-    with log_unexpected("compact", place.path), reporting("compact", progress) as reporter:
-        snapshot = look(place, request.scope, dry_run=dry_run, operation="compact")
-        check_units(engine, place, snapshot, "compact", reporter)
-        ledger = Ledger(place, "compact", snapshot)
-        with codes_may_run_out("compact", place.path, snapshot):
-            sizes = small_sizes(engine, place, snapshot, request.target, request.scope, reporter)
-            plan = limited(plan_compact(snapshot.files, sizes), request.scope.limits)
-            return carry_out(engine, ledger, Rewrites(plan, request.scope, {}, sizes), reporter, dry_run=dry_run)
-
-
-def deduplicate(
-    engine: Engine,
-    place: Place,
-    request: DeduplicateRequest,
-    *,
-    operation: str = "deduplicate",
-    target: Target | None = None,
-    dry_run: bool = False,
-    progress: Progress = None,
-) -> MaintenanceResult:
-    """Leave one row of each key, or tell how many rows would go; with a target, join what is small on the way."""
-    with log_unexpected(operation, place.path), reporting(operation, progress) as reporter:
-        snapshot = look(place, request.scope, dry_run=dry_run, operation=operation)
-        check_units(engine, place, snapshot, operation, reporter, None if target else request.named)
-        ledger = Ledger(place, operation, snapshot)
-        losers = find_losers(engine, place, snapshot, request, reporter)
-        with codes_may_run_out(operation, place.path, snapshot):
-            sizes = None
-            if target:
-                sizes = small_sizes(engine, place, snapshot, target, request.scope, reporter)
-                plan = plan_compact(snapshot.files, sizes, losers)
-            else:
-                plan = plan_deduplicate(snapshot.files, losers)
-            work = Rewrites(limited(plan, request.scope.limits), request.scope, losers, sizes)
-            facts = deduplication_facts(request, work.removed)
-            return carry_out(engine, ledger, work, reporter, dry_run=dry_run, **facts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -250,32 +201,6 @@ def _commit_rewrites(
 def extent(groups: Sequence[Group]) -> dict[str, int]:
     """How much work some groups are."""
     return {"rows": sum(group.rows for group in groups), "size": sum(group.size for group in groups)}
-
-
-def deduplication_facts(request: DeduplicateRequest, removed: int) -> dict[str, Any]:
-    """What a result says of a deduplication."""
-    return {
-        "key_columns": list(request.key_columns),
-        "dedup_order_by": list(request.order_by),
-        "deduplicated": True,
-        "deduplicated_rows": removed,
-    }
-
-
-def find_losers(
-    engine: Engine, place: Place, snapshot: Snapshot, request: DeduplicateRequest, reporter: Reporter
-) -> Mapping[str, RowNumbers]:
-    """Positions of the rows that go, by file, from keys and order columns alone."""
-    keys, order_by, lowest = request.columns(full_schema(snapshot))
-    items, parts = stretches(snapshot.files), parts_for(snapshot.rows)
-    if not items:
-        return {}
-    matches = request.null_keys == "match"
-    split = SplitKeys(place.storage, keys, order_by, lowest, snapshot.partition_columns, matches, parts)
-    on_done = reporter.stage("find duplicates", len(items) + parts)
-    with vanishing_is_conflict(place, "deduplicate"):
-        found = engine.exchange(split, items, FindLosers(len(keys), lowest), parts, on_done)
-    return by_file(found, snapshot.files)
 
 
 def _new_path(place: Place, file: DataFile) -> str:

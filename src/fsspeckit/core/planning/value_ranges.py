@@ -19,7 +19,7 @@ from fsspeckit.common.errors import SchemaMismatchError
 from fsspeckit.common.types import unwrapped
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.model import DataFile
-from fsspeckit.core.pruning import bound_values
+from fsspeckit.core.planning.statistics import bound_values
 from fsspeckit.core.values.take import codes_ran_out
 
 _WIDE_CODES = 32

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fsspeckit.core.file_names import is_compacted
-from fsspeckit.core.maintenance import Group, Plan, by_folder
 from fsspeckit.core.model import DataFile, RowNumbers
 from fsspeckit.core.parquet.writer_options import codec_name
-from fsspeckit.core.sizing import Sizes, Target, Weight
+from fsspeckit.core.planning.maintenance_request import Group, Plan, by_folder
+from fsspeckit.core.planning.output_sizes import Sizes, Target, Weight
 
 _SETTLED = 0.5
 

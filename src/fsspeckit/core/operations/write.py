@@ -17,20 +17,19 @@ import pyarrow as pa
 from fsspeckit.common.errors import PartitionError, SchemaMismatchError
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.common.schema import reconcile, same_storage
-from fsspeckit.core.balance import check_balance
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.transaction import Changes, Commit, Publish
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import Snapshot, load_snapshot, partition_layout
 from fsspeckit.core.dataset.source import Input, Source
 from fsspeckit.core.dataset.source_keys import Group, PartitionIdentities, split_by_partition
-from fsspeckit.core.dataset.text_source import TextFiles
+from fsspeckit.core.dataset.text_source import TextFiles, deferred
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.file_names import is_data_file, new_file_name
-from fsspeckit.core.merge import check_partition_columns, partition_columns_of, without_columns
 from fsspeckit.core.model import Outcome, WriteOptions, WriteTask
-from fsspeckit.core.operations import deferred
+from fsspeckit.core.operations.row_balance import check_balance
 from fsspeckit.core.parquet.writer_options import check_writable, codec_name
+from fsspeckit.core.planning.merge_request import check_partition_columns, partition_columns_of, without_columns
 from fsspeckit.core.progress import Progress, reporting
 from fsspeckit.core.results import MergeFileMetadata, WriteResult
 

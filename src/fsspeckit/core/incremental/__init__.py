@@ -17,7 +17,6 @@ from fsspeckit.common.errors import DatasetNotFoundError, PartitionError
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.common.partitions import parse_hive_partition_path
 from fsspeckit.common.schema import reconcile
-from fsspeckit.core import operations
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import Snapshot, load_snapshot, view_of_file
@@ -25,8 +24,8 @@ from fsspeckit.core.dataset.source import Input, Source
 from fsspeckit.core.dataset.source_keys import check_no_null_keys, plain_keys, select_rows
 from fsspeckit.core.engine.local import LocalEngine
 from fsspeckit.core.file_names import new_file_name
-from fsspeckit.core.incremental_files import IncrementalFileManager
-from fsspeckit.core.incremental_metadata import (
+from fsspeckit.core.incremental.files import IncrementalFileManager
+from fsspeckit.core.incremental.metadata import (
     ConservativeMembershipChecker,
     ParquetFileMetadata,
     ParquetMetadataAnalyzer,
@@ -35,9 +34,10 @@ from fsspeckit.core.incremental_metadata import (
     key_table,
     with_partition_types,
 )
-from fsspeckit.core.merge import MergeRequest, Shape, check_keys_exist, normalize_keys
 from fsspeckit.core.model import KeyColumn, RowNumbers, ViewFile, WriteOptions
-from fsspeckit.core.planning import draft_merge
+from fsspeckit.core.operations.merge import merge as run_merge
+from fsspeckit.core.planning.merge import draft_merge
+from fsspeckit.core.planning.merge_request import MergeRequest, Shape, check_keys_exist, normalize_keys
 from fsspeckit.core.progress import Reporter
 from fsspeckit.core.results import MergeFileMetadata, MergeResult, ResultMapping
 from fsspeckit.core.storage import Storage, for_each, resolve
@@ -114,7 +114,7 @@ def merge(
         options=WriteOptions(compression, max_rows_per_file, row_group_size),
     )
     engine = LocalEngine()
-    result = operations.merge(engine, Input(data, filesystem), Place.of(path, filesystem, None), request)
+    result = run_merge(engine, Input(data, filesystem), Place.of(path, filesystem, None), request)
     assert isinstance(result, MergeResult)  # only a dry run gives a plan
     return result
 

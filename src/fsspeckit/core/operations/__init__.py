@@ -1,0 +1,1 @@
+"""One file for each operation: validate, snapshot, plan, run, commit."""

@@ -1,0 +1,79 @@
+"""Leave one row of each key in a dataset: snapshot, find duplicates, plan, execute, commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fsspeckit.common.logging import log_unexpected
+from fsspeckit.core.dataset.place import Place, vanishing_is_conflict
+from fsspeckit.core.dataset.snapshot import Snapshot
+from fsspeckit.core.engine.protocol import Engine
+from fsspeckit.core.engine.read import full_schema
+from fsspeckit.core.kernels.find_duplicates import FindLosers, SplitKeys, by_file, parts_for, stretches
+from fsspeckit.core.model import RowNumbers
+from fsspeckit.core.operations.maintenance_run import Ledger, Rewrites, carry_out, check_units, look, small_sizes
+from fsspeckit.core.planning.compact import plan_compact
+from fsspeckit.core.planning.maintenance_request import (
+    DeduplicateRequest,
+    limited,
+    plan_deduplicate,
+)
+from fsspeckit.core.planning.output_sizes import Target
+from fsspeckit.core.planning.value_ranges import codes_may_run_out
+from fsspeckit.core.progress import Progress, Reporter, reporting
+from fsspeckit.core.results import MaintenanceResult
+
+
+def deduplicate(
+    engine: Engine,
+    place: Place,
+    request: DeduplicateRequest,
+    *,
+    operation: str = "deduplicate",
+    target: Target | None = None,
+    dry_run: bool = False,
+    progress: Progress = None,
+) -> MaintenanceResult:
+    """Leave one row of each key, or tell how many rows would go; with a target, join what is small on the way."""
+    with log_unexpected(operation, place.path), reporting(operation, progress) as reporter:
+        snapshot = look(place, request.scope, dry_run=dry_run, operation=operation)
+        check_units(engine, place, snapshot, operation, reporter, None if target else request.named)
+        ledger = Ledger(place, operation, snapshot)
+        losers = find_losers(engine, place, snapshot, request, reporter)
+        with codes_may_run_out(operation, place.path, snapshot):
+            sizes = None
+            if target:
+                sizes = small_sizes(engine, place, snapshot, target, request.scope, reporter)
+                plan = plan_compact(snapshot.files, sizes, losers)
+            else:
+                plan = plan_deduplicate(snapshot.files, losers)
+            work = Rewrites(limited(plan, request.scope.limits), request.scope, losers, sizes)
+            facts = deduplication_facts(request, work.removed)
+            return carry_out(engine, ledger, work, reporter, dry_run=dry_run, **facts)
+
+
+def deduplication_facts(request: DeduplicateRequest, removed: int) -> dict[str, Any]:
+    """What a result says of a deduplication."""
+    return {
+        "key_columns": list(request.key_columns),
+        "dedup_order_by": list(request.order_by),
+        "deduplicated": True,
+        "deduplicated_rows": removed,
+    }
+
+
+def find_losers(
+    engine: Engine, place: Place, snapshot: Snapshot, request: DeduplicateRequest, reporter: Reporter
+) -> Mapping[str, RowNumbers]:
+    """Positions of the rows that go, by file, from keys and order columns alone."""
+    keys, order_by, lowest = request.columns(full_schema(snapshot))
+    items, parts = stretches(snapshot.files), parts_for(snapshot.rows)
+    if not items:
+        return {}
+    matches = request.null_keys == "match"
+    split = SplitKeys(place.storage, keys, order_by, lowest, snapshot.partition_columns, matches, parts)
+    on_done = reporter.stage("find duplicates", len(items) + parts)
+    with vanishing_is_conflict(place, "deduplicate"):
+        found = engine.exchange(split, items, FindLosers(len(keys), lowest), parts, on_done)
+    return by_file(found, snapshot.files)

@@ -1,0 +1,1 @@
+"""Plans: which files an operation changes, and why. Writes nothing."""

@@ -1,0 +1,306 @@
+"""What a merge means: the strategies as data, the rules for keys, schemas and partitions, and the plan.
+
+Everything here decides and nothing writes; the straight line that calls it is `fsspeckit.core.operations`. All
+checks raise before the first write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from fsspeckit.common.errors import KeyColumnError, PartitionError, SchemaMismatchError
+from fsspeckit.common.schema import SchemaMode, reconcile, same_storage
+from fsspeckit.core.dataset.snapshot import Snapshot
+from fsspeckit.core.dataset.source_keys import Group, OnDuplicate
+from fsspeckit.core.file_names import new_file_name
+from fsspeckit.core.model import DataFile, KeyColumn, Match, RewriteTask, RowNumbers, WriteOptions, WriteTask
+from fsspeckit.core.parquet.writer_options import check_distinct, check_writable, codec_name
+from fsspeckit.core.values.keys import key_type
+
+NullKeys = Literal["error", "match"]
+PartitionMove = Literal["check", "unchecked"]
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """What happens to a key that is in both sides, only in the source, only in the target."""
+
+    update: bool
+    insert: bool
+    delete: bool
+    deduplicate: bool = False
+
+
+STRATEGIES: Mapping[str, Strategy] = {
+    "upsert": Strategy(update=True, insert=True, delete=False),
+    "insert": Strategy(update=False, insert=True, delete=False),
+    "update": Strategy(update=True, insert=False, delete=False),
+    "full_merge": Strategy(update=True, insert=True, delete=True),
+    "deduplicate": Strategy(update=True, insert=True, delete=False, deduplicate=True),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MergeRequest:
+    """A merge as the caller asked for it, checked for sense."""
+
+    strategy: str
+    key_columns: tuple[str, ...]
+    partition_by: tuple[str, ...] | None = None
+    dedup_order_by: tuple[str, ...] = ()
+    on_duplicate_source: OnDuplicate = "error"
+    null_keys: NullKeys = "error"
+    schema_mode: SchemaMode = "strict"
+    skip_unchanged: bool = True
+    partition_move: PartitionMove = "check"
+    options: WriteOptions = field(default_factory=WriteOptions)
+
+    def __post_init__(self) -> None:
+        allowed = {
+            "strategy": (self.strategy, tuple(STRATEGIES)),
+            "on_duplicate_source": (self.on_duplicate_source, ("error", "first", "last")),
+            "null_keys": (self.null_keys, ("error", "match")),
+            "schema_mode": (self.schema_mode, ("strict", "evolve")),
+            "partition_move": (self.partition_move, ("check", "unchecked")),
+        }
+        for name, (value, choices) in allowed.items():
+            if value not in choices:
+                raise ValueError(f"{name}={value!r} is unknown; choose one of {', '.join(map(repr, choices))}")
+
+    @property
+    def rule(self) -> Strategy:
+        """What the strategy does."""
+        return STRATEGIES[self.strategy]
+
+
+def normalize_keys(key_columns: str | Sequence[str], parameter: str = "key_columns") -> list[str]:
+    """Key columns as a list of distinct names; errors speak of the parameter that the caller used.
+
+    Example:
+        >>> normalize_keys("id")
+        ['id']
+    """
+    listed = key_columns if isinstance(key_columns, Iterable) else () if key_columns is None else (key_columns,)
+    names = [key_columns] if isinstance(key_columns, str) else list(listed)
+    advice = f'name the columns that identify a row, such as {parameter}=["id"]'
+    if isinstance(key_columns, set | frozenset):
+        raise KeyColumnError(f"{parameter}={key_columns!r} is a set, which has no order; pass a list of names")
+    if others := [name for name in names if not isinstance(name, str)]:
+        raise KeyColumnError(f"{parameter} holds {others[0]!r}, which is not the name of a column; {advice}")
+    if not all(names) or not names:
+        raise KeyColumnError(f"{parameter} is empty; {advice}")
+    if len(set(names)) < len(names):
+        raise KeyColumnError(f"{parameter} names a column twice: {names}; name each once")
+    return names
+
+
+def validate_keys_and_schema(
+    source_schema: pa.Schema,
+    target_schema: pa.Schema | None,
+    key_columns: str | Sequence[str],
+    *,
+    schema_mode: SchemaMode = "strict",
+    path: str = "",
+) -> pa.Schema:
+    """Check that key columns exist on both sides and that the schemas have a lossless common form.
+
+    Args:
+        source_schema: Columns of the source.
+        target_schema: Columns of the target's files, ``None`` where there is no target yet.
+        key_columns: The column or columns that identify a row.
+        schema_mode: ``"evolve"`` allows columns that only one side has.
+        path: The dataset, named in errors.
+
+    Returns:
+        The schema that the target's files have after the merge.
+
+    Raises:
+        KeyColumnError: A key column is missing.
+        SchemaMismatchError: Columns differ or have no common type.
+    """
+    keys = normalize_keys(key_columns)
+    check_keys_exist(keys, source_schema.names, "source")
+    result = source_schema
+    if target_schema is not None:
+        check_keys_exist(keys, target_schema.names, "target")
+        result = reconcile(target_schema, source_schema, mode=schema_mode, operation="merge", path=path)
+    for key in keys:
+        key_type(result.field(key).type, key)
+    return result
+
+
+def check_keys_exist(keys: Sequence[str], names: Sequence[str], side: str) -> None:
+    """Raise where a key column is not among a side's columns."""
+    missing = [key for key in keys if key not in names]
+    if missing:
+        raise KeyColumnError(f"key column(s) {missing} not found in the {side}; choose among {list(names)}")
+
+
+def compute_merge_stats(*, previous_total: int, inserted: int, updated: int, deleted: int) -> dict[str, int]:
+    """The canonical counts of a merge.
+
+    Example:
+        >>> compute_merge_stats(previous_total=10, inserted=2, updated=3, deleted=1)
+        {'inserted': 2, 'updated': 3, 'deleted': 1, 'total': 11}
+    """
+    return {
+        "inserted": inserted,
+        "updated": updated,
+        "deleted": deleted,
+        "total": previous_total + inserted - deleted,
+    }
+
+
+def partition_columns_of(snapshot: Snapshot, asked: Sequence[str] | None) -> tuple[str, ...]:
+    """The dataset's partition columns, from its folders; what the caller says must agree."""
+    wanted = tuple(asked) if asked is not None else None
+    if not snapshot.files:
+        return wanted or ()
+    if wanted is not None and wanted != snapshot.partition_columns:
+        raise PartitionError(
+            f"the dataset is partitioned by {list(snapshot.partition_columns)}, not by {list(wanted)}; "
+            "leave partition_by out, it is read from the folders"
+        )
+    return snapshot.partition_columns
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Schemas of a merge: what files hold afterwards, and how keys are compared."""
+
+    body: pa.Schema
+    keys: tuple[KeyColumn, ...]
+    partitions: tuple[str, ...]
+    added: tuple[str, ...]
+
+    @property
+    def file_keys(self) -> tuple[KeyColumn, ...]:
+        """Key columns that stand in the files rather than in folder names."""
+        return tuple(key for key in self.keys if key.name in self.body.names)
+
+
+def merge_shape(source: pa.Schema, snapshot: Snapshot, request: MergeRequest, path: str) -> Shape:
+    """Check keys and schemas of both sides and settle the result's schema."""
+    partitions = partition_columns_of(snapshot, request.partition_by)
+    check_distinct(source, "merge")
+    check_keys_exist(request.key_columns, source.names, "source")
+    check_partition_columns(partitions, source)
+    known = snapshot.schema.names if snapshot.schema is not None else ()
+    in_folders = [name for name in partitions if name not in known]
+    file_keys = [name for name in request.key_columns if name not in in_folders]
+    if not file_keys:
+        raise KeyColumnError("all key columns are partition columns; name at least one column that stands in the files")
+    ours = without_columns(source, in_folders)
+    body = validate_keys_and_schema(ours, snapshot.schema, file_keys, schema_mode=request.schema_mode, path=path)
+    if snapshot.schema is None or not body.equals(snapshot.schema):
+        check_writable(body, "merge")
+    added = tuple(name for name in body.names if known and name not in known)
+    return Shape(body, tuple(_key_column(name, body, source) for name in request.key_columns), partitions, added)
+
+
+def _key_column(name: str, body: pa.Schema, source: pa.Schema) -> KeyColumn:
+    schema = body if name in body.names else source
+    return KeyColumn(name, key_type(schema.field(name).type, name))
+
+
+def without_columns(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    """A schema less some columns; pandas' own description goes with them, it would be wrong."""
+    kept = [field for field in schema if field.name not in names]
+    metadata = dict(schema.metadata or {})
+    if len(kept) < len(schema):
+        metadata.pop(b"pandas", None)
+    return pa.schema(kept, metadata or None)
+
+
+def check_partition_columns(partitions: Sequence[str], source: pa.Schema) -> None:
+    """Raise where the source lacks a partition column."""
+    missing = [name for name in partitions if name not in source.names]
+    if missing:
+        raise SchemaMismatchError(
+            f"the source lacks the partition column(s) {missing}; add them, every row needs its partition"
+        )
+
+
+def file_schema(file: pa.Schema, body: pa.Schema, added: Sequence[str], touched: bool) -> pa.Schema:
+    """The schema a file has after the merge: its own, with types promoted and columns added where they must be."""
+    fields = [_after(own, body.field(own.name), touched) for own in file]
+    missing = [field for field in body if field.name not in file.names and (touched or field.name in added)]
+    return pa.schema([*fields, *missing], file.metadata)
+
+
+def _after(own: pa.Field, wanted: pa.Field, touched: bool) -> pa.Field:
+    nullable = own.nullable or (touched and wanted.nullable)
+    kept = own.with_nullable(nullable)
+    if same_storage(own.type, wanted.type) and not (touched and _more_codes(wanted.type, own.type)):
+        return kept
+    return kept.with_type(wanted.type)
+
+
+def _more_codes(wanted: pa.DataType, own: pa.DataType) -> bool:
+    both = pa.types.is_dictionary(wanted) and pa.types.is_dictionary(own)
+    return bool(both and wanted.index_type.bit_width > own.index_type.bit_width)
+
+
+class _FileSchemas:
+    """Schemas of files after the merge; thousands of files share a few, so each is worked out once."""
+
+    def __init__(self, shape: Shape, rows_enter: bool) -> None:
+        self._shape, self._rows_enter = shape, rows_enter
+        self._known: dict[tuple[int, bool], pa.Schema] = {}
+
+    def after(self, own: pa.Schema, touched: bool) -> pa.Schema:
+        """The very same object where nothing changes; nothing does unless source rows enter the dataset."""
+        if not self._rows_enter:
+            return own
+        key = (id(own), touched)
+        if key not in self._known:
+            schema = file_schema(own, self._shape.body, self._shape.added, touched)
+            self._known[key] = own if schema.equals(own) else schema
+        return self._known[key]
+
+
+def rewrite_tasks(
+    files: Sequence[tuple[DataFile, Match]], shape: Shape, request: MergeRequest, *, rows_enter: bool
+) -> list[RewriteTask]:
+    """Tasks for the files that change: by matched rows, by rows that go, or by types that widen."""
+    tasks = []
+    schemas = _FileSchemas(shape, rows_enter)
+    for file, match in files:
+        hits = len(match.positions) if request.rule.update else 0
+        drops = request.rule.delete and hits < file.rows
+        schema = schemas.after(file.schema, hits > 0)
+        if hits == 0 and not drops and schema is file.schema:
+            continue
+        none: RowNumbers = np.empty(0, dtype=np.int64)
+        tasks.append(
+            RewriteTask(
+                file=file,
+                positions=match.positions if hits else none,
+                source_rows=match.source_rows if hits else none,
+                drop_unmatched=request.rule.delete,
+                schema=schema,
+                key_columns=request.key_columns,
+                skip_unchanged=request.skip_unchanged,
+                options=request.options,
+            )
+        )
+    return tasks
+
+
+def insert_tasks(
+    groups: Sequence[tuple[Group, RowNumbers | range]], shape: Shape, snapshot: Snapshot, options: WriteOptions
+) -> list[WriteTask]:
+    """New files for the rows that are inserted, at most ``max_rows_per_file`` each."""
+    if options.compression is None and snapshot.files and snapshot.files[0].codec:
+        options = replace(options, compression=codec_name(snapshot.files[0].codec))
+    step = options.max_rows_per_file
+    return [
+        WriteTask(new_file_name(group.folder), rows[start : start + step], shape.body, options)
+        for group, rows in groups
+        for start in range(0, len(rows), step)
+    ]
