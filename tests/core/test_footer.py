@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from fsspeckit.common.errors import DamagedFileError
 from fsspeckit.core.commit.transaction import Journal
 from fsspeckit.core.dataset.snapshot import load_snapshot
-from fsspeckit.core.model import DataFile
+from fsspeckit.core.model import DataFile, WriteOptions
 from fsspeckit.core.parquet import data_files
 from fsspeckit.core.parquet.bytes.format_fields import (
     ChunkField,
@@ -31,6 +31,7 @@ from fsspeckit.core.parquet.bytes.format_fields import (
 )
 from fsspeckit.core.parquet.bytes.thrift import BINARY, FALSE, I32, I64, STRUCT, TRUE, Struct, read_struct, write_struct
 from fsspeckit.core.parquet.footer import Footer, read_footer
+from fsspeckit.core.parquet.writer_options import like_file
 from fsspeckit.core.storage.local import LocalStorage
 
 STORAGE = LocalStorage()
@@ -387,3 +388,18 @@ def test_any_change_of_a_footer_is_damage_or_is_read(
 def test_a_number_without_end_is_damage() -> None:
     with pytest.raises(pa.ArrowInvalid, match="64 bits"):
         read_struct(b"\x16" + b"\xff" * 100)
+
+
+@pytest.mark.parametrize("encoding", range(5, 10))
+def test_an_encoding_that_a_column_cannot_have_is_not_kept(tmp_path: Path, encoding: int) -> None:
+    """A flipped bit in the list of encodings must not end in an error of the writer."""
+    (path,) = sample(tmp_path / "data")
+    rows, tree = pq.read_table(path), footer_of(path)
+    for column in group(tree)[GroupField.columns][1][1]:
+        column[ChunkField.meta][1][MetaField.encodings] = (9, (I32, [encoding]))
+        column[ChunkField.meta][1].pop(MetaField.dictionary_at, None)
+        column[ChunkField.meta][1][MetaField.bloom_at] = (I64, 4)
+    write_footer(path, tree)
+    options = like_file(read_footer(STORAGE, str(path), path.stat().st_size), rows, WriteOptions(), [], False)
+    pq.write_table(rows, tmp_path / "copy.parquet", **options)
+    assert pq.read_table(tmp_path / "copy.parquet").equals(rows)

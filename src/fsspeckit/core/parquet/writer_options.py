@@ -35,7 +35,14 @@ _JOINED_DISTINCT = 0.5
 _FALSE_HITS = 0.05  # of a Bloom filter: the share that pyarrow allows
 _SMALLEST_FILTER = 32
 _FILTER_HEADER = 15
-_KEPT_ENCODINGS = ("DELTA_BINARY_PACKED", "DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY", "BYTE_STREAM_SPLIT")
+_KEPT_ENCODINGS = {
+    "DELTA_BINARY_PACKED": ("INT32", "INT64"),
+    "DELTA_LENGTH_BYTE_ARRAY": ("BYTE_ARRAY",),
+    "DELTA_BYTE_ARRAY": ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"),
+    "BYTE_STREAM_SPLIT": ("INT32", "INT64", "FLOAT", "DOUBLE", "FIXED_LEN_BYTE_ARRAY"),
+}
+"""Encodings that a rewritten file keeps, and the physical types that can have them; a damaged footer may say others."""
+_FILTERED = ("INT32", "INT64", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
 
 
 def codec_name(footer_name: str) -> str:
@@ -137,12 +144,17 @@ def _pays(chunk: Chunk, plain_bytes: float | None) -> bool:
 def _kept_encoding(chunk: Chunk) -> str | None:
     if chunk.has_dictionary:
         return None
-    return next((name for name in _KEPT_ENCODINGS if name in chunk.encodings), None)
+    physical = PHYSICAL[chunk.leaf.physical]
+    return next(
+        (name for name, types in _KEPT_ENCODINGS.items() if name in chunk.encodings and physical in types), None
+    )
 
 
 def _blooms(chunks: Sequence[Chunk], footer: Footer) -> dict[str, dict[str, int]]:
     most = max(map(footer.group_rows, range(len(footer.groups))))
-    return {c.leaf.path: {"ndv": max(1, most)} for c in chunks if c.has_bloom}
+    return {
+        c.leaf.path: {"ndv": max(1, most)} for c in chunks if c.has_bloom and PHYSICAL[c.leaf.physical] in _FILTERED
+    }
 
 
 def _sorting(footer: Footer, key_columns: Sequence[str], schema: pa.Schema) -> Any:
