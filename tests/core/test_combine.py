@@ -12,7 +12,7 @@ import pytest
 from fsspeckit.core.commit.transaction import Journal
 from fsspeckit.core.dataset import snapshot
 from fsspeckit.core.kernels import join_files
-from fsspeckit.core.kernels.join_files import Dress, lead_footer, read_file
+from fsspeckit.core.kernels.join_files import RowForm, lead_footer, read_file
 from fsspeckit.core.parquet.footer import read_footer
 from fsspeckit.core.storage.local import LocalStorage
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
@@ -69,7 +69,7 @@ def test_footers_are_kept_only_where_asked_for_and_while_there_is_room(
     assert [file.raw_footer for file in without] == [None] * 3
     assert kept == without == tuple(pickle.loads(pickle.dumps(kept)))
     for file in kept:
-        (table,) = read_file(storage, file, Dress.of([file], rows.schema, lead_footer(storage, [file])))
+        (table,) = read_file(storage, file, RowForm.of([file], rows.schema, lead_footer(storage, [file])))
         assert table.equals(rows)
 
 
@@ -81,4 +81,4 @@ def test_a_file_replaced_since_its_footer_was_kept_is_not_read(tmp_path: Path) -
     pq.write_table(pa.table({"id": [3, 4, 5]}), path)
 
     with pytest.raises(FileNotFoundError, match="replaced since it was listed"):
-        list(read_file(storage, file, Dress.of([file], file.schema, None)))
+        list(read_file(storage, file, RowForm.of([file], file.schema, None)))

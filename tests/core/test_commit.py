@@ -14,8 +14,8 @@ import pytest
 from faults.operations import append_files, clear, overwrite, rewrite, stage, start, table
 from faults.worlds import LocalWorld, MemoryWorld, World
 from fsspeckit.common.errors import CommitConflictError, DamagedFileError, StorageError, TableFormatError
-from fsspeckit.core.commit.journal import Places
-from fsspeckit.core.commit.replay import Carrier
+from fsspeckit.core.commit.journal import SidecarLocations
+from fsspeckit.core.commit.replay import Replayer
 from fsspeckit.core.commit.transaction import Changes, Journal, Publish, Transaction
 from fsspeckit.core.file_names import is_data_file
 from fsspeckit.core.storage import Entry, LocalStorage, join
@@ -364,7 +364,7 @@ def test_who_cannot_write_the_sidecar_beside_gets_an_error_and_does_not_make_ano
     append_files(LocalStorage(), root, {"a.parquet": table(range(3), "x")})
 
     class ReadOnlyBeside(LocalStorage):
-        def hold(self, folder: str):  # type: ignore[no-untyped-def]
+        def claim_staging(self, folder: str):  # type: ignore[no-untyped-def]
             raise PermissionError(f"cannot create folder {folder}: Permission denied")
 
     with pytest.raises(PermissionError):
@@ -383,10 +383,10 @@ def test_two_first_writers_never_end_up_with_a_journal_each(tmp_path: Path) -> N
             try:
                 return super().make_dirs(path)
             except PermissionError:
-                Places(LocalStorage(), root).create()
+                SidecarLocations(LocalStorage(), root).create()
                 raise
 
-    assert Places(Late(), root).create() == str(tmp_path / ".ds.fsspeckit")
+    assert SidecarLocations(Late(), root).create() == str(tmp_path / ".ds.fsspeckit")
     assert not os.path.exists(join(root, ".fsspeckit"))
 
 
@@ -400,7 +400,7 @@ def test_a_journal_that_appears_inside_meanwhile_is_a_conflict(local: LocalWorld
 
 
 def test_a_record_that_cannot_be_read_is_an_error_not_a_skip(world: World) -> None:
-    sidecar = Places(world.storage, world.root).find()
+    sidecar = SidecarLocations(world.storage, world.root).find()
     assert sidecar is not None
     for content in (b"{", b"{}", b'{"format":2}'):
         world.storage.write_bytes(join(sidecar, "log", f"{2:020d}.json"), content)
@@ -445,6 +445,6 @@ def test_a_folder_that_another_program_removed_after_the_commit_is_made_again(lo
     journal = Journal(local.storage, local.root)
     with journal.begin(journal.view(), "append") as transaction:
         changes = add(local, transaction, "day=9/mine.parquet")
-        with mock.patch.object(Carrier, "_make_folders"):
+        with mock.patch.object(Replayer, "_make_folders"):
             transaction.commit(changes)
     assert (Path(local.root) / "day=9" / "mine.parquet").exists()

@@ -11,7 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsspeckit.core.values.curves import Cuts, Form, Ordering, Scale, bits_for, hilbert, sort_order, zorder
+from fsspeckit.core.values.curves import (
+    Ordering,
+    QuantileScale,
+    RangeCuts,
+    SortColumn,
+    bits_for,
+    hilbert,
+    sort_order,
+    zorder,
+)
 from fsspeckit.core.values.keys import sortable
 
 GRIDS = [(1, 5), (2, 1), (2, 2), (2, 5), (3, 1), (3, 3), (4, 2), (5, 2), (7, 1)]
@@ -80,8 +89,8 @@ def test_words_beyond_the_first_follow_the_same_curve() -> None:
     assert both == whole
 
 
-def form(values: list[Any], type_: pa.DataType | None = None) -> Form:
-    return Form.of(sortable(pa.chunked_array([pa.array(values, type_)])))
+def form(values: list[Any], type_: pa.DataType | None = None) -> SortColumn:
+    return SortColumn.of(sortable(pa.chunked_array([pa.array(values, type_)])))
 
 
 @given(st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), min_size=1))
@@ -94,8 +103,8 @@ def test_ranks_of_texts(values: list[str | None]) -> None:
     _check_ranks([None if v is None else v.encode() for v in values], form(values, pa.string()))
 
 
-def _check_ranks(values: list[Any], found: Form) -> None:
-    scale = Scale.of(found, 12)
+def _check_ranks(values: list[Any], found: SortColumn) -> None:
+    scale = QuantileScale.of(found, 12)
     ranks = scale.rank(found).tolist()
     order = sort_order([found]).tolist()
     expected = sorted(v for v in values if v is not None)
@@ -112,14 +121,14 @@ def _check_ranks(values: list[Any], found: Form) -> None:
 def test_skew_leaves_room_for_the_rest() -> None:
     """Nine rows of ten have one value; the others still spread over a tenth of the ranks."""
     values = [5] * 9000 + list(range(1_000_000, 1_001_000))
-    scale = Scale.of(form(values), 12)
+    scale = QuantileScale.of(form(values), 12)
     ranks = scale.rank(form(values))
     assert len(set(ranks.tolist())) > 300
     assert ranks.max() > 4000
 
 
 def test_few_values_use_all_of_the_range() -> None:
-    ranks = Scale.of(form([1, 2, 3, 4] * 100), 8).rank(form([1, 2, 3, 4]))
+    ranks = QuantileScale.of(form([1, 2, 3, 4] * 100), 8).rank(form([1, 2, 3, 4]))
     assert ranks.tolist() == [0, 63, 127, 191]
 
 
@@ -133,11 +142,11 @@ def test_cuts_send_every_row_to_its_range(rows: list[Any], ranges: int) -> None:
     forms = [
         form([row[0] for row in rows], pa.int64()),
         form([row[1] for row in rows], pa.string()),
-        Form(np.arange(len(rows))),
+        SortColumn(np.arange(len(rows))),
     ]
     order = sort_order(forms)
     at = np.unique(np.arange(1, ranges) * len(rows) // ranges)
-    cuts = Cuts(tuple(column.take(order[at[at > 0]]) for column in forms))
+    cuts = RangeCuts(tuple(column.take(order[at[at > 0]]) for column in forms))
     numbers = pickle.loads(pickle.dumps(cuts)).locate(forms)
     expected = np.searchsorted(at[at > 0], np.arange(len(rows)), "right")
     assert numbers[order].tolist() == expected.tolist()

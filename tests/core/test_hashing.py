@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsspeckit.core.values.hashing import hash_keys, spread
+from fsspeckit.core.values.hashing import hash_keys, partition_numbers
 
 _KINDS = {
     pa.int64(): st.integers(-(2**63), 2**63 - 1),
@@ -34,7 +34,7 @@ def test_a_value_has_one_hash_wherever_it_stands(type_, data):
 def test_parts_are_of_one_size(keys):
     texts = pa.array([f"customer-{key:010d}-of-the-year" for key in keys.tolist()]).cast(pa.binary())
     for column in (pa.array(keys), texts):
-        counts = np.bincount(spread(hash_keys([pa.chunked_array([column])]), 7), minlength=7)
+        counts = np.bincount(partition_numbers(hash_keys([pa.chunked_array([column])]), 7), minlength=7)
         assert counts.max() < 1.05 * len(keys) / 7
 
 

@@ -16,7 +16,7 @@ from fsspeckit.common.errors import KeyColumnError, SchemaMismatchError
 from fsspeckit.core.dataset.source import Source
 from fsspeckit.core.dataset.source_keys import select_rows
 from fsspeckit.core.model import KeyColumn
-from fsspeckit.core.values.keys import KeyIndex, duplicate_codes, key_type, last_of_each, order_rank, plain
+from fsspeckit.core.values.keys import KeyIndex, comparable, duplicate_codes, key_type, last_of_each, order_rank
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 NAN = float("nan")
@@ -29,8 +29,8 @@ def column(values, type_=None):
 def found(source, target, *more):
     """Pairs of target position and source row for columns given as (source, target)."""
     pairs = [(source, target), *more]
-    index = KeyIndex([plain(a, key_type(a.type)) for a, _ in pairs])
-    positions, rows = index.lookup([plain(b, key_type(a.type)) for a, b in pairs])
+    index = KeyIndex([comparable(a, key_type(a.type)) for a, _ in pairs])
+    positions, rows = index.lookup([comparable(b, key_type(a.type)) for a, b in pairs])
     return list(zip(positions.tolist(), rows.tolist(), strict=True))
 
 

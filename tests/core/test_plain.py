@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsspeckit.core.parquet.bytes.fixed_width import find_plain, plain_chunks
+from fsspeckit.core.parquet.bytes.fixed_width import find_fixed_width, fixed_width_chunks
 from fsspeckit.core.parquet.bytes.thrift import read_struct
 from fsspeckit.core.parquet.writer import StagedFile
 
@@ -142,20 +142,20 @@ def test_what_can_be_written_plainly_is():
     rng = np.random.default_rng(1)
     numbers = {str(type_): random_numbers(type_, 50, rng) for type_ in NUMBERS}
     table = pa.table(numbers | {str(type_): random_texts(type_, 50, 36, rng, repeated=False) for type_ in TEXTS})
-    assert list(find_plain(table, OPTIONS)) == table.column_names
-    assert not find_plain(table.slice(0, 0), OPTIONS)
-    assert not find_plain(table, OPTIONS | {"write_page_index": True})
-    assert not find_plain(table, OPTIONS | {"compression": "gzip"})
+    assert list(find_fixed_width(table, OPTIONS)) == table.column_names
+    assert not find_fixed_width(table.slice(0, 0), OPTIONS)
+    assert not find_fixed_width(table, OPTIONS | {"write_page_index": True})
+    assert not find_fixed_width(table, OPTIONS | {"compression": "gzip"})
     for key, value in {
         "use_dictionary": ["int64"],
         "column_encoding": {"int64": "DELTA_BINARY_PACKED"},
         "bloom_filter_options": {"int64": {"ndv": 5}},
         "compression": dict.fromkeys(table.column_names, "snappy") | {"int64": "gzip"},
     }.items():
-        assert list(find_plain(table, OPTIONS | {key: value})) == [n for n in table.column_names if n != "int64"]
+        assert list(find_fixed_width(table, OPTIONS | {key: value})) == [n for n in table.column_names if n != "int64"]
     assert not any(
         pa.types.is_timestamp(c.field.type)
-        for c in find_plain(table, OPTIONS | {"use_deprecated_int96_timestamps": True}).values()
+        for c in find_fixed_width(table, OPTIONS | {"use_deprecated_int96_timestamps": True}).values()
     )
 
 
@@ -176,13 +176,13 @@ def test_what_can_be_written_plainly_is():
     ids=str,
 )
 def test_other_columns_are_left_to_pyarrow(column):
-    assert not find_plain(pa.table({"a": column}), OPTIONS)
+    assert not find_fixed_width(pa.table({"a": column}), OPTIONS)
 
 
 def body_of(texts: pa.Array, codec: str = "snappy") -> tuple[bytes, bytes]:
     """The first page of a column of texts, as stored and as it was."""
-    columns = find_plain(pa.table({"a": texts}), OPTIONS | {"compression": codec})
-    ((_, pages),) = plain_chunks(list(columns.values()), OPTIONS | {"compression": codec})
+    columns = find_fixed_width(pa.table({"a": texts}), OPTIONS | {"compression": codec})
+    ((_, pages),) = fixed_width_chunks(list(columns.values()), OPTIONS | {"compression": codec})
     page = next(iter(pages))
     words = page.head + bytes(page.body)
     header, start = read_struct(words)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fsspeckit.core.planning.file_overlap import entangled
+from fsspeckit.core.planning.file_overlap import runs_overlap
 
 INF = np.inf
 
@@ -27,8 +27,8 @@ INF = np.inf
 def test_files_of_other_runs_with_values_in_between(
     ends: list[tuple[float, float]], runs: str, expected: list[bool]
 ) -> None:
-    assert entangled(np.array(ends, dtype=float), list(runs)).tolist() == expected
+    assert runs_overlap(np.array(ends, dtype=float), list(runs)).tolist() == expected
 
 
 def test_a_file_without_a_run_does_not_count() -> None:
-    assert not entangled(np.array([(0.0, 5.0), (3.0, 9.0)]), ["a", ""]).any()
+    assert not runs_overlap(np.array([(0.0, 5.0), (3.0, 9.0)]), ["a", ""]).any()

@@ -7,7 +7,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from fsspeckit.core.values.take import pick, replace_rows, share_codes, take_rows, used_codes
+from fsspeckit.core.values.take import replace_rows, share_codes, take_ascending, take_rows, used_codes
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 COLUMNS = {
@@ -52,7 +52,9 @@ def test_codes_take_values_that_the_dictionary_lacks(positions):
 def test_picking_rows_keeps_order(name):
     table = pa.table({"c": pa.chunked_array([COLUMNS[name].slice(0, 2), COLUMNS[name].slice(2)])})
     for rows in ([], [1, 2, 3], [0, 3, 5]):
-        assert pick(table, np.array(rows, dtype=np.int64))["c"].to_pylist() == [COLUMNS[name][i].as_py() for i in rows]
+        assert take_ascending(table, np.array(rows, dtype=np.int64))["c"].to_pylist() == [
+            COLUMNS[name][i].as_py() for i in rows
+        ]
 
 
 def test_categories_of_polars_are_written_and_used_as_keys(tmp_path):

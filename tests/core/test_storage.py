@@ -159,16 +159,16 @@ def test_liveness(place: Place) -> None:
     storage, root = place
     storage.make_dirs(root)
     folder = join(root, ".staging_1")
-    assert not storage.is_standing(folder)
-    handle = storage.hold(folder)
-    assert storage.is_held(folder)
-    assert storage.is_standing(folder)
+    assert not storage.staging_exists(folder)
+    handle = storage.claim_staging(folder)
+    assert storage.is_alive(folder)
+    assert storage.staging_exists(folder)
     handle.release()
     handle.release()
-    assert not storage.is_held(folder)
+    assert not storage.is_alive(folder)
     storage.remove_tree(folder)
-    assert not storage.is_standing(folder)
-    assert not storage.is_held(folder)
+    assert not storage.staging_exists(folder)
+    assert not storage.is_alive(folder)
 
 
 def test_the_lock_excludes_other_threads(place: Place) -> None:
@@ -360,17 +360,17 @@ def test_a_folder_without_write_permission_is_refused_before_it_is_too_late(tmp_
 
 
 def test_where_a_sidecar_may_stand(tmp_path: Path) -> None:
-    assert LocalStorage().holder(str(tmp_path / "ds")) == str(tmp_path)
-    assert LocalStorage().holder("/") is None
-    assert LocalStorage().holder("/proc") is None  # a mount point: files cannot be moved into it from beside it
+    assert LocalStorage().sidecar_parent(str(tmp_path / "ds")) == str(tmp_path)
+    assert LocalStorage().sidecar_parent("/") is None
+    assert LocalStorage().sidecar_parent("/proc") is None  # a mount point: files cannot be moved into it from beside it
     memory = FsspecStorage(MemoryFileSystem(global_store=False, skip_instance_cache=True))
-    assert memory.holder("/lake/ds") == "/lake"
-    assert memory.holder("/ds") == "/"
-    assert memory.holder("/") is None
+    assert memory.sidecar_parent("/lake/ds") == "/lake"
+    assert memory.sidecar_parent("/ds") == "/"
+    assert memory.sidecar_parent("/") is None
     wrapped = FsspecStorage(
         DirFileSystem(path="/base", fs=MemoryFileSystem(global_store=False, skip_instance_cache=True))
     )
-    assert wrapped.holder("ds") == ""
+    assert wrapped.sidecar_parent("ds") == ""
 
 
 def test_a_memory_filesystem_of_its_own_is_used_as_it_is() -> None:

@@ -18,7 +18,7 @@ from fsspeckit import StorageError, StorageOptionError
 from fsspeckit.cli.app import main
 from fsspeckit.core.ext import read_csv
 from fsspeckit.core.storage import resolve
-from fsspeckit.core.storage.options import calling, option_pairs
+from fsspeckit.core.storage.options import option_pairs, report_options
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 SECRET = "hunter2-very-secret"
@@ -111,15 +111,21 @@ def test_urls_that_a_filesystem_refuses(url: str, said: str) -> None:
 
 def test_secrets_in_the_errors_of_a_filesystem_are_hidden() -> None:
     options = option_pairs({"key": "public", "nested": {"sas_token": SECRET}, "anon": True})
-    with pytest.raises(StorageError, match=r"lake: no luck with \*\*\*") as caught, calling("read", "lake", options):
+    with (
+        pytest.raises(StorageError, match=r"lake: no luck with \*\*\*") as caught,
+        report_options("read", "lake", options),
+    ):
         raise OSError(f"no luck with {SECRET}")
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
 def test_mistakes_of_this_package_are_not_blamed_on_options() -> None:
-    with pytest.raises(ValueError, match="the path is empty"), calling("read", "lake", option_pairs({"key": "x"})):
+    with (
+        pytest.raises(ValueError, match="the path is empty"),
+        report_options("read", "lake", option_pairs({"key": "x"})),
+    ):
         resolve("")
-    with pytest.raises(UnicodeError), calling("read", "lake", option_pairs({"key": "x"})):
+    with pytest.raises(UnicodeError), report_options("read", "lake", option_pairs({"key": "x"})):
         b"\xff".decode()
 
 

@@ -22,10 +22,10 @@ from fsspeckit.common.errors import DamagedFileError
 from fsspeckit.core.commit.transaction import Journal
 from fsspeckit.core.dataset.snapshot import load_snapshot
 from fsspeckit.core.kernels import join_files
-from fsspeckit.core.kernels.join_files import Dress, combine_files, read_file
+from fsspeckit.core.kernels.join_files import RowForm, combine_files, read_file
 from fsspeckit.core.model import CombineTask, DataFile, WriteOptions
 from fsspeckit.core.parquet.bytes.pages import decoded_size
-from fsspeckit.core.parquet.bytes.small_files import _CHUNK, Together, _Chunk, _number
+from fsspeckit.core.parquet.bytes.small_files import _CHUNK, SmallFilesReader, _Chunk, _number
 from fsspeckit.core.parquet.bytes.thrift import natural, read_struct, write_struct
 from fsspeckit.core.storage.local import LocalStorage
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
@@ -57,7 +57,7 @@ def load(folder: Path) -> tuple[DataFile, ...]:
 
 
 def one_by_one(files: Sequence[DataFile], coded: Sequence[str] = ()) -> pa.Table:
-    dress = Dress(files[0].schema, tuple(coded), recast=False, restated=False)
+    dress = RowForm(files[0].schema, tuple(coded), recast=False, restated=False)
     return pa.concat_tables(table for file in files for table in read_file(STORAGE, file, dress))
 
 
@@ -103,7 +103,7 @@ def test_files_read_together_are_as_one_by_one(tmp_path_factory, files):
         pq.write_table(table, folder / f"{number}.parquet", **options)
     found = load(folder)
     coded = [field.name for field in found[0].schema if field.type in (pa.string(), pa.binary())]
-    table = Together(STORAGE, coded).read(found)
+    table = SmallFilesReader(STORAGE, coded).read(found)
     if any(pa.types.is_nested(field.type) for field in found[0].schema):
         assert table is None
     else:
@@ -122,14 +122,14 @@ def write_some(folder: Path, count: int = 4, **options: object) -> None:
 def test_what_one_footer_cannot_speak_for_is_not_read_together(tmp_path):
     write_some(tmp_path)
     files = load(tmp_path)
-    assert Together(STORAGE, ()).read(files[:1]) is None
+    assert SmallFilesReader(STORAGE, ()).read(files[:1]) is None
     pq.write_table(pa.table({"id": [1], "other": ["x"]}), tmp_path / "4.parquet")
-    assert Together(STORAGE, ()).read(load(tmp_path)) is None
+    assert SmallFilesReader(STORAGE, ()).read(load(tmp_path)) is None
     old = pa.table({"at": pa.array([DAY], pa.timestamp("us"))})
     (tmp_path / "old").mkdir()
     for number in range(2):
         pq.write_table(old, tmp_path / "old" / f"{number}.parquet", use_deprecated_int96_timestamps=True)
-    assert Together(STORAGE, ()).read(load(tmp_path / "old")) is None
+    assert SmallFilesReader(STORAGE, ()).read(load(tmp_path / "old")) is None
 
 
 def test_files_of_several_writers_are_joined_all_the_same(tmp_path):
@@ -153,7 +153,7 @@ def test_after_something_unusual_the_rest_is_read_one_by_one(tmp_path):
     write_some(tmp_path, 4)
     duckdb.sql(f"copy (select 100::bigint as id, 'duck' as text) to '{tmp_path}/4.parquet'")
     *files, other = load(tmp_path)
-    together = Together(STORAGE, ())
+    together = SmallFilesReader(STORAGE, ())
     assert together.read(files[:2]) is not None
     assert together.read([files[2], replace(other, schema=files[2].schema)]) is None
     assert together.read(files[2:]) is None
@@ -163,7 +163,7 @@ def test_footers_need_not_be_kept(tmp_path):
     write_some(tmp_path)
     files = load_snapshot(STORAGE, Journal(STORAGE, str(tmp_path)).view()).files
     assert not any(file.raw_footer for file in files)
-    assert same(Together(STORAGE, ()).read(files), one_by_one(files))
+    assert same(SmallFilesReader(STORAGE, ()).read(files), one_by_one(files))
 
 
 def test_damage_in_one_of_many_files_is_told_by_its_name(tmp_path):
@@ -186,7 +186,7 @@ def test_a_file_replaced_since_it_was_listed_is_not_read(tmp_path):
     other = tmp_path / "other"
     other.write_bytes((tmp_path / "2.parquet").read_bytes())
     other.rename(tmp_path / "2.parquet")
-    assert Together(STORAGE, ()).read(files) is None
+    assert SmallFilesReader(STORAGE, ()).read(files) is None
     task = CombineTask("x.parquet", files, files[0].schema, WriteOptions(), {})
     with pytest.raises(FileNotFoundError, match=r"2\.parquet was replaced"):
         combine_files(task, STORAGE, str(tmp_path / "x"))
@@ -207,7 +207,7 @@ def test_a_page_that_promises_too_many_values_does_not_move_rows_of_other_files(
     begin = write_struct({field: value for field, value in header.items() if field < 5})
     flip(tmp_path / "1.parquet", place + len(begin) + 1, 1)
     files = load(tmp_path)
-    assert Together(STORAGE, ()).read(files) is None
+    assert SmallFilesReader(STORAGE, ()).read(files) is None
     task = CombineTask("x.parquet", files, files[0].schema, WriteOptions(), {})
     with suppress(DamagedFileError):
         combine_files(task, STORAGE, str(tmp_path / "x"))
@@ -229,7 +229,7 @@ def test_groups_of_columns_are_not_taken_for_each_other(tmp_path):
         duckdb.sql(f"copy (select {number} as id, {{'x': {number}}} as {name}) to '{tmp_path}/{number}.parquet'")
     files = load(tmp_path)
     assert [file.schema.names for file in files] == [["id", "p"], ["id", "q"]]
-    assert Together(STORAGE, ()).read([files[0], replace(files[1], schema=files[0].schema)]) is None
+    assert SmallFilesReader(STORAGE, ()).read([files[0], replace(files[1], schema=files[0].schema)]) is None
     PyarrowDatasetIO().compact_parquet_dataset(str(tmp_path), target_rows_per_file=1000)
     (only,) = tmp_path.glob("*.parquet")
     assert pq.read_table(only).to_pylist() == [{"id": 0, "p": {"x": 0}, "q": None}, {"id": 1, "p": None, "q": {"x": 1}}]
@@ -243,7 +243,7 @@ def test_every_damaged_bit_of_a_file_leaves_the_rows_of_others_alone(tmp_path):
         (tmp_path / "1.parquet").write_bytes(good)
         flip(tmp_path / "1.parquet", int(at), int(rng.integers(8)))
         files = load(tmp_path)
-        table = Together(STORAGE, ()).read(files)
+        table = SmallFilesReader(STORAGE, ()).read(files)
         if table is not None:
             assert table.equals(one_by_one(files))
             read += 1
@@ -260,7 +260,7 @@ def test_every_damaged_bit_of_a_footer_leaves_all_rows_as_they_are(tmp_path, num
         path.write_bytes(good)
         flip(path, bit // 8, bit % 8)
         files[number] = replace(file, stamp=STORAGE.stat(str(path)).stamp, raw_footer=None)
-        table = Together(STORAGE, ()).read(files)
+        table = SmallFilesReader(STORAGE, ()).read(files)
         assert table is None or table.equals(expected), bit
         read += table is not None
     assert read  # statistics are not looked at
@@ -285,8 +285,8 @@ def test_texts_that_repeat_do_not_fill_the_memory(tmp_path):
     for number in range(4):
         texts = ["long" * 1000, "other" * 1000] * 2000
         pq.write_table(pa.table({"text": pa.array(texts, pa.large_string())}), tmp_path / f"{number}.parquet")
-    assert Together(STORAGE, ()).read(load(tmp_path)) is None
-    assert Together(STORAGE, ()).read(load(tmp_path)[:2]) is not None
+    assert SmallFilesReader(STORAGE, ()).read(load(tmp_path)) is None
+    assert SmallFilesReader(STORAGE, ()).read(load(tmp_path)[:2]) is not None
 
 
 def test_bytes_beside_the_chunks_count_too(tmp_path):
@@ -326,7 +326,7 @@ def test_no_more_rows_are_decoded_at_once_than_memory_is_meant_for(tmp_path, mon
     write_some(tmp_path / "data", 7)
     files = load(tmp_path / "data")
     read: list[int] = []
-    monkeypatch.setattr(Together, "read", lambda _, window: read.append(len(window)))
+    monkeypatch.setattr(SmallFilesReader, "read", lambda _, window: read.append(len(window)))
     for options, most in ((WriteOptions(row_group_size=25), 200_000), (WriteOptions(), 25)):
         monkeypatch.setattr(join_files, "_MOST_ROWS", most)
         task = CombineTask("x.parquet", files, files[0].schema, options, {})

@@ -228,8 +228,8 @@ class RecordedStorage(LocalStorage):
         self._disk = disk
         self._handles: list[Handle] = []
 
-    def hold(self, folder: str) -> Handle:
-        handle = super().hold(folder)
+    def claim_staging(self, folder: str) -> Handle:
+        handle = super().claim_staging(folder)
         self._handles.append(handle)
         return handle
 

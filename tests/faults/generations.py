@@ -19,7 +19,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fsspeckit.core.commit.journal import Log, Places
+from fsspeckit.core.commit.journal import Log, SidecarLocations
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.transaction import Changes, Journal, Publish
 from fsspeckit.core.file_names import is_data_file
@@ -89,7 +89,7 @@ def judge(root: str, last_reported: int) -> int:
     found = generation_of(read_raw(root))
     if found != seen or found not in (last_reported, last_reported + 1):
         raise AssertionError(f"reported {last_reported}, our reader saw {seen}, after recovery {found}")
-    sidecar = Places(storage, root).find()
+    sidecar = SidecarLocations(storage, root).find()
     if sidecar is None or Log(storage, sidecar).stagings() or Log(storage, sidecar).state().is_pending:
         raise AssertionError(f"something is left in {sidecar}")
     if Journal(storage, root).recover():

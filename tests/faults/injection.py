@@ -194,29 +194,29 @@ class FaultStorage(Storage):
         with self.inner.lock(path, shared=shared):
             yield
 
-    def hold(self, folder: str) -> Handle:
+    def claim_staging(self, folder: str) -> Handle:
         def take() -> Handle:
-            handle = self.inner.hold(folder)
+            handle = self.inner.claim_staging(folder)
             self._handles.append(handle)
             return handle
 
         def tear() -> None:
             self.inner.make_dirs(folder)
 
-        return self._call("hold", take, writes=True, tear=tear)
+        return self._call("claim_staging", take, writes=True, tear=tear)
 
-    def is_held(self, folder: str) -> bool:
-        return self._call("is_held", lambda: self.inner.is_held(folder), writes=False)
+    def is_alive(self, folder: str) -> bool:
+        return self._call("is_alive", lambda: self.inner.is_alive(folder), writes=False)
 
-    def is_standing(self, folder: str) -> bool:
-        return self._call("is_standing", lambda: self.inner.is_standing(folder), writes=False)
+    def staging_exists(self, folder: str) -> bool:
+        return self._call("staging_exists", lambda: self.inner.staging_exists(folder), writes=False)
 
     def check_publishable(self, staging: str, paths: Iterable[str]) -> None:
         listed = list(paths)
         self._call("check_publishable", lambda: self.inner.check_publishable(staging, listed), writes=False)
 
-    def holder(self, path: str) -> str | None:
-        return self._call("holder", lambda: self.inner.holder(path), writes=False)
+    def sidecar_parent(self, path: str) -> str | None:
+        return self._call("sidecar_parent", lambda: self.inner.sidecar_parent(path), writes=False)
 
     def canonical(self, path: str) -> str:
         return self._call("canonical", lambda: self.inner.canonical(path), writes=False)

@@ -12,7 +12,7 @@ from faults.injection import Crash, Fault, FaultStorage
 from faults.operations import Operation, append_files, table
 from faults.worlds import Rows, Violation, World
 from fsspeckit.common.errors import OutcomeUnknownError
-from fsspeckit.core.commit.journal import Log, Places
+from fsspeckit.core.commit.journal import Log, SidecarLocations
 from fsspeckit.core.commit.transaction import Commit, Journal
 from fsspeckit.core.storage import Storage, join
 from sweeps import Sweep
@@ -159,10 +159,19 @@ def check_clean(world: World, where: str = "after a clean run") -> None:
     storage = FaultStorage(world.new_storage())
     if Journal(storage, world.root).recover():
         raise Violation(f"{where}: a second recovery still found something to do")
-    writes = {"create_exclusive", "write_bytes", "remove", "remove_tree", "publish", "retire", "make_dirs", "hold"}
+    writes = {
+        "create_exclusive",
+        "write_bytes",
+        "remove",
+        "remove_tree",
+        "publish",
+        "retire",
+        "make_dirs",
+        "claim_staging",
+    }
     if writes & set(storage.calls):
         raise Violation(f"{where}: a recovery with nothing to do called {writes & set(storage.calls)}")
-    sidecar = Places(world.new_storage(), world.root).find()
+    sidecar = SidecarLocations(world.new_storage(), world.root).find()
     if sidecar is None:
         return
     log = Log(world.new_storage(), sidecar)

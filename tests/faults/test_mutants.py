@@ -20,9 +20,9 @@ from faults.sweep import check_untidy, expect, settle, single_fault
 from faults.test_power_loss import lose_power, record
 from faults.worlds import LocalWorld, MemoryWorld, Violation, World
 from fsspeckit.common.errors import OutcomeUnknownError, StorageError
-from fsspeckit.core.commit.journal import Log, Places
+from fsspeckit.core.commit.journal import Log, SidecarLocations
 from fsspeckit.core.commit.record import Record
-from fsspeckit.core.commit.replay import Carrier
+from fsspeckit.core.commit.replay import Replayer
 from fsspeckit.core.commit.transaction import Journal, Transaction
 from fsspeckit.core.storage import LocalStorage, for_each, join
 from fsspeckit.core.storage.local import os as real_os
@@ -65,15 +65,15 @@ def _create_in_place(self: LocalStorage, path: str, data: bytes) -> None:
     self.sync_dirs([os.path.dirname(path)])
 
 
-def _done_first(self: Carrier, item: Record) -> None:
+def _done_first(self: Replayer, item: Record) -> None:
     self._log.finish(item)
     CARRY_OUT(self, item)
 
 
-CARRY_OUT = Carrier.carry_out
+CARRY_OUT = Replayer.publish_all
 
 
-def _retire_first(self: Carrier, item: Record) -> None:
+def _retire_first(self: Replayer, item: Record) -> None:
     self._make_folders(item)
     for_each(self._storage, lambda pair: self._retire(item, *pair), enumerate(item.retire))
     for_each(self._storage, lambda file: self._publish(item, file), item.publish)
@@ -81,7 +81,7 @@ def _retire_first(self: Carrier, item: Record) -> None:
     self._close(item)
 
 
-def _folders_not_synced(self: Carrier, item: Record) -> None:
+def _folders_not_synced(self: Replayer, item: Record) -> None:
     for folder in item.folders:
         self._storage.make_dirs(join(self._root, folder))
 
@@ -96,11 +96,11 @@ def _always_drop(self: Transaction, *_: object) -> None:
 
 
 def _raise_after_decision(self: Transaction, item: Record, state: object) -> bool:
-    Carrier(self._storage, self._view.root, self._log).carry_out(item)
+    Replayer(self._storage, self._view.root, self._log).publish_all(item)
     return True
 
 
-def _never_make_durable(self: Places, place: str) -> None:
+def _never_make_durable(self: SidecarLocations, place: str) -> None:
     self._storage.make_dirs(join(place, "log"))
     self._storage.write_bytes(join(place, "lock"), b"")
 
@@ -145,7 +145,7 @@ def power_loss_after_half_a_start(seeds: int = 60) -> None:
 
     def killed_then_run(storage: LocalStorage, root: str) -> None:
         with mock.patch.object(LocalStorage, "sync_dirs", side_effect=Crash), pytest.raises(Crash):
-            Places(storage, root).create()
+            SidecarLocations(storage, root).create()
         append(storage, root)
 
     with local_world() as world, stamps_that_survive_copying():
@@ -209,7 +209,7 @@ MUTANTS: dict[str, tuple[Mutant, Hunt]] = {
         power_loss("append"),
     ),
     "new folders above the sidecar are not synced": (
-        patch(Places, "_make", _never_make_durable),
+        patch(SidecarLocations, "_make", _never_make_durable),
         power_loss("create deep"),
     ),
     "the folder of the sidecar is not synced at commit": (
@@ -229,11 +229,11 @@ MUTANTS: dict[str, tuple[Mutant, Hunt]] = {
         power_loss_after_kill("create"),
     ),
     "new partition folders are not synced before files move in": (
-        patch(Carrier, "_make_folders", _folders_not_synced),
+        patch(Replayer, "_make_folders", _folders_not_synced),
         power_loss("rewrite"),
     ),
     "the dataset's folders are not synced before done": (
-        patch(Carrier, "_folders_of", lambda self, item: []),
+        patch(Replayer, "_folders_of", lambda self, item: []),
         power_loss("rewrite"),
     ),
     "the record is written in place": (
@@ -241,15 +241,15 @@ MUTANTS: dict[str, tuple[Mutant, Hunt]] = {
         kills("append"),
     ),
     "done comes before publishing (local)": (
-        patch(Carrier, "carry_out", _done_first),
+        patch(Replayer, "publish_all", _done_first),
         faults(LocalWorld, "rewrite", "crash before"),
     ),
     "done comes before publishing (object store)": (
-        patch(Carrier, "carry_out", _done_first),
+        patch(Replayer, "publish_all", _done_first),
         faults(MemoryWorld, "rewrite", "crash before"),
     ),
     "retiring comes before publishing": (
-        patch(Carrier, "carry_out", _retire_first),
+        patch(Replayer, "publish_all", _retire_first),
         faults(LocalWorld, "compact", "crash before"),
     ),
     "a lost answer counts as a failure (local)": (
@@ -269,15 +269,15 @@ MUTANTS: dict[str, tuple[Mutant, Hunt]] = {
         faults(LocalWorld, "append", "error before"),
     ),
     "records are not replayed": (
-        patch(Carrier, "replay", lambda self, item: self._log.finish(item)),
+        patch(Replayer, "replay", lambda self, item: self._log.finish(item)),
         faults(MemoryWorld, "rewrite", "crash before"),
     ),
     "new files are not published again": (
-        patch(Carrier, "_republish", lambda self, item, file: None),
+        patch(Replayer, "_republish", lambda self, item, file: None),
         faults(MemoryWorld, "append", "crash before"),
     ),
     "retired files are not retired again": (
-        patch(Carrier, "_retire_again", lambda self, item, index, file: None),
+        patch(Replayer, "_retire_again", lambda self, item, index, file: None),
         faults(MemoryWorld, "rewrite", "crash before"),
     ),
     "orphans stay": (

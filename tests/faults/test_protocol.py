@@ -16,9 +16,9 @@ from faults.sweep import check_clean, run_with
 from faults.worlds import LocalWorld, MemoryWorld, World
 from fsspeckit.common.errors import CommitConflictError, OutcomeUnknownError, StorageError
 from fsspeckit.core.commit import journal as journal_module
-from fsspeckit.core.commit.journal import Log, Places
+from fsspeckit.core.commit.journal import Log, SidecarLocations
 from fsspeckit.core.commit.record import Record, new_id
-from fsspeckit.core.commit.replay import Carrier
+from fsspeckit.core.commit.replay import Replayer
 from fsspeckit.core.commit.transaction import Changes, Commit, Journal, Publish
 from fsspeckit.core.storage import LocalStorage, Storage, join
 from fsspeckit.core.storage.fsspec import FsspecStorage
@@ -62,7 +62,7 @@ def kept() -> Iterator[int]:
 
 
 def log_of(world: World) -> Log:
-    sidecar = Places(world.storage, world.root).find()
+    sidecar = SidecarLocations(world.storage, world.root).find()
     assert sidecar is not None
     return Log(world.storage, sidecar)
 
@@ -132,7 +132,7 @@ def test_a_late_writer_whose_record_was_carried_out_and_pruned_says_that_it_does
     assert memory.raw_rows()[(80, "new")] == 1
 
 
-@pytest.mark.parametrize("moment", ["create_exclusive", "is_standing"])
+@pytest.mark.parametrize("moment", ["create_exclusive", "staging_exists"])
 def test_a_writer_taken_for_dead_never_commits(memory: MemoryWorld, moment: str) -> None:
     old = memory.raw_rows()
 
@@ -154,7 +154,7 @@ def test_a_writer_that_lost_its_staging_folder_never_commits(local: LocalWorld) 
     def lose() -> None:
         local.storage.remove_tree(log_of(local).staging_path(log_of(local).stagings()[0]))
 
-    storage = Interrupted(local.storage, "is_standing", lose)
+    storage = Interrupted(local.storage, "staging_exists", lose)
     with pytest.raises(CommitConflictError, match="taken for dead"):
         append_files(storage, local.root, one("mine.parquet", range(80, 83)))
     assert local.dataset_files() == old
@@ -190,8 +190,8 @@ def test_a_helper_that_wakes_up_late_brings_nothing_back(memory: MemoryWorld) ->
     record = log.read(log.state().newest)
     overwrite(memory.storage, memory.root)
     rows, files = memory.raw_rows(), memory.dataset_files()
-    Carrier(memory.storage, memory.root, log).carry_out(record)
-    Carrier(memory.storage, memory.root, log).replay(record)
+    Replayer(memory.storage, memory.root, log).publish_all(record)
+    Replayer(memory.storage, memory.root, log).replay(record)
     assert memory.raw_rows() == rows
     assert memory.dataset_files() == files
 
@@ -199,7 +199,7 @@ def test_a_helper_that_wakes_up_late_brings_nothing_back(memory: MemoryWorld) ->
 def test_a_helper_brings_nothing_back_even_while_the_lease_of_the_dead_writer_runs(memory: MemoryWorld) -> None:
     names = {"mine.parquet": table(range(80, 83), "new")}
     last = _call_number(memory, lambda storage, root: append_files(storage, root, names), "publish") + 1
-    with mock.patch.object(FsspecStorage, "is_held", return_value=True):
+    with mock.patch.object(FsspecStorage, "is_alive", return_value=True):
         while True:
             memory.reset()
             outcome = run_with(
@@ -211,7 +211,7 @@ def test_a_helper_brings_nothing_back_even_while_the_lease_of_the_dead_writer_ru
             record = log.read(log.state().newest)
             overwrite(memory.storage, memory.root)
             rows = memory.raw_rows()
-            Carrier(memory.storage, memory.root, log).carry_out(record)
+            Replayer(memory.storage, memory.root, log).publish_all(record)
             assert memory.raw_rows() == rows
             last += 1
 
@@ -282,7 +282,7 @@ def test_the_lock_is_held_while_files_move(local: LocalWorld) -> None:
     seen = []
 
     def probe(name: str) -> None:
-        if name in ("list_names", "publish", "retire", "create_exclusive", "hold"):
+        if name in ("list_names", "publish", "retire", "create_exclusive", "claim_staging"):
             descriptor = os.open(log.lock_path, os.O_RDWR)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -294,7 +294,7 @@ def test_the_lock_is_held_while_files_move(local: LocalWorld) -> None:
     storage = FaultStorage(local.storage)
     storage.on_call = probe
     rewrite(storage, local.root)
-    assert {"hold", "list_names", "create_exclusive", "publish", "retire"} <= set(seen)
+    assert {"claim_staging", "list_names", "create_exclusive", "publish", "retire"} <= set(seen)
 
 
 def test_a_slot_taken_by_a_late_record_that_goes_again_is_tried_again(memory: MemoryWorld) -> None:
@@ -347,4 +347,7 @@ def test_a_create_that_arrives_late_finds_its_slot_taken(memory: MemoryWorld) ->
 def test_storages_share_one_journal_whatever_the_spelling(local: LocalWorld) -> None:
     os.symlink(local.root, join(local.folder, "alias"))
     Journal(LocalStorage(), join(local.folder, "alias")).view()
-    assert Places(LocalStorage(), join(local.folder, "alias")).find() == Places(LocalStorage(), local.root).find()
+    assert (
+        SidecarLocations(LocalStorage(), join(local.folder, "alias")).find()
+        == SidecarLocations(LocalStorage(), local.root).find()
+    )

@@ -20,27 +20,27 @@ from fsspeckit.common.errors import FsspeckitError
 from fsspeckit.core.commit import journal, replay, transaction
 from fsspeckit.core.commit.journal import Log, LogState
 from fsspeckit.core.commit.record import Record
-from fsspeckit.core.commit.replay import Carrier
+from fsspeckit.core.commit.replay import Replayer
 from fsspeckit.core.commit.transaction import Transaction
 from fsspeckit.core.storage import LocalStorage, Storage
 from fsspeckit.core.storage.fsspec import FsspecStorage
 
 
-def _replay_everything(log: Log, carrier: Carrier, state: LogState) -> tuple[int, ...]:
+def _replay_everything(log: Log, carrier: Replayer, state: LogState) -> tuple[int, ...]:
     for seq in state.records:
         if seq not in state.done:
             carrier.replay(log.read(seq))
     return ()
 
 
-def _delete_without_fence(storage: Storage, log: Log, carrier: Carrier) -> tuple[str, ...]:
+def _delete_without_fence(storage: Storage, log: Log, carrier: Replayer) -> tuple[str, ...]:
     orphans = replay._orphans(storage, log, log.stagings())
     for name in orphans:
         storage.remove_tree(log.staging_path(name))
     return orphans
 
 
-def _close_then_drop(self: Carrier, item: Record) -> None:
+def _close_then_drop(self: Replayer, item: Record) -> None:
     self._log.finish(item)
     for name in (*item.fenced, item.owner):
         self._storage.remove_tree(self._log.staging_path(name))
@@ -88,11 +88,11 @@ PROTOCOL_MUTANTS: dict[str, tuple[Mutant, Hunt]] = {
         in_world(MemoryWorld, protocol.test_a_writer_taken_for_dead_never_commits, "create_exclusive"),
     ),
     "whether staging still stands is not checked (object store)": (
-        patch(FsspecStorage, "is_standing", lambda self, folder: True),
-        in_world(MemoryWorld, protocol.test_a_writer_taken_for_dead_never_commits, "is_standing"),
+        patch(FsspecStorage, "staging_exists", lambda self, folder: True),
+        in_world(MemoryWorld, protocol.test_a_writer_taken_for_dead_never_commits, "staging_exists"),
     ),
     "whether staging still stands is not checked (local)": (
-        patch(LocalStorage, "is_standing", lambda self, folder: True),
+        patch(LocalStorage, "staging_exists", lambda self, folder: True),
         in_world(LocalWorld, protocol.test_a_writer_that_lost_its_staging_folder_never_commits),
     ),
     "orphans are deleted without a fence": (
@@ -100,23 +100,23 @@ PROTOCOL_MUTANTS: dict[str, tuple[Mutant, Hunt]] = {
         in_world(MemoryWorld, protocol.test_a_fence_is_written_before_anything_is_deleted),
     ),
     "the living are taken for dead": (
-        patch(LocalStorage, "is_held", lambda self, folder: False),
+        patch(LocalStorage, "is_alive", lambda self, folder: False),
         in_world(LocalWorld, protocol.test_a_living_writer_is_left_alone),
     ),
     "staging goes after done on an object store": (
-        patch(Carrier, "_close", _close_then_drop),
+        patch(Replayer, "_close", _close_then_drop),
         in_world(MemoryWorld, protocol.test_a_helper_brings_nothing_back_even_while_the_lease_of_the_dead_writer_runs),
     ),
     "replay retires whatever has the name": (
-        patch(Carrier, "_retire_again", Carrier._retire),
+        patch(Replayer, "_retire_again", Replayer._retire),
         in_world(LocalWorld, protocol.test_replay_keeps_a_file_that_came_under_a_retired_name),
     ),
     "replay replaces whatever has the name": (
-        patch(Carrier, "_republish", Carrier._publish),
+        patch(Replayer, "_republish", Replayer._publish),
         in_world(LocalWorld, protocol.test_replay_keeps_a_file_that_was_changed_after_we_decided_to_replace_it),
     ),
     "ghosts are replayed": (
-        patch(replay, "settle_pending", _replay_everything),
+        patch(replay, "replay_pending", _replay_everything),
         in_world(MemoryWorld, protocol.test_only_the_newest_record_is_ever_replayed),
     ),
     "records are pruned before done": (

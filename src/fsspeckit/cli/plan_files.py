@@ -58,14 +58,14 @@ def read_plan(path: Path) -> SavedPlan:
 
 
 def _read(document: Node) -> SavedPlan:
-    from fsspeckit.core.planning.pinned_plan import check_names
+    from fsspeckit.core.planning.pinned_plan import check_plan_names
     from fsspeckit.core.results import MergePlan
 
     if document["fsspeckit_plan"].count() != FORMAT:
         raise document["fsspeckit_plan"].refuse("is the format of another version of fsspeckit")
     document["command"].choice(("merge",))
     plan = MergePlan.from_node(document["plan"])
-    check_names(plan)
+    check_plan_names(plan)
     return SavedPlan(
         engine=document["engine"].choice(ENGINES),
         dest=document["dest"].text(),

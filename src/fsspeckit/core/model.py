@@ -33,13 +33,13 @@ class ColumnStats:
     native: pa.DataType | None
 
 
-Value = int | bytes | None
-Ends = tuple[tuple[Value, ...], tuple[Value, ...]]
+BoundValue = int | bytes | None
+FileBounds = tuple[tuple[BoundValue, ...], tuple[BoundValue, ...]]
 """Lowest and highest values of some columns, in a form in which they can be compared; null is above all others."""
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class SortNote:
     """What `optimize` notes in a footer: the order of the rows, and the run that made it; its files do not overlap.
 
     ``ends`` are the first and the last row in the linear order, or for a curve each column's own ends; ``target`` is
@@ -50,7 +50,7 @@ class Mark:
     columns: tuple[str, ...]
     run: str
     rows: int
-    ends: Ends
+    ends: FileBounds
     target: tuple[float | None, int | None] = (None, None)
 
 
@@ -84,7 +84,7 @@ class DataFile:
     partition: PartitionValues | None
     stats: Mapping[str, ColumnStats] = field(default_factory=dict)
     blooms: Mapping[str, tuple[tuple[int, int] | None, ...]] = field(default_factory=dict)
-    mark: Mark | None = None
+    mark: SortNote | None = None
     footer: int = 0
     int96: tuple[str, ...] = ()
     raw_footer: bytes | None = field(default=None, repr=False, compare=False)

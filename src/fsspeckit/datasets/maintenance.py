@@ -13,8 +13,8 @@ from fsspeckit.core.planning.maintenance_request import (
     CompactRequest,
     DeduplicateRequest,
     Limits,
+    MaintenanceScope,
     OptimizeRequest,
-    Scope,
 )
 from fsspeckit.core.planning.merge_request import NullKeys, normalize_keys
 from fsspeckit.core.planning.output_sizes import Target
@@ -228,7 +228,7 @@ class Maintenance:
 
 def _scope(
     partition_filter: Columns | None, compression: str | None, row_group_size: int | None, limits: Limits
-) -> Scope:
+) -> MaintenanceScope:
     folders = names_of(partition_filter)
     trimmed = None if folders is None else tuple(text.removesuffix("/") for text in folders)
-    return Scope(trimmed, WriteOptions(compression, row_group_size=row_group_size), limits)
+    return MaintenanceScope(trimmed, WriteOptions(compression, row_group_size=row_group_size), limits)

@@ -59,14 +59,14 @@ def _digest(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
-class Places:
+class SidecarLocations:
     """The two places where the sidecar of a dataset may stand: inside it, and beside it where there is a beside."""
 
     def __init__(self, storage: Storage, root: str) -> None:
         self._storage = storage
         self.root = root
         canonical = storage.canonical(root)
-        holder = storage.holder(canonical)
+        holder = storage.sidecar_parent(canonical)
         name = canonical.rstrip("/").rpartition("/")[2]
         self.inside = join(canonical, INSIDE)
         self.beside = None if holder is None else sidecar_beside(holder, name)
@@ -261,7 +261,7 @@ class Log:
         state = self._state_after(record)
         if state.newest == record.seq or self._was_done_for_us(record, state):
             return
-        if record.kind == "commit" and not self._storage.is_standing(self.staging_path(record.owner)):
+        if record.kind == "commit" and not self._storage.staging_exists(self.staging_path(record.owner)):
             raise self._unknown(record)
         self._storage.remove(self._path(record.seq, "json"))
         raise CommitConflictError(

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 
 from fsspeckit.common.errors import CommitConflictError, TableFormatError
-from fsspeckit.core.commit.journal import Log, LogState, Places
+from fsspeckit.core.commit.journal import Log, LogState, SidecarLocations
 from fsspeckit.core.commit.nesting import LOCK, check_contains_no_dataset
 from fsspeckit.core.commit.record import Published, Record
 from fsspeckit.core.file_names import is_data_file, is_side_file
@@ -63,7 +63,7 @@ class _Head:
         return self.state.newest, self.state.is_pending
 
 
-def take_view(storage: Storage, root: str, places: Places) -> View:
+def list_dataset(storage: Storage, root: str, places: SidecarLocations) -> View:
     """Head, staged files, tree, head again; from the start where the head moved meanwhile."""
     for attempt in range(_ATTEMPTS):
         # Writers in a tight loop could starve a reader of a large folder: after a few tries they wait for it.
@@ -75,7 +75,7 @@ def take_view(storage: Storage, root: str, places: Places) -> View:
     raise CommitConflictError(f"{root} kept changing while it was being listed. Try again when fewer writers are busy.")
 
 
-def _view_once(storage: Storage, root: str, places: Places) -> View | None:
+def _view_once(storage: Storage, root: str, places: SidecarLocations) -> View | None:
     head = _read_head(storage, places)
     try:
         record = _pending_record(storage, head)
@@ -91,7 +91,7 @@ def _view_once(storage: Storage, root: str, places: Places) -> View | None:
     return _assemble(root, head, record, staged, tree)
 
 
-def _read_head(storage: Storage, places: Places) -> _Head:
+def _read_head(storage: Storage, places: SidecarLocations) -> _Head:
     sidecar = places.find()
     return _Head(sidecar, LogState() if sidecar is None else Log(storage, sidecar).state())
 

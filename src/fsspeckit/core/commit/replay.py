@@ -50,7 +50,7 @@ class JournalStatus:
         return self.pending is not None or bool(self.dead)
 
 
-class Carrier:
+class Replayer:
     """Carries records out on one dataset."""
 
     def __init__(self, storage: Storage, root: str, log: Log) -> None:
@@ -58,7 +58,7 @@ class Carrier:
         self._root = root
         self._log = log
 
-    def carry_out(self, record: Record) -> None:
+    def publish_all(self, record: Record) -> None:
         """First run, right after the record was created and the inputs were checked: no stat, no listing."""
         self._make_folders(record)
         for_each(self._storage, lambda item: self._publish(record, item), record.publish)
@@ -152,7 +152,7 @@ class Carrier:
                 folder = parent(folder)
 
 
-def look_at(storage: Storage, log: Log) -> JournalStatus:
+def journal_status(storage: Storage, log: Log) -> JournalStatus:
     """What a recovery would find; writes nothing."""
     state, stagings = log.state(), log.stagings()
     dead = _orphans(storage, log, stagings)
@@ -165,16 +165,16 @@ def recover(storage: Storage, root: str, log: Log) -> Recovery:
     state = log.state()
     if not (state.is_pending or state.leftovers or log.stagings()):
         return Recovery()
-    carrier = Carrier(storage, root, log)
+    carrier = Replayer(storage, root, log)
     with storage.lock(log.lock_path):
         state = log.state()
-        replayed = settle_pending(log, carrier, state)
+        replayed = replay_pending(log, carrier, state)
         for_each(storage, storage.remove, state.leftovers)
         removed = _fence_orphans(storage, log, carrier)
     return Recovery(replayed, removed)
 
 
-def settle_pending(log: Log, carrier: Carrier, state: LogState) -> tuple[int, ...]:
+def replay_pending(log: Log, carrier: Replayer, state: LogState) -> tuple[int, ...]:
     """Carry out the newest record if nobody did; older ones without ``.done`` are ghosts and stay untouched.
 
     Its writer may have died before the record was durable, so that comes first: what is begun must survive power loss.
@@ -187,11 +187,11 @@ def settle_pending(log: Log, carrier: Carrier, state: LogState) -> tuple[int, ..
     return (record.seq,) if record.kind == "commit" else ()
 
 
-def _fence_orphans(storage: Storage, log: Log, carrier: Carrier) -> tuple[str, ...]:
+def _fence_orphans(storage: Storage, log: Log, carrier: Replayer) -> tuple[str, ...]:
     """Deleting somebody's staging is a commit of its own: once the slot is ours, that somebody can never commit."""
     for _ in range(_ATTEMPTS_TO_FENCE):
         state = log.state()
-        settle_pending(log, carrier, state)
+        replay_pending(log, carrier, state)
         orphans = _orphans(storage, log, log.stagings())
         if not orphans:
             return ()
@@ -205,5 +205,5 @@ def _fence_orphans(storage: Storage, log: Log, carrier: Carrier) -> tuple[str, .
 
 def _orphans(storage: Storage, log: Log, transactions: Iterable[str]) -> tuple[str, ...]:
     candidates = list(transactions)
-    held = for_each(storage, lambda transaction: storage.is_held(log.staging_path(transaction)), candidates)
+    held = for_each(storage, lambda transaction: storage.is_alive(log.staging_path(transaction)), candidates)
     return tuple(name for name, alive in zip(candidates, held, strict=True) if not alive)

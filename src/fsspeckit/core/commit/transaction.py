@@ -17,11 +17,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from fsspeckit.common.errors import AlreadyCommittedError, CommitConflictError, OutcomeUnknownError, StorageError
-from fsspeckit.core.commit.journal import Log, LogState, Places
-from fsspeckit.core.commit.listing import View, take_view
+from fsspeckit.core.commit.journal import Log, LogState, SidecarLocations
+from fsspeckit.core.commit.listing import View, list_dataset
 from fsspeckit.core.commit.nesting import check_not_inside_dataset, check_partition_folders
 from fsspeckit.core.commit.record import IDEMPOTENCY_KEY, Identity, Published, Record, Retired, new_id
-from fsspeckit.core.commit.replay import Carrier, JournalStatus, Recovery, look_at, recover, settle_pending
+from fsspeckit.core.commit.replay import JournalStatus, Recovery, Replayer, journal_status, recover, replay_pending
 from fsspeckit.core.file_names import is_data_file, is_inside
 from fsspeckit.core.model import ViewFile
 from fsspeckit.core.parquet.footer import check_staged
@@ -100,7 +100,7 @@ class Journal:
     def __init__(self, storage: Storage, root: str, terms: Terms = Terms()) -> None:  # noqa: B008 - it is frozen
         self._storage = storage
         self._root = root
-        self._places = Places(storage, root)
+        self._places = SidecarLocations(storage, root)
         self.terms = terms
 
     def committed(self, key: str) -> int | None:
@@ -118,11 +118,11 @@ class Journal:
     def status(self) -> JournalStatus:
         """What a recovery would find. Writes nothing."""
         sidecar = self._places.find()
-        return JournalStatus() if sidecar is None else look_at(self._storage, Log(self._storage, sidecar))
+        return JournalStatus() if sidecar is None else journal_status(self._storage, Log(self._storage, sidecar))
 
     def view(self) -> View:
         """List the dataset as one snapshot; a missing one gives a view that does not exist. Writes nothing."""
-        return take_view(self._storage, self._root, self._places)
+        return list_dataset(self._storage, self._root, self._places)
 
     def view_to_change(self) -> View:
         """List the dataset for an operation that changes it; raises where its files could belong to other datasets."""
@@ -142,7 +142,7 @@ class Journal:
         transaction = new_id()
         self._storage.make_dirs(log.folder)  # its creator may have died before it came to this
         with self._storage.lock(log.lock_path):
-            handle = self._storage.hold(log.staging_path(transaction))
+            handle = self._storage.claim_staging(log.staging_path(transaction))
         return Transaction(self._storage, self._places, log, view, operation, transaction, handle, self.terms)
 
 
@@ -152,7 +152,7 @@ class Transaction:
     def __init__(
         self,
         storage: Storage,
-        places: Places,
+        places: SidecarLocations,
         log: Log,
         view: View,
         operation: str,
@@ -264,10 +264,10 @@ class Transaction:
 
     def _claim(self, changes: Changes, staged: Mapping[str, Entry]) -> tuple[Record, LogState]:
         """Take the next slot; whenever another writer takes it first, check again whether we may still commit."""
-        carrier = Carrier(self._storage, self._view.root, self._log)
+        carrier = Replayer(self._storage, self._view.root, self._log)
         for _ in range(_ATTEMPTS_TO_CLAIM):
             state = self._log.state()
-            settle_pending(self._log, carrier, state)
+            replay_pending(self._log, carrier, state)
             self._check_first_of_its_key()
             self._check_no_conflict(changes, state)
             record = self._record(changes, staged, state.newest + 1)
@@ -353,7 +353,9 @@ class Transaction:
         if self._places.find_again() != self._log.sidecar:
             return "its journal was moved meanwhile"
         return (
-            None if self._storage.is_standing(self.staging) else "this writer was taken for dead and its files removed"
+            None
+            if self._storage.staging_exists(self.staging)
+            else "this writer was taken for dead and its files removed"
         )
 
     def _find_foreign_commit(self, changes: Changes, state: LogState) -> str | None:
@@ -399,9 +401,9 @@ class Transaction:
 
     def _carry_out(self, record: Record, state: LogState) -> bool:
         """Publish what is decided. Errors do not undo it: the caller has its commit, and recovery has the rest."""
-        carrier = Carrier(self._storage, self._view.root, self._log)
+        carrier = Replayer(self._storage, self._view.root, self._log)
         try:
-            carrier.carry_out(record)
+            carrier.publish_all(record)
         except OSError as first:
             _logger.info("publishing commit %d failed, trying once more: %s", record.seq, first)
             try:

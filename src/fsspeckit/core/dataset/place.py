@@ -46,7 +46,7 @@ class Place:
 
 
 @contextmanager
-def vanishing_is_conflict(place: Place, operation: str) -> Iterator[None]:
+def vanished_file_is_conflict(place: Place, operation: str) -> Iterator[None]:
     """A file of the snapshot that is gone was removed by another writer."""
     try:
         yield

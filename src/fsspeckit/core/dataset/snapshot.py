@@ -89,7 +89,7 @@ def _unified(files: Sequence[DataFile], root: str) -> pa.Schema | None:
         raise error
 
 
-def view_of_file(storage: Storage, path: str) -> View | None:
+def single_file_view(storage: Storage, path: str) -> View | None:
     """A path to one file, seen as a dataset of that file; ``None`` where the path is no file."""
     found = storage.stat(path)
     if found is None or found.size < 0:

@@ -18,13 +18,13 @@ from fsspeckit.common.errors import DatasetNotFoundError, UnsupportedDataError
 from fsspeckit.common.partitions import parse_hive_partition_path, partition_type, typed_values
 from fsspeckit.common.schema import cast_schema, unify_schemas
 from fsspeckit.core.commit.transaction import Journal
-from fsspeckit.core.dataset.snapshot import partition_layout, view_of_file
+from fsspeckit.core.dataset.snapshot import partition_layout, single_file_view
 from fsspeckit.core.model import DataFile, RowNumbers
 from fsspeckit.core.parquet.data_files import read_data_files
-from fsspeckit.core.parquet.reader import check_rows, naming_damage, open_parquet, refuse_nanoseconds
+from fsspeckit.core.parquet.reader import check_int96, check_rows, open_parquet, report_damage
 from fsspeckit.core.storage import Storage, resolve
 from fsspeckit.core.values.spill import spool
-from fsspeckit.core.values.take import pick, take_rows, wide_dictionaries, with_one_dictionary
+from fsspeckit.core.values.take import take_ascending, take_rows, with_one_dictionary, with_wide_codes
 
 _SPOOL_ROWS = 65_536
 
@@ -73,14 +73,14 @@ class Source:
         if isinstance(rows, range):
             part = table.slice(rows.start, len(rows))
         elif len(rows) and bool(np.all(rows[1:] > rows[:-1])):
-            part = pick(table, rows)
+            part = take_ascending(table, rows)
         else:
             part = take_rows(table, rows)
         return cast_schema(part.select(names), schema, fill_missing=True, operation="source")
 
-    def with_room(self, schema: pa.Schema) -> pa.Schema:
+    def widen_codes(self, schema: pa.Schema) -> pa.Schema:
         """The schema with wider dictionary codes where the source has more distinct values than they can number."""
-        wide = wide_dictionaries(schema)
+        wide = with_wide_codes(schema)
         fields = [
             new if new.type != old.type and self._distinct(old) >= 2 ** (old.type.index_type.bit_width - 1) else old
             for old, new in zip(schema, wide, strict=True)
@@ -108,7 +108,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Deferred:
+class DeferredRead:
     """Rows that are read when the engine opens the source, where it wants temporary files to be."""
 
     read: Callable[[], pa.Table]
@@ -129,7 +129,7 @@ class Input:
 
 def open_source(given: Input) -> Source:
     """Turn what a caller passed as data into a source."""
-    data = given.data.read() if isinstance(given.data, Deferred) else given.data
+    data = given.data.read() if isinstance(given.data, DeferredRead) else given.data
     if isinstance(data, pa.Table):
         return Source(with_one_dictionary(data))
     if isinstance(data, pa.RecordBatch):
@@ -172,16 +172,18 @@ class SourceFiles:
     def batches(self, number: int) -> Iterator[pa.RecordBatch]:
         """The rows of one file."""
         file, rows = self.files[number], 0
-        refuse_nanoseconds(self.storage, file, range(len(file.row_groups)))
+        check_int96(self.storage, file, range(len(file.row_groups)))
         with (
-            naming_damage("reading the source", file.location),
+            report_damage("reading the source", file.location),
             open_parquet(self.storage, file, verify=True) as reader,
         ):
             for batch in reader.iter_batches(_SPOOL_ROWS):
                 table, rows = pa.Table.from_batches([batch]), rows + batch.num_rows
                 for name, text in self.partitions[number].items():
                     if name not in table.column_names:
-                        table = table.append_column(name, constant(text, self.schema.field(name), table.num_rows))
+                        table = table.append_column(
+                            name, constant_column(text, self.schema.field(name), table.num_rows)
+                        )
                 same = cast_schema(table, self.schema, fill_missing=True, operation="reading the source")
                 yield from same.to_batches()
         check_rows(rows, file, range(len(file.row_groups)))
@@ -190,7 +192,7 @@ class SourceFiles:
 def source_files(path: Any, filesystem: Any, options: Mapping[str, Any] | None) -> SourceFiles:
     """The files at a path (also the folders that the root itself ends in are columns); raises where there is none."""
     storage, root = resolve(path, filesystem, options)
-    view = view_of_file(storage, root) or Journal(storage, root).view()
+    view = single_file_view(storage, root) or Journal(storage, root).view()
     if not view.files:
         raise DatasetNotFoundError(f"no parquet file to read at {path}; check the path of the source")
     outer = parse_hive_partition_path(f"{_hive_tail(view.root)}/x")
@@ -215,6 +217,6 @@ def _hive_tail(root: str) -> str:
     return "/".join(parts[keep:])
 
 
-def constant(text: str | None, field: pa.Field, rows: int) -> pa.Array:
+def constant_column(text: str | None, field: pa.Field, rows: int) -> pa.Array:
     """A partition value as a column."""
     return pa.repeat(typed_values([text], field.type, field.name)[0], rows)

@@ -23,11 +23,11 @@ from fsspeckit.core.values.keys import (
     Codes,
     KeyEncoder,
     check_sortable,
+    comparable,
     duplicate_codes,
-    increasing,
+    is_increasing,
     last_of_each,
     order_rank,
-    plain,
 )
 
 OnDuplicate = Literal["error", "first", "last"]
@@ -37,7 +37,7 @@ UNREADABLE = "\0"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Group:
+class PartitionRows:
     """Source rows of one partition; ``folder`` is where new files for it go."""
 
     folder: str
@@ -52,7 +52,7 @@ def plain_keys(source: Source, keys: Sequence[KeyColumn], rows: range | RowNumbe
         table = source.take(rows, table.schema)
     elif len(rows) < source.rows:
         table = table.slice(rows.start, len(rows))
-    return [plain(table[key.name], key.type) for key in keys]
+    return [comparable(table[key.name], key.type) for key in keys]
 
 
 def check_no_null_keys(table: pa.Table, keys: Sequence[str], side: str) -> None:
@@ -103,7 +103,7 @@ def select_rows(
 def _all_differ(hashes: Hashes) -> bool:
     """Whether no two are equal; they are sorted in place."""
     hashes.sort()
-    return increasing(hashes)
+    return is_increasing(hashes)
 
 
 def _is_number(columns: Sequence[pa.ChunkedArray]) -> bool:
@@ -148,10 +148,10 @@ def _no_order(deduplicate: bool) -> KeyColumnError:
 
 def split_by_partition(
     source: Source, rows: range | RowNumbers, columns: Sequence[str], existing: Mapping[str, str]
-) -> list[Group]:
+) -> list[PartitionRows]:
     """Rows of each partition, in source order; ``existing`` maps a partition's identity to its folder."""
     if not columns:
-        return [Group("", "", rows)] if len(rows) else []
+        return [PartitionRows("", "", rows)] if len(rows) else []
     table = source.columns(columns)
     table = table if isinstance(rows, range) else source.take(rows, table.schema)
     encoded = pc.dictionary_encode(partition_folders(table))
@@ -160,7 +160,7 @@ def split_by_partition(
     cuts = np.searchsorted(codes[order], np.arange(len(folders) + 1))
     numbers = np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows
     members = [numbers[order[cuts[i] : cuts[i + 1]]] for i in range(len(folders))]
-    return [Group(existing.get(name, name), name, part) for name, part in zip(folders, members, strict=True)]
+    return [PartitionRows(existing.get(name, name), name, part) for name, part in zip(folders, members, strict=True)]
 
 
 class PartitionIdentities:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from fsspeckit.core.dataset.snapshot import Snapshot
-from fsspeckit.core.dataset.source import Deferred, Input
+from fsspeckit.core.dataset.source import DeferredRead, Input
 from fsspeckit.core.formats import format_of
 
 TextFormat = Literal["csv", "json"]
@@ -84,10 +84,10 @@ def text_files(data: Any) -> TextFiles | None:
     return None if format_ is None or format_ == "parquet" else TextFiles(path, format_)
 
 
-def deferred(given: Input, snapshot: Snapshot) -> Input:
+def read_later(given: Input, snapshot: Snapshot) -> Input:
     """Csv and json files as rows that are read when the source is opened."""
     read = partial(read_text, given.data, snapshot, given.filesystem, given.storage_options)
-    return replace(given, data=Deferred(read))
+    return replace(given, data=DeferredRead(read))
 
 
 def read_text(

@@ -62,7 +62,7 @@ class LocalEngine:
             return found
 
         work = list(batches(scans, [(len(spec.rows), spec.keys) for spec in specs], cores()))
-        return [match for found in spread(workers(storage), match_batch, work) for match in found]
+        return [match for found in run_in_threads(workers(storage), match_batch, work) for match in found]
 
     def run(
         self, storage: Storage, source: Source, tasks: Sequence[Task], staging: str | None, on_done: OnDone
@@ -78,7 +78,7 @@ class LocalEngine:
                 on_done(1)
                 return outcome
 
-            outcomes = spread(min(workers(storage), self.threads or len(tasks)), run_one, tasks)
+            outcomes = run_in_threads(min(workers(storage), self.threads or len(tasks)), run_one, tasks)
             for future in synced:
                 future.result()
         return outcomes
@@ -97,7 +97,7 @@ class LocalEngine:
             on_done(1)
             return result
 
-        return spread(cores(), apply, items)
+        return run_in_threads(cores(), apply, items)
 
     def exchange(
         self,
@@ -122,8 +122,8 @@ class LocalEngine:
                 on_done(1)
                 return result
 
-            spread(threads, split_one, range(len(items)))
-            return spread(threads, gather_one, range(parts))
+            run_in_threads(threads, split_one, range(len(items)))
+            return run_in_threads(threads, gather_one, range(parts))
 
 
 class _Indexes:
@@ -156,7 +156,7 @@ def workers(storage: Storage) -> int:
     return cores() if storage.is_local else max(cores(), _REMOTE_WORKERS)
 
 
-def spread(threads: int, function: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
+def run_in_threads(threads: int, function: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
     """Run over all items in threads; the first error cancels what has not started."""
     if len(items) < 2:
         return [function(item) for item in items]

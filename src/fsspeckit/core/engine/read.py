@@ -18,7 +18,7 @@ from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.engine.protocol import ReadRequest
 from fsspeckit.core.model import DataFile
 from fsspeckit.core.parquet.footer import INT96_UNIT
-from fsspeckit.core.parquet.reader import check_rows, naming_damage, open_file, refuse_nanoseconds
+from fsspeckit.core.parquet.reader import check_int96, check_rows, open_file, report_damage
 from fsspeckit.core.storage import Storage
 
 FILE_PATH = "file_path"
@@ -120,8 +120,8 @@ class _FileReader:
 
     def read(self, file: DataFile) -> pa.Table:
         looked_at = self._names if self._options["filter"] is None else None
-        refuse_nanoseconds(self._storage, file, range(len(file.row_groups)), looked_at)
-        with naming_damage("reading", file.path), open_file(self._storage, file) as opened:
+        check_int96(self._storage, file, range(len(file.row_groups)), looked_at)
+        with report_damage("reading", file.path), open_file(self._storage, file) as opened:
             fragment = self._format.make_fragment(opened, partition_expression=self._partition(file))
             try:
                 table = fragment.to_table(schema=self._schema, **self._options)

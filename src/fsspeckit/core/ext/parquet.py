@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from fsspeckit.core.ext.inputs import InputFile, Path, Piece, Request, find_files, join_pieces, read_each
 from fsspeckit.core.formats import ENDINGS
-from fsspeckit.core.parquet.reader import naming_damage
+from fsspeckit.core.parquet.reader import report_damage
 
 
 def read_parquet(
@@ -56,7 +56,7 @@ def read_parquet(
 
     def read(file: InputFile) -> Piece:
         with (
-            naming_damage(request.operation, file.location),
+            report_damage(request.operation, file.location),
             pq.ParquetFile(file.storage.open_input(file.location)) as parquet,
         ):
             names = parquet.schema_arrow.names

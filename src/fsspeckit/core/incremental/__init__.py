@@ -19,7 +19,7 @@ from fsspeckit.common.partitions import parse_hive_partition_path
 from fsspeckit.common.schema import reconcile
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.dataset.place import Place
-from fsspeckit.core.dataset.snapshot import Snapshot, load_snapshot, view_of_file
+from fsspeckit.core.dataset.snapshot import Snapshot, load_snapshot, single_file_view
 from fsspeckit.core.dataset.source import Input, Source
 from fsspeckit.core.dataset.source_keys import check_no_null_keys, plain_keys, select_rows
 from fsspeckit.core.engine.local import LocalEngine
@@ -36,8 +36,8 @@ from fsspeckit.core.incremental.metadata import (
 )
 from fsspeckit.core.model import KeyColumn, RowNumbers, ViewFile, WriteOptions
 from fsspeckit.core.operations.merge import merge as run_merge
-from fsspeckit.core.planning.merge import draft_merge
-from fsspeckit.core.planning.merge_request import MergeRequest, Shape, check_keys_exist, normalize_keys
+from fsspeckit.core.planning.merge import match_source
+from fsspeckit.core.planning.merge_request import MergeRequest, MergeSchemas, check_keys_exist, normalize_keys
 from fsspeckit.core.progress import Reporter
 from fsspeckit.core.results import MergeFileMetadata, MergeResult, ResultMapping
 from fsspeckit.core.storage import Storage, for_each, resolve
@@ -311,7 +311,7 @@ def _names(columns: str | Sequence[str]) -> tuple[str, ...]:
 
 def _candidate(storage: Storage, path: str, location: str) -> ViewFile:
     """A file under its full path, so that hive folders count wherever its dataset begins."""
-    view = view_of_file(storage, location)
+    view = single_file_view(storage, location)
     if view is None:
         raise DatasetNotFoundError(f"no file at {path}; list the dataset again")
     return replace(view.files[0], path=location)
@@ -337,13 +337,13 @@ def _look_up(storage: Storage, snapshot: Snapshot, keys: pa.Table) -> tuple[list
     source.check_casts(shape.body, operation="matching keys", path=snapshot.root)
     rows = select_rows(source, shape.keys, on_duplicate="last", deduplicate=False, order_by=())
     request = MergeRequest("update", tuple(keys.column_names), null_keys="match")
-    draft = draft_merge(LocalEngine(), storage, snapshot, source, rows, shape, request, Reporter("plan", None))
+    draft = match_source(LocalEngine(), storage, snapshot, source, rows, shape, request, Reporter("plan", None))
     placed = len(shape.partitions) == len(snapshot.partition_columns)
     new = [group.folder for group, left in zip(draft.groups, draft.unmatched, strict=True) if placed and len(left)]
     return [len(match.positions) > 0 for _, match, _ in draft.files], new
 
 
-def _key_shape(snapshot: Snapshot, keys: pa.Schema) -> Shape:
+def _key_shape(snapshot: Snapshot, keys: pa.Schema) -> MergeSchemas:
     """The shape of a merge that has nothing but keys."""
     assert snapshot.schema is not None
     check_keys_exist(keys.names, [*snapshot.schema.names, *snapshot.partition_columns], "target")
@@ -354,7 +354,7 @@ def _key_shape(snapshot: Snapshot, keys: pa.Schema) -> Shape:
     body = reconcile(ours, theirs, operation="matching keys", path=snapshot.root)
     types = {field.name: field.type for field in (*keys, *body)}
     columns = tuple(KeyColumn(name, key_type(types[name], name)) for name in keys.names)
-    return Shape(body, columns, tuple(name for name in snapshot.partition_columns if name in keys.names), ())
+    return MergeSchemas(body, columns, tuple(name for name in snapshot.partition_columns if name in keys.names), ())
 
 
 def _rows_in(source: Source, target: Source, names: Sequence[str], schema: pa.Schema) -> RowNumbers:

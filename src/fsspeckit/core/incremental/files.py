@@ -14,10 +14,10 @@ from typing import Any
 
 from fsspeckit.common.errors import DatasetNotFoundError, StorageError
 from fsspeckit.common.logging import log_unexpected, release_all
-from fsspeckit.core.commit.journal import Places
+from fsspeckit.core.commit.journal import SidecarLocations
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.transaction import Changes, Journal, Publish, Transaction
-from fsspeckit.core.dataset.snapshot import load_snapshot, view_of_file
+from fsspeckit.core.dataset.snapshot import load_snapshot, single_file_view
 from fsspeckit.core.file_names import rewritten_name
 from fsspeckit.core.storage import Storage, parent, resolve
 
@@ -59,7 +59,7 @@ class _Staging:
     def drop(self) -> None:
         with self.transaction:
             pass  # leaving without a commit drops the folder
-        if self.storage.is_standing(self.folder):
+        if self.storage.staging_exists(self.folder):
             raise StorageError(f"cannot remove {self.folder}; the next writer of the dataset does")
 
     def take_in(self, file: _NewFile) -> str:
@@ -180,7 +180,7 @@ def _check_distinct(name: str, locations: Sequence[str]) -> None:
 
 
 def _look_at(storage: Storage, location: str, path: str) -> _NewFile:
-    view = view_of_file(storage, location)
+    view = single_file_view(storage, location)
     if view is None:
         raise DatasetNotFoundError(f"no source file at {path}; write it before it replaces another")
     return _NewFile(storage, location, load_snapshot(storage, view).rows)
@@ -203,7 +203,7 @@ def _dataset_of(storage: Storage, targets: Sequence[str]) -> str:
 
 def _nearest_journal(storage: Storage, folder: str) -> str | None:
     """The folder, or the nearest above it, that some writer has treated as a dataset."""
-    while folder and Places(storage, folder).find() is None:
+    while folder and SidecarLocations(storage, folder).find() is None:
         folder = "" if parent(folder) == folder else parent(folder)
     return folder or None
 

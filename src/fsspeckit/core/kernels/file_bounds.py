@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow.compute as pc
 
 from fsspeckit.common.bridge import to_numpy
-from fsspeckit.core.model import DataFile, Ends, RowNumbers, Value
-from fsspeckit.core.parquet.reader import naming_damage, open_parquet, refuse_nanoseconds
+from fsspeckit.core.model import BoundValue, DataFile, FileBounds, RowNumbers
+from fsspeckit.core.parquet.reader import check_int96, open_parquet, report_damage
 from fsspeckit.core.storage import Storage
-from fsspeckit.core.values.curves import Form, Ordering
+from fsspeckit.core.values.curves import Ordering, SortColumn
 
 
-def ends_of(forms: Sequence[Form], *, linear: bool) -> Ends:
+def bounds_of(forms: Sequence[SortColumn], *, linear: bool) -> FileBounds:
     """The ends of some rows, at least one."""
     if not linear:
         found = [_span(form) for form in forms]
@@ -28,9 +28,9 @@ def ends_of(forms: Sequence[Form], *, linear: bool) -> Ends:
     return _extreme(forms, 0), _extreme(forms, 1)
 
 
-def _extreme(forms: Sequence[Form], end: int) -> tuple[Value, ...]:
+def _extreme(forms: Sequence[SortColumn], end: int) -> tuple[BoundValue, ...]:
     """The first or the last row: of the rows that are equal so far, those that go on."""
-    values: list[Value] = []
+    values: list[BoundValue] = []
     rows: RowNumbers | None = None
     for form in forms:
         rest = form if rows is None else form.take(rows)
@@ -40,7 +40,7 @@ def _extreme(forms: Sequence[Form], end: int) -> tuple[Value, ...]:
     return tuple(values)
 
 
-def _span(form: Form) -> tuple[Value, Value]:
+def _span(form: SortColumn) -> tuple[BoundValue, BoundValue]:
     """Lowest and highest value of a column."""
     known = form if form.valid is None else form.take(np.flatnonzero(form.valid))
     if len(known) == 0:
@@ -52,7 +52,7 @@ def _span(form: Form) -> tuple[Value, Value]:
     return low, None if len(known) < len(form) else high
 
 
-def _equal(form: Form, value: Value) -> Any:
+def _equal(form: SortColumn, value: BoundValue) -> Any:
     valid = np.ones(len(form), dtype=bool) if form.valid is None else form.valid
     if value is None:
         return ~valid
@@ -61,7 +61,7 @@ def _equal(form: Form, value: Value) -> Any:
     return valid & to_numpy(pc.equal(form.values, value).fill_null(False))
 
 
-def wider(one: Ends | None, other: Ends, *, linear: bool) -> Ends:
+def union_of_bounds(one: FileBounds | None, other: FileBounds, *, linear: bool) -> FileBounds:
     """The ends of both."""
     if one is None:
         return other
@@ -71,31 +71,31 @@ def wider(one: Ends | None, other: Ends, *, linear: bool) -> Ends:
     return tuple(min(pair, key=_rank) for pair in lows), tuple(max(pair, key=_rank) for pair in highs)
 
 
-def _rank(value: Value) -> tuple[bool, Any]:
+def _rank(value: BoundValue) -> tuple[bool, Any]:
     return value is None, 0 if value is None else value
 
 
-def _row_rank(row: tuple[Value, ...]) -> list[tuple[bool, Any]]:
+def _row_rank(row: tuple[BoundValue, ...]) -> list[tuple[bool, Any]]:
     return [_rank(value) for value in row]
 
 
 @dataclass(frozen=True, slots=True)
-class ReadEnds:
+class ReadFileBounds:
     """Reads the columns of an order from a file that has rows, and tells its ends."""
 
     storage: Storage
     ordering: Ordering
 
-    def __call__(self, file: DataFile) -> Ends:
+    def __call__(self, file: DataFile) -> FileBounds:
         """Look at one file, a row group at a time."""
         linear = self.ordering.is_linear
         names = [name for name in self.ordering.columns if name in file.schema.names]
         filled = [group for group, rows in enumerate(file.row_groups) if rows]
-        refuse_nanoseconds(self.storage, file, filled, names)
+        check_int96(self.storage, file, filled, names)
         with (
-            naming_damage("reading", file.path),
+            report_damage("reading", file.path),
             open_parquet(self.storage, file, verify=True, partial=True) as reader,
         ):
             tables = (reader.read_row_group(group, names, use_threads=False) for group in filled)
-            found = [ends_of(self.ordering.raw_forms(table), linear=linear) for table in tables]
-        return reduce(lambda one, other: wider(one, other, linear=linear), found)
+            found = [bounds_of(self.ordering.raw_forms(table), linear=linear) for table in tables]
+        return reduce(lambda one, other: union_of_bounds(one, other, linear=linear), found)

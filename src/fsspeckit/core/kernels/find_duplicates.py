@@ -18,10 +18,10 @@ from fsspeckit.common.bridge import to_arrow, to_numpy
 from fsspeckit.common.errors import KeyColumnError, PartitionError
 from fsspeckit.common.partitions import typed_values
 from fsspeckit.core.model import DataFile, KeyColumn, RowNumbers
-from fsspeckit.core.parquet.reader import check_rows, naming_damage, open_parquet, refuse_nanoseconds
+from fsspeckit.core.parquet.reader import check_int96, check_rows, open_parquet, report_damage
 from fsspeckit.core.storage import Storage, for_each
-from fsspeckit.core.values.hashing import cut_by_part, hash_keys, spread
-from fsspeckit.core.values.keys import KeyEncoder, last_of_each, order_rank, plain, sortable
+from fsspeckit.core.values.hashing import cut_by_part, hash_keys, partition_numbers
+from fsspeckit.core.values.keys import KeyEncoder, comparable, last_of_each, order_rank, sortable
 from fsspeckit.core.values.take import take_rows
 
 _ITEM_ROWS = 1_000_000
@@ -30,7 +30,7 @@ _FILE, _ROW = "file", "row"
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class RowGroupSpan:
     """Neighbouring row groups of a file; ``number`` counts files, ``start`` is the first row."""
 
     number: int
@@ -40,18 +40,18 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Losers:
+class DuplicateRows:
     """Rows that go: the number of the file and the position in it, of each."""
 
     files: RowNumbers
     rows: RowNumbers
 
 
-def stretches(files: Sequence[DataFile], most_rows: int | None = None) -> list[tuple[Stretch, ...]]:
+def row_group_spans(files: Sequence[DataFile], most_rows: int | None = None) -> list[tuple[RowGroupSpan, ...]]:
     """All row groups of all files in order, in items of about so many rows."""
     most_rows = most_rows or _ITEM_ROWS
-    items: list[tuple[Stretch, ...]] = []
-    item: list[Stretch] = []
+    items: list[tuple[RowGroupSpan, ...]] = []
+    item: list[RowGroupSpan] = []
     held = 0
     for number, file in enumerate(files):
         if not file.rows:
@@ -63,15 +63,15 @@ def stretches(files: Sequence[DataFile], most_rows: int | None = None) -> list[t
             start += rows
             held += rows
             if held >= most_rows:
-                item.append(Stretch(number, file, tuple(groups), first))
+                item.append(RowGroupSpan(number, file, tuple(groups), first))
                 items.append(tuple(item))
                 item, groups, held, first = [], [], 0, start
         if groups:
-            item.append(Stretch(number, file, tuple(groups), first))
+            item.append(RowGroupSpan(number, file, tuple(groups), first))
     return [*items, tuple(item)] if item else items
 
 
-def parts_for(rows: int) -> int:
+def partition_count(rows: int) -> int:
     """Into how many parts the keys of so many rows are split."""
     return max(1, -(-rows // _PART_ROWS))
 
@@ -88,7 +88,7 @@ class SplitKeys:
     nulls_match: bool
     parts: int
 
-    def __call__(self, item: tuple[Stretch, ...]) -> Iterator[tuple[int, pa.Table]]:
+    def __call__(self, item: tuple[RowGroupSpan, ...]) -> Iterator[tuple[int, pa.Table]]:
         """Pieces of keys, and one of rows that lost already."""
         table = pa.concat_tables(for_each(self.storage, self._read, item))
         winners = last_of_each(_codes(table, len(self.keys)), _ranks(table, self.lowest))
@@ -98,24 +98,24 @@ class SplitKeys:
             yield item[0].number % self.parts, table.select([_FILE, _ROW]).filter(to_arrow(lost))
             table = take_rows(table, winners)
         hashes = hash_keys([table[f"k{i}"] for i in range(len(self.keys))])
-        yield from cut_by_part(table, spread(hashes, self.parts))
+        yield from cut_by_part(table, partition_numbers(hashes, self.parts))
 
-    def _read(self, stretch: Stretch) -> pa.Table:
+    def _read(self, stretch: RowGroupSpan) -> pa.Table:
         file = stretch.file
         wanted = [*self.keys, *self.order_by]
         names = list(dict.fromkeys(column.name for column in wanted if column.name in file.schema.names))
         with (
-            naming_damage("reading keys", file.path),
+            report_damage("reading keys", file.path),
             open_parquet(self.storage, file, verify=True, partial=True) as reader,
         ):
             table = reader.read_row_groups(list(stretch.row_groups), names, use_threads=False)
         rows = sum(file.row_groups[group] for group in stretch.row_groups)
         if names:
             check_rows(table.num_rows, file, stretch.row_groups)
-            refuse_nanoseconds(self.storage, file, stretch.row_groups, names)
+            check_int96(self.storage, file, stretch.row_groups, names)
         columns = {}
         for i, key in enumerate(self.keys):
-            columns[f"k{i}"] = plain(self._column(table, file, key, rows), key.type)
+            columns[f"k{i}"] = comparable(self._column(table, file, key, rows), key.type)
             if not self.nulls_match and columns[f"k{i}"].null_count:
                 raise _null_error(key.name, file.path, columns[f"k{i}"].null_count)
         for i, column in enumerate(self.order_by):
@@ -130,7 +130,9 @@ class SplitKeys:
         if column.name not in table.column_names:
             return self._of_folder(file, column, rows) if in_folder else pa.chunked_array([pa.nulls(rows, column.type)])
         found = _decoded(table[column.name])
-        if in_folder and not plain(found, column.type).equals(plain(self._of_folder(file, column, rows), column.type)):
+        if in_folder and not comparable(found, column.type).equals(
+            comparable(self._of_folder(file, column, rows), column.type)
+        ):
             raise PartitionError(
                 f"{column.name!r} in the rows of {file.path} is not what its folder says, so readers do not agree on "
                 "which rows have the same key; rewrite the file, or name other columns"
@@ -164,13 +166,13 @@ def _ranks(table: pa.Table, lowest: Sequence[bool]) -> list[npt.NDArray[np.int64
 
 
 @dataclass(frozen=True, slots=True)
-class FindLosers:
+class FindDuplicates:
     """Meets all rows of its keys and names those that go."""
 
     keys: int
     lowest: tuple[bool, ...]
 
-    def __call__(self, part: int, pieces: Iterator[pa.Table]) -> Losers:  # noqa: ARG002 - any part is like any other
+    def __call__(self, part: int, pieces: Iterator[pa.Table]) -> DuplicateRows:  # noqa: ARG002 - any part is like any other
         """Rows that lost before, and rows that lose now."""
         rivals: list[pa.Table] = []
         lost: list[pa.Table] = []
@@ -183,13 +185,13 @@ class FindLosers:
                 mask = np.ones(table.num_rows, dtype=bool)
                 mask[winners] = False
                 lost.append(table.select([_FILE, _ROW]).filter(to_arrow(mask)))
-        return Losers(
+        return DuplicateRows(
             np.concatenate([to_numpy(piece[_FILE]) for piece in lost] or [np.empty(0, np.int32)]).astype(np.int64),
             np.concatenate([to_numpy(piece[_ROW]) for piece in lost] or [np.empty(0, np.int64)]),
         )
 
 
-def by_file(found: Sequence[Losers], files: Sequence[DataFile]) -> Mapping[str, RowNumbers]:
+def by_file(found: Sequence[DuplicateRows], files: Sequence[DataFile]) -> Mapping[str, RowNumbers]:
     """Positions that go from each file that loses any, ascending."""
     numbers = np.concatenate([losers.files for losers in found])
     rows = np.concatenate([losers.rows for losers in found])

@@ -20,21 +20,21 @@ import pyarrow as pa
 from fsspeckit.common.bridge import to_arrow
 from fsspeckit.common.schema import cast_schema
 from fsspeckit.core.model import CombineTask, DataFile, DropTask, Outcome, RowNumbers, WriteOptions
-from fsspeckit.core.parquet.bytes.small_files import Together
+from fsspeckit.core.parquet.bytes.small_files import SmallFilesReader
 from fsspeckit.core.parquet.footer import Footer
-from fsspeckit.core.parquet.reader import check_rows, naming_damage, open_rows, read_footer, refuse_nanoseconds
-from fsspeckit.core.parquet.sort_note import mark_metadata, unmarked
+from fsspeckit.core.parquet.reader import check_int96, check_rows, open_rows, read_footer, report_damage
+from fsspeckit.core.parquet.sort_note import sort_note_metadata, without_sort_note
 from fsspeckit.core.parquet.writer import StagedFile
 from fsspeckit.core.parquet.writer_options import (
     WriterOptions,
-    coded_columns,
+    dictionary_columns,
     for_new_file,
     like_file,
     like_files,
     rows_per_group,
 )
 from fsspeckit.core.storage import Storage, for_each
-from fsspeckit.core.values.take import pick
+from fsspeckit.core.values.take import take_ascending
 
 _FETCHED_FILES = 32
 _FETCHED_BYTES = 32 * 1024 * 1024
@@ -47,7 +47,7 @@ _BLOCK_ROWS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Dress:
+class RowForm:
     """How rows of several files are brought to one form: their schema, and which texts are handled as codes.
 
     ``recast`` says that types differ, ``restated`` that the lead's footer does not say all that the schema says.
@@ -59,15 +59,15 @@ class Dress:
     restated: bool
 
     @classmethod
-    def of(cls, files: Sequence[DataFile], schema: pa.Schema, meta: Footer | None) -> Dress:
+    def of(cls, files: Sequence[DataFile], schema: pa.Schema, meta: Footer | None) -> RowForm:
         """Codes only where all files have one schema and the lead kept dictionaries; other types need casts."""
         recast = any(file.rows and file.schema is not schema and not file.schema.equals(schema) for file in files)
         lead = lead_file(files)
         restated = lead is not None and not lead.schema.equals(schema, check_metadata=True)
-        coded = () if recast or restated or meta is None else tuple(coded_columns(meta, schema))
+        coded = () if recast or restated or meta is None else tuple(dictionary_columns(meta, schema))
         return cls(schema, coded, recast, restated)
 
-    def put_on(self, table: pa.Table, path: str) -> pa.Table:
+    def apply(self, table: pa.Table, path: str) -> pa.Table:
         """A table as read, in the common form."""
         if not self.recast:
             return table.replace_schema_metadata(None)
@@ -87,19 +87,19 @@ def lead_footer(storage: Storage, files: Sequence[DataFile]) -> Footer | None:
 
 
 def read_file(
-    storage: Storage, file: DataFile, dress: Dress, row_groups: Sequence[int] | None = None
+    storage: Storage, file: DataFile, dress: RowForm, row_groups: Sequence[int] | None = None
 ) -> Iterator[pa.Table]:
     """The row groups of a file, or some of them, as tables."""
-    with naming_damage("reading", file.path):
+    with report_damage("reading", file.path):
         reader = open_rows(storage, file, dress.coded)
     groups = range(len(file.row_groups)) if row_groups is None else row_groups
     with closing(reader):
-        refuse_nanoseconds(storage, file, groups)
+        check_int96(storage, file, groups)
         for group in groups:
-            with naming_damage("reading", file.path):
+            with report_damage("reading", file.path):
                 table = reader.read_row_group(group, use_threads=False)
             check_rows(table.num_rows, file, [group])
-            yield dress.put_on(table, file.path)
+            yield dress.apply(table, file.path)
 
 
 class Output:
@@ -112,7 +112,7 @@ class Output:
     def __init__(
         self,
         open_sink: Callable[[], Any],
-        dress: Dress,
+        dress: RowForm,
         meta: Footer | None,
         options: WriteOptions,
         group_rows: int,
@@ -190,16 +190,18 @@ class Output:
         options |= self._extra | {"bloom_filter_options": blooms if blooms and self._blooms else None}
         self.filtered = tuple(blooms)
         if self._dress.recast or self._dress.restated:
-            notes = None if options["store_schema"] else unmarked(schema.metadata)
+            notes = None if options["store_schema"] else without_sort_note(schema.metadata)
             return StagedFile(self._open_sink(), schema, options, notes)
         options["store_schema"] = False
-        return StagedFile(self._open_sink(), sample.schema.remove_metadata(), options, unmarked(self._meta.notes))
+        return StagedFile(
+            self._open_sink(), sample.schema.remove_metadata(), options, without_sort_note(self._meta.notes)
+        )
 
 
 def combine_files(task: CombineTask, storage: Storage, staged: str) -> Outcome:
     """Write the rows of all files of a task, in order, as one staged file."""
     meta = lead_footer(storage, task.files)
-    dress = Dress.of(task.files, task.schema, meta)
+    dress = RowForm.of(task.files, task.schema, meta)
     sink, group_rows = partial(storage.open_output, staged), rows_per_group(task.files, task.options)
     with Output(sink, dress, meta, task.options, group_rows) as output:
         for table in read_files(storage, task.files, dress, task.drops, group_rows):
@@ -209,26 +211,26 @@ def combine_files(task: CombineTask, storage: Storage, staged: str) -> Outcome:
 
 
 def read_files(
-    storage: Storage, files: Sequence[DataFile], dress: Dress, drops: Mapping[str, RowNumbers], held: int
+    storage: Storage, files: Sequence[DataFile], dress: RowForm, drops: Mapping[str, RowNumbers], held: int
 ) -> Iterator[pa.Table]:
     """The rows of files in order, less those that are dropped; small files are read together.
 
     ``held`` is how many rows are in memory at once anyhow: no more are decoded at once.
     """
-    filled, together, at = [file for file in files if file.rows], Together(storage, dress.coded), 0
+    filled, together, at = [file for file in files if file.rows], SmallFilesReader(storage, dress.coded), 0
     most = min(held, _MOST_ROWS)
     while at < len(filled):
         window = _window(storage, filled[at:], most)
         at += len(window)
         table = together.read(window) if sum(file.rows for file in window) <= most else None
         if table is not None:
-            yield without_rows(dress.put_on(table, window[0].path), _positions(window, drops), 0)
+            yield without_rows(dress.apply(table, window[0].path), _positions(window, drops), 0)
         else:
             yield from _read_each(storage, window, dress, drops)
 
 
 def _read_each(
-    storage: Storage, files: Sequence[DataFile], dress: Dress, drops: Mapping[str, RowNumbers]
+    storage: Storage, files: Sequence[DataFile], dress: RowForm, drops: Mapping[str, RowNumbers]
 ) -> Iterator[pa.Table]:
     """Files one by one; where opening a file is a round trip, side by side."""
     if storage.workers > 1 and len(files) > 1:
@@ -246,7 +248,7 @@ def _positions(window: Sequence[DataFile], drops: Mapping[str, RowNumbers]) -> R
     return np.concatenate(found) if found else np.empty(0, np.int64)
 
 
-def _kept_rows(storage: Storage, file: DataFile, dress: Dress, drops: Mapping[str, RowNumbers]) -> Iterator[pa.Table]:
+def _kept_rows(storage: Storage, file: DataFile, dress: RowForm, drops: Mapping[str, RowNumbers]) -> Iterator[pa.Table]:
     """The row groups of a file less the rows that are dropped."""
     start = 0
     for table in read_file(storage, file, dress):
@@ -269,8 +271,8 @@ def drop_rows(task: DropTask, storage: Storage, staged: str) -> Outcome:
     file = task.file
     meta = lead_footer(storage, [file])
     assert meta is not None
-    dress = Dress.of([file], file.schema, meta)
-    names = mark_metadata(None if file.mark is None else replace(file.mark, rows=file.rows - len(task.positions)))
+    dress = RowForm.of([file], file.schema, meta)
+    names = sort_note_metadata(None if file.mark is None else replace(file.mark, rows=file.rows - len(task.positions)))
     columns = tuple(file.schema.names)
     output: StagedFile | None = None
     rows = start = 0
@@ -280,7 +282,7 @@ def drop_rows(task: DropTask, storage: Storage, staged: str) -> Outcome:
             start += table.num_rows
             if output is None:
                 options = like_file(meta, table, task.options, columns, recast=False) | {"store_schema": False}
-                notes = (unmarked(meta.notes) or {}) | names
+                notes = (without_sort_note(meta.notes) or {}) | names
                 output = StagedFile(storage.open_output(staged), table.schema.remove_metadata(), options, notes)
             if kept.num_rows:
                 output.write(kept, task.options.row_group_size or kept.num_rows)
@@ -303,4 +305,4 @@ def without_rows(table: pa.Table, positions: RowNumbers, start: int) -> pa.Table
     try:
         return table.filter(to_arrow(keep))
     except pa.ArrowNotImplementedError:
-        return pick(table, np.flatnonzero(keep))
+        return take_ascending(table, np.flatnonzero(keep))

@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from fsspeckit.common.types import is_bytes, is_text
 from fsspeckit.core.model import DataFile, KeyColumn, Match, RowNumbers, Scan
-from fsspeckit.core.parquet.reader import check_rows, naming_damage, open_parquet, refuse_nanoseconds
+from fsspeckit.core.parquet.reader import check_int96, check_rows, open_parquet, report_damage
 from fsspeckit.core.storage import Storage
-from fsspeckit.core.values.keys import FEW_TEXTS, KeyIndex, plain
+from fsspeckit.core.values.keys import FEW_TEXTS, KeyIndex, comparable
 
 MAX_BATCH_ROWS = 4_000_000
 _SEARCHED_ROWS = 200_000  # no table is built for them, so they need only outweigh the calls
@@ -101,7 +101,7 @@ def read_keys(storage: Storage, scan: Scan, keys: Sequence[KeyColumn]) -> pa.Tab
     """The key columns of the scanned row groups."""
     names = [key.name for key in keys]
     with (
-        naming_damage("reading keys", scan.file.path),
+        report_damage("reading keys", scan.file.path),
         open_parquet(storage, scan.file, verify=True, partial=True) as reader,
     ):
         if len(scan.row_groups) == len(scan.file.row_groups):
@@ -109,13 +109,13 @@ def read_keys(storage: Storage, scan: Scan, keys: Sequence[KeyColumn]) -> pa.Tab
         else:
             table = reader.read_row_groups(list(scan.row_groups), names, use_threads=False)
     check_rows(table.num_rows, scan.file, scan.row_groups)
-    refuse_nanoseconds(storage, scan.file, scan.row_groups, names)
+    check_int96(storage, scan.file, scan.row_groups, names)
     return table.select(names)
 
 
 def plain_columns(table: pa.Table, keys: Sequence[KeyColumn]) -> list[pa.ChunkedArray]:
     """Key columns in the form in which they are compared."""
-    return [plain(table[key.name], key.type) for key in keys]
+    return [comparable(table[key.name], key.type) for key in keys]
 
 
 def joined_columns(tables: Sequence[pa.Table], keys: Sequence[KeyColumn]) -> list[pa.ChunkedArray]:
@@ -131,7 +131,7 @@ def _joined(columns: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
 def find_nulls(storage: Storage, file: DataFile, column: str) -> int:
     """How many nulls a column of a file has, by reading only that column."""
     with (
-        naming_damage("checking keys for null", file.path),
+        report_damage("checking keys for null", file.path),
         open_parquet(storage, file, verify=True, partial=True) as reader,
     ):
         return sum(

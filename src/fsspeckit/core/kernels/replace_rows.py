@@ -22,19 +22,19 @@ from fsspeckit.core.model import Outcome, RewriteTask, RowNumbers
 from fsspeckit.core.parquet.bytes.splice import SplicedFile, can_splice, may_splice
 from fsspeckit.core.parquet.footer import Footer
 from fsspeckit.core.parquet.reader import (
+    check_int96,
     check_rows,
-    naming_damage,
     open_file,
     open_parquet,
     read_footer,
-    refuse_nanoseconds,
+    report_damage,
 )
-from fsspeckit.core.parquet.sort_note import mark_metadata, unmarked
+from fsspeckit.core.parquet.sort_note import sort_note_metadata, without_sort_note
 from fsspeckit.core.parquet.writer import StagedFile
-from fsspeckit.core.parquet.writer_options import coded_columns, for_new_file, like_file
+from fsspeckit.core.parquet.writer_options import dictionary_columns, for_new_file, like_file
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.values.equality import columns_equal
-from fsspeckit.core.values.take import codes_ran_out, pick, replace_rows, share_codes, wide_dictionaries
+from fsspeckit.core.values.take import needs_wider_codes, replace_rows, share_codes, take_ascending, with_wide_codes
 
 TakeRows = Callable[[range | RowNumbers, pa.Schema], pa.Table]
 
@@ -62,13 +62,13 @@ class _Part:
 
 def rewrite_file(task: RewriteTask, take: TakeRows, storage: Storage, staged: str | None) -> Outcome:
     """Run a task. Without ``staged`` the file is only compared."""
-    wider = wide_dictionaries(task.schema)
+    wider = with_wide_codes(task.schema)
     if wider is task.schema:
         return _rewrite(task, take, storage, staged)
     try:
         return _rewrite(task, take, storage, staged)
     except pa.ArrowInvalid as error:
-        if not codes_ran_out(error):
+        if not needs_wider_codes(error):
             raise
         return _rewrite(replace(task, schema=wider), take, storage, staged)
 
@@ -76,7 +76,7 @@ def rewrite_file(task: RewriteTask, take: TakeRows, storage: Storage, staged: st
 def _rewrite(task: RewriteTask, take: TakeRows, storage: Storage, staged: str | None) -> Outcome:
     footer = read_footer(storage, task.file)
     with _open(task, storage, footer) as reader:
-        refuse_nanoseconds(storage, task.file, range(len(task.file.row_groups)))
+        check_int96(storage, task.file, range(len(task.file.row_groups)))
         kernel = _Kernel(task, take, reader, footer)
         first = kernel.first_change()
         if first is None and not task.recast and task.skip_unchanged:
@@ -88,8 +88,8 @@ def _rewrite(task: RewriteTask, take: TakeRows, storage: Storage, staged: str | 
 
 def _open(task: RewriteTask, storage: Storage, footer: Footer) -> pq.ParquetFile:
     """Open the target file; unless its types change, texts with a dictionary are handled as codes."""
-    coded = [] if task.recast else coded_columns(footer, task.file.schema)
-    with naming_damage("rewriting", task.file.path):
+    coded = [] if task.recast else dictionary_columns(footer, task.file.schema)
+    with report_damage("rewriting", task.file.path):
         return open_parquet(storage, task.file, verify=True, coded=coded, footer=footer)
 
 
@@ -211,7 +211,7 @@ class _Kernel:
         """The footer's own words; that the rows are in some order only while replaced rows cannot change it."""
         mark, keys = self.task.file.mark, self.task.key_columns
         still = mark is not None and not self.task.drop_unmatched and set(mark.columns) <= set(keys)
-        return (unmarked(self.footer.notes) or {}) | mark_metadata(mark if still else None)
+        return (without_sort_note(self.footer.notes) or {}) | sort_note_metadata(mark if still else None)
 
     def _all_parts(self, first: _Part | None) -> Iterator[_Part]:
         for group in range(len(self.task.file.row_groups)):
@@ -249,7 +249,7 @@ class _Kernel:
         equal = np.ones(len(positions), dtype=bool)
         if not names or not len(positions):
             return equal, ()
-        found = columns_equal(pick(table.select(names), positions), source.select(names))
+        found = columns_equal(take_ascending(table.select(names), positions), source.select(names))
         changed = tuple(name for name, same in zip(names, found, strict=True) if not same.all())
         return np.logical_and.reduce(found), changed
 
@@ -275,7 +275,7 @@ class _Kernel:
         check_rows(seen, self.task.file, [group])
 
     def _naming_damage(self) -> AbstractContextManager[None]:
-        return naming_damage("rewriting", self.task.file.path)
+        return report_damage("rewriting", self.task.file.path)
 
     def _as_output(self, table: pa.Table) -> pa.Table:
         if not self.task.recast:
@@ -300,5 +300,5 @@ def _apply(part: _Part, names: Sequence[str]) -> pa.Table:
     if changed.all():
         out = replace_rows(out, part.positions, source)
     elif changed.any():
-        out = replace_rows(out, part.positions[changed], pick(source, np.flatnonzero(changed)))
+        out = replace_rows(out, part.positions[changed], take_ascending(source, np.flatnonzero(changed)))
     return out

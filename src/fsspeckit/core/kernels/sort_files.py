@@ -18,16 +18,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.common.bridge import to_arrow, to_numpy
-from fsspeckit.core.kernels.file_bounds import ends_of, wider
-from fsspeckit.core.kernels.find_duplicates import Stretch
-from fsspeckit.core.kernels.join_files import Dress, Output, lead_footer, read_file, without_rows
-from fsspeckit.core.model import DataFile, Ends, Mark, Outcome, RowNumbers, WriteOptions
+from fsspeckit.core.kernels.file_bounds import bounds_of, union_of_bounds
+from fsspeckit.core.kernels.find_duplicates import RowGroupSpan
+from fsspeckit.core.kernels.join_files import Output, RowForm, lead_footer, read_file, without_rows
+from fsspeckit.core.model import DataFile, FileBounds, Outcome, RowNumbers, SortNote, WriteOptions
 from fsspeckit.core.parquet.footer import Footer
-from fsspeckit.core.parquet.reader import check_rows, naming_damage, open_parquet
-from fsspeckit.core.parquet.sort_note import mark_metadata
+from fsspeckit.core.parquet.reader import check_rows, open_parquet, report_damage
+from fsspeckit.core.parquet.sort_note import sort_note_metadata
 from fsspeckit.core.parquet.writer_options import WriterOptions, leaf_count
 from fsspeckit.core.storage import Storage, for_each
-from fsspeckit.core.values.curves import Cuts, Form, Ordering, sort_order
+from fsspeckit.core.values.curves import Ordering, RangeCuts, SortColumn, sort_order
 from fsspeckit.core.values.spill import Spill
 from fsspeckit.core.values.take import take_rows, used_codes
 
@@ -41,22 +41,22 @@ Weights = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class SampleRows:
     """Takes every ``stride``-th row of some row groups: the columns of an order, and positions."""
 
     storage: Storage
     ordering: Ordering
     stride: int
 
-    def __call__(self, item: tuple[Stretch, ...]) -> pa.Table:
+    def __call__(self, item: tuple[RowGroupSpan, ...]) -> pa.Table:
         """Columns ``0``, ``1`` ... in sortable form, and ``file`` and ``row``."""
         return pa.concat_tables(for_each(self.storage, self._read, item))
 
-    def _read(self, stretch: Stretch) -> pa.Table:
+    def _read(self, stretch: RowGroupSpan) -> pa.Table:
         file = stretch.file
         names = [name for name in self.ordering.columns if name in file.schema.names]
         with (
-            naming_damage("reading", file.path),
+            report_damage("reading", file.path),
             open_parquet(self.storage, file, verify=True, partial=True) as reader,
         ):
             table = reader.read_row_groups(list(stretch.row_groups), names, use_threads=False)
@@ -76,22 +76,22 @@ class Sample:
         return [_as_array(form) for form in self.ordering.raw_forms(table)]
 
 
-def _as_array(form: Form) -> pa.Array:
+def _as_array(form: SortColumn) -> pa.Array:
     return to_arrow(form.values, form.valid) if isinstance(form.values, np.ndarray) else form.values
 
 
-def sample_forms(sample: pa.Table, ordering: Ordering) -> list[Form]:
+def sample_forms(sample: pa.Table, ordering: Ordering) -> list[SortColumn]:
     """The columns of a sample as forms."""
-    return [Form.of(sample[str(i)]) for i in range(len(ordering.columns))]
+    return [SortColumn.of(sample[str(i)]) for i in range(len(ordering.columns))]
 
 
-def make_cuts(sample: pa.Table, ordering: Ordering, bases: RowNumbers, ranges: int, weights: Weights) -> Cuts:
+def make_cuts(sample: pa.Table, ordering: Ordering, bases: RowNumbers, ranges: int, weights: Weights) -> RangeCuts:
     """Rows of a sample that cut the order into ranges of equal weight; positions tell equal rows apart."""
     position = bases[to_numpy(sample["file"])] + to_numpy(sample["row"])
-    forms = [*ordering.shaped(sample_forms(sample, ordering)), Form(position)]
+    forms = [*ordering.shaped(sample_forms(sample, ordering)), SortColumn(position)]
     order = sort_order(forms)
     at = _cut_places(weights[order], ranges)
-    return Cuts(tuple(form.take(order[at]) for form in forms))
+    return RangeCuts(tuple(form.take(order[at]) for form in forms))
 
 
 def _cut_places(weights: Weights, ranges: int) -> RowNumbers:
@@ -113,10 +113,10 @@ class SortGroup:
     positions at which the rows of each file begin, by the file's number; ``target`` is the wanted size of a file.
     """
 
-    dress: Dress
+    dress: RowForm
     meta: Footer | None
     ordering: Ordering
-    cuts: Cuts
+    cuts: RangeCuts
     first: int
     files: int
     inner: int
@@ -132,12 +132,12 @@ class SortItem:
     """Row groups to route, of one group of files, and the rows of each stretch that are dropped."""
 
     group: int
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[RowGroupSpan, ...]
     drops: tuple[RowNumbers, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Route:
+class RouteRows:
     """Reads row groups and sends each row to the part of its range; places on a curve travel with the rows."""
 
     storage: Storage
@@ -180,7 +180,7 @@ class Route:
             for i, form in enumerate(forms):
                 table = table.append_column(f"{_KEY}{i}", to_arrow(form.values))
         ranges = group.files * group.inner
-        number = group.cuts.locate([*forms, Form(np.concatenate([positions for _, positions in held]))])
+        number = group.cuts.locate([*forms, SortColumn(np.concatenate([positions for _, positions in held]))])
         small = number.astype(np.uint16) if ranges < 2**16 else number
         order = np.argsort(small, kind="stable")
         ends = np.cumsum(np.bincount(number, minlength=ranges))
@@ -193,7 +193,7 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SortedFile:
+class WriteSortedFile:
     """Sorts the rows of one part and writes them as a staged file; a part without rows is no file."""
 
     storage: Storage
@@ -208,14 +208,14 @@ class SortedFile:
         sink = partial(self.storage.open_output, staged)
         output = Output(sink, group.dress, group.meta, group.options, group.group_rows, _extra(group))
         with output:
-            ends: Ends | None = None
+            ends: FileBounds | None = None
             for held in _ranges(pieces, (part - group.first) * group.inner, group.inner):
                 if held:
-                    ends = wider(ends, _write_sorted(held, group, output), linear=group.ordering.is_linear)
+                    ends = union_of_bounds(ends, _write_sorted(held, group, output), linear=group.ordering.is_linear)
             if ends is None:
                 return None
-            mark = Mark(group.ordering.curve, group.ordering.columns, self.run, output.total, ends, group.target)
-            size = output.finish(mark_metadata(mark))
+            mark = SortNote(group.ordering.curve, group.ordering.columns, self.run, output.total, ends, group.target)
+            size = output.finish(sort_note_metadata(mark))
             return Outcome(staged, output.rows, size, 0, True)
 
 
@@ -232,20 +232,20 @@ def _ranges(pieces: Iterator[pa.Table], first: int, inner: int) -> Iterator[list
             yield list(spill.take(number))
 
 
-def _write_sorted(held: list[pa.Table], group: SortGroup, output: Output) -> Ends:
+def _write_sorted(held: list[pa.Table], group: SortGroup, output: Output) -> FileBounds:
     """Write the rows of one range in order, a row group at a time, and tell how far they reach."""
     table = pa.concat_tables([piece.replace_schema_metadata(None) for piece in held]).unify_dictionaries()
     held.clear()
     table = table.combine_chunks()
     if group.ordering.scales:
         names = [name for name in table.column_names if name.startswith(_KEY)]
-        forms = [Form.of(table[name]) for name in names]
+        forms = [SortColumn.of(table[name]) for name in names]
         table = table.drop_columns(names)
-        order, ends = sort_order(forms), ends_of(group.ordering.raw_forms(table), linear=False)
+        order, ends = sort_order(forms), bounds_of(group.ordering.raw_forms(table), linear=False)
     else:
         forms = group.ordering.forms(table)
         order = sort_order(forms)
-        ends = ends_of([form.take(order[[0, -1]]) for form in forms], linear=True)
+        ends = bounds_of([form.take(order[[0, -1]]) for form in forms], linear=True)
     for start in range(0, len(order), group.group_rows):
         output.add(take_rows(table, order[start : start + group.group_rows]))
     return ends
@@ -268,7 +268,7 @@ def _leaf(schema: pa.Schema, name: str) -> int:
     return sum(leaf_count(schema.field(i).type) for i in range(schema.names.index(name)))
 
 
-def group_dress(storage: Storage, files: Sequence[DataFile], schema: pa.Schema) -> tuple[Dress, Footer | None]:
+def group_row_form(storage: Storage, files: Sequence[DataFile], schema: pa.Schema) -> tuple[RowForm, Footer | None]:
     """The form in which rows of these files travel, and the footer that their new files are written like."""
     meta = lead_footer(storage, files)
-    return Dress.of(files, schema, meta), meta
+    return RowForm.of(files, schema, meta), meta

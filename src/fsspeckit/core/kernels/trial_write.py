@@ -7,13 +7,13 @@ from math import log
 
 import pyarrow as pa
 
-from fsspeckit.core.kernels.join_files import Dress, Output, lead_footer, read_file, read_files
+from fsspeckit.core.kernels.join_files import Output, RowForm, lead_footer, read_file, read_files
 from fsspeckit.core.model import DataFile, WriteOptions
 from fsspeckit.core.parquet.footer import Footer
 from fsspeckit.core.parquet.writer_options import WriterOptions, filter_bytes, rows_per_group
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.values.curves import Ordering, sort_order
-from fsspeckit.core.values.keys import key_type, plain
+from fsspeckit.core.values.keys import comparable, key_type
 from fsspeckit.core.values.take import take_rows
 
 Kind = tuple[str, str, int]
@@ -21,7 +21,7 @@ Kind = tuple[str, str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
+class DistinctGrowth:
     """How many distinct values a column with a Bloom filter has in so many rows: ``scale`` times rows to a power."""
 
     scale: float
@@ -33,17 +33,17 @@ class Growth:
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class SizeRate:
     """What files of a kind weigh when joined: bytes for a file, for a row group, and for each byte of theirs."""
 
     once: float
     group: float
     each: float
-    blooms: tuple[Growth, ...] = ()
+    blooms: tuple[DistinctGrowth, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Style:
+class OutputStyle:
     """What files get beyond what their inputs had: an order, Bloom filters, and the rows of a row group."""
 
     ordering: Ordering | None = None
@@ -60,19 +60,19 @@ class Trial:
     schema: pa.Schema
     rows: int
     options: WriteOptions
-    style: Style
+    style: OutputStyle
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class TrialWrite:
     """Joins some rows of a few files in memory, half of them and all of them, and tells what they weigh."""
 
     storage: Storage
 
-    def __call__(self, trial: Trial) -> Rate:
+    def __call__(self, trial: Trial) -> SizeRate:
         """The rate of the files' kind."""
         meta = lead_footer(self.storage, trial.files)
-        dress = Dress.of(trial.files, trial.schema, meta)
+        dress = RowForm.of(trial.files, trial.schema, meta)
         read = pa.concat_tables(self._rows(trial, dress)).unify_dictionaries()
         sample = _in_order(read, trial.style.ordering)
         data = sum(file.data * min(1.0, trial.rows / file.rows) for file in trial.files) / sample.num_rows
@@ -86,14 +86,14 @@ class Probe:
         fixed, each = _fitted(data * less, small, data * more, large, float(trial.files[0].footer))
         blooms = tuple(_growth(sample[name], less, more) for name in filtered if name in sample.column_names)
         # Over several row groups, what a group has once is part of what each byte weighs.
-        return Rate(fixed, 0.0, each, blooms) if groups > 1 else Rate(0.0, fixed, each, blooms)
+        return SizeRate(fixed, 0.0, each, blooms) if groups > 1 else SizeRate(0.0, fixed, each, blooms)
 
-    def _rows(self, trial: Trial, dress: Dress) -> list[pa.Table]:
+    def _rows(self, trial: Trial, dress: RowForm) -> list[pa.Table]:
         if all(file.rows <= trial.rows for file in trial.files):
             return list(read_files(self.storage, trial.files, dress, {}, sum(file.rows for file in trial.files)))
         return [self._first_rows(file, dress, trial.rows) for file in trial.files]
 
-    def _first_rows(self, file: DataFile, dress: Dress, most: int) -> pa.Table:
+    def _first_rows(self, file: DataFile, dress: RowForm, most: int) -> pa.Table:
         pieces: list[pa.Table] = []
         held = 0
         for table in read_file(self.storage, file, dress):
@@ -105,7 +105,7 @@ class Probe:
 
     @staticmethod
     def _written(
-        trial: Trial, dress: Dress, meta: Footer | None, group_rows: int, sample: pa.Table, rows: int
+        trial: Trial, dress: RowForm, meta: Footer | None, group_rows: int, sample: pa.Table, rows: int
     ) -> tuple[int, list[str]]:
         """The size of a file of so many rows without Bloom filters, and the columns that would have one."""
         extra: WriterOptions = {"write_page_index": True} if trial.style.ordering is not None else {}
@@ -124,18 +124,18 @@ def _in_order(sample: pa.Table, ordering: Ordering | None) -> pa.Table:
     return take_rows(sample.combine_chunks(), sort_order(learned.forms(sample)))
 
 
-def _growth(column: pa.ChunkedArray, less: int, more: int) -> Growth:
+def _growth(column: pa.ChunkedArray, less: int, more: int) -> DistinctGrowth:
     """How distinct values grow with rows, from two counts."""
     many = _distinct(column.slice(0, more))
     few = _distinct(column.slice(0, less)) if less else many
     power = min(1.0, max(0.0, log(many / few) / log(more / less))) if 0 < less < more else 1.0
-    return Growth(many / more**power, power)
+    return DistinctGrowth(many / more**power, power)
 
 
 def _distinct(column: pa.ChunkedArray) -> int:
     if pa.types.is_dictionary(column.type):
         column = pa.chunked_array([chunk.indices for chunk in column.chunks])
-    return max(1, len(plain(column, key_type(column.type)).unique()))
+    return max(1, len(comparable(column, key_type(column.type)).unique()))
 
 
 def _fitted(less: float, small: float, more: float, large: float, footer: float) -> tuple[float, float]:

@@ -8,12 +8,12 @@ import pyarrow as pa
 
 from fsspeckit.common.casting import exact_cast
 from fsspeckit.core.model import DataFile
-from fsspeckit.core.parquet.reader import naming_damage, open_parquet
+from fsspeckit.core.parquet.reader import open_parquet, report_damage
 from fsspeckit.core.storage import Storage
 
 
 @dataclass(frozen=True, slots=True)
-class Fits:
+class ValueRangeCheck:
     """Reads columns of a file and names the first one with a value that does not fit."""
 
     storage: Storage
@@ -23,7 +23,7 @@ class Fits:
         """Look at one file."""
         file, names = item
         with (
-            naming_damage("reading", file.path),
+            report_damage("reading", file.path),
             open_parquet(self.storage, file, verify=True, partial=True) as reader,
         ):
             for group in range(reader.num_row_groups):

@@ -5,13 +5,20 @@ from __future__ import annotations
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.engine.protocol import Engine
-from fsspeckit.core.operations.maintenance_run import Ledger, Rewrites, carry_out, check_units, look, small_sizes
+from fsspeckit.core.operations.maintenance_run import (
+    MaintenanceRun,
+    RewriteWork,
+    check_value_ranges,
+    load_for,
+    run_rewrites,
+    sizes_of_small_files,
+)
 from fsspeckit.core.planning.compact import plan_compact
 from fsspeckit.core.planning.maintenance_request import (
     CompactRequest,
-    limited,
+    apply_limits,
 )
-from fsspeckit.core.planning.value_ranges import codes_may_run_out
+from fsspeckit.core.planning.value_ranges import report_narrow_codes
 from fsspeckit.core.progress import Progress, reporting
 from fsspeckit.core.results import MaintenanceResult
 
@@ -21,10 +28,10 @@ def compact(
 ) -> MaintenanceResult:
     """Join small files, or tell which would be joined."""
     with log_unexpected("compact", place.path), reporting("compact", progress) as reporter:
-        snapshot = look(place, request.scope, dry_run=dry_run, operation="compact")
-        check_units(engine, place, snapshot, "compact", reporter)
-        ledger = Ledger(place, "compact", snapshot)
-        with codes_may_run_out("compact", place.path, snapshot):
-            sizes = small_sizes(engine, place, snapshot, request.target, request.scope, reporter)
-            plan = limited(plan_compact(snapshot.files, sizes), request.scope.limits)
-            return carry_out(engine, ledger, Rewrites(plan, request.scope, {}, sizes), reporter, dry_run=dry_run)
+        snapshot = load_for(place, request.scope, dry_run=dry_run, operation="compact")
+        check_value_ranges(engine, place, snapshot, "compact", reporter)
+        ledger = MaintenanceRun(place, "compact", snapshot)
+        with report_narrow_codes("compact", place.path, snapshot):
+            sizes = sizes_of_small_files(engine, place, snapshot, request.target, request.scope, reporter)
+            plan = apply_limits(plan_compact(snapshot.files, sizes), request.scope.limits)
+            return run_rewrites(engine, ledger, RewriteWork(plan, request.scope, {}, sizes), reporter, dry_run=dry_run)

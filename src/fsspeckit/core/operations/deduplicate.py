@@ -6,21 +6,28 @@ from collections.abc import Mapping
 from typing import Any
 
 from fsspeckit.common.logging import log_unexpected
-from fsspeckit.core.dataset.place import Place, vanishing_is_conflict
+from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.engine.read import full_schema
-from fsspeckit.core.kernels.find_duplicates import FindLosers, SplitKeys, by_file, parts_for, stretches
+from fsspeckit.core.kernels.find_duplicates import FindDuplicates, SplitKeys, by_file, partition_count, row_group_spans
 from fsspeckit.core.model import RowNumbers
-from fsspeckit.core.operations.maintenance_run import Ledger, Rewrites, carry_out, check_units, look, small_sizes
+from fsspeckit.core.operations.maintenance_run import (
+    MaintenanceRun,
+    RewriteWork,
+    check_value_ranges,
+    load_for,
+    run_rewrites,
+    sizes_of_small_files,
+)
 from fsspeckit.core.planning.compact import plan_compact
 from fsspeckit.core.planning.maintenance_request import (
     DeduplicateRequest,
-    limited,
+    apply_limits,
     plan_deduplicate,
 )
 from fsspeckit.core.planning.output_sizes import Target
-from fsspeckit.core.planning.value_ranges import codes_may_run_out
+from fsspeckit.core.planning.value_ranges import report_narrow_codes
 from fsspeckit.core.progress import Progress, Reporter, reporting
 from fsspeckit.core.results import MaintenanceResult
 
@@ -37,23 +44,23 @@ def deduplicate(
 ) -> MaintenanceResult:
     """Leave one row of each key, or tell how many rows would go; with a target, join what is small on the way."""
     with log_unexpected(operation, place.path), reporting(operation, progress) as reporter:
-        snapshot = look(place, request.scope, dry_run=dry_run, operation=operation)
-        check_units(engine, place, snapshot, operation, reporter, None if target else request.named)
-        ledger = Ledger(place, operation, snapshot)
-        losers = find_losers(engine, place, snapshot, request, reporter)
-        with codes_may_run_out(operation, place.path, snapshot):
+        snapshot = load_for(place, request.scope, dry_run=dry_run, operation=operation)
+        check_value_ranges(engine, place, snapshot, operation, reporter, None if target else request.named)
+        ledger = MaintenanceRun(place, operation, snapshot)
+        losers = find_duplicate_rows(engine, place, snapshot, request, reporter)
+        with report_narrow_codes(operation, place.path, snapshot):
             sizes = None
             if target:
-                sizes = small_sizes(engine, place, snapshot, target, request.scope, reporter)
+                sizes = sizes_of_small_files(engine, place, snapshot, target, request.scope, reporter)
                 plan = plan_compact(snapshot.files, sizes, losers)
             else:
                 plan = plan_deduplicate(snapshot.files, losers)
-            work = Rewrites(limited(plan, request.scope.limits), request.scope, losers, sizes)
-            facts = deduplication_facts(request, work.removed)
-            return carry_out(engine, ledger, work, reporter, dry_run=dry_run, **facts)
+            work = RewriteWork(apply_limits(plan, request.scope.limits), request.scope, losers, sizes)
+            facts = deduplication_details(request, work.removed)
+            return run_rewrites(engine, ledger, work, reporter, dry_run=dry_run, **facts)
 
 
-def deduplication_facts(request: DeduplicateRequest, removed: int) -> dict[str, Any]:
+def deduplication_details(request: DeduplicateRequest, removed: int) -> dict[str, Any]:
     """What a result says of a deduplication."""
     return {
         "key_columns": list(request.key_columns),
@@ -63,17 +70,17 @@ def deduplication_facts(request: DeduplicateRequest, removed: int) -> dict[str, 
     }
 
 
-def find_losers(
+def find_duplicate_rows(
     engine: Engine, place: Place, snapshot: Snapshot, request: DeduplicateRequest, reporter: Reporter
 ) -> Mapping[str, RowNumbers]:
     """Positions of the rows that go, by file, from keys and order columns alone."""
     keys, order_by, lowest = request.columns(full_schema(snapshot))
-    items, parts = stretches(snapshot.files), parts_for(snapshot.rows)
+    items, parts = row_group_spans(snapshot.files), partition_count(snapshot.rows)
     if not items:
         return {}
     matches = request.null_keys == "match"
     split = SplitKeys(place.storage, keys, order_by, lowest, snapshot.partition_columns, matches, parts)
     on_done = reporter.stage("find duplicates", len(items) + parts)
-    with vanishing_is_conflict(place, "deduplicate"):
-        found = engine.exchange(split, items, FindLosers(len(keys), lowest), parts, on_done)
+    with vanished_file_is_conflict(place, "deduplicate"):
+        found = engine.exchange(split, items, FindDuplicates(len(keys), lowest), parts, on_done)
     return by_file(found, snapshot.files)

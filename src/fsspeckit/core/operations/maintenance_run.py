@@ -16,31 +16,31 @@ import pyarrow as pa
 from fsspeckit.common.errors import CommitConflictError, DatasetNotFoundError, SchemaMismatchError
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.transaction import Changes, Publish
-from fsspeckit.core.dataset.place import Place, vanishing_is_conflict
+from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
 from fsspeckit.core.dataset.snapshot import Snapshot, joint_schema, load_snapshot
 from fsspeckit.core.dataset.source import Input
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.file_names import compact_token, compacted_name, new_token, rewritten_name
-from fsspeckit.core.kernels.trial_write import Probe
-from fsspeckit.core.kernels.value_range_check import Fits
+from fsspeckit.core.kernels.trial_write import TrialWrite
+from fsspeckit.core.kernels.value_range_check import ValueRangeCheck
 from fsspeckit.core.model import CombineTask, DataFile, DropTask, Outcome, RowNumbers, Task
 from fsspeckit.core.operations.row_balance import check_balance
 from fsspeckit.core.parquet.writer_options import codec_name, report_codecs
-from fsspeckit.core.planning.compact import wish_of
+from fsspeckit.core.planning.compact import target_tag
 from fsspeckit.core.planning.maintenance_request import (
     Group,
+    MaintenanceScope,
     Plan,
-    Scope,
-    rounds,
+    commit_rounds,
 )
-from fsspeckit.core.planning.output_sizes import Sizes, Target
-from fsspeckit.core.planning.value_ranges import doubtful, is_proven, misfit_error
+from fsspeckit.core.planning.output_sizes import OutputSizes, Target
+from fsspeckit.core.planning.value_ranges import columns_to_check, proven_by_statistics, value_range_error
 from fsspeckit.core.progress import Reporter
 from fsspeckit.core.results import MaintenanceResult
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class StagedOutput:
     """A staged file and where it goes; ``instead_of`` is the file that it is a version of."""
 
     outcome: Outcome
@@ -49,7 +49,7 @@ class Made:
 
 
 @dataclass(slots=True)
-class Ledger:
+class MaintenanceRun:
     """What the commits of one run have done so far, and how every file must still look."""
 
     place: Place
@@ -62,7 +62,7 @@ class Ledger:
 
     def commit(
         self,
-        produce: Callable[[str], Sequence[Made]],
+        produce: Callable[[str], Sequence[StagedOutput]],
         retired: Sequence[DataFile],
         needed: Sequence[DataFile],
         info: dict[str, Any],
@@ -73,7 +73,7 @@ class Ledger:
 
         With ``alone``, no other writer may have committed anything between two commits of this run.
         """
-        with vanishing_is_conflict(self.place, self.operation):
+        with vanished_file_is_conflict(self.place, self.operation):
             view = self._view([*retired, *needed], alone)
             with self.place.journal.begin(view, self.operation) as transaction:
                 made = produce(transaction.staging)
@@ -91,7 +91,7 @@ class Ledger:
         self.made += [(item.path, item.rows, made[i].outcome.size) for i, item in enumerate(publish)]
         self.gone += [*retired, *(item.instead_of for item in made if item.instead_of is not None)]
 
-    def _publish(self, made: Sequence[Made]) -> tuple[Publish, ...]:
+    def _publish(self, made: Sequence[StagedOutput]) -> tuple[Publish, ...]:
         in_place = self.place.storage.in_place
         return tuple(
             Publish(
@@ -116,13 +116,13 @@ class Ledger:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rewrites:
+class RewriteWork:
     """Groups of files to join and files that lose rows, and which rows go."""
 
     plan: Plan
-    scope: Scope
+    scope: MaintenanceScope
     losers: Mapping[str, RowNumbers]
-    sizes: Sizes | None = None
+    sizes: OutputSizes | None = None
 
     @property
     def removed(self) -> int:
@@ -147,34 +147,34 @@ class Rewrites:
         return CombineTask(name, group.files, schema, self.sizes.written_with(group.folder), drops)
 
 
-def carry_out(
-    engine: Engine, ledger: Ledger, work: Rewrites, reporter: Reporter, *, dry_run: bool, **facts: Any
+def run_rewrites(
+    engine: Engine, ledger: MaintenanceRun, work: RewriteWork, reporter: Reporter, *, dry_run: bool, **facts: Any
 ) -> MaintenanceResult:
     """Join files and drop rows, some groups in each commit; a dry run tells what would be."""
     plan, scope = work.plan, work.scope
     if dry_run:
         rows = ledger.snapshot.rows - work.removed
-        return planned(ledger, plan, scope, after_files=work.files_after, after_rows=rows, **facts)
+        return planned_result(ledger, plan, scope, after_files=work.files_after, after_rows=rows, **facts)
     if scope.options.compression is None:
         report_codecs(file for group in plan.groups for file in group.files)
-    wish = "" if work.sizes is None else wish_of(work.sizes.target)
+    wish = "" if work.sizes is None else target_tag(work.sizes.target)
     tokens, done = (compact_token(wish), new_token()), 0
-    on_done = reporter.stage("write", len(plan.groups), **extent(plan.groups))
-    for groups in rounds(plan.groups, scope.limits):
+    on_done = reporter.stage("write", len(plan.groups), **work_size(plan.groups))
+    for groups in commit_rounds(plan.groups, scope.limits):
         joins = [group for group in groups if group.work == "join"]
         tasks = [work.combine_task(group, done + i, tokens) for i, group in enumerate(joins)]
         drops = [group.files[0] for group in groups if group.work == "drop"]
         _commit_rewrites(engine, ledger, tasks, drops, work, on_done)
         done += len(joins)
-    return finished(ledger, plan, scope, **facts)
+    return finished_result(ledger, plan, scope, **facts)
 
 
 def _commit_rewrites(
     engine: Engine,
-    ledger: Ledger,
+    ledger: MaintenanceRun,
     joins: Sequence[CombineTask],
     files: Sequence[DataFile],
-    work: Rewrites,
+    work: RewriteWork,
     on_done: Callable[[int], None],
 ) -> None:
     """Commit joined files, and files without the rows that go; then every other file must still hold what stays."""
@@ -182,11 +182,11 @@ def _commit_rewrites(
     emptied = [file for file in files if len(losers[file.path]) == file.rows]
     drops = [DropTask(file, losers[file.path], work.scope.options) for file in files if file not in emptied]
 
-    def produce(staging: str) -> list[Made]:
+    def produce(staging: str) -> list[StagedOutput]:
         outcomes = run_tasks(engine, place, [*joins, *drops], staging, on_done)
-        joined = [Made(outcome, task.path) for task, outcome in zip(joins, outcomes, strict=False)]
+        joined = [StagedOutput(outcome, task.path) for task, outcome in zip(joins, outcomes, strict=False)]
         return joined + [
-            Made(outcome, _new_path(place, task.file), task.file)
+            StagedOutput(outcome, _new_path(place, task.file), task.file)
             for task, outcome in zip(drops, outcomes[len(joins) :], strict=True)
         ]
 
@@ -198,7 +198,7 @@ def _commit_rewrites(
     ledger.commit(produce, joined_files + emptied, needed, {"files": len(inputs)} | rows, alone=bool(losers))
 
 
-def extent(groups: Sequence[Group]) -> dict[str, int]:
+def work_size(groups: Sequence[Group]) -> dict[str, int]:
     """How much work some groups are."""
     return {"rows": sum(group.rows for group in groups), "size": sum(group.size for group in groups)}
 
@@ -207,7 +207,9 @@ def _new_path(place: Place, file: DataFile) -> str:
     return file.path if place.storage.in_place else rewritten_name(file.path)
 
 
-def look(place: Place, scope: Scope, *, dry_run: bool, operation: str, stats_for: Sequence[str] = ()) -> Snapshot:
+def load_for(
+    place: Place, scope: MaintenanceScope, *, dry_run: bool, operation: str, stats_for: Sequence[str] = ()
+) -> Snapshot:
     """The files that an operation is about, with their footers; only a real run finishes what a dead one left."""
     if not dry_run:
         place.journal.recover()
@@ -219,7 +221,7 @@ def look(place: Place, scope: Scope, *, dry_run: bool, operation: str, stats_for
             f"no matching parquet files were found under {place.path}{where}; check the path and partition_filter"
         )
     try:
-        with vanishing_is_conflict(place, operation):
+        with vanished_file_is_conflict(place, operation):
             chosen = replace(view, files=wanted)
             snapshot = load_snapshot(
                 place.storage, chosen, stats_for=stats_for, empty_may_differ=True, keep_footers=True
@@ -229,7 +231,7 @@ def look(place: Place, scope: Scope, *, dry_run: bool, operation: str, stats_for
     return replace(snapshot, view=view)
 
 
-def check_units(
+def check_value_ranges(
     engine: Engine,
     place: Place,
     snapshot: Snapshot,
@@ -238,20 +240,24 @@ def check_units(
     columns: Sequence[str] | None = None,
 ) -> None:
     """Raise where a time in a file, of all columns or of some, has no place in the unit that all files get."""
-    found = doubtful(snapshot, columns)
+    found = columns_to_check(snapshot, columns)
     if not found:
         return
     assert snapshot.schema is not None
     names = sorted({name for names in found.values() for name in names})
     view = replace(snapshot.view, files=tuple(file for file in snapshot.view.files if file.path in found))
-    with vanishing_is_conflict(place, operation):
+    with vanished_file_is_conflict(place, operation):
         files = load_snapshot(place.storage, view, stats_for=names).files
-        items = [(file, found[file.path]) for file in files if not is_proven(file, found[file.path], snapshot.schema)]
+        items = [
+            (file, found[file.path])
+            for file in files
+            if not proven_by_statistics(file, found[file.path], snapshot.schema)
+        ]
         on_done = reporter.stage("check", len(items))
-        misfits = engine.map(Fits(place.storage, snapshot.schema), items, on_done) if items else []
+        misfits = engine.map(ValueRangeCheck(place.storage, snapshot.schema), items, on_done) if items else []
     for (file, _), name in zip(items, misfits, strict=True):
         if name is not None:
-            error = misfit_error(snapshot, file, name)
+            error = value_range_error(snapshot, file, name)
             raise SchemaMismatchError(f"{operation} of {place.path}: {error}")
 
 
@@ -265,26 +271,30 @@ def run_tasks(
     return outcomes
 
 
-def small_sizes(
-    engine: Engine, place: Place, snapshot: Snapshot, target: Target, scope: Scope, reporter: Reporter
-) -> Sizes:
+def sizes_of_small_files(
+    engine: Engine, place: Place, snapshot: Snapshot, target: Target, scope: MaintenanceScope, reporter: Reporter
+) -> OutputSizes:
     """What small files weigh once they are joined."""
-    sizes = Sizes.of(snapshot.files, target, scope.options)
+    sizes = OutputSizes.of(snapshot.files, target, scope.options)
     small = [file for file in snapshot.files if target.fill(file.size, file.rows) < 1]
-    return measured(engine, place, sizes, small, reporter)
+    return measure_sizes(engine, place, sizes, small, reporter)
 
 
-def measured(engine: Engine, place: Place, sizes: Sizes, files: Sequence[DataFile], reporter: Reporter) -> Sizes:
+def measure_sizes(
+    engine: Engine, place: Place, sizes: OutputSizes, files: Sequence[DataFile], reporter: Reporter
+) -> OutputSizes:
     """The weights of some files, where a few of them must be looked at first."""
     trials = sizes.trials(files)
     if not trials:
         return sizes
     on_done = reporter.stage("measure", len(trials))
-    with vanishing_is_conflict(place, "run"):
-        return sizes.learned(trials, engine.map(Probe(place.storage), trials, on_done))
+    with vanished_file_is_conflict(place, "run"):
+        return sizes.learned(trials, engine.map(TrialWrite(place.storage), trials, on_done))
 
 
-def planned(ledger: Ledger, plan: Plan, scope: Scope, *, after_files: int, **facts: Any) -> MaintenanceResult:
+def planned_result(
+    ledger: MaintenanceRun, plan: Plan, scope: MaintenanceScope, *, after_files: int, **facts: Any
+) -> MaintenanceResult:
     """The result of a dry run; ``after_files`` is how many files all groups become."""
     snapshot, touched = ledger.snapshot, sum(len(group.files) for group in plan.groups)
     size = sum(file.size for file in snapshot.files)
@@ -309,7 +319,7 @@ def planned(ledger: Ledger, plan: Plan, scope: Scope, *, after_files: int, **fac
     )
 
 
-def finished(ledger: Ledger, plan: Plan, scope: Scope, **facts: Any) -> MaintenanceResult:
+def finished_result(ledger: MaintenanceRun, plan: Plan, scope: MaintenanceScope, **facts: Any) -> MaintenanceResult:
     """The result of a run, from what its commits did."""
     snapshot, gone = ledger.snapshot, {file.path: file for file in ledger.gone}
     kept = [file for file in snapshot.files if file.path not in gone]
@@ -336,7 +346,7 @@ def finished(ledger: Ledger, plan: Plan, scope: Scope, **facts: Any) -> Maintena
     )
 
 
-def _codec(snapshot: Snapshot, scope: Scope) -> str:
+def _codec(snapshot: Snapshot, scope: MaintenanceScope) -> str:
     """The codec of what is written: as asked, else the first file's own."""
     if scope.options.compression is not None:
         return scope.options.compression

@@ -15,32 +15,32 @@ import numpy as np
 
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.core.commit.transaction import Changes, Commit, Publish
-from fsspeckit.core.dataset.place import Place, vanishing_is_conflict
+from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
 from fsspeckit.core.dataset.snapshot import Snapshot, load_snapshot
 from fsspeckit.core.dataset.source import Input, Source
 from fsspeckit.core.dataset.source_keys import check_no_null_keys, check_order_columns, select_rows
-from fsspeckit.core.dataset.text_source import TextFiles, deferred
+from fsspeckit.core.dataset.text_source import TextFiles, read_later
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.file_names import rewritten_name
 from fsspeckit.core.model import DataFile, Match, Outcome, PlanEntry, RewriteTask, RowNumbers, Task, WriteTask
 from fsspeckit.core.operations.row_balance import check_balance
 from fsspeckit.core.parquet.writer_options import report_codecs
-from fsspeckit.core.planning.merge import Draft, check_target_keys, draft_merge
+from fsspeckit.core.planning.merge import MatchedFiles, check_target_keys, match_source
 from fsspeckit.core.planning.merge_request import (
     MergeRequest,
-    Shape,
+    MergeSchemas,
     compute_merge_stats,
     insert_tasks,
-    merge_shape,
+    merge_schemas,
     rewrite_tasks,
 )
-from fsspeckit.core.planning.pinned_plan import check_names, check_outcomes, keep_to
+from fsspeckit.core.planning.pinned_plan import check_against_plan, check_outcomes, check_plan_names
 from fsspeckit.core.progress import Progress, Reporter, reporting
 from fsspeckit.core.results import MergeFileMetadata, MergePlan, MergeResult
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class MergeDraft:
+class PreparedMerge:
     """A merge that is ready to run."""
 
     request: MergeRequest
@@ -85,21 +85,23 @@ def merge(
     started = time.perf_counter()
     with log_unexpected("merge", place.path), reporting("merge", progress) as reporter, ExitStack() as stack:
         if agreed is not None:
-            check_names(agreed)
+            check_plan_names(agreed)
         if not dry_run:
             place.journal.recover()
         given = replace(given, on_tasks=reporter.tasks("source"))
         snapshot = None
         if isinstance(given.data, TextFiles):
             snapshot = _snapshot(place, request)
-            given = deferred(given, snapshot)
+            given = read_later(given, snapshot)
         source = stack.enter_context(engine.open_source(given, place.storage, place.scratch))
         draft = _plan(engine, source, place, snapshot, request, reporter)
         if dry_run:
             outcomes = _run(engine, place, source, draft.rewrites, None, reporter)
             return _as_plan(place, draft, outcomes)
         if agreed is not None:
-            draft = replace(draft, inserts=keep_to(agreed, place.path, draft.snapshot, draft.counts, draft.inserts))
+            draft = replace(
+                draft, inserts=check_against_plan(agreed, place.path, draft.snapshot, draft.counts, draft.inserts)
+            )
         if not draft.tasks and not draft.deletes and not place.journal.terms:
             return _as_result(place, draft, [], (), None, time.perf_counter() - started)
         if request.options.compression is None:
@@ -115,7 +117,7 @@ def merge(
 
 
 def _snapshot(place: Place, request: MergeRequest) -> Snapshot:
-    with vanishing_is_conflict(place, "merge"):
+    with vanished_file_is_conflict(place, "merge"):
         return load_snapshot(place.storage, place.journal.view_to_change(), stats_for=request.key_columns)
 
 
@@ -126,11 +128,11 @@ def _plan(
     snapshot: Snapshot | None,
     request: MergeRequest,
     reporter: Reporter,
-) -> MergeDraft:
+) -> PreparedMerge:
     snapshot = snapshot or _snapshot(place, request)
-    with vanishing_is_conflict(place, "merge"):
-        shape = merge_shape(source.schema_for(snapshot.schema), snapshot, request, place.path)
-        shape = replace(shape, body=source.with_room(shape.body))
+    with vanished_file_is_conflict(place, "merge"):
+        shape = merge_schemas(source.schema_for(snapshot.schema), snapshot, request, place.path)
+        shape = replace(shape, body=source.widen_codes(shape.body))
         source.check_casts(shape.body, operation="merge", path=place.path)
         check_order_columns(source.schema, request.dedup_order_by)
         if request.null_keys == "error":
@@ -144,11 +146,13 @@ def _plan(
         )
         if request.null_keys == "error" and (len(rows) or request.rule.delete):
             check_target_keys(place.storage, snapshot, shape)
-        draft = draft_merge(engine, place.storage, snapshot, source, rows, shape, request, reporter)
+        draft = match_source(engine, place.storage, snapshot, source, rows, shape, request, reporter)
     return _decide(draft, shape, snapshot, source, request)
 
 
-def _decide(draft: Draft, shape: Shape, snapshot: Snapshot, source: Source, request: MergeRequest) -> MergeDraft:
+def _decide(
+    draft: MatchedFiles, shape: MergeSchemas, snapshot: Snapshot, source: Source, request: MergeRequest
+) -> PreparedMerge:
     """Turn matches into tasks and counts, by the strategy's rule."""
     rule = request.rule
     inserted = draft.new_rows if rule.insert else 0
@@ -158,7 +162,7 @@ def _decide(draft: Draft, shape: Shape, snapshot: Snapshot, source: Source, requ
     rewrites = rewrite_tasks(left, shape, request, rows_enter=inserted + updated > 0)
     new = list(zip(draft.groups, draft.unmatched, strict=True)) if rule.insert else []
     inserts = insert_tasks([(group, _compact(rows)) for group, rows in new], shape, snapshot, request.options)
-    return MergeDraft(
+    return PreparedMerge(
         request=request,
         snapshot=snapshot,
         source_rows=source.rows,
@@ -190,13 +194,13 @@ def _run(
 ) -> list[Outcome]:
     rows, size = sum(task.rows_in for task in tasks), sum(task.weight for task in tasks)
     on_done = reporter.stage("write" if staging else "compare", len(tasks), rows=rows, size=size)
-    with vanishing_is_conflict(place, "merge"):
+    with vanished_file_is_conflict(place, "merge"):
         outcomes = engine.run(place.storage, source, tasks, staging, on_done)
     check_balance(tasks, outcomes, place.path)
     return outcomes
 
 
-def _changes(place: Place, draft: MergeDraft, outcomes: Sequence[Outcome]) -> Changes:
+def _changes(place: Place, draft: PreparedMerge, outcomes: Sequence[Outcome]) -> Changes:
     publish, retire = [], list(draft.deletes)
     for task, outcome in zip(draft.tasks, outcomes, strict=True):
         if not outcome.changed:
@@ -221,7 +225,7 @@ def _changes(place: Place, draft: MergeDraft, outcomes: Sequence[Outcome]) -> Ch
 
 def _as_result(
     place: Place,
-    draft: MergeDraft,
+    draft: PreparedMerge,
     outcomes: Sequence[Outcome],
     published: Sequence[Publish],
     commit: Commit | None,
@@ -271,7 +275,7 @@ def _as_result(
     )
 
 
-def _as_plan(place: Place, draft: MergeDraft, outcomes: Sequence[Outcome]) -> MergePlan:
+def _as_plan(place: Place, draft: PreparedMerge, outcomes: Sequence[Outcome]) -> MergePlan:
     changed = {task.file.path: (task, o) for task, o in zip(draft.rewrites, outcomes, strict=True)}
     deleted = set(draft.deletes)
     entries = []

@@ -16,45 +16,52 @@ import pyarrow as pa
 
 from fsspeckit.common.bridge import to_arrow, to_numpy
 from fsspeckit.common.logging import log_unexpected
-from fsspeckit.core.dataset.place import Place, vanishing_is_conflict
+from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
 from fsspeckit.core.dataset.snapshot import Snapshot, joint_schema
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.file_names import new_token, optimized_name
-from fsspeckit.core.kernels.file_bounds import ReadEnds
-from fsspeckit.core.kernels.find_duplicates import stretches
+from fsspeckit.core.kernels.file_bounds import ReadFileBounds
+from fsspeckit.core.kernels.find_duplicates import row_group_spans
 from fsspeckit.core.kernels.sort_files import (
     RANGE_BYTES,
-    Route,
-    Sample,
-    SortedFile,
+    RouteRows,
+    SampleRows,
     SortGroup,
     SortItem,
     Weights,
-    group_dress,
+    WriteSortedFile,
+    group_row_form,
     make_cuts,
     sample_forms,
 )
-from fsspeckit.core.kernels.trial_write import Style
-from fsspeckit.core.model import DataFile, Ends, RowNumbers
-from fsspeckit.core.operations.deduplicate import deduplicate, deduplication_facts, find_losers
+from fsspeckit.core.kernels.trial_write import OutputStyle
+from fsspeckit.core.model import DataFile, FileBounds, RowNumbers
+from fsspeckit.core.operations.deduplicate import deduplicate, deduplication_details, find_duplicate_rows
 from fsspeckit.core.operations.maintenance_run import (
-    Ledger,
-    Made,
-    Rewrites,
-    carry_out,
-    check_units,
-    extent,
-    finished,
-    look,
-    measured,
-    planned,
+    MaintenanceRun,
+    RewriteWork,
+    StagedOutput,
+    check_value_ranges,
+    finished_result,
+    load_for,
+    measure_sizes,
+    planned_result,
+    run_rewrites,
+    work_size,
 )
 from fsspeckit.core.operations.row_balance import check_total
 from fsspeckit.core.parquet.writer_options import report_codecs
-from fsspeckit.core.planning.maintenance_request import Group, OptimizeRequest, Plan, limited, plan_deduplicate, rounds
-from fsspeckit.core.planning.optimize import files_at_stake, files_to_read, outputs, plan_optimize
-from fsspeckit.core.planning.output_sizes import Sizes, Target
-from fsspeckit.core.planning.value_ranges import codes_may_run_out
+from fsspeckit.core.planning.maintenance_request import (
+    Group,
+    OptimizeRequest,
+    Plan,
+    apply_limits,
+    commit_rounds,
+    plan_deduplicate,
+)
+from fsspeckit.core.planning.optimize import files_to_consider, files_to_read, outputs, plan_optimize
+from fsspeckit.core.planning.output_sizes import OutputSizes, Target
+from fsspeckit.core.planning.value_ranges import report_narrow_codes
 from fsspeckit.core.progress import Progress, Reporter, reporting
 from fsspeckit.core.results import MaintenanceResult
 from fsspeckit.core.values.curves import Ordering
@@ -77,11 +84,11 @@ def optimize(
         return _without_order(engine, place, request, dry_run=dry_run, progress=progress)
     with log_unexpected("optimize", place.path), reporting("optimize", progress) as reporter:
         named = list(dict.fromkeys((*request.columns, *request.blooms)))
-        snapshot = look(place, request.scope, dry_run=dry_run, operation="optimize", stats_for=named)
+        snapshot = load_for(place, request.scope, dry_run=dry_run, operation="optimize", stats_for=named)
         assert snapshot.schema is not None
         request.check(snapshot.schema, snapshot.partition_columns)
-        check_units(engine, place, snapshot, "optimize", reporter)
-        with codes_may_run_out("optimize", place.path, snapshot):
+        check_value_ranges(engine, place, snapshot, "optimize", reporter)
+        with report_narrow_codes("optimize", place.path, snapshot):
             return _optimize(engine, place, snapshot, request, reporter, dry_run=dry_run)
 
 
@@ -89,20 +96,22 @@ def _optimize(
     engine: Engine, place: Place, snapshot: Snapshot, request: OptimizeRequest, reporter: Reporter, *, dry_run: bool
 ) -> MaintenanceResult:
     work = _Work.plan(engine, place, snapshot, request, reporter)
-    ledger = Ledger(place, "optimize", snapshot)
+    ledger = MaintenanceRun(place, "optimize", snapshot)
     sorts, drops = work.groups("sort"), work.groups("drop")
     if dry_run:
         after = sum(work.files_after(group) for group in sorts)
         left = sum(work.dropped(group) < group.rows for group in drops)
         rows = snapshot.rows - work.removed
-        return planned(ledger, work.whole, request.scope, after_files=after + left, after_rows=rows, **work.facts())
+        return planned_result(
+            ledger, work.whole, request.scope, after_files=after + left, after_rows=rows, **work.facts()
+        )
     if request.scope.options.compression is None:
         report_codecs(file for group in sorts for file in group.files)
-    for groups in rounds(sorts, request.scope.limits):
+    for groups in commit_rounds(sorts, request.scope.limits):
         _sort(engine, ledger, groups, work, reporter)
-    losses = Rewrites(Plan(drops, {}), request.scope, work.losers)
-    carry_out(engine, ledger, losses, reporter, dry_run=False)
-    return finished(ledger, work.whole, request.scope, **work.facts())
+    losses = RewriteWork(Plan(drops, {}), request.scope, work.losers)
+    run_rewrites(engine, ledger, losses, reporter, dry_run=False)
+    return finished_result(ledger, work.whole, request.scope, **work.facts())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,7 +119,7 @@ class _Work:
     """What there is to do: groups to sort, files that only lose rows, and which rows go."""
 
     request: OptimizeRequest
-    sizes: Sizes
+    sizes: OutputSizes
     whole: Plan
     losers: Mapping[str, RowNumbers]
     token: str
@@ -120,21 +129,21 @@ class _Work:
         cls, engine: Engine, place: Place, snapshot: Snapshot, request: OptimizeRequest, reporter: Reporter
     ) -> _Work:
         assert snapshot.schema is not None
-        style = Style(_ordering(request, snapshot.schema), request.blooms, _GROUP_ROWS)
-        sizes = Sizes.of(snapshot.files, request.target or DEFAULT_TARGET, request.scope.options, style)
+        style = OutputStyle(_ordering(request, snapshot.schema), request.blooms, _GROUP_ROWS)
+        sizes = OutputSizes.of(snapshot.files, request.target or DEFAULT_TARGET, request.scope.options, style)
         read = _read_ends(engine, place, snapshot, request, reporter)
-        at_stake = files_at_stake(snapshot.files, snapshot.schema, request, sizes.target, read)
-        sizes = measured(engine, place, sizes, at_stake, reporter)
+        at_stake = files_to_consider(snapshot.files, snapshot.schema, request, sizes.target, read)
+        sizes = measure_sizes(engine, place, sizes, at_stake, reporter)
         sorts = plan_optimize(snapshot.files, snapshot.schema, request, sizes, read)
         losers: Mapping[str, RowNumbers] = {}
         if request.deduplicate is not None:
-            losers = find_losers(engine, place, snapshot, request.deduplicate, reporter)
+            losers = find_duplicate_rows(engine, place, snapshot, request.deduplicate, reporter)
         sorted_files = {file.path for group in sorts.groups for file in group.files}
         others = [file for file in snapshot.files if file.path not in sorted_files]
         drops = plan_deduplicate(others, losers).groups
         touched = {file.path for group in drops for file in group.files}
         skipped = {path: reason for path, reason in sorts.skipped.items() if path not in touched}
-        whole = limited(Plan((*sorts.groups, *drops), skipped), request.scope.limits)
+        whole = apply_limits(Plan((*sorts.groups, *drops), skipped), request.scope.limits)
         return cls(request, sizes, whole, losers, new_token())
 
     def groups(self, work: str) -> tuple[Group, ...]:
@@ -159,20 +168,20 @@ class _Work:
         wanted = {"zorder_columns": list(self.request.columns or ()), "curve": self.request.curve}
         if self.request.deduplicate is None:
             return wanted | {"deduplicated": False}
-        return wanted | deduplication_facts(self.request.deduplicate, self.removed)
+        return wanted | deduplication_details(self.request.deduplicate, self.removed)
 
 
 def _read_ends(
     engine: Engine, place: Place, snapshot: Snapshot, request: OptimizeRequest, reporter: Reporter
-) -> Mapping[str, Ends]:
+) -> Mapping[str, FileBounds]:
     """How far files reach whose footers do not tell: statistics are missing, or say nothing of NaN."""
     assert snapshot.schema is not None
     files = files_to_read(snapshot.files, snapshot.schema, request)
     if not files:
         return {}
     on_done = reporter.stage("look", len(files))
-    with vanishing_is_conflict(place, "optimize"):
-        found = engine.map(ReadEnds(place.storage, _ordering(request, snapshot.schema)), files, on_done)
+    with vanished_file_is_conflict(place, "optimize"):
+        found = engine.map(ReadFileBounds(place.storage, _ordering(request, snapshot.schema)), files, on_done)
     return {file.path: ends for file, ends in zip(files, found, strict=True)}
 
 
@@ -193,10 +202,10 @@ def _without_order(
     return replace(result, details={"zorder_columns": None, "curve": request.curve} | dict(result.details))
 
 
-def _sort(engine: Engine, ledger: Ledger, groups: Sequence[Group], work: _Work, reporter: Reporter) -> None:
+def _sort(engine: Engine, ledger: MaintenanceRun, groups: Sequence[Group], work: _Work, reporter: Reporter) -> None:
     """Sort some groups together and commit their new files."""
     place = ledger.place
-    with vanishing_is_conflict(place, "optimize"):
+    with vanished_file_is_conflict(place, "optimize"):
         ready = _prepare(engine, place, groups, work, reporter)
     items = [
         item
@@ -205,19 +214,20 @@ def _sort(engine: Engine, ledger: Ledger, groups: Sequence[Group], work: _Work, 
         for item in _items(number, group, work.losers)
     ]
     parts = sum(group.files for group in ready)
-    on_done = reporter.stage("sort", len(items) + parts, **extent(groups))
+    on_done = reporter.stage("sort", len(items) + parts, **work_size(groups))
     already = len(ledger.made)
 
-    def produce(staging: str) -> list[Made]:
-        route = Route(place.storage, ready)
-        gather = SortedFile(place.storage, ready, staging, work.token)
+    def produce(staging: str) -> list[StagedOutput]:
+        route = RouteRows(place.storage, ready)
+        gather = WriteSortedFile(place.storage, ready, staging, work.token)
         outcomes = engine.exchange(route, items, gather, parts, on_done)
         folders = [group.folder for group, found in zip(groups, ready, strict=True) for _ in range(found.files)]
         kept = [(folder, outcome) for folder, outcome in zip(folders, outcomes, strict=True) if outcome is not None]
         expected = sum(group.rows - work.dropped(group) for group in groups)
         check_total(expected, [outcome for _, outcome in kept], place.path)
         return [
-            Made(outcome, optimized_name(folder, work.token, already + i)) for i, (folder, outcome) in enumerate(kept)
+            StagedOutput(outcome, optimized_name(folder, work.token, already + i))
+            for i, (folder, outcome) in enumerate(kept)
         ]
 
     retired = [file for group in groups for file in group.files]
@@ -232,7 +242,7 @@ def _items(number: int, group: Group, losers: Mapping[str, RowNumbers]) -> list[
     width = _row_bytes(group.files)
     most_rows = max(1024, RANGE_BYTES // width)
     items = []
-    for item in stretches(group.files, most_rows):
+    for item in row_group_spans(group.files, most_rows):
         drops = tuple(losers.get(stretch.file.path, _NO_ROWS) for stretch in item)
         items.append(SortItem(number, item, drops))
     return items
@@ -274,7 +284,7 @@ def _prepare(
         inner = max(1, min(inner, rows // max(1, files)))
         bases = np.cumsum([0, *(file.rows for file in group.files)])
         cuts = make_cuts(staying, learned, bases, files * inner, weights)
-        dress, meta = group_dress(place.storage, group.files, schema)
+        dress, meta = group_row_form(place.storage, group.files, schema)
         options = work.sizes.written_with(group.folder)
         wish = (work.sizes.target.bytes, work.sizes.target.rows)
         ready.append(
@@ -297,7 +307,7 @@ def _prepare(
     return tuple(ready)
 
 
-def _weights(sample: pa.Table, files: Sequence[DataFile], sizes: Sizes) -> Weights:
+def _weights(sample: pa.Table, files: Sequence[DataFile], sizes: OutputSizes) -> Weights:
     """What each row of a sample will weigh where only bytes are wanted: as much as the rows of its file do."""
     numbers = to_numpy(sample["file"])
     if not len(numbers) or sizes.target.bytes is None or sizes.target.rows is not None:
@@ -319,14 +329,14 @@ def _samples(
     """Some rows of each group, evenly taken; of very many row groups only some are read."""
     calls = []
     for group in groups:
-        items = stretches(group.files, _SAMPLED_GROUPS_ROWS // 8)
+        items = row_group_spans(group.files, _SAMPLED_GROUPS_ROWS // 8)
         every = max(1, group.rows // _SAMPLED_GROUPS_ROWS)
         chosen = items[every // 2 :: every] if len(items) > every else items
         read = sum(s.file.row_groups[g] for item in chosen for s in item for g in s.row_groups)
         calls.append((chosen, max(1, read // _SAMPLE_ROWS)))
     on_done = reporter.stage("sample", sum(len(chosen) for chosen, _ in calls))
     return [
-        pa.concat_tables(engine.map(Sample(place.storage, order, stride), chosen, on_done))
+        pa.concat_tables(engine.map(SampleRows(place.storage, order, stride), chosen, on_done))
         for (chosen, stride), order in zip(calls, orders, strict=True)
     ]
 

@@ -9,7 +9,7 @@ from fsspeckit.common.logging import log_unexpected
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.replay import Recovery
 from fsspeckit.core.dataset.place import Place
-from fsspeckit.core.dataset.snapshot import load_snapshot, view_of_file
+from fsspeckit.core.dataset.snapshot import load_snapshot, single_file_view
 from fsspeckit.core.engine.protocol import Engine, ReadRequest
 
 _READ_ATTEMPTS = 20
@@ -30,7 +30,7 @@ def read(engine: Engine, place: Place, request: ReadRequest) -> pa.Table:
 
 def existing_view(place: Place) -> View:
     """The files of a dataset that must exist; a path to one file is a dataset of that file."""
-    view = view_of_file(place.storage, place.root) or place.journal.view()
+    view = single_file_view(place.storage, place.root) or place.journal.view()
     if not view.files:
         raise DatasetNotFoundError(f"no parquet dataset at {place.path}; check the path, or write it first")
     return view

@@ -22,8 +22,8 @@ from fsspeckit.core.commit.transaction import Changes, Commit, Publish
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import Snapshot, load_snapshot, partition_layout
 from fsspeckit.core.dataset.source import Input, Source
-from fsspeckit.core.dataset.source_keys import Group, PartitionIdentities, split_by_partition
-from fsspeckit.core.dataset.text_source import TextFiles, deferred
+from fsspeckit.core.dataset.source_keys import PartitionIdentities, PartitionRows, split_by_partition
+from fsspeckit.core.dataset.text_source import TextFiles, read_later
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.file_names import is_data_file, new_file_name
 from fsspeckit.core.model import Outcome, WriteOptions, WriteTask
@@ -109,7 +109,7 @@ def _read_text(given: Input, place: Place, request: WriteRequest) -> Input:
     view = place.journal.view()
     files = view.files[:1] if request.mode != "overwrite" else ()
     sample = load_snapshot(place.storage, replace(view, files=files))
-    return deferred(given, sample)
+    return read_later(given, sample)
 
 
 def _look_at(place: Place, source: Source, request: WriteRequest) -> _Existing:
@@ -156,7 +156,9 @@ def _body(source: Source, existing: _Existing, request: WriteRequest, path: str)
     return body
 
 
-def _tasks(groups: Sequence[Group], body: pa.Schema, existing: _Existing, request: WriteRequest) -> list[WriteTask]:
+def _tasks(
+    groups: Sequence[PartitionRows], body: pa.Schema, existing: _Existing, request: WriteRequest
+) -> list[WriteTask]:
     options, step = request.options, request.options.max_rows_per_file
     old = existing.sample.files
     if options.compression is None and old and old[0].codec and request.mode != "overwrite":
@@ -184,7 +186,7 @@ def _check_names(names: Sequence[str], view: View, request: WriteRequest) -> Non
         )
 
 
-def _retired(view: View, groups: Sequence[Group], request: WriteRequest) -> tuple[str, ...]:
+def _retired(view: View, groups: Sequence[PartitionRows], request: WriteRequest) -> tuple[str, ...]:
     if request.mode == "append":
         return ()
     if request.mode == "overwrite":

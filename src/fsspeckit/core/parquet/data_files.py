@@ -41,9 +41,9 @@ from fsspeckit.core.parquet.footer import (
     read_footer_bytes,
     writer_of,
 )
-from fsspeckit.core.parquet.footer_template import GroupFacts, GroupTemplate, read_group
-from fsspeckit.core.parquet.reader import naming_damage
-from fsspeckit.core.parquet.sort_note import read_mark, unmarked, unmarked_schema
+from fsspeckit.core.parquet.footer_template import RowGroupFacts, RowGroupTemplate, read_group
+from fsspeckit.core.parquet.reader import report_damage
+from fsspeckit.core.parquet.sort_note import read_sort_note, schema_without_sort_note, without_sort_note
 from fsspeckit.core.storage import Storage
 
 _THREADS = 64
@@ -125,7 +125,7 @@ class _Head:
     leaves: Sequence[Leaf]
     wanted: Sequence[int]
     read: int = 0
-    templates: list[GroupTemplate] = field(default_factory=list)
+    templates: list[RowGroupTemplate] = field(default_factory=list)
     tails: dict[bytes, _Tail] = field(default_factory=dict)
     shapes: dict[Any, _Shape] = field(default_factory=dict)
 
@@ -138,7 +138,7 @@ class _FooterReader:
         self._heads: list[_Head] = []
 
     def read(self, file: ViewFile) -> DataFile:
-        with naming_damage("reading the footer", file.path):
+        with report_damage("reading the footer", file.path):
             data = read_footer_bytes(self._storage, file.location, file.size)
             data_end = file.size - len(data) - _TRAILER
             groups, tail = self._matched(data, data_end) or self._parsed(data, data_end)
@@ -163,13 +163,13 @@ class _FooterReader:
             partition=None,
             stats=stats,
             blooms=blooms,
-            mark=read_mark(tail.notes, rows),
+            mark=read_sort_note(tail.notes, rows),
             footer=len(data) + _AROUND,
             int96=tail.shape.int96,
             raw_footer=data if self._room >= 0 else None,
         )
 
-    def _matched(self, data: bytes, data_end: int) -> tuple[list[GroupFacts], _Tail] | None:
+    def _matched(self, data: bytes, data_end: int) -> tuple[list[RowGroupFacts], _Tail] | None:
         """The facts of a footer that is laid out like others."""
         head = next((head for head in self._heads if head.templates and data.startswith(head.data)), None)
         found = None if head is None else _match_groups(data, head, data_end)
@@ -187,7 +187,7 @@ class _FooterReader:
                 head.tails[rest] = tail
         return groups, tail
 
-    def _parsed(self, data: bytes, data_end: int) -> tuple[list[GroupFacts], _Tail]:
+    def _parsed(self, data: bytes, data_end: int) -> tuple[list[RowGroupFacts], _Tail]:
         """The facts of any other footer."""
         footer = Footer(data, data_end)
         head = next((head for head in self._heads if data.startswith(head.data)), None)
@@ -212,14 +212,14 @@ class _FooterReader:
         check_not_encrypted(tree)
         notes, writer = notes_of(tree), writer_of(tree)
         orders = tree.get(FileField.orders, (0, None))
-        kept = unmarked(notes) or {}
+        kept = without_sort_note(notes) or {}
         key = tuple(sorted(kept.items())), writer, write_value(*orders) if orders[0] == LIST else b""
         if key not in head.shapes:
             head.shapes[key] = self._shape(head, orders, open_footer(data))
         return _Tail(notes, writer, head.shapes[key])
 
     def _shape(self, head: _Head, orders: tuple[int, Any], reader: pq.ParquetReader) -> _Shape:
-        arrow, parquet = unmarked_schema(reader.schema_arrow), reader.metadata.schema
+        arrow, parquet = schema_without_sort_note(reader.schema_arrow), reader.metadata.schema
         columns = {}
         for number in head.wanted:
             leaf = head.leaves[number]
@@ -232,7 +232,7 @@ class _FooterReader:
         return _Shape(arrow, tuple(old), columns)
 
 
-def _match_groups(data: bytes, head: _Head, data_end: int) -> tuple[list[GroupFacts], int] | None:
+def _match_groups(data: bytes, head: _Head, data_end: int) -> tuple[list[RowGroupFacts], int] | None:
     """The row groups of a footer, and where they end; nothing where one of them is like no other."""
     at = len(head.data)
     if data[at : at + 1] != _ROWS_HEADER:
@@ -262,6 +262,6 @@ def _add_templates(head: _Head, footer: Footer) -> None:
         data = write_struct(group)
         if any(template.match(data, 0, footer.data_end) for template in head.templates):
             continue
-        template = GroupTemplate.of(group, head.leaves, head.wanted)
+        template = RowGroupTemplate.of(group, head.leaves, head.wanted)
         if template is not None:
             head.templates.append(template)

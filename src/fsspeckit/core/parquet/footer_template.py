@@ -46,7 +46,7 @@ _CHECKED = {
 _COUNT = 3  # field of an entry of page counts; the others say what is counted
 
 
-class GroupFacts(NamedTuple):
+class RowGroupFacts(NamedTuple):
     """What planning takes from a row group: rows, bytes before compression, and statistics of some leaves."""
 
     rows: int
@@ -55,12 +55,12 @@ class GroupFacts(NamedTuple):
     stats: dict[int, RawStats]
 
 
-def read_group(group: Struct, wanted: Sequence[int]) -> GroupFacts:
+def read_group(group: Struct, wanted: Sequence[int]) -> RowGroupFacts:
     """The facts of a row group that was read field by field."""
     chunks = [chunk[ChunkField.meta][1] for chunk in chunks_of(group)]
     codec = CODECS[chunks[0][MetaField.codec][1]] if chunks else ""
     stats = {leaf: raw_stats(chunks[leaf]) for leaf in wanted}
-    return GroupFacts(group[GroupField.rows][1], group[GroupField.plain_size][1], codec, stats)
+    return RowGroupFacts(group[GroupField.rows][1], group[GroupField.plain_size][1], codec, stats)
 
 
 class _Gap(NamedTuple):
@@ -86,7 +86,7 @@ class _UnknownFieldError(Exception):
 Rule = Callable[[int, int, Any], Iterator[_Part]]
 
 
-class GroupTemplate:
+class RowGroupTemplate:
     """A row group with gaps, of which those of some leaves are wanted."""
 
     def __init__(self, group: Struct, leaves: Sequence[Leaf], wanted: Sequence[int]) -> None:
@@ -105,14 +105,14 @@ class GroupTemplate:
         self._patterns.append(re.compile(pattern, re.DOTALL))
 
     @classmethod
-    def of(cls, group: Struct, leaves: Sequence[Leaf], wanted: Sequence[int]) -> GroupTemplate | None:
+    def of(cls, group: Struct, leaves: Sequence[Leaf], wanted: Sequence[int]) -> RowGroupTemplate | None:
         """A template, unless the row group has fields that are not known here."""
         try:
             return cls(group, leaves, wanted)
         except _UnknownFieldError:
             return None
 
-    def match(self, data: bytes, at: int, data_end: int) -> tuple[GroupFacts, int] | None:
+    def match(self, data: bytes, at: int, data_end: int) -> tuple[RowGroupFacts, int] | None:
         """The facts of the row group at a position, and the position after it, if it is laid out like this one.
 
         Numbers that do not fit together raise `pa.ArrowInvalid`, as they do where a footer is read field by field.
@@ -133,7 +133,7 @@ class GroupTemplate:
         found += matched.groups()
         return self._read(dict(zip(self._gaps, found, strict=True)), data_end), matched.end()
 
-    def _read(self, found: dict[_Gap | None, bytes], data_end: int) -> GroupFacts:
+    def _read(self, found: dict[_Gap | None, bytes], data_end: int) -> RowGroupFacts:
         rows, uncompressed = check_count(_number(found[_ROWS])), check_count(_number(found[_BYTES]))
         for leaf, (values, data_at, dictionary_at, plain_size, size) in zip(self._leaves, self._checked, strict=True):
             if found[values] != found[_ROWS]:
@@ -142,7 +142,7 @@ class GroupTemplate:
             sizes = _number(found[plain_size]), _number(found[size])
             check_place(rows, _number(found[data_at]), before, *sizes, data_end)
         stats = {leaf: _filled(leaf, raw, found) for leaf, raw in self._facts.stats.items()}
-        return GroupFacts(rows, uncompressed, self._facts.codec, stats)
+        return RowGroupFacts(rows, uncompressed, self._facts.codec, stats)
 
 
 _ROWS, _BYTES = _Gap(None, "rows"), _Gap(None, "bytes")

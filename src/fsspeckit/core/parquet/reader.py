@@ -43,7 +43,7 @@ def _check_is(found: Entry | None, file: ViewFile | DataFile) -> None:
 
 
 @contextmanager
-def naming_damage(operation: str, path: str) -> Iterator[None]:
+def report_damage(operation: str, path: str) -> Iterator[None]:
     """Turn what pyarrow raises on a broken file into an error that names it."""
     try:
         yield
@@ -59,7 +59,7 @@ def naming_damage(operation: str, path: str) -> Iterator[None]:
 
 def read_footer(storage: Storage, file: DataFile) -> Footer:
     """The footer of a data file, read and checked."""
-    with naming_damage("reading the footer", file.path):
+    with report_damage("reading the footer", file.path):
         data = file.raw_footer or read_footer_bytes(storage, file.location, file.size)
         return Footer(data, file.data + 4)
 
@@ -115,7 +115,7 @@ def check_rows(found: int, file: DataFile, row_groups: Sequence[int]) -> None:
         )
 
 
-def refuse_nanoseconds(
+def check_int96(
     storage: Storage, file: DataFile, row_groups: Iterable[int], columns: Iterable[str] | None = None
 ) -> None:
     """Raise where INT96 timestamps, in all columns or in some, are not whole microseconds of 64 bits.
@@ -125,7 +125,7 @@ def refuse_nanoseconds(
     """
     names = [name for name in file.int96 if columns is None or name in columns]
     for group in row_groups if names else ():
-        with naming_damage("reading", file.path):
+        with report_damage("reading", file.path):
             micros, nanos, seconds = (_read_int96(storage, file, group, names, unit) for unit in ("us", "ns", "s"))
         for name in names:
             leaves = (_leaves(table[name].combine_chunks()) for table in (micros, nanos, seconds))

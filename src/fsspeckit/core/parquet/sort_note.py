@@ -14,12 +14,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from fsspeckit.core.model import Mark, Value
+from fsspeckit.core.model import BoundValue, SortNote
 
 _NAME = b"fsspeckit.layout"
 
 
-def read_mark(metadata: Mapping[bytes, bytes] | None, rows: int) -> Mark | None:
+def read_sort_note(metadata: Mapping[bytes, bytes] | None, rows: int) -> SortNote | None:
     """The note of a footer, where it has one that can be true."""
     if not metadata or _NAME not in metadata:
         return None
@@ -28,7 +28,7 @@ def read_mark(metadata: Mapping[bytes, bytes] | None, rows: int) -> Mark | None:
         size, count = found["target"]
         columns = tuple(map(str, found["columns"]))
         low, high = (_values(row, len(columns)) for row in found["ends"])
-        mark = Mark(
+        mark = SortNote(
             str(found["curve"]),
             columns,
             str(found["run"]),
@@ -41,7 +41,7 @@ def read_mark(metadata: Mapping[bytes, bytes] | None, rows: int) -> Mark | None:
     return mark if mark.rows == rows else None
 
 
-def _values(row: Sequence[Any], count: int) -> tuple[Value, ...]:
+def _values(row: Sequence[Any], count: int) -> tuple[BoundValue, ...]:
     """One end: a number, text or null for each column; raises where it is anything else."""
     values = tuple(b64decode(value) if isinstance(value, str) else value for value in row)
     if len(values) != count or not all(value is None or type(value) in (int, bytes) for value in values):
@@ -49,11 +49,11 @@ def _values(row: Sequence[Any], count: int) -> tuple[Value, ...]:
     return values
 
 
-def _texts(row: Sequence[Value]) -> list[Any]:
+def _texts(row: Sequence[BoundValue]) -> list[Any]:
     return [b64encode(value).decode() if isinstance(value, bytes) else value for value in row]
 
 
-def mark_metadata(mark: Mark | None) -> dict[bytes, bytes]:
+def sort_note_metadata(mark: SortNote | None) -> dict[bytes, bytes]:
     """A note as the metadata that a writer takes."""
     if mark is None:
         return {}
@@ -68,14 +68,14 @@ def mark_metadata(mark: Mark | None) -> dict[bytes, bytes]:
     return {_NAME: json.dumps(note).encode()}
 
 
-def unmarked(metadata: Mapping[bytes, bytes] | None) -> dict[bytes, bytes] | None:
+def without_sort_note(metadata: Mapping[bytes, bytes] | None) -> dict[bytes, bytes] | None:
     """Metadata without the note."""
     if not metadata:
         return None
     return {key: value for key, value in metadata.items() if key != _NAME} or None
 
 
-def unmarked_schema(schema: pa.Schema) -> pa.Schema:
+def schema_without_sort_note(schema: pa.Schema) -> pa.Schema:
     """A schema without the note; itself where it has none."""
     metadata = schema.metadata
-    return schema.with_metadata(unmarked(metadata)) if metadata and _NAME in metadata else schema
+    return schema.with_metadata(without_sort_note(metadata)) if metadata and _NAME in metadata else schema

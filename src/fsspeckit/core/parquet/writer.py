@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.common.errors import SchemaMismatchError
-from fsspeckit.core.parquet.bytes.assembler import AssembledFile, let_go, new_pieces
-from fsspeckit.core.parquet.bytes.fixed_width import PlainColumn, find_plain
+from fsspeckit.core.parquet.bytes.assembler import AssembledFile, close_quietly, new_chunks
+from fsspeckit.core.parquet.bytes.fixed_width import FixedWidthColumn, find_fixed_width
 from fsspeckit.core.parquet.bytes.format_fields import MOST_ROWS, GroupField, SortField, empty_footer, notes_of
 from fsspeckit.core.parquet.bytes.thrift import FALSE, I32, I64, LIST, STRUCT, TRUE, Struct
-from fsspeckit.core.parquet.sort_note import unmarked_schema
+from fsspeckit.core.parquet.sort_note import schema_without_sort_note
 from fsspeckit.core.parquet.writer_options import WriterOptions
 from fsspeckit.core.values.required_fields import fill_required
 from fsspeckit.core.values.take import used_codes
@@ -31,7 +31,7 @@ class StagedFile:
     def __init__(
         self, sink: Any, schema: pa.Schema, options: WriterOptions, metadata: Mapping[bytes, bytes] | None = None
     ) -> None:
-        self._sink, self._schema, self._options = sink, unmarked_schema(schema), options
+        self._sink, self._schema, self._options = sink, schema_without_sort_note(schema), options
         self._notes = dict(metadata or {})
         self._writer: pq.ParquetWriter | _Assembler | None = None
 
@@ -50,7 +50,7 @@ class StagedFile:
             self._write_group(fill_required(used_codes(table.slice(start, rows))))
 
     def _write_group(self, table: pa.Table) -> None:
-        plain = {} if isinstance(self._writer, pq.ParquetWriter) else find_plain(table, self._options)
+        plain = {} if isinstance(self._writer, pq.ParquetWriter) else find_fixed_width(table, self._options)
         if self._writer is None:
             size = sum(column.nbytes for column in plain.values())
             self._writer = self._open(assemble=bool(plain) and size >= _WORTH_ASSEMBLING * table.nbytes)
@@ -85,7 +85,7 @@ class StagedFile:
 
     def abandon(self) -> None:
         """Let go of a file that will not be finished; recovery or abort removes it."""
-        let_go(*([self._writer] if isinstance(self._writer, pq.ParquetWriter) else []), self._sink)
+        close_quietly(*([self._writer] if isinstance(self._writer, pq.ParquetWriter) else []), self._sink)
 
 
 class _Assembler:
@@ -96,12 +96,12 @@ class _Assembler:
         self._footer = empty_footer(schema, options)
         self._notes: dict[bytes, bytes] = {}
 
-    def write_group(self, table: pa.Table, plain: Mapping[str, PlainColumn]) -> None:
+    def write_group(self, table: pa.Table, plain: Mapping[str, FixedWidthColumn]) -> None:
         if not table.schema.equals(self._schema):
             raise ValueError(f"rows of schema {table.schema} do not fit a file of schema {self._schema}")
         if not table.num_rows:
             return
-        pieces = new_pieces(table, plain, self._options)
+        pieces = new_chunks(table, plain, self._options)
         self._file.put_group(self._group(table), [piece for name in table.column_names for piece in pieces[name]])
 
     def _group(self, table: pa.Table) -> Struct:

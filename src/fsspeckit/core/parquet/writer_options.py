@@ -112,7 +112,7 @@ def rows_per_group(files: Sequence[DataFile], options: WriteOptions) -> int:
     return max(_FEWEST_ROWS, min(DEFAULT_ROW_GROUP, _GROUP_BYTES // max(1, width)))
 
 
-def coded_columns(footer: Footer, schema: pa.Schema) -> list[str]:
+def dictionary_columns(footer: Footer, schema: pa.Schema) -> list[str]:
     """Text columns that surely kept a dictionary in every row group: cheaper to handle as codes, never as texts.
 
     A plain text takes four bytes at least, so fewer than three for each value is proof.

@@ -9,7 +9,7 @@ from fsspeckit.core.file_names import is_compacted
 from fsspeckit.core.model import DataFile, RowNumbers
 from fsspeckit.core.parquet.writer_options import codec_name
 from fsspeckit.core.planning.maintenance_request import Group, Plan, by_folder
-from fsspeckit.core.planning.output_sizes import Sizes, Target, Weight
+from fsspeckit.core.planning.output_sizes import OutputSizes, OutputWeight, Target
 
 _SETTLED = 0.5
 
@@ -19,7 +19,7 @@ class _Bundle:
     """Files that become one, and what they weigh."""
 
     files: tuple[DataFile, ...]
-    weight: Weight
+    weight: OutputWeight
 
     @property
     def rows(self) -> int:
@@ -28,14 +28,14 @@ class _Bundle:
     def joined(self, other: _Bundle) -> _Bundle:
         return _Bundle(self.files + other.files, self.weight.joined(other.weight))
 
-    def size(self, sizes: Sizes) -> float:
+    def size(self, sizes: OutputSizes) -> float:
         return sizes.size(self.weight)
 
-    def order(self, sizes: Sizes) -> tuple[float, str]:
+    def order(self, sizes: OutputSizes) -> tuple[float, str]:
         return self.size(sizes) if sizes.target.bytes else float(self.rows), self.files[0].path
 
 
-def plan_compact(files: Sequence[DataFile], sizes: Sizes, losers: Mapping[str, RowNumbers] | None = None) -> Plan:
+def plan_compact(files: Sequence[DataFile], sizes: OutputSizes, losers: Mapping[str, RowNumbers] | None = None) -> Plan:
     """Group small files of each folder, smallest first; a group ends where the next file would pass a threshold.
 
     Rows named in ``losers`` are left out on the way: a file that is not joined loses them by itself.
@@ -63,7 +63,7 @@ def plan_compact(files: Sequence[DataFile], sizes: Sizes, losers: Mapping[str, R
     return _with_losers(Plan(tuple(groups), skipped), files, losers)
 
 
-def _left_alone(bundle: _Bundle, sizes: Sizes) -> str | None:
+def _left_alone(bundle: _Bundle, sizes: OutputSizes) -> str | None:
     """Why a bundle is not worth writing."""
     codec = sizes.options.compression
     if codec is not None and any(file.rows and codec_name(file.codec) != codec for file in bundle.files):
@@ -73,7 +73,7 @@ def _left_alone(bundle: _Bundle, sizes: Sizes) -> str | None:
     return "compacted before" if _is_settled(bundle, sizes) else None
 
 
-def _is_settled(bundle: _Bundle, sizes: Sizes) -> bool:
+def _is_settled(bundle: _Bundle, sizes: OutputSizes) -> bool:
     """Whether it seems to fit only because sizes came out smaller than an earlier run took them to be.
 
     That run saw the files that it wrote, and perhaps one that it left alone.
@@ -81,11 +81,11 @@ def _is_settled(bundle: _Bundle, sizes: Sizes) -> bool:
     target = sizes.target
     if target.bytes is None:
         return False
-    others = sum(not is_compacted(file.path, wish_of(target)) for file in bundle.files)
+    others = sum(not is_compacted(file.path, target_tag(target)) for file in bundle.files)
     return others <= 1 and bundle.size(sizes) >= _SETTLED * target.bytes
 
 
-def wish_of(target: Target) -> str:
+def target_tag(target: Target) -> str:
     """The wanted size as text, by which the names of compacted files remember it."""
     return f"{target.bytes} {target.rows}"
 
@@ -99,7 +99,7 @@ def _with_losers(plan: Plan, files: Sequence[DataFile], losers: Mapping[str, Row
     return Plan((*plan.groups, *drops), skipped)
 
 
-def _bundles(bundles: Sequence[_Bundle], sizes: Sizes) -> list[_Bundle]:
+def _bundles(bundles: Sequence[_Bundle], sizes: OutputSizes) -> list[_Bundle]:
     """Bundles of which no two fit together, so that compacting again finds nothing to do."""
     while True:
         packed = list(_pack(sorted(bundles, key=lambda bundle: bundle.order(sizes)), sizes))
@@ -108,7 +108,7 @@ def _bundles(bundles: Sequence[_Bundle], sizes: Sizes) -> list[_Bundle]:
         bundles = packed
 
 
-def _pack(bundles: Sequence[_Bundle], sizes: Sizes) -> Iterator[_Bundle]:
+def _pack(bundles: Sequence[_Bundle], sizes: OutputSizes) -> Iterator[_Bundle]:
     current: _Bundle | None = None
     for bundle in bundles:
         joined = bundle if current is None else current.joined(bundle)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fsspeckit.core.model import DataFile, Ends
+from fsspeckit.core.model import DataFile, FileBounds
 from fsspeckit.core.planning.statistics import native_array
 from fsspeckit.core.values.curves import is_linear
 from fsspeckit.core.values.keys import is_bytewise, key_type, sortable
@@ -21,7 +21,7 @@ Span = tuple[Any, Any]
 """Lowest and highest value of a column: a number or bytes, null, or unknown."""
 
 
-def ends_known(file: DataFile, curve: str, columns: Sequence[str], schema: pa.Schema) -> bool:
+def bounds_known(file: DataFile, curve: str, columns: Sequence[str], schema: pa.Schema) -> bool:
     """Whether the footer of a file tells how far it reaches in an order; the linear order begins with one column."""
     if _noted(file, curve, columns, schema) is not None:
         return True
@@ -29,8 +29,8 @@ def ends_known(file: DataFile, curve: str, columns: Sequence[str], schema: pa.Sc
     return all(_UNKNOWN not in _told(file, name, schema.field(name).type) for name in first)
 
 
-def boxes(
-    files: Sequence[DataFile], curve: str, columns: Sequence[str], schema: pa.Schema, read: Mapping[str, Ends]
+def file_boxes(
+    files: Sequence[DataFile], curve: str, columns: Sequence[str], schema: pa.Schema, read: Mapping[str, FileBounds]
 ) -> Boxes:
     """How far each file reaches, as ranks among all ends; what is not known is infinite. ``read`` are ends from rows.
 
@@ -50,14 +50,16 @@ def boxes(
     return ranks[:, None, :]
 
 
-def _spans(file: DataFile, curve: str, columns: Sequence[str], schema: pa.Schema, read: Ends | None) -> list[Span]:
+def _spans(
+    file: DataFile, curve: str, columns: Sequence[str], schema: pa.Schema, read: FileBounds | None
+) -> list[Span]:
     known = read or _noted(file, curve, columns, schema)
     if known is not None:
         return list(zip(*known, strict=True))
     return [_told(file, name, schema.field(name).type) for name in columns]
 
 
-def _noted(file: DataFile, curve: str, columns: Sequence[str], schema: pa.Schema) -> Ends | None:
+def _noted(file: DataFile, curve: str, columns: Sequence[str], schema: pa.Schema) -> FileBounds | None:
     """What the file's own note says, where it is of this kind of order and of columns that are compared in its form."""
     mark = file.mark
     if mark is None or mark.columns != tuple(columns) or is_linear(mark.curve, columns) != is_linear(curve, columns):
@@ -153,7 +155,7 @@ def components(found: Boxes, is_seed: npt.NDArray[np.bool_]) -> list[list[int]]:
     return sorted(groups.values(), key=lambda members: tuple(found[members, :, 0].min(axis=0)))
 
 
-def entangled(ends: Boxes, runs: Sequence[str]) -> npt.NDArray[np.bool_]:
+def runs_overlap(ends: Boxes, runs: Sequence[str]) -> npt.NDArray[np.bool_]:
     """Which files hold values between those of a file that another run sorted; files without a run do not count.
 
     Files that only share a value at their ends are not entangled, nor is one whose ends are not known.
@@ -172,6 +174,6 @@ def entangled(ends: Boxes, runs: Sequence[str]) -> npt.NDArray[np.bool_]:
     return result
 
 
-def hull(found: Boxes, members: Sequence[int]) -> Boxes:
+def bounding_box(found: Boxes, members: Sequence[int]) -> Boxes:
     """The box around some boxes."""
     return np.stack([found[list(members), :, 0].min(axis=0), found[list(members), :, 1].max(axis=0)], axis=1)

@@ -39,7 +39,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class MaintenanceScope:
     """Which files an operation looks at, how it writes, and how much of it."""
 
     folders: tuple[str, ...] | None = None
@@ -106,7 +106,7 @@ class CompactRequest:
     """A compaction as the caller asked for it."""
 
     target: Target
-    scope: Scope
+    scope: MaintenanceScope
 
     def __post_init__(self) -> None:
         if not self.target:
@@ -120,7 +120,7 @@ class DeduplicateRequest:
     key_columns: tuple[str, ...]
     order_by: tuple[str, ...] = ()
     null_keys: NullKeys = "error"
-    scope: Scope = field(default_factory=Scope)
+    scope: MaintenanceScope = field(default_factory=MaintenanceScope)
 
     def __post_init__(self) -> None:
         if self.null_keys not in ("error", "match"):
@@ -158,7 +158,7 @@ class OptimizeRequest:
     columns: tuple[str, ...] | None
     curve: Curve
     target: Target
-    scope: Scope
+    scope: MaintenanceScope
     blooms: tuple[str, ...] = ()
     force: bool = False
     deduplicate: DeduplicateRequest | None = None
@@ -206,7 +206,7 @@ def by_folder(files: Iterable[DataFile]) -> dict[str, list[DataFile]]:
     return found
 
 
-def limited(plan: Plan, limits: Limits) -> Plan:
+def apply_limits(plan: Plan, limits: Limits) -> Plan:
     """As many groups as the limits allow, all kinds counted together.
 
     Files to join are cut wherever a limit falls. Files that belong in one order are cut only where no group at all
@@ -268,7 +268,7 @@ def _limit_text(limits: Limits) -> str:
     return " and ".join(f"{name}={value}" for name, value in given.items() if value is not None)
 
 
-def rounds(groups: Sequence[Group], limits: Limits) -> Iterator[Sequence[Group]]:
+def commit_rounds(groups: Sequence[Group], limits: Limits) -> Iterator[Sequence[Group]]:
     """Groups of one commit each time."""
     step = limits.max_groups_per_commit or max(1, len(groups))
     for start in range(0, len(groups), step):

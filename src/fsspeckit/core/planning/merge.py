@@ -17,12 +17,12 @@ import pyarrow as pa
 from fsspeckit.common.errors import PartitionError
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source import Source
-from fsspeckit.core.dataset.source_keys import Group, PartitionIdentities, null_key_error, split_by_partition
+from fsspeckit.core.dataset.source_keys import PartitionIdentities, PartitionRows, null_key_error, split_by_partition
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.kernels.match_keys import find_nulls
 from fsspeckit.core.model import NO_MATCH, DataFile, KeyColumn, KeySetSpec, Match, RowNumbers, Scan
 from fsspeckit.core.planning.bloom import drop_by_bloom
-from fsspeckit.core.planning.merge_request import MergeRequest, Shape
+from fsspeckit.core.planning.merge_request import MergeRequest, MergeSchemas
 from fsspeckit.core.planning.statistics import KeySet, live_row_groups
 from fsspeckit.core.progress import Reporter
 from fsspeckit.core.storage import Storage
@@ -32,11 +32,11 @@ _SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Draft:
+class MatchedFiles:
     """Every file with its matched rows and the reason, and the source rows that matched nothing."""
 
     files: tuple[tuple[DataFile, Match, str], ...]
-    groups: tuple[Group, ...]
+    groups: tuple[PartitionRows, ...]
     unmatched: tuple[RowNumbers, ...]
 
     @property
@@ -57,12 +57,12 @@ class _Target:
     storage: Storage
     snapshot: Snapshot
     source: Source
-    shape: Shape
+    shape: MergeSchemas
     engine: Engine
     reporter: Reporter
 
 
-def check_target_keys(storage: Storage, snapshot: Snapshot, shape: Shape) -> None:
+def check_target_keys(storage: Storage, snapshot: Snapshot, shape: MergeSchemas) -> None:
     """Raise for a null key in the target: footers first, then only files whose footers do not tell."""
     for file in snapshot.files:
         if file.rows == 0:
@@ -88,16 +88,16 @@ def _nulls(storage: Storage, file: DataFile, key: str) -> int:
     return find_nulls(storage, file, key)
 
 
-def draft_merge(
+def match_source(
     engine: Engine,
     storage: Storage,
     snapshot: Snapshot,
     source: Source,
     rows: range | RowNumbers,
-    shape: Shape,
+    shape: MergeSchemas,
     request: MergeRequest,
     reporter: Reporter,
-) -> Draft:
+) -> MatchedFiles:
     """Find the target row of every source row."""
     target = _Target(storage, snapshot, source, shape, engine, reporter)
     identities = _identities(target, shape.partitions)
@@ -113,7 +113,7 @@ def draft_merge(
     if request.partition_move == "check":
         _check_moves(target, np.concatenate(unmatched) if unmatched else _NO_ROWS, request)
     files = tuple((file, match, reason) for file, (match, reason) in zip(snapshot.files, found, strict=True))
-    return Draft(files, tuple(groups), unmatched)
+    return MatchedFiles(files, tuple(groups), unmatched)
 
 
 def _absent(rows: range | RowNumbers, seen: npt.NDArray[np.bool_]) -> RowNumbers:
@@ -141,7 +141,7 @@ def _identities(target: _Target, columns: Sequence[str]) -> list[str | None]:
 def _look(
     target: _Target,
     stage: str,
-    groups: Sequence[Group],
+    groups: Sequence[PartitionRows],
     identities: Sequence[str | None],
     rows: range | RowNumbers,
     columns: Sequence[str],

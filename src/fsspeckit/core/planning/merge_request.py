@@ -16,7 +16,7 @@ import pyarrow as pa
 from fsspeckit.common.errors import KeyColumnError, PartitionError, SchemaMismatchError
 from fsspeckit.common.schema import SchemaMode, reconcile, same_storage
 from fsspeckit.core.dataset.snapshot import Snapshot
-from fsspeckit.core.dataset.source_keys import Group, OnDuplicate
+from fsspeckit.core.dataset.source_keys import OnDuplicate, PartitionRows
 from fsspeckit.core.file_names import new_file_name
 from fsspeckit.core.model import DataFile, KeyColumn, Match, RewriteTask, RowNumbers, WriteOptions, WriteTask
 from fsspeckit.core.parquet.writer_options import check_distinct, check_writable, codec_name
@@ -170,7 +170,7 @@ def partition_columns_of(snapshot: Snapshot, asked: Sequence[str] | None) -> tup
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class MergeSchemas:
     """Schemas of a merge: what files hold afterwards, and how keys are compared."""
 
     body: pa.Schema
@@ -184,7 +184,7 @@ class Shape:
         return tuple(key for key in self.keys if key.name in self.body.names)
 
 
-def merge_shape(source: pa.Schema, snapshot: Snapshot, request: MergeRequest, path: str) -> Shape:
+def merge_schemas(source: pa.Schema, snapshot: Snapshot, request: MergeRequest, path: str) -> MergeSchemas:
     """Check keys and schemas of both sides and settle the result's schema."""
     partitions = partition_columns_of(snapshot, request.partition_by)
     check_distinct(source, "merge")
@@ -200,7 +200,7 @@ def merge_shape(source: pa.Schema, snapshot: Snapshot, request: MergeRequest, pa
     if snapshot.schema is None or not body.equals(snapshot.schema):
         check_writable(body, "merge")
     added = tuple(name for name in body.names if known and name not in known)
-    return Shape(body, tuple(_key_column(name, body, source) for name in request.key_columns), partitions, added)
+    return MergeSchemas(body, tuple(_key_column(name, body, source) for name in request.key_columns), partitions, added)
 
 
 def _key_column(name: str, body: pa.Schema, source: pa.Schema) -> KeyColumn:
@@ -249,7 +249,7 @@ def _more_codes(wanted: pa.DataType, own: pa.DataType) -> bool:
 class _FileSchemas:
     """Schemas of files after the merge; thousands of files share a few, so each is worked out once."""
 
-    def __init__(self, shape: Shape, rows_enter: bool) -> None:
+    def __init__(self, shape: MergeSchemas, rows_enter: bool) -> None:
         self._shape, self._rows_enter = shape, rows_enter
         self._known: dict[tuple[int, bool], pa.Schema] = {}
 
@@ -265,7 +265,7 @@ class _FileSchemas:
 
 
 def rewrite_tasks(
-    files: Sequence[tuple[DataFile, Match]], shape: Shape, request: MergeRequest, *, rows_enter: bool
+    files: Sequence[tuple[DataFile, Match]], shape: MergeSchemas, request: MergeRequest, *, rows_enter: bool
 ) -> list[RewriteTask]:
     """Tasks for the files that change: by matched rows, by rows that go, or by types that widen."""
     tasks = []
@@ -293,7 +293,10 @@ def rewrite_tasks(
 
 
 def insert_tasks(
-    groups: Sequence[tuple[Group, RowNumbers | range]], shape: Shape, snapshot: Snapshot, options: WriteOptions
+    groups: Sequence[tuple[PartitionRows, RowNumbers | range]],
+    shape: MergeSchemas,
+    snapshot: Snapshot,
+    options: WriteOptions,
 ) -> list[WriteTask]:
     """New files for the rows that are inserted, at most ``max_rows_per_file`` each."""
     if options.compression is None and snapshot.files and snapshot.files[0].codec:

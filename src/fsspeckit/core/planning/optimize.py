@@ -9,11 +9,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fsspeckit.core.model import DataFile, Ends
+from fsspeckit.core.model import DataFile, FileBounds
 from fsspeckit.core.parquet.writer_options import codec_name
-from fsspeckit.core.planning.file_overlap import Boxes, boxes, components, ends_known, entangled, hull, overlap
+from fsspeckit.core.planning.file_overlap import (
+    Boxes,
+    bounding_box,
+    bounds_known,
+    components,
+    file_boxes,
+    overlap,
+    runs_overlap,
+)
 from fsspeckit.core.planning.maintenance_request import Group, OptimizeRequest, Plan, by_folder
-from fsspeckit.core.planning.output_sizes import Sizes, Target
+from fsspeckit.core.planning.output_sizes import OutputSizes, Target
 from fsspeckit.core.values.curves import is_linear
 
 _SMALL = 0.5
@@ -31,7 +39,7 @@ def files_to_read(files: Sequence[DataFile], schema: pa.Schema, request: Optimiz
         for members in by_folder(files).values()
         if linear or not all(_is_fresh(file, request) for file in members if file.rows)
         for file in members
-        if file.rows and not ends_known(file, request.curve, request.columns, schema)
+        if file.rows and not bounds_known(file, request.curve, request.columns, schema)
     ]
 
 
@@ -39,8 +47,8 @@ def plan_optimize(
     files: Sequence[DataFile],
     schema: pa.Schema,
     request: OptimizeRequest,
-    sizes: Sizes,
-    read: Mapping[str, Ends] | None = None,
+    sizes: OutputSizes,
+    read: Mapping[str, FileBounds] | None = None,
 ) -> Plan:
     """Groups of files that must be sorted together: new ones, and those of the wanted order that they reach into.
 
@@ -54,8 +62,12 @@ def plan_optimize(
     return Plan(tuple(groups), {file.path: "in this order already" if file.rows else "empty" for file in left})
 
 
-def files_at_stake(
-    files: Sequence[DataFile], schema: pa.Schema, request: OptimizeRequest, target: Target, read: Mapping[str, Ends]
+def files_to_consider(
+    files: Sequence[DataFile],
+    schema: pa.Schema,
+    request: OptimizeRequest,
+    target: Target,
+    read: Mapping[str, FileBounds],
 ) -> list[DataFile]:
     """Files that a plan may have sorted, whatever they turn out to weigh."""
     surveys = [_Survey.of(members, schema, request, target, read) for members in by_folder(files).values()]
@@ -79,11 +91,11 @@ class _Survey:
         schema: pa.Schema,
         request: OptimizeRequest,
         target: Target,
-        read: Mapping[str, Ends],
+        read: Mapping[str, FileBounds],
     ) -> _Survey:
         assert request.columns is not None
         filled = [file for file in members if file.rows]
-        found = boxes(filled, request.curve, request.columns, schema, read)
+        found = file_boxes(filled, request.curve, request.columns, schema, read)
         fresh = np.array([_is_fresh(file, request) for file in filled], dtype=bool)
         linear = is_linear(request.curve, request.columns)
         must = fresh | _entangled(found, filled, fresh) if linear else fresh
@@ -96,8 +108,8 @@ def _folder_groups(
     members: Sequence[DataFile],
     schema: pa.Schema,
     request: OptimizeRequest,
-    sizes: Sizes,
-    read: Mapping[str, Ends],
+    sizes: OutputSizes,
+    read: Mapping[str, FileBounds],
 ) -> list[Group]:
     assert request.columns is not None
     survey = _Survey.of(members, schema, request, sizes.target, read)
@@ -129,7 +141,7 @@ def _folder_groups(
 def _entangled(found: Boxes, files: Sequence[DataFile], fresh: Flags) -> Flags:
     """Files in order that reach into those of another run: limits cut what should have been sorted together."""
     runs = ["" if file.mark is None or fresh[i] else file.mark.run for i, file in enumerate(files)]
-    return entangled(found[:, 0], runs)
+    return runs_overlap(found[:, 0], runs)
 
 
 def _is_fresh(file: DataFile, request: OptimizeRequest) -> bool:
@@ -174,7 +186,9 @@ def _small_runs(files: Sequence[DataFile], seeds: Flags, target: Target) -> Flag
     return small if enough else np.zeros(len(files), dtype=bool)
 
 
-def _merged(groups: Sequence[list[int]], found: Boxes, files: Sequence[DataFile], sizes: Sizes) -> list[list[int]]:
+def _merged(
+    groups: Sequence[list[int]], found: Boxes, files: Sequence[DataFile], sizes: OutputSizes
+) -> list[list[int]]:
     """Neighbouring groups together until they fill a few files, unless a file that stays lies between them."""
     staying = np.ones(len(files), dtype=bool)
     staying[[i for group in groups for i in group]] = False
@@ -182,7 +196,7 @@ def _merged(groups: Sequence[list[int]], found: Boxes, files: Sequence[DataFile]
 
     def join(group: list[int], fill: float) -> bool:
         joined = result[-1][0] + group
-        if overlap(hull(found, joined), found[staying]).any():
+        if overlap(bounding_box(found, joined), found[staying]).any():
             return False
         result[-1] = joined, result[-1][1] + fill
         return True
@@ -199,6 +213,6 @@ def _merged(groups: Sequence[list[int]], found: Boxes, files: Sequence[DataFile]
     return [group for group, _ in result]
 
 
-def outputs(files: Sequence[DataFile], sizes: Sizes, dropped: int = 0) -> int:
+def outputs(files: Sequence[DataFile], sizes: OutputSizes, dropped: int = 0) -> int:
     """How many files the rows of some files become."""
     return sizes.outputs(sizes.weight(files, dropped))

@@ -16,7 +16,7 @@ from numbers import Real
 from typing import Any
 
 from fsspeckit.core.dataset.snapshot import joint_schema
-from fsspeckit.core.kernels.trial_write import Kind, Rate, Style, Trial
+from fsspeckit.core.kernels.trial_write import Kind, OutputStyle, SizeRate, Trial
 from fsspeckit.core.model import DataFile, WriteOptions
 from fsspeckit.core.parquet.writer_options import DEFAULT_ROW_GROUP, codec_name
 
@@ -56,36 +56,38 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True)
-class Weight:
+class OutputWeight:
     """What some files bring into a joined one: rows, the bytes that add up, and those that are there once."""
 
     rows: int
     parts: float
-    rate: Rate
+    rate: SizeRate
 
-    def joined(self, other: Weight) -> Weight:
+    def joined(self, other: OutputWeight) -> OutputWeight:
         """The weight of both; of what is there once, the heavier counts."""
         one, two = self.rate, other.rate
         blooms = max(one.blooms, two.blooms, key=len)
-        rate = Rate(max(one.once, two.once), max(one.group, two.group), 1.0, blooms)
-        return Weight(self.rows + other.rows, self.parts + other.parts, rate)
+        rate = SizeRate(max(one.once, two.once), max(one.group, two.group), 1.0, blooms)
+        return OutputWeight(self.rows + other.rows, self.parts + other.parts, rate)
 
 
-_AS_IT_IS = Style()
+_AS_IT_IS = OutputStyle()
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class OutputSizes:
     """What files will weigh in a joined file of their folder."""
 
     target: Target
     options: WriteOptions
     codecs: Mapping[str, str]
-    style: Style
-    rates: Mapping[Kind, Rate] = field(default_factory=dict)
+    style: OutputStyle
+    rates: Mapping[Kind, SizeRate] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, files: Sequence[DataFile], target: Target, options: WriteOptions, style: Style = _AS_IT_IS) -> Sizes:
+    def of(
+        cls, files: Sequence[DataFile], target: Target, options: WriteOptions, style: OutputStyle = _AS_IT_IS
+    ) -> OutputSizes:
         """Before anything is learned."""
         return cls(target, options, _codecs(files), style)
 
@@ -102,31 +104,31 @@ class Sizes:
             else (replace(self.options, compression=self.codecs[folder]))
         )
 
-    def weight(self, files: Sequence[DataFile], dropped: int = 0) -> Weight:
+    def weight(self, files: Sequence[DataFile], dropped: int = 0) -> OutputWeight:
         """What files bring into a joined one, less some rows."""
         total = sum(file.rows for file in files)
-        found = reduce(Weight.joined, map(self._weight, files))
-        return Weight(total - dropped, found.parts * (total - dropped) / max(1, total), found.rate)
+        found = reduce(OutputWeight.joined, map(self._weight, files))
+        return OutputWeight(total - dropped, found.parts * (total - dropped) / max(1, total), found.rate)
 
-    def _weight(self, file: DataFile) -> Weight:
-        rate = self.rates.get(self._kind(file)) or Rate(float(file.footer), 0.0, 1.0)
-        return Weight(file.rows, file.data * rate.each, rate)
+    def _weight(self, file: DataFile) -> OutputWeight:
+        rate = self.rates.get(self._kind(file)) or SizeRate(float(file.footer), 0.0, 1.0)
+        return OutputWeight(file.rows, file.data * rate.each, rate)
 
-    def size(self, weight: Weight, files: int = 1) -> float:
+    def size(self, weight: OutputWeight, files: int = 1) -> float:
         """Bytes of each file that so much becomes."""
         rows, rate = -(-weight.rows // files), weight.rate
         groups = max(1, -(-rows // self.group_rows))
         filters = sum(growth.filter_bytes(min(rows, self.group_rows)) for growth in rate.blooms)
         return weight.parts / files + rate.once + groups * (rate.group + filters)
 
-    def outputs(self, weight: Weight) -> int:
+    def outputs(self, weight: OutputWeight) -> int:
         """How many files it becomes: never above the rows that are wanted, as near the wanted size as can be."""
         target = self.target
         by_rows = -(-weight.rows // target.rows) if target.rows else 1
         by_size = self._by_size(weight, target.bytes) if target.bytes else 1
         return min(weight.rows, max(by_size, by_rows))
 
-    def _by_size(self, weight: Weight, wanted: float) -> int:
+    def _by_size(self, weight: OutputWeight, wanted: float) -> int:
         """Many small files would be made of what each file has once, so that is not divided further."""
         most = max(1, round(2 * weight.parts / wanted))
         first = bisect_left(range(1, most + 1), -wanted, key=lambda files: -self.size(weight, files)) + 1
@@ -150,7 +152,7 @@ class Sizes:
             if most[kind[0]] > _SURELY_ONE * self.target.bytes
         ]
 
-    def learned(self, trials: Sequence[Trial], rates: Sequence[Rate]) -> Sizes:
+    def learned(self, trials: Sequence[Trial], rates: Sequence[SizeRate]) -> OutputSizes:
         """The same with what was measured."""
         return replace(self, rates={trial.kind: rate for trial, rate in zip(trials, rates, strict=True)})
 

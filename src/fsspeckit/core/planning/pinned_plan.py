@@ -17,7 +17,7 @@ from fsspeckit.core.model import Outcome, RewriteTask, WriteTask
 from fsspeckit.core.results import MergePlan
 
 
-def check_names(agreed: MergePlan) -> None:
+def check_plan_names(agreed: MergePlan) -> None:
     """Check that a plan names only data files inside its dataset, each once.
 
     Raises:
@@ -38,7 +38,7 @@ def _bad_name(name: str, what: str) -> DocumentError:
     return DocumentError(f"the plan names the file {name!r}, which {what}; make a new plan")
 
 
-def keep_to(
+def check_against_plan(
     agreed: MergePlan, path: str, snapshot: Snapshot, counts: Mapping[str, int], inserts: Sequence[WriteTask]
 ) -> tuple[WriteTask, ...]:
     """Check that the dataset and the counts are those of the plan, and give new files the names they have in it."""

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from fsspeckit.common.bridge import binary_array, single, to_arrow, to_numpy
 from fsspeckit.common.types import is_bytes, is_text
 from fsspeckit.core.model import ColumnStats, DataFile
-from fsspeckit.core.values.keys import increasing, key_type
+from fsspeckit.core.values.keys import is_increasing, key_type
 
 Ordered: TypeAlias = Any  # a numpy array of numbers, or an Arrow array of binary; pyarrow has no types
 Mask = npt.NDArray[np.bool_]
@@ -52,7 +52,7 @@ class KeySet:
         if isinstance(values, np.ndarray):
             has_nan = bool(values.dtype.kind == "f" and np.isnan(values).any())
             values = values[~np.isnan(values)] if has_nan else values
-            return cls(type_, values if increasing(values) else np.unique(values), None, has_null, has_nan)
+            return cls(type_, values if is_increasing(values) else np.unique(values), None, has_null, has_nan)
         distinct = values.unique()
         return cls(type_, distinct.take(pc.sort_indices(distinct)), None, has_null, False)
 

@@ -20,12 +20,12 @@ from fsspeckit.common.types import unwrapped
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.model import DataFile
 from fsspeckit.core.planning.statistics import bound_values
-from fsspeckit.core.values.take import codes_ran_out
+from fsspeckit.core.values.take import needs_wider_codes
 
 _WIDE_CODES = 32
 
 
-def doubtful(snapshot: Snapshot, columns: Iterable[str] | None = None) -> dict[str, tuple[str, ...]]:
+def columns_to_check(snapshot: Snapshot, columns: Iterable[str] | None = None) -> dict[str, tuple[str, ...]]:
     """Files with columns whose unit of time is another one over all files, and these columns."""
     assert snapshot.schema is not None
     found: dict[str, tuple[str, ...]] = {}
@@ -51,7 +51,7 @@ def _has_unit(type_: pa.DataType) -> bool:
     return bool(pat.is_timestamp(type_) or pat.is_duration(type_))
 
 
-def is_proven(file: DataFile, columns: Sequence[str], schema: pa.Schema) -> bool:
+def proven_by_statistics(file: DataFile, columns: Sequence[str], schema: pa.Schema) -> bool:
     """Whether statistics say that all values of some columns fit."""
     return all(_is_proven(file, name, schema.field(name).type) for name in columns)
 
@@ -65,7 +65,7 @@ def _is_proven(file: DataFile, name: str, type_: pa.DataType) -> bool:
     return None not in ends and (not ends or bound_values(ends, stats.native, type_) is not None)
 
 
-def misfit_error(snapshot: Snapshot, file: DataFile, name: str) -> SchemaMismatchError:
+def value_range_error(snapshot: Snapshot, file: DataFile, name: str) -> SchemaMismatchError:
     """The error for a file with a value that has no place in the common type; it names a file of that type too."""
     assert snapshot.schema is not None
     joined = snapshot.schema.field(name).type
@@ -78,7 +78,7 @@ def misfit_error(snapshot: Snapshot, file: DataFile, name: str) -> SchemaMismatc
 
 
 @contextmanager
-def codes_may_run_out(operation: str, path: str, snapshot: Snapshot) -> Iterator[None]:
+def report_narrow_codes(operation: str, path: str, snapshot: Snapshot) -> Iterator[None]:
     """Name the columns whose dictionaries get more values than their codes can tell apart.
 
     Wider codes in the new files alone would be worse: readers take the type of the first file for that of all.
@@ -86,7 +86,7 @@ def codes_may_run_out(operation: str, path: str, snapshot: Snapshot) -> Iterator
     try:
         yield
     except pa.ArrowInvalid as error:
-        if not codes_ran_out(error):
+        if not needs_wider_codes(error):
             raise
         assert snapshot.schema is not None
         names = [field.name for field in snapshot.schema if _has_narrow_codes(field.type)]

@@ -155,15 +155,15 @@ class Storage(ABC):
         """Mutual exclusion between writers of one sidecar, where the storage has such a thing."""
 
     @abstractmethod
-    def hold(self, folder: str) -> Handle:
+    def claim_staging(self, folder: str) -> Handle:
         """Create a staging folder and mark it as alive for as long as the handle is."""
 
     @abstractmethod
-    def is_held(self, folder: str) -> bool:
+    def is_alive(self, folder: str) -> bool:
         """Whether somebody alive still holds the staging folder (a guess on storages that have only clocks)."""
 
     @abstractmethod
-    def is_standing(self, folder: str) -> bool:
+    def staging_exists(self, folder: str) -> bool:
         """Whether the staging folder that ``hold`` made was never deleted since."""
 
     @abstractmethod
@@ -171,7 +171,7 @@ class Storage(ABC):
         """Raise where a staged file could not be given one of these final names (device, permission, length)."""
 
     @abstractmethod
-    def holder(self, path: str) -> str | None:
+    def sidecar_parent(self, path: str) -> str | None:
         """The folder in which a sidecar may stand beside ``path``; None for a bucket, a mount point or the very top."""
 
     @abstractmethod
@@ -204,7 +204,7 @@ def is_sidecar_name(name: str) -> bool:
     return name.startswith(".") and name.endswith(".fsspeckit")
 
 
-class named:  # noqa: N801 - used like a function, around each call of a filesystem, where a generator would cost more
+class report_errors:  # noqa: N801 - used like a function, around each call of a filesystem, where a generator would cost more
     """Let every storage error leave with operation and path in its message."""
 
     __slots__ = ("_operation", "_path")

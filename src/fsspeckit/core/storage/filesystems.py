@@ -16,7 +16,7 @@ from fsspeckit.common.logging import scrub
 from fsspeckit.core.storage.base import Storage
 from fsspeckit.core.storage.fsspec import FsspecStorage
 from fsspeckit.core.storage.local import LocalStorage, local_path
-from fsspeckit.core.storage.options import calling, hidden, option_pairs, refusal
+from fsspeckit.core.storage.options import hidden, option_pairs, refusal, report_options
 from fsspeckit.core.storage.urls import protocol_of
 
 
@@ -24,7 +24,7 @@ def open_url(url: str, options: Mapping[str, Any], extra: str | None) -> tuple[A
     """The filesystem of a URL, and the path in it; ``extra`` is what its store needs of this package."""
     protocol, place, pairs = protocol_of(url), scrub(url), option_pairs(options)
     try:
-        with calling("connect to", place, ()):
+        with report_options("connect to", place, ()):
             filesystem, path = url_to_fs(url, **options)
     except ImportError as error:
         remedy = f"pip install 'fsspeckit[{extra}]'" if extra else "install the package that it names"

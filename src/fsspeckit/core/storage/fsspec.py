@@ -25,7 +25,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from fsspeckit.common.errors import StorageError
 from fsspeckit.core.storage.base import FOLDER, OWNER, Entry, Handle, Storage, Tree, is_sidecar_name, join, parent
-from fsspeckit.core.storage.options import calling, option_pairs
+from fsspeckit.core.storage.options import option_pairs, report_options
 
 LEASE_SECONDS = 24 * 3600.0
 """A staging folder in which nothing was written for so long counts as abandoned. Only liveness hangs on it."""
@@ -116,8 +116,8 @@ class FsspecStorage(Storage):
     def __reduce__(self) -> tuple[Callable[[AbstractFileSystem], FsspecStorage], tuple[AbstractFileSystem]]:
         return FsspecStorage, (self._fs,)
 
-    def _call(self, operation: str, path: str) -> calling:
-        return calling(operation, path, self._options)
+    def _call(self, operation: str, path: str) -> report_options:
+        return report_options(operation, path, self._options)
 
     def list_tree(self, root: str) -> Tree:
         with self._call("list", root):
@@ -319,7 +319,7 @@ class FsspecStorage(Storage):
         with lock:
             yield
 
-    def hold(self, folder: str) -> Handle:
+    def claim_staging(self, folder: str) -> Handle:
         """The owner file is written once and never again: where it is missing, the folder was fenced and deleted."""
         if not self._creates_atomically:
             _logger.warning("%r has no atomic create: let only one process write at a time", self)
@@ -327,14 +327,14 @@ class FsspecStorage(Storage):
         self.write_bytes(join(folder, OWNER), b"alive")
         return _MemoryHold(self._key(folder)) if self._in_memory else _LeaseHold()
 
-    def is_held(self, folder: str) -> bool:
+    def is_alive(self, folder: str) -> bool:
         if self._in_memory:
             with _registry:
                 return self._key(folder) in _live
         newest = max((entry.modified for entry in self.list_dir(folder)), default=0.0)
         return time.time() - newest < LEASE_SECONDS
 
-    def is_standing(self, folder: str) -> bool:
+    def staging_exists(self, folder: str) -> bool:
         return self.stat(join(folder, OWNER)) is not None
 
     def check_publishable(self, staging: str, paths: Iterable[str]) -> None:  # noqa: ARG002
@@ -342,7 +342,7 @@ class FsspecStorage(Storage):
             if len(path.encode()) > 1024:
                 raise StorageError(f"{path[:60]}... has more than 1024 bytes. Use shorter partition values.")
 
-    def holder(self, path: str) -> str | None:
+    def sidecar_parent(self, path: str) -> str | None:
         full = self._full(path).strip("/")
         return parent(path) if ("/" in full if self._has_buckets else full) else None
 

@@ -28,8 +28,8 @@ from fsspeckit.core.storage.base import (
     Tree,
     is_sidecar_name,
     join,
-    named,
     parent,
+    report_errors,
 )
 
 _DISK_THREADS = 8
@@ -67,12 +67,12 @@ class LocalStorage(Storage):
         files: list[Entry] = []
         folders: list[str] = []
         sidecars: list[str] = []
-        with named("list", root):
+        with report_errors("list", root):
             os.stat(root)
         pending = [""]
         while pending:
             folder = pending.pop()
-            with named("list", join(root, folder)):
+            with report_errors("list", join(root, folder)):
                 try:
                     found = _scan(join(root, folder), f"{folder}/" if folder else "", files, sidecars)
                 except FileNotFoundError:
@@ -85,7 +85,7 @@ class LocalStorage(Storage):
         return Tree(tuple(files), tuple(sorted(folders)), tuple(sorted(sidecars)))
 
     def list_dir(self, path: str) -> list[Entry]:
-        with named("list", path):
+        with report_errors("list", path):
             try:
                 with os.scandir(path) as found:
                     entries = [_entry(item.name, _lstat(item)) for item in found]
@@ -94,7 +94,7 @@ class LocalStorage(Storage):
         return sorted((entry for entry in entries if entry is not None), key=_by_path)
 
     def list_names(self, path: str) -> list[str]:
-        with named("list", path):
+        with report_errors("list", path):
             try:
                 with os.scandir(path) as found:
                     items = list(found)
@@ -108,24 +108,24 @@ class LocalStorage(Storage):
     def refuse_links(self, folder: str, below: Iterable[str] = ()) -> None:
         names = {"", *below}
         names |= {above for name in names for above in _folders_above(name)}
-        with named("stat", folder):
+        with report_errors("stat", folder):
             for path in sorted(join(folder, name) for name in names):
                 if os.path.islink(path):
                     raise _link_error(path)
 
     def stat(self, path: str) -> Entry | None:
-        with named("stat", path):
+        with report_errors("stat", path):
             try:
                 return _entry(path, os.stat(path))
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
     def read_bytes(self, path: str) -> bytes:
-        with named("read", path), open(path, "rb") as file:
+        with report_errors("read", path), open(path, "rb") as file:
             return file.read()
 
     def read_tail(self, path: str, size: int) -> bytes:
-        with named("read", path):
+        with report_errors("read", path):
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 return os.pread(descriptor, size, max(0, os.fstat(descriptor).st_size - size))
@@ -133,7 +133,7 @@ class LocalStorage(Storage):
                 os.close(descriptor)
 
     def read_into(self, path: str, room: memoryview) -> Entry | None:
-        with named("read", path), open(path, "rb", buffering=0) as file:
+        with report_errors("read", path), open(path, "rb", buffering=0) as file:
             found = _entry(path, os.fstat(file.fileno()))
             while room and (count := file.readinto(room)):
                 room = room[count:]
@@ -144,7 +144,7 @@ class LocalStorage(Storage):
     def create_exclusive(self, path: str, data: bytes) -> None:
         """A complete, synced temporary file is linked to the name: nobody ever sees half a record."""
         temporary = join(parent(path), f".{uuid.uuid4().hex}.tmp")
-        with named("create", path):
+        with report_errors("create", path):
             try:
                 self._write(temporary, data, sync=True)
                 os.link(temporary, path)
@@ -154,7 +154,7 @@ class LocalStorage(Storage):
         self.sync_dirs([parent(path)])
 
     def write_bytes(self, path: str, data: bytes) -> None:
-        with named("write", path):
+        with report_errors("write", path):
             self._write(path, data, sync=False)
 
     @staticmethod
@@ -170,15 +170,15 @@ class LocalStorage(Storage):
             os.close(descriptor)
 
     def open_input(self, path: str) -> pa.NativeFile:
-        with named("open", path):
+        with report_errors("open", path):
             return pa.OSFile(path, "rb")
 
     def open_output(self, path: str) -> pa.NativeFile:
-        with named("create", path):
+        with report_errors("create", path):
             return pa.OSFile(path, "wb")
 
     def make_dirs(self, path: str) -> tuple[str, ...]:
-        with named("create folder", path):
+        with report_errors("create folder", path):
             missing: list[str] = []
             folder = path
             while not os.path.isdir(folder):
@@ -190,11 +190,11 @@ class LocalStorage(Storage):
         return tuple(missing)
 
     def publish(self, staged: str, path: str) -> None:
-        with named("publish", path):
+        with report_errors("publish", path):
             os.rename(staged, path)
 
     def retire(self, path: str, trash: str) -> None:
-        with named("retire", path):
+        with report_errors("retire", path):
             try:
                 os.rename(path, trash)
             except FileNotFoundError:
@@ -202,11 +202,11 @@ class LocalStorage(Storage):
                     raise  # it is the trash folder that is missing
 
     def remove(self, path: str) -> None:
-        with named("remove", path), suppress(FileNotFoundError):
+        with report_errors("remove", path), suppress(FileNotFoundError):
             os.unlink(path)
 
     def remove_tree(self, path: str) -> None:
-        with named("remove", path), suppress(FileNotFoundError):
+        with report_errors("remove", path), suppress(FileNotFoundError):
             _remove_tree(path)
 
     def remove_dir_if_empty(self, path: str) -> bool:
@@ -225,7 +225,7 @@ class LocalStorage(Storage):
     @contextmanager
     def lock(self, path: str, *, shared: bool = False) -> Iterator[None]:
         mode = os.O_RDONLY if shared else os.O_RDWR | os.O_CREAT
-        with named("lock", path):
+        with report_errors("lock", path):
             descriptor = os.open(path, mode | _PLAIN, 0o666)
             fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
         try:
@@ -233,15 +233,15 @@ class LocalStorage(Storage):
         finally:
             os.close(descriptor)
 
-    def hold(self, folder: str) -> Handle:
-        with named("create folder", folder):
+    def claim_staging(self, folder: str) -> Handle:
+        with report_errors("create folder", folder):
             os.mkdir(folder)
             descriptor = os.open(join(folder, OWNER), os.O_RDWR | os.O_CREAT | _PLAIN, 0o666)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return _OwnerLock(descriptor)
 
-    def is_held(self, folder: str) -> bool:
-        with named("open", folder):
+    def is_alive(self, folder: str) -> bool:
+        with report_errors("open", folder):
             try:
                 descriptor = os.open(join(folder, OWNER), os.O_RDWR | _PLAIN)
             except FileNotFoundError:
@@ -254,11 +254,11 @@ class LocalStorage(Storage):
                 os.close(descriptor)
         return False
 
-    def is_standing(self, folder: str) -> bool:
+    def staging_exists(self, folder: str) -> bool:
         return self.stat(join(folder, OWNER)) is not None
 
     def check_publishable(self, staging: str, paths: Iterable[str]) -> None:
-        with named("stat", staging):
+        with report_errors("stat", staging):
             device = os.stat(staging).st_dev
         checked: set[str] = set()
         for path in paths:
@@ -276,11 +276,11 @@ class LocalStorage(Storage):
             for part in missing:
                 _check_length(folder, part)
 
-    def holder(self, path: str) -> str | None:
+    def sidecar_parent(self, path: str) -> str | None:
         folder = parent(path)
         if folder == path:
             return None
-        with named("stat", path):
+        with report_errors("stat", path):
             mounted = os.path.isdir(path) and os.stat(path).st_dev != os.stat(folder).st_dev
         return None if mounted else folder
 
@@ -390,7 +390,7 @@ def _side_by_side(work: Callable[[str], None], paths: Sequence[str]) -> None:
 
 
 def _sync(path: str) -> None:
-    with named("sync", path):
+    with report_errors("sync", path):
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from fsspeckit.common.errors import FsspeckitError, StorageOptionError
-from fsspeckit.core.storage.base import named
+from fsspeckit.core.storage.base import report_errors
 
 Options = tuple[tuple[str, Any], ...]
 _UNKNOWN = re.compile(r"unexpected keyword argument '(\w+)'")
@@ -19,7 +19,7 @@ _SECRET = re.compile("key|secret|token|pass|cred|sas|auth|sign|connection_string
 _MISSING = re.compile(r"missing \d+ required (?:positional|keyword-only) arguments?: (.*)")
 
 
-class calling(named):  # noqa: N801 - used like a function, as its base class
+class report_options(report_errors):  # noqa: N801 - used like a function, as its base class
     """Let errors that options cause leave as `StorageOptionError`, and all others without the secrets of options."""
 
     __slots__ = ("_options",)

@@ -115,14 +115,14 @@ def _unfold(ranks: Sequence[Ranks], bits: int) -> list[Ranks]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Form:
+class SortColumn:
     """Values of one column in an order: numbers or bytes, and which are not null (``None``: all)."""
 
     values: Values
     valid: npt.NDArray[np.bool_] | None = None
 
     @classmethod
-    def of(cls, column: pa.ChunkedArray) -> Form:
+    def of(cls, column: pa.ChunkedArray) -> SortColumn:
         """The form of a column that is in sortable form already."""
         array = single(column)
         valid = valid_mask(array) if array.null_count else None
@@ -131,10 +131,10 @@ class Form:
     def __len__(self) -> int:
         return len(self.values)
 
-    def take(self, rows: RowNumbers) -> Form:
+    def take(self, rows: RowNumbers) -> SortColumn:
         """Some rows of it."""
         values = self.values[rows] if isinstance(self.values, np.ndarray) else self.values.take(to_arrow(rows))
-        return Form(values, None if self.valid is None else self.valid[rows])
+        return SortColumn(values, None if self.valid is None else self.valid[rows])
 
     def ranks(self) -> tuple[Words, int]:
         """Numbers from zero in the order of the values, nulls last, and the bits that the largest needs."""
@@ -171,7 +171,7 @@ def _dense(values: pa.Array) -> tuple[Words, int]:
     return ranks[codes if encoded.null_count == 0 else np.where(valid_mask(encoded), codes, 0)], max(0, len(order) - 1)
 
 
-def sort_order(forms: Sequence[Form]) -> RowNumbers:
+def sort_order(forms: Sequence[SortColumn]) -> RowNumbers:
     """Row numbers in order; several columns are packed into one number where their ranges leave room."""
     ranked = [form.ranks() for form in forms]
     if sum(bits for _, bits in ranked) <= 64:
@@ -183,7 +183,7 @@ def sort_order(forms: Sequence[Form]) -> RowNumbers:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Scale:
+class QuantileScale:
     """Quantiles of a column: each value becomes the share of rows below it, as a number of some bits."""
 
     bounds: Values
@@ -191,14 +191,14 @@ class Scale:
     null_rank: int
 
     @classmethod
-    def of(cls, form: Form, bits: int) -> Scale:
+    def of(cls, form: SortColumn, bits: int) -> QuantileScale:
         """Learn from a sample."""
         top = 2**bits - 1
         known = form if form.valid is None else form.take(np.flatnonzero(form.valid))
         count = len(known)
         if count == 0:
             return cls(known.values, np.zeros(1, dtype=np.uint32), top)
-        ordered = known.take(sort_order([Form(known.values)])).values
+        ordered = known.take(sort_order([SortColumn(known.values)])).values
         at = np.unique(np.linspace(0, count - 1, min(count, top)).astype(np.int64))
         if isinstance(ordered, np.ndarray):
             bounds: Values = np.unique(ordered[at])
@@ -208,7 +208,7 @@ class Scale:
         ranks = np.concatenate([[0], below * top // len(form)]).astype(np.uint32)
         return cls(bounds, ranks, max(int(ranks[-1]) + 1, count * top // len(form)))
 
-    def rank(self, form: Form) -> Ranks:
+    def rank(self, form: SortColumn) -> Ranks:
         """The ranks of values."""
         found = self.ranks[_search(self.bounds, form.values, "right")]
         return found if form.valid is None else np.where(form.valid, found, np.uint32(self.null_rank))
@@ -234,34 +234,36 @@ class Ordering:
     curve: Curve
     columns: tuple[str, ...]
     types: tuple[pa.DataType, ...]
-    scales: tuple[Scale, ...] = ()
+    scales: tuple[QuantileScale, ...] = ()
 
     @property
     def is_linear(self) -> bool:
         """Whether whole rows are compared, column by column."""
         return is_linear(self.curve, self.columns)
 
-    def raw_forms(self, table: pa.Table) -> list[Form]:
+    def raw_forms(self, table: pa.Table) -> list[SortColumn]:
         """The columns themselves; what a table lacks is null."""
-        return [Form.of(sortable_column(table, name, t)) for name, t in zip(self.columns, self.types, strict=True)]
+        return [
+            SortColumn.of(sortable_column(table, name, t)) for name, t in zip(self.columns, self.types, strict=True)
+        ]
 
-    def forms(self, table: pa.Table) -> list[Form]:
+    def forms(self, table: pa.Table) -> list[SortColumn]:
         """What rows are compared by, the first first."""
         return self.shaped(self.raw_forms(table))
 
-    def shaped(self, raw: Sequence[Form]) -> list[Form]:
+    def shaped(self, raw: Sequence[SortColumn]) -> list[SortColumn]:
         """Columns as they are, or their place on the curve."""
         if not self.scales:
             return list(raw)
         ranks = [scale.rank(form) for scale, form in zip(self.scales, raw, strict=True)]
         function = zorder if self.curve == "zorder" else hilbert
-        return [Form(word.view(np.int64)) for word in function(ranks, bits_for(len(ranks)))]
+        return [SortColumn(word.view(np.int64)) for word in function(ranks, bits_for(len(ranks)))]
 
-    def learned(self, raw: Sequence[Form]) -> Ordering:
+    def learned(self, raw: Sequence[SortColumn]) -> Ordering:
         """The same order with the scales that a sample suggests; a curve over one column is the linear order."""
         if self.is_linear:
             return self
-        scales = tuple(Scale.of(form, bits_for(len(raw))) for form in raw)
+        scales = tuple(QuantileScale.of(form, bits_for(len(raw))) for form in raw)
         return Ordering(self.curve, self.columns, self.types, scales)
 
 
@@ -276,12 +278,12 @@ def sortable_column(table: pa.Table, name: str, type_: pa.DataType) -> pa.Chunke
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Cuts:
+class RangeCuts:
     """Rows at which one range of the order ends and the next begins, ascending."""
 
-    forms: tuple[Form, ...]
+    forms: tuple[SortColumn, ...]
 
-    def locate(self, forms: Sequence[Form]) -> npt.NDArray[np.int64]:
+    def locate(self, forms: Sequence[SortColumn]) -> npt.NDArray[np.int64]:
         """For each row the number of cuts that are not above it."""
         rows = len(forms[0])
         if not self.forms or len(self.forms[0]) == 0:
@@ -289,7 +291,7 @@ class Cuts:
         return self._locate(0, 0, len(self.forms[0]), forms, None)
 
     def _locate(
-        self, level: int, low: int, high: int, forms: Sequence[Form], rows: RowNumbers | None
+        self, level: int, low: int, high: int, forms: Sequence[SortColumn], rows: RowNumbers | None
     ) -> npt.NDArray[np.int64]:
         """Compare one column; rows equal to a cut in it are compared by the next column, the others are done."""
         form = forms[level] if rows is None else forms[level].take(rows)
@@ -305,7 +307,9 @@ class Cuts:
         return result
 
 
-def _span(cuts: Form, low: int, high: int, form: Form) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _span(
+    cuts: SortColumn, low: int, high: int, form: SortColumn
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """For each value the first of the cuts ``low`` to ``high`` that is not below it, and the first above it."""
     known = high if cuts.valid is None else low + int(np.count_nonzero(cuts.valid[low:high]))
     values = cuts.values[low:known]

@@ -40,7 +40,7 @@ def in_pieces(column: pa.ChunkedArray, rows: int) -> Iterator[pa.Array]:
     return (chunk.slice(at, rows) for chunk in column.chunks for at in range(0, len(chunk), rows))
 
 
-def spread(hashes: Hashes, parts: int) -> npt.NDArray[np.int64]:
+def partition_numbers(hashes: Hashes, parts: int) -> npt.NDArray[np.int64]:
     """Which of some parts each hash belongs to."""
     return ((hashes >> np.uint64(32)) * np.uint64(parts) >> np.uint64(32)).astype(np.int64)
 

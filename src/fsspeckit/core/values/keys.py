@@ -54,7 +54,7 @@ def check_sortable(field: pa.Field, parameter: str) -> None:
         )
 
 
-def plain(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
+def comparable(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
     """Bring a key column to the form in which equal keys are equal bits."""
     if isinstance(column.type, pa.BaseExtensionType):
         column = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
@@ -258,7 +258,7 @@ class KeyIndex:
             positions = np.flatnonzero(keys[np.minimum(at, len(keys) - 1)] == codes)
             return positions, at[positions] + start
         left = np.searchsorted(codes, keys, "left")
-        if increasing(codes):
+        if is_increasing(codes):
             hit = np.flatnonzero(codes[np.minimum(left, len(codes) - 1)] == keys)
             return left[hit], hit + start
         counts = np.searchsorted(codes, keys, "right") - left
@@ -288,7 +288,7 @@ def _is_few_texts(columns: Sequence[pa.ChunkedArray]) -> bool:
     return bool(text and len(columns[0]) <= FEW_TEXTS and columns[0].null_count == 0)
 
 
-def increasing(codes: npt.NDArray[Any]) -> bool:
+def is_increasing(codes: npt.NDArray[Any]) -> bool:
     """Whether every value is above the one before it."""
     return bool(np.all(codes[1:] > codes[:-1]))
 

@@ -16,7 +16,7 @@ from fsspeckit.core.model import RowNumbers
 _FEW = 4  # a fourth of the rows; for more of them joining chunks is cheaper
 
 
-def pick(table: pa.Table, rows: RowNumbers) -> pa.Table:
+def take_ascending(table: pa.Table, rows: RowNumbers) -> pa.Table:
     """The given rows of a table, ascending; a run of neighbours is a slice."""
     if len(rows) == 0:
         return table.slice(0, 0)
@@ -220,13 +220,13 @@ def _encode(values: pa.Array, dictionary: pa.Array) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(codes, dictionary, safe=False)
 
 
-def wide_dictionaries(schema: pa.Schema) -> pa.Schema:
+def with_wide_codes(schema: pa.Schema) -> pa.Schema:
     """The schema with room for any number of distinct values in its dictionaries; itself where there is."""
     fields = [field.with_type(_wide(field.type)) for field in schema]
     return schema if fields == list(schema) else pa.schema(fields, schema.metadata)
 
 
-def codes_ran_out(error: pa.ArrowInvalid) -> bool:
+def needs_wider_codes(error: pa.ArrowInvalid) -> bool:
     """Whether a dictionary got more values than its codes can tell apart."""
     return "larger index type" in str(error)
 

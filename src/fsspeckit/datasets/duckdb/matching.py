@@ -15,7 +15,7 @@ import pyarrow as pa
 from fsspeckit.common.bridge import to_arrow, to_numpy
 from fsspeckit.core.dataset.source import Source
 from fsspeckit.core.dataset.source_keys import plain_keys
-from fsspeckit.core.engine.local import spread, workers
+from fsspeckit.core.engine.local import run_in_threads, workers
 from fsspeckit.core.engine.protocol import OnDone
 from fsspeckit.core.kernels.match_keys import MAX_BATCH_ROWS, by_file, joined_columns, read_keys
 from fsspeckit.core.model import KeyColumn, KeySetSpec, Match, RowNumbers, Scan
@@ -68,7 +68,7 @@ def _join(
     scans: Sequence[Scan],
 ) -> list[Match]:
     keys = specs[scans[0].group].keys
-    tables = spread(workers(storage), lambda scan: read_keys(storage, scan, keys), scans)
+    tables = run_in_threads(workers(storage), lambda scan: read_keys(storage, scan, keys), scans)
     groups = np.repeat([scan.group for scan in scans], [scan.rows for scan in scans])
     target = _numbered(joined_columns(tables, keys), groups, np.arange(len(groups)))
     wanted = sorted({scan.group for scan in scans})

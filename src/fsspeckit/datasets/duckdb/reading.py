@@ -17,12 +17,12 @@ from fsspeckit.common.bridge import to_arrow, to_numpy
 from fsspeckit.common.errors import FilterError
 from fsspeckit.common.types import unwrapped
 from fsspeckit.core.dataset.snapshot import Snapshot
-from fsspeckit.core.engine.local import spread, workers
+from fsspeckit.core.engine.local import run_in_threads, workers
 from fsspeckit.core.engine.protocol import ReadRequest
 from fsspeckit.core.engine.read import full_schema, read_snapshot
 from fsspeckit.core.model import DataFile, RowNumbers
 from fsspeckit.core.storage import Storage
-from fsspeckit.core.values.take import pick
+from fsspeckit.core.values.take import take_ascending
 from fsspeckit.datasets.duckdb.connection import Database
 from fsspeckit.datasets.duckdb.failures import naming_trouble
 from fsspeckit.datasets.duckdb.filters import Predicate, as_filter_error, parse_predicate, quote
@@ -66,10 +66,12 @@ def read_where(
         tested = reader.read(file, replace(wanted, columns=tuple(names), include_file_path=False))
         with database.cursor() as cursor:
             rows = _select(cursor, tested, file.rows, predicate)
-        return pick(reader.read(file, wanted), rows) if len(rows) else None
+        return take_ascending(reader.read(file, wanted), rows) if len(rows) else None
 
     files = snapshot.files
-    tables = spread(workers(storage), read_one, files) if request.use_threads else [read_one(file) for file in files]
+    tables = (
+        run_in_threads(workers(storage), read_one, files) if request.use_threads else [read_one(file) for file in files]
+    )
     found = [table for table in tables if table is not None]
     return pa.concat_tables(found) if found else reader.read(files[0], wanted).slice(0, 0)
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 from fsspeckit.common.bridge import binary_array, to_arrow, to_numpy
 from fsspeckit.common.errors import FsspeckitError
 from fsspeckit.core.engine.protocol import OnDone
-from fsspeckit.core.values.keys import increasing
+from fsspeckit.core.values.keys import is_increasing
 from fsspeckit.datasets.spark.handshake import portable
 from fsspeckit.datasets.spark.watch import OnTasks, watched
 
@@ -82,7 +82,7 @@ class _Packer(pickle.Pickler):
         if len(item) < _MANY_NUMBERS or item.min() < 0:
             return NotImplemented
         highest = int(item.max())
-        if highest < 32 * len(item) and increasing(item):
+        if highest < 32 * len(item) and is_increasing(item):
             bits = np.zeros(highest + 1, dtype=bool)
             bits[item] = True
             return _from_bits, (np.packbits(bits),)

@@ -19,7 +19,7 @@ from fsspeckit.core.kernels.match_keys import MAX_BATCH_ROWS, in_file, plain_col
 from fsspeckit.core.kernels.run_task import run_task
 from fsspeckit.core.model import KeyColumn, KeySetSpec, Match, Outcome, RewriteTask, RowNumbers, Scan, WriteTask
 from fsspeckit.core.storage import Storage
-from fsspeckit.core.values.hashing import cut_by_part, hash_keys, spread
+from fsspeckit.core.values.hashing import cut_by_part, hash_keys, partition_numbers
 from fsspeckit.core.values.keys import KeyIndex
 from fsspeckit.core.values.take import in_parts, take_rows, with_one_dictionary
 from fsspeckit.datasets.spark.shared import Handle
@@ -94,7 +94,7 @@ class SplitKeys:
             columns.insert(0, pa.chunked_array([to_arrow(groups)]))
         names = [str(i) for i in range(len(columns))]
         keyed = pa.table([*columns, to_arrow(numbers)], [*names, "row"]).replace_schema_metadata({b"side": side})
-        yield from cut_by_part(keyed, spread(hash_keys(columns), self.parts))
+        yield from cut_by_part(keyed, partition_numbers(hash_keys(columns), self.parts))
 
 
 def gather_keys(part: int, pieces: Iterator[pa.Table]) -> Found:  # noqa: ARG001 - every part is alike

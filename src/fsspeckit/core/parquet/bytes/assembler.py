@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from fsspeckit.core.parquet.bytes.fixed_width import PlainColumn, plain_chunks
+from fsspeckit.core.parquet.bytes.fixed_width import FixedWidthColumn, fixed_width_chunks
 from fsspeckit.core.parquet.bytes.format_fields import (
     MAGIC,
     ChunkField,
@@ -48,7 +48,7 @@ _LOCATIONS, _PAGE_AT, _PAGE_SIZE = 1, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class ChunkBytes:
     """A chunk to be written: its description and page offsets, counted from its first byte, and its pages.
 
     Pages that are not cut apart stand in ``data``, and their sizes in the description.
@@ -62,7 +62,7 @@ class Piece:
     bloom: bytes | None = None
 
 
-def copied_pieces(source: pa.NativeFile, chunks: Sequence[Struct]) -> list[Piece]:
+def copied_chunks(source: pa.NativeFile, chunks: Sequence[Struct]) -> list[ChunkBytes]:
     """Chunks of another file; raises `pa.ArrowInvalid` where they are not what their footer and checksums say."""
     found = []
     for chunk, data in zip(chunks, _read_chunks(source, chunks), strict=True):
@@ -76,13 +76,15 @@ def copied_pieces(source: pa.NativeFile, chunks: Sequence[Struct]) -> list[Piece
     return found
 
 
-def new_pieces(table: pa.Table, plain: Mapping[str, PlainColumn], options: WriterOptions) -> dict[str, list[Piece]]:
+def new_chunks(
+    table: pa.Table, plain: Mapping[str, FixedWidthColumn], options: WriterOptions
+) -> dict[str, list[ChunkBytes]]:
     """The chunks of each column of a table, of which some are plain; ``options`` are those of a writer for all."""
-    found: dict[str, list[Piece]] = {}
+    found: dict[str, list[ChunkBytes]] = {}
     if plain:
         columns = list(plain.values())
-        made = plain_chunks(columns, _for_columns(options, [column.field for column in columns]))
-        found = {name: [Piece(meta, pages)] for name, (meta, pages) in zip(plain, made, strict=True)}
+        made = fixed_width_chunks(columns, _for_columns(options, [column.field for column in columns]))
+        found = {name: [ChunkBytes(meta, pages)] for name, (meta, pages) in zip(plain, made, strict=True)}
     others = [name for name in table.column_names if name not in plain]
     if others:
         rest = table.select(others)
@@ -90,7 +92,7 @@ def new_pieces(table: pa.Table, plain: Mapping[str, PlainColumn], options: Write
     return found
 
 
-def _encoded_pieces(table: pa.Table, options: WriterOptions) -> dict[str, list[Piece]]:
+def _encoded_pieces(table: pa.Table, options: WriterOptions) -> dict[str, list[ChunkBytes]]:
     encoded = pa.BufferReader(encode_file(table, options))
     footer = read_footer_struct(encoded.read_buffer())
     chunks = chunks_of(groups_of(footer)[0])
@@ -121,7 +123,7 @@ def _for_columns(options: WriterOptions, fields: Sequence[pa.Field]) -> WriterOp
     }
 
 
-def _piece(source: pa.NativeFile, chunk: Struct, pages: Sequence[Page] | None, data: memoryview | None) -> Piece:
+def _piece(source: pa.NativeFile, chunk: Struct, pages: Sequence[Page] | None, data: memoryview | None) -> ChunkBytes:
     places, meta = _Places(*span_of(chunk), pages), dict(chunk[ChunkField.meta][1])
     for field in (MetaField.data_at, MetaField.dictionary_at):
         if field in meta:
@@ -129,7 +131,7 @@ def _piece(source: pa.NativeFile, chunk: Struct, pages: Sequence[Page] | None, d
     index = _read_part(source, chunk, ChunkField.index_at, ChunkField.index_size)
     offsets = _read_part(source, chunk, ChunkField.offsets_at, ChunkField.offsets_size)
     moved = None if offsets is None else places.moved(read_struct(offsets)[0])
-    return Piece(
+    return ChunkBytes(
         meta, pages or (), data, index, moved, _read_part(source, meta, MetaField.bloom_at, MetaField.bloom_size)
     )
 
@@ -200,11 +202,11 @@ class AssembledFile:
     def __init__(self, sink: Any) -> None:
         self._sink = sink
         self._groups: list[Struct] = []
-        self._indexes: list[tuple[Struct, Piece, int]] = []
+        self._indexes: list[tuple[Struct, ChunkBytes, int]] = []
         self._at = 0
         self._write(MAGIC)
 
-    def put_group(self, group: Struct, pieces: Sequence[Piece]) -> None:
+    def put_group(self, group: Struct, pieces: Sequence[ChunkBytes]) -> None:
         """Write a row group; ``group`` says how many rows it has, and maybe how they are sorted."""
         start = self._at
         chunks = [self._put_chunk(piece) for piece in pieces]
@@ -224,7 +226,7 @@ class AssembledFile:
             del found[GroupField.ordinal]
         self._groups.append(found)
 
-    def _put_chunk(self, piece: Piece) -> Struct:
+    def _put_chunk(self, piece: ChunkBytes) -> Struct:
         meta, start = dict(piece.meta), self._at
         for field in (MetaField.data_at, MetaField.dictionary_at):
             if field in meta:
@@ -273,7 +275,7 @@ class AssembledFile:
         self._at += len(data)
 
 
-def let_go(*resources: AbstractContextManager[object]) -> None:
+def close_quietly(*resources: AbstractContextManager[object]) -> None:
     """Close what will not be finished, whatever it says."""
     for resource in resources:
         try:

@@ -58,7 +58,7 @@ _PAGE_VALUES, _PAGE_STATISTICS, _COUNTED, _SIZE_BYTES = 1, 5, 3, 1
 
 
 @dataclass(frozen=True, slots=True)
-class PlainColumn:
+class FixedWidthColumn:
     """A column whose values have one width, as the arrays that they come in."""
 
     field: pa.Field
@@ -88,7 +88,7 @@ class PlainColumn:
         return max(1, min(_PAGE_ROWS, _PAGE_BYTES // self.width))
 
 
-def find_plain(table: pa.Table, options: Mapping[str, Any]) -> dict[str, PlainColumn]:
+def find_fixed_width(table: pa.Table, options: Mapping[str, Any]) -> dict[str, FixedWidthColumn]:
     """Columns that need not be encoded by a Parquet writer with these options."""
     if options.get("write_page_index") or not table.num_rows:
         return {}
@@ -102,7 +102,7 @@ def find_plain(table: pa.Table, options: Mapping[str, Any]) -> dict[str, PlainCo
         is_text = field.type in _TEXTS
         parts = _text_parts(chunks) if is_text else _number_parts(chunks, field.type, options)
         if parts:
-            found[field.name] = PlainColumn(field, tuple(parts), codec, is_text)
+            found[field.name] = FixedWidthColumn(field, tuple(parts), codec, is_text)
     return found
 
 
@@ -128,7 +128,9 @@ def _number_parts(chunks: Sequence[pa.Array], type_: pa.DataType, options: Mappi
     return [] if pa.types.is_floating(type_) and any(np.isnan(part.min()) for part in parts) else parts
 
 
-def plain_chunks(columns: Sequence[PlainColumn], options: Mapping[str, Any]) -> list[tuple[Struct, Iterator[Page]]]:
+def fixed_width_chunks(
+    columns: Sequence[FixedWidthColumn], options: Mapping[str, Any]
+) -> list[tuple[Struct, Iterator[Page]]]:
     """What a footer says of the chunk of each column, except for its place and sizes, and the pages, as they are made.
 
     A page that is written before the next one is made is still in the processor's cache.
@@ -144,7 +146,7 @@ def plain_chunks(columns: Sequence[PlainColumn], options: Mapping[str, Any]) -> 
     return found
 
 
-def _ends(column: PlainColumn) -> pa.Array:
+def _ends(column: FixedWidthColumn) -> pa.Array:
     """The smallest and the largest value."""
     type_, dtype = column.field.type, column.parts[0].dtype
     if column.is_text:
@@ -162,7 +164,7 @@ def _text_ends(texts: Values) -> tuple[bytes, bytes]:
     return pc.min_max(low)["min"].as_buffer().to_pybytes(), pc.min_max(high)["max"].as_buffer().to_pybytes()
 
 
-def _described(column: PlainColumn, example: Struct) -> Struct:
+def _described(column: FixedWidthColumn, example: Struct) -> Struct:
     """The description of a chunk, from that of its two ends."""
     kind, counts = example[MetaField.page_counts][1]
     pages = -(-column.rows // column.page_rows)
@@ -176,7 +178,7 @@ def _described(column: PlainColumn, example: Struct) -> Struct:
     return meta
 
 
-def _sizes(example: Struct, column: PlainColumn) -> Struct:
+def _sizes(example: Struct, column: FixedWidthColumn) -> Struct:
     """How many values are defined, and how many bytes texts have."""
     rows, found = column.rows, dict(example)
     for field, (kind, value) in example.items():
@@ -187,7 +189,7 @@ def _sizes(example: Struct, column: PlainColumn) -> Struct:
     return found
 
 
-def _pages(column: PlainColumn, header: Struct) -> Iterator[Page]:
+def _pages(column: FixedWidthColumn, header: Struct) -> Iterator[Page]:
     codec = None if column.codec == "none" else pa.Codec(column.codec)
     data = {field: value for field, value in header[PageField.data][1].items() if field != _PAGE_STATISTICS}
     for values in _cut(column.parts, column.page_rows):
@@ -206,7 +208,7 @@ def _pages(column: PlainColumn, header: Struct) -> Iterator[Page]:
         yield Page(0, words + head, body, len(words) + size)
 
 
-def _body(column: PlainColumn, codec: pa.Codec | None, levels: bytes, values: Values) -> tuple[bytes, memoryview]:
+def _body(column: FixedWidthColumn, codec: pa.Codec | None, levels: bytes, values: Values) -> tuple[bytes, memoryview]:
     """What follows the header of a page, in two parts: most of it is not copied again to stand behind the levels."""
     is_snappy = column.codec == "snappy"
     if codec is not None and is_snappy and column.is_text and not _gains(codec, values):

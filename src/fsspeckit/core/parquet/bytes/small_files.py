@@ -58,12 +58,12 @@ _CHUNK = re.compile(
 """A chunk in a footer, up to its statistics, with those fields that flat columns usually have and no others."""
 
 
-class Together:
+class SmallFilesReader:
     """Reads files together, with some columns as dictionary codes, as long as that works."""
 
     def __init__(self, storage: Storage, coded: Sequence[str]) -> None:
         self._storage, self._coded = storage, list(coded)
-        self._mold: _Mold | None = None
+        self._mold: _FooterTemplate | None = None
         self._works = True
 
     def read(self, files: Sequence[DataFile]) -> pa.Table | None:
@@ -87,7 +87,7 @@ class Together:
         for_each(self._storage, lambda place: read_into(self._storage, *place), places)
         footers = [bytes(own[len(MAGIC) + file.data : -_TRAILER]) for file, own in places]
         if self._mold is None or not self._mold.fits(footers[0]):
-            self._mold = _Mold.of(footers[0])
+            self._mold = _FooterTemplate.of(footers[0])
         chunks = map(self._mold.chunks, files, footers)
         parts = [_Part(*part) for part in zip(files, starts, chunks, strict=True)]
         footer = self._mold.footer(parts)
@@ -147,7 +147,7 @@ def _is_as_promised(data: memoryview, parts: Sequence[_Part]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Mold:
+class _FooterTemplate:
     """What stands before and after the row groups in the footers of all files, and the names of their columns."""
 
     head: bytes
@@ -155,7 +155,7 @@ class _Mold:
     names: tuple[bytes, ...]
 
     @classmethod
-    def of(cls, words: bytes) -> _Mold:
+    def of(cls, words: bytes) -> _FooterTemplate:
         """From a footer; raises where there are nested columns."""
         footer, _ = read_struct(words)
         before = {field: footer[field] for field in (FileField.version, FileField.schema)}

@@ -17,8 +17,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from fsspeckit.core.parquet.bytes.assembler import AssembledFile, Piece, copied_pieces, let_go, new_pieces, span_of
-from fsspeckit.core.parquet.bytes.fixed_width import find_plain
+from fsspeckit.core.parquet.bytes.assembler import (
+    AssembledFile,
+    ChunkBytes,
+    close_quietly,
+    copied_chunks,
+    new_chunks,
+    span_of,
+)
+from fsspeckit.core.parquet.bytes.fixed_width import find_fixed_width
 from fsspeckit.core.parquet.bytes.format_fields import (
     MOST_ROWS,
     ChunkField,
@@ -34,7 +41,7 @@ from fsspeckit.core.parquet.bytes.format_fields import (
 )
 from fsspeckit.core.parquet.bytes.thrift import Struct
 from fsspeckit.core.parquet.footer import Footer
-from fsspeckit.core.parquet.reader import naming_damage
+from fsspeckit.core.parquet.reader import report_damage
 from fsspeckit.core.parquet.writer_options import WriterOptions
 from fsspeckit.core.values.required_fields import fill_required
 from fsspeckit.core.values.take import used_codes
@@ -45,7 +52,7 @@ _SHAPING = ("version", "use_deprecated_int96_timestamps", "store_decimal_as_inte
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class SpliceSource:
     """A file that chunks are copied from: its footer, and which leaves each column has."""
 
     footer: Struct
@@ -58,7 +65,7 @@ def may_splice(footer: Footer) -> bool:
     return writer is not None and int(writer[1]) >= _SOUND_SINCE and len(footer.groups) > 0
 
 
-def can_splice(footer: Footer, schema: pa.Schema, options: WriterOptions) -> Origin | None:
+def can_splice(footer: Footer, schema: pa.Schema, options: WriterOptions) -> SpliceSource | None:
     """The file as an origin of chunks, if they fit beside those that a writer with this schema and options makes."""
     if not may_splice(footer):
         return None
@@ -69,7 +76,7 @@ def can_splice(footer: Footer, schema: pa.Schema, options: WriterOptions) -> Ori
         return None
     version = max(old[FileField.version], new[FileField.version])
     joined = old | {FileField.version: version, FileField.writer: new[FileField.writer]}
-    return Origin(joined, dict(zip(schema.names, leaf_ranges(old), strict=True)))
+    return SpliceSource(joined, dict(zip(schema.names, leaf_ranges(old), strict=True)))
 
 
 @lru_cache(maxsize=64)
@@ -102,7 +109,7 @@ def _is_plain(group: Struct) -> bool:
 class SplicedFile:
     """A Parquet file being put together in an open sink, which it closes, as it closes the source."""
 
-    def __init__(self, origin: Origin, path: str, source: pa.NativeFile, sink: pa.NativeFile) -> None:
+    def __init__(self, origin: SpliceSource, path: str, source: pa.NativeFile, sink: pa.NativeFile) -> None:
         self._origin, self._path, self._source, self._sink = origin, path, source, sink
         self._file = AssembledFile(sink)
 
@@ -115,8 +122,8 @@ class SplicedFile:
         """Take a row group over, except for the columns of the table."""
         group = groups_of(self._origin.footer)[number]
         old, table = chunks_of(group), fill_required(used_codes(table))
-        new = new_pieces(table, find_plain(table, options), options)
-        pieces: dict[int, Piece] = {}
+        new = new_chunks(table, find_fixed_width(table, options), options)
+        pieces: dict[int, ChunkBytes] = {}
         for name, made in new.items():
             pieces |= zip(self._origin.leaves[name], made, strict=True)
         kept = [leaf for leaf in range(len(old)) if leaf not in pieces]
@@ -134,8 +141,8 @@ class SplicedFile:
 
     def abandon(self) -> None:
         """Let go of a file that will not be finished; recovery or abort removes it."""
-        let_go(self._source, self._sink)
+        close_quietly(self._source, self._sink)
 
-    def _copied(self, chunks: list[Struct]) -> list[Piece]:
-        with naming_damage("rewriting", self._path):
-            return copied_pieces(self._source, chunks)
+    def _copied(self, chunks: list[Struct]) -> list[ChunkBytes]:
+        with report_damage("rewriting", self._path):
+            return copied_chunks(self._source, chunks)
