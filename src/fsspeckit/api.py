@@ -11,11 +11,11 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from fsspeckit.common.choices import DEFAULT_ENGINE
 from fsspeckit.core.commit.replay import Recovery
 from fsspeckit.core.results import MaintenanceResult, MergePlan, MergeResult, WriteResult
 from fsspeckit.datasets.io import DatasetIO
 
-DEFAULT_ENGINE = "spark"
 _CLASSES = {"spark": "SparkDatasetIO", "duckdb": "DuckDBDatasetIO", "pyarrow": "PyarrowDatasetIO"}
 
 

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import fsspeckit as package
-from fsspeckit.cli import run
+from fsspeckit.cli import command
 from fsspeckit.cli.app import app, main
-from fsspeckit.cli.words import as_options
+from fsspeckit.cli.wording import as_options
 from fsspeckit.common.wording import PARAMETERS
 from fsspeckit.core import ext
 from fsspeckit.core.incremental import plan_incremental_rewrite
@@ -23,7 +23,7 @@ from fsspeckit.datasets.duckdb import DuckDBDatasetIO
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark import SparkDatasetIO
 from fsspeckit.pipeline.model import AnyStep
-from fsspeckit.pipeline.words import as_keys
+from fsspeckit.pipeline.wording import as_keys
 
 SOURCE = Path(package.__file__).parent
 FUNCTIONS = [
@@ -200,21 +200,21 @@ def test_what_a_command_says_can_be_typed(
 
 
 def test_the_example_of_partition_selects_a_folder(lake: None, capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("compact", "optimize", "dedupe"):
-        assert main([command, "--help"]) == 0
+    for verb in ("compact", "optimize", "dedupe"):
+        assert main([verb, "--help"]) == 0
         page = " ".join(capsys.readouterr().out.split())
         example = re.search(r"--partition FOLDER .*? such as (\S+);", page)
         assert example is not None, page
-        name, _, value = example[1].partition("=")
-        PyarrowDatasetIO().write_dataset(pa.table({"id": [1], name: [value]}), f"by-{command}", partition_by=[name])
-        more = {"compact": [], "optimize": ["--by", "id"], "dedupe": ["--key", "id"]}[command]
-        assert main([command, f"by-{command}", "--partition", example[1], "--dry-run", "-q", *more]) == 0
+        column, _, value = example[1].partition("=")
+        PyarrowDatasetIO().write_dataset(pa.table({"id": [1], column: [value]}), f"by-{verb}", partition_by=[column])
+        more = {"compact": [], "optimize": ["--by", "id"], "dedupe": ["--key", "id"]}[verb]
+        assert main([verb, f"by-{verb}", "--partition", example[1], "--dry-run", "-q", *more]) == 0
 
 
 def test_a_command_knows_its_options(offered: dict[str, set[str]], monkeypatch: pytest.MonkeyPatch) -> None:
     """What a command takes for its options is what its help lists."""
     seen: dict[str, frozenset[str]] = {}
-    monkeypatch.setattr(run, "execute", lambda this, _: seen.update({this.command: this.offered}) or 0)
+    monkeypatch.setattr(command, "execute", lambda this, _: seen.update({this.command: this.offered}) or 0)
     needed = {"write": 2, "merge": 2, "plan merge": 2, "run": 1}
     for name in COMMANDS:
         keys = ["--key", "id"] if name in ("merge", "plan merge", "dedupe") else []

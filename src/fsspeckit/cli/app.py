@@ -9,9 +9,10 @@ from typing import Annotated
 import typer
 
 from fsspeckit import __version__
-from fsspeckit.cli import changes, doctor, inspection, pipelines, plans, terminal, upkeep
+from fsspeckit.cli import terminal
+from fsspeckit.cli.command import Run
+from fsspeckit.cli.commands import compact, dedupe, doctor, inspect, merge, optimize, plan, recover, run, write
 from fsspeckit.cli.errors import CommandError, show
-from fsspeckit.cli.run import Run
 
 app = typer.Typer(
     name="fsspeckit",
@@ -39,7 +40,7 @@ def _program(
     pass
 
 
-for _module in (changes, upkeep, inspection, plans, pipelines, doctor):
+for _module in (write, merge, compact, optimize, dedupe, recover, inspect, plan, run, doctor):
     _module.register(app)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from fsspeckit.cli.errors import usage
-from fsspeckit.cli.settings import ENGINES
+from fsspeckit.common.choices import EngineName
 
 if TYPE_CHECKING:
     from fsspeckit.common.documents import Node
@@ -67,7 +67,7 @@ def _read(document: Node) -> SavedPlan:
     plan = MergePlan.from_node(document["plan"])
     check_plan_names(plan)
     return SavedPlan(
-        engine=document["engine"].choice(ENGINES),
+        engine=document["engine"].choice(get_args(EngineName)),
         dest=document["dest"].text(),
         source=_source(document["source"]),
         options=_options(document["options"]),

@@ -11,12 +11,11 @@ import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from fsspeckit.cli.errors import usage
+from fsspeckit.common.choices import DEFAULT_ENGINE, EngineName
 
-ENGINES = ("spark", "duckdb", "pyarrow")
-DEFAULT_ENGINE = "spark"
 _KEYS = {"engine": str, "storage_options": dict}
 
 
@@ -48,8 +47,8 @@ def _check(found: Mapping[str, Any], path: Path) -> None:
         if not isinstance(value, _KEYS[key]):
             wanted = "a table" if _KEYS[key] is dict else "a text"
             raise usage(f"{path}: {key} is of type {type(value).__name__}", f"make {key} {wanted}")
-    if found.get("engine", DEFAULT_ENGINE) not in ENGINES:
-        raise usage(f"{path}: engine = {found['engine']!r} is unknown", f"use one of {', '.join(ENGINES)}")
+    if found.get("engine", DEFAULT_ENGINE) not in get_args(EngineName):
+        raise usage(f"{path}: engine = {found['engine']!r} is unknown", f"use one of {', '.join(get_args(EngineName))}")
 
 
 def split_pairs(words: Sequence[str], option: str) -> list[tuple[str, str]]:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any, cast
 
+from fsspeckit.cli.command import Run
 from fsspeckit.cli.errors import usage
-from fsspeckit.cli.run import Run
 
 if TYPE_CHECKING:
     from io import BufferedReader
@@ -84,10 +84,11 @@ class Source:
         return [{"path": url, "bytes": entry.size, "stamp": entry.stamp} for url, entry in found if entry is not None]
 
     def _inputs(self) -> list[InputFile]:
+        from fsspeckit.common.choices import SourceFormat
         from fsspeckit.core.ext.inputs import find_files
-        from fsspeckit.core.formats import ENDINGS, Format
+        from fsspeckit.core.formats import ENDINGS
 
-        endings = ENDINGS[cast("Format", self.format)]
+        endings = ENDINGS[cast("SourceFormat", self.format)]
         return find_files(self.path, endings, "reading the source", None, self.options)
 
 

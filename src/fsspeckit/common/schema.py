@@ -8,18 +8,17 @@ The only copy of schema compatibility; every engine and reader asks here. Type d
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Literal
 
 import pyarrow as pa
 from pyarrow import types as pat
 
 from fsspeckit.common.casting import exact_cast
+from fsspeckit.common.choices import SchemaMode
 from fsspeckit.common.errors import SchemaMismatchError
 from fsspeckit.common.inference import opt_dtype
 from fsspeckit.common.types import common_type, list_like, same_storage
 
 __all__ = [
-    "SchemaMode",
     "cast_schema",
     "common_type",
     "convert_large_types_to_normal",
@@ -28,8 +27,6 @@ __all__ = [
     "same_storage",
     "unify_schemas",
 ]
-
-SchemaMode = Literal["strict", "evolve"]
 
 
 def cast_schema(

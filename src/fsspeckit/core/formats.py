@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from fsspeckit.common.choices import SourceFormat
 
-Format = Literal["parquet", "csv", "json"]
-ENDINGS: dict[Format, tuple[str, ...]] = {
+ENDINGS: dict[SourceFormat, tuple[str, ...]] = {
     "parquet": (".parquet", ".parq", ".pq"),
     "csv": (".csv", ".tsv"),
     "json": (".json", ".jsonl", ".ndjson"),
@@ -21,7 +20,7 @@ def plain_name(path: str) -> str:
     return next((name.removesuffix(ending) for ending in COMPRESSED if name.endswith(ending)), name)
 
 
-def format_of(path: str) -> Format | None:
+def format_of(path: str) -> SourceFormat | None:
     """The format that the name of a file or a pattern tells, compressed or not.
 
     Example:

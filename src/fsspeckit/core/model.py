@@ -9,17 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from numbers import Integral
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from fsspeckit.common.choices import Codec, check_choice
+
 RowNumbers = npt.NDArray[np.int64]
 Action = Literal["rewrite", "insert", "delete", "keep"]
 PartitionValues = tuple[str | None, ...]
 _ROW_BYTES = 64
-CODECS = ("snappy", "zstd", "gzip", "lz4", "brotli")
 _SAME_CODEC = {"uncompressed": "none", "lz4_raw": "lz4"}
 
 
@@ -171,8 +172,8 @@ class WriteOptions:
                 object.__setattr__(self, name, whole_number(name, value))
         if self.compression is not None:
             codec = plain_codec(self.compression) if isinstance(self.compression, str) else ""
-            if codec not in ("none", *CODECS):
-                raise ValueError(f"compression={self.compression!r} is unknown; use one of {', '.join(CODECS)} or none")
+            if codec not in get_args(Codec):
+                check_choice("compression", self.compression, get_args(Codec))
             object.__setattr__(self, "compression", codec)
 
 

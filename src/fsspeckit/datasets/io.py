@@ -9,22 +9,21 @@ import copy
 import re
 import warnings
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import pyarrow as pa
 
-from fsspeckit.common.schema import SchemaMode
+from fsspeckit.common.choices import NullKeys, OnDuplicate, PartitionMove, SchemaMode, WriteMode, check_choice
 from fsspeckit.core.commit.replay import Recovery
 from fsspeckit.core.commit.transaction import Check, Terms
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.source import Input
-from fsspeckit.core.dataset.source_keys import OnDuplicate
 from fsspeckit.core.dataset.text_source import TextFiles, text_files
 from fsspeckit.core.engine.protocol import Engine, ReadRequest
 from fsspeckit.core.model import WriteOptions
 from fsspeckit.core.operations import merge, read, write
-from fsspeckit.core.operations.write import WriteMode, WriteRequest
-from fsspeckit.core.planning.merge_request import MergeRequest, NullKeys, PartitionMove, normalize_keys
+from fsspeckit.core.operations.write import WriteRequest
+from fsspeckit.core.planning.merge_request import MergeRequest, normalize_keys
 from fsspeckit.core.progress import Progress
 from fsspeckit.core.results import MergePlan, MergeResult, WriteResult
 from fsspeckit.datasets.arguments import Columns, column_names
@@ -295,8 +294,8 @@ def _check_mode(mode: str | None, strategy: str, key_columns: Columns | None, re
         raise ValueError(
             'rewrite_mode="incremental" is not supported for full_merge, which looks at the whole dataset; leave it out'
         )
-    if mode is not None and mode not in write.MODES:
-        raise ValueError(f"mode={mode!r} is unknown; choose one of {', '.join(map(repr, write.MODES))}")
+    if mode is not None:
+        check_choice("mode", mode, get_args(WriteMode))
     if mode == "append" and strategy != "insert" and key_columns is None:
         raise ValueError(
             f'mode="append" is not supported for strategy={strategy!r}, which rewrites files; '

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fsspeckit.common.choices import Curve, NullKeys
 from fsspeckit.core.commit.transaction import Terms
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.engine.protocol import Engine
@@ -16,11 +17,10 @@ from fsspeckit.core.planning.maintenance_request import (
     MaintenanceScope,
     OptimizeRequest,
 )
-from fsspeckit.core.planning.merge_request import NullKeys, normalize_keys
+from fsspeckit.core.planning.merge_request import normalize_keys
 from fsspeckit.core.planning.output_sizes import Target
 from fsspeckit.core.progress import Progress
 from fsspeckit.core.results import MaintenanceResult
-from fsspeckit.core.values.curves import Curve
 from fsspeckit.datasets.arguments import Columns, column_names, names_of
 
 _KEYS = "deduplicate_key_columns"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fsspeckit.pipeline.files import PipelineFileError
+from fsspeckit.pipeline.load import PipelineFileError
 from fsspeckit.pipeline.results import PipelineResult, StepFailedError, StepRecord
-from fsspeckit.pipeline.running import Pipeline
+from fsspeckit.pipeline.run import Pipeline
 
 __all__ = ["Pipeline", "PipelineFileError", "PipelineResult", "StepFailedError", "StepRecord"]

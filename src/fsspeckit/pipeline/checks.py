@@ -18,7 +18,7 @@ from fsspeckit.core.dataset.snapshot import Snapshot, load_snapshot
 from fsspeckit.core.engine.protocol import ReadRequest
 from fsspeckit.datasets.spark.errors import translated_analysis
 from fsspeckit.datasets.spark.frames import snapshot_frame
-from fsspeckit.datasets.spark.watch import OnTasks, watched
+from fsspeckit.datasets.spark.job_progress import OnTasks, watched
 from fsspeckit.pipeline.model import Checks
 
 if TYPE_CHECKING:

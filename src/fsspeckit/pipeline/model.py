@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from fsspeckit.common.choices import Codec, Curve, NullKeys, OnDuplicate, SchemaMode, StrategyName, WriteMode
+
 Name = Annotated[str, Field(min_length=1, pattern=r"^[A-Za-z0-9_.-]+$")]
 Columns = Annotated[list[str], Field(min_length=1)]
 Expressions = Annotated[dict[str, str], Field(min_length=1)]
@@ -155,7 +157,7 @@ class Deduplicate(Step):
 class Layout(Part):
     """How new files are written."""
 
-    compression: Literal["snappy", "zstd", "gzip", "lz4", "brotli", "none"] | None = None
+    compression: Codec | None = None
     max_rows_per_file: PositiveInt = 5_000_000
     row_group_size: PositiveInt | None = None
 
@@ -167,12 +169,12 @@ class Merge(Step, Layout):
     source: Name = Field(alias="from")
     dataset: Name = Field(alias="into")
     keys: Columns
-    strategy: Literal["upsert", "insert", "update", "full_merge", "deduplicate"] = "upsert"
+    strategy: StrategyName = "upsert"
     partition_by: list[str] | None = None
     order_by: list[str] = []
-    on_duplicate_source: Literal["error", "first", "last"] = "error"
-    null_keys: Literal["error", "match"] = "error"
-    schema_mode: Literal["strict", "evolve"] = "strict"
+    on_duplicate_source: OnDuplicate = "error"
+    null_keys: NullKeys = "error"
+    schema_mode: SchemaMode = "strict"
     checks: Checks | None = None
 
     @model_validator(mode="after")
@@ -188,7 +190,7 @@ class Write(Step, Layout):
     do: Literal["write"]
     source: Name = Field(alias="from")
     dataset: Name = Field(alias="into")
-    mode: Literal["append", "overwrite", "overwrite_partitions"] = "append"
+    mode: WriteMode = "append"
     partition_by: list[str] | None = None
     checks: Checks | None = None
 
@@ -198,7 +200,7 @@ class _Upkeep(Step):
     target_mb: Annotated[float, Field(gt=0)] | None = None
     target_rows: PositiveInt | None = None
     partitions: list[str] | None = Field(None, description="Only folders with one of these prefixes")
-    compression: Literal["snappy", "zstd", "gzip", "lz4", "brotli", "none"] | None = None
+    compression: Codec | None = None
     row_group_size: PositiveInt | None = None
     checks: Checks | None = None
 
@@ -214,7 +216,7 @@ class Optimize(_Upkeep):
 
     do: Literal["optimize"]
     by: Columns
-    curve: Literal["linear", "zorder", "hilbert"] = "linear"
+    curve: Curve = "linear"
     bloom: list[str] = []
 
 

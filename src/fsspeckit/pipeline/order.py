@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 
 from fsspeckit.core.storage.urls import to_fsspec
-from fsspeckit.pipeline.files import PipelineFileError, Problem
+from fsspeckit.pipeline.load import PipelineFileError, Problem
 from fsspeckit.pipeline.model import AnyStep, Compact, Deduplicate, Merge, Optimize, PipelineFile, Write
 
 

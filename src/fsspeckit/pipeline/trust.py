@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
-from fsspeckit.pipeline.files import Problem
+from fsspeckit.pipeline.load import Problem
 from fsspeckit.pipeline.model import Cast, Filter, PipelineFile, Select
 
 SETTINGS = (

@@ -20,7 +20,7 @@ from fsspeckit.core.storage import LocalStorage
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark import SparkDatasetIO
 from fsspeckit.datasets.spark.errors import ExecutorSetupError
-from fsspeckit.datasets.spark.handshake import greet
+from fsspeckit.datasets.spark.executor_check import check_executors
 
 ROWS = 200_000
 KEYS = {"key_columns": ["id"]}
@@ -92,7 +92,7 @@ class Life:
         assert not self.executors_have("fsspeckit")
         assert self.executors_have("fsspec")
         with pytest.raises(ExecutorSetupError, match="does not see /no/such/folder"):
-            greet(self.spark, LocalStorage(), lambda: nullcontext("/no/such/folder"))
+            check_executors(self.spark, LocalStorage(), lambda: nullcontext("/no/such/folder"))
         table = self.rows(1, 0.0).slice(0, 3 * ROWS)
         self.twin.write_dataset(table, self.expected, max_rows_per_file=ROWS)
         self.io.write_dataset(table, self.path, max_rows_per_file=ROWS)

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from fsspeckit.common.errors import KeyColumnError
 from fsspeckit.datasets.spark import SparkDatasetIO
 from fsspeckit.datasets.spark.errors import SparkJobCancelledError, SparkJobError
-from fsspeckit.datasets.spark.handshake import slots
+from fsspeckit.datasets.spark.executor_check import slots
 from fsspeckit.datasets.spark.jobs import run_items
 
 

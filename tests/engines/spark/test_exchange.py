@@ -16,10 +16,10 @@ from pyspark.sql import SparkSession
 from fsspeckit.common.errors import SchemaMismatchError, StorageError
 from fsspeckit.core.storage import resolve
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
-from fsspeckit.datasets.spark import SparkDatasetIO, routed
+from fsspeckit.datasets.spark import SparkDatasetIO, large_source
 from fsspeckit.datasets.spark.engine import SparkEngine
 from fsspeckit.datasets.spark.exchange import exchange
-from fsspeckit.datasets.spark.shared import write_spill
+from fsspeckit.datasets.spark.shared_source import write_spill
 
 
 def _deal(item: int) -> Iterator[tuple[int, pa.Table]]:
@@ -120,16 +120,16 @@ def test_a_large_folder_as_source_is_read_by_executors(spark: SparkSession, tmp_
 
 
 def test_exchanged_keys_are_looked_up_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routed, "MAX_BATCH_ROWS", 3)
+    monkeypatch.setattr(large_source, "MAX_BATCH_ROWS", 3)
 
     def piece(side: bytes, keys: list[bytes], rows: list[int]) -> pa.Table:
         return pa.table({"0": pa.array(keys, pa.binary()), "row": rows}).replace_schema_metadata({b"side": side})
 
     sources = [piece(b"source", [b"a", b"c"], [7, 8]), piece(b"source", [b"e"], [9])]
     scans = [piece(b"0", [b"a", b"b"], [0, 1]), piece(b"1", [b"x", b"e"], [4, 5]), piece(b"2", [b"c"], [6])]
-    found = routed.gather_keys(0, iter([*sources, *scans]))
+    found = large_source.gather_keys(0, iter([*sources, *scans]))
     assert list(zip(*(numbers.tolist() for numbers in found), strict=True)) == [(0, 0, 7), (1, 5, 9), (2, 6, 8)]
-    assert [len(numbers) for numbers in routed.gather_keys(0, iter(scans))] == [0, 0, 0]
+    assert [len(numbers) for numbers in large_source.gather_keys(0, iter(scans))] == [0, 0, 0]
 
 
 def test_a_temporary_folder_that_was_emptied_is_made_again(spark: SparkSession, tmp_path: Path) -> None:

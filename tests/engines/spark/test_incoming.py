@@ -15,7 +15,7 @@ from fsspeckit.common.errors import SchemaMismatchError, UnsupportedDataError
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark import SparkDatasetIO
 from fsspeckit.datasets.spark.errors import SparkJobError
-from fsspeckit.datasets.spark.incoming import has_order, small_batches
+from fsspeckit.datasets.spark.frame_source import has_order, small_batches
 
 
 def test_names_that_spark_cannot_resolve(io, tmp_path):

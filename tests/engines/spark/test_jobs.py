@@ -19,7 +19,7 @@ from fsspeckit.datasets.spark.errors import (
     explain,
     translated,
 )
-from fsspeckit.datasets.spark.handshake import greet
+from fsspeckit.datasets.spark.executor_check import check_executors
 from fsspeckit.datasets.spark.jobs import pack, run_items
 
 UPSERT = {"strategy": "upsert", "key_columns": ["id"]}
@@ -188,13 +188,13 @@ class Broken(NeedsMore):
 @pytest.mark.parametrize(("storage", "words"), [(NeedsMore(), "a_package_of_the_driver"), (Broken(), "cannot open")])
 def test_a_storage_that_executors_cannot_open(spark, storage, words):
     with pytest.raises(ExecutorSetupError, match=words):
-        greet(spark, storage, pytest.fail)
+        check_executors(spark, storage, pytest.fail)
 
 
 def test_executors_are_asked_once_for_a_storage(io, spark, tmp_path):
     io.write_dataset(pa.table({"id": [1]}), tmp_path / "t")
     jobs = len(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
-    greet(spark, LocalStorage(), pytest.fail)
+    check_executors(spark, LocalStorage(), pytest.fail)
     assert len(spark.sparkContext.statusTracker().getJobIdsForGroup(None)) == jobs
 
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsspeckit.common.bridge import to_numpy
+from fsspeckit.common.choices import OnDuplicate
 from fsspeckit.common.errors import KeyColumnError, PartitionError
 from fsspeckit.common.partitions import partition_folders, typed_values
 from fsspeckit.core.dataset.source import Source
@@ -30,7 +30,6 @@ from fsspeckit.core.values.keys import (
     order_rank,
 )
 
-OnDuplicate = Literal["error", "first", "last"]
 _SHOWN = 5
 UNREADABLE = "\0"
 """How the identity of a folder begins that cannot be read as the source's types."""

@@ -21,14 +21,7 @@ from fsspeckit.common.schema import cast_schema
 from fsspeckit.core.model import Outcome, RewriteTask, RowNumbers
 from fsspeckit.core.parquet.bytes.splice import SplicedFile, can_splice, may_splice
 from fsspeckit.core.parquet.footer import Footer
-from fsspeckit.core.parquet.reader import (
-    check_int96,
-    check_rows,
-    open_file,
-    open_parquet,
-    read_footer,
-    report_damage,
-)
+from fsspeckit.core.parquet.reader import check_int96, check_rows, open_file, open_parquet, read_footer, report_damage
 from fsspeckit.core.parquet.sort_note import sort_note_metadata, without_sort_note
 from fsspeckit.core.parquet.writer import StagedFile
 from fsspeckit.core.parquet.writer_options import dictionary_columns, for_new_file, like_file

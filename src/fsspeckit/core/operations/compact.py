@@ -14,10 +14,7 @@ from fsspeckit.core.operations.maintenance_run import (
     sizes_of_small_files,
 )
 from fsspeckit.core.planning.compact import plan_compact
-from fsspeckit.core.planning.maintenance_request import (
-    CompactRequest,
-    apply_limits,
-)
+from fsspeckit.core.planning.maintenance_request import CompactRequest, apply_limits
 from fsspeckit.core.planning.value_ranges import report_narrow_codes
 from fsspeckit.core.progress import Progress, reporting
 from fsspeckit.core.results import MaintenanceResult

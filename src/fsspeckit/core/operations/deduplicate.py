@@ -21,11 +21,7 @@ from fsspeckit.core.operations.maintenance_run import (
     sizes_of_small_files,
 )
 from fsspeckit.core.planning.compact import plan_compact
-from fsspeckit.core.planning.maintenance_request import (
-    DeduplicateRequest,
-    apply_limits,
-    plan_deduplicate,
-)
+from fsspeckit.core.planning.maintenance_request import DeduplicateRequest, apply_limits, plan_deduplicate
 from fsspeckit.core.planning.output_sizes import Target
 from fsspeckit.core.planning.value_ranges import report_narrow_codes
 from fsspeckit.core.progress import Progress, Reporter, reporting

@@ -27,12 +27,7 @@ from fsspeckit.core.model import CombineTask, DataFile, DropTask, Outcome, RowNu
 from fsspeckit.core.operations.row_balance import check_balance
 from fsspeckit.core.parquet.writer_options import codec_name, report_codecs
 from fsspeckit.core.planning.compact import target_tag
-from fsspeckit.core.planning.maintenance_request import (
-    Group,
-    MaintenanceScope,
-    Plan,
-    commit_rounds,
-)
+from fsspeckit.core.planning.maintenance_request import Group, MaintenanceScope, Plan, commit_rounds
 from fsspeckit.core.planning.output_sizes import OutputSizes, Target
 from fsspeckit.core.planning.value_ranges import columns_to_check, proven_by_statistics, value_range_error
 from fsspeckit.core.progress import Reporter

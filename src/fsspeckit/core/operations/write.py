@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from posixpath import dirname
-from typing import Literal
+from typing import get_args
 
 import pyarrow as pa
 
+from fsspeckit.common.choices import WriteMode, check_choice
 from fsspeckit.common.errors import PartitionError, SchemaMismatchError
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.common.schema import reconcile, same_storage
@@ -33,9 +34,6 @@ from fsspeckit.core.planning.merge_request import check_partition_columns, parti
 from fsspeckit.core.progress import Progress, reporting
 from fsspeckit.core.results import MergeFileMetadata, WriteResult
 
-WriteMode = Literal["append", "overwrite", "overwrite_partitions"]
-MODES = ("append", "overwrite", "overwrite_partitions")
-
 
 @dataclass(frozen=True, slots=True)
 class WriteRequest:
@@ -47,8 +45,7 @@ class WriteRequest:
     options: WriteOptions = field(default_factory=WriteOptions)
 
     def __post_init__(self) -> None:
-        if self.mode not in MODES:
-            raise ValueError(f"mode={self.mode!r} is unknown; choose one of {', '.join(map(repr, MODES))}")
+        check_choice("mode", self.mode, get_args(WriteMode))
         template = self.basename_template
         if template is not None and ("/" in template or not is_data_file(template)):
             raise ValueError(

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Literal
+from typing import Literal, get_args
 
 import pyarrow as pa
 
+from fsspeckit.common.choices import Curve, NullKeys, check_choice
 from fsspeckit.core.dataset.source_keys import check_order_columns
 from fsspeckit.core.model import DataFile, KeyColumn, RowNumbers, WriteOptions, whole_number
 from fsspeckit.core.parquet.writer_options import check_blooms
-from fsspeckit.core.planning.merge_request import NullKeys, check_keys_exist
+from fsspeckit.core.planning.merge_request import check_keys_exist
 from fsspeckit.core.planning.output_sizes import Target
-from fsspeckit.core.values.curves import CURVES, Curve
 from fsspeckit.core.values.keys import check_sortable, key_type
 
 Work = Literal["join", "sort", "drop"]
@@ -123,8 +123,7 @@ class DeduplicateRequest:
     scope: MaintenanceScope = field(default_factory=MaintenanceScope)
 
     def __post_init__(self) -> None:
-        if self.null_keys not in ("error", "match"):
-            raise ValueError(f"null_keys={self.null_keys!r} is unknown; choose 'error' or 'match'")
+        check_choice("null_keys", self.null_keys, get_args(NullKeys))
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -164,8 +163,7 @@ class OptimizeRequest:
     deduplicate: DeduplicateRequest | None = None
 
     def __post_init__(self) -> None:
-        if self.curve not in CURVES:
-            raise ValueError(f"curve={self.curve!r} is unknown; choose one of {', '.join(map(repr, CURVES))}")
+        check_choice("curve", self.curve, get_args(Curve))
         if self.columns is None and self.deduplicate is None:
             raise ValueError("pass zorder_columns, the columns to order by, or deduplicate_key_columns")
         if self.columns is not None and (not self.columns or len(set(self.columns)) < len(self.columns)):

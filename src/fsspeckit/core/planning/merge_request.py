@@ -8,22 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import get_args
 
 import numpy as np
 import pyarrow as pa
 
+from fsspeckit.common.choices import NullKeys, OnDuplicate, PartitionMove, SchemaMode, StrategyName, check_choice
 from fsspeckit.common.errors import KeyColumnError, PartitionError, SchemaMismatchError
-from fsspeckit.common.schema import SchemaMode, reconcile, same_storage
+from fsspeckit.common.schema import reconcile, same_storage
 from fsspeckit.core.dataset.snapshot import Snapshot
-from fsspeckit.core.dataset.source_keys import OnDuplicate, PartitionRows
+from fsspeckit.core.dataset.source_keys import PartitionRows
 from fsspeckit.core.file_names import new_file_name
 from fsspeckit.core.model import DataFile, KeyColumn, Match, RewriteTask, RowNumbers, WriteOptions, WriteTask
 from fsspeckit.core.parquet.writer_options import check_distinct, check_writable, codec_name
 from fsspeckit.core.values.keys import key_type
-
-NullKeys = Literal["error", "match"]
-PartitionMove = Literal["check", "unchecked"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +59,11 @@ class MergeRequest:
     options: WriteOptions = field(default_factory=WriteOptions)
 
     def __post_init__(self) -> None:
-        allowed = {
-            "strategy": (self.strategy, tuple(STRATEGIES)),
-            "on_duplicate_source": (self.on_duplicate_source, ("error", "first", "last")),
-            "null_keys": (self.null_keys, ("error", "match")),
-            "schema_mode": (self.schema_mode, ("strict", "evolve")),
-            "partition_move": (self.partition_move, ("check", "unchecked")),
-        }
-        for name, (value, choices) in allowed.items():
-            if value not in choices:
-                raise ValueError(f"{name}={value!r} is unknown; choose one of {', '.join(map(repr, choices))}")
+        check_choice("strategy", self.strategy, get_args(StrategyName))
+        check_choice("on_duplicate_source", self.on_duplicate_source, get_args(OnDuplicate))
+        check_choice("null_keys", self.null_keys, get_args(NullKeys))
+        check_choice("schema_mode", self.schema_mode, get_args(SchemaMode))
+        check_choice("partition_move", self.partition_move, get_args(PartitionMove))
 
     @property
     def rule(self) -> Strategy:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsspeckit.common.bridge import single, to_arrow, to_numpy, valid_mask
+from fsspeckit.common.choices import Curve
 from fsspeckit.core.model import RowNumbers
 from fsspeckit.core.values.keys import sortable
 
-Curve = Literal["linear", "zorder", "hilbert"]
-CURVES = ("linear", "zorder", "hilbert")
 Words = npt.NDArray[np.uint64]
 Ranks = npt.NDArray[np.uint32]
 Values: TypeAlias = Any  # a numpy array of int64, or an Arrow array of large_binary; pyarrow has no types

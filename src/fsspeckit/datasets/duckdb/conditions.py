@@ -7,7 +7,7 @@ setting. What would follow the machine is fixed here, and nothing can be changed
 from __future__ import annotations
 
 from fsspeckit.datasets.duckdb.connection import Database, create_duckdb_connection
-from fsspeckit.datasets.duckdb.failures import naming_trouble
+from fsspeckit.datasets.duckdb.failures import report_duckdb_errors
 
 _SETTINGS = (
     # Files are looked at side by side already.
@@ -27,7 +27,7 @@ _NO_FOLDER = ""  # a condition is applied to rows as they come, so there is noth
 def condition_database() -> Database:
     """A new database for conditions."""
     connection = create_duckdb_connection(temp_directory=_NO_FOLDER)
-    with naming_trouble("opening the database for filters"):
+    with report_duckdb_errors("opening the database for filters"):
         for name, value in _SETTINGS:
             connection.execute(f"SET GLOBAL {name} = {value}")
     return Database(connection)

@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 
 from fsspeckit.core.storage.urls import protocol_of, to_fsspec
 from fsspeckit.core.values.spill import spilling
-from fsspeckit.datasets.duckdb.failures import DuckDBNotFoundError, naming_trouble
+from fsspeckit.datasets.duckdb.failures import DuckDBNotFoundError, report_duckdb_errors
 from fsspeckit.datasets.io import parse_bytes
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def create_duckdb_connection(
     config: dict[str, str | bool | int | float | list[str]] = {"temp_directory": os.fspath(folder)}
     if memory_limit is not None:
         config["memory_limit"] = f"{parse_bytes(memory_limit)}B"
-    with naming_trouble("opening a DuckDB database"):
+    with report_duckdb_errors("opening a DuckDB database"):
         connection = duckdb.connect(":memory:", config=config)
     if filesystem is not None:
         connection.register_filesystem(filesystem)
@@ -88,7 +88,7 @@ def registered_filesystem(connection: DuckDBPyConnection | None, path: Any) -> A
     own = getattr(filesystem, "protocol", ())
     if protocol in ((own,) if isinstance(own, str) else own):
         return filesystem
-    with naming_trouble("asking the DuckDB connection for its filesystems"):
+    with report_duckdb_errors("asking the DuckDB connection for its filesystems"):
         if protocol in connection.list_filesystems():
             raise ValueError(
                 f"the connection has a filesystem for {protocol}:// that DuckDB does not hand out; pass it as "
@@ -137,7 +137,7 @@ class Database:
     @contextmanager
     def cursor(self) -> Iterator[DuckDBPyConnection]:
         """A connection of our own to the same database; views that it registers are seen by nobody else."""
-        with naming_trouble("opening a cursor of the DuckDB connection"):
+        with report_duckdb_errors("opening a cursor of the DuckDB connection"):
             cursor = self.connection.cursor()
         try:
             yield cursor
@@ -153,7 +153,7 @@ class Database:
         """The memory limit and the folder, if any was named: what is DuckDB's own choice may not even be writable."""
         if not self._is_given:
             return self._limit, self._folder
-        with self.cursor() as cursor, naming_trouble("asking the DuckDB connection for its settings"):
+        with self.cursor() as cursor, report_duckdb_errors("asking the DuckDB connection for its settings"):
             found = cursor.execute(_SETTINGS).fetchall()
         limit, folder, _ = found[0]
         usual = ("", ".tmp", *(f"{path}.tmp" for *_, path in found))

@@ -40,7 +40,7 @@ class DuckDBError(FsspeckitError, RuntimeError):
 
 
 @contextmanager
-def naming_trouble(
+def report_duckdb_errors(
     doing: str, otherwise: Callable[[str], Exception] | None = None, *, stream: bool = False
 ) -> Iterator[None]:
     """Turn an error of DuckDB into one of ours.

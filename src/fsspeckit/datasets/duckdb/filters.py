@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.common.errors import FilterError
-from fsspeckit.datasets.duckdb.failures import naming_trouble
+from fsspeckit.datasets.duckdb.failures import report_duckdb_errors
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -200,7 +200,7 @@ def as_filter_error(text: str) -> AbstractContextManager[None]:
     def blame(reason: str) -> FilterError:
         return FilterError(f"the filter {text!r} cannot be applied ({reason}); {_ADVICE}")
 
-    return naming_trouble("applying the filter", blame)
+    return report_duckdb_errors("applying the filter", blame)
 
 
 def quote(name: str) -> str:

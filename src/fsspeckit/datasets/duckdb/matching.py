@@ -20,7 +20,7 @@ from fsspeckit.core.engine.protocol import OnDone
 from fsspeckit.core.kernels.match_keys import MAX_BATCH_ROWS, by_file, joined_columns, read_keys
 from fsspeckit.core.model import KeyColumn, KeySetSpec, Match, RowNumbers, Scan
 from fsspeckit.core.storage import Storage
-from fsspeckit.datasets.duckdb.failures import naming_trouble
+from fsspeckit.datasets.duckdb.failures import report_duckdb_errors
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -75,7 +75,7 @@ def _join(
     compared = [f"key{i}" for i in range(len(keys))] + (["part"] if len(wanted) > 1 else [])
     same = " AND ".join(f"t.{name} IS NOT DISTINCT FROM s.{name}" for name in compared)
     query = f"SELECT t.number AS position, s.number AS source_row FROM {_TARGET} t JOIN {_SOURCE} s ON {same}"  # noqa: S608
-    with naming_trouble("matching keys"):
+    with report_duckdb_errors("matching keys"):
         cursor.register(_TARGET, target)
         cursor.register(_SOURCE, _source_rows(source, {group: specs[group] for group in wanted}))
         pairs = cursor.sql(query).to_arrow_table()

@@ -24,7 +24,7 @@ from fsspeckit.core.model import DataFile, RowNumbers
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.values.take import take_ascending
 from fsspeckit.datasets.duckdb.connection import Database
-from fsspeckit.datasets.duckdb.failures import naming_trouble
+from fsspeckit.datasets.duckdb.failures import report_duckdb_errors
 from fsspeckit.datasets.duckdb.filters import Predicate, as_filter_error, parse_predicate, quote
 
 if TYPE_CHECKING:
@@ -112,6 +112,6 @@ def _is_rounded(cursor: DuckDBPyConnection, type_: pa.DataType) -> bool:
     if getattr(type_, "unit", None) != "ns":
         return False
     moments = pa.table({"moment": pa.array([0, 1], pa.int64()).cast(type_)})
-    with naming_trouble("asking for the types of DuckDB"):
+    with report_duckdb_errors("asking for the types of DuckDB"):
         cursor.register("moments", moments)
         return len(cursor.execute("SELECT DISTINCT moment FROM moments").fetchall()) == 1

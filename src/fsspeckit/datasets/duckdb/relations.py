@@ -12,7 +12,7 @@ from pyarrow import types as pat
 from fsspeckit.common.casting import exact_cast
 from fsspeckit.common.errors import SchemaMismatchError, UnsupportedDataError
 from fsspeckit.common.types import is_any_list, list_like
-from fsspeckit.datasets.duckdb.failures import naming_trouble
+from fsspeckit.datasets.duckdb.failures import report_duckdb_errors
 from fsspeckit.datasets.duckdb.filters import quote
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def is_relation(data: Any) -> bool:
 
 def relation_reader(relation: DuckDBPyRelation) -> pa.RecordBatchReader:
     """The rows of a relation as a stream: UUID and JSON columns as such, numbers of 128 bits checked to fit."""
-    with naming_trouble("reading the relation"):
+    with report_duckdb_errors("reading the relation"):
         columns = list(zip(relation.columns, relation.types, strict=True))
     for name, type_ in columns:
         _refuse(name, type_)
@@ -83,7 +83,7 @@ def _naming_trouble(columns: list[tuple[str, DuckDBPyType]]) -> AbstractContextM
             f"the relation cannot be read ({reason}); run its query by itself and correct it, then pass it again"
         )
 
-    return naming_trouble("reading the relation", blame, stream=True)
+    return report_duckdb_errors("reading the relation", blame, stream=True)
 
 
 def _refuse(name: str, type_: DuckDBPyType) -> None:

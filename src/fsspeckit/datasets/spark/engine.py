@@ -26,23 +26,23 @@ from fsspeckit.core.kernels.match_keys import batches
 from fsspeckit.core.model import NO_MATCH, KeySetSpec, Match, Outcome, RewriteTask, Scan, Task, WriteTask
 from fsspeckit.core.storage import Storage, resolve
 from fsspeckit.datasets.spark.exchange import exchange
-from fsspeckit.datasets.spark.handshake import greet, is_one_machine, slots
-from fsspeckit.datasets.spark.incoming import share_frame
+from fsspeckit.datasets.spark.executor_check import check_executors, is_one_machine, slots
+from fsspeckit.datasets.spark.frame_source import share_frame
+from fsspeckit.datasets.spark.job_progress import Counted, OnTasks
 from fsspeckit.datasets.spark.jobs import run_items
-from fsspeckit.datasets.spark.routed import (
+from fsspeckit.datasets.spark.large_source import (
     RunRouted,
     SplitKeys,
     SplitRows,
-    bare,
     gather_keys,
     key_items,
     matches,
     routes,
+    without_rows,
 )
 from fsspeckit.datasets.spark.session import get_session
-from fsspeckit.datasets.spark.shared import INLINE_BYTES, SharedSource, share_inline, share_table, spilled
+from fsspeckit.datasets.spark.shared_source import INLINE_BYTES, SharedSource, share_inline, share_table, spilled
 from fsspeckit.datasets.spark.tasks import Runner, Scanner, Scans, SpillItem, spill_file
-from fsspeckit.datasets.spark.watch import Counted, OnTasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,7 +92,7 @@ class SparkEngine:
     @contextmanager
     def open_source(self, given: Input, storage: Storage, scratch: Scratch) -> Iterator[Source]:
         """Put the rows where executors reach them."""
-        greet(self.spark, storage, scratch)
+        check_executors(self.spark, storage, scratch)
         files = _many_files(given)
         if not is_spark_frame(given.data) and files is None:
             table = open_source(given).table
@@ -204,7 +204,9 @@ class SparkEngine:
             return []
         parts = min(len(wanting), self._tasks(sum(task.weight for task in wanting), _TASK_BYTES))
         part_of = np.arange(len(wanting)) % parts
-        bundles = tuple(tuple((n, bare(wanting[n])) for n in range(part, len(wanting), parts)) for part in range(parts))
+        bundles = tuple(
+            tuple((n, without_rows(wanting[n])) for n in range(part, len(wanting), parts)) for part in range(parts)
+        )
         body = RunRouted(storage, source.schema, bundles, staging)
         split = SplitRows(source.handle, part_of)
         items = routes(source.handle, wanting)

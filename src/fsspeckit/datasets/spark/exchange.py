@@ -20,8 +20,8 @@ import pyarrow as pa
 from fsspeckit.common.bridge import binary_array, to_arrow, to_numpy
 from fsspeckit.common.errors import StorageError
 from fsspeckit.core.engine.protocol import OnDone
-from fsspeckit.datasets.spark.handshake import portable
-from fsspeckit.datasets.spark.jobs import EXPECTED, Told, collect, pack, unpack
+from fsspeckit.datasets.spark.executor_check import portable
+from fsspeckit.datasets.spark.jobs import EXPECTED, TaskProgress, collect, pack, unpack
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,7 +57,7 @@ def exchange(
     routed = cells.repartitionById(parts, cells["part"])
     body = _GatherBody(gather, _open if folder is None else _open_packet)
     gathered = routed.mapInArrow(portable(spark, body), "number long, result binary")
-    told = Told(len(items) + parts, count + parts, on_done)
+    told = TaskProgress(len(items) + parts, count + parts, on_done)
     answers = collect(spark, gathered, lambda ended, _: told.tasks(ended))
     told.tasks(count + parts)
     results: list[Any] = [None] * parts

@@ -22,7 +22,7 @@ from fsspeckit.core.engine.protocol import ReadRequest
 from fsspeckit.core.engine.read import full_schema, read_snapshot
 from fsspeckit.core.model import DataFile
 from fsspeckit.core.storage import Storage
-from fsspeckit.datasets.spark.handshake import greet, portable
+from fsspeckit.datasets.spark.executor_check import check_executors, portable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,7 +57,7 @@ def snapshot_frame(spark: SparkSession, storage: Storage, snapshot: Snapshot, re
     exact, wanted = (pa.schema([_spark_field(schema.field(name), clock) for name in names]) for clock in _CLOCKS)
     bundles = _bundles(snapshot.files)
     body = _ReadFiles(storage, snapshot, replace(request, columns=names, use_threads=False), exact, wanted, bundles)
-    greet(spark, storage, lambda: nullcontext(snapshot.files[0].location))
+    check_executors(spark, storage, lambda: nullcontext(snapshot.files[0].location))
     # Before PySpark 4.2 the default is to give timestamps without a time zone the zone of the session.
     types = from_arrow_schema(wanted, prefer_timestamp_ntz=True)
     return spark.range(0, len(bundles), 1, len(bundles)).mapInArrow(portable(spark, body), types)

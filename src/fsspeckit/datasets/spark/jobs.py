@@ -21,8 +21,8 @@ from fsspeckit.common.bridge import binary_array, to_arrow, to_numpy
 from fsspeckit.common.errors import FsspeckitError
 from fsspeckit.core.engine.protocol import OnDone
 from fsspeckit.core.values.keys import is_increasing
-from fsspeckit.datasets.spark.handshake import portable
-from fsspeckit.datasets.spark.watch import OnTasks, watched
+from fsspeckit.datasets.spark.executor_check import portable
+from fsspeckit.datasets.spark.job_progress import OnTasks, watched
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,7 +42,7 @@ def run_items(
         return []
     count = max(1, min(bundles, len(items)))
     packed = pack(items, count)
-    told = Told(len(items), count, on_done)
+    told = TaskProgress(len(items), count, on_done)
     results: list[Any] = [None] * len(items)
     for job in _jobs(packed):
         body = portable(spark, _Body(function, {number: packed[number] for number in job}))
@@ -103,7 +103,7 @@ def collect(spark: SparkSession, frame: DataFrame, on_tasks: OnTasks | None = No
         return frame.toArrow()
 
 
-class Told:
+class TaskProgress:
     """Passes ended Spark tasks on as finished items, each once."""
 
     def __init__(self, items: int, tasks: int, on_done: OnDone) -> None:

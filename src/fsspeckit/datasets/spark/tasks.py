@@ -23,7 +23,7 @@ from fsspeckit.core.model import KeySetSpec, Match, Outcome, Scan, Task
 from fsspeckit.core.storage import Storage, parent
 from fsspeckit.core.values.keys import KeyIndex
 from fsspeckit.datasets.spark.errors import invisible
-from fsspeckit.datasets.spark.shared import Handle, SpillFile, write_spill
+from fsspeckit.datasets.spark.shared_source import Handle, SpillFile, write_spill
 
 
 class SpillRows:

@@ -12,8 +12,8 @@ from pyarrow import types as pat
 from fsspeckit.common.errors import SchemaMismatchError, SourceFileError
 from fsspeckit.common.text_values import blank_to_null, first_failure, parse_text
 from fsspeckit.common.types import is_text, unwrapped
+from fsspeckit.datasets.spark.executor_check import portable
 from fsspeckit.datasets.spark.frames import spark_type
-from fsspeckit.datasets.spark.handshake import portable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fsspeckit.cli.command import Run, command
 from fsspeckit.cli.errors import describe, show, usage
-from fsspeckit.cli.run import Run, command
 from fsspeckit.cli.settings import split_pairs
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def run_pipeline(
 ) -> int:
     """Run the steps of a pipeline file on Spark; run again with the same key, it goes on where it stopped."""
     from fsspeckit.pipeline import Pipeline, StepFailedError
-    from fsspeckit.pipeline.words import as_keys
+    from fsspeckit.pipeline.wording import as_keys
 
     if schema:
         found = Pipeline.json_schema()

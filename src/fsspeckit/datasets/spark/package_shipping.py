@@ -88,7 +88,7 @@ def installed_digest() -> str | None:
 
 
 @dataclass(frozen=True)
-class Carried:
+class ShippedWork:
     """The work of a Spark task, with the package that it needs."""
 
     package: Package
@@ -101,7 +101,7 @@ class Carried:
 
 
 @dataclass(frozen=True)
-class Greeting:
+class ExecutorProbe:
     """What one Spark task finds where it runs; it always answers, so that the driver can say what is wrong."""
 
     digest: str

@@ -15,8 +15,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from fsspeckit.cli.command import Run, command
 from fsspeckit.cli.errors import DOCTOR_LOOKS, FAILED, describe
-from fsspeckit.cli.run import Run, command
 from fsspeckit.common.text import printable
 
 Verdict = Literal["ok", "note", "fail"]

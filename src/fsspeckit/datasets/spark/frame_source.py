@@ -22,12 +22,12 @@ from fsspeckit.common.errors import SchemaMismatchError, UnsupportedDataError
 from fsspeckit.core.parquet.writer_options import check_distinct
 from fsspeckit.core.storage import Storage
 from fsspeckit.datasets.spark.errors import translated
+from fsspeckit.datasets.spark.executor_check import portable
 from fsspeckit.datasets.spark.frames import spark_type
-from fsspeckit.datasets.spark.handshake import portable
+from fsspeckit.datasets.spark.job_progress import Counted, OnTasks, is_remote
 from fsspeckit.datasets.spark.jobs import collect
-from fsspeckit.datasets.spark.shared import SharedSource, SpillFile, spilled
+from fsspeckit.datasets.spark.shared_source import SharedSource, SpillFile, spilled
 from fsspeckit.datasets.spark.tasks import SpillRows
-from fsspeckit.datasets.spark.watch import Counted, OnTasks, is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -22,7 +22,7 @@ from fsspeckit.core.storage import Storage
 from fsspeckit.core.values.hashing import cut_by_part, hash_keys, partition_numbers
 from fsspeckit.core.values.keys import KeyIndex
 from fsspeckit.core.values.take import in_parts, take_rows, with_one_dictionary
-from fsspeckit.datasets.spark.shared import Handle
+from fsspeckit.datasets.spark.shared_source import Handle
 
 SourceTask = RewriteTask | WriteTask
 Found = tuple[RowNumbers, RowNumbers, RowNumbers]
@@ -175,7 +175,7 @@ def _rows(task: SourceTask) -> range | RowNumbers:
     return task.source_rows if isinstance(task, RewriteTask) else task.rows
 
 
-def bare(task: SourceTask) -> SourceTask:
+def without_rows(task: SourceTask) -> SourceTask:
     """A task without row numbers: these travel with the rows."""
     if isinstance(task, RewriteTask):
         return replace(task, positions=_NONE, source_rows=_NONE)

@@ -27,17 +27,17 @@ from fsspeckit.core.operations.read import existing_view
 from fsspeckit.core.progress import Progress, Reporter
 from fsspeckit.core.results import MaintenanceResult, MergeResult, WriteResult
 from fsspeckit.datasets.spark import SparkDatasetIO
+from fsspeckit.datasets.spark.job_progress import OnTasks
 from fsspeckit.datasets.spark.session import get_session
-from fsspeckit.datasets.spark.watch import OnTasks
-from fsspeckit.pipeline.changes import change
 from fsspeckit.pipeline.checks import check_commit, check_frame, check_view
-from fsspeckit.pipeline.files import PipelineFileError, load_file, parse
+from fsspeckit.pipeline.dataset_steps import change
 from fsspeckit.pipeline.frames import Frames
+from fsspeckit.pipeline.load import PipelineFileError, load_file, parse
 from fsspeckit.pipeline.model import AnyStep, Check, PipelineFile, Write
 from fsspeckit.pipeline.order import dataset_behind, dataset_of, in_order, is_writer, makes_rows, source_of
 from fsspeckit.pipeline.results import PipelineResult, StepFailedError, StepRecord, facts
 from fsspeckit.pipeline.trust import distrusted
-from fsspeckit.pipeline.words import as_keys
+from fsspeckit.pipeline.wording import as_keys
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

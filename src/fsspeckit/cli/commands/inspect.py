@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from fsspeckit.cli.command import Run, command
 from fsspeckit.cli.errors import CommandError, check_target, show, usage
-from fsspeckit.cli.run import Run, command
-from fsspeckit.cli.upkeep import Path_
+from fsspeckit.cli.options import Dataset
 from fsspeckit.common.text import printable
 
 ScoreKeys = Annotated[
@@ -36,7 +36,7 @@ def register(app: typer.Typer) -> None:
 
 def inspect(
     run: Run,
-    path: Path_,
+    path: Dataset,
     key: ScoreKeys = [],  # noqa: B006 - read by typer, never changed
     html: Html = None,
     compare: Compare = None,

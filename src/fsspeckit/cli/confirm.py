@@ -6,8 +6,8 @@ import sys
 
 import typer
 
+from fsspeckit.cli.command import Run
 from fsspeckit.cli.errors import CommandError, usage
-from fsspeckit.cli.run import Run
 from fsspeckit.common.text import printable
 
 _REMEDY = "add --yes to go on without a question"

@@ -13,32 +13,30 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from fsspeckit.cli.changes import (
+from fsspeckit.cli.command import Run, command
+from fsspeckit.cli.commands.merge import is_noop, merge_options
+from fsspeckit.cli.confirm import ask
+from fsspeckit.cli.errors import check_target, usage
+from fsspeckit.cli.options import (
     Compression,
     Delimiter,
     Dest,
     Duplicates,
     Encoding,
+    Evolution,
     Format,
     Keys,
     MaxRows,
     Memory,
-    NullKeys,
+    NullsInKeys,
     OrderBy,
     PartitionBy,
     RowGroup,
-    SchemaMode,
     Src,
     Strategy,
     Yes,
-    absolute,
-    is_noop,
-    merge_options,
 )
-from fsspeckit.cli.consent import ask
-from fsspeckit.cli.errors import check_target, usage
 from fsspeckit.cli.plan_files import FORMAT, read_plan
-from fsspeckit.cli.run import Run, command
 from fsspeckit.cli.sources import STDIN, Source
 from fsspeckit.common.text import printable
 
@@ -72,8 +70,8 @@ def plan_merge(
     partition_by: PartitionBy = [],  # noqa: B006 - read by typer, never changed
     order_by: OrderBy = [],  # noqa: B006
     on_duplicate_source: Duplicates = "error",
-    null_keys: NullKeys = "error",
-    schema_mode: SchemaMode = "strict",
+    null_keys: NullsInKeys = "error",
+    schema_mode: Evolution = "strict",
     format_: Format = None,
     delimiter: Delimiter = None,
     encoding: Encoding = None,
@@ -87,12 +85,12 @@ def plan_merge(
     if src == STDIN:
         raise usage("standard input cannot be read again by `fsspeckit apply`", "put the rows into a file first")
     check_target(output, "--output")
-    source = Source.of(run, absolute(src), format_, delimiter, encoding)
+    source = Source.of(run, _absolute(src), format_, delimiter, encoding)
     options = merge_options(locals())
     files = source.files()
     with run.bars() as progress:
-        plan = run.io().merge(source.rows(), absolute(dest), dry_run=True, progress=progress, **options)
-    document = _document(run, source, files, absolute(dest), options, cast("MergePlan", plan))
+        plan = run.io().merge(source.rows(), _absolute(dest), dry_run=True, progress=progress, **options)
+    document = _document(run, source, files, _absolute(dest), options, cast("MergePlan", plan))
     if output is not None:
         output.write_text(json.dumps(document, indent=2) + "\n", "utf-8")
     run.say(document, f"{plan}\n" + (f"written to {printable(str(output))}" if output is not None else ""))
@@ -154,3 +152,8 @@ def _check_source(source: Source, saved: list[dict[str, Any]]) -> None:
     now = [file | {"path": scrub(file["path"])} for file in source.files()]
     if now != saved:
         raise CommitConflictError(f"the source {source.path} has changed since the plan was made; make a new plan")
+
+
+def _absolute(path: str) -> str:
+    """A path that means the same from every folder."""
+    return path if "://" in path or "::" in path else str(Path(path).expanduser().absolute())

@@ -22,10 +22,10 @@ import pyarrow as pa
 from fsspeckit.common.errors import StorageError
 from fsspeckit.common.logging import scrub
 from fsspeckit.core.storage import Storage
-from fsspeckit.datasets.spark import carry
-from fsspeckit.datasets.spark.carry import Carried, Greeting, Package
+from fsspeckit.datasets.spark import package_shipping
 from fsspeckit.datasets.spark.errors import ExecutorSetupError, invisible, missing_module
-from fsspeckit.datasets.spark.watch import is_remote, watched
+from fsspeckit.datasets.spark.job_progress import is_remote, watched
+from fsspeckit.datasets.spark.package_shipping import ExecutorProbe, Package, ShippedWork
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,7 +49,7 @@ _sessions: WeakKeyDictionary[SparkSession, _Greeted] = WeakKeyDictionary()
 def portable(spark: SparkSession, body: Callable[..., Any]) -> Callable[..., Any]:
     """A body for ``mapInArrow`` that the session's executors can run."""
     package = _sessions[spark].package if spark in _sessions else None
-    return body if package is None else Carried(package, pickle.dumps(body))
+    return body if package is None else ShippedWork(package, pickle.dumps(body))
 
 
 def slots(spark: SparkSession) -> int:
@@ -59,7 +59,7 @@ def slots(spark: SparkSession) -> int:
     return int(spark.sparkContext.defaultParallelism)
 
 
-def greet(spark: SparkSession, storage: Storage, probe: Probe) -> None:
+def check_executors(spark: SparkSession, storage: Storage, probe: Probe) -> None:
     """Make sure that the executors can work on a storage.
 
     ``probe`` gives a file or folder of the storage that nothing else is named like; it is asked for only where there
@@ -92,21 +92,21 @@ def is_one_machine(spark: SparkSession) -> bool:
 
 
 def _ask(spark: SparkSession, known: _Greeted, storage: bytes, probe: str | None) -> None:
-    ours = Package.of(sys.modules[carry.NAME])
-    answers = _answers(spark, Greeting(ours.digest, known.package, storage, probe))
+    ours = Package.of(sys.modules[package_shipping.NAME])
+    answers = _answers(spark, ExecutorProbe(ours.digest, known.package, storage, probe))
     if known.package is None and any(answer.get("digest", ours.digest) != ours.digest for answer in answers):
         known.package = ours
-        answers = _answers(spark, Greeting(ours.digest, ours, storage, probe))
+        answers = _answers(spark, ExecutorProbe(ours.digest, ours, storage, probe))
     for answer in answers:
         _check(answer, probe)
     known.slots = len(answers)
 
 
-def _answers(spark: SparkSession, greeting: Greeting) -> list[dict[str, Any]]:
+def _answers(spark: SparkSession, greeting: ExecutorProbe) -> list[dict[str, Any]]:
     """Ask with as many tasks as Spark starts by default, which is as many as run at once."""
     from pyspark.cloudpickle import register_pickle_by_value
 
-    register_pickle_by_value(carry)  # type: ignore[no-untyped-call,unused-ignore]
+    register_pickle_by_value(package_shipping)  # type: ignore[no-untyped-call,unused-ignore]
     with watched(spark):
         table = spark.range(_ROWS).mapInArrow(greeting, "answer binary").toArrow()
     return [pickle.loads(answer) for answer in table["answer"].to_pylist()]  # noqa: S301 - made by our own tasks

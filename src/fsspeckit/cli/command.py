@@ -12,19 +12,19 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
 from fsspeckit.cli import errors, progress, terminal
-from fsspeckit.cli.settings import DEFAULT_ENGINE, load_config, parse_options
-from fsspeckit.cli.words import as_options
+from fsspeckit.cli.settings import load_config, parse_options
+from fsspeckit.cli.wording import as_options
+from fsspeckit.common.choices import DEFAULT_ENGINE, EngineName
 
 if TYPE_CHECKING:
     from fsspeckit.core.dataset.place import Place
     from fsspeckit.datasets.io import DatasetIO
 
-EngineName = Literal["spark", "duckdb", "pyarrow"]
 _PANEL: dict[str, tuple[Any, Any]] = {
     "engine": (
         Annotated[

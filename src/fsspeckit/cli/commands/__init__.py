@@ -1,0 +1,1 @@
+"""One module for each command: its options, and one call of the library."""

@@ -1,0 +1,55 @@
+"""The command `dedupe`: leave one row of each key."""
+
+from __future__ import annotations
+
+import typer
+
+from fsspeckit.cli.command import Run, command
+from fsspeckit.cli.options import (
+    Compression,
+    Dataset,
+    DryRun,
+    Keys,
+    MaxBytes,
+    MaxFiles,
+    NullsInKeys,
+    OrderBy,
+    Partitions,
+    RowGroup,
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the program."""
+    command(app, "dedupe", example="fsspeckit dedupe lake/orders --key id --dry-run --engine pyarrow")(dedupe)
+
+
+def dedupe(
+    run: Run,
+    path: Dataset,
+    key: Keys,
+    order_by: OrderBy = [],  # noqa: B006
+    partition: Partitions = [],  # noqa: B006
+    null_keys: NullsInKeys = "error",
+    compression: Compression = None,
+    row_group_size: RowGroup = None,
+    max_files: MaxFiles = None,
+    max_bytes: MaxBytes = None,
+    dry_run: DryRun = False,
+) -> int:
+    """Leave one row of each key, rewriting only files that lose rows."""
+    with run.bars() as progress:
+        result = run.io().deduplicate_parquet_dataset(
+            path,
+            key,
+            order_by or None,
+            partition or None,
+            compression,
+            dry_run,
+            null_keys=null_keys,
+            row_group_size=row_group_size,
+            max_files=max_files,
+            max_bytes=max_bytes,
+            progress=progress,
+        )
+    return run.finish(result, noop=not result.compacted_file_count)

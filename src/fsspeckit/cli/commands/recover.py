@@ -1,0 +1,34 @@
+"""The command `recover`: finish or undo what a crashed writer left behind."""
+
+from __future__ import annotations
+
+import typer
+
+from fsspeckit.cli.command import Run, command
+from fsspeckit.cli.options import Dataset, DryRun
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the program."""
+    command(app, "recover", example="fsspeckit recover lake/orders", without=("engine",))(recover)
+
+
+def recover(run: Run, path: Dataset, dry_run: DryRun = False) -> int:
+    """Finish or undo what a crashed writer left behind; every command that writes does this by itself."""
+    from fsspeckit.core.operations.read import existing_view
+
+    place = run.place(path)
+    status = place.journal.status()
+    if status.sidecar is None:
+        existing_view(place)
+    if dry_run:
+        finish, remove = [status.pending] if status.pending is not None else [], list(status.dead)
+        text = f"would finish {len(finish)} commits, would remove {len(remove)} abandoned stagings"
+    else:
+        with run.bars():
+            done = place.journal.recover()
+        finish, remove = list(done.replayed), list(done.removed)
+        text = f"finished {len(finish)} commits, removed {len(remove)} abandoned stagings"
+    facts = {"operation": "recover", "path": place.path, "replayed": finish, "removed": remove, "dry_run": dry_run}
+    run.say(facts, text)
+    return 0 if finish or remove else run.noop_exit_code

@@ -1,0 +1,66 @@
+"""The command `write`: rows as new files of a dataset."""
+
+from __future__ import annotations
+
+import typer
+
+from fsspeckit.cli.command import Run, command
+from fsspeckit.cli.confirm import ask
+from fsspeckit.cli.options import (
+    Compression,
+    Delimiter,
+    Dest,
+    DryRun,
+    Encoding,
+    Format,
+    MaxRows,
+    Memory,
+    Mode,
+    PartitionBy,
+    RowGroup,
+    Src,
+    Yes,
+)
+from fsspeckit.cli.sources import Source
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the program."""
+    command(app, "write", example="fsspeckit write orders.csv lake/orders --partition-by day --engine pyarrow")(write)
+
+
+def write(
+    run: Run,
+    src: Src,
+    dest: Dest,
+    mode: Mode = "append",
+    partition_by: PartitionBy = [],  # noqa: B006 - read by typer, never changed
+    format_: Format = None,
+    delimiter: Delimiter = None,
+    encoding: Encoding = None,
+    compression: Compression = None,
+    max_rows_per_file: MaxRows = 5_000_000,
+    row_group_size: RowGroup = None,
+    memory_limit: Memory = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> int:
+    """Write the rows of SRC as new files of the dataset DEST."""
+    source = Source.of(run, src, format_, delimiter, encoding)
+    existing = len(run.place(dest).journal.view().files) if mode == "overwrite" and not dry_run else 0
+    if existing:
+        ask(run, f"overwriting {dest} deletes its {existing:,} data files", yes=yes)
+    with run.bars() as progress:
+        result = run.io().write_dataset(
+            source.rows(),
+            dest,
+            mode=mode,
+            partition_by=partition_by or None,
+            compression=compression,
+            max_rows_per_file=max_rows_per_file,
+            row_group_size=row_group_size,
+            memory_limit=memory_limit,
+            dry_run=dry_run,
+            progress=progress,
+        )
+    return run.finish(result, noop=not result.files and not result.deleted_files)
