@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from core import test_commit as commits
+from core.commit import test_transaction as commits
 from faults import test_protocol as protocol
 from faults.operations import start
 from faults.test_mutants import Hunt, Mutant, give_up, patch
