@@ -134,10 +134,7 @@ class DatasetIO(Maintenance):
             raise ValueError(f'dedup_order_by goes with strategy="deduplicate", not with {strategy!r}')
         place = self._place(path)
         given = self._input(data)
-        result = merge.merge(self.engine, given, place, request, dry_run=dry_run, progress=progress, agreed=plan)
-        if isinstance(result, MergeResult) and result.commit_seq is not None:
-            self._committed(place)
-        return result
+        return merge.merge(self.engine, given, place, request, dry_run=dry_run, progress=progress, agreed=plan)
 
     def write_dataset(
         self,
@@ -183,10 +180,7 @@ class DatasetIO(Maintenance):
             ),
         )
         place = self._place(path)
-        result = write.write(self.engine, self._input(data), place, request, dry_run=dry_run, progress=progress)
-        if result.commit_seq is not None:
-            self._committed(place)
-        return result
+        return write.write(self.engine, self._input(data), place, request, dry_run=dry_run, progress=progress)
 
     def read_parquet(
         self,
@@ -275,11 +269,9 @@ class DatasetIO(Maintenance):
         """Finish or undo what a crashed writer left; every operation does this by itself when it starts."""
         return read.recover(self._place(path))
 
-    def _committed(self, place: Place) -> None:
-        """A dataset has changed: engines that remember what they listed or read let go of it here."""
-
     def _place(self, path: Any) -> Place:
-        return Place.of(path, self._filesystem_for(path), self.storage_options, self.terms)
+        filesystem = self._filesystem_for(path)
+        return Place.of(path, filesystem, self.storage_options, self.terms, self.engine.committed)
 
     def _input(self, data: Any) -> Input:
         path = data.path if isinstance(data, TextFiles) else data

@@ -50,6 +50,30 @@ def test_a_cached_frame_sees_the_rows_of_a_commit(io, spark, tmp_path, spell):
         cached.unpersist()
 
 
+OPERATIONS = {
+    "compact": lambda io, path: io.compact_parquet_dataset(path, target_rows_per_file=100),
+    "optimize": lambda io, path: io.optimize_parquet_dataset(path, zorder_columns=["id"]),
+    "deduplicate": lambda io, path: io.deduplicate_parquet_dataset(path, key_columns=["id"]),
+    "append": lambda io, path: io.write_dataset(pa.table({"id": [9], "v": [9]}), path),
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
+def test_spark_lists_a_dataset_again_after_every_operation(io, spark, tmp_path, operation):
+    path = tmp_path / "d"
+    for number in (1, 2, 2):
+        PyarrowDatasetIO().write_dataset(pa.table({"id": [number], "v": [number]}), path)
+    cached = spark.read.parquet(str(path)).cache()
+    try:
+        assert cached.count() == 3
+        PyarrowDatasetIO().write_dataset(pa.table({"id": [3], "v": [3]}), path)
+        assert cached.count() == 3, "the test shows nothing: Spark sees the change by itself"
+        operation(io, str(path))
+        assert cached.count() == io.read_parquet(str(path)).num_rows
+    finally:
+        cached.unpersist()
+
+
 def test_what_spark_cannot_open_needs_no_refresh(io, s3_server, s3_bucket):
     """The pip package of Spark has no connector for S3."""
     on_s3 = type(io)(io.spark, storage_options=s3_server.storage_options)

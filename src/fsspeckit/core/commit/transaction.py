@@ -102,6 +102,7 @@ class Journal:
         self._root = root
         self._places = SidecarLocations(storage, root)
         self.terms = terms
+        self.on_commit: Callable[[], None] = _nothing
 
     def committed(self, key: str) -> int | None:
         """The slot of the commit that was made under an idempotency key. Writes nothing."""
@@ -113,7 +114,10 @@ class Journal:
         sidecar = self._places.find()
         if sidecar is None:
             return Recovery()
-        return recover(self._storage, self._root, Log(self._storage, sidecar))
+        done = recover(self._storage, self._root, Log(self._storage, sidecar))
+        if done.replayed:
+            self.on_commit()
+        return done
 
     def status(self) -> JournalStatus:
         """What a recovery would find. Writes nothing."""
@@ -143,7 +147,11 @@ class Journal:
         self._storage.make_dirs(log.folder)  # its creator may have died before it came to this
         with self._storage.lock(log.lock_path):
             handle = self._storage.claim_staging(log.staging_path(transaction))
-        return Transaction(self._storage, self._places, log, view, operation, transaction, handle, self.terms)
+        return Transaction(self._storage, self._places, log, view, operation, transaction, handle, self)
+
+
+def _nothing() -> None:
+    """Nobody is notified of commits."""
 
 
 class Transaction:
@@ -158,7 +166,7 @@ class Transaction:
         operation: str,
         transaction: str,
         handle: Handle,
-        terms: Terms,
+        journal: Journal,
     ) -> None:
         self._storage = storage
         self._places = places
@@ -167,7 +175,7 @@ class Transaction:
         self._operation = operation
         self._id = transaction
         self._handle = handle
-        self._terms = terms
+        self._terms, self._on_commit = journal.terms, journal.on_commit
         self._files = {file.path: file for file in view.files}
         self._droppable = True
         self.staging = log.staging_path(transaction)
@@ -210,6 +218,7 @@ class Transaction:
             record, state = self._claim(changes, staged)
             published = self._carry_out(record, state)
         self._droppable = published and self._storage.is_local
+        self._on_commit()
         size = sum(item.size for item in record.publish)
         return Commit(record.seq, time.perf_counter() - started, size, published)
 

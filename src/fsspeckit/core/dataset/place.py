@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from fsspeckit.common.errors import CommitConflictError, DatasetNotFoundError
@@ -29,10 +30,14 @@ class Place:
         filesystem: Any,
         storage_options: Mapping[str, Any] | None,
         terms: Terms = Terms(),  # noqa: B008 - it is frozen
+        on_commit: Callable[[Place], None] | None = None,
     ) -> Place:
-        """Resolve a path or URL."""
+        """Resolve a path or URL; ``on_commit`` is called after every commit and every replay of one."""
         storage, root = resolve(path, filesystem, storage_options)
-        return cls(scrub(str(path)).rstrip("/"), root, storage, Journal(storage, root, terms))
+        place = cls(scrub(str(path)).rstrip("/"), root, storage, Journal(storage, root, terms))
+        if on_commit is not None:
+            place.journal.on_commit = partial(on_commit, place)
+        return place
 
     @contextmanager
     def scratch(self) -> Iterator[str]:

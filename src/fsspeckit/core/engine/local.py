@@ -16,6 +16,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source import Input, Source, open_source
 from fsspeckit.core.dataset.source_keys import plain_keys
@@ -43,6 +44,9 @@ class LocalEngine:
     def threads(self) -> int | None:
         """Most threads for work that holds much memory; one for each core where there is no limit."""
         return None
+
+    def committed(self, place: Place) -> None:
+        """Nothing is cached."""
 
     @contextmanager
     def open_source(self, given: Input, storage: Storage, scratch: Scratch) -> Iterator[Source]:  # noqa: ARG002

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
+from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source import Input, Source
 from fsspeckit.core.model import KeySetSpec, Match, Outcome, Scan, Task
@@ -37,6 +38,9 @@ class Engine(Protocol):
     """Runs the work that operations plan."""
 
     name: str
+
+    def committed(self, place: Place) -> None:
+        """Forget what was cached of a dataset that has changed."""
 
     def open_source(self, given: Input, storage: Storage, scratch: Scratch) -> AbstractContextManager[Source]:
         """Take in the caller's rows so that they can be read more than once.

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source import Input, Source, SourceFiles, open_source, source_files
 from fsspeckit.core.engine.local import LocalEngine
@@ -40,7 +41,7 @@ from fsspeckit.datasets.spark.large_source import (
     routes,
     without_rows,
 )
-from fsspeckit.datasets.spark.session import get_session
+from fsspeckit.datasets.spark.session import active_session, get_session, refresh
 from fsspeckit.datasets.spark.shared_source import INLINE_BYTES, SharedSource, share_inline, share_table, spilled
 from fsspeckit.datasets.spark.tasks import Runner, Scanner, Scans, SpillItem, spill_file
 
@@ -67,7 +68,7 @@ LOCAL_SHARE_LIMIT = 1024 * 1024 * 1024
 
 
 class SparkEngine:
-    """See `fsspeckit.core.engine.Engine`."""
+    """See `fsspeckit.core.engine.protocol.Engine`."""
 
     name = "spark"
 
@@ -88,6 +89,12 @@ class SparkEngine:
         if self._share_limit is not None:
             return self._share_limit
         return LOCAL_SHARE_LIMIT if is_one_machine(self.spark) else SHARE_LIMIT
+
+    def committed(self, place: Place) -> None:
+        """Let Spark list the dataset again; where there is no session, nothing is cached."""
+        session = vars(self).get("spark") or self._given or active_session()
+        if session is not None:
+            refresh(session, place)
 
     @contextmanager
     def open_source(self, given: Input, storage: Storage, scratch: Scratch) -> Iterator[Source]:

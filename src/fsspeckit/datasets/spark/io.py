@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import load_snapshot
 from fsspeckit.core.engine.protocol import ReadRequest
 from fsspeckit.core.operations.read import existing_view
 from fsspeckit.datasets.io import Columns, DatasetIO, column_names
 from fsspeckit.datasets.spark.engine import SparkEngine
 from fsspeckit.datasets.spark.frames import snapshot_frame
-from fsspeckit.datasets.spark.session import refresh
 from fsspeckit.datasets.spark.stream import BatchMerge, merge_stream
 
 if TYPE_CHECKING:
@@ -107,9 +105,6 @@ class SparkDatasetIO(DatasetIO):
         """
         each = self.merge_batches(path, key_columns=key_columns, checkpoint=checkpoint, strategy=strategy, **options)
         return merge_stream(each, df, checkpoint, trigger=trigger, query_name=query_name)
-
-    def _committed(self, place: Place) -> None:
-        refresh(self.spark, place)
 
 
 def merge_parquet_dataset_spark(

@@ -81,6 +81,15 @@ def get_session(
     return _local_session(master, conf or {})
 
 
+def active_session() -> SparkSession | None:
+    """The session that is active in this thread, without importing PySpark where nobody else has."""
+    if "pyspark.sql" not in sys.modules:
+        return None
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession()
+
+
 def refresh(spark: SparkSession, place: Place) -> None:
     """Let Spark forget what it has cached of a dataset that has changed.
 
