@@ -302,6 +302,16 @@ def test_bit_rot_is_not_laundered(io: Any, tmp_path: Path, column: str, strategy
     assert tree_of(tmp_path / "d") == before
 
 
+@pytest.mark.parametrize("filters", [None, [("id", ">=", 0)]])
+def test_bit_rot_is_not_read(io: Any, tmp_path: Path, filters: Any) -> None:
+    table = numbers(list(range(100)), [f"text {i}" for i in range(100)])
+    path = put(tmp_path / "d" / "a.parquet", table, write_page_checksum=True, compression="none", use_dictionary=False)
+    flip_page(path, "v")
+    with pytest.raises(errors.DamagedFileError, match=r"a\.parquet"):
+        io.read_parquet(str(tmp_path / "d"), filters=filters)
+    assert io.read_parquet(str(tmp_path / "d"), columns=["id"]).num_rows == 100
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_bit_rot_in_the_very_key(io: Any, tmp_path: Path, strategy: str) -> None:
     """The key that is looked for has turned into another one: taken at its word, the row would be inserted again."""

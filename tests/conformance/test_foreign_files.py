@@ -243,6 +243,7 @@ def test_nanoseconds_of_int96_are_never_cut_off(io: Any, tmp_path: Path, change:
         LOSSY[change](io, tmp_path)
     assert contents(tmp_path / "d") == before
     assert io.read_parquet(str(tmp_path / "d"), columns=["id"]).num_rows == 8
+    assert io.read_parquet(str(tmp_path / "d"), columns=["id"], filters=[("id", "=", 1)]).num_rows == 2
 
 
 def test_nanoseconds_of_int96_keys_are_not_compared_as_microseconds(io: Any, tmp_path: Path) -> None:

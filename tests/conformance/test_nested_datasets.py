@@ -72,6 +72,22 @@ def test_one_folder_that_is_no_partition_is_enough(io: Any, tmp_path: Path, fold
         io.merge(ROWS, str(tmp_path / "lake"), strategy="upsert", key_columns=["id"])
 
 
+@pytest.mark.parametrize("name", ["merge", "plan of a merge", "compact", "optimize", "deduplicate"])
+def test_partitions_that_are_different_datasets(io: Any, tmp_path: Path, name: str) -> None:
+    put(tmp_path / "lake" / "kind=a" / "1.parquet", numbers([1, 2]))
+    put(tmp_path / "lake" / "kind=b" / "1.parquet", pa.table({"id": [1], "town": ["x"], "zip": ["y"]}))
+    with refused(tmp_path, NestedDatasetError, "town", "different datasets"):
+        CHANGES[name](io, str(tmp_path / "lake"))
+
+
+def test_columns_may_come_and_go(io: Any, tmp_path: Path) -> None:
+    put(tmp_path / "lake" / "day=1" / "1.parquet", pa.table({"id": [1], "a": [1], "b": [1], "old": [1]}))
+    put(tmp_path / "lake" / "day=2" / "1.parquet", pa.table({"id": [2], "a": [1], "b": [1], "new": [1]}))
+    put(tmp_path / "lake" / "day=3" / "1.parquet", pa.table({"id": [3]}))
+    result = io.deduplicate_parquet_dataset(str(tmp_path / "lake"), key_columns=["id"])
+    assert result["deduplicated_rows"] == 0
+
+
 def test_a_journal_below_is_named_even_where_its_dataset_is_gone(io: Any, tmp_path: Path) -> None:
     put(tmp_path / "lake" / "0.parquet", numbers([1, 2]))
     (tmp_path / "lake" / ".gone.fsspeckit" / "log").mkdir(parents=True)

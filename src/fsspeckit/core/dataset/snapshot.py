@@ -8,7 +8,7 @@ from posixpath import basename, dirname
 
 import pyarrow as pa
 
-from fsspeckit.common.errors import PartitionError, SchemaMismatchError
+from fsspeckit.common.errors import NestedDatasetError, PartitionError, SchemaMismatchError
 from fsspeckit.common.partitions import parse_hive_partition_path
 from fsspeckit.common.schema import unify_schemas
 from fsspeckit.core.commit.listing import View
@@ -63,6 +63,23 @@ def load_snapshot(
     )
     schema = joint_schema(files, view.root) if empty_may_differ else _unified(files, view.root)
     return Snapshot(view.root, view, files, schema, columns)
+
+
+def check_one_dataset(snapshot: Snapshot) -> None:
+    """Raise where folders hold files that have so few columns in common that they must be different datasets."""
+    kinds = list({id(file.schema): file for file in snapshot.files}.values())
+    for number, file in enumerate(kinds):
+        for other in kinds[:number]:
+            if file.folder != other.folder and _are_strangers(set(file.schema.names), set(other.schema.names)):
+                raise NestedDatasetError(
+                    f"{snapshot.root} contains different datasets: {other.path} has the columns {other.schema.names}, "
+                    f"and {file.path} has {file.schema.names}. Use the path of one of their folders."
+                )
+
+
+def _are_strangers(one: set[str], other: set[str]) -> bool:
+    """Columns come and go in a dataset, but most of them stay; partition columns may be in the files of some."""
+    return not (one <= other or other <= one) and 2 * len(one & other) < max(len(one), len(other))
 
 
 def joint_schema(files: Sequence[DataFile], root: str) -> pa.Schema | None:

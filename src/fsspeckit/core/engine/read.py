@@ -114,12 +114,16 @@ class _FileReader:
     ) -> None:
         import pyarrow.dataset as ds
 
-        self._format = ds.ParquetFileFormat(coerce_int96_timestamp_unit=INT96_UNIT)
+        scanned = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+        self._format = ds.ParquetFileFormat(
+            coerce_int96_timestamp_unit=INT96_UNIT, default_fragment_scan_options=scanned
+        )
         self._storage, self._snapshot, self._schema, self._names = storage, snapshot, schema, names
         self._options = {"columns": names, "filter": condition, "use_threads": use_threads}
 
     def read(self, file: DataFile) -> pa.Table:
-        looked_at = self._names if self._options["filter"] is None else None
+        condition = self._options["filter"]
+        looked_at = [name for name in file.int96 if name in self._names or name in str(condition)]
         check_int96(self._storage, file, range(len(file.row_groups)), looked_at)
         with report_damage("reading", file.path), open_file(self._storage, file) as opened:
             fragment = self._format.make_fragment(opened, partition_expression=self._partition(file))
@@ -128,7 +132,7 @@ class _FileReader:
             except pa.ArrowInvalid:
                 self._check_casts(fragment, file)
                 raise
-        if looked_at is not None:
+        if condition is None:
             check_rows(table.num_rows, file, range(len(file.row_groups)))
         return table
 

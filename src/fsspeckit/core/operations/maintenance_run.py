@@ -17,7 +17,7 @@ from fsspeckit.common.errors import CommitConflictError, DatasetNotFoundError, S
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.transaction import Changes, Publish
 from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
-from fsspeckit.core.dataset.snapshot import Snapshot, joint_schema, load_snapshot
+from fsspeckit.core.dataset.snapshot import Snapshot, check_one_dataset, joint_schema, load_snapshot
 from fsspeckit.core.dataset.source import Input
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.file_names import compact_token, compacted_name, new_token, rewritten_name
@@ -223,6 +223,7 @@ def load_for(
             )
     except SchemaMismatchError as error:
         raise SchemaMismatchError(f"{operation} of {place.path}: {error}") from error
+    check_one_dataset(snapshot)
     return replace(snapshot, view=view)
 
 

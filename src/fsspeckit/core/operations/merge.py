@@ -16,7 +16,7 @@ import numpy as np
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.core.commit.transaction import Changes, Commit, Publish
 from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
-from fsspeckit.core.dataset.snapshot import Snapshot, load_snapshot
+from fsspeckit.core.dataset.snapshot import Snapshot, check_one_dataset, load_snapshot
 from fsspeckit.core.dataset.source import Input, Source
 from fsspeckit.core.dataset.source_keys import check_no_null_keys, check_order_columns, select_rows
 from fsspeckit.core.dataset.text_source import TextFiles, read_later
@@ -118,7 +118,9 @@ def merge(
 
 def _snapshot(place: Place, request: MergeRequest) -> Snapshot:
     with vanished_file_is_conflict(place, "merge"):
-        return load_snapshot(place.storage, place.journal.view_to_change(), stats_for=request.key_columns)
+        snapshot = load_snapshot(place.storage, place.journal.view_to_change(), stats_for=request.key_columns)
+    check_one_dataset(snapshot)
+    return snapshot
 
 
 def _plan(
