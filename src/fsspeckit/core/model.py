@@ -178,13 +178,30 @@ class WriteOptions:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class RowChange:
+    """What changes in the rows of one file, by positions that ascend.
+
+    Rows at ``replaced`` get the values of ``source_rows``, in all columns or only in ``columns``. Rows at ``dropped``,
+    which are others, are left out; with ``drop_others``, all rows are that are not replaced.
+    """
+
+    replaced: RowNumbers = field(default_factory=lambda: NO_ROWS)
+    source_rows: RowNumbers = field(default_factory=lambda: NO_ROWS)
+    dropped: RowNumbers = field(default_factory=lambda: NO_ROWS)
+    drop_others: bool = False
+    columns: tuple[str, ...] | None = None
+
+    def rows_left(self, rows: int) -> int:
+        """How many of a file's rows are left."""
+        return len(self.replaced) if self.drop_others else rows - len(self.dropped)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class RewriteTask:
-    """Put source rows over rows of one file; with ``drop_unmatched`` every other row goes."""
+    """Write a file again with some rows replaced or left out."""
 
     file: DataFile
-    positions: RowNumbers
-    source_rows: RowNumbers
-    drop_unmatched: bool
+    change: RowChange
     schema: pa.Schema
     key_columns: tuple[str, ...]
     skip_unchanged: bool
@@ -203,7 +220,7 @@ class RewriteTask:
     @property
     def rows_out(self) -> int:
         """Rows that the file has afterwards."""
-        return len(self.positions) if self.drop_unmatched else self.file.rows
+        return self.change.rows_left(self.file.rows)
 
     @property
     def weight(self) -> int:
@@ -262,31 +279,7 @@ class CombineTask:
         return sum(file.size for file in self.files)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DropTask:
-    """Write a file again without the rows at some positions, ascending."""
-
-    file: DataFile
-    positions: RowNumbers
-    options: WriteOptions
-
-    @property
-    def rows_in(self) -> int:
-        """Rows that the task reads."""
-        return self.file.rows
-
-    @property
-    def rows_out(self) -> int:
-        """Rows that are left."""
-        return self.file.rows - len(self.positions)
-
-    @property
-    def weight(self) -> int:
-        """Bytes that the task reads."""
-        return self.file.size
-
-
-Task = RewriteTask | WriteTask | CombineTask | DropTask
+Task = RewriteTask | WriteTask | CombineTask
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from types import TracebackType
@@ -17,24 +17,22 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from fsspeckit.common.bridge import to_arrow
 from fsspeckit.common.schema import cast_schema
-from fsspeckit.core.model import CombineTask, DataFile, DropTask, Outcome, RowNumbers, WriteOptions
+from fsspeckit.core.model import CombineTask, DataFile, Outcome, RowNumbers, WriteOptions
 from fsspeckit.core.parquet.bytes.small_files import SmallFilesReader
 from fsspeckit.core.parquet.footer import Footer
 from fsspeckit.core.parquet.reader import check_int96, check_rows, open_rows, read_footer, report_damage
-from fsspeckit.core.parquet.sort_note import sort_note_metadata, without_sort_note
+from fsspeckit.core.parquet.sort_note import without_sort_note
 from fsspeckit.core.parquet.writer import StagedFile
 from fsspeckit.core.parquet.writer_options import (
     WriterOptions,
     dictionary_columns,
     for_new_file,
-    like_file,
     like_files,
     rows_per_group,
 )
 from fsspeckit.core.storage import Storage, for_each
-from fsspeckit.core.values.take import take_ascending
+from fsspeckit.core.values.take import filter_rows
 
 _FETCHED_FILES = 32
 _FETCHED_BYTES = 32 * 1024 * 1024
@@ -266,35 +264,6 @@ def _window(storage: Storage, files: Sequence[DataFile], most: int) -> Sequence[
     return files[:_FETCHED_FILES]
 
 
-def drop_rows(task: DropTask, storage: Storage, staged: str) -> Outcome:
-    """Write a file again without some rows; its row groups stay what they are, only shorter."""
-    file = task.file
-    meta = lead_footer(storage, [file])
-    assert meta is not None
-    dress = RowForm.of([file], file.schema, meta)
-    names = sort_note_metadata(None if file.mark is None else replace(file.mark, rows=file.rows - len(task.positions)))
-    columns = tuple(file.schema.names)
-    output: StagedFile | None = None
-    rows = start = 0
-    try:
-        for table in read_file(storage, file, dress):
-            kept = without_rows(table, task.positions, start)
-            start += table.num_rows
-            if output is None:
-                options = like_file(meta, table, task.options, columns, recast=False) | {"store_schema": False}
-                notes = (without_sort_note(meta.notes) or {}) | names
-                output = StagedFile(storage.open_output(staged), table.schema.remove_metadata(), options, notes)
-            if kept.num_rows:
-                output.write(kept, task.options.row_group_size or kept.num_rows)
-            rows += kept.num_rows
-    except BaseException:
-        if output is not None:
-            output.abandon()
-        raise
-    assert output is not None
-    return Outcome(staged, rows, output.close(), 0, True)
-
-
 def without_rows(table: pa.Table, positions: RowNumbers, start: int) -> pa.Table:
     """A piece of a file that begins at row ``start``, less the rows at the given positions of the file."""
     low, high = np.searchsorted(positions, [start, start + table.num_rows])
@@ -302,7 +271,4 @@ def without_rows(table: pa.Table, positions: RowNumbers, start: int) -> pa.Table
         return table
     keep = np.ones(table.num_rows, dtype=bool)
     keep[positions[low:high] - start] = False
-    try:
-        return table.filter(to_arrow(keep))
-    except pa.ArrowNotImplementedError:
-        return take_ascending(table, np.flatnonzero(keep))
+    return filter_rows(table, keep)

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from fsspeckit.core.kernels.join_files import combine_files, drop_rows
+from fsspeckit.core.kernels.join_files import combine_files
 from fsspeckit.core.kernels.replace_rows import TakeRows, rewrite_file
-from fsspeckit.core.model import CombineTask, DropTask, Outcome, RewriteTask, Task, WriteTask
+from fsspeckit.core.model import CombineTask, Outcome, RewriteTask, Task, WriteTask
 from fsspeckit.core.parquet.writer import StagedFile
 from fsspeckit.core.parquet.writer_options import DEFAULT_ROW_GROUP, for_new_file
 from fsspeckit.core.storage import Storage
@@ -31,8 +31,6 @@ def run_task(task: Task, take: TakeRows, storage: Storage, staging: str | None, 
     assert staged is not None
     if isinstance(task, CombineTask):
         return combine_files(task, storage, staged)
-    if isinstance(task, DropTask):
-        return drop_rows(task, storage, staged)
     return write_rows(task, take, storage, staged)
 
 

@@ -23,7 +23,16 @@ from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.file_names import compact_token, compacted_name, new_token, rewritten_name
 from fsspeckit.core.kernels.trial_write import TrialWrite
 from fsspeckit.core.kernels.value_range_check import ValueRangeCheck
-from fsspeckit.core.model import CombineTask, DataFile, DropTask, Outcome, RowNumbers, Task
+from fsspeckit.core.model import (
+    CombineTask,
+    DataFile,
+    Outcome,
+    RewriteTask,
+    RowChange,
+    RowNumbers,
+    Task,
+    WriteOptions,
+)
 from fsspeckit.core.operations.row_balance import check_balance
 from fsspeckit.core.parquet.writer_options import codec_name, report_codecs
 from fsspeckit.core.planning.compact import target_tag
@@ -175,7 +184,7 @@ def _commit_rewrites(
     """Commit joined files, and files without the rows that go; then every other file must still hold what stays."""
     place, losers = ledger.place, work.losers
     emptied = [file for file in files if len(losers[file.path]) == file.rows]
-    drops = [DropTask(file, losers[file.path], work.scope.options) for file in files if file not in emptied]
+    drops = [_without(file, losers[file.path], work.scope.options) for file in files if file not in emptied]
 
     def produce(staging: str) -> list[StagedOutput]:
         outcomes = run_tasks(engine, place, [*joins, *drops], staging, on_done)
@@ -191,6 +200,10 @@ def _commit_rewrites(
     needed = [file for file in ledger.snapshot.files if file.path not in touched] if losers else []
     rows = {"rows": sum(len(losers.get(file.path, ())) for file in inputs)} if losers else {}
     ledger.commit(produce, joined_files + emptied, needed, {"files": len(inputs)} | rows, alone=bool(losers))
+
+
+def _without(file: DataFile, rows: RowNumbers, options: WriteOptions) -> RewriteTask:
+    return RewriteTask(file, RowChange(dropped=rows), file.schema, (), True, options)
 
 
 def work_size(groups: Sequence[Group]) -> dict[str, int]:

@@ -287,12 +287,12 @@ def _as_plan(place: Place, draft: PreparedMerge, outcomes: Sequence[Outcome]) ->
             entries.append(PlanEntry(file.path, "delete", reason, file.rows, file.size, 0, file.rows, file.stamp))
         elif file.path in changed and changed[file.path][1].changed:
             task, outcome = changed[file.path]
-            hits, lost = len(task.positions), file.rows - outcome.rows
-            why = reason if hits or task.drop_unmatched else "types widen"
+            hits, lost = len(task.change.replaced), file.rows - outcome.rows
+            why = reason if hits or task.change.drop_others else "types widen"
             entries.append(PlanEntry(file.path, "rewrite", why, outcome.rows, file.size, hits, lost, file.stamp))
         else:
             why = "rows are equal" if file.path in changed else reason
-            hits = len(changed[file.path][0].positions) if file.path in changed else 0
+            hits = len(changed[file.path][0].change.replaced) if file.path in changed else 0
             entries.append(PlanEntry(file.path, "keep", why, file.rows, file.size, hits, 0, file.stamp))
     entries.extend(PlanEntry(t.path, "insert", "new keys", len(t.rows), 0) for t in draft.inserts)
     return MergePlan(

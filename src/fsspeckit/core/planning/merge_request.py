@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import get_args
 
-import numpy as np
 import pyarrow as pa
 
 from fsspeckit.common.choices import NullKeys, OnDuplicate, PartitionMove, SchemaMode, StrategyName, check_choice
@@ -19,7 +18,17 @@ from fsspeckit.common.schema import reconcile, same_storage
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source_keys import PartitionRows
 from fsspeckit.core.file_names import new_file_name
-from fsspeckit.core.model import DataFile, KeyColumn, Match, RewriteTask, RowNumbers, WriteOptions, WriteTask
+from fsspeckit.core.model import (
+    NO_ROWS,
+    DataFile,
+    KeyColumn,
+    Match,
+    RewriteTask,
+    RowChange,
+    RowNumbers,
+    WriteOptions,
+    WriteTask,
+)
 from fsspeckit.core.parquet.writer_options import check_distinct, check_writable, codec_name
 from fsspeckit.core.values.keys import key_type
 
@@ -269,13 +278,14 @@ def rewrite_tasks(
         schema = schemas.after(file.schema, hits > 0)
         if hits == 0 and not drops and schema is file.schema:
             continue
-        none: RowNumbers = np.empty(0, dtype=np.int64)
         tasks.append(
             RewriteTask(
                 file=file,
-                positions=match.positions if hits else none,
-                source_rows=match.source_rows if hits else none,
-                drop_unmatched=request.rule.delete,
+                change=RowChange(
+                    match.positions if hits else NO_ROWS,
+                    match.source_rows if hits else NO_ROWS,
+                    drop_others=request.rule.delete,
+                ),
                 schema=schema,
                 key_columns=request.key_columns,
                 skip_unchanged=request.skip_unchanged,

@@ -7,6 +7,7 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -27,6 +28,14 @@ def take_ascending(table: pa.Table, rows: RowNumbers) -> pa.Table:
 
 def _is_run(rows: RowNumbers) -> bool:
     return int(rows[-1]) - int(rows[0]) + 1 == len(rows)
+
+
+def filter_rows(table: pa.Table, keep: npt.NDArray[np.bool_]) -> pa.Table:
+    """The rows of a table for which ``keep`` is true."""
+    try:
+        return table.filter(to_arrow(keep))
+    except pa.ArrowNotImplementedError:
+        return take_ascending(table, np.flatnonzero(keep))
 
 
 def take_rows(table: pa.Table, rows: RowNumbers) -> pa.Table:
@@ -198,15 +207,20 @@ def _of_used(coded: pa.DictionaryArray) -> pa.DictionaryArray:
 
 
 def share_codes(table: pa.Table, source: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Both tables with one dictionary for each column that is codes in the table and plain values in the source."""
-    for i, (old, new) in enumerate(zip(table.columns, source.columns, strict=True)):
+    """Both tables with one dictionary for each column that is codes in the table and plain values in the source.
+
+    The source may lack columns of the table.
+    """
+    for i, name in enumerate(source.column_names):
+        at = table.column_names.index(name)
+        old, new = table.column(at), source.column(i)
         if not pa.types.is_dictionary(old.type) or pa.types.is_dictionary(new.type):
             continue
         coded = single(old.unify_dictionaries())
         fresh = _encode(single(new), coded.dictionary)
         if len(fresh.dictionary) > len(coded.dictionary):
-            table = table.set_column(i, table.field(i), _coded(coded.indices, fresh.dictionary, old.type))
-        source = source.set_column(i, table.field(i), fresh)
+            table = table.set_column(at, table.field(at), _coded(coded.indices, fresh.dictionary, old.type))
+        source = source.set_column(i, table.field(at), fresh)
     return table, source
 
 

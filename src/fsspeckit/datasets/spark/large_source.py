@@ -165,20 +165,20 @@ def routes(handle: Handle, tasks: Sequence[SourceTask]) -> list[Routes]:
     numbers = np.repeat(np.arange(len(tasks)), [len(part) for part in wanted])
     order = np.concatenate([_NONE, *(np.arange(len(part)) for part in wanted)])
     positions = np.concatenate(
-        [_NONE, *(t.positions if isinstance(t, RewriteTask) else np.zeros(len(t.rows), np.int64) for t in tasks)]
+        [_NONE, *(t.change.replaced if isinstance(t, RewriteTask) else np.zeros(len(t.rows), np.int64) for t in tasks)]
     )
     found = ((file, first, at) for file, first, at in _by_file(handle, rows) if len(at))
     return [Routes(file, rows[at] - first, numbers[at], order[at], positions[at]) for file, first, at in found]
 
 
 def _rows(task: SourceTask) -> range | RowNumbers:
-    return task.source_rows if isinstance(task, RewriteTask) else task.rows
+    return task.change.source_rows if isinstance(task, RewriteTask) else task.rows
 
 
 def without_rows(task: SourceTask) -> SourceTask:
     """A task without row numbers: these travel with the rows."""
     if isinstance(task, RewriteTask):
-        return replace(task, positions=_NONE, source_rows=_NONE)
+        return replace(task, change=replace(task.change, replaced=_NONE, source_rows=_NONE))
     return replace(task, rows=range(0))
 
 
@@ -232,5 +232,6 @@ class RunRouted:
 def _numbered(task: SourceTask, positions: RowNumbers) -> SourceTask:
     """A bare task with its rows, numbered as they arrived."""
     if isinstance(task, RewriteTask):
-        return replace(task, positions=positions, source_rows=np.arange(len(positions)))
+        change = replace(task.change, replaced=positions, source_rows=np.arange(len(positions)))
+        return replace(task, change=change)
     return replace(task, rows=range(len(positions)))

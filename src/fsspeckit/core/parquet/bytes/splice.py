@@ -39,7 +39,7 @@ from fsspeckit.core.parquet.bytes.format_fields import (
     groups_of,
     leaf_ranges,
 )
-from fsspeckit.core.parquet.bytes.thrift import Struct
+from fsspeckit.core.parquet.bytes.thrift import I64, Struct
 from fsspeckit.core.parquet.footer import Footer
 from fsspeckit.core.parquet.reader import report_damage
 from fsspeckit.core.parquet.writer_options import WriterOptions
@@ -117,6 +117,13 @@ class SplicedFile:
         """Take a row group over as it is."""
         group = groups_of(self._origin.footer)[number]
         self._file.put_group(group, self._copied(chunks_of(group)))
+
+    def new_group(self, number: int, table: pa.Table, options: WriterOptions) -> None:
+        """Write all columns of a row group that has other rows now."""
+        group = groups_of(self._origin.footer)[number] | {GroupField.rows: (I64, table.num_rows)}
+        table = fill_required(used_codes(table))
+        made = new_chunks(table, find_fixed_width(table, options), options)
+        self._file.put_group(group, [chunk for name in table.column_names for chunk in made[name]])
 
     def mix_group(self, number: int, table: pa.Table, options: WriterOptions) -> None:
         """Take a row group over, except for the columns of the table."""
