@@ -1,7 +1,7 @@
 """A Parquet file put together from column chunks, wherever they come from, and the footer that knows their places.
 
 Chunks of an old file are copied page by page: pages without a checksum get one, the others are checked. New chunks
-come from `fixed_width.py` where that can make them, else from pyarrow, which encodes them into memory.
+are encoded by pyarrow into memory.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from fsspeckit.core.parquet.bytes.fixed_width import FixedWidthColumn, fixed_width_chunks
 from fsspeckit.core.parquet.bytes.format_fields import (
     MAGIC,
     ChunkField,
@@ -76,24 +75,9 @@ def copied_chunks(source: pa.NativeFile, chunks: Sequence[Struct]) -> list[Chunk
     return found
 
 
-def new_chunks(
-    table: pa.Table, plain: Mapping[str, FixedWidthColumn], options: WriterOptions
-) -> dict[str, list[ChunkBytes]]:
-    """The chunks of each column of a table, of which some are plain; ``options`` are those of a writer for all."""
-    found: dict[str, list[ChunkBytes]] = {}
-    if plain:
-        columns = list(plain.values())
-        made = fixed_width_chunks(columns, _for_columns(options, [column.field for column in columns]))
-        found = {name: [ChunkBytes(meta, pages)] for name, (meta, pages) in zip(plain, made, strict=True)}
-    others = [name for name in table.column_names if name not in plain]
-    if others:
-        rest = table.select(others)
-        found |= _encoded_pieces(rest, _for_columns(options, list(rest.schema)))
-    return found
-
-
-def _encoded_pieces(table: pa.Table, options: WriterOptions) -> dict[str, list[ChunkBytes]]:
-    encoded = pa.BufferReader(encode_file(table, options))
+def new_chunks(table: pa.Table, options: WriterOptions) -> dict[str, list[ChunkBytes]]:
+    """The chunks of each column of a table; ``options`` are those of a writer for the whole file."""
+    encoded = pa.BufferReader(encode_file(table, _for_columns(options, list(table.schema))))
     footer = read_footer_struct(encoded.read_buffer())
     chunks = chunks_of(groups_of(footer)[0])
     data = _read_chunks(encoded, chunks)

@@ -25,7 +25,6 @@ from fsspeckit.core.parquet.bytes.assembler import (
     new_chunks,
     span_of,
 )
-from fsspeckit.core.parquet.bytes.fixed_width import find_fixed_width
 from fsspeckit.core.parquet.bytes.format_fields import (
     MOST_ROWS,
     ChunkField,
@@ -122,14 +121,14 @@ class SplicedFile:
         """Write all columns of a row group that has other rows now."""
         group = groups_of(self._origin.footer)[number] | {GroupField.rows: (I64, table.num_rows)}
         table = fill_required(used_codes(table))
-        made = new_chunks(table, find_fixed_width(table, options), options)
+        made = new_chunks(table, options)
         self._file.put_group(group, [chunk for name in table.column_names for chunk in made[name]])
 
     def mix_group(self, number: int, table: pa.Table, options: WriterOptions) -> None:
         """Take a row group over, except for the columns of the table."""
         group = groups_of(self._origin.footer)[number]
         old, table = chunks_of(group), fill_required(used_codes(table))
-        new = new_chunks(table, find_fixed_width(table, options), options)
+        new = new_chunks(table, options)
         pieces: dict[int, ChunkBytes] = {}
         for name, made in new.items():
             pieces |= zip(self._origin.leaves[name], made, strict=True)
@@ -147,7 +146,7 @@ class SplicedFile:
         return size
 
     def abandon(self) -> None:
-        """Let go of a file that will not be finished; recovery or abort removes it."""
+        """Close a file that will not be finished; recovery or abort removes it."""
         close_quietly(self._source, self._sink)
 
     def _copied(self, chunks: list[Struct]) -> list[ChunkBytes]:
