@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import pyarrow as pa
-import pyarrow.fs as pafs
 
 from fsspeckit.common.errors import StorageError
 from fsspeckit.core.storage import Entry, Handle, Storage, Tree, join, parent
@@ -223,9 +222,6 @@ class FaultStorage(Storage):
 
     def url(self, path: str) -> str:
         return self.inner.url(path)
-
-    def arrow_filesystem(self) -> pafs.FileSystem:
-        return self.inner.arrow_filesystem()
 
 
 def _failure(name: str, number: int) -> StorageError:

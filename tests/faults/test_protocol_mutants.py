@@ -26,14 +26,14 @@ from fsspeckit.core.storage import LocalStorage, Storage
 from fsspeckit.core.storage.fsspec import FsspecStorage
 
 
-def _replay_everything(log: Log, carrier: Replayer, state: LogState) -> tuple[int, ...]:
+def _replay_everything(log: Log, replayer: Replayer, state: LogState) -> tuple[int, ...]:
     for seq in state.records:
         if seq not in state.done:
-            carrier.replay(log.read(seq))
+            replayer.replay(log.read(seq))
     return ()
 
 
-def _delete_without_fence(storage: Storage, log: Log, carrier: Replayer) -> tuple[str, ...]:
+def _delete_without_fence(storage: Storage, log: Log, replayer: Replayer) -> tuple[str, ...]:
     orphans = replay._orphans(storage, log, log.stagings())
     for name in orphans:
         storage.remove_tree(log.staging_path(name))

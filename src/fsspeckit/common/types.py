@@ -35,11 +35,11 @@ def common_type(
 ) -> pa.DataType | None:
     """Return the widest lossless type of two types, or None.
 
-    Types that differ only in their Arrow dress (string kinds, list kinds, dictionary or plain, zone names) take the
-    target's dress.
+    Types that differ only in their Arrow row_form (string kinds, list kinds, dictionary or plain, zone names) take the
+    target's row_form.
 
     Args:
-        target: The type whose dress wins.
+        target: The type whose row_form wins.
         source: The type that joins it.
         evolve: Let structs gain fields and lack nullable ones.
         loosen: Join as equals: a nested field is nullable when either side is. Otherwise the target's nullability
@@ -58,7 +58,7 @@ def common_type(
 
 
 def same_storage(a: pa.DataType, b: pa.DataType) -> bool:
-    """Tell whether two Arrow types are the same Parquet column in another Arrow dress.
+    """Tell whether two Arrow types are the same Parquet column in another Arrow row_form.
 
     String kinds, list kinds, dictionaries, zone names and nested nullability do not matter, nor do units that
     Parquet cannot tell apart (seconds are stored as milliseconds, `date64` as `date32`).

@@ -85,7 +85,7 @@ class DataFile:
     partition: PartitionValues | None
     stats: Mapping[str, ColumnStats] = field(default_factory=dict)
     blooms: Mapping[str, tuple[tuple[int, int] | None, ...]] = field(default_factory=dict)
-    mark: SortNote | None = None
+    sort_note: SortNote | None = None
     footer: int = 0
     int96: tuple[str, ...] = ()
     raw_footer: bytes | None = field(default=None, repr=False, compare=False)

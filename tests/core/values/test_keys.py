@@ -1,4 +1,4 @@
-"""Equal keys get equal codes, whatever dress they wear; lookups agree with a dictionary."""
+"""Equal keys get equal codes, whatever row_form they wear; lookups agree with a dictionary."""
 
 from __future__ import annotations
 

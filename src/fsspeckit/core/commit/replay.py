@@ -165,16 +165,16 @@ def recover(storage: Storage, root: str, log: Log) -> Recovery:
     state = log.state()
     if not (state.is_pending or state.leftovers or log.stagings()):
         return Recovery()
-    carrier = Replayer(storage, root, log)
+    replayer = Replayer(storage, root, log)
     with storage.lock(log.lock_path):
         state = log.state()
-        replayed = replay_pending(log, carrier, state)
+        replayed = replay_pending(log, replayer, state)
         for_each(storage, storage.remove, state.leftovers)
-        removed = _fence_orphans(storage, log, carrier)
+        removed = _fence_orphans(storage, log, replayer)
     return Recovery(replayed, removed)
 
 
-def replay_pending(log: Log, carrier: Replayer, state: LogState) -> tuple[int, ...]:
+def replay_pending(log: Log, replayer: Replayer, state: LogState) -> tuple[int, ...]:
     """Carry out the newest record if nobody did; older ones without ``.done`` are ghosts and stay untouched.
 
     Its writer may have died before the record was durable, so that comes first: what is begun must survive power loss.
@@ -183,22 +183,22 @@ def replay_pending(log: Log, carrier: Replayer, state: LogState) -> tuple[int, .
         return ()
     log.sync()
     record = log.read(state.newest)
-    carrier.replay(record)
+    replayer.replay(record)
     return (record.seq,) if record.kind == "commit" else ()
 
 
-def _fence_orphans(storage: Storage, log: Log, carrier: Replayer) -> tuple[str, ...]:
+def _fence_orphans(storage: Storage, log: Log, replayer: Replayer) -> tuple[str, ...]:
     """Deleting somebody's staging is a commit of its own: once the slot is ours, that somebody can never commit."""
     for _ in range(_ATTEMPTS_TO_FENCE):
         state = log.state()
-        replay_pending(log, carrier, state)
+        replay_pending(log, replayer, state)
         orphans = _orphans(storage, log, log.stagings())
         if not orphans:
             return ()
         storage.make_dirs(log.folder)
         record = Record(seq=state.newest + 1, kind="fence", owner=new_id(), fenced=orphans)
         if log.claim(record):
-            carrier.replay(record)
+            replayer.replay(record)
             return orphans
     raise CommitConflictError(f"other writers kept taking the next slot of {log.folder}. Run recover() again.")
 

@@ -273,10 +273,10 @@ class Transaction:
 
     def _claim(self, changes: Changes, staged: Mapping[str, Entry]) -> tuple[Record, LogState]:
         """Take the next slot; whenever another writer takes it first, check again whether we may still commit."""
-        carrier = Replayer(self._storage, self._view.root, self._log)
+        replayer = Replayer(self._storage, self._view.root, self._log)
         for _ in range(_ATTEMPTS_TO_CLAIM):
             state = self._log.state()
-            replay_pending(self._log, carrier, state)
+            replay_pending(self._log, replayer, state)
             self._check_first_of_its_key()
             self._check_no_conflict(changes, state)
             record = self._record(changes, staged, state.newest + 1)
@@ -410,13 +410,13 @@ class Transaction:
 
     def _carry_out(self, record: Record, state: LogState) -> bool:
         """Publish what is decided. Errors do not undo it: the caller has its commit, and recovery has the rest."""
-        carrier = Replayer(self._storage, self._view.root, self._log)
+        replayer = Replayer(self._storage, self._view.root, self._log)
         try:
-            carrier.publish_all(record)
+            replayer.publish_all(record)
         except OSError as first:
             _logger.info("publishing commit %d failed, trying once more: %s", record.seq, first)
             try:
-                carrier.replay(record)
+                replayer.replay(record)
             except OSError as error:
                 _logger.warning(
                     "commit %d of %s is decided, but not all of it is published (%s); recover() finishes it",

@@ -34,10 +34,6 @@ class Snapshot:
         """Rows in the dataset."""
         return sum(file.rows for file in self.files)
 
-    def full_path(self, path: str) -> str:
-        """A file's path as users see it."""
-        return f"{self.root}/{path}"
-
 
 def load_snapshot(
     storage: Storage,

@@ -193,8 +193,8 @@ class FindDuplicates:
 
 def by_file(found: Sequence[DuplicateRows], files: Sequence[DataFile]) -> Mapping[str, RowNumbers]:
     """Positions that go from each file that loses any, ascending."""
-    numbers = np.concatenate([losers.files for losers in found])
-    rows = np.concatenate([losers.rows for losers in found])
+    numbers = np.concatenate([duplicates.files for duplicates in found])
+    rows = np.concatenate([duplicates.rows for duplicates in found])
     order = np.lexsort((rows, numbers))
     numbers, rows = numbers[order], rows[order]
     cuts = np.searchsorted(numbers, np.arange(len(files) + 1))

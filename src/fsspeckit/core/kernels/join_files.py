@@ -57,12 +57,12 @@ class RowForm:
     restated: bool
 
     @classmethod
-    def of(cls, files: Sequence[DataFile], schema: pa.Schema, meta: Footer | None) -> RowForm:
+    def of(cls, files: Sequence[DataFile], schema: pa.Schema, footer: Footer | None) -> RowForm:
         """Codes only where all files have one schema and the lead kept dictionaries; other types need casts."""
         recast = any(file.rows and file.schema is not schema and not file.schema.equals(schema) for file in files)
         lead = lead_file(files)
         restated = lead is not None and not lead.schema.equals(schema, check_metadata=True)
-        coded = () if recast or restated or meta is None else tuple(dictionary_columns(meta, schema))
+        coded = () if recast or restated or footer is None else tuple(dictionary_columns(footer, schema))
         return cls(schema, coded, recast, restated)
 
     def apply(self, table: pa.Table, path: str) -> pa.Table:
@@ -85,11 +85,11 @@ def lead_footer(storage: Storage, files: Sequence[DataFile]) -> Footer | None:
 
 
 def read_file(
-    storage: Storage, file: DataFile, dress: RowForm, row_groups: Sequence[int] | None = None
+    storage: Storage, file: DataFile, row_form: RowForm, row_groups: Sequence[int] | None = None
 ) -> Iterator[pa.Table]:
     """The row groups of a file, or some of them, as tables."""
     with report_damage("reading", file.path):
-        reader = open_rows(storage, file, dress.coded)
+        reader = open_rows(storage, file, row_form.coded)
     groups = range(len(file.row_groups)) if row_groups is None else row_groups
     with closing(reader):
         check_int96(storage, file, groups)
@@ -97,7 +97,7 @@ def read_file(
             with report_damage("reading", file.path):
                 table = reader.read_row_group(group, use_threads=False)
             check_rows(table.num_rows, file, [group])
-            yield dress.apply(table, file.path)
+            yield row_form.apply(table, file.path)
 
 
 class Output:
@@ -110,8 +110,8 @@ class Output:
     def __init__(
         self,
         open_sink: Callable[[], Any],
-        dress: RowForm,
-        meta: Footer | None,
+        row_form: RowForm,
+        footer: Footer | None,
         options: WriteOptions,
         group_rows: int,
         extra: WriterOptions | None = None,
@@ -119,7 +119,7 @@ class Output:
         sample: pa.Table | None = None,
         blooms: bool = True,
     ) -> None:
-        self._open_sink, self._dress, self._meta = open_sink, dress, meta
+        self._open_sink, self._row_form, self._footer = open_sink, row_form, footer
         self._options, self._group_rows, self._extra = options, group_rows, extra or {}
         self._sample, self._blooms = sample, blooms
         self.filtered: tuple[str, ...] = ()
@@ -170,7 +170,7 @@ class Output:
     def _flush(self) -> None:
         if self._pieces:
             self._join_pieces()
-        table = pa.concat_tables(self._blocks) if self._blocks else self._dress.schema.empty_table()
+        table = pa.concat_tables(self._blocks) if self._blocks else self._row_form.schema.empty_table()
         self._blocks, self._block_rows = [], 0
         if self._file is None:
             self._file = self._open(table if self._sample is None else self._sample)
@@ -180,63 +180,63 @@ class Output:
 
     def _open(self, sample: pa.Table) -> StagedFile:
         """A writer like the inputs'; one schema for all of them is said again word for word."""
-        schema = self._dress.schema
-        if self._meta is None or sample.num_rows == 0:
+        schema = self._row_form.schema
+        if self._footer is None or sample.num_rows == 0:
             return StagedFile(self._open_sink(), schema, for_new_file(sample, self._options) | self._extra)
-        options = like_files(self._meta, sample, self._options, self._dress.recast, self._group_rows)
+        options = like_files(self._footer, sample, self._options, self._row_form.recast, self._group_rows)
         blooms = (options["bloom_filter_options"] or {}) | (self._extra.get("bloom_filter_options") or {})
         options |= self._extra | {"bloom_filter_options": blooms if blooms and self._blooms else None}
         self.filtered = tuple(blooms)
-        if self._dress.recast or self._dress.restated:
+        if self._row_form.recast or self._row_form.restated:
             notes = None if options["store_schema"] else without_sort_note(schema.metadata)
             return StagedFile(self._open_sink(), schema, options, notes)
         options["store_schema"] = False
         return StagedFile(
-            self._open_sink(), sample.schema.remove_metadata(), options, without_sort_note(self._meta.notes)
+            self._open_sink(), sample.schema.remove_metadata(), options, without_sort_note(self._footer.notes)
         )
 
 
 def combine_files(task: CombineTask, storage: Storage, staged: str) -> Outcome:
     """Write the rows of all files of a task, in order, as one staged file."""
-    meta = lead_footer(storage, task.files)
-    dress = RowForm.of(task.files, task.schema, meta)
+    footer = lead_footer(storage, task.files)
+    row_form = RowForm.of(task.files, task.schema, footer)
     sink, group_rows = partial(storage.open_output, staged), rows_per_group(task.files, task.options)
-    with Output(sink, dress, meta, task.options, group_rows) as output:
-        for table in read_files(storage, task.files, dress, task.drops, group_rows):
+    with Output(sink, row_form, footer, task.options, group_rows) as output:
+        for table in read_files(storage, task.files, row_form, task.drops, group_rows):
             output.add(table)
         size = output.finish()
         return Outcome(staged, output.rows, size, 0, True)
 
 
 def read_files(
-    storage: Storage, files: Sequence[DataFile], dress: RowForm, drops: Mapping[str, RowNumbers], held: int
+    storage: Storage, files: Sequence[DataFile], row_form: RowForm, drops: Mapping[str, RowNumbers], held: int
 ) -> Iterator[pa.Table]:
     """The rows of files in order, less those that are dropped; small files are read together.
 
     ``held`` is how many rows are in memory at once anyhow: no more are decoded at once.
     """
-    filled, together, at = [file for file in files if file.rows], SmallFilesReader(storage, dress.coded), 0
+    filled, together, at = [file for file in files if file.rows], SmallFilesReader(storage, row_form.coded), 0
     most = min(held, _MOST_ROWS)
     while at < len(filled):
         window = _window(storage, filled[at:], most)
         at += len(window)
         table = together.read(window) if sum(file.rows for file in window) <= most else None
         if table is not None:
-            yield without_rows(dress.apply(table, window[0].path), _positions(window, drops), 0)
+            yield without_rows(row_form.apply(table, window[0].path), _positions(window, drops), 0)
         else:
-            yield from _read_each(storage, window, dress, drops)
+            yield from _read_each(storage, window, row_form, drops)
 
 
 def _read_each(
-    storage: Storage, files: Sequence[DataFile], dress: RowForm, drops: Mapping[str, RowNumbers]
+    storage: Storage, files: Sequence[DataFile], row_form: RowForm, drops: Mapping[str, RowNumbers]
 ) -> Iterator[pa.Table]:
     """Files one by one; where opening a file is a round trip, side by side."""
     if storage.workers > 1 and len(files) > 1:
-        for tables in for_each(storage, lambda file: list(_kept_rows(storage, file, dress, drops)), files):
+        for tables in for_each(storage, lambda file: list(_kept_rows(storage, file, row_form, drops)), files):
             yield from tables
     else:
         for file in files:
-            yield from _kept_rows(storage, file, dress, drops)
+            yield from _kept_rows(storage, file, row_form, drops)
 
 
 def _positions(window: Sequence[DataFile], drops: Mapping[str, RowNumbers]) -> RowNumbers:
@@ -246,10 +246,12 @@ def _positions(window: Sequence[DataFile], drops: Mapping[str, RowNumbers]) -> R
     return np.concatenate(found) if found else np.empty(0, np.int64)
 
 
-def _kept_rows(storage: Storage, file: DataFile, dress: RowForm, drops: Mapping[str, RowNumbers]) -> Iterator[pa.Table]:
+def _kept_rows(
+    storage: Storage, file: DataFile, row_form: RowForm, drops: Mapping[str, RowNumbers]
+) -> Iterator[pa.Table]:
     """The row groups of a file less the rows that are dropped."""
     start = 0
-    for table in read_file(storage, file, dress):
+    for table in read_file(storage, file, row_form):
         yield without_rows(table, drops[file.path], start) if file.path in drops else table
         start += table.num_rows
 

@@ -240,7 +240,7 @@ class _Kernel:
 
     def _notes(self) -> dict[bytes, bytes]:
         """The notes of the footer; that the rows are sorted only while no row changes the order."""
-        note, rows = self.task.file.mark, self.task.rows_out
+        note, rows = self.task.file.sort_note, self.task.rows_out
         still = note is not None and set(note.columns) <= set(self._ordered_by())
         kept = replace(note, rows=rows) if note is not None and still else None
         return (without_sort_note(self.footer.notes) or {}) | sort_note_metadata(kept)

@@ -113,8 +113,8 @@ class SortGroup:
     positions at which the rows of each file begin, by the file's number; ``target`` is the wanted size of a file.
     """
 
-    dress: RowForm
-    meta: Footer | None
+    row_form: RowForm
+    footer: Footer | None
     ordering: Ordering
     cuts: RangeCuts
     first: int
@@ -162,7 +162,7 @@ class RouteRows:
     def _read(self, item: SortItem, group: SortGroup) -> Iterator[tuple[pa.Table, RowNumbers]]:
         for stretch, drops in zip(item.stretches, item.drops, strict=True):
             start = stretch.start
-            for table in read_file(self.storage, stretch.file, group.dress, stretch.row_groups):
+            for table in read_file(self.storage, stretch.file, group.row_form, stretch.row_groups):
                 positions = np.arange(start, start + table.num_rows) + group.bases[stretch.number]
                 if len(drops):
                     low, high = np.searchsorted(drops, [start, start + table.num_rows])
@@ -206,7 +206,7 @@ class WriteSortedFile:
         group = next(group for group in reversed(self.groups) if group.first <= part)
         staged = f"{self.staging}/{uuid.uuid4().hex}.staged"
         sink = partial(self.storage.open_output, staged)
-        output = Output(sink, group.dress, group.meta, group.options, group.group_rows, _extra(group))
+        output = Output(sink, group.row_form, group.footer, group.options, group.group_rows, _extra(group))
         with output:
             ends: FileBounds | None = None
             for held in _ranges(pieces, (part - group.first) * group.inner, group.inner):
@@ -214,8 +214,8 @@ class WriteSortedFile:
                     ends = union_of_bounds(ends, _write_sorted(held, group, output), linear=group.ordering.is_linear)
             if ends is None:
                 return None
-            mark = SortNote(group.ordering.curve, group.ordering.columns, self.run, output.total, ends, group.target)
-            size = output.finish(sort_note_metadata(mark))
+            note = SortNote(group.ordering.curve, group.ordering.columns, self.run, output.total, ends, group.target)
+            size = output.finish(sort_note_metadata(note))
             return Outcome(staged, output.rows, size, 0, True)
 
 
@@ -254,7 +254,7 @@ def _write_sorted(held: list[pa.Table], group: SortGroup, output: Output) -> Fil
 def _extra(group: SortGroup) -> WriterOptions:
     """What sorted files have beyond what their inputs had."""
     extra: WriterOptions = {"write_page_index": True}
-    schema = group.dress.schema
+    schema = group.row_form.schema
     if group.ordering.is_linear:
         stored = [name for name in group.ordering.columns if name in schema.names]
         extra["sorting_columns"] = [pq.SortingColumn(_leaf(schema, name)) for name in stored] or None
@@ -270,5 +270,5 @@ def _leaf(schema: pa.Schema, name: str) -> int:
 
 def group_row_form(storage: Storage, files: Sequence[DataFile], schema: pa.Schema) -> tuple[RowForm, Footer | None]:
     """The form in which rows of these files travel, and the footer that their new files are written like."""
-    meta = lead_footer(storage, files)
-    return RowForm.of(files, schema, meta), meta
+    footer = lead_footer(storage, files)
+    return RowForm.of(files, schema, footer), footer

@@ -71,9 +71,9 @@ class TrialWrite:
 
     def __call__(self, trial: Trial) -> SizeRate:
         """The rate of the files' kind."""
-        meta = lead_footer(self.storage, trial.files)
-        dress = RowForm.of(trial.files, trial.schema, meta)
-        read = pa.concat_tables(self._rows(trial, dress)).unify_dictionaries()
+        footer = lead_footer(self.storage, trial.files)
+        row_form = RowForm.of(trial.files, trial.schema, footer)
+        read = pa.concat_tables(self._rows(trial, row_form)).unify_dictionaries()
         sample = _in_order(read, trial.style.ordering)
         data = sum(file.data * min(1.0, trial.rows / file.rows) for file in trial.files) / sample.num_rows
         asked = trial.options.row_group_size or trial.style.group_rows
@@ -81,22 +81,22 @@ class TrialWrite:
         groups = sample.num_rows // group_rows
         more = groups * group_rows if groups > 1 else min(sample.num_rows, group_rows)
         less = groups // 2 * group_rows if groups > 1 else more // 2
-        large, filtered = self._written(trial, dress, meta, group_rows, sample, more)
-        small = self._written(trial, dress, meta, group_rows, sample, less)[0] if less else 0
+        large, filtered = self._written(trial, row_form, footer, group_rows, sample, more)
+        small = self._written(trial, row_form, footer, group_rows, sample, less)[0] if less else 0
         fixed, each = _fitted(data * less, small, data * more, large, float(trial.files[0].footer))
         blooms = tuple(_growth(sample[name], less, more) for name in filtered if name in sample.column_names)
         # Over several row groups, what a group has once is part of what each byte weighs.
         return SizeRate(fixed, 0.0, each, blooms) if groups > 1 else SizeRate(0.0, fixed, each, blooms)
 
-    def _rows(self, trial: Trial, dress: RowForm) -> list[pa.Table]:
+    def _rows(self, trial: Trial, row_form: RowForm) -> list[pa.Table]:
         if all(file.rows <= trial.rows for file in trial.files):
-            return list(read_files(self.storage, trial.files, dress, {}, sum(file.rows for file in trial.files)))
-        return [self._first_rows(file, dress, trial.rows) for file in trial.files]
+            return list(read_files(self.storage, trial.files, row_form, {}, sum(file.rows for file in trial.files)))
+        return [self._first_rows(file, row_form, trial.rows) for file in trial.files]
 
-    def _first_rows(self, file: DataFile, dress: RowForm, most: int) -> pa.Table:
+    def _first_rows(self, file: DataFile, row_form: RowForm, most: int) -> pa.Table:
         pieces: list[pa.Table] = []
         held = 0
-        for table in read_file(self.storage, file, dress):
+        for table in read_file(self.storage, file, row_form):
             pieces.append(table.slice(0, most - held))
             held += pieces[-1].num_rows
             if held >= most:
@@ -105,12 +105,14 @@ class TrialWrite:
 
     @staticmethod
     def _written(
-        trial: Trial, dress: RowForm, meta: Footer | None, group_rows: int, sample: pa.Table, rows: int
+        trial: Trial, row_form: RowForm, footer: Footer | None, group_rows: int, sample: pa.Table, rows: int
     ) -> tuple[int, list[str]]:
         """The size of a file of so many rows without Bloom filters, and the columns that would have one."""
         extra: WriterOptions = {"write_page_index": True} if trial.style.ordering is not None else {}
         first = sample.slice(0, group_rows)
-        output = Output(pa.MockOutputStream, dress, meta, trial.options, group_rows, extra, sample=first, blooms=False)
+        output = Output(
+            pa.MockOutputStream, row_form, footer, trial.options, group_rows, extra, sample=first, blooms=False
+        )
         with output:
             output.add(sample.slice(0, rows))
             size = output.finish()

@@ -27,8 +27,8 @@ def compact(
     with log_unexpected("compact", place.path), reporting("compact", progress) as reporter:
         snapshot = load_for(place, request.scope, dry_run=dry_run, operation="compact")
         check_value_ranges(engine, place, snapshot, "compact", reporter)
-        ledger = MaintenanceRun(place, "compact", snapshot)
+        run = MaintenanceRun(place, "compact", snapshot)
         with report_narrow_codes("compact", place.path, snapshot):
             sizes = sizes_of_small_files(engine, place, snapshot, request.target, request.scope, reporter)
             plan = apply_limits(plan_compact(snapshot.files, sizes), request.scope.limits)
-            return run_rewrites(engine, ledger, RewriteWork(plan, request.scope, {}, sizes), reporter, dry_run=dry_run)
+            return run_rewrites(engine, run, RewriteWork(plan, request.scope, {}, sizes), reporter, dry_run=dry_run)

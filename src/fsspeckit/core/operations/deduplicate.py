@@ -42,18 +42,18 @@ def deduplicate(
     with log_unexpected(operation, place.path), reporting(operation, progress) as reporter:
         snapshot = load_for(place, request.scope, dry_run=dry_run, operation=operation)
         check_value_ranges(engine, place, snapshot, operation, reporter, None if target else request.named)
-        ledger = MaintenanceRun(place, operation, snapshot)
-        losers = find_duplicate_rows(engine, place, snapshot, request, reporter)
+        run = MaintenanceRun(place, operation, snapshot)
+        duplicates = find_duplicate_rows(engine, place, snapshot, request, reporter)
         with report_narrow_codes(operation, place.path, snapshot):
             sizes = None
             if target:
                 sizes = sizes_of_small_files(engine, place, snapshot, target, request.scope, reporter)
-                plan = plan_compact(snapshot.files, sizes, losers)
+                plan = plan_compact(snapshot.files, sizes, duplicates)
             else:
-                plan = plan_deduplicate(snapshot.files, losers)
-            work = RewriteWork(apply_limits(plan, request.scope.limits), request.scope, losers, sizes)
+                plan = plan_deduplicate(snapshot.files, duplicates)
+            work = RewriteWork(apply_limits(plan, request.scope.limits), request.scope, duplicates, sizes)
             facts = deduplication_details(request, work.removed)
-            return run_rewrites(engine, ledger, work, reporter, dry_run=dry_run, **facts)
+            return run_rewrites(engine, run, work, reporter, dry_run=dry_run, **facts)
 
 
 def deduplication_details(request: DeduplicateRequest, removed: int) -> dict[str, Any]:

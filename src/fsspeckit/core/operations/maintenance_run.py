@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -125,13 +125,13 @@ class RewriteWork:
 
     plan: Plan
     scope: MaintenanceScope
-    losers: Mapping[str, RowNumbers]
+    duplicates: Mapping[str, RowNumbers]
     sizes: OutputSizes | None = None
 
     @property
     def removed(self) -> int:
         """Rows that go."""
-        return sum(len(self.losers.get(file.path, ())) for group in self.plan.groups for file in group.files)
+        return sum(len(self.duplicates.get(file.path, ())) for group in self.plan.groups for file in group.files)
 
     @property
     def files_after(self) -> int:
@@ -140,25 +140,25 @@ class RewriteWork:
 
     def is_emptied(self, group: Group) -> bool:
         """Whether all rows of a group go."""
-        return group.rows > 0 and group.rows == sum(len(self.losers.get(file.path, ())) for file in group.files)
+        return group.rows > 0 and group.rows == sum(len(self.duplicates.get(file.path, ())) for file in group.files)
 
     def combine_task(self, group: Group, number: int, tokens: tuple[str, str]) -> CombineTask:
         """Several files into one; the name of a whole group tells what size was wanted."""
         assert self.sizes is not None
         name = compacted_name(group.folder, tokens[0] if group.whole else tokens[1], number)
-        drops = {file.path: self.losers[file.path] for file in group.files if file.path in self.losers}
+        drops = {file.path: self.duplicates[file.path] for file in group.files if file.path in self.duplicates}
         schema = joint_schema(group.files, group.folder)
         return CombineTask(name, group.files, schema, self.sizes.written_with(group.folder), drops)
 
 
 def run_rewrites(
-    engine: Engine, ledger: MaintenanceRun, work: RewriteWork, reporter: Reporter, *, dry_run: bool, **facts: Any
+    engine: Engine, run: MaintenanceRun, work: RewriteWork, reporter: Reporter, *, dry_run: bool, **facts: Any
 ) -> MaintenanceResult:
     """Join files and drop rows, some groups in each commit; a dry run tells what would be."""
     plan, scope = work.plan, work.scope
     if dry_run:
-        rows = ledger.snapshot.rows - work.removed
-        return planned_result(ledger, plan, scope, after_files=work.files_after, after_rows=rows, **facts)
+        rows = run.snapshot.rows - work.removed
+        return planned_result(run, plan, scope, after_files=work.files_after, after_rows=rows, **facts)
     if scope.options.compression is None:
         report_codecs(file for group in plan.groups for file in group.files)
     wish = "" if work.sizes is None else target_tag(work.sizes.target)
@@ -168,23 +168,23 @@ def run_rewrites(
         joins = [group for group in groups if group.work == "join"]
         tasks = [work.combine_task(group, done + i, tokens) for i, group in enumerate(joins)]
         drops = [group.files[0] for group in groups if group.work == "drop"]
-        _commit_rewrites(engine, ledger, tasks, drops, work, on_done)
+        _commit_rewrites(engine, run, tasks, drops, work, on_done)
         done += len(joins)
-    return finished_result(ledger, plan, scope, **facts)
+    return finished_result(run, plan, scope, **facts)
 
 
 def _commit_rewrites(
     engine: Engine,
-    ledger: MaintenanceRun,
+    run: MaintenanceRun,
     joins: Sequence[CombineTask],
     files: Sequence[DataFile],
     work: RewriteWork,
     on_done: Callable[[int], None],
 ) -> None:
     """Commit joined files, and files without the rows that go; then every other file must still hold what stays."""
-    place, losers = ledger.place, work.losers
-    emptied = [file for file in files if len(losers[file.path]) == file.rows]
-    drops = [_without(file, losers[file.path], work.scope.options) for file in files if file not in emptied]
+    place, duplicates = run.place, work.duplicates
+    emptied = [file for file in files if len(duplicates[file.path]) == file.rows]
+    drops = [_without(file, duplicates[file.path], work.scope.options) for file in files if file not in emptied]
 
     def produce(staging: str) -> list[StagedOutput]:
         outcomes = run_tasks(engine, place, [*joins, *drops], staging, on_done)
@@ -196,10 +196,10 @@ def _commit_rewrites(
 
     joined_files = [file for task in joins for file in task.files]
     inputs = [*joined_files, *files]
-    touched = {file.path for file in (*ledger.gone, *inputs)}
-    needed = [file for file in ledger.snapshot.files if file.path not in touched] if losers else []
-    rows = {"rows": sum(len(losers.get(file.path, ())) for file in inputs)} if losers else {}
-    ledger.commit(produce, joined_files + emptied, needed, {"files": len(inputs)} | rows, alone=bool(losers))
+    touched = {file.path for file in (*run.gone, *inputs)}
+    needed = [file for file in run.snapshot.files if file.path not in touched] if duplicates else []
+    rows = {"rows": sum(len(duplicates.get(file.path, ())) for file in inputs)} if duplicates else {}
+    run.commit(produce, joined_files + emptied, needed, {"files": len(inputs)} | rows, alone=bool(duplicates))
 
 
 def _without(file: DataFile, rows: RowNumbers, options: WriteOptions) -> RewriteTask:
@@ -302,56 +302,64 @@ def measure_sizes(
 
 
 def planned_result(
-    ledger: MaintenanceRun, plan: Plan, scope: MaintenanceScope, *, after_files: int, **facts: Any
+    run: MaintenanceRun, plan: Plan, scope: MaintenanceScope, *, after_files: int, after_rows: int, **details: Any
 ) -> MaintenanceResult:
     """The result of a dry run; ``after_files`` is how many files all groups become."""
-    snapshot, touched = ledger.snapshot, sum(len(group.files) for group in plan.groups)
-    size = sum(file.size for file in snapshot.files)
-    after_rows = facts.pop("after_rows", snapshot.rows)
-    return MaintenanceResult(
-        operation=ledger.operation,
-        path=ledger.place.path,
-        before_file_count=len(snapshot.files),
-        after_file_count=len(snapshot.files) - touched + after_files,
-        before_total_bytes=size,
-        after_total_bytes=size,
-        before_row_count=snapshot.rows,
-        after_row_count=after_rows,
-        compacted_file_count=touched,
-        rewritten_bytes=sum(group.size for group in plan.groups),
-        compression_codec=_codec(snapshot, scope),
-        dry_run=True,
-        planned_groups=[[ledger.place.full(path) for path in paths] for paths in plan.paths()],
-        skipped_files={ledger.place.full(path): reason for path, reason in sorted(plan.skipped.items())},
-        seconds=time.perf_counter() - ledger.started,
-        details=facts,
-    )
+    touched, before = [file for group in plan.groups for file in group.files], run.snapshot.files
+    totals = _Totals(len(before) - len(touched) + after_files, sum(file.size for file in before), after_rows)
+    return _result(run, plan, scope, touched, totals, dry_run=True, details=details)
 
 
-def finished_result(ledger: MaintenanceRun, plan: Plan, scope: MaintenanceScope, **facts: Any) -> MaintenanceResult:
+def finished_result(run: MaintenanceRun, plan: Plan, scope: MaintenanceScope, **details: Any) -> MaintenanceResult:
     """The result of a run, from what its commits did."""
-    snapshot, gone = ledger.snapshot, {file.path: file for file in ledger.gone}
-    kept = [file for file in snapshot.files if file.path not in gone]
-    size = sum(file.size for file in snapshot.files)
+    gone = {file.path: file for file in run.gone}
+    kept = [file for file in run.snapshot.files if file.path not in gone]
+    totals = _Totals(
+        len(kept) + len(run.made),
+        sum(file.size for file in kept) + sum(size for _, _, size in run.made),
+        sum(file.rows for file in kept) + sum(rows for _, rows, _ in run.made),
+    )
+    return _result(run, plan, scope, list(gone.values()), totals, dry_run=False, details=details)
+
+
+class _Totals(NamedTuple):
+    """Files, bytes and rows of a dataset after a run."""
+
+    files: int
+    size: int
+    rows: int
+
+
+def _result(
+    run: MaintenanceRun,
+    plan: Plan,
+    scope: MaintenanceScope,
+    rewritten: Sequence[DataFile],
+    after: _Totals,
+    *,
+    dry_run: bool,
+    details: Mapping[str, Any],
+) -> MaintenanceResult:
+    snapshot, full = run.snapshot, run.place.full
     return MaintenanceResult(
-        operation=ledger.operation,
-        path=ledger.place.path,
+        operation=run.operation,
+        path=run.place.path,
         before_file_count=len(snapshot.files),
-        after_file_count=len(kept) + len(ledger.made),
-        before_total_bytes=size,
-        after_total_bytes=sum(file.size for file in kept) + sum(size for _, _, size in ledger.made),
+        after_file_count=after.files,
+        before_total_bytes=sum(file.size for file in snapshot.files),
+        after_total_bytes=after.size,
         before_row_count=snapshot.rows,
-        after_row_count=sum(file.rows for file in kept) + sum(rows for _, rows, _ in ledger.made),
-        compacted_file_count=len(gone),
-        rewritten_bytes=sum(file.size for file in gone.values()),
+        after_row_count=after.rows,
+        compacted_file_count=len(rewritten),
+        rewritten_bytes=sum(file.size for file in rewritten),
         compression_codec=_codec(snapshot, scope),
-        dry_run=False,
-        planned_groups=[[ledger.place.full(path) for path in paths] for paths in plan.paths()],
-        skipped_files={ledger.place.full(path): reason for path, reason in sorted(plan.skipped.items())},
-        new_files=[ledger.place.full(path) for path, _, _ in ledger.made],
-        commits=ledger.commits,
-        seconds=time.perf_counter() - ledger.started,
-        details=facts,
+        dry_run=dry_run,
+        planned_groups=[[full(path) for path in paths] for paths in plan.paths()],
+        skipped_files={full(path): reason for path, reason in sorted(plan.skipped.items())},
+        new_files=[full(path) for path, _, _ in run.made],
+        commits=run.commits,
+        seconds=time.perf_counter() - run.started,
+        details=details,
     )
 
 

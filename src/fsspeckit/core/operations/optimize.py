@@ -96,22 +96,20 @@ def _optimize(
     engine: Engine, place: Place, snapshot: Snapshot, request: OptimizeRequest, reporter: Reporter, *, dry_run: bool
 ) -> MaintenanceResult:
     work = _Work.plan(engine, place, snapshot, request, reporter)
-    ledger = MaintenanceRun(place, "optimize", snapshot)
+    run = MaintenanceRun(place, "optimize", snapshot)
     sorts, drops = work.groups("sort"), work.groups("drop")
     if dry_run:
         after = sum(work.files_after(group) for group in sorts)
         left = sum(work.dropped(group) < group.rows for group in drops)
         rows = snapshot.rows - work.removed
-        return planned_result(
-            ledger, work.whole, request.scope, after_files=after + left, after_rows=rows, **work.facts()
-        )
+        return planned_result(run, work.whole, request.scope, after_files=after + left, after_rows=rows, **work.facts())
     if request.scope.options.compression is None:
         report_codecs(file for group in sorts for file in group.files)
     for groups in commit_rounds(sorts, request.scope.limits):
-        _sort(engine, ledger, groups, work, reporter)
-    losses = RewriteWork(Plan(drops, {}), request.scope, work.losers)
-    run_rewrites(engine, ledger, losses, reporter, dry_run=False)
-    return finished_result(ledger, work.whole, request.scope, **work.facts())
+        _sort(engine, run, groups, work, reporter)
+    losses = RewriteWork(Plan(drops, {}), request.scope, work.duplicates)
+    run_rewrites(engine, run, losses, reporter, dry_run=False)
+    return finished_result(run, work.whole, request.scope, **work.facts())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,7 +119,7 @@ class _Work:
     request: OptimizeRequest
     sizes: OutputSizes
     whole: Plan
-    losers: Mapping[str, RowNumbers]
+    duplicates: Mapping[str, RowNumbers]
     token: str
 
     @classmethod
@@ -135,16 +133,16 @@ class _Work:
         at_stake = files_to_consider(snapshot.files, snapshot.schema, request, sizes.target, read)
         sizes = measure_sizes(engine, place, sizes, at_stake, reporter)
         sorts = plan_optimize(snapshot.files, snapshot.schema, request, sizes, read)
-        losers: Mapping[str, RowNumbers] = {}
+        duplicates: Mapping[str, RowNumbers] = {}
         if request.deduplicate is not None:
-            losers = find_duplicate_rows(engine, place, snapshot, request.deduplicate, reporter)
+            duplicates = find_duplicate_rows(engine, place, snapshot, request.deduplicate, reporter)
         sorted_files = {file.path for group in sorts.groups for file in group.files}
         others = [file for file in snapshot.files if file.path not in sorted_files]
-        drops = plan_deduplicate(others, losers).groups
+        drops = plan_deduplicate(others, duplicates).groups
         touched = {file.path for group in drops for file in group.files}
         skipped = {path: reason for path, reason in sorts.skipped.items() if path not in touched}
         whole = apply_limits(Plan((*sorts.groups, *drops), skipped), request.scope.limits)
-        return cls(request, sizes, whole, losers, new_token())
+        return cls(request, sizes, whole, duplicates, new_token())
 
     def groups(self, work: str) -> tuple[Group, ...]:
         """The groups of one kind."""
@@ -157,7 +155,7 @@ class _Work:
 
     def dropped(self, group: Group) -> int:
         """Rows of a group that go."""
-        return sum(len(self.losers.get(file.path, ())) for file in group.files)
+        return sum(len(self.duplicates.get(file.path, ())) for file in group.files)
 
     def files_after(self, group: Group) -> int:
         """Files that a group becomes."""
@@ -202,20 +200,20 @@ def _without_order(
     return replace(result, details={"zorder_columns": None, "curve": request.curve} | dict(result.details))
 
 
-def _sort(engine: Engine, ledger: MaintenanceRun, groups: Sequence[Group], work: _Work, reporter: Reporter) -> None:
+def _sort(engine: Engine, run: MaintenanceRun, groups: Sequence[Group], work: _Work, reporter: Reporter) -> None:
     """Sort some groups together and commit their new files."""
-    place = ledger.place
+    place = run.place
     with vanished_file_is_conflict(place, "optimize"):
         ready = _prepare(engine, place, groups, work, reporter)
     items = [
         item
         for number, (group, found) in enumerate(zip(groups, ready, strict=True))
         if found.files
-        for item in _items(number, group, work.losers)
+        for item in _items(number, group, work.duplicates)
     ]
     parts = sum(group.files for group in ready)
     on_done = reporter.stage("sort", len(items) + parts, **work_size(groups))
-    already = len(ledger.made)
+    already = len(run.made)
 
     def produce(staging: str) -> list[StagedOutput]:
         route = RouteRows(place.storage, ready)
@@ -232,18 +230,18 @@ def _sort(engine: Engine, ledger: MaintenanceRun, groups: Sequence[Group], work:
 
     retired = [file for group in groups for file in group.files]
     needed: list[DataFile] = []
-    if work.losers:
-        touched = {file.path for file in (*ledger.gone, *retired)}
-        needed = [file for file in ledger.snapshot.files if file.path not in touched]
-    ledger.commit(produce, retired, needed, {"files": len(retired)}, alone=bool(work.losers))
+    if work.duplicates:
+        touched = {file.path for file in (*run.gone, *retired)}
+        needed = [file for file in run.snapshot.files if file.path not in touched]
+    run.commit(produce, retired, needed, {"files": len(retired)}, alone=bool(work.duplicates))
 
 
-def _items(number: int, group: Group, losers: Mapping[str, RowNumbers]) -> list[SortItem]:
+def _items(number: int, group: Group, duplicates: Mapping[str, RowNumbers]) -> list[SortItem]:
     width = _row_bytes(group.files)
     most_rows = max(1024, RANGE_BYTES // width)
     items = []
     for item in row_group_spans(group.files, most_rows):
-        drops = tuple(losers.get(stretch.file.path, _NO_ROWS) for stretch in item)
+        drops = tuple(duplicates.get(stretch.file.path, _NO_ROWS) for stretch in item)
         items.append(SortItem(number, item, drops))
     return items
 
@@ -276,7 +274,7 @@ def _prepare(
         files = work.files_after(group)
         rows = group.rows - work.dropped(group)
         learned = order.learned(sample_forms(sample, order))
-        staying = _without_losers(sample, group, work.losers)
+        staying = _without_duplicates(sample, group, work.duplicates)
         weights = _weights(staying, group.files, work.sizes)
         # Ranges weigh the same, so those of the lightest rows have the most of them.
         most_rows = rows * weights.mean() / weights.min() if len(weights) else 0.0
@@ -284,13 +282,13 @@ def _prepare(
         inner = max(1, min(inner, rows // max(1, files)))
         bases = np.cumsum([0, *(file.rows for file in group.files)])
         cuts = make_cuts(staying, learned, bases, files * inner, weights)
-        dress, meta = group_row_form(place.storage, group.files, schema)
+        row_form, footer = group_row_form(place.storage, group.files, schema)
         options = work.sizes.written_with(group.folder)
         wish = (work.sizes.target.bytes, work.sizes.target.rows)
         ready.append(
             SortGroup(
-                dress,
-                meta,
+                row_form,
+                footer,
                 learned,
                 cuts,
                 first,
@@ -341,12 +339,12 @@ def _samples(
     ]
 
 
-def _without_losers(sample: pa.Table, group: Group, losers: Mapping[str, RowNumbers]) -> pa.Table:
+def _without_duplicates(sample: pa.Table, group: Group, duplicates: Mapping[str, RowNumbers]) -> pa.Table:
     """A sample of the rows that stay, so that ranges are of equal size afterwards."""
     files, rows = to_numpy(sample["file"]), to_numpy(sample["row"])
     keep = np.ones(len(rows), dtype=bool)
     for number, file in enumerate(group.files):
-        if file.path in losers:
+        if file.path in duplicates:
             mine = np.flatnonzero(files == number)
-            keep[mine] = ~np.isin(rows[mine], losers[file.path])
+            keep[mine] = ~np.isin(rows[mine], duplicates[file.path])
     return sample if keep.all() else sample.filter(to_arrow(keep))

@@ -163,7 +163,7 @@ class _FooterReader:
             partition=None,
             stats=stats,
             blooms=blooms,
-            mark=read_sort_note(tail.notes, rows),
+            sort_note=read_sort_note(tail.notes, rows),
             footer=len(data) + _AROUND,
             int96=tail.shape.int96,
             raw_footer=data if self._room >= 0 else None,

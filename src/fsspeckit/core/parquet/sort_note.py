@@ -28,7 +28,7 @@ def read_sort_note(metadata: Mapping[bytes, bytes] | None, rows: int) -> SortNot
         size, count = found["target"]
         columns = tuple(map(str, found["columns"]))
         low, high = (_values(row, len(columns)) for row in found["ends"])
-        mark = SortNote(
+        note = SortNote(
             str(found["curve"]),
             columns,
             str(found["run"]),
@@ -38,7 +38,7 @@ def read_sort_note(metadata: Mapping[bytes, bytes] | None, rows: int) -> SortNot
         )
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
-    return mark if mark.rows == rows else None
+    return note if note.rows == rows else None
 
 
 def _values(row: Sequence[Any], count: int) -> tuple[BoundValue, ...]:
@@ -53,19 +53,19 @@ def _texts(row: Sequence[BoundValue]) -> list[Any]:
     return [b64encode(value).decode() if isinstance(value, bytes) else value for value in row]
 
 
-def sort_note_metadata(mark: SortNote | None) -> dict[bytes, bytes]:
+def sort_note_metadata(note: SortNote | None) -> dict[bytes, bytes]:
     """A note as the metadata that a writer takes."""
-    if mark is None:
+    if note is None:
         return {}
-    note = {
-        "curve": mark.curve,
-        "columns": mark.columns,
-        "run": mark.run,
-        "rows": mark.rows,
-        "ends": [_texts(row) for row in mark.ends],
-        "target": mark.target,
+    document = {
+        "curve": note.curve,
+        "columns": note.columns,
+        "run": note.run,
+        "rows": note.rows,
+        "ends": [_texts(row) for row in note.ends],
+        "target": note.target,
     }
-    return {_NAME: json.dumps(note).encode()}
+    return {_NAME: json.dumps(document).encode()}
 
 
 def without_sort_note(metadata: Mapping[bytes, bytes] | None) -> dict[bytes, bytes] | None:

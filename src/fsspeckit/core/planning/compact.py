@@ -35,18 +35,20 @@ class _Bundle:
         return self.size(sizes) if sizes.target.bytes else float(self.rows), self.files[0].path
 
 
-def plan_compact(files: Sequence[DataFile], sizes: OutputSizes, losers: Mapping[str, RowNumbers] | None = None) -> Plan:
+def plan_compact(
+    files: Sequence[DataFile], sizes: OutputSizes, duplicates: Mapping[str, RowNumbers] | None = None
+) -> Plan:
     """Group small files of each folder, smallest first; a group ends where the next file would pass a threshold.
 
-    Rows named in ``losers`` are left out on the way: a file that is not joined loses them by itself.
+    Rows named in ``duplicates`` are left out on the way: a file that is not joined loses them by itself.
     """
-    losers = losers or {}
+    duplicates = duplicates or {}
     groups: list[Group] = []
     skipped: dict[str, str] = {}
     for folder, members in by_folder(files).items():
         small = []
         for file in members:
-            left = file.rows - len(losers.get(file.path, ()))
+            left = file.rows - len(duplicates.get(file.path, ()))
             if file.rows and not left:
                 continue
             if sizes.target.fill(file.size * left / max(1, file.rows), left) >= 1:
@@ -60,7 +62,7 @@ def plan_compact(files: Sequence[DataFile], sizes: OutputSizes, losers: Mapping[
             else:
                 in_order = tuple(sorted(bundle.files, key=lambda file: file.path))
                 groups.append(Group(folder, in_order, "small files" if len(in_order) > 1 else "another codec", "join"))
-    return _with_losers(Plan(tuple(groups), skipped), files, losers)
+    return _with_losers(Plan(tuple(groups), skipped), files, duplicates)
 
 
 def _left_alone(bundle: _Bundle, sizes: OutputSizes) -> str | None:
@@ -90,12 +92,12 @@ def target_tag(target: Target) -> str:
     return f"{target.bytes} {target.rows}"
 
 
-def _with_losers(plan: Plan, files: Sequence[DataFile], losers: Mapping[str, RowNumbers]) -> Plan:
-    """The plan and, for each file with losers that is not joined, a group of its own."""
+def _with_losers(plan: Plan, files: Sequence[DataFile], duplicates: Mapping[str, RowNumbers]) -> Plan:
+    """The plan and, for each file with duplicates that is not joined, a group of its own."""
     joined = {file.path for group in plan.groups for file in group.files}
-    alone = [file for file in files if file.path in losers and file.path not in joined]
-    drops = [Group(file.folder, (file,), f"{len(losers[file.path]):,} duplicate rows", "drop") for file in alone]
-    skipped = {path: reason for path, reason in plan.skipped.items() if path not in losers}
+    alone = [file for file in files if file.path in duplicates and file.path not in joined]
+    drops = [Group(file.folder, (file,), f"{len(duplicates[file.path]):,} duplicate rows", "drop") for file in alone]
+    skipped = {path: reason for path, reason in plan.skipped.items() if path not in duplicates}
     return Plan((*plan.groups, *drops), skipped)
 
 

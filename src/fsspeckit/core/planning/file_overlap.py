@@ -61,17 +61,17 @@ def _spans(
 
 def _noted(file: DataFile, curve: str, columns: Sequence[str], schema: pa.Schema) -> FileBounds | None:
     """What the file's own note says, where it is of this kind of order and of columns that are compared in its form."""
-    mark = file.mark
-    if mark is None or mark.columns != tuple(columns) or is_linear(mark.curve, columns) != is_linear(curve, columns):
+    note = file.sort_note
+    if note is None or note.columns != tuple(columns) or is_linear(note.curve, columns) != is_linear(curve, columns):
         return None
     types = [(file.schema.field(n).type, schema.field(n).type) for n in columns if n in file.schema.names]
     if not all(_form(own) == _form(joined) for own, joined in types):
         return None
     kinds = [bytes if is_bytewise(schema.field(name).type) else int for name in columns]
     fits = all(
-        value is None or type(value) is kind for end in mark.ends for value, kind in zip(end, kinds, strict=True)
+        value is None or type(value) is kind for end in note.ends for value, kind in zip(end, kinds, strict=True)
     )
-    return mark.ends if fits else None
+    return note.ends if fits else None
 
 
 def _form(type_: pa.DataType) -> Any:

@@ -140,14 +140,14 @@ class DeduplicateRequest:
         return keys, tuple(KeyColumn(name, key_type(schema.field(name).type)) for name in names), lowest
 
 
-def plan_deduplicate(files: Sequence[DataFile], losers: Mapping[str, RowNumbers]) -> Plan:
+def plan_deduplicate(files: Sequence[DataFile], duplicates: Mapping[str, RowNumbers]) -> Plan:
     """Rewrite the files that lose rows, each by itself, and no other."""
     groups = [
-        Group(file.folder, (file,), f"{len(losers[file.path]):,} duplicate rows", "drop")
+        Group(file.folder, (file,), f"{len(duplicates[file.path]):,} duplicate rows", "drop")
         for file in files
-        if file.path in losers
+        if file.path in duplicates
     ]
-    return Plan(tuple(groups), {file.path: "no duplicates" for file in files if file.path not in losers})
+    return Plan(tuple(groups), {file.path: "no duplicates" for file in files if file.path not in duplicates})
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,7 +140,7 @@ def _folder_groups(
 
 def _entangled(found: Boxes, files: Sequence[DataFile], fresh: Flags) -> Flags:
     """Files in order that reach into those of another run: limits cut what should have been sorted together."""
-    runs = ["" if file.mark is None or fresh[i] else file.mark.run for i, file in enumerate(files)]
+    runs = ["" if file.sort_note is None or fresh[i] else file.sort_note.run for i, file in enumerate(files)]
     return runs_overlap(found[:, 0], runs)
 
 
@@ -150,8 +150,8 @@ def _is_fresh(file: DataFile, request: OptimizeRequest) -> bool:
 
 def _is_as_wanted(file: DataFile, request: OptimizeRequest) -> bool:
     """Whether a file has the order, the codec, the row groups and the Bloom filters that are asked for."""
-    mark, options = file.mark, request.scope.options
-    if mark is None or (mark.curve, mark.columns) != (request.curve, request.columns):
+    note, options = file.sort_note, request.scope.options
+    if note is None or (note.curve, note.columns) != (request.curve, request.columns):
         return False
     if options.compression is not None and codec_name(file.codec) != options.compression:
         return False
@@ -168,7 +168,7 @@ def _of_other_size(files: Sequence[DataFile], request: OptimizeRequest) -> Flags
     return np.array(
         [
             bool(request.target)
-            and (file.mark is None or file.mark.target != wanted)
+            and (file.sort_note is None or file.sort_note.target != wanted)
             and not low <= request.target.fill(file.size, file.rows) <= high
             for file in files
         ],
@@ -180,7 +180,11 @@ def _small_runs(files: Sequence[DataFile], seeds: Flags, target: Target) -> Flag
     """Small files that several runs left, once together they would fill a file; what this run leaves counts too."""
     fills = np.array([target.fill(file.size, file.rows) for file in files])
     small = ~seeds & (fills < _SMALL)
-    runs = {file.mark.run for file, is_small in zip(files, small, strict=True) if is_small and file.mark is not None}
+    runs = {
+        file.sort_note.run
+        for file, is_small in zip(files, small, strict=True)
+        if is_small and file.sort_note is not None
+    }
     fresh = fills[seeds].sum() if seeds.any() and fills[seeds].sum() < _SMALL else 0.0
     enough = len(runs) + (fresh > 0) > 1 and fills[small].sum() + fresh >= 1
     return small if enough else np.zeros(len(files), dtype=bool)

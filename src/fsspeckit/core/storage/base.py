@@ -14,7 +14,6 @@ from types import TracebackType
 from typing import Protocol
 
 import pyarrow as pa
-import pyarrow.fs as pafs
 
 from fsspeckit.common.errors import FsspeckitError, StorageError
 from fsspeckit.common.logging import scrub
@@ -181,10 +180,6 @@ class Storage(ABC):
     @abstractmethod
     def url(self, path: str) -> str:
         """The path with its protocol, as other programs name it."""
-
-    @abstractmethod
-    def arrow_filesystem(self) -> pafs.FileSystem:
-        """The same storage for pyarrow."""
 
 
 def parent(path: str) -> str:

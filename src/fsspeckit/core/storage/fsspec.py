@@ -18,7 +18,6 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 import pyarrow as pa
-import pyarrow.fs as pafs
 from fsspec import AbstractFileSystem
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
@@ -358,9 +357,6 @@ class FsspecStorage(Storage):
         if account and "abfs" in _protocols(base):
             return f"abfss://{container}@{account}.dfs.core.windows.net/{rest}"
         return str(base.unstrip_protocol(self._full(path)))
-
-    def arrow_filesystem(self) -> pafs.FileSystem:
-        return pafs.PyFileSystem(pafs.FSSpecHandler(self._fs))
 
     def _full(self, path: str) -> str:
         """The path in the filesystem below all folder wrappers."""

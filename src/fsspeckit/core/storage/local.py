@@ -16,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 
 import pyarrow as pa
-import pyarrow.fs as pafs
 
 from fsspeckit.common.errors import StorageError
 from fsspeckit.core.storage.base import (
@@ -289,9 +288,6 @@ class LocalStorage(Storage):
 
     def url(self, path: str) -> str:
         return f"file://{path}"
-
-    def arrow_filesystem(self) -> pafs.FileSystem:
-        return pafs.LocalFileSystem()
 
 
 def _scan(folder: str, prefix: str, files: list[Entry], sidecars: list[str]) -> list[str]:

@@ -267,7 +267,7 @@ class Ordering:
 
 
 def sortable_column(table: pa.Table, name: str, type_: pa.DataType) -> pa.ChunkedArray:
-    """A column of a table in sortable form, whatever its width or dress in this file."""
+    """A column of a table in sortable form, whatever its width or row_form in this file."""
     if name not in table.column_names:
         return sortable(pa.chunked_array([pa.nulls(table.num_rows, type_)]))
     column = table[name]

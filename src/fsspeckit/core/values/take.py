@@ -270,7 +270,7 @@ def with_one_dictionary(table: pa.Table) -> pa.Table:
         column = table.column(i)
         if pa.types.is_dictionary(field.type) and field.type.value_type in _VIEWS:
             column = _plain_dictionaries(column)
-            field = field.with_type(column.type)  # noqa: PLW2901 - the same field in another dress
+            field = field.with_type(column.type)  # noqa: PLW2901 - the same field in another row_form
             table = table.set_column(i, field, column)
         if not pa.types.is_dictionary(field.type) or column.num_chunks < 2:
             continue

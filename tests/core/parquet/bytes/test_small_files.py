@@ -57,8 +57,8 @@ def load(folder: Path) -> tuple[DataFile, ...]:
 
 
 def one_by_one(files: Sequence[DataFile], coded: Sequence[str] = ()) -> pa.Table:
-    dress = RowForm(files[0].schema, tuple(coded), recast=False, restated=False)
-    return pa.concat_tables(table for file in files for table in read_file(STORAGE, file, dress))
+    row_form = RowForm(files[0].schema, tuple(coded), recast=False, restated=False)
+    return pa.concat_tables(table for file in files for table in read_file(STORAGE, file, row_form))
 
 
 def same(one: pa.Table, two: pa.Table) -> bool:
