@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+
+import pytest
 
 import fsspeckit
 
+ROOT = Path(__file__).parents[1]
 SOURCES = Path(fsspeckit.__file__).parent
 CHANGES = {
     *("publish", "retire", "remove", "remove_tree", "remove_dir_if_empty"),
@@ -39,3 +44,30 @@ def test_only_the_commit_changes_a_dataset_folder() -> None:
 def test_the_commit_would_be_found() -> None:
     text = (SOURCES / "core" / "commit" / "replay.py").read_text("utf-8")
     assert {"publish", "retire"} <= set(calls_of_storage(ast.parse(text)))
+
+
+def test_the_diagram_of_the_packages_is_current() -> None:
+    spec = spec_from_file_location("package_diagram", ROOT / "scripts" / "package_diagram.py")
+    assert spec is not None
+    assert spec.loader is not None
+    diagram = module_from_spec(spec)
+    spec.loader.exec_module(diagram)
+    drawn = (ROOT / "docs" / "packages.svg").read_text("utf-8")
+    assert drawn == diagram.svg(), "run `python scripts/package_diagram.py`"
+    assert drawn.count("<line") > 10
+
+
+@pytest.mark.parametrize("path", sorted(SOURCES.rglob("*/__init__.py")), ids=lambda path: path.parent.name)
+def test_each_package_says_what_it_owns_and_which_file_to_read_first(path: Path) -> None:
+    text = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+    assert "Must not: " in text
+    named = re.findall(r"[a-z_/]+\.py", text.partition("Read first: ")[2])
+    assert named or "Read first: this file." in text
+    assert all((path.parent / name).is_file() for name in named)
+
+
+def test_the_page_of_the_architecture_names_modules_that_exist() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    named = re.findall(r"(?:core|datasets)/[a-z_/]+\.py", text)
+    assert len(named) > 8
+    assert [name for name in named if not (SOURCES / name).is_file()] == []

@@ -1,4 +1,5 @@
-"""The command line `fsspeckit`: words and options in, one operation of the library, a table or one line of JSON out.
+"""The command line: options in, one operation of the library, a table or one line of JSON out.
 
-Help must be there at once, so no module here imports pyarrow, pandas or Spark before a command runs.
+Must not: import pyarrow, pandas or Spark before a command runs, so that help appears at once.
+Read first: app.py, then commands/merge.py.
 """

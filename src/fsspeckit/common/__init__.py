@@ -1,1 +1,5 @@
-"""What every layer shares and nothing below: errors, schemas, hive partition paths, logging."""
+"""Small tools that every package uses: errors, types and casts, schemas, hive partition folders, logging.
+
+Must not: import another package of fsspeckit, or access a file.
+Read first: errors.py.
+"""

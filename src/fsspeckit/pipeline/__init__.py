@@ -1,4 +1,8 @@
-"""Pipelines that a file declares: sources, steps and checks, run on Spark, safe to run again."""
+"""Pipelines that a TOML file declares: sources, steps and checks, run on Spark, safe to run again.
+
+Must not: contain an operation on a dataset; steps call the Spark engine.
+Read first: model.py for the file, run.py for a run.
+"""
 
 from __future__ import annotations
 

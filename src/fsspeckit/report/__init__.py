@@ -1,1 +1,5 @@
-"""The layout of a dataset as its footers tell it: facts, a score, and what to do about it."""
+"""The layout of a dataset as its footers describe it: facts, a score, recommendations, an HTML page.
+
+Must not: read rows or change anything.
+Read first: layout.py.
+"""

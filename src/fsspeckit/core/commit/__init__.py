@@ -1,1 +1,5 @@
-"""The commit: the only writer of a dataset folder."""
+"""The commit protocol: staging, journal records, publishing, recovery, and the listing that readers use.
+
+It is the only package that writes to a dataset folder. Must not: know of rows, schemas or operations.
+Read first: transaction.py, then replay.py.
+"""

@@ -1,6 +1,7 @@
-"""Readers of plain files: Parquet, CSV and JSON to one `pa.Table`.
+"""Readers of files that are not datasets: Parquet, CSV and JSON to one `pa.Table`.
 
-They read what stands at the given paths. A dataset that may have a commit in flight is read with `DatasetIO`.
+Must not: change a value without an error, or read a dataset that may have a commit in progress (`DatasetIO` does that).
+Read first: inputs.py, then csv.py.
 """
 
 from __future__ import annotations

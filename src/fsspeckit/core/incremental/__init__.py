@@ -1,7 +1,7 @@
-"""Incremental rewriting of Parquet datasets: the names that the specification fixes, as thin calls of the core.
+"""The names that the specification fixes for incremental rewriting, as thin calls of the other packages.
 
-Everything here is said elsewhere: listing in `commit`, footers in `snapshot`, proof in `pruning`, matching in
-`planning`, publishing in `commit`, the merge itself in `operations`.
+Must not: contain logic of its own. Listing is in commit, statistics and matching in planning, merges in operations.
+Read first: this file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
-"""Where files live: the one door to every filesystem, and the only code that opens it.
+"""Files and folders on local disks and on every fsspec filesystem. The only package that accesses a filesystem.
 
-:func:`resolve` turns what a caller names (a path, a URL, an fsspec filesystem) into a :class:`Storage` and a path.
-fsspec is imported for what is not a local path: every new Python process of Spark would wait for it.
+:func:`resolve` turns a path, a URL or an fsspec filesystem into a :class:`Storage` and a path. fsspec is imported only
+for paths that are not local: every new Python process of Spark would wait for it.
+
+Must not: know of Parquet or datasets.
+Read first: base.py, which defines the contract of a storage.
 """
 
 from __future__ import annotations

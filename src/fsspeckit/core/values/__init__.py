@@ -1,1 +1,5 @@
-"""Values in memory: Arrow and numpy only, no files."""
+"""Values in memory: keys, equality, hashing, sort orders, taking and replacing rows.
+
+Must not: know of files or datasets. It works on Arrow and numpy arrays.
+Read first: keys.py, which defines when two keys are equal.
+"""

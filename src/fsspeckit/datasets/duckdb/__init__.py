@@ -1,4 +1,8 @@
-"""Datasets on the DuckDB engine: the same operations, with DuckDB for relations, joins and SQL conditions."""
+"""Datasets on the DuckDB engine: the local engine, with DuckDB for relations, joins and SQL conditions.
+
+Must not: import the other engines.
+Read first: engine.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Datasets on the PyArrow engine: embedded, no JVM."""
+"""Datasets on the PyArrow engine: the local engine as it is, without a JVM.
+
+Must not: import the other engines.
+Read first: this file.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Datasets on the Spark engine: the same operations, spread over executors.
+"""Datasets on the Spark engine: the same tasks, run by executors.
 
-Names are loaded when they are first used: a new Python process of an executor imports what its task needs, no more.
+Must not: handle rows on the driver, or import more than a task needs: names are loaded when they are first used.
+Read first: engine.py, then tasks.py for what runs in an executor.
 """
 
 from __future__ import annotations
