@@ -3,6 +3,7 @@
     FsspeckitError
     ├── DocumentError         ValueError         a plan or report file that is not what it should be
     ├── FilterError           ValueError         a filter that is not one predicate over the columns
+    │   └── ExpressionError                      a condition or value outside the expression language
     ├── KeyColumnError        ValueError         missing, null or duplicate keys
     ├── PartitionError        ValueError         a partition move, a bad value, a layout in conflict
     ├── SchemaMismatchError   pa.ArrowInvalid, pa.ArrowTypeError (so ValueError and TypeError too)
@@ -46,6 +47,10 @@ class DocumentError(FsspeckitError, ValueError):
 
 class FilterError(FsspeckitError, ValueError):
     """A filter is not one predicate over the columns of the dataset."""
+
+
+class ExpressionError(FilterError):
+    """A condition or a computed value is not in the expression language, or cannot be computed."""
 
 
 class KeyColumnError(FsspeckitError, ValueError):

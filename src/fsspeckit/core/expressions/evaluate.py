@@ -1,0 +1,198 @@
+"""Evaluate expressions over tables with Arrow compute: the same code on every engine.
+
+SQL's three-valued logic holds: a comparison with NULL is NULL, and NULL does not match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+from pyarrow import types as pat
+
+from fsspeckit.common.bridge import to_numpy
+from fsspeckit.common.errors import ExpressionError
+from fsspeckit.common.types import is_text
+from fsspeckit.core.expressions import compute
+from fsspeckit.core.expressions.functions import CONSTANT, COUNT, FUNCTIONS, UNIT
+from fsspeckit.core.expressions.tree import ArrowCondition, Call, Column, Expression, InList, Literal
+from fsspeckit.core.expressions.types import plain_type
+
+Values = Any  # a pa.Array or a pa.Scalar; pyarrow has no types
+COMPARISONS = {"=": "equal", "<>": "not_equal", "<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal"}
+
+
+def evaluate(expression: Expression, table: pa.Table) -> pa.Array:
+    """Return the value of an expression for each row of a table.
+
+    Raises:
+        ExpressionError: A value cannot be computed, as in a division by zero or an overflow.
+    """
+    with _reported():
+        found = _value(expression, table)
+        if isinstance(found, pa.Scalar):
+            return pa.repeat(found, table.num_rows)
+        return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+
+
+def matching_rows(condition: Expression, table: pa.Table) -> npt.NDArray[np.bool_]:
+    """Return for each row of a table whether a condition is true."""
+    return to_numpy(pc.fill_null(evaluate(condition, table).cast(pa.bool_()), False))
+
+
+def constant_value(expression: Expression) -> Literal:
+    """Return the value of an expression without columns."""
+    return Literal(evaluate(expression, pa.table({"": pa.nulls(1)}))[0])
+
+
+@contextmanager
+def _reported() -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OverflowError) as error:
+        if isinstance(error, ExpressionError):
+            raise
+        reason = str(error).rstrip(".")
+        advice = "guard it with NULLIF(divisor, 0)" if "divide by zero" in reason else "correct the values or the type"
+        raise ExpressionError(f"an expression cannot be computed ({reason}); {advice}") from error
+
+
+def _value(expression: Expression, table: pa.Table) -> Values:
+    match expression:
+        case Column():
+            return _column(expression, table)
+        case Literal():
+            return expression.value
+        case InList():
+            return _in_list(expression, table)
+        case ArrowCondition():
+            return pads.dataset(table).scanner(columns={"found": expression.condition}).to_table()["found"]
+        case Call():
+            return _call(expression, table)
+
+
+def _column(column: Column, table: pa.Table) -> Values:
+    values = table.column(column.name)
+    values = values.combine_chunks() if values.num_chunks != 1 else values.chunk(0)
+    for name in column.path:
+        values = pc.struct_field(values, name)
+    if isinstance(values, pa.ExtensionArray):
+        values = values.storage
+    return values if values.type.equals(column.type) else values.cast(column.type)
+
+
+def _in_list(expression: InList, table: pa.Table) -> Values:
+    value = _value(expression.value, table)
+    values = pa.array([value.as_py()], value.type) if isinstance(value, pa.Scalar) else value
+    found = pc.is_in(values, value_set=expression.options)
+    if pat.is_floating(values.type) and _any_nan(expression.options):
+        found = pc.or_(found, pc.fill_null(pc.is_nan(values), False))
+    unknown = pc.or_(pc.is_null(values), pc.and_not(pa.scalar(expression.has_null), found))
+    result = pc.if_else(unknown, pa.scalar(None, pa.bool_()), found)
+    return result[0] if isinstance(value, pa.Scalar) else result
+
+
+def _any_nan(options: pa.Array) -> bool:
+    return bool(pc.any(pc.is_nan(options)).as_py())
+
+
+def _call(call: Call, table: pa.Table) -> Values:
+    values = [_value(argument, table) for argument in call.arguments]
+    if not all(isinstance(value, pa.Scalar) for value in values):
+        return _run(call, values)
+    values[0] = pa.repeat(values[0], 1)
+    return _run(call, values)[0]
+
+
+def _run(call: Call, values: list[Values]) -> Values:
+    if call.function in COMPARISONS:
+        return compute.compare(COMPARISONS[call.function], *values)
+    if call.function == "cast":
+        return cast_values(values[0], call.type)
+    if call.function in _OPERATORS:
+        return _OPERATORS[call.function](*values)
+    function = FUNCTIONS[call.function]
+    kinds = function.takes
+    given = [
+        value.as_py() if kind in (CONSTANT, COUNT, UNIT) else value for value, kind in zip(values, kinds, strict=False)
+    ]
+    if kinds[0] in (CONSTANT, COUNT, UNIT):  # a constant that `_call` made an array of
+        given[0] = values[0][0].as_py() if isinstance(values[0], pa.Array) else given[0]
+    result = function.run(*given)
+    return result if result.type.equals(call.type) else result.cast(call.type)
+
+
+def cast_values(values: Values, type_: pa.DataType) -> Values:
+    """Cast values so that none of them changes, except that a timestamp as a date loses its time of day."""
+    if pat.is_date(type_) and pat.is_timestamp(values.type):
+        return pc.floor_temporal(values, unit="day").cast(pa.timestamp(values.type.unit)).cast(type_)
+    if is_text(values.type) and pat.is_timestamp(type_) and type_.tz is not None:
+        try:
+            return values.cast(type_)
+        except pa.ArrowInvalid:
+            return values.cast(pa.timestamp(type_.unit)).cast(type_)
+    return values.cast(type_)
+
+
+def _case(*values: Values) -> Values:
+    *branches, result = values
+    for condition, value in reversed(list(zip(branches[::2], branches[1::2], strict=True))):
+        result = pc.if_else(pc.fill_null(condition, False), value, result)
+    return result
+
+
+def _is_distinct(left: Values, right: Values) -> Values:
+    different = compute.compare("not_equal", left, right)
+    one_null = pc.xor(pc.is_null(left), pc.is_null(right))
+    return pc.if_else(pc.is_valid(different), different, one_null)
+
+
+def _like(ignore_case: bool) -> Callable[[Values, Values], Values]:
+    def run(values: Values, pattern: Values) -> Values:
+        return pc.match_like(values, pattern=pattern.as_py(), ignore_case=ignore_case)
+
+    return run
+
+
+def _concat(*values: Values) -> Values:
+    return pc.binary_join_element_wise(*values, pa.scalar("", values[0].type), null_handling="emit_null")
+
+
+_OPERATORS: Mapping[str, Callable[..., Values]] = {
+    "and": lambda *values: reduce(pc.and_kleene, values),
+    "or": lambda *values: reduce(pc.or_kleene, values),
+    "not": pc.invert,
+    "is_null": pc.is_null,
+    "is_distinct": _is_distinct,
+    "like": _like(False),
+    "ilike": _like(True),
+    "+": pc.add_checked,
+    "-": pc.subtract_checked,
+    "*": pc.multiply_checked,
+    "/": pc.divide_checked,
+    "%": compute.remainder,
+    "negate": pc.negate_checked,
+    "||": _concat,
+    "case": _case,
+    "coalesce": pc.coalesce,
+    "nullif": lambda left, right: pc.if_else(
+        pc.fill_null(compute.compare("equal", left, right), False), pa.scalar(None, left.type), left
+    ),
+    "greatest": lambda *values: compute.extreme("greatest", values),
+    "least": lambda *values: compute.extreme("least", values),
+    "add_months": lambda values, months: compute.add_months(values, months.as_py()),
+    "add_duration": compute.add_duration,
+}
+
+
+def result_type(function: str, types: list[pa.DataType]) -> pa.DataType:
+    """Return the type of an operator's result, by applying it to no rows."""
+    found = _OPERATORS[function](*(pa.array([], type_) for type_ in types))
+    return plain_type(found.type)

@@ -1,0 +1,66 @@
+"""The grammar of the expression language: sqlglot with both kinds of quoted names and no functions of its own."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from fsspeckit.common.errors import ExpressionError
+
+
+@cache
+def _dialect() -> Any:
+    from sqlglot import parser, tokens
+    from sqlglot.dialects.dialect import Dialect
+
+    class Expressions(Dialect):
+        class Tokenizer(tokens.Tokenizer):
+            IDENTIFIERS = ['"', "`"]  # noqa: RUF012
+            HEX_STRINGS = [("x'", "'"), ("X'", "'")]  # noqa: RUF012
+
+        class Parser(parser.Parser):
+            FUNCTIONS = {}  # noqa: RUF012
+            NO_PAREN_FUNCTIONS = {}  # noqa: RUF012
+            FUNCTION_PARSERS = {  # noqa: RUF012
+                name: parser.Parser.FUNCTION_PARSERS[name] for name in ("CAST", "EXTRACT")
+            }
+            NO_PAREN_FUNCTION_PARSERS = {  # noqa: RUF012
+                "CASE": parser.Parser.NO_PAREN_FUNCTION_PARSERS["CASE"]
+            }
+
+    return Expressions
+
+
+def exp() -> Any:
+    """The node classes of sqlglot."""
+    from sqlglot import exp as nodes
+
+    return nodes
+
+
+def parse_one(text: str) -> Any:
+    """Parse one expression.
+
+    Raises:
+        ExpressionError: The text is not one SQL expression.
+    """
+    import sqlglot
+    from sqlglot.errors import SqlglotError
+
+    try:
+        found = [node for node in sqlglot.parse(text, dialect=_dialect()) if node is not None]
+    except SqlglotError as error:
+        details = getattr(error, "errors", None) or [{}]
+        column = details[0].get("col")
+        where = "" if column is None else f" at character {column} of {text!r}"
+        reason = details[0].get("description") or "it cannot be read"
+        raise ExpressionError(f"not an SQL expression{where} ({reason}); correct the text") from error
+    if len(found) != 1:
+        raise ExpressionError(f"{text!r} is not one expression; pass one condition or value")
+    return found[0]
+
+
+def position_of(node: Any) -> int | None:
+    """Return where in the text a node starts, as far as the parser knows."""
+    starts = [part._meta["start"] for part in node.walk() if part._meta and "start" in part._meta]
+    return min(starts, default=None)

@@ -1,0 +1,103 @@
+"""The expression tree: frozen, picklable, with the type of every node resolved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column, or a field inside a struct column."""
+
+    name: str
+    type: pa.DataType
+    path: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A constant."""
+
+    value: pa.Scalar
+
+    @property
+    def type(self) -> pa.DataType:
+        """The type of the constant."""
+        return self.value.type
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function or an operator; `evaluate.py` has the implementation by name."""
+
+    function: str
+    arguments: tuple[Expression, ...]
+    type: pa.DataType
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InList:
+    """Whether a value is in a list of constants; ``has_null`` says that the list also contained NULL."""
+
+    value: Expression
+    options: pa.Array
+    has_null: bool
+
+    @property
+    def type(self) -> pa.DataType:
+        """The type of the result."""
+        return pa.bool_()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ArrowCondition:
+    """A condition that the caller passed as an expression of pyarrow."""
+
+    condition: pc.Expression
+
+    @property
+    def type(self) -> pa.DataType:
+        """The type of the result."""
+        return pa.bool_()
+
+
+Expression: TypeAlias = Column | Literal | Call | InList | ArrowCondition
+
+
+def null_of(type_: pa.DataType) -> Literal:
+    """NULL of a type."""
+    return Literal(pa.scalar(None, type_))
+
+
+def columns_of(expression: Expression) -> frozenset[str] | None:
+    """Return the columns that an expression reads, or None where that is not known."""
+    match expression:
+        case Column():
+            return frozenset((expression.name,))
+        case Call():
+            parts = [columns_of(argument) for argument in expression.arguments]
+            return None if None in parts else frozenset[str]().union(*(part for part in parts if part is not None))
+        case InList():
+            return columns_of(expression.value)
+        case ArrowCondition():
+            return None
+        case _:
+            return frozenset()
+
+
+def with_constants(expression: Expression, values: Mapping[str, Literal]) -> Expression:
+    """Return an expression in which some columns are constants, such as the partition values of a file."""
+    match expression:
+        case Column() if expression.name in values and not expression.path:
+            return values[expression.name]
+        case Call():
+            return replace(expression, arguments=tuple(with_constants(each, values) for each in expression.arguments))
+        case InList():
+            return replace(expression, value=with_constants(expression.value, values))
+        case _:
+            return expression

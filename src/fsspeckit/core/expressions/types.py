@@ -1,0 +1,176 @@
+"""Types of expressions: which types can be compared or combined, and constants in the type of the other side."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyarrow import types as pat
+
+from fsspeckit.common.types import is_bytes, is_text, unwrapped
+from fsspeckit.core.expressions.tree import Call, Expression, Literal, null_of
+
+_UNITS = ("s", "ms", "us", "ns")
+_INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
+_MOST_DIGITS = 76
+
+
+def plain_type(type_: pa.DataType) -> pa.DataType:
+    """Return the type in which values are evaluated: without dictionaries, extensions, views and time zones."""
+    type_ = unwrapped(type_)
+    if pat.is_string_view(type_) or pat.is_large_string(type_):
+        return pa.large_string()
+    if pat.is_binary_view(type_) or pat.is_large_binary(type_) or pat.is_fixed_size_binary(type_):
+        return pa.large_binary()
+    if pat.is_timestamp(type_) and type_.tz is not None:
+        return pa.timestamp(type_.unit, "UTC")
+    return pa.date32() if pat.is_date64(type_) else type_
+
+
+def kind_of(type_: pa.DataType) -> str:
+    """Return the kind of a type in words, as error messages name it; a nested type is its own kind."""
+    kinds = (
+        ("NULL", pat.is_null),
+        ("boolean", pat.is_boolean),
+        ("number", is_number),
+        ("text", is_text),
+        ("binary", is_bytes),
+        ("date or timestamp", is_datetime),
+        ("time", pat.is_time),
+        ("interval", pat.is_duration),
+    )
+    return next((name for name, test in kinds if test(type_)), str(type_))
+
+
+def is_number(type_: pa.DataType) -> bool:
+    """Tell whether a type is an integer, a float or a decimal."""
+    return bool(pat.is_integer(type_) or pat.is_floating(type_) or pat.is_decimal(type_))
+
+
+def is_datetime(type_: pa.DataType) -> bool:
+    """Tell whether a type is a date or a timestamp."""
+    return bool(pat.is_date(type_) or pat.is_timestamp(type_))
+
+
+def is_comparable(type_: pa.DataType) -> bool:
+    """Tell whether values of a type have an order in this language."""
+    return not pat.is_nested(type_)
+
+
+def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """Return the type in which two values are compared or combined, or None where there is none."""
+    if left.equals(right):
+        return left
+    if pat.is_null(left) or pat.is_null(right):
+        return right if pat.is_null(left) else left
+    if kind_of(left) != kind_of(right) or not is_comparable(left):
+        return None
+    if is_number(left):
+        return _common_number(left, right)
+    if is_datetime(left):
+        return _common_datetime(left, right)
+    if is_text(left):
+        return pa.large_string()
+    if is_bytes(left):
+        return pa.large_binary()
+    unit = max(left.unit, right.unit, key=_UNITS.index)
+    return pa.time64(unit) if pat.is_time(left) else pa.duration(unit)
+
+
+def _common_number(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    if pat.is_floating(left) or pat.is_floating(right):
+        return pa.float64()
+    if pat.is_integer(left) and pat.is_integer(right):
+        signed = pat.is_signed_integer(left) or pat.is_signed_integer(right)
+        if not signed:
+            return pa.uint64()
+        return pa.decimal128(20, 0) if pa.uint64() in (left, right) else pa.int64()
+    (whole, scale), (other_whole, other_scale) = _digits(left), _digits(right)
+    scale = max(scale, other_scale)
+    return decimal_type(max(whole, other_whole) + scale, scale)
+
+
+def _digits(type_: pa.DataType) -> tuple[int, int]:
+    """Digits before and after the decimal point."""
+    if pat.is_integer(type_):
+        return _INTEGER_DIGITS[type_.bit_width] + (type_ == pa.uint64()), 0
+    return type_.precision - type_.scale, type_.scale
+
+
+def decimal_type(precision: int, scale: int) -> pa.DataType | None:
+    """Return the smallest decimal type, or None where there is none with so many digits."""
+    if precision > _MOST_DIGITS:
+        return None
+    return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
+
+
+def _common_datetime(left: pa.DataType, right: pa.DataType) -> pa.DataType:
+    stamps = [type_ for type_ in (left, right) if pat.is_timestamp(type_)]
+    if not stamps:
+        return pa.date32()
+    unit = max((type_.unit for type_ in stamps), key=_UNITS.index)
+    return pa.timestamp(unit, "UTC" if any(type_.tz for type_ in stamps) else None)
+
+
+def cast_to(expression: Expression, type_: pa.DataType) -> Expression:
+    """Return an expression in another type of its kind; constants are converted at once."""
+    if expression.type.equals(type_):
+        return expression
+    if isinstance(expression, Literal):
+        if not expression.value.is_valid:
+            return null_of(type_)
+        return Literal(expression.value.cast(type_))
+    return Call("cast", (expression,), type_)
+
+
+def same_type(left: Expression, right: Expression) -> tuple[Expression, Expression] | None:
+    """Return two expressions in one type, or None where they cannot be compared.
+
+    A text constant is parsed as the date, timestamp or time of the other side, and a number constant takes the type of
+    the other side where that changes nothing.
+    """
+    if isinstance(left, Literal) and not isinstance(right, Literal):
+        found = same_type(right, left)
+        return None if found is None else (found[1], found[0])
+    if isinstance(right, Literal) and right.value.is_valid:
+        constant = _as_constant(right, left.type)
+        if constant is not None:
+            return left, constant
+        right = _parsed_text(right, left.type) or right
+    type_ = common_type(left.type, right.type)
+    return None if type_ is None else (cast_to(left, type_), cast_to(right, type_))
+
+
+def _as_constant(constant: Literal, type_: pa.DataType) -> Literal | None:
+    """A constant exactly as another type; a decimal as the nearest float."""
+    if is_text(constant.type) and (is_datetime(type_) or pat.is_time(type_)):
+        return parse_text(constant.value.as_py(), type_)
+    if not is_number(constant.type) or not is_number(type_):
+        return None
+    try:
+        if pat.is_floating(type_):
+            return Literal(pa.scalar(float(constant.value.as_py()), type_))
+        return Literal(constant.value.cast(type_))
+    except (pa.ArrowInvalid, OverflowError):
+        return None
+
+
+def _parsed_text(constant: Literal, type_: pa.DataType) -> Literal | None:
+    """A text constant as a timestamp that the unit of the other side cannot represent."""
+    if not is_text(constant.type) or not is_datetime(type_):
+        return None
+    zone = type_.tz if pat.is_timestamp(type_) else None
+    found = (parse_text(constant.value.as_py(), pa.timestamp(unit, zone)) for unit in ("us", "ns"))
+    return next((literal for literal in found if literal is not None), None)
+
+
+def parse_text(text: str, type_: pa.DataType) -> Literal | None:
+    """Parse a text exactly as a type, or return None; a timestamp without a zone is UTC."""
+    scalar = pa.scalar(text.strip(), pa.string())
+    targets = [type_]
+    if pat.is_timestamp(type_) and type_.tz is not None:
+        targets.append(pa.timestamp(type_.unit))
+    for target in targets:
+        try:
+            return Literal(scalar.cast(target).cast(type_))
+        except pa.ArrowInvalid:
+            continue
+    return None
