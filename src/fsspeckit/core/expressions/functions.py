@@ -52,7 +52,7 @@ def _same(types: Types) -> pa.DataType:
 
 
 def _is(type_: pa.DataType) -> Callable[[Types], pa.DataType]:
-    return lambda types: type_
+    return lambda _types: type_
 
 
 def _text(run: Callable[..., Values], *more: str, required: int = -1) -> Function:
