@@ -51,6 +51,13 @@ def offered() -> dict[str, set[str]]:
     return {name: set(re.findall(r"(?<!\w)--[a-z][a-z-]+", page)) for name, page in pages.items()}
 
 
+def _filled(part: ast.expr) -> str:
+    """A part of an f-string; a value is X, in quotes where the message quotes it."""
+    if isinstance(part, ast.Constant):
+        return str(part.value)
+    return "'X'" if isinstance(part, ast.FormattedValue) and part.conversion == ord("r") else "X"
+
+
 def messages() -> Iterator[str]:
     """Every text in the source that may be a message, with X for what is filled in."""
     for folder in ("common", "core", "datasets"):
@@ -60,7 +67,7 @@ def messages() -> Iterator[str]:
             inner = {id(each) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for each in node.values}
             for node in ast.walk(tree):
                 if isinstance(node, ast.JoinedStr):
-                    yield "".join(each.value if isinstance(each, ast.Constant) else "X" for each in node.values)  # type: ignore[misc]
+                    yield re.sub(r"=X\b", "=5", "".join(map(_filled, node.values)))
                 elif (
                     isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inner | described
                 ):
@@ -225,3 +232,32 @@ def test_a_command_knows_its_options(offered: dict[str, set[str]], monkeypatch: 
 def test_names_of_files_and_columns_are_left_alone() -> None:
     text = "the dataset has no column 'null_keys'; it has ['key_columns', 'mode'], at lake/null_keys/a.parquet"
     assert as_options(text, {"--key", "--null-keys"}) == text
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "plan=pro",
+        "plan=pro-monthly",
+        "mode=a%2Fb",
+        "schema=v1.2",
+        "max_files=x-1",
+        "key_columns=5-a",
+        "'use key_columns, or mode=\"x\"; null_keys'",
+        "strategy=a:b",
+    ],
+)
+def test_folders_of_partitions_are_left_alone(name: str) -> None:
+    text = f"{name} has no file; look at ({name}, {name}) and {name}/a.parquet, or pass null_keys='match'."
+    assert as_options(text, {"--null-keys"}) == text.replace("null_keys='match'.", "--null-keys match.")
+    assert as_options(text, set()) == text.replace(", or pass null_keys='match'", "")
+    assert as_keys(text, None) == text.replace(", or pass null_keys='match'", "")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_message_keeps_every_name_that_is_filled_in(command: str, offered: dict[str, set[str]]) -> None:
+    for message in MESSAGES:
+        numbers = iter(range(99))
+        filled = re.sub(r"\bX\b", lambda _, numbers=numbers: f"name{next(numbers)}", message)  # type: ignore[misc]
+        names = set(re.findall(r"name\d+", filled))
+        assert names <= set(re.findall(r"name\d+", as_options(filled, offered[command]))), filled
