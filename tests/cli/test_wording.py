@@ -16,7 +16,8 @@ import fsspeckit as package
 from fsspeckit.cli import command
 from fsspeckit.cli.app import app, main
 from fsspeckit.cli.wording import as_options
-from fsspeckit.common.wording import PARAMETERS
+from fsspeckit.common.wording import FUNCTIONS as NAMED_FUNCTIONS
+from fsspeckit.common.wording import PARAMETERS, WORDS
 from fsspeckit.core import ext
 from fsspeckit.core.incremental import plan_incremental_rewrite
 from fsspeckit.datasets.duckdb import DuckDBDatasetIO
@@ -78,8 +79,15 @@ MESSAGES = [text for text in messages() if " " in text and NAMED.search(text) an
 
 
 def test_every_parameter_is_known() -> None:
-    assert LIBRARY - {*PARAMETERS} == set()
+    assert {*PARAMETERS} == LIBRARY
     assert len(MESSAGES) > 30
+
+
+def test_every_word_and_function_is_named_by_a_message() -> None:
+    texts = [*messages()]
+    chosen = {*re.findall(r'check_choice\("(\w+)"', "".join(path.read_text() for path in SOURCE.rglob("*.py")))}
+    assert [word for word in {*WORDS} - chosen if not any(re.search(rf"\b{word}=", text) for text in texts)] == []
+    assert [name for name in NAMED_FUNCTIONS if not any(re.search(name, text) for text in texts if " " in text)] == []
 
 
 @pytest.mark.parametrize("command", COMMANDS)

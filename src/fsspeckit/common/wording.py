@@ -27,13 +27,10 @@ PARAMETERS = (
 )
 # Parameters whose names are plain words too: they count only where a value follows.
 WORDS = (
-    *("columns", "compression", "connection", "curve", "encoding", "engine", "filesystem", "mode", "plan", "schema"),
+    *("columns", "compression", "connection", "curve", "encoding", "engine", "filesystem", "mode", "schema"),
     "strategy",
 )
-FUNCTIONS = (
-    *("compact_parquet_dataset", "create_duckdb_connection", "deduplicate_parquet_dataset"),
-    *("optimize_parquet_dataset", r"read_parquet", r"recover\(\)"),
-)
+FUNCTIONS = (*("create_duckdb_connection", "deduplicate_parquet_dataset", "read_parquet", r"recover\(\)"),)
 _LITERAL = r"\[[^\]]*\]|\"[^\"]*\"|'[^']*'|\.\.\.|(?=[\s,.;)]|$)"
 _NUMBER = r"-?\d[\d.]*(?<!\.)|True|False|None"
 # Data is left as it is: quoted text, paths, and folders of partitions such as plan=pro, whose values have no quotes.
