@@ -269,3 +269,23 @@ def test_a_message_keeps_every_name_that_is_filled_in(command: str, offered: dic
         filled = re.sub(r"\bX\b", lambda _, numbers=numbers: f"name{next(numbers)}", message)  # type: ignore[misc]
         names = set(re.findall(r"name\d+", filled))
         assert names <= set(re.findall(r"name\d+", as_options(filled, offered[command]))), filled
+
+
+def test_a_command_without_schemas_does_not_speak_of_them() -> None:
+    text = "read_json of a.json: no. Correct the file, or give the types with schema=."
+    assert as_options(text, {"--format"}) == "read_json of a.json: no. Correct the file."
+
+
+def test_a_path_without_a_dataset_is_no_matter_of_partitions(lake: None, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["compact"], ["optimize", "--by", "id"], ["dedupe", "--key", "id"]):
+        assert main([words[0], "nope", *words[1:]]) == 1
+        assert "--partition" not in capsys.readouterr().err
+    assert main(["compact", "parted", "--partition", "day=w"]) == 1
+    assert "correct --partition" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("path", ["parted/day=m", "."])
+def test_recover_refuses_what_other_commands_refuse(path: str, lake: None, capsys: pytest.CaptureFixture[str]) -> None:
+    for more in ([], ["--dry-run"]):
+        assert main(["recover", path, "--json", *more]) == 1
+        assert '"error": "NestedDatasetError"' in capsys.readouterr().out
