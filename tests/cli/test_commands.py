@@ -70,7 +70,8 @@ def test_the_life_of_a_dataset(fsspeckit: Fsspeckit) -> None:
     found = json.loads(out)
     assert (code, found["rows"], found["score"], found["pending_journal"]) == (0, 4, 100, False)
     assert [column["files_with_bloom_filter"] for column in found["columns"]] == [2, 0]
-    assert fsspeckit("recover", "lake", "--noop-exit-code", "9")[0] == 9
+    assert fsspeckit("recover", "lake", "--noop-exit-code", "9")[:2] == (9, "Nothing to recover.\n")
+    assert fsspeckit("recover", "lake", "--dry-run")[:2] == (0, "Nothing to recover.\n")
 
 
 @pytest.mark.parametrize(
@@ -270,10 +271,21 @@ def test_debug_shows_where_and_json_tells_what(fsspeckit: Fsspeckit) -> None:
     assert (code, len(err.splitlines()), json.loads(out)["exit_code"]) == (2, 2, 2)
 
 
-def test_a_store_whose_package_is_missing(fsspeckit: Fsspeckit, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "gcsfs", None)
-    code, _, err = fsspeckit("write", "orders.csv", "gs://lake/x")
-    assert (code, err.splitlines()[1:]) == (1, ["to do: pip install 'fsspeckit[gcs]'"])
+@pytest.mark.parametrize(
+    ("url", "package"),
+    [
+        ("gs://lake/x", "gcsfs>=2025.2"),
+        ("az://lake/x", "adlfs>=2024.12"),
+        ("abfss://lake@account.dfs.core.windows.net/x", "adlfs>=2024.12"),
+        ("wasbs://lake@account.blob.core.windows.net/x", "adlfs>=2024.12"),
+    ],
+)
+def test_a_store_whose_package_is_missing(
+    fsspeckit: Fsspeckit, monkeypatch: pytest.MonkeyPatch, url: str, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package.partition(">")[0], None)
+    code, _, err = fsspeckit("write", "orders.csv", url)
+    assert (code, err.splitlines()[1:]) == (1, [f"to do: pip install '{package}'"])
 
 
 def test_settings_by_option_environment_and_file(fsspeckit: Fsspeckit, monkeypatch: pytest.MonkeyPatch) -> None:

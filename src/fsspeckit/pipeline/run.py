@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from fsspeckit.common.errors import AlreadyCommittedError
-from fsspeckit.common.logging import scrub
+from fsspeckit.common.text import scrub
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import load_snapshot
 from fsspeckit.core.operations.read import existing_view

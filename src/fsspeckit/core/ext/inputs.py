@@ -342,6 +342,8 @@ def _naming(operation: str, path: str) -> Iterator[None]:
     except (FsspeckitError, FileNotFoundError, PermissionError):
         raise
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise SourceFileError(f"{operation} of {path}: {error}. Correct the file or name a schema.") from error
+        raise SourceFileError(
+            f"{operation} of {path}: {error}. Correct the file, or give the types with schema=."
+        ) from error
     except OSError as error:
         raise StorageError(f"{operation} of {path}: {error}. Check the storage, then read again.") from error

@@ -119,9 +119,8 @@ def _look_at(place: Place, source: Source, request: WriteRequest) -> _Existing:
         partitions = partition_columns_of(replace(sample, partition_columns=columns), request.partition_by)
     check_partition_columns(partitions, source.schema)
     if request.mode == "overwrite_partitions" and not partitions:
-        raise PartitionError(
-            'mode="overwrite_partitions" needs a partitioned dataset; pass partition_by or mode="overwrite"'
-        )
+        remedy = 'use mode="overwrite"' if view.files else 'pass partition_by, or use mode="overwrite"'
+        raise PartitionError(f'mode="overwrite_partitions" needs a partitioned dataset; {remedy}')
     identities = PartitionIdentities(partitions, source.schema)
     folders: dict[str, str] = {}
     if partitions == columns and request.mode != "overwrite":

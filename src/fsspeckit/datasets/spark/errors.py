@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from fsspeckit.common.errors import FsspeckitError, SourceFileError
-from fsspeckit.common.logging import scrub
+from fsspeckit.common.text import scrub
 
 _JAVA_SIDE = re.compile(r"\s*(?:JVM stacktrace:|Driver stacktrace:|\n\tat )")
 _MISSING = re.compile(r"No module named '([\w.]+)'")
