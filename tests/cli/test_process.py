@@ -220,7 +220,7 @@ def test_bars_are_drawn_for_a_person_who_waits(tmp_path: Path) -> None:
 
 PIPELINE = """
 name = "p"
-sources.raw = { format = "csv", path = "in.csv", columns = "id int, v string", options.header = true }
+sources.raw = { format = "csv", path = "in.csv", columns = "id int, v string" }
 datasets.out.path = "lake"
 [[steps]]
 name = "load"

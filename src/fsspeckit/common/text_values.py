@@ -176,12 +176,14 @@ def _forms(first: str) -> Iterator[_Form]:
         yield _Form(f"float {whole}", pa.float64(), lambda texts, whole=whole: _are_floats(texts, whole))  # type: ignore[misc]
     if found := _DECIMAL.fullmatch(first):
         yield from _decimal_forms(len(found[1]))
-    yield _Form(
-        "boolean", pa.bool_(), lambda texts: _all(pc.is_in(texts, pa.array(["true", "false", None], texts.type)))
-    )
+    yield _Form("boolean", pa.bool_(), _are_booleans)
     yield _Form("date", pa.date32(), lambda texts: _all_equal(texts.cast(pa.date32()).cast(pa.string()), texts))
     if found := _MOMENT.fullmatch(first):
         yield _moment_form(found[1], len(found[2] or ""), found[3])
+
+
+def _are_booleans(texts: pa.Array) -> bool:
+    return _all(pc.is_in(texts, pa.array(["true", "false", None], texts.type)))
 
 
 def _all(flags: pa.Array) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -114,6 +114,34 @@ class DeferredRead:
     read: Callable[[], pa.Table]
 
 
+class SourceFile(Protocol):
+    """A file that rows are read from."""
+
+    @property
+    def location(self) -> str:
+        """The path in its storage."""
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+
+
+@runtime_checkable
+class RowFiles(Protocol):
+    """Files with one schema, each of which can be read in another process."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of all files."""
+
+    @property
+    def files(self) -> Sequence[SourceFile]:
+        """The files."""
+
+    def batches(self, number: int) -> Iterator[pa.RecordBatch]:
+        """The rows of one file."""
+
+
 @dataclass(frozen=True, slots=True)
 class Input:
     """What a caller passed as data, and where its paths belong.
@@ -135,7 +163,9 @@ def open_source(given: Input) -> Source:
     if isinstance(data, pa.RecordBatch):
         return Source(pa.Table.from_batches([data]))
     if isinstance(data, (str, os.PathLike)):
-        return Source(with_one_dictionary(_from_path(data, given.filesystem, given.storage_options)))
+        data = source_files(data, given.filesystem, given.storage_options)
+    if isinstance(data, RowFiles):
+        return Source(with_one_dictionary(_spooled(data)))
     return Source(with_one_dictionary(spool(_reader(data))))
 
 
@@ -154,10 +184,9 @@ def _reader(data: Any) -> pa.RecordBatchReader:
     )
 
 
-def _from_path(path: str | os.PathLike[str], filesystem: Any, options: Mapping[str, Any] | None) -> pa.Table:
-    found = source_files(path, filesystem, options)
-    batches = (batch for number in range(len(found.files)) for batch in found.batches(number))
-    return spool(pa.RecordBatchReader.from_batches(found.schema, batches))
+def _spooled(files: RowFiles) -> pa.Table:
+    batches = (batch for number in range(len(files.files)) for batch in files.batches(number))
+    return spool(pa.RecordBatchReader.from_batches(files.schema, batches))
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,18 @@ class TextReader:
         ]
         pieces = [Piece(schema.empty_table(), schema.names) for schema in schemas]
         joint = join_schemas(files, pieces, self.request)
+        self._check_wanted(wanted, joint)
         return FileSet(self, tuple(files), types, joint if wanted is None else _with_columns(joint, wanted))
+
+    def _check_wanted(self, wanted: pa.Schema | None, joint: JointSchema) -> None:
+        """A csv file has a header, so a column that no file has is misspelt. Keys of json objects may be absent."""
+        present = joint.schema.names
+        missing = [field.name for field in wanted or () if field.name not in present]
+        if missing and present and self.format == "csv":
+            raise SourceFileError(
+                f"{self.request.operation}: no file has the columns {missing}. The files have {present}. Correct the "
+                "names of the columns."
+            )
 
     def read(self, file: InputFile, types: Mapping[str, pa.DataType]) -> pa.Table:
         """The rows of a file; csv columns have the given types."""
@@ -123,11 +134,6 @@ class FileSet:
     def schema(self) -> pa.Schema:
         """The schema of all files."""
         return self.joint.schema
-
-    @property
-    def sizes(self) -> list[int]:
-        """Bytes of each file."""
-        return [file.size for file in self.files]
 
     def batches(self, number: int) -> Iterator[pa.RecordBatch]:
         """The rows of one file.
