@@ -6,7 +6,6 @@ source are described once for the types that they are read with, before the firs
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -14,10 +13,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from fsspeckit.common.errors import SchemaMismatchError
+from fsspeckit.core.dataset.parquet_source import ParquetParts, parquet_parts
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source import RowFiles
 from fsspeckit.core.dataset.text_source import column_types, columns_in_folders
-from fsspeckit.core.storage.urls import to_spark
 from fsspeckit.datasets.spark import SparkDatasetIO
 from fsspeckit.datasets.spark.errors import translated_analysis
 from fsspeckit.datasets.spark.file_source import files_frame, text_files
@@ -67,14 +66,12 @@ class Frames:
     def for_dataset(self, name: str, target: Snapshot | None) -> DataFrame | RowFiles:
         """The rows that a source or a step gives, for a dataset whose types csv and json files are read with.
 
-        Csv and json files without a step in between are not made a DataFrame, which has fewer types than a dataset.
+        Files without a step in between are not made a DataFrame, which has fewer types than a dataset.
         """
-        source = self.source_behind(name)
-        if not source.is_text or target is None:
-            types: Types = {}
-        else:
+        source, types = self.source_behind(name), {}
+        if target is not None:
             types = column_types(source.format, target.schema, columns_in_folders(target))  # type: ignore[arg-type]
-        if name in self._file.sources and source.is_text:
+        if name in self._file.sources and source.dataset is None:
             with translated_analysis(f"source {name!r}"):
                 return self._files(name, types)
         return self.of(name, types)
@@ -89,13 +86,13 @@ class Frames:
         source = self._file.sources[name]
         if source.dataset is not None:
             return self._datasets[source.dataset].read(self._file.datasets[source.dataset].path)
-        if source.is_text:
-            return files_frame(self._spark, self._files(name, types))
-        return read_parquet(self._spark, source)
+        return files_frame(self._spark, self._files(name, types))
 
-    def _files(self, name: str, types: Types) -> FileSet:
+    def _files(self, name: str, types: Types) -> FileSet | ParquetParts:
         source = self._file.sources[name]
         wanted = None if source.columns is None else _schema(source.columns, types)
+        if not source.is_text:
+            return parquet_parts(source.paths, source.storage_options or None, wanted)
         known = {**types, **{field.name: field.type for field in wanted or ()}}
         key = name, frozenset(known.items())
         if key not in self._described:
@@ -158,20 +155,6 @@ def _are_same(type_: pa.DataType | None, other: pa.DataType) -> bool:
         return type_ is not None and spark_type(type_) == spark_type(other)
     except SchemaMismatchError:
         return False
-
-
-def read_parquet(spark: SparkSession, source: Source) -> DataFrame:
-    """The rows of Parquet files."""
-    reader = spark.read.format("parquet")
-    if source.columns is not None:
-        reader = reader.schema(source.columns)
-    return reader.load([_address(path) for path in source.paths])
-
-
-def _address(path: str) -> str:
-    """A path for Spark; one that is no URL is a local one of this process, as paths of datasets are."""
-    url = to_spark(path)
-    return url if "://" in url else f"file://{os.path.abspath(os.path.expanduser(url))}"
 
 
 def transformed(frame: DataFrame, step: AnyStep) -> DataFrame:

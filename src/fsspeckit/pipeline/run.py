@@ -244,7 +244,7 @@ class _Run:
         return result
 
     def _target(self, step: AnyStep) -> Snapshot | None:
-        """The dataset that a step adds rows to, where its types matter for reading them; None where it is replaced."""
+        """The dataset whose types the rows of csv and json files are read with; None where there is none."""
         source = source_of(step)
         if source is None or not self.frames.source_behind(source).is_text:
             return None

@@ -17,6 +17,7 @@ import pyarrow as pa
 from fsspeckit.common.errors import DatasetNotFoundError, UnsupportedDataError
 from fsspeckit.common.partitions import parse_hive_partition_path, partition_type, typed_values
 from fsspeckit.common.schema import cast_schema, unify_schemas
+from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.transaction import Journal
 from fsspeckit.core.dataset.snapshot import partition_layout, single_file_view
 from fsspeckit.core.model import DataFile, RowNumbers
@@ -198,15 +199,16 @@ class SourceFiles:
     schema: pa.Schema
     partitions: tuple[dict[str, str | None], ...]
 
-    def batches(self, number: int) -> Iterator[pa.RecordBatch]:
-        """The rows of one file."""
+    def batches(self, number: int, row_groups: Sequence[int] | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows of one file, or of some of its row groups."""
         file, rows = self.files[number], 0
-        check_int96(self.storage, file, range(len(file.row_groups)))
+        groups = range(len(file.row_groups)) if row_groups is None else row_groups
+        check_int96(self.storage, file, groups)
         with (
             report_damage("reading the source", file.location),
             open_parquet(self.storage, file, verify=True) as reader,
         ):
-            for batch in reader.iter_batches(_SPOOL_ROWS):
+            for batch in reader.iter_batches(_SPOOL_ROWS, list(groups)):
                 table, rows = pa.Table.from_batches([batch]), rows + batch.num_rows
                 for name, text in self.partitions[number].items():
                     if name not in table.column_names:
@@ -215,7 +217,7 @@ class SourceFiles:
                         )
                 same = cast_schema(table, self.schema, fill_missing=True, operation="reading the source")
                 yield from same.to_batches()
-        check_rows(rows, file, range(len(file.row_groups)))
+        check_rows(rows, file, groups)
 
 
 def source_files(path: Any, filesystem: Any, options: Mapping[str, Any] | None) -> SourceFiles:
@@ -224,6 +226,11 @@ def source_files(path: Any, filesystem: Any, options: Mapping[str, Any] | None) 
     view = single_file_view(storage, root) or Journal(storage, root).view()
     if not view.files:
         raise DatasetNotFoundError(f"no parquet file to read at {path}; check the path of the source")
+    return files_of_view(storage, view)
+
+
+def files_of_view(storage: Storage, view: View) -> SourceFiles:
+    """The files of a view with one schema."""
     outer = parse_hive_partition_path(f"{_hive_tail(view.root)}/x")
     inner, values = partition_layout([file.path for file in view.files])
     names = [*outer, *inner]

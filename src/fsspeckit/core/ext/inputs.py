@@ -139,6 +139,11 @@ def find_files(
     return files
 
 
+def is_pattern(path: str) -> bool:
+    """Whether a path is a pattern, where there is no file or folder of this name."""
+    return _MAGIC.search(path) is not None
+
+
 def read_each(
     files: Sequence[InputFile], read: Callable[..., Piece], request: Request, *more: Sequence[Any]
 ) -> list[Piece]:
@@ -298,7 +303,7 @@ def _expand(storage: Storage, location: str, endings: tuple[str, ...]) -> list[I
     entry = storage.stat(location)
     if entry is not None and entry.size != FOLDER:
         return [InputFile(storage, location, location.rpartition("/")[2], entry.size, entry.stamp)]
-    if entry is None and _MAGIC.search(location):
+    if entry is None and is_pattern(location):
         return _match(storage, location)
     try:
         tree = storage.list_tree(location)

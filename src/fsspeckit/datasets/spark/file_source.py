@@ -1,6 +1,7 @@
-"""Csv and json files that executors read, each file in one task, by the readers of `fsspeckit.core.ext`.
+"""Source files that executors read, each in one task, by the readers of `fsspeckit.core`.
 
-The schema is decided on the driver from descriptions of all files. Few bytes are described on the driver itself.
+The schema of csv and json files is decided on the driver from descriptions of all files. Few bytes are described on the
+driver itself.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from fsspeckit.datasets.spark.jobs import run_items
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from fsspeckit.core.dataset.parquet_source import FilePart, ParquetParts
     from fsspeckit.core.ext.file_set import FileSet, TextFormat
     from fsspeckit.core.ext.inputs import InputFile
 
@@ -70,13 +72,13 @@ def text_files(
     return reader.join(files, found, wanted)
 
 
-def files_frame(spark: SparkSession, files: FileSet) -> DataFrame:
+def files_frame(spark: SparkSession, files: FileSet | ParquetParts) -> DataFrame:
     """A lazy DataFrame of the rows of files."""
     _check_storages(spark, files.files)
     return frame_of_files(spark, _Rows(files), [file.size for file in files.files], files.schema)
 
 
-def _check_storages(spark: SparkSession, files: Sequence[InputFile]) -> None:
+def _check_storages(spark: SparkSession, files: Sequence[InputFile] | Sequence[FilePart]) -> None:
     """Make sure that the executors can read the files; each path of a source may have a storage of its own."""
     for one in {id(file.storage): file for file in files}.values():
         check_executors(spark, one.storage, lambda one=one: nullcontext(one.location))  # type: ignore[misc]
