@@ -223,16 +223,21 @@ name = "p"
 sources.raw = { format = "csv", path = "in.csv", columns = "id int, v string" }
 datasets.out.path = "lake"
 [[steps]]
+name = "kept"
+do = "filter"
+from = "raw"
+where = "id > 0"
+[[steps]]
 name = "load"
 do = "merge"
-from = "raw"
+from = "kept"
 into = "out"
 keys = ["id"]
 checks.unique = ["id"]
 [[steps]]
 name = "again"
 do = "write"
-from = "raw"
+from = "kept"
 into = "out"
 """
 
