@@ -220,19 +220,24 @@ def test_bars_are_drawn_for_a_person_who_waits(tmp_path: Path) -> None:
 
 PIPELINE = """
 name = "p"
-sources.raw = { format = "csv", path = "in.csv", columns = "id int, v string", options.header = true }
+sources.raw = { format = "csv", path = "in.csv", columns = "id int, v string" }
 datasets.out.path = "lake"
+[[steps]]
+name = "kept"
+do = "filter"
+from = "raw"
+where = "id > 0"
 [[steps]]
 name = "load"
 do = "merge"
-from = "raw"
+from = "kept"
 into = "out"
 keys = ["id"]
 checks.unique = ["id"]
 [[steps]]
 name = "again"
 do = "write"
-from = "raw"
+from = "kept"
 into = "out"
 """
 

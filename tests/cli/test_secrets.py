@@ -123,7 +123,7 @@ def test_a_pipeline_file_is_not_shown(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_a_pipeline_does_not_show_its_settings() -> None:
     out = {"path": "lake", "storage_options": {"secret": SECRET}}
-    raw = {"format": "csv", "path": "x", "options": {"password": SECRET}}
+    raw = {"format": "csv", "path": "x", "storage_options": {"password": SECRET}}
     spark = {"conf": {"spark.hadoop.fs.s3a.secret.key": SECRET}}
     given = {"name": "p", "sources": {"raw": raw}, "spark": spark, "datasets": {"out": out}, "steps": [STEP]}
     pipeline = Pipeline.of(given | {"variables": {"password": SECRET}})

@@ -81,14 +81,44 @@ def infer_type(chunks: Sequence[pa.Array]) -> pa.DataType:
         >>> [str(infer_type([pa.array(texts)])) for texts in (["1", None], ["01"], ["1", "2.5"], ["1.50", "0.25"])]
         ['int64', 'string', 'double', 'decimal128(18, 2)']
     """
-    filled = [blank_to_null(chunk) for chunk in chunks]
-    first = next((found for chunk in filled if (found := _first(chunk)) is not None), None)
-    if first is None:
-        is_blank = any(before.null_count < after.null_count for before, after in zip(chunks, filled, strict=True))
-        return pa.string() if is_blank else pa.null()
-    sample = pa.array([first])
-    forms = [form for form in _forms(first) if form.holds(sample)]
-    return next((form.type for form in forms if all(map(form.holds, filled))), pa.string())
+    column = _Column.of(chunks)
+    if column.forms is None:
+        return _type_of_blanks(column.has_blank)
+    return next((form.type for form in column.forms if column.has(form)), pa.string())
+
+
+@dataclass(frozen=True, slots=True)
+class TextForms:
+    """How the texts of a part of a column are written: the forms that all of them have; None where there is no text."""
+
+    forms: tuple[tuple[str, pa.DataType], ...] | None
+    has_blank: bool
+
+
+def find_forms(chunks: Sequence[pa.Array]) -> TextForms:
+    """The forms of a part of a column, such as the part that is in one file."""
+    column = _Column.of(chunks)
+    if column.forms is None:
+        return TextForms(None, column.has_blank)
+    return TextForms(tuple((form.name, form.type) for form in column.forms if column.has(form)), column.has_blank)
+
+
+def join_forms(parts: Sequence[TextForms]) -> pa.DataType:
+    """The type of a column by the forms of its parts; `infer_type` of the whole column gives the same type.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> str(join_forms([find_forms([pa.array(["1"])]), find_forms([pa.array(["2.5"])])]))
+        'double'
+    """
+    known = [part.forms for part in parts if part.forms is not None]
+    if not known:
+        return _type_of_blanks(any(part.has_blank for part in parts))
+    return next((form[1] for form in known[0] if all(form in forms for forms in known)), pa.string())
+
+
+def _type_of_blanks(has_blank: bool) -> pa.DataType:
+    return pa.string() if has_blank else pa.null()
 
 
 def blank_to_null(texts: pa.Array) -> pa.Array:
@@ -104,8 +134,9 @@ def _first(texts: pa.Array) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """A type, and the test whether texts are written as its values are formatted."""
+    """A type, and the test whether texts are written as its values are formatted; no two forms have one name."""
 
+    name: str
     type: pa.DataType
     test: Callable[[pa.Array], bool]
 
@@ -116,17 +147,43 @@ class _Form:
             return False
 
 
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """Texts without blank ones, and the forms that the first of them has; None where there is none."""
+
+    texts: Sequence[pa.Array]
+    forms: Sequence[_Form] | None
+    has_blank: bool
+
+    @classmethod
+    def of(cls, chunks: Sequence[pa.Array]) -> _Column:
+        filled = [blank_to_null(chunk) for chunk in chunks]
+        has_blank = any(before.null_count < after.null_count for before, after in zip(chunks, filled, strict=True))
+        first = next((found for chunk in filled if (found := _first(chunk)) is not None), None)
+        if first is None:
+            return cls(filled, None, has_blank)
+        sample = pa.array([first])
+        return cls(filled, [form for form in _forms(first) if form.holds(sample)], has_blank)
+
+    def has(self, form: _Form) -> bool:
+        return all(map(form.holds, self.texts))
+
+
 def _forms(first: str) -> Iterator[_Form]:
     """The forms that a column with this text may have, in the order in which they are tried."""
-    yield _Form(pa.int64(), lambda texts: _all_equal(texts.cast(pa.int64()).cast(pa.string()), texts))
+    yield _Form("integer", pa.int64(), lambda texts: _all_equal(texts.cast(pa.int64()).cast(pa.string()), texts))
     for whole in ("", ".0"):
-        yield _Form(pa.float64(), lambda texts, whole=whole: _are_floats(texts, whole))  # type: ignore[misc]
+        yield _Form(f"float {whole}", pa.float64(), lambda texts, whole=whole: _are_floats(texts, whole))  # type: ignore[misc]
     if found := _DECIMAL.fullmatch(first):
         yield from _decimal_forms(len(found[1]))
-    yield _Form(pa.bool_(), lambda texts: _all(pc.is_in(texts, pa.array(["true", "false", None], texts.type))))
-    yield _Form(pa.date32(), lambda texts: _all_equal(texts.cast(pa.date32()).cast(pa.string()), texts))
+    yield _Form("boolean", pa.bool_(), _are_booleans)
+    yield _Form("date", pa.date32(), lambda texts: _all_equal(texts.cast(pa.date32()).cast(pa.string()), texts))
     if found := _MOMENT.fullmatch(first):
         yield _moment_form(found[1], len(found[2] or ""), found[3])
+
+
+def _are_booleans(texts: pa.Array) -> bool:
+    return _all(pc.is_in(texts, pa.array(["true", "false", None], texts.type)))
 
 
 def _all(flags: pa.Array) -> bool:
@@ -163,7 +220,7 @@ def _decimal_forms(scale: int) -> Iterator[_Form]:
     for precision in (18, 38):
         if scale <= precision:
             type_ = pa.decimal128(precision, scale)
-            yield _Form(type_, lambda texts, type_=type_: _are_decimals(texts, type_, pattern))  # type: ignore[misc]
+            yield _Form(str(type_), type_, lambda texts, type_=type_: _are_decimals(texts, type_, pattern))  # type: ignore[misc]
 
 
 def _are_decimals(texts: pa.Array, type_: pa.DataType, pattern: str) -> bool:
@@ -182,7 +239,7 @@ def _moment_form(separator: str, digits: int, zone: str) -> _Form:
         formatted = texts.cast(pa.timestamp(unit, tz)).cast(pa.string())
         return _all_equal(pc.replace_substring(formatted, " ", separator), texts)
 
-    return _Form(pa.timestamp("ns" if unit == "ns" else "us", tz), test)
+    return _Form(f"timestamp {separator} {digits} {zone}", pa.timestamp("ns" if unit == "ns" else "us", tz), test)
 
 
 def _parse(texts: pa.Array, type_: pa.DataType) -> pa.Array:

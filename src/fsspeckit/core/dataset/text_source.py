@@ -67,11 +67,10 @@ class TextFiles:
         """
         from fsspeckit.core.ext import read_csv, read_json
 
-        known = {field.name: field.type for field in types or ()}
+        known = column_types(self.format, types, in_folders)
         options = {"memory_map": True, "filesystem": filesystem, "storage_options": storage_options}
         if self.format == "json":
             return read_json(self.path, types=known, encoding=self.encoding, **options)
-        known |= dict.fromkeys(in_folders, pa.string())
         return read_csv(self.path, types=known, delimiter=self.delimiter, encoding=self.encoding, **options)
 
 
@@ -84,6 +83,18 @@ def text_files(data: Any) -> TextFiles | None:
     return None if format_ is None or format_ == "parquet" else TextFiles(path, format_)
 
 
+def column_types(format_: TextFormat, types: pa.Schema | None, in_folders: Collection[str]) -> dict[str, pa.DataType]:
+    """The types of columns for a reader, by those of a dataset and of its folders; see `TextFiles.read`."""
+    known = {field.name: field.type for field in types or ()}
+    return known | dict.fromkeys(in_folders, pa.string()) if format_ == "csv" else known
+
+
+def columns_in_folders(snapshot: Snapshot) -> list[str]:
+    """The partition columns that a dataset has only in the names of its folders."""
+    known = () if snapshot.schema is None else snapshot.schema.names
+    return [name for name in snapshot.partition_columns if name not in known]
+
+
 def read_later(given: Input, snapshot: Snapshot) -> Input:
     """Csv and json files as rows that are read when the source is opened."""
     read = partial(read_text, given.data, snapshot, given.filesystem, given.storage_options)
@@ -94,6 +105,4 @@ def read_text(
     files: TextFiles, snapshot: Snapshot, filesystem: Any, storage_options: Mapping[str, Any] | None
 ) -> pa.Table:
     """The rows of csv or json files, parsed with the types of the dataset that they are for."""
-    known = () if snapshot.schema is None else snapshot.schema.names
-    in_folders = [name for name in snapshot.partition_columns if name not in known]
-    return files.read(snapshot.schema, in_folders, filesystem, storage_options)
+    return files.read(snapshot.schema, columns_in_folders(snapshot), filesystem, storage_options)

@@ -106,13 +106,13 @@ def read_csv(
         encoding=encoding,
     )
     files = find_files(path, ENDINGS["csv"], request.operation, filesystem, storage_options)
-    pieces = read_each(files, lambda file: _read_text(file, delimiter, request), request)
+    pieces = read_each(files, lambda file: read_cells(file, delimiter, request), request)
     found = _types(pieces, request)
-    pieces = read_each(files, lambda file, piece: _typed(file, piece, found, request), request, pieces)
+    pieces = read_each(files, lambda file, piece: parse_cells(file, piece, found, request), request, pieces)
     return join_pieces(files, pieces, request)
 
 
-def _read_text(file: InputFile, delimiter: str | None, request: Request) -> Piece:
+def read_cells(file: InputFile, delimiter: str | None, request: Request) -> Piece:
     """The cells of a file as text."""
     usual = "\t" if plain_name(file.location).endswith(".tsv") else ","
     options = pacsv.ParseOptions(delimiter=delimiter or usual, newlines_in_values=True)
@@ -181,7 +181,7 @@ def _types(pieces: Sequence[Piece], request: Request) -> dict[str, pa.DataType]:
     return dict(zip(names, for_all(find, request, names), strict=True))
 
 
-def _typed(file: InputFile, piece: Piece, types: Mapping[str, pa.DataType], request: Request) -> Piece:
+def parse_cells(file: InputFile, piece: Piece, types: Mapping[str, pa.DataType], request: Request) -> Piece:
     """The cells of a file as values."""
     table = piece.table
     if not table.column_names:

@@ -101,12 +101,18 @@ def read_json(
         encoding=encoding,
     )
     files = find_files(path, ENDINGS["json"], request.operation, filesystem, storage_options)
+    known = known_types(files, request)
+    return join_pieces(files, read_each(files, lambda file: read_objects(file, known, request), request), request)
+
+
+def known_types(files: Sequence[InputFile], request: Request) -> dict[str, pa.DataType]:
+    """The types that the caller names for the keys of objects; those of hive folders are read from their names."""
     in_folders = {name for file in files for name in parse_hive_partition_path(file.relative)}
-    known = {name: type_ for name, type_ in request.known.items() if name not in in_folders and not pat.is_null(type_)}
-    return join_pieces(files, read_each(files, lambda file: _read(file, known, request), request), request)
+    return {name: type_ for name, type_ in request.known.items() if name not in in_folders and not pat.is_null(type_)}
 
 
-def _read(file: InputFile, known: Types, request: Request) -> Piece:
+def read_objects(file: InputFile, known: Types, request: Request) -> Piece:
+    """The objects of a file as rows; columns in ``known`` have that type."""
     data = load(file, request)
     if first_character(data) == b"[":
         data = pa.py_buffer("\n".join(elements(data.to_pybytes().decode())).encode())
