@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyarrow import types as pat
 
 from fsspeckit.common.errors import SchemaMismatchError, SourceFileError
-from fsspeckit.common.text_values import blank_to_null, first_failure, parse_text
+from fsspeckit.common.text_values import blank_to_null, first_failure, not_a_value, parse_text
 from fsspeckit.common.types import is_text, unwrapped
 from fsspeckit.datasets.spark.executor_check import portable
 from fsspeckit.datasets.spark.frames import spark_type
@@ -68,6 +68,4 @@ def _parsed(column: pa.Array, field: pa.Field) -> pa.Array:
         return parse_text(texts, field.type)
     except pa.ArrowException as error:
         value = texts[first_failure(texts, lambda part: parse_text(part, field.type))].as_py()
-        raise SourceFileError(
-            f"column {field.name!r}: {value!r} is not a value of the type {field.type}. Correct the value."
-        ) from error
+        raise SourceFileError(f"column {field.name!r}: {not_a_value(value, field.type)}. Correct the value.") from error
