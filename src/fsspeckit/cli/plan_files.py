@@ -76,10 +76,10 @@ def _read(document: Node) -> SavedPlan:
 
 
 def _source(node: Node) -> SavedSource:
-    from fsspeckit.core.formats import ENDINGS
+    from fsspeckit.core.formats import ENDINGS, can_delimit
 
     delimiter = node["delimiter"].optional(lambda each: each.text())
-    if delimiter is not None and len(delimiter) != 1:
+    if delimiter is not None and not can_delimit(delimiter):
         raise node["delimiter"].refuse("is not one character")
     return SavedSource(
         path=node["path"].text(),
