@@ -108,10 +108,10 @@ def _check_summary(document: Node, plan: MergePlan) -> None:
 
 
 def _source(node: Node) -> SavedSource:
-    from fsspeckit.core.formats import ENDINGS
+    from fsspeckit.core.formats import ENDINGS, can_delimit
 
     delimiter = node["delimiter"].optional(lambda each: each.text())
-    if delimiter is not None and len(delimiter) != 1:
+    if delimiter is not None and not can_delimit(delimiter):
         raise node["delimiter"].refuse("is not one character")
     return SavedSource(
         path=node["path"].text(),

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from pyarrow import types as pat
 
 from fsspeckit.common.casting import exact_cast
-from fsspeckit.common.inference import canonical_integer
-from fsspeckit.common.types import is_bytes, is_text, unwrapped
+from fsspeckit.common.inference import PADDED_NUMBER, canonical_integer
+from fsspeckit.common.types import is_bytes, is_number, is_text, unwrapped
 
 _EXACT_DIGITS = {16: 3, 32: 6, 64: 15}
 """Decimal digits that a float of so many bits always holds."""
@@ -27,6 +27,7 @@ _TINY = {16: 1e-3, 32: 1e-36, 64: 1e-290}
 """Below this a float holds fewer digits than usual."""
 _NOT_FINITE = {"nan", "inf", "infinity"}
 _FINER = ("us", "ns")
+_SHOWN = 60
 _DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]*)\.([0-9]+)")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d([ T])\d\d:\d\d:\d\d(?:\.(\d{3}|\d{6}|\d{9}))?(Z?)")
 _UNITS = {0: "s", 3: "ms", 6: "us", 9: "ns"}
@@ -35,15 +36,15 @@ _UNITS = {0: "s", 3: "ms", 6: "us", 9: "ns"}
 def parse_text(texts: pa.Array, type_: pa.DataType) -> pa.Array:
     """Parse text as values of a type.
 
-    Space around numbers, dates and booleans is ignored, as is a plus sign. A float must be formatted to the text, or
-    have the digits of the text when it is printed with as many.
+    Space around numbers, dates and booleans is ignored. Text with leading zeros or a plus sign is not a number. A float
+    must be formatted to the text, or have the digits of the text when it is printed with as many.
 
     Raises:
         pa.ArrowException: A text is not a value of the type, or text cannot be parsed as this type at all.
 
     Example:
         >>> import pyarrow as pa
-        >>> parse_text(pa.array(["007", None]), pa.int64()).to_pylist()
+        >>> parse_text(pa.array([" 7", None]), pa.int64()).to_pylist()
         [7, None]
     """
     if isinstance(type_, pa.BaseExtensionType):
@@ -54,6 +55,24 @@ def parse_text(texts: pa.Array, type_: pa.DataType) -> pa.Array:
     if is_text(plain):
         return exact_cast(texts, type_)
     return exact_cast(_parse(texts, plain), type_)
+
+
+def not_a_value(value: object, type_: pa.DataType) -> str:
+    """Say why a value is not one of a type."""
+    reason = ""
+    if isinstance(value, str) and is_number(type_) and re.match(PADDED_NUMBER, value.strip()):
+        reason = ": text with leading zeros or a plus sign is not a number"
+    elif pat.is_integer(type_):
+        reason = ": the column holds whole numbers"
+    elif pat.is_timestamp(type_):
+        reason = " without a zone" if type_.tz is None else ", which needs a zone such as Z"
+    return f"{shown(value)} is not a value of the type {type_}{reason}"
+
+
+def shown(value: object) -> str:
+    """A value for a message, cut where it is long."""
+    text = str(value) if isinstance(value, Decimal) else repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def first_failure(array: pa.Array, parse: Callable[[pa.Array], object]) -> int:
@@ -73,8 +92,7 @@ def first_failure(array: pa.Array, parse: Callable[[pa.Array], object]) -> int:
 def infer_type(chunks: Sequence[pa.Array]) -> pa.DataType:
     """The type that all texts of a column are written in; text where formatting would not give every text back.
 
-    Null and the empty text say nothing about the type. A column without any other value is null, or text where it
-    holds an empty text.
+    Null and the empty text say nothing about the type. A column without any other value is text.
 
     Example:
         >>> import pyarrow as pa
@@ -82,9 +100,7 @@ def infer_type(chunks: Sequence[pa.Array]) -> pa.DataType:
         ['int64', 'string', 'double', 'decimal128(18, 2)']
     """
     column = _Column.of(chunks)
-    if column.forms is None:
-        return _type_of_blanks(column.has_blank)
-    return next((form.type for form in column.forms if column.has(form)), pa.string())
+    return next((form.type for form in column.forms or () if column.has(form)), pa.string())
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +108,14 @@ class TextForms:
     """How the texts of a part of a column are written: the forms that all of them have; None where there is no text."""
 
     forms: tuple[tuple[str, pa.DataType], ...] | None
-    has_blank: bool
 
 
 def find_forms(chunks: Sequence[pa.Array]) -> TextForms:
     """The forms of a part of a column, such as the part that is in one file."""
     column = _Column.of(chunks)
     if column.forms is None:
-        return TextForms(None, column.has_blank)
-    return TextForms(tuple((form.name, form.type) for form in column.forms if column.has(form)), column.has_blank)
+        return TextForms(None)
+    return TextForms(tuple((form.name, form.type) for form in column.forms if column.has(form)))
 
 
 def join_forms(parts: Sequence[TextForms]) -> pa.DataType:
@@ -112,13 +127,8 @@ def join_forms(parts: Sequence[TextForms]) -> pa.DataType:
         'double'
     """
     known = [part.forms for part in parts if part.forms is not None]
-    if not known:
-        return _type_of_blanks(any(part.has_blank for part in parts))
-    return next((form[1] for form in known[0] if all(form in forms for forms in known)), pa.string())
-
-
-def _type_of_blanks(has_blank: bool) -> pa.DataType:
-    return pa.string() if has_blank else pa.null()
+    first = known[0] if known else ()
+    return next((form[1] for form in first if all(form in forms for forms in known)), pa.string())
 
 
 def blank_to_null(texts: pa.Array) -> pa.Array:
@@ -153,17 +163,15 @@ class _Column:
 
     texts: Sequence[pa.Array]
     forms: Sequence[_Form] | None
-    has_blank: bool
 
     @classmethod
     def of(cls, chunks: Sequence[pa.Array]) -> _Column:
         filled = [blank_to_null(chunk) for chunk in chunks]
-        has_blank = any(before.null_count < after.null_count for before, after in zip(chunks, filled, strict=True))
         first = next((found for chunk in filled if (found := _first(chunk)) is not None), None)
         if first is None:
-            return cls(filled, None, has_blank)
+            return cls(filled, None)
         sample = pa.array([first])
-        return cls(filled, [form for form in _forms(first) if form.holds(sample)], has_blank)
+        return cls(filled, [form for form in _forms(first) if form.holds(sample)])
 
     def has(self, form: _Form) -> bool:
         return all(map(form.holds, self.texts))
@@ -246,13 +254,15 @@ def _parse(texts: pa.Array, type_: pa.DataType) -> pa.Array:
     try:
         return _parse_tidy(texts, type_)
     except pa.ArrowInvalid:
-        tidy = pc.replace_substring_regex(pc.ascii_trim_whitespace(texts), r"^\+([0-9.])", r"\1")
+        tidy = pc.ascii_trim_whitespace(texts)
         if is_bytes(type_) or tidy.equals(texts):
             raise
         return _parse_tidy(tidy, type_)
 
 
 def _parse_tidy(texts: pa.Array, type_: pa.DataType) -> pa.Array:
+    if is_number(type_) and pc.any(pc.match_substring_regex(texts, PADDED_NUMBER)).as_py():
+        raise pa.ArrowInvalid("text with leading zeros or a plus sign is not a number")
     if pat.is_integer(type_):
         return _parse_integers(texts, type_)
     if pat.is_floating(type_):

@@ -9,12 +9,11 @@ from __future__ import annotations
 import codecs
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -35,7 +34,8 @@ _R = TypeVar("_R")
 _MAGIC = re.compile(r"[*?\[]")
 _BOM = b"\xef\xbb\xbf"
 _UTF8 = {"utf-8", "utf-8-sig"}
-_SHOWN = 60
+_UTF16 = re.compile(rb"\xff\xfe|\xfe\xff|\0[^\0]\0[^\0]|[^\0]\0[^\0]\0")
+_MAGIC_BYTES = {b"\x1f\x8b": ".gz", b"BZh91AY&": ".bz2", b"\x28\xb5\x2f\xfd": ".zst"}
 _PEEK = 4096
 _BLOCK = 16 * 2**20
 _LARGEST_BLOCK = 2**31 - 1
@@ -191,7 +191,7 @@ class JointSchema:
 
 def join_schemas(files: Sequence[InputFile], pieces: Sequence[Piece], request: Request) -> JointSchema:
     """The schema of all pieces, with partition columns."""
-    present = list(dict.fromkeys(name for piece in pieces for name in piece.names))
+    present = dict.fromkeys(name for piece in pieces for name in piece.names)
     if request.include_file_path and FILE_PATH in present:
         raise ValueError(
             f"{request.operation}: a file has a column {FILE_PATH!r} of its own. Read without the added one."
@@ -220,15 +220,19 @@ def load(file: InputFile, request: Request) -> pa.Buffer:
     """The text of a file as UTF-8 without byte order mark, decompressed where its name says that it is compressed.
 
     Raises:
-        SourceFileError: The bytes are not text of the request's encoding.
+        SourceFileError: The bytes are not text of the request's encoding, or not compressed as the name says.
     """
     with file.storage.open_input(file.location) as stream:
-        codec = next((codec for ending, codec in COMPRESSED.items() if file.location.lower().endswith(ending)), None)
-        if codec is None:
-            data = stream.read_buffer()
-        else:
-            with pa.CompressedInputStream(stream, codec) as plain:
+        data = stream.read_buffer()
+    codec = next((codec for ending, codec in COMPRESSED.items() if file.location.lower().endswith(ending)), None)
+    if codec is not None:
+        try:
+            with pa.CompressedInputStream(pa.BufferReader(data), codec) as plain:
                 data = pa.py_buffer(plain.read())
+        except OSError as error:
+            what = f"the file cannot be decompressed as {codec} ({error})"
+            raise request.bad_file(file, "", what, "Restore the file, or correct its ending") from error
+    _check_is_text(data, file, request)
     try:
         return _as_utf8(data, request.encoding)
     except (UnicodeDecodeError, pa.ArrowInvalid):
@@ -241,10 +245,16 @@ def as_array(data: pa.Buffer) -> pa.Array:
     return pa.Array.from_buffers(pa.large_binary(), 1, [None, offsets, data])
 
 
-def shown(value: Any) -> str:
-    """A value for a message, cut where it is long."""
-    text = str(value) if isinstance(value, Decimal) else repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+def _check_is_text(data: pa.Buffer, file: InputFile, request: Request) -> None:
+    """Name what is often taken for UTF-8 text."""
+    start = data.slice(0, min(8, data.size)).to_pybytes()
+    for magic, ending in _MAGIC_BYTES.items():
+        if start.startswith(magic):
+            remedy = f"Decompress the file, or let its name end in {ending}"
+            raise request.bad_file(file, "", f"the file is {COMPRESSED[ending]} data and not text", remedy)
+    if _normalized(request.encoding) in _UTF8 and _UTF16.match(start):
+        remedy = "Name the encoding of the file, such as encoding='utf-16'"
+        raise request.bad_file(file, "", "the file is UTF-16 text and not UTF-8", remedy)
 
 
 def _as_utf8(data: pa.Buffer, encoding: str) -> pa.Buffer:
@@ -341,7 +351,7 @@ def _has_ending(path: str, endings: tuple[str, ...]) -> bool:
     return plain_name(path).endswith(endings)
 
 
-def _partitions(files: Sequence[InputFile], present: Sequence[str], request: Request) -> dict[str, pa.Array]:
+def _partitions(files: Sequence[InputFile], present: Collection[str], request: Request) -> dict[str, pa.Array]:
     """Values of the hive columns that stand only in the folders, one per file."""
     found = [parse_hive_partition_path(file.relative) for file in files]
     names = dict.fromkeys(name for values in found for name in values if name not in present)
