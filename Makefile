@@ -5,8 +5,8 @@ BIN     := $(VENV)/bin
 READY   := $(VENV)/.ready
 BENCH   := $(VENV)/.ready-bench
 WORKERS ?= auto
-INSTALL := --disable-pip-version-check install --quiet --constraint
-PIP     := $(BIN)/pip $(INSTALL) constraints.txt
+INSTALL := sh scripts/install.sh
+PIP     := $(INSTALL) $(VENV) constraints.txt
 PYTEST  := $(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore tests/versions
 
 # Versions of PySpark other than the pinned one. Each has its own environment, in which the tests of tests/versions run.
@@ -21,6 +21,7 @@ help: ## list the targets
 	@echo
 	@echo "  PYTHON=python3.12 chooses the interpreter of a new environment (3.11 to 3.13),"
 	@echo "  WORKERS=n the test processes, ARGS=... goes to pytest or to the benchmarks."
+	@echo "  UV= installs with pip although uv is there."
 
 setup: $(READY) ## create .venv with the pinned versions
 
@@ -60,7 +61,7 @@ $(SPARKS:%=$(VENV)-spark-%/.ready): $(VENV)-spark-%/.ready: pyproject.toml const
 	@echo "Installing PySpark $* into $(@D). The package has 450 MB and is downloaded and built once."
 	$(BIN)/python -m venv $(@D)
 	sed 's/^pyspark==.*/pyspark==$*/' constraints.txt > $(@D)/constraints.txt
-	$(@D)/bin/pip $(INSTALL) $(@D)/constraints.txt --editable '.[smoke]'
+	$(INSTALL) $(@D) $(@D)/constraints.txt --editable '.[smoke]'
 	@touch $@
 
 check: $(READY) ## ruff, ruff format, mypy --strict, import contracts, the pages of docs/

@@ -70,7 +70,8 @@ def test_the_life_of_a_dataset(fsspeckit: Fsspeckit) -> None:
     found = json.loads(out)
     assert (code, found["rows"], found["score"], found["pending_journal"]) == (0, 4, 100, False)
     assert [column["files_with_bloom_filter"] for column in found["columns"]] == [2, 0]
-    assert fsspeckit("recover", "lake", "--noop-exit-code", "9")[0] == 9
+    assert fsspeckit("recover", "lake", "--noop-exit-code", "9")[:2] == (9, "Nothing to recover.\n")
+    assert fsspeckit("recover", "lake", "--dry-run")[:2] == (0, "Nothing to recover.\n")
 
 
 @pytest.mark.parametrize(
@@ -162,7 +163,9 @@ def test_a_value_that_the_dataset_cannot_hold_is_two_lines(fsspeckit: Fsspeckit,
     code, out, err = fsspeckit(*words, "bad.csv", "lake")
     assert (code, out) == (1, "")
     first, second = err.splitlines()
-    assert first.endswith("bad.csv, row 2, column 'amount': '5O' is not a value of the type int64")
+    assert first.endswith(
+        "bad.csv, row 2, column 'amount': '5O' is not a value of the type int64: the column holds whole numbers"
+    )
     assert second == "to do: correct the value"
     assert len(rows_of("lake")) == 3
 
@@ -175,6 +178,9 @@ def test_the_encoding_of_a_file(fsspeckit: Fsspeckit) -> None:
     assert err.splitlines()[1] == "to do: name the encoding of the file, such as --encoding latin-1"
     assert fsspeckit("write", "towns.csv", "lake", "--encoding", "latin-1", "-q")[0] == 0
     assert [row["town"] for row in rows_of("lake")] == ["Bonn", "Köln"]
+    Path("wide.csv").write_text("id,town\n1,Bonn\n", encoding="utf-16")
+    _, _, err = fsspeckit("write", "wide.csv", "lake")
+    assert "wide.csv: the file is UTF-16 text and not UTF-8\nto do: name the encoding of the file, such as --enc" in err
     assert fsspeckit("plan", "merge", "towns.csv", "lake", "--key", "id", "--encoding", "cp437", "-o", "p.json")[0] == 0
     assert fsspeckit("apply", "p.json", "--json")[0] == 0
     assert rows_of("lake")[1]["town"] != "Köln"
@@ -221,6 +227,7 @@ def test_a_folder_of_two_formats_is_asked_about(fsspeckit: Fsspeckit) -> None:
         (("merge", "updates.csv", "lake", "--key", "id", "--strategy", "upser"), 2, "upser"),
         (("merge", "updates.csv", "lake", "--key", "id", "--max-rows-per-file", "0"), 2, "--max-rows-per-file 0"),
         (("merge", "updates.csv", "lake", "--key", "who"), 1, "who"),
+        (("merge", "empty.csv", "lake", "--key", "id"), 1, "it has no columns"),
         (("merge", "gone.csv", "lake", "--key", "id"), 1, "gone.csv"),
         (("merge", "gone", "lake", "--key", "id"), 1, "check the path"),
         (("merge", "updates.csv", "lake", "--key", "id", "--engine", "polars"), 2, "polars"),
@@ -228,6 +235,11 @@ def test_a_folder_of_two_formats_is_asked_about(fsspeckit: Fsspeckit) -> None:
         (("merge", "updates.csv", "lake", "--key", "id", "--config", "gone.toml"), 2, "gone.toml"),
         (("merge", "updates.csv", "lake", "--key", "id", "--delimiter", ";", "--format", "json"), 2, "--delimiter"),
         (("merge", "updates.csv", "lake", "--key", "id", "--delimiter", ";;"), 2, "is not one character"),
+        (("merge", "updates.csv", "lake", "--key", "id", "--delimiter", "\n"), 2, "is not one character"),
+        (("merge", "updates.csv", "lake", "--key", "id", "--delimiter", '"'), 2, "is not one character"),
+        (("merge", "updates.csv", "lake", "--key", "id", "--delimiter", ""), 2, "is not one character"),
+        (("merge", "updates.csv", "lake", "--key", "id", "--encoding", ""), 2, "--encoding is empty"),
+        (("merge", "updates.csv", "lake", "--key", "id", "--format", ""), 2, "--format"),
         (("merge", "updates.csv", "lake", "--key", "id", "--encoding", "klingon"), 2, "--encoding klingon is unknown"),
         (("merge", "lake.parquet", "lake", "--key", "id", "--encoding", "latin-1"), 2, "does not go with parquet"),
         (("plan", "merge", "updates.csv", "lake", "--key", "id", "-o", "no/plan.json"), 2, "there is no folder no"),
@@ -270,10 +282,21 @@ def test_debug_shows_where_and_json_tells_what(fsspeckit: Fsspeckit) -> None:
     assert (code, len(err.splitlines()), json.loads(out)["exit_code"]) == (2, 2, 2)
 
 
-def test_a_store_whose_package_is_missing(fsspeckit: Fsspeckit, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "gcsfs", None)
-    code, _, err = fsspeckit("write", "orders.csv", "gs://lake/x")
-    assert (code, err.splitlines()[1:]) == (1, ["to do: pip install 'fsspeckit[gcs]'"])
+@pytest.mark.parametrize(
+    ("url", "package"),
+    [
+        ("gs://lake/x", "gcsfs>=2025.2"),
+        ("az://lake/x", "adlfs>=2024.12"),
+        ("abfss://lake@account.dfs.core.windows.net/x", "adlfs>=2024.12"),
+        ("wasbs://lake@account.blob.core.windows.net/x", "adlfs>=2024.12"),
+    ],
+)
+def test_a_store_whose_package_is_missing(
+    fsspeckit: Fsspeckit, monkeypatch: pytest.MonkeyPatch, url: str, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package.partition(">")[0], None)
+    code, _, err = fsspeckit("write", "orders.csv", url)
+    assert (code, err.splitlines()[1:]) == (1, [f"to do: pip install '{package}'"])
 
 
 def test_settings_by_option_environment_and_file(fsspeckit: Fsspeckit, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -186,6 +186,14 @@ def test_a_file_that_is_no_plan(tmp_path: Path, text: str, capsys: pytest.Captur
         (("engine",), "polars", "engine: 'polars' is not one of spark, duckdb, pyarrow"),
         (("dest",), "a\0b", "dest: the text has characters that are not allowed"),
         (("command",), "delete", "command: 'delete' is not one of merge"),
+        (("made_at",), 5, "made_at: 5 is not text"),
+        (("made_at",), "soon", "made_at: 'soon' is not a time"),
+        (("counts",), {}, "counts: an object that does not agree with the plan"),
+        (("counts", "delete"), 7, "counts: an object that does not agree with the plan"),
+        (("counts", "insert"), "1", "counts.insert: '1' is not a whole number"),
+        (("totals",), [], "totals: a list is not an object"),
+        (("totals", "keep"), None, "totals.keep: None is not an object"),
+        (("totals", "keep", "rows"), 99, "totals: an object that does not agree with the plan"),
         (("fsspeckit_plan",), 2, "fsspeckit_plan: 2 is the format of another version of fsspeckit"),
     ],
 )
@@ -201,6 +209,15 @@ def test_a_plan_that_somebody_changed(
     assert said in err
     assert json.loads(out)["error"] == "DocumentError"
     assert files() == before
+
+
+def test_every_key_of_a_plan_is_needed(plan: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    for key in plan:
+        Path("less.json").write_text(json.dumps({name: value for name, value in plan.items() if name != key}))
+        assert main(["apply", "less.json", "--json"]) == 2
+        out, err = capsys.readouterr()
+        assert f"the key '{key}' is missing" in err
+        assert json.loads(out)["error"] == "DocumentError"
 
 
 @pytest.fixture(scope="module")

@@ -123,9 +123,42 @@ def test_a_pipeline_file_is_not_shown(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_a_pipeline_does_not_show_its_settings() -> None:
     out = {"path": "lake", "storage_options": {"secret": SECRET}}
-    raw = {"format": "csv", "path": "x", "options": {"password": SECRET}}
+    raw = {"format": "csv", "path": "x", "storage_options": {"password": SECRET}}
     spark = {"conf": {"spark.hadoop.fs.s3a.secret.key": SECRET}}
     given = {"name": "p", "sources": {"raw": raw}, "spark": spark, "datasets": {"out": out}, "steps": [STEP]}
     pipeline = Pipeline.of(given | {"variables": {"password": SECRET}})
     assert SECRET not in repr(pipeline) + str(pipeline.file)
     assert SECRET not in repr(PyarrowDatasetIO(storage_options={"secret": SECRET}))
+
+
+LOGINS = [
+    f"s3://user:{SECRET}@bucket/x",
+    f"s3a://user:{SECRET}/+@bucket/x",
+    f"simplecache::s3://user:{SECRET}@bucket/x",
+    f"abfss://user:{SECRET}@account/x",
+    f"http://user:{SECRET}@127.0.0.1:9/x?sig={SECRET}",
+    f"ftp://user:{SECRET}@127.0.0.1:9/x",
+]
+URL_CALLS: dict[str, Callable[[str], Any]] = {
+    "write": lambda url: PyarrowDatasetIO().write_dataset(ROWS, url),
+    "read": lambda url: DuckDBDatasetIO().read_parquet(url),
+    "read_csv": lambda url: ext.read_csv(f"{url}/in.csv"),
+    "source": lambda url: PyarrowDatasetIO().merge(url, "lake", strategy="upsert", key_columns="id"),
+    "recover": lambda url: PyarrowDatasetIO().recover(url),
+}
+
+
+@pytest.mark.parametrize("url", LOGINS)
+@pytest.mark.parametrize("call", URL_CALLS)
+def test_a_password_in_a_url_is_not_shown(call: str, url: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("DEBUG", "fsspeckit"), pytest.raises(Exception) as caught:  # noqa: PT011 - of any class
+        URL_CALLS[call](url)
+    assert SECRET not in said(caught.value) + caplog.text
+
+
+@pytest.mark.parametrize("url", LOGINS)
+@pytest.mark.parametrize("words", [["write", "in.csv"], ["compact"], ["inspect"], ["recover"], ["doctor"]], ids=str)
+def test_a_password_in_a_url_is_not_printed(words: list[str], url: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main([*words, url, "--debug", "--verbose"]) in (1, 2)
+    shown = capfd.readouterr()
+    assert SECRET not in shown.out + shown.err

@@ -16,7 +16,8 @@ import fsspeckit as package
 from fsspeckit.cli import command
 from fsspeckit.cli.app import app, main
 from fsspeckit.cli.wording import as_options
-from fsspeckit.common.wording import PARAMETERS
+from fsspeckit.common.wording import FUNCTIONS as NAMED_FUNCTIONS
+from fsspeckit.common.wording import PARAMETERS, WORDS
 from fsspeckit.core import ext
 from fsspeckit.core.incremental import plan_incremental_rewrite
 from fsspeckit.datasets.duckdb import DuckDBDatasetIO
@@ -51,6 +52,13 @@ def offered() -> dict[str, set[str]]:
     return {name: set(re.findall(r"(?<!\w)--[a-z][a-z-]+", page)) for name, page in pages.items()}
 
 
+def _filled(part: ast.expr) -> str:
+    """A part of an f-string; a value is X, in quotes where the message quotes it."""
+    if isinstance(part, ast.Constant):
+        return str(part.value)
+    return "'X'" if isinstance(part, ast.FormattedValue) and part.conversion == ord("r") else "X"
+
+
 def messages() -> Iterator[str]:
     """Every text in the source that may be a message, with X for what is filled in."""
     for folder in ("common", "core", "datasets"):
@@ -60,7 +68,7 @@ def messages() -> Iterator[str]:
             inner = {id(each) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for each in node.values}
             for node in ast.walk(tree):
                 if isinstance(node, ast.JoinedStr):
-                    yield "".join(each.value if isinstance(each, ast.Constant) else "X" for each in node.values)  # type: ignore[misc]
+                    yield re.sub(r"=X\b", "=5", "".join(map(_filled, node.values)))
                 elif (
                     isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inner | described
                 ):
@@ -71,8 +79,15 @@ MESSAGES = [text for text in messages() if " " in text and NAMED.search(text) an
 
 
 def test_every_parameter_is_known() -> None:
-    assert LIBRARY - {*PARAMETERS} == set()
+    assert {*PARAMETERS} == LIBRARY
     assert len(MESSAGES) > 30
+
+
+def test_every_word_and_function_is_named_by_a_message() -> None:
+    texts = [*messages()]
+    chosen = {*re.findall(r'check_choice\("(\w+)"', "".join(path.read_text() for path in SOURCE.rglob("*.py")))}
+    assert [word for word in {*WORDS} - chosen if not any(re.search(rf"\b{word}=", text) for text in texts)] == []
+    assert [name for name in NAMED_FUNCTIONS if not any(re.search(name, text) for text in texts if " " in text)] == []
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -225,3 +240,52 @@ def test_a_command_knows_its_options(offered: dict[str, set[str]], monkeypatch: 
 def test_names_of_files_and_columns_are_left_alone() -> None:
     text = "the dataset has no column 'null_keys'; it has ['key_columns', 'mode'], at lake/null_keys/a.parquet"
     assert as_options(text, {"--key", "--null-keys"}) == text
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "plan=pro",
+        "plan=pro-monthly",
+        "mode=a%2Fb",
+        "schema=v1.2",
+        "max_files=x-1",
+        "key_columns=5-a",
+        "'use key_columns, or mode=\"x\"; null_keys'",
+        "strategy=a:b",
+    ],
+)
+def test_folders_of_partitions_are_left_alone(name: str) -> None:
+    text = f"{name} has no file; look at ({name}, {name}) and {name}/a.parquet, or pass null_keys='match'."
+    assert as_options(text, {"--null-keys"}) == text.replace("null_keys='match'.", "--null-keys match.")
+    assert as_options(text, set()) == text.replace(", or pass null_keys='match'", "")
+    assert as_keys(text, None) == text.replace(", or pass null_keys='match'", "")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_message_keeps_every_name_that_is_filled_in(command: str, offered: dict[str, set[str]]) -> None:
+    for message in MESSAGES:
+        numbers = iter(range(99))
+        filled = re.sub(r"\bX\b", lambda _, numbers=numbers: f"name{next(numbers)}", message)  # type: ignore[misc]
+        names = set(re.findall(r"name\d+", filled))
+        assert names <= set(re.findall(r"name\d+", as_options(filled, offered[command]))), filled
+
+
+def test_a_command_without_schemas_does_not_speak_of_them() -> None:
+    text = "read_json of a.json: no. Correct the file, or give the types with schema=."
+    assert as_options(text, {"--format"}) == "read_json of a.json: no. Correct the file."
+
+
+def test_a_path_without_a_dataset_is_no_matter_of_partitions(lake: None, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["compact"], ["optimize", "--by", "id"], ["dedupe", "--key", "id"]):
+        assert main([words[0], "nope", *words[1:]]) == 1
+        assert "--partition" not in capsys.readouterr().err
+    assert main(["compact", "parted", "--partition", "day=w"]) == 1
+    assert "correct --partition" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("path", ["parted/day=m", "."])
+def test_recover_refuses_what_other_commands_refuse(path: str, lake: None, capsys: pytest.CaptureFixture[str]) -> None:
+    for more in ([], ["--dry-run"]):
+        assert main(["recover", path, "--json", *more]) == 1
+        assert '"error": "NestedDatasetError"' in capsys.readouterr().out

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from fsspeckit.common.errors import CommitConflictError, SchemaMismatchError
-from fsspeckit.common.logging import get_logger, log_unexpected, redact, release_all, scrub
+from fsspeckit.common.logging import get_logger, log_unexpected, redact, release_all
+from fsspeckit.common.text import scrub
 
 
 def test_loggers_stand_below_one_root_that_is_silent_by_default() -> None:
@@ -42,6 +43,15 @@ def test_no_value_of_storage_options_that_may_be_secret_is_shown() -> None:
         ("s3://key:secret@bucket/a", "s3://bucket/a"),
         ("read https://host/x.parquet?sig=abc&x=1 failed", "read https://host/x.parquet failed"),
         ("a?b*.parquet", "a?b*.parquet"),
+        ("s3://key:a@b@bucket/x@y", "s3://bucket/x@y"),
+        ("s3://key:a/b+c@bucket/x", "s3://bucket/x"),
+        ("http://host:80/a@b.parquet", "http://host:80/a@b.parquet"),
+        ('Invalid bucket name "user:pw@bucket": no', 'Invalid bucket name "***@bucket": no'),
+        ("cannot stat user:pw@bucket/x", "cannot stat ***@bucket/x"),
+        ("host/x?a=1&sig=abc&b=2", "host/x?a=1&sig=***&b=2"),
+        ("AccountName=me;AccountKey=abc==;End=x", "AccountName=me;AccountKey=***;End=x"),
+        ("day=1/key=5/a.parquet", "day=1/key=5/a.parquet"),
+        ("at 10:30@noon", "at ***@noon"),
         ("/data/user@home/x.parquet", "/data/user@home/x.parquet"),
     ],
 )

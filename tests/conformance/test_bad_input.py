@@ -27,11 +27,13 @@ WRITES: dict[str, Callable[[Any, pa.Table, str], Any]] = {
 
 
 @contextmanager
-def refused(parent: Path, error: type[Exception] | tuple[type[Exception], ...], *words: str) -> Iterator[None]:
+def refused(
+    parent: Path, error: type[Exception] | tuple[type[Exception], ...], *words: str
+) -> Iterator[pytest.ExceptionInfo[Exception]]:
     """What runs inside raises the error, its message has the words, and everything below the parent stays as it was."""
     before = tree_of(parent)
     with pytest.raises(error) as caught:
-        yield
+        yield caught
     message = str(caught.value)
     missing = [word for word in words if word.lower() not in message.lower()]
     assert not missing, f"the message does not speak of {missing}: {message}"
@@ -227,8 +229,11 @@ def test_layouts_that_disagree_below_one_root(io: Any, tmp_path: Path) -> None:
 
 
 def test_overwrite_partitions_of_a_flat_dataset(io: Any, dataset: Path) -> None:
-    with refused(dataset.parent, ValueError, "partition"):
+    with refused(dataset.parent, ValueError, "partition", 'mode="overwrite"') as caught:
         io.write_dataset(numbers([1]), str(dataset), mode="overwrite_partitions")
+    assert "partition_by" not in str(caught.value)  # the dataset is there, and has no partitions
+    with refused(dataset.parent, ValueError, "pass partition_by"):
+        io.write_dataset(numbers([1]), str(dataset.parent / "new"), mode="overwrite_partitions")
 
 
 # Schema

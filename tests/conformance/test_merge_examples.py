@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from conformance.builders import look, numbers, put, three_files
@@ -27,7 +28,7 @@ def counts(result: Any) -> tuple[int, int, int, int]:
     return result["inserted"], result["updated"], result["deleted"], result["total"]
 
 
-@pytest.mark.scenario("UP-01", "UP-18", "UP-19", "PM-01", "IO-13", "IO-16")
+@pytest.mark.scenario("UP-01", "UP-18", "UP-19", "PM-01", "IO-13", "IO-14", "IO-16")
 def test_upsert_updates_and_inserts(io: Any, tmp_path: Path) -> None:
     put(tmp_path / "d" / "a.parquet", numbers([1, 2, 9]))
     result = io.merge(numbers([1, 2, 3], "new"), str(tmp_path / "d"), strategy="upsert", key_columns=["id"])
@@ -35,6 +36,9 @@ def test_upsert_updates_and_inserts(io: Any, tmp_path: Path) -> None:
     assert counts(result) == (1, 2, 0, 4)
     assert result.rewritten_files == [str(tmp_path / "d" / "a.parquet")]
     assert sorted((f.operation, f.row_count) for f in result.files) == [("inserted", 1), ("rewritten", 3)]
+    for file in result.files:
+        assert file.row_count == pq.read_metadata(file.path).num_rows
+        assert file.size_bytes == Path(file.path).stat().st_size
 
 
 @pytest.mark.scenario("UP-02", "UP-36", "UP-37", "PM-03")

@@ -25,7 +25,9 @@ CHANGES: dict[str, Callable[[Any, str], Any]] = {
     "plan of a compaction": lambda io, path: io.compact_parquet_dataset(path, target_rows_per_file=1000, dry_run=True),
     "optimize": lambda io, path: io.optimize_parquet_dataset(path, zorder_columns=["id"]),
     "deduplicate": lambda io, path: io.deduplicate_parquet_dataset(path, key_columns=["id"]),
+    "recover": lambda io, path: io.recover(path),
 }
+_WITH_FILTER = [CHANGES[name] for name in ("compact", "plan of a compaction", "optimize", "deduplicate")]
 every_change = pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 
 
@@ -41,8 +43,9 @@ def test_a_folder_that_contains_datasets(io: Any, tmp_path: Path, change: Callab
 def test_a_partition_of_a_dataset(io: Any, tmp_path: Path, change: Callable[[Any, str], Any]) -> None:
     io.write_dataset(numbers([1, 2], day=["a", "b"]), str(tmp_path / "lake"), partition_by=["day"])
     folder = next((tmp_path / "lake").glob("day=*"))
-    with refused(tmp_path, NestedDatasetError, ".lake.fsspeckit", f"partition_filter={folder.name!r}"):
+    with refused(tmp_path, NestedDatasetError, ".lake.fsspeckit", f"use the path {tmp_path / 'lake'}") as caught:
         change(io, str(folder))
+    assert (f"partition_filter={folder.name!r}" in str(caught.value)) == (change in _WITH_FILTER)
 
 
 @pytest.mark.parametrize("inner", ["b", "b/c", "day=1/b", ".hidden/b"])
@@ -91,8 +94,31 @@ def test_columns_may_come_and_go(io: Any, tmp_path: Path) -> None:
 def test_a_journal_below_is_named_even_where_its_dataset_is_gone(io: Any, tmp_path: Path) -> None:
     put(tmp_path / "lake" / "0.parquet", numbers([1, 2]))
     (tmp_path / "lake" / ".gone.fsspeckit" / "log").mkdir(parents=True)
-    with refused(tmp_path, NestedDatasetError, ".gone.fsspeckit", "deleted by hand"):
+    with refused(tmp_path, NestedDatasetError, ".gone.fsspeckit", "delete the journal"):
         io.merge(ROWS, str(tmp_path / "lake"), strategy="upsert", key_columns=["id"])
+
+
+def test_advice_does_not_lead_back(io: Any, tmp_path: Path) -> None:
+    """A dataset with a journal, and in it files of another program or a dataset of its own."""
+    outer, inner = str(tmp_path / "n1"), str(tmp_path / "n1" / "tmp")
+    io.write_dataset(numbers([1]), outer)
+    put(tmp_path / "n1" / "tmp" / "1.parquet", numbers([2]))
+    with refused(tmp_path, NestedDatasetError, f"move them out of {outer}"):
+        io.write_dataset(ROWS, outer)
+    with refused(tmp_path, NestedDatasetError, f"use the path {outer}"):
+        io.write_dataset(ROWS, inner)
+    shutil.copytree(tmp_path / ".n1.fsspeckit", tmp_path / "n1" / ".tmp.fsspeckit")
+    with refused(tmp_path, NestedDatasetError, f"move {inner} out of {outer}"):
+        io.write_dataset(ROWS, outer)
+    with refused(tmp_path, NestedDatasetError, f"move {inner} out of {outer}"):
+        io.write_dataset(ROWS, inner)
+
+
+def test_a_journal_above_is_named_with_what_to_do_about_it(io: Any, tmp_path: Path) -> None:
+    io.write_dataset(numbers([1]), str(tmp_path / "a"))
+    shutil.rmtree(tmp_path / "a")
+    with refused(tmp_path, NestedDatasetError, ".a.fsspeckit", "or delete that journal"):
+        io.write_dataset(ROWS, str(tmp_path / "a" / "b"))
 
 
 def test_reading_a_folder_that_contains_datasets(io: Any, tmp_path: Path) -> None:

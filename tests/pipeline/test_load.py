@@ -78,7 +78,10 @@ def test_every_mistake_is_found_at_once() -> None:
     [
         ({"format": "csv"}, "format 'csv' needs 'path'"),
         ({"format": "dataset", "path": "x"}, "format 'dataset' needs 'dataset'"),
-        ({"format": "dataset", "dataset": "silver", "options": {"header": True}}, "options and columns go with files"),
+        (
+            {"format": "dataset", "dataset": "silver", "options": {"header": True}},
+            "options, columns and storage",
+        ),
         ({"format": "dataset", "dataset": "gold"}, "there is no dataset 'gold'"),
         ({"format": "csv", "path": 5}, "sources.orders.path: 5 is wrong"),
         ({"path": "in"}, "sources.orders.format: it is missing; add one of 'parquet', 'csv', 'json', 'dataset'"),

@@ -31,7 +31,7 @@ most = 100
 [sources.raw]
 format = "csv"
 path = "in/${day}.csv"
-options = { header = true }
+
 
 [sources.bronze]
 format = "dataset"
@@ -128,7 +128,6 @@ idempotency_key = "${day}"
 variables = { day = "mon", most = 100 }
 sources.raw.columns = "id int, status string, amount int, at date"
 sources.raw.format = "csv"
-sources.raw.options.header = true
 sources.raw.path = "in/${day}.csv"
 datasets.silver.path = "lake/silver"
 
@@ -159,7 +158,7 @@ def small(**more: Any) -> dict[str, Any]:
     """A pipeline of one write."""
     source = {"format": "csv", "path": "in/mon.csv", "columns": "id bigint, status string, amount bigint, at date"}
     step = {"name": "load", "do": "write", "from": "raw", "into": "out"} | more
-    raw = source | {"options": {"header": True}}
+    raw = source
     return {"name": "small", "sources": {"raw": raw}, "datasets": {"out": {"path": "lake/out"}}, "steps": [step]}
 
 
@@ -357,7 +356,6 @@ SETTINGS = """
 name = "settings"
 sources.raw.columns = "id int, status string, amount int, at date"
 sources.raw.format = "csv"
-sources.raw.options.header = true
 sources.raw.path = "in/mon.csv"
 datasets.out.path = "lake/out"
 spark = { master = "local[3]", conf = { "spark.app.name" = "file", "spark.sql.session.timeZone" = "Asia/Tokyo" } }

@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow.dataset as pds
 import pytest
 
-from fsspeckit.cli.app import main
 from fsspeckit.pipeline import Pipeline, StepFailedError
 
 SECRET = "do-not-tell-4711"
@@ -24,7 +23,6 @@ kinds = "paid"
 [sources]
 raw.columns = "id int, status string, amount int, at date"
 raw.format = "csv"
-raw.options.header = true
 raw.path = "in/${day}.csv"
 silver = { format = "dataset", dataset = "out" }
 
@@ -114,10 +112,20 @@ def test_a_check_fails_before_anything_is_to_be_seen(store: Any, spark: Any, s3_
     assert (done.step("load").status, len(rows(store, s3_bucket, "out"))) == ("done", 2)
 
 
-@pytest.mark.usefixtures("store")
-def test_files_that_spark_has_no_connector_for(spark: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("pipeline.toml").write_text(FILE.replace("in/${day}.csv", "s3://${env:BUCKET}/in.csv"))
-    assert main(["run", "pipeline.toml", "-q"]) == 1
-    problem, remedy = capsys.readouterr().err.splitlines()
-    assert "S3AFileSystem" in problem
-    assert "spark.jars.packages" in remedy
+@pytest.mark.parametrize("is_small", [True, False], ids=["driver", "executors"])
+def test_csv_files_on_the_store(
+    store: Any, spark: Any, s3_bucket: str, monkeypatch: pytest.MonkeyPatch, is_small: bool
+) -> None:
+    """They need no connector of Spark, only the options of their source."""
+    if not is_small:
+        monkeypatch.setattr("fsspeckit.datasets.spark.file_source.SMALL_BYTES", 0)
+    for name in ("mon", "tue"):
+        store.filesystem().put_file(f"in/{name}.csv", f"{s3_bucket}/in/{name}.csv")
+    options = FILE[FILE.index("storage_options") :].partition("\n")[0]
+    moved = FILE.replace("in/${day}.csv", "s3a://${env:BUCKET}/in/*.csv").replace(
+        "raw.format", f"raw.{options}\nraw.format"
+    )
+    Path("pipeline.toml").write_text(moved)
+    result = Pipeline.load("pipeline.toml").run(spark)
+    assert rows(store, s3_bucket, "out") == [(1, "new"), (2, "sent"), (3, "new")]
+    assert SECRET not in json.dumps(result.to_dict())

@@ -1,4 +1,4 @@
-"""Csv and json files as sources of a pipeline: Spark reads them, and no value changes without an error."""
+"""Csv and json files as sources of a pipeline: the rows and errors of every other way to read them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from fsspeckit.common.errors import SourceFileError
+from fsspeckit.common.errors import SchemaMismatchError, SourceFileError
+from fsspeckit.core.ext import read_csv
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.pipeline import Pipeline, PipelineFileError, StepFailedError
 
@@ -23,8 +24,6 @@ def pipeline(*between: dict[str, Any], do: str = "merge", **source: Any) -> Pipe
     last: dict[str, Any] = {"name": "load", "do": do, "from": "between" if steps else "raw", "into": "lake"}
     last |= {"keys": ["id"]} if do == "merge" else {}
     raw: dict[str, Any] = {"format": "csv", "path": "in/*"} | source
-    if raw["format"] == "csv":
-        raw["options"] = {"header": True} | raw.get("options", {})
     return Pipeline.of(
         {"name": "p", "sources": {"raw": raw}, "datasets": {"lake": {"path": "lake"}}, "steps": [*steps, last]}
     )
@@ -42,14 +41,15 @@ def rows() -> list[dict[str, Any]]:
     return sorted(IO.read_parquet("lake").to_pylist(), key=lambda row: row["id"])
 
 
-def test_a_csv_file_without_types_is_text(files: Path, spark: Any) -> None:
-    (files / "a.csv").write_text("id,zip,empty\n1,01234,\n")
+def test_a_csv_file_without_types_has_those_that_change_no_value(files: Path, spark: Any) -> None:
+    (files / "a.csv").write_text("id,zip,empty,at\n1,01234,,2024-01-31 10:00:00.123456789\n")
     pipeline().run(spark)
-    assert rows() == [{"id": "1", "zip": "01234", "empty": None}]
+    assert IO.read_parquet("lake").equals(read_csv("in"))
+    assert IO.read_parquet("lake").schema.types == [pa.int64(), pa.string(), pa.null(), pa.timestamp("ns")]
 
 
 @pytest.mark.parametrize("do", ["merge", "write"])
-@pytest.mark.parametrize("between", [(), ({"do": "filter", "where": "id <> 'x'"},)], ids=["straight", "by a step"])
+@pytest.mark.parametrize("between", [(), ({"do": "filter", "where": "id <> 7"},)], ids=["straight", "by a step"])
 def test_text_is_parsed_with_the_types_of_the_dataset(files: Path, spark: Any, do: str, between: tuple[Any]) -> None:
     schema = pa.schema(
         [
@@ -77,36 +77,44 @@ def test_text_of_json_is_parsed_with_the_types_of_the_dataset(files: Path, spark
     assert rows()[1] == {"id": 2, "day": dt.date(2024, 1, 2)}
 
 
+@pytest.mark.parametrize("is_small", [True, False], ids=["driver", "executors"])
+@pytest.mark.parametrize("between", [(), ({"do": "filter", "where": "id > 0"},)], ids=["straight", "by a step"])
 @pytest.mark.parametrize(
     ("texts", "source", "said"),
     [
-        ({"a.csv": "id,n\n1,5\n2,5x\n"}, {}, "column 'n': '5x' is not a value of the type int64"),
-        ({"a.csv": "id,n\n1,5\n2,5x\n"}, {"columns": "id int, n int"}, "a.csv: the record [2,null] does not fit"),
-        ({"a.csv": "id,n\n1,5,6\n"}, {}, "a.csv: the record [1,5] does not fit"),
-        ({"a.csv": "id,n\n1,5\n", "b.csv": "n,id\n5,2\n"}, {}, "the header does not fit the columns"),
-        ({"a.csv": "id,n\n1,1.55\n"}, {"columns": "id int, n decimal(9,1)"}, "column 'n': '1.55' is not a value"),
-        (
-            {"a.csv": "id,n\n1,2024-01-01 10:00:00\n"},
-            {"columns": "id int, n date"},
-            "column 'n': '2024-01-01 10:00:00'",
-        ),
-        (
-            {"a.json": '{"id": 1, "n": 1.55}'},
-            {"columns": "id int, n decimal(9,1)"},
-            "column 'n': '1.55' is not a value",
-        ),
-        ({"a.json": '{"id": 1, "n": 5.5}'}, {"columns": "id int, n int"}, "a.json: the record"),
-        ({"a.json": '{"id": 1}\n{"id": \n'}, {}, "a record is not JSON"),
+        ({"a.csv": "id,n\n1,5\n2,5x\n"}, {}, "a.csv, row 2, column 'n': '5x' is not a value of the type int64"),
+        ({"a.csv": "id,n\n1,5\n2,5x\n"}, {"columns": "id int, n int"}, "'5x' is not a value of the type int32"),
+        ({"a.csv": "id,n\n1,5,6\n"}, {}, "a.csv, row 1: 'Expected 2 columns, got 3: 1,5,6'"),
+        ({"a.csv": 'id,n\n1,"5\n'}, {}, "a.csv, row 1: a quotation mark is opened and not closed"),
+        ({"a.csv": "id,n\n1,5\n"}, {"columns": "id int, m int"}, "no file has the columns ['m']"),
+        ({"a.csv": "id,n\n1,1.55\n"}, {"columns": "id int, n decimal(9,1)"}, "'1.55' is not a value"),
+        ({"a.csv": "id,n\n1,2024-01-01 10:00:00\n"}, {"columns": "id int, n date"}, "'2024-01-01 10:00:00' is not"),
+        ({"a.csv": "id,n\n1,2024-01-01\n"}, {"columns": "id int, n timestamp"}, "needs a zone such as Z"),
+        ({"a.json": '{"id": 1, "n": 1.55}'}, {"columns": "id int, n decimal(9,1)"}, "column 'n': 1.55 is not"),
+        ({"a.json": '{"id": 1, "n": 5.5}'}, {"columns": "id int, n int"}, "column 'n': 5.5 is not a value"),
+        ({"a.json": '{"id": 1}\n{"id": \n'}, {}, "a.json"),
+        ({"a.json": '{"id": 1} garbage'}, {}, "a.json"),
+        ({"a.json": '{"id": "01", "n": 1}'}, {}, "column 'id': '01' is not a value of the type int64"),
     ],
 )
 def test_a_value_that_does_not_fit_is_an_error(
-    files: Path, spark: Any, texts: dict[str, str], source: dict[str, Any], said: str
+    files: Path,
+    spark: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    texts: dict[str, str],
+    source: dict[str, Any],
+    said: str,
+    between: tuple[Any],
+    is_small: bool,
 ) -> None:
+    """It is found before the first step."""
+    if not is_small:
+        monkeypatch.setattr("fsspeckit.datasets.spark.file_source.SMALL_BYTES", 0)
     IO.write_dataset(pa.table({"id": [1], "n": [1]}), "lake")
     for name, text in texts.items():
         (files / name).write_text(text)
-    with pytest.raises(StepFailedError) as caught:
-        pipeline(format=next(iter(texts)).partition(".")[2], **source).run(spark)
+    with pytest.raises(StepFailedError, match="before the first step") as caught:
+        pipeline(*between, format=next(iter(texts)).partition(".")[2], **source).run(spark)
     assert said in str(caught.value)
     assert isinstance(caught.value.__cause__, SourceFileError)
     assert rows() == [{"id": 1, "n": 1}]
@@ -115,20 +123,74 @@ def test_a_value_that_does_not_fit_is_an_error(
 @pytest.mark.parametrize("data", ["id,town\n1,Köln\n", "id,Köln\n1,2\n"], ids=["value", "header"])
 def test_bytes_that_are_not_text_are_an_error(files: Path, spark: Any, data: str) -> None:
     (files / "a.csv").write_bytes(data.encode("latin-1"))
-    with pytest.raises(StepFailedError, match=r"bytes that are not UTF-8 text.*options\.encoding") as caught:
+    with pytest.raises(StepFailedError, match="the byte 0xF6 is not utf-8 text") as caught:
         pipeline().run(spark)
     assert isinstance(caught.value.__cause__, SourceFileError)
     pipeline(options={"encoding": "ISO-8859-1"}).run(spark)
     assert "Köln" in str(rows())
 
 
-@pytest.mark.parametrize("value", [True, "true"])
-def test_types_that_spark_would_guess_are_refused(value: Any) -> None:
-    with pytest.raises(PipelineFileError, match=r"options\.inferSchema changes values"):
-        pipeline(options={"inferSchema": value})
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (
+            {"options": {"inferSchema": True}},
+            "inferSchema: this key is unknown; use one of header, delimiter, enc",
+        ),
+        ({"options": {"multiLine": True}}, r"sources\.raw\.options\.multiLine: this key is unknown"),
+        ({"options": {"dateFormat": "dd.MM.yyyy"}}, r"sources\.raw\.options\.dateFormat: this key is unknown"),
+        ({"options": {"header": False}}, r"sources\.raw\.options\.header"),
+        ({"options": {"delimiter": "||"}}, r"sources\.raw\.options\.delimiter"),
+        ({"format": "json", "options": {"delimiter": ";"}}, r"options\.delimiter goes with csv files"),
+        ({"format": "parquet", "options": {"encoding": "utf-8"}}, "options go with csv and json files"),
+    ],
+    ids=str,
+)
+def test_options_that_the_readers_do_not_have_are_refused(source: dict[str, Any], said: str) -> None:
+    with pytest.raises(PipelineFileError, match=said):
+        pipeline(**source)
 
 
-def test_a_format_of_dates_is_left_to_spark(files: Path, spark: Any) -> None:
-    (files / "a.csv").write_text("id,day\n1,31.12.2024\n")
-    pipeline(columns="id int, day date", options={"dateFormat": "dd.MM.yyyy"}).run(spark)
-    assert rows() == [{"id": 1, "day": dt.date(2024, 12, 31)}]
+def test_the_options_of_the_readers(files: Path, spark: Any) -> None:
+    (files / "a.txt").write_bytes("id;town\n1;Köln\n".encode("utf-16"))
+    pipeline(options={"delimiter": ";", "encoding": "utf-16"}).run(spark)
+    assert rows() == [{"id": 1, "town": "Köln"}]
+
+
+def test_types_of_columns_and_of_the_dataset(files: Path, spark: Any) -> None:
+    """The source names types in Spark's words; the dataset has types that Spark lacks, and one more column."""
+    schema = pa.schema([("id", pa.uint16()), ("at", pa.timestamp("ns")), ("zip", pa.large_string())])
+    IO.write_dataset(schema.empty_table(), "lake")
+    (files / "a.csv").write_text("id,at,zip\n1,2024-01-31 10:00:00.123456789,01\n")
+    pipeline(columns="at timestamp_ntz, id int").run(spark)
+    assert IO.read_parquet("lake").equals(read_csv("in", schema=schema))
+
+
+def test_columns_of_json_that_no_object_has_are_null(files: Path, spark: Any) -> None:
+    (files / "a.json").write_text('{"id": 1, "more": 2}')
+    pipeline(format="json", columns="day date, id int").run(spark)
+    schema = pa.schema([("day", pa.date32()), ("id", pa.int32()), ("more", pa.int64())])
+    assert IO.read_parquet("lake").schema.equals(schema)
+
+
+def test_types_of_the_dataset_reach_the_source_through_steps(files: Path, spark: Any) -> None:
+    """Not those of columns that a step computes: the code of the source is not the code of the dataset."""
+    IO.write_dataset(pa.table({"key": ["1"], "code": [1], "zip": ["0"], "n": [1.5]}), "lake")
+    (files / "a.csv").write_text("id,code,zip,n\n007,x1,98765,5\n")
+    steps = [
+        {"name": "named", "do": "rename", "from": "raw", "columns": {"id": "key"}},
+        {"name": "picked", "do": "select", "from": "named", "columns": ["key", "`zip`", "ascii(code) as code", "n"]},
+        {"name": "typed", "do": "cast", "from": "picked", "columns": {"n": "double"}},
+        {"name": "load", "do": "write", "from": "typed", "into": "lake"},
+    ]
+    sources = {"raw": {"format": "csv", "path": "in/*"}}
+    Pipeline.of({"name": "p", "sources": sources, "datasets": {"lake": {"path": "lake"}}, "steps": steps}).run(spark)
+    found = IO.read_parquet("lake").sort_by("key").to_pylist()
+    assert found[0] == {"key": "007", "code": 120, "zip": "98765", "n": 5.0}
+
+
+def test_values_that_spark_lacks_are_an_error_of_a_step_in_between(files: Path, spark: Any) -> None:
+    (files / "a.csv").write_text("id,at\n1,2024-01-31 10:00:00.123456789\n")
+    with pytest.raises(StepFailedError, match=r"a\.csv: column 'at' cannot be cast from timestamp\[ns\]") as caught:
+        pipeline({"do": "filter", "where": "id > 0"}).run(spark)
+    assert isinstance(caught.value.__cause__, SchemaMismatchError)

@@ -10,7 +10,6 @@ import ast
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,19 +25,9 @@ _GROUPS = {
 _Marked = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
-@dataclass(frozen=True, slots=True)
-class Scenarios:
-    """Every scenario id with its description: those that need a test now, and those that wait."""
-
-    in_scope: Mapping[str, str]
-    later: Mapping[str, str]
-
-
-def load_scenarios() -> Scenarios:
-    """Read the list kept beside this module."""
-    with Path(__file__).with_name("scenarios.toml").open("rb") as file:
-        content = tomllib.load(file)
-    return Scenarios(content["in_scope"], content["later"])
+def load_scenarios() -> dict[str, str]:
+    """Every scenario id with its description, from the list kept beside this module."""
+    return tomllib.loads(Path(__file__).with_name("scenarios.toml").read_text("utf-8"))
 
 
 def find_marks(tests: Path) -> dict[str, list[str]]:
@@ -84,24 +73,20 @@ def _ids_of(nodes: Iterable[ast.expr]) -> frozenset[str]:
     )
 
 
-def render(scenarios: Scenarios, marks: Mapping[str, list[str]]) -> str:
+def render(scenarios: Mapping[str, str], marks: Mapping[str, list[str]]) -> str:
     """The compliance page."""
     lines = [
         "# Compliance",
         "",
         "Which tests stand for which scenario of the specification. Written by `make compliance` from the marks of the",
-        "tests; do not edit. A scenario in scope without a test fails the tests.",
+        "tests; do not edit. A scenario without a test fails the tests.",
         "",
-        f"In scope: {len(scenarios.in_scope)} scenarios. Waiting for later parts: {len(scenarios.later)}.",
+        f"{len(scenarios)} scenarios.",
     ]
     for prefix, title in _GROUPS.items():
-        in_scope = {key: text for key, text in scenarios.in_scope.items() if key.startswith(prefix + "-")}
-        if in_scope:
-            lines += ["", f"## {title}", "", "| id | what must hold | tests |", "|---|---|---|"]
-            lines += [f"| {key} | {_cell(text)} | {_by_file(marks.get(key, []))} |" for key, text in in_scope.items()]
-    if scenarios.later:
-        lines += ["", "## Not yet in scope", "", "| id | what must hold |", "|---|---|"]
-        lines += [f"| {key} | {_cell(text)} |" for key, text in scenarios.later.items()]
+        group = {key: text for key, text in scenarios.items() if key.startswith(prefix + "-")}
+        lines += ["", f"## {title}", "", "| id | what must hold | tests |", "|---|---|---|"]
+        lines += [f"| {key} | {_cell(text)} | {_by_file(marks.get(key, []))} |" for key, text in group.items()]
     return "\n".join(lines) + "\n"
 
 

@@ -22,6 +22,7 @@ from engines.spark.clusters import HERE, environment
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark import SparkDatasetIO
 from fsspeckit.datasets.spark.errors import SparkJobError
+from fsspeckit.pipeline import Pipeline
 from shuffled import by_shuffle
 
 # PySpark before 4.2 does not close the socket over which it collects results.
@@ -163,6 +164,31 @@ def test_the_command_line_merges(tmp_path: Path) -> None:
     told = json.loads(done.stdout)
     assert (told["inserted"], told["updated"], told["total"]) == (1, 1, 3)
     assert [row["v"] for row in rows(tmp_path / "lake")] == ["a", "B", "C"]
+
+
+@pytest.mark.parametrize("between", [False, True], ids=["straight", "by a step"])
+def test_a_pipeline_merges_csv_files(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, between: bool
+) -> None:
+    """Types that the source names, types of the dataset, and times without a zone; executors read the files."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fsspeckit.datasets.spark.file_source.SMALL_BYTES", 0)
+    schema = pa.schema(
+        [("id", pa.int64()), ("zip", pa.string()), ("at", pa.timestamp("us")), ("price", pa.decimal128(9, 2))]
+    )
+    PyarrowDatasetIO().write_dataset(schema.empty_table(), "lake")
+    Path("new.csv").write_text("id,zip,at,price\n1,01234,2026-03-29 01:30:00,1.5\n2,,,\n")
+    steps = [{"name": "kept", "do": "filter", "from": "raw", "where": "id > 0"}] if between else []
+    load = {"name": "load", "do": "merge", "from": "kept" if between else "raw", "into": "lake", "keys": ["id"]}
+    source = {"format": "csv", "path": "new.csv", "columns": "id bigint, at timestamp_ntz"}
+    file = {"name": "p", "sources": {"raw": source}, "datasets": {"lake": {"path": "lake"}}, "steps": [*steps, load]}
+    assert Pipeline.of(file).run(spark).step("load").details["inserted"] == 2
+    assert PyarrowDatasetIO().read_parquet("lake").schema.equals(schema)
+    at = dt.datetime(2026, 3, 29, 1, 30)  # noqa: DTZ001 - a time without a zone
+    assert rows(tmp_path / "lake") == [
+        {"id": 1, "zip": "01234", "at": at, "price": Decimal("1.50")},
+        {"id": 2, "zip": None, "at": None, "price": None},
+    ]
 
 
 def test_spark_connect_merges(tmp_path: Path) -> None:

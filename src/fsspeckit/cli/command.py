@@ -182,7 +182,7 @@ class _Terminal(logging.Handler):
         self._run = run
 
     def emit(self, record: logging.LogRecord) -> None:
-        from fsspeckit.common.logging import scrub
+        from fsspeckit.common.text import scrub
 
         if record.name == "fsspeckit" and record.levelno == logging.ERROR and not self._run.verbose:
             return

@@ -44,7 +44,7 @@ def describe(error: BaseException, words: Callable[[str], str]) -> tuple[str, st
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", "run it again; nothing half done is to be seen in the dataset", INTERRUPTED
     from fsspeckit.common.errors import CommitConflictError, DocumentError, StorageOptionError
-    from fsspeckit.common.logging import scrub
+    from fsspeckit.common.text import scrub
 
     text = scrub(str(error)) or type(error).__name__
     problem, remedy = split(text if isinstance(error, DocumentError) else words(text))  # a document has its own keys
@@ -83,7 +83,7 @@ def show(error: BaseException, words: Callable[[str], str], *, debug: bool, wher
     problem, remedy, code = describe(error, words)
     problem = f"{where}: {problem}" if where else problem
     if debug:
-        from fsspeckit.common.logging import scrub
+        from fsspeckit.common.text import scrub
 
         terminal.put_error(scrub("".join(traceback.format_exception(error))))
     terminal.put_error(f"error: {problem}\nto do: {remedy}")

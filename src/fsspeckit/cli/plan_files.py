@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from fsspeckit.core.results import MergePlan
 
 FORMAT = 1
+_COUNTS = {"insert": "inserted", "update": "updated", "delete": "deleted", "unchanged": "unchanged", "total": "total"}
+_ACTIONS = ("rewrite", "insert", "delete", "keep")
 _REMEDY = "make a new plan with `fsspeckit plan merge SRC DEST --key COLUMN -o FILE`"
 
 
@@ -38,6 +41,21 @@ class SavedPlan:
     source: SavedSource
     options: dict[str, Any]
     plan: MergePlan
+
+
+def counts_of(plan: MergePlan) -> dict[str, int]:
+    """The rows of a plan, by what happens to them."""
+    return {word: getattr(plan, name) for word, name in _COUNTS.items()}
+
+
+def totals_of(plan: MergePlan) -> dict[str, dict[str, int]]:
+    """Files, rows and bytes of a plan, by what happens to the files."""
+    return {action: _total(plan, action) for action in _ACTIONS}
+
+
+def _total(plan: MergePlan, action: str) -> dict[str, int]:
+    entries = [entry for entry in plan.entries if entry.action == action]
+    return {"files": len(entries), "rows": sum(e.rows for e in entries), "bytes": sum(e.bytes for e in entries)}
 
 
 def read_plan(path: Path) -> SavedPlan:
@@ -66,6 +84,7 @@ def _read(document: Node) -> SavedPlan:
     document["command"].choice(("merge",))
     plan = MergePlan.from_node(document["plan"])
     check_plan_names(plan)
+    _check_summary(document, plan)
     return SavedPlan(
         engine=document["engine"].choice(get_args(EngineName)),
         dest=document["dest"].text(),
@@ -75,11 +94,24 @@ def _read(document: Node) -> SavedPlan:
     )
 
 
+def _check_summary(document: Node, plan: MergePlan) -> None:
+    """What a reviewer reads first must be there, and agree with the plan."""
+    made_at = document["made_at"].text()
+    try:
+        datetime.fromisoformat(made_at)
+    except ValueError as error:
+        raise document["made_at"].refuse("is not a time") from error
+    if document["counts"].values(lambda each: each.count()) != counts_of(plan):
+        raise document["counts"].refuse("that does not agree with the plan")
+    if document["totals"].values(lambda each: each.values(lambda inner: inner.count())) != totals_of(plan):
+        raise document["totals"].refuse("that does not agree with the plan")
+
+
 def _source(node: Node) -> SavedSource:
-    from fsspeckit.core.formats import ENDINGS
+    from fsspeckit.core.formats import ENDINGS, can_delimit
 
     delimiter = node["delimiter"].optional(lambda each: each.text())
-    if delimiter is not None and len(delimiter) != 1:
+    if delimiter is not None and not can_delimit(delimiter):
         raise node["delimiter"].refuse("is not one character")
     return SavedSource(
         path=node["path"].text(),

@@ -43,15 +43,20 @@ class Source:
     @classmethod
     def of(cls, run: Run, path: str, format_: str | None, delimiter: str | None, encoding: str | None) -> Source:
         """Find out what a word stands for."""
+        from fsspeckit.core.formats import can_delimit
+
         options = run.options()
+        if encoding == "":
+            raise usage("--encoding is empty", "pass one such as utf-8, or leave it out")
         found = "arrow" if path == STDIN else format_ or _format_of(path, options)
         if delimiter is not None and found != "csv":
             raise usage(f"--delimiter does not go with {found}", "leave it out, or say --format csv")
         if encoding is not None and found not in ("csv", "json"):
             raise usage(f"--encoding does not go with {found}", "leave it out, or say --format csv or json")
         delimiter = "\t" if delimiter == "\\t" else delimiter
-        if delimiter is not None and len(delimiter) != 1:
-            raise usage(f"--delimiter {delimiter!r} is not one character", "pass one, such as ';' or '\\t' for a tab")
+        if delimiter is not None and not can_delimit(delimiter):
+            what = f"--delimiter {delimiter!r} is not one character that can separate values"
+            raise usage(what, "pass one, such as ';' or '\\t' for a tab")
         return cls(path, found, delimiter, encoding, options)
 
     def rows(self) -> Any:
@@ -63,7 +68,12 @@ class Source:
         if self.format in ("csv", "json"):
             from fsspeckit.core.dataset.text_source import TextFiles, TextFormat
 
-            return TextFiles(self.path, cast("TextFormat", self.format), self.delimiter, self.encoding or "utf-8")
+            return TextFiles(
+                self.path,
+                cast("TextFormat", self.format),
+                self.delimiter,
+                "utf-8" if self.encoding is None else self.encoding,
+            )
         from fsspeckit.core.ext import read_parquet
 
         return read_parquet(self.path, memory_map=True, storage_options=self.options)

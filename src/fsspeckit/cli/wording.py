@@ -23,9 +23,7 @@ _OPTIONS = {
 _ELSEWHERE = {
     "temp_directory": "TMPDIR",
     "recover()": "`fsspeckit recover`",
-    "compact_parquet_dataset": "`fsspeckit compact`",
     "deduplicate_parquet_dataset": "`fsspeckit dedupe`",
-    "optimize_parquet_dataset": "`fsspeckit optimize`",
 }
 """What every user of a shell can set or run."""
 

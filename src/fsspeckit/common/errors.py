@@ -28,17 +28,17 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from fsspeckit.common.text import printable
+from fsspeckit.common.text import printable, scrub
 
 
 class FsspeckitError(Exception):
     """Root of every error that fsspeckit raises on its own account.
 
-    Names in its message may hold control characters; its text has them escaped, ``args`` has them as they are.
+    Names in its message may hold control characters, and URLs may hold passwords; its text has neither.
     """
 
     def __str__(self) -> str:
-        return printable(super().__str__())
+        return printable(scrub(super().__str__()))
 
 
 class DocumentError(FsspeckitError, ValueError):

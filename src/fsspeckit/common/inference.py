@@ -17,6 +17,8 @@ from pyarrow import types as pat
 
 from fsspeckit.common.types import is_text, unwrapped
 
+PADDED_NUMBER = r"^(\+|-?0[0-9])"
+"""Text with leading zeros or a plus sign, which a number would lose: it is text, such as a zip code."""
 _INT64 = range(-(2**63), 2**63)
 _SHRINK = {
     "signed": (pa.int8(), pa.int16(), pa.int32()),

@@ -7,18 +7,16 @@ go through `redact`, paths and messages through `scrub`.
 from __future__ import annotations
 
 import logging
-import re
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from fsspeckit.common.errors import FsspeckitError
+from fsspeckit.common.text import scrub
 
 _ROOT = "fsspeckit"
 _HIDDEN = "***"
-# Before the @ stands who logs in, except in Azure's URLs, where it is the container.
-_URL = re.compile(r"((?:abfss?|wasbs?)://[\w$-]+@|\w+://)(?:[^/@\s]*@)?([^\s?'\")]*)(?:\?[^\s'\")]*)?")
 
 # What a caller can bring about and is told about by the error itself.
 _EXPECTED = (FsspeckitError, ValueError, FileNotFoundError, FileExistsError)
@@ -45,16 +43,6 @@ def redact(options: Mapping[str, Any] | None) -> dict[str, Any]:
         {'key': '***', 'anon': False, 'client_kwargs': {'endpoint_url': '***'}}
     """
     return {name: _redacted(value) for name, value in (options or {}).items()}
-
-
-def scrub(text: str) -> str:
-    """Drop user names, passwords and query strings from the URLs of a text.
-
-    Example:
-        >>> scrub("https://user:pw@host/data.parquet?sig=secret")
-        'https://host/data.parquet'
-    """
-    return _URL.sub(r"\1\2", text)
 
 
 @contextmanager

@@ -115,7 +115,7 @@ def reconcile(
     evolve = mode == "evolve"
     fields, conflicts = [], []
     for field in target:
-        if field.name not in source.names:
+        if source.get_field_index(field.name) < 0:
             fields.append(field)
             continue
         joined = common_type(field.type, source.field(field.name).type, evolve=evolve, checked=True)
@@ -128,7 +128,7 @@ def reconcile(
             f"{where}: no lossless common type: {'; '.join(conflicts)}. "
             "Cast these source columns to the target's types first."
         )
-    fields.extend(field.with_nullable(True) for field in source if field.name not in target.names)
+    fields.extend(field.with_nullable(True) for field in source if target.get_field_index(field.name) < 0)
     return pa.schema(fields, metadata=target.metadata)
 
 
@@ -194,8 +194,10 @@ def _refuse_duplicates(schema: pa.Schema, where: str) -> None:
 
 
 def _refuse_other_columns(have: pa.Schema, want: pa.Schema, where: str, fill_missing: bool) -> None:
-    extra = [name for name in have.names if name not in want.names]
-    missing = [field.name for field in want if field.name not in have.names and not (fill_missing and field.nullable)]
+    extra = [name for name in have.names if want.get_field_index(name) < 0]
+    missing = [
+        field.name for field in want if have.get_field_index(field.name) < 0 and not (fill_missing and field.nullable)
+    ]
     if extra or missing:
         raise SchemaMismatchError(
             f"{where}: the columns differ: missing {missing}, left over {extra}. "
@@ -204,7 +206,7 @@ def _refuse_other_columns(have: pa.Schema, want: pa.Schema, where: str, fill_mis
 
 
 def _cast_column(table: pa.Table, field: pa.Field, fill_missing: bool, where: str) -> pa.ChunkedArray:
-    if field.name not in table.schema.names:
+    if table.schema.get_field_index(field.name) < 0:
         return pa.chunked_array([pa.nulls(table.num_rows, field.type)])
     column = table.column(field.name)
     if column.type.equals(field.type):
@@ -220,8 +222,8 @@ def _cast_column(table: pa.Table, field: pa.Field, fill_missing: bool, where: st
 
 
 def _check_columns(target: pa.Schema, source: pa.Schema, mode: SchemaMode, where: str) -> None:
-    missing = [field for field in target if field.name not in source.names]
-    extra = [name for name in source.names if name not in target.names]
+    missing = [field for field in target if source.get_field_index(field.name) < 0]
+    extra = [name for name in source.names if target.get_field_index(name) < 0]
     both = f"Target columns: {target.names}; source columns: {source.names}."
     if mode == "strict" and (missing or extra):
         raise SchemaMismatchError(
@@ -239,7 +241,7 @@ def _check_columns(target: pa.Schema, source: pa.Schema, mode: SchemaMode, where
 def _unify_two(first: pa.Schema, second: pa.Schema, checked: bool, where: str) -> pa.Schema:
     fields = []
     for field in first:
-        if field.name not in second.names:
+        if second.get_field_index(field.name) < 0:
             fields.append(field.with_nullable(True))
             continue
         other = second.field(field.name)
@@ -251,7 +253,7 @@ def _unify_two(first: pa.Schema, second: pa.Schema, checked: bool, where: str) -
             )
         notes = _joined_metadata(field.metadata, other.metadata)
         fields.append(pa.field(field.name, joined, field.nullable or other.nullable, notes))
-    fields.extend(field.with_nullable(True) for field in second if field.name not in first.names)
+    fields.extend(field.with_nullable(True) for field in second if first.get_field_index(field.name) < 0)
     return pa.schema(fields, metadata=_joined_metadata(first.metadata, second.metadata))
 
 

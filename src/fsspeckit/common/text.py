@@ -1,6 +1,36 @@
-"""Text for people: names of files, columns and partitions may hold characters that control a terminal."""
+"""Text for people: without characters that control a terminal, and without secrets."""
 
 from __future__ import annotations
+
+import re
+
+# Before the @ stands who logs in, except in Azure's URLs, where it is the container.
+# A password may hold slashes; a colon before a number is that of a port.
+LOGIN = r"(?:[^/\s'\"]*@|[^/:\s'\"]+:(?!\d+(?:[/\s]|$))[^\s@'\"]*@)"
+_URL = re.compile(rf"((?:abfss?|wasbs?)://[\w$-]+@|\w+://){LOGIN}?([^\s?'\")]*)(?:\?[^\s'\")]*)?")
+# The same where a library repeats a part of a URL without its protocol.
+_LOGIN = re.compile(r"(?<![^\s/'\"(\[=,])[^\s/'\"@:(\[=,]+:[^\s/'\"@]+@(?=\w)")
+_SIGNED = re.compile(r"([?&;](?:[\w-]*(?:sig|signature|token|secret|password|credential|key))=)[^\s&;'\")]+", re.I)
+_ACCOUNT = re.compile(r"\b((?:AccountKey|SharedAccessKey|SharedAccessSignature)=)[^\s;'\")]+")
+_HIDDEN = "***"
+
+
+def scrub(text: str) -> str:
+    """Remove user names, passwords and query strings from the URLs of a text, and keys from parts of them.
+
+    Example:
+        >>> scrub("https://user:pw@host/data.parquet?sig=secret")
+        'https://host/data.parquet'
+        >>> scrub('Invalid bucket name "user:pw@bucket"')
+        'Invalid bucket name "***@bucket"'
+    """
+    if "://" in text:
+        text = _URL.sub(r"\1\2", text)
+    if "@" in text:
+        text = _LOGIN.sub(f"{_HIDDEN}@", text)
+    if "=" in text:
+        text = _ACCOUNT.sub(rf"\1{_HIDDEN}", _SIGNED.sub(rf"\1{_HIDDEN}", text))
+    return text
 
 
 def printable(text: str, keep: str = "") -> str:

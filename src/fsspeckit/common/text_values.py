@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from pyarrow import types as pat
 
 from fsspeckit.common.casting import exact_cast
-from fsspeckit.common.inference import canonical_integer
-from fsspeckit.common.types import is_bytes, is_text, unwrapped
+from fsspeckit.common.inference import PADDED_NUMBER, canonical_integer
+from fsspeckit.common.types import is_bytes, is_number, is_text, unwrapped
 
 _EXACT_DIGITS = {16: 3, 32: 6, 64: 15}
 """Decimal digits that a float of so many bits always holds."""
@@ -27,6 +27,7 @@ _TINY = {16: 1e-3, 32: 1e-36, 64: 1e-290}
 """Below this a float holds fewer digits than usual."""
 _NOT_FINITE = {"nan", "inf", "infinity"}
 _FINER = ("us", "ns")
+_SHOWN = 60
 _DECIMAL = re.compile(r"-?(?:0|[1-9][0-9]*)\.([0-9]+)")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d([ T])\d\d:\d\d:\d\d(?:\.(\d{3}|\d{6}|\d{9}))?(Z?)")
 _UNITS = {0: "s", 3: "ms", 6: "us", 9: "ns"}
@@ -35,15 +36,15 @@ _UNITS = {0: "s", 3: "ms", 6: "us", 9: "ns"}
 def parse_text(texts: pa.Array, type_: pa.DataType) -> pa.Array:
     """Parse text as values of a type.
 
-    Space around numbers, dates and booleans is ignored, as is a plus sign. A float must be formatted to the text, or
-    have the digits of the text when it is printed with as many.
+    Space around numbers, dates and booleans is ignored. Text with leading zeros or a plus sign is not a number. A float
+    must be formatted to the text, or have the digits of the text when it is printed with as many.
 
     Raises:
         pa.ArrowException: A text is not a value of the type, or text cannot be parsed as this type at all.
 
     Example:
         >>> import pyarrow as pa
-        >>> parse_text(pa.array(["007", None]), pa.int64()).to_pylist()
+        >>> parse_text(pa.array([" 7", None]), pa.int64()).to_pylist()
         [7, None]
     """
     if isinstance(type_, pa.BaseExtensionType):
@@ -54,6 +55,24 @@ def parse_text(texts: pa.Array, type_: pa.DataType) -> pa.Array:
     if is_text(plain):
         return exact_cast(texts, type_)
     return exact_cast(_parse(texts, plain), type_)
+
+
+def not_a_value(value: object, type_: pa.DataType) -> str:
+    """Say why a value is not one of a type."""
+    reason = ""
+    if isinstance(value, str) and is_number(type_) and re.match(PADDED_NUMBER, value.strip()):
+        reason = ": text with leading zeros or a plus sign is not a number"
+    elif pat.is_integer(type_):
+        reason = ": the column holds whole numbers"
+    elif pat.is_timestamp(type_):
+        reason = " without a zone" if type_.tz is None else ", which needs a zone such as Z"
+    return f"{shown(value)} is not a value of the type {type_}{reason}"
+
+
+def shown(value: object) -> str:
+    """A value for a message, cut where it is long."""
+    text = str(value) if isinstance(value, Decimal) else repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def first_failure(array: pa.Array, parse: Callable[[pa.Array], object]) -> int:
@@ -73,22 +92,43 @@ def first_failure(array: pa.Array, parse: Callable[[pa.Array], object]) -> int:
 def infer_type(chunks: Sequence[pa.Array]) -> pa.DataType:
     """The type that all texts of a column are written in; text where formatting would not give every text back.
 
-    Null and the empty text say nothing about the type. A column without any other value is null, or text where it
-    holds an empty text.
+    Null and the empty text say nothing about the type. A column without any other value is text.
 
     Example:
         >>> import pyarrow as pa
         >>> [str(infer_type([pa.array(texts)])) for texts in (["1", None], ["01"], ["1", "2.5"], ["1.50", "0.25"])]
         ['int64', 'string', 'double', 'decimal128(18, 2)']
     """
-    filled = [blank_to_null(chunk) for chunk in chunks]
-    first = next((found for chunk in filled if (found := _first(chunk)) is not None), None)
-    if first is None:
-        is_blank = any(before.null_count < after.null_count for before, after in zip(chunks, filled, strict=True))
-        return pa.string() if is_blank else pa.null()
-    sample = pa.array([first])
-    forms = [form for form in _forms(first) if form.holds(sample)]
-    return next((form.type for form in forms if all(map(form.holds, filled))), pa.string())
+    column = _Column.of(chunks)
+    return next((form.type for form in column.forms or () if column.has(form)), pa.string())
+
+
+@dataclass(frozen=True, slots=True)
+class TextForms:
+    """How the texts of a part of a column are written: the forms that all of them have; None where there is no text."""
+
+    forms: tuple[tuple[str, pa.DataType], ...] | None
+
+
+def find_forms(chunks: Sequence[pa.Array]) -> TextForms:
+    """The forms of a part of a column, such as the part that is in one file."""
+    column = _Column.of(chunks)
+    if column.forms is None:
+        return TextForms(None)
+    return TextForms(tuple((form.name, form.type) for form in column.forms if column.has(form)))
+
+
+def join_forms(parts: Sequence[TextForms]) -> pa.DataType:
+    """The type of a column by the forms of its parts; `infer_type` of the whole column gives the same type.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> str(join_forms([find_forms([pa.array(["1"])]), find_forms([pa.array(["2.5"])])]))
+        'double'
+    """
+    known = [part.forms for part in parts if part.forms is not None]
+    first = known[0] if known else ()
+    return next((form[1] for form in first if all(form in forms for forms in known)), pa.string())
 
 
 def blank_to_null(texts: pa.Array) -> pa.Array:
@@ -104,8 +144,9 @@ def _first(texts: pa.Array) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """A type, and the test whether texts are written as its values are formatted."""
+    """A type, and the test whether texts are written as its values are formatted; no two forms have one name."""
 
+    name: str
     type: pa.DataType
     test: Callable[[pa.Array], bool]
 
@@ -116,17 +157,41 @@ class _Form:
             return False
 
 
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """Texts without blank ones, and the forms that the first of them has; None where there is none."""
+
+    texts: Sequence[pa.Array]
+    forms: Sequence[_Form] | None
+
+    @classmethod
+    def of(cls, chunks: Sequence[pa.Array]) -> _Column:
+        filled = [blank_to_null(chunk) for chunk in chunks]
+        first = next((found for chunk in filled if (found := _first(chunk)) is not None), None)
+        if first is None:
+            return cls(filled, None)
+        sample = pa.array([first])
+        return cls(filled, [form for form in _forms(first) if form.holds(sample)])
+
+    def has(self, form: _Form) -> bool:
+        return all(map(form.holds, self.texts))
+
+
 def _forms(first: str) -> Iterator[_Form]:
     """The forms that a column with this text may have, in the order in which they are tried."""
-    yield _Form(pa.int64(), lambda texts: _all_equal(texts.cast(pa.int64()).cast(pa.string()), texts))
+    yield _Form("integer", pa.int64(), lambda texts: _all_equal(texts.cast(pa.int64()).cast(pa.string()), texts))
     for whole in ("", ".0"):
-        yield _Form(pa.float64(), lambda texts, whole=whole: _are_floats(texts, whole))  # type: ignore[misc]
+        yield _Form(f"float {whole}", pa.float64(), lambda texts, whole=whole: _are_floats(texts, whole))  # type: ignore[misc]
     if found := _DECIMAL.fullmatch(first):
         yield from _decimal_forms(len(found[1]))
-    yield _Form(pa.bool_(), lambda texts: _all(pc.is_in(texts, pa.array(["true", "false", None], texts.type))))
-    yield _Form(pa.date32(), lambda texts: _all_equal(texts.cast(pa.date32()).cast(pa.string()), texts))
+    yield _Form("boolean", pa.bool_(), _are_booleans)
+    yield _Form("date", pa.date32(), lambda texts: _all_equal(texts.cast(pa.date32()).cast(pa.string()), texts))
     if found := _MOMENT.fullmatch(first):
         yield _moment_form(found[1], len(found[2] or ""), found[3])
+
+
+def _are_booleans(texts: pa.Array) -> bool:
+    return _all(pc.is_in(texts, pa.array(["true", "false", None], texts.type)))
 
 
 def _all(flags: pa.Array) -> bool:
@@ -163,7 +228,7 @@ def _decimal_forms(scale: int) -> Iterator[_Form]:
     for precision in (18, 38):
         if scale <= precision:
             type_ = pa.decimal128(precision, scale)
-            yield _Form(type_, lambda texts, type_=type_: _are_decimals(texts, type_, pattern))  # type: ignore[misc]
+            yield _Form(str(type_), type_, lambda texts, type_=type_: _are_decimals(texts, type_, pattern))  # type: ignore[misc]
 
 
 def _are_decimals(texts: pa.Array, type_: pa.DataType, pattern: str) -> bool:
@@ -182,20 +247,22 @@ def _moment_form(separator: str, digits: int, zone: str) -> _Form:
         formatted = texts.cast(pa.timestamp(unit, tz)).cast(pa.string())
         return _all_equal(pc.replace_substring(formatted, " ", separator), texts)
 
-    return _Form(pa.timestamp("ns" if unit == "ns" else "us", tz), test)
+    return _Form(f"timestamp {separator} {digits} {zone}", pa.timestamp("ns" if unit == "ns" else "us", tz), test)
 
 
 def _parse(texts: pa.Array, type_: pa.DataType) -> pa.Array:
     try:
         return _parse_tidy(texts, type_)
     except pa.ArrowInvalid:
-        tidy = pc.replace_substring_regex(pc.ascii_trim_whitespace(texts), r"^\+([0-9.])", r"\1")
+        tidy = pc.ascii_trim_whitespace(texts)
         if is_bytes(type_) or tidy.equals(texts):
             raise
         return _parse_tidy(tidy, type_)
 
 
 def _parse_tidy(texts: pa.Array, type_: pa.DataType) -> pa.Array:
+    if is_number(type_) and pc.any(pc.match_substring_regex(texts, PADDED_NUMBER)).as_py():
+        raise pa.ArrowInvalid("text with leading zeros or a plus sign is not a number")
     if pat.is_integer(type_):
         return _parse_integers(texts, type_)
     if pat.is_floating(type_):

@@ -128,7 +128,7 @@ def _common(target: pa.DataType, source: pa.DataType, rules: _Rules) -> pa.DataT
         return None
     if unwrapped(target) is not target or unwrapped(source) is not source:
         return _common_encoded(target, source, rules)
-    if _is_number(target) and _is_number(source):
+    if is_number(target) and is_number(source):
         return _common_number(target, source, rules)
     return _common_time(target, source) or _common_bytes(target, source) or _common_nested(target, source, rules)
 
@@ -159,7 +159,8 @@ def _common_number(target: pa.DataType, source: pa.DataType, rules: _Rules) -> p
     return pa.float64() if rules.loosen and (pat.is_floating(target) or pat.is_floating(source)) else target
 
 
-def _is_number(type_: pa.DataType) -> bool:
+def is_number(type_: pa.DataType) -> bool:
+    """Whether values of the type are integers, floats or decimals."""
     return bool(pat.is_integer(type_) or pat.is_floating(type_) or pat.is_decimal(type_))
 
 

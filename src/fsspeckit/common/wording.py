@@ -27,19 +27,19 @@ PARAMETERS = (
 )
 # Parameters whose names are plain words too: they count only where a value follows.
 WORDS = (
-    *("columns", "compression", "connection", "curve", "encoding", "engine", "filesystem", "mode", "plan", "schema"),
+    *("columns", "compression", "connection", "curve", "encoding", "engine", "filesystem", "mode", "schema"),
     "strategy",
 )
-FUNCTIONS = (
-    *("compact_parquet_dataset", "create_duckdb_connection", "deduplicate_parquet_dataset"),
-    *("optimize_parquet_dataset", r"read_parquet", r"recover\(\)"),
-)
-_VALUE = r"=(\[[^\]]*\]|\"[^\"]*\"|'[^']*'|-?\w[\w.]*|\.\.\.|)"
-# Names of files and columns are quoted, or part of a path: they are left as they are.
+FUNCTIONS = (*("create_duckdb_connection", "deduplicate_parquet_dataset", "read_parquet", r"recover\(\)"),)
+_LITERAL = r"\[[^\]]*\]|\"[^\"]*\"|'[^']*'|\.\.\.|(?=[\s,.;)]|$)"
+_NUMBER = r"-?\d[\d.]*(?<!\.)|True|False|None"
+# Data is left as it is: quoted text, paths, and folders of partitions such as plan=pro, whose values have no quotes.
 _NAME = re.compile(
-    rf"(?<![\w'\"`/.-])(?:({'|'.join(PARAMETERS)})\b(?:{_VALUE})?|({'|'.join(WORDS)}){_VALUE}|({'|'.join(FUNCTIONS)}))"
-    r"(?!\w|['\"`/]|\.\w)"
+    rf"(?<![\w'\"`/.=-])(?:({'|'.join(PARAMETERS)})\b(?:=({_LITERAL}|{_NUMBER}))?|({'|'.join(WORDS)})=({_LITERAL})"
+    rf"|({'|'.join(FUNCTIONS)}))(?![\w'\"`/%=]|[-.:+@]\w)"
 )
+_QUOTED = re.compile(r"(?<![\w=])(?:'[^']*'|\"[^\"]*\"|`[^`]*`)(?!\w)")
+_MASK = re.compile(r"\0(\d+)\0")
 Spelling = Callable[[str], str | None]
 
 
@@ -59,9 +59,16 @@ def reworded(message: str, spelled: Spelling, given: Callable[[str, str], str] =
         >>> reworded("null_keys='x' is unknown", {}.get)
         "null keys 'x' is unknown"
     """
-    sentences = re.split(r"(?<=[.;]) ", message)
-    kept = [left for sentence in sentences if (left := _possible(sentence, spelled))]
-    return _NAME.sub(lambda found: _replaced(found, spelled, given), " ".join(kept))
+    quoted = _QUOTED.findall(message)
+    numbers = iter(range(len(quoted)))
+    masked = _QUOTED.sub(lambda _: f"\0{next(numbers)}\0", message)
+    sentences = re.split(r"(?<=[.;]) ", masked)
+    kept = " ".join(left for sentence in sentences if (left := _possible(sentence, spelled)))
+
+    def unmasked(text: str) -> str:
+        return _MASK.sub(lambda found: quoted[int(found[1])], text)
+
+    return unmasked(_NAME.sub(lambda found: _replaced(found, spelled, lambda o, v: given(o, unmasked(v))), kept))
 
 
 def _possible(sentence: str, spelled: Spelling) -> str:

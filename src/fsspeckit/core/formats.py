@@ -14,6 +14,11 @@ COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 """Endings of compressed files, after that of the format, with the codec."""
 
 
+def can_delimit(text: str) -> bool:
+    """Whether a text can be between two values of a csv file."""
+    return len(text) == 1 and text.isascii() and text not in '"\r\n\0'
+
+
 def plain_name(path: str) -> str:
     """A path in lower case without the ending of a compressed file."""
     name = path.lower()

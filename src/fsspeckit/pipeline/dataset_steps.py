@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fsspeckit.core.dataset.source import RowFiles
 from fsspeckit.core.progress import Progress
 from fsspeckit.core.results import MaintenanceResult, MergePlan, MergeResult, WriteResult
 from fsspeckit.datasets.spark import SparkDatasetIO
@@ -12,11 +13,13 @@ from fsspeckit.pipeline.model import AnyStep, Compact, Deduplicate, Merge, Optim
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    Rows = DataFrame | RowFiles | None
+
 _DEFAULT_MB = 128.0
 
 
 def change(
-    io: SparkDatasetIO, path: str, step: AnyStep, rows: DataFrame | None, progress: Progress
+    io: SparkDatasetIO, path: str, step: AnyStep, rows: Rows, progress: Progress
 ) -> MergeResult | WriteResult | MaintenanceResult:
     """Do what a step says; ``rows`` are those that it brings, where it brings any."""
     match step:
@@ -41,7 +44,7 @@ def change(
             raise AssertionError(f"{step.do} changes no dataset")
 
 
-def _merge(io: SparkDatasetIO, path: str, step: Merge, rows: DataFrame | None, progress: Progress) -> MergeResult:
+def _merge(io: SparkDatasetIO, path: str, step: Merge, rows: Rows, progress: Progress) -> MergeResult:
     result = io.merge(
         rows,
         path,

@@ -1,144 +1,160 @@
-"""The rows on their way through a pipeline: sources and row steps as lazy Spark DataFrames.
+"""The rows on their way through a pipeline: files and lazy Spark DataFrames.
 
-Frames are made anew for each step that uses them, so that a source which is a dataset is read as it stands then.
+Frames are made anew for each step that uses them, so that a source which is a dataset is read as it is then. Files of a
+source are described once for the types that they are read with, before the first step writes.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from fsspeckit.common.errors import SourceFileError
-from fsspeckit.core.storage.urls import to_spark
+from fsspeckit.common.errors import SchemaMismatchError
+from fsspeckit.core.dataset.parquet_source import ParquetParts, parquet_parts
+from fsspeckit.core.dataset.snapshot import Snapshot
+from fsspeckit.core.dataset.source import RowFiles
+from fsspeckit.core.dataset.text_source import column_types, columns_in_folders
 from fsspeckit.datasets.spark import SparkDatasetIO
 from fsspeckit.datasets.spark.errors import translated_analysis
-from fsspeckit.datasets.spark.text_frames import parsed_frame
-from fsspeckit.pipeline.model import AnyStep, Cast, Deduplicate, Filter, PipelineFile, Rename, Select, Source
+from fsspeckit.datasets.spark.file_source import files_frame, text_files
+from fsspeckit.datasets.spark.frame_source import arrow_schema
+from fsspeckit.datasets.spark.frames import spark_type
+from fsspeckit.pipeline.model import (
+    AnyStep,
+    Cast,
+    Deduplicate,
+    Filter,
+    PipelineFile,
+    Rename,
+    Select,
+    Source,
+    TextOptions,
+)
 from fsspeckit.pipeline.order import source_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
-_TEXT = ("csv", "json")
-_USUAL: dict[str, dict[str, Any]] = {
-    "csv": {"mode": "FAILFAST", "enforceSchema": False},
-    "json": {"mode": "FAILFAST"},
-}
-"""Options of Spark's reader where the file names no others: by default it puts null where it cannot parse."""
-_REPLACED = "\ufffd"
-_NAME_ENCODING = "name the encoding of the file in options.encoding"
+    from fsspeckit.core.ext.file_set import FileSet, TextFormat
+
+Types = Mapping[str, pa.DataType]
+_NAME = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([A-Za-z_][A-Za-z0-9_]*))\s*")
 
 
 class Frames:
-    """Makes the DataFrames of one pipeline."""
+    """Makes the rows of one pipeline."""
 
     def __init__(self, file: PipelineFile, datasets: Mapping[str, SparkDatasetIO], spark: SparkSession) -> None:
         self._file, self._datasets, self._spark = file, datasets, spark
         self._steps = {step.name: step for step in file.steps}
+        self._described: dict[tuple[str, frozenset[tuple[str, pa.DataType]]], FileSet] = {}
 
-    def of(self, name: str) -> DataFrame:
-        """The rows that a source or a step gives."""
+    def of(self, name: str, types: Types | None = None) -> DataFrame:
+        """The rows that a source or a step gives; ``types`` are those that its columns have in a dataset."""
         is_source = name in self._file.sources
         with translated_analysis(f"{'source' if is_source else 'step'} {name!r}"):
             if is_source:
-                return self._read(self._file.sources[name])
+                return self._read(name, types or {})
             step = self._steps[name]
             source = source_of(step)
             assert source is not None
-            return transformed(self.of(source), step)
+            return transformed(self.of(source, types_before(step, types or {})), step)
 
-    def _read(self, source: Source) -> DataFrame:
-        if source.dataset is not None:
-            return self._datasets[source.dataset].read(self._file.datasets[source.dataset].path)
-        return read_files(self._spark, source)
+    def for_dataset(self, name: str, target: Snapshot | None) -> DataFrame | RowFiles:
+        """The rows that a source or a step gives, for a dataset whose types csv and json files are read with.
 
-    def for_dataset(self, name: str, types: pa.Schema | None) -> DataFrame:
-        """The rows that a source or a step gives, with the text of csv and json files parsed as a dataset's types."""
-        frame, source = self.of(name), self._file_behind(name)
-        if types is None or source.format not in _TEXT or source.columns is not None:
-            return frame
-        return parsed_frame(frame, types)
+        Files without a step in between are not made a DataFrame, which has fewer types than a dataset.
+        """
+        source, types = self.source_behind(name), {}
+        if target is not None:
+            types = column_types(source.format, target.schema, columns_in_folders(target))  # type: ignore[arg-type]
+        if name in self._file.sources and source.dataset is None:
+            with translated_analysis(f"source {name!r}"):
+                return self._files(name, types)
+        return self.of(name, types)
 
-    def _file_behind(self, name: str) -> Source:
+    def source_behind(self, name: str) -> Source:
+        """The source that the rows of a source or a step come from."""
         while name not in self._file.sources:
             name = source_of(self._steps[name]) or ""
         return self._file.sources[name]
 
+    def _read(self, name: str, types: Types) -> DataFrame:
+        source = self._file.sources[name]
+        if source.dataset is not None:
+            return self._datasets[source.dataset].read(self._file.datasets[source.dataset].path)
+        return files_frame(self._spark, self._files(name, types))
 
-def read_files(spark: SparkSession, source: Source) -> DataFrame:
-    """The rows of files, read so that no value changes without an error.
+    def _files(self, name: str, types: Types) -> FileSet | ParquetParts:
+        source = self._file.sources[name]
+        wanted = None if source.columns is None else _schema(source.columns, types)
+        if not source.is_text:
+            return parquet_parts(source.paths, source.storage_options or None, wanted)
+        known = {**types, **{field.name: field.type for field in wanted or ()}}
+        key = name, frozenset(known.items())
+        if key not in self._described:
+            options = source.options or TextOptions.model_validate({})
+            format_: TextFormat = source.format  # type: ignore[assignment]
+            self._described[key] = text_files(
+                self._spark,
+                source.paths,
+                format_,
+                types=known,
+                wanted=wanted,
+                delimiter=options.delimiter,
+                encoding=options.encoding,
+                storage_options=source.storage_options or None,
+            )
+        return self._described[key]
 
-    A record that does not fit its columns is an error, and so is a header that names other columns than the first.
-    Spark rounds decimals and drops the time after a date, so columns of these types are read as text and parsed here.
-    """
-    given = {name.lower() for name in source.options}
-    usual = {name: value for name, value in _USUAL.get(source.format, {}).items() if name.lower() not in given}
-    reader = spark.read.format(source.format).options(**usual, **source.options)
-    wanted = None if source.columns is None else _schema(source.columns)
-    if wanted is not None:
-        reader = reader.schema(_read_as(wanted, source, given))
-    paths = [source.path] if isinstance(source.path, str) else source.path or []
-    frame = reader.load([_address(path) for path in paths])
-    if source.format == "csv":
-        frame = _checked(frame, ", ".join(paths))
-    return frame if wanted is None or source.format not in _TEXT else parsed_frame(frame, _arrow_types(wanted))
+
+def types_before(step: AnyStep, types: Types) -> Types:
+    """The types of the columns of a step's rows as those of the rows before it; computed columns have none there."""
+    match step:
+        case Select():
+            kept = {name for text in step.columns if (name := _plain_name(text)) is not None}
+            return types if "*" in step.columns else {name: type_ for name, type_ in types.items() if name in kept}
+        case Rename():
+            old = {new: before for before, new in step.columns.items()}
+            kept = {name for name in types if name in old or name not in step.columns}
+            return {old.get(name, name): type_ for name, type_ in types.items() if name in kept}
+        case Cast():
+            return {name: type_ for name, type_ in types.items() if name not in step.columns}
+        case _:
+            return types
 
 
-def _schema(columns: str) -> StructType:
+def _plain_name(expression: str) -> str | None:
+    """The column that an expression names, where it does nothing else."""
+    found = _NAME.fullmatch(expression)
+    if found is None:
+        return None
+    return found[2] if found[1] is None else found[1].replace("``", "`")
+
+
+def _schema(columns: str, types: Types) -> pa.Schema:
+    """The columns that a source names; a type is that of the dataset where both are the same to Spark."""
     from pyspark.sql.types import StructType
 
     found = StructType.fromDDL(columns)
     if not isinstance(found, StructType):
-        raise ValueError(f"columns = {columns!r} is one type; name columns, such as 'id bigint, at timestamp'")
-    return found
-
-
-def _read_as(wanted: StructType, source: Source, given: Collection[str]) -> StructType:
-    """The schema for Spark's reader, with text in place of types whose values it would change."""
-    from pyspark.sql.types import DateType, DecimalType, StringType, StructField, StructType
-
-    if source.format not in _TEXT:
-        return wanted
-    changed = (DecimalType,) if "dateformat" in given else (DecimalType, DateType)
-    return StructType(
+        raise ValueError(f"columns = {columns!r} is one type; name columns, such as 'id bigint, day date'")
+    return pa.schema(
         [
-            StructField(f.name, StringType() if isinstance(f.dataType, changed) else f.dataType, f.nullable)
-            for f in wanted
+            field.with_type(types[field.name]) if _are_same(types.get(field.name), field.type) else field
+            for field in arrow_schema(found)
         ]
     )
 
 
-def _arrow_types(wanted: StructType) -> pa.Schema:
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    return to_arrow_schema(wanted, timezone="UTC")
-
-
-def _checked(frame: DataFrame, paths: str) -> DataFrame:
-    """The same rows; text with the character that Spark puts in place of undecodable bytes is an error."""
-    from pyspark.sql import functions as sql
-    from pyspark.sql.types import StringType
-
-    if any(_REPLACED in name for name in frame.columns):
-        raise SourceFileError(f"{paths}: the header has bytes that are not UTF-8 text; {_NAME_ENCODING}")
-    said = sql.concat(sql.input_file_name(), sql.lit(" has bytes that are not UTF-8 text, or the character U+FFFD"))
-    failed = sql.raise_error(sql.concat(said, sql.lit(f"; {_NAME_ENCODING}")))
-    columns = {
-        field.name: sql.when(_column(field.name).contains(_REPLACED), failed).otherwise(_column(field.name))
-        for field in frame.schema
-        if isinstance(field.dataType, StringType)
-    }
-    return frame.withColumns(columns) if columns else frame
-
-
-def _address(path: str) -> str:
-    """A path for Spark; one that is no URL is a local one of this process, as paths of datasets are."""
-    url = to_spark(path)
-    return url if "://" in url else f"file://{os.path.abspath(os.path.expanduser(url))}"
+def _are_same(type_: pa.DataType | None, other: pa.DataType) -> bool:
+    try:
+        return type_ is not None and spark_type(type_) == spark_type(other)
+    except SchemaMismatchError:
+        return False
 
 
 def transformed(frame: DataFrame, step: AnyStep) -> DataFrame:

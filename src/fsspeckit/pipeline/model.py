@@ -23,33 +23,47 @@ class Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, hide_input_in_errors=True)
 
 
-def _is_true(value: str | float | bool) -> bool:
-    return str(value).lower() == "true"
+class TextOptions(Part):
+    """How csv and json files are written."""
+
+    header: Literal[True] = Field(True, description="A csv file has a header line; there is no other choice")
+    delimiter: Annotated[str, Field(min_length=1, max_length=1)] | None = Field(
+        None, description="The character between two values of a csv file; by default a comma, or a tab in .tsv files"
+    )
+    encoding: str = Field("utf-8", description="The encoding of the files, such as latin-1")
 
 
 class Source(Part):
-    """Rows to read: files by Spark's reader, or a dataset of the pipeline as it stands then."""
+    """Rows to read: those of files, or of a dataset of the pipeline as it is when a step reads it."""
 
-    format: Literal["parquet", "csv", "json", "dataset"] = Field(description="dataset: the name stands in `dataset`")
+    format: Literal["parquet", "csv", "json", "dataset"] = Field(description="dataset: its name is in `dataset`")
     path: str | list[str] | None = Field(None, description="File, folder or pattern, or several; not for a dataset")
     dataset: Name | None = Field(None, description="Name of a dataset, for format dataset")
-    options: dict[str, str | int | float | bool] = Field(
-        {}, repr=False, description="Options of Spark's reader, such as header"
-    )
-    columns: str | None = Field(None, description="Schema as Spark DDL, such as 'id bigint, ts timestamp'")
+    options: TextOptions | None = Field(None, description="How csv and json files are written")
+    columns: str | None = Field(None, description="Types of columns as Spark DDL, such as 'id bigint, day date'")
+    storage_options: dict[str, Any] = Field({}, repr=False, description="Options of the filesystem of a URL")
+
+    @property
+    def paths(self) -> list[str]:
+        """All paths."""
+        return [self.path] if isinstance(self.path, str) else self.path or []
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the rows come from csv or json files."""
+        return self.format in ("csv", "json")
 
     @model_validator(mode="after")
     def _one_place(self) -> Source:
         wanted = "dataset" if self.format == "dataset" else "path"
         if (self.dataset is None) == (wanted == "dataset") or (self.path is None) == (wanted == "path"):
             raise ValueError(f"format {self.format!r} needs {wanted!r}, and that alone")
-        if self.format == "dataset" and (self.options or self.columns):
-            raise ValueError("options and columns go with files, not with a dataset")
-        inferred = [name for name, value in self.options.items() if name.lower() == "inferschema" and _is_true(value)]
-        if inferred:
-            raise ValueError(
-                f"options.{inferred[0]} changes values, such as 01234 to 1234: name the types in 'columns' instead"
-            )
+        if self.format == "dataset" and (self.options or self.columns or self.storage_options):
+            raise ValueError("options, columns and storage_options go with files, not with a dataset")
+        if self.options is not None and not self.is_text:
+            raise ValueError(f"options go with csv and json files, not with {self.format}")
+        if self.options is not None and self.options.delimiter is not None and self.format != "csv":
+            raise ValueError("options.delimiter goes with csv files")
         return self
 
 

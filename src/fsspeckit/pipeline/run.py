@@ -17,12 +17,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from fsspeckit.common.errors import AlreadyCommittedError
-from fsspeckit.common.logging import scrub
+from fsspeckit.common.text import scrub
 from fsspeckit.core.dataset.place import Place
-from fsspeckit.core.dataset.snapshot import load_snapshot
+from fsspeckit.core.dataset.snapshot import Snapshot, load_snapshot
+from fsspeckit.core.dataset.source import RowFiles
 from fsspeckit.core.operations.read import existing_view
 from fsspeckit.core.progress import Progress, Reporter
 from fsspeckit.core.results import MaintenanceResult, MergeResult, WriteResult
@@ -40,7 +39,7 @@ from fsspeckit.pipeline.trust import distrusted
 from fsspeckit.pipeline.wording import as_keys
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,11 +173,23 @@ class _Run:
         return {name: seq for name, seq in found.items() if seq is not None}
 
     def _look_ahead(self, order: tuple[AnyStep, ...], done: Mapping[str, int]) -> None:
-        """Let Spark look at every query before the first commit; those over datasets must wait for their turn."""
+        """Describe all files and let Spark look at every query before the first commit.
+
+        Queries over datasets must wait for their turn. A step that others take rows from is looked at with these.
+        """
+        used = {source_of(step) for step in order}
         for step in order:
-            source = source_of(step)
-            if source is not None and step.name not in done and dataset_behind(step, self.file) is None:
-                self.frames.of(step.name if makes_rows(step) else source)
+            if step.name not in used and step.name not in done and dataset_behind(step, self.file) is None:
+                self._rows(step)
+
+    def _rows(self, step: AnyStep) -> DataFrame | RowFiles | None:
+        """The rows that a step takes, or gives to others; None where it has none."""
+        source = source_of(step)
+        if source is None:
+            return None
+        if not is_writer(step):
+            return self.frames.of(step.name if makes_rows(step) else source)
+        return self.frames.for_dataset(source, self._target(step))
 
     @contextmanager
     def _failing(self, name: str, step: AnyStep, result: Any) -> Iterator[None]:
@@ -227,20 +238,22 @@ class _Run:
         place, told = self._place(step), self._told(step)
         check = check_commit(checks, lambda: self.spark, place, told) if checks is not None else None
         io = self.datasets[dataset_of(step) or ""].on_terms(idempotency_key=self._key(step), check=check)
-        source = source_of(step)
-        rows = None if source is None else self.frames.for_dataset(source, self._types(step))
-        result = change(io, self._path(step), step, rows, self.progress)
+        result = change(io, self._path(step), step, self._rows(step), self.progress)
         if checks is not None and isinstance(result, MaintenanceResult) and not result.commits:
             check_view(checks, self.spark, place, existing_view(place), told)
         return result
 
-    def _types(self, step: AnyStep) -> pa.Schema | None:
-        """The types of the dataset that a step adds rows to; None where it has none or they are replaced."""
+    def _target(self, step: AnyStep) -> Snapshot | None:
+        """The dataset whose types the rows of csv and json files are read with; None where there is none."""
+        source = source_of(step)
+        if source is None or not self.frames.source_behind(source).is_text:
+            return None
         if isinstance(step, Write) and step.mode == "overwrite":
             return None
         place = self._place(step)
         view = place.journal.view()
-        return load_snapshot(place.storage, replace(view, files=view.files[:1])).schema
+        files = view.files[:1] if isinstance(step, Write) else view.files
+        return load_snapshot(place.storage, replace(view, files=files))
 
     def _key(self, step: AnyStep) -> str:
         return f"{self.file.name}/{step.name}/{self.key}"

@@ -3,8 +3,9 @@
 Expressions of Spark SQL can call Java methods and run scripts, and settings of Spark can load jars. This is a second
 line of defence: a file can read and write any data that its reader can, so it must come from a source you trust.
 
-Text is searched, not parsed, so that no difference between two parsers can be used. Where it is certain what is a
-string literal, literals are left out; everywhere else a forbidden word counts wherever it is.
+Text is searched, not parsed, so that no difference between two parsers can be used. Where it is certain where string
+literals and names in backquotes end, literals are left out and names are whole words; everywhere else a forbidden word
+counts wherever it is.
 """
 
 from __future__ import annotations
@@ -18,14 +19,22 @@ from fsspeckit.pipeline.model import Cast, Filter, PipelineFile, Select
 
 SETTINGS = (
     *("spark.app.name", "spark.cores.max", "spark.default.parallelism", "spark.log.level", "spark.network.timeout"),
-    *("spark.driver.cores", "spark.driver.maxResultSize", "spark.driver.memory", "spark.driver.memoryOverhead"),
+    *("spark.driver.cores", "spark.driver.maxResultSize", "spark.driver.memory", "spark.driver.memoryOverhead*"),
     *("spark.executor.cores", "spark.executor.heartbeatInterval", "spark.executor.instances", "spark.executor.memory"),
-    *("spark.executor.memoryOverhead", "spark.memory.fraction", "spark.memory.storageFraction", "spark.speculation"),
-    *("spark.task.cpus", "spark.task.maxFailures", "spark.ui.enabled", "spark.ui.port", "spark.dynamicAllocation.*"),
+    *("spark.executor.memoryOverhead*", "spark.executor.pyspark.memory", "spark.memory.*"),
+    *("spark.python.worker.memory", "spark.python.worker.reuse"),
+    *("spark.kryoserializer.buffer", "spark.kryoserializer.buffer.max"),
+    *("spark.rpc.askTimeout", "spark.rpc.message.maxSize", "spark.broadcast.blockSize", "spark.locality.wait*"),
+    *("spark.reducer.maxSizeInFlight", "spark.scheduler.mode", "spark.speculation", "spark.speculation.*"),
+    *("spark.shuffle.compress", "spark.shuffle.spill.compress", "spark.shuffle.file.buffer"),
+    *("spark.shuffle.io.maxRetries", "spark.shuffle.io.retryWait", "spark.task.cpus", "spark.task.maxFailures"),
+    *("spark.ui.enabled", "spark.ui.port", "spark.ui.showConsoleProgress", "spark.dynamicAllocation.*"),
     *("spark.sql.adaptive.*", "spark.sql.ansi.enabled", "spark.sql.autoBroadcastJoinThreshold"),
-    *("spark.sql.broadcastTimeout", "spark.sql.caseSensitive", "spark.sql.files.*"),
-    "spark.sql.legacy.timeParserPolicy",
-    *("spark.sql.session.timeZone", "spark.sql.shuffle.partitions", "spark.hadoop.fs.azure.account.key.*"),
+    *("spark.sql.broadcastTimeout", "spark.sql.caseSensitive", "spark.sql.debug.maxToStringFields"),
+    *("spark.sql.execution.arrow.*", "spark.sql.files.*", "spark.sql.inMemoryColumnarStorage.*"),
+    *("spark.sql.legacy.timeParserPolicy", "spark.sql.maxPlanStringLength", "spark.sql.parquet.*"),
+    *("spark.sql.session.timeZone", "spark.sql.shuffle.partitions", "spark.sql.sources.partitionOverwriteMode"),
+    *("spark.sql.timestampType", "spark.hadoop.fs.azure.account.key.*"),
     *("spark.hadoop.fs.s3a.access.key", "spark.hadoop.fs.s3a.secret.key", "spark.hadoop.fs.s3a.session.token"),
     *("spark.hadoop.fs.s3a.endpoint", "spark.hadoop.fs.s3a.endpoint.region", "spark.hadoop.fs.s3a.path.style.access"),
     "spark.hadoop.fs.s3a.connection.ssl.enabled",
@@ -40,11 +49,14 @@ _STORAGE_OPTIONS = frozenset(("protocol", "extra_conf"))
 _MASTER = re.compile(r"local(-cluster)?(\[[^\]]*\])?|yarn")
 _SCHEME = re.compile(r"([A-Za-z][\w+.-]*):/")
 _ALLOW = "remove it; or, if you trust this file like code, pass --trust (in Python trust=True)"
+_QUOTED = re.compile(r"'[^']*'|`((?:[^`]|``)*)`")
+_UNCLEAR = re.compile(r"['`\"$]|--|/\*")
 _COMMENT = re.compile(r"--|/\*")
-# A name and a parenthesis with no other word in between; with comments in the text, the name alone counts.
-_CALL = r"(?<![A-Z0-9_])(REFLECT|TRY_REFLECT|JAVA_METHOD|IDENTIFIER)(?![A-Z0-9_])"
-_CALLED = re.compile(_CALL + r"[^A-Z0-9_(]*\(")
-_NAMED = re.compile(_CALL)
+_CALLS = ("REFLECT", "TRY_REFLECT", "JAVA_METHOD", "IDENTIFIER")
+_NAMED = re.compile(rf"(?<![A-Z0-9_])({'|'.join(_CALLS)})(?![A-Z0-9_])")
+# A name and a parenthesis. In clear text an operator in between ends the name; else only another word does.
+_CALLED_CLEARLY = re.compile(_NAMED.pattern + r"[^A-Z0-9_()=<>+*/%,|&^!~:;\[\]'-]*\(")
+_CALLED = re.compile(_NAMED.pattern + r"[^A-Z0-9_(]*\(")
 _SCRIPT = re.compile(r"(?<![A-Z0-9_])USING(?![A-Z0-9_])")
 
 
@@ -105,10 +117,14 @@ def runs_code(sql: str) -> str | None:
     if "${" in sql:
         return "Spark fills in ${...} from its settings and the environment, so the text that runs is not this one"
     # Upper case, as Spark's lexer compares it: some letters are other letters only then.
-    text = _without_literals(sql).upper()
+    clear = _without_quoted(sql)
+    text = (sql if clear is None else clear).upper()
     if _SCRIPT.search(text):
-        return "USING runs a script (SELECT TRANSFORM ... USING)"
-    found = (_NAMED if _COMMENT.search(text) else _CALLED).search(text)
+        return "USING runs a script (SELECT TRANSFORM ... USING); put a column of this name in backquotes"
+    if clear is not None:
+        found = _CALLED_CLEARLY.search(text)
+    else:
+        found = (_NAMED if _COMMENT.search(text) else _CALLED).search(text)
     if found is None:
         return None
     if found[1] == "IDENTIFIER":
@@ -116,11 +132,21 @@ def runs_code(sql: str) -> str | None:
     return f"the function {found[1].lower()} calls any method of Java"
 
 
-def _without_literals(sql: str) -> str:
-    """The text without string literals, where quotes can have one meaning only; else the text as it is."""
-    outside = sql.split("'")[::2]
-    unclear = "\\" in sql or any(re.search(r'[`"$]|--|/\*', part) for part in outside)
-    return sql if unclear else "''".join(outside)
+def _without_quoted(sql: str) -> str | None:
+    """The text without string literals and names in backquotes, apart from names of forbidden functions.
+
+    None where it is not certain what is quoted. A quote is certain where nothing before it can hide it: no backslash
+    is in the text, and no double quote, comment, dollar or unclosed quote is outside of quotes.
+    """
+    if "\\" in sql or _UNCLEAR.search(_QUOTED.sub(" ", sql)):
+        return None
+    return _QUOTED.sub(_without_quotes, sql)
+
+
+def _without_quotes(found: re.Match[str]) -> str:
+    if found[1] is None:
+        return "''"
+    return f" {found[1]} " if found[1].upper() in _CALLS else "``"
 
 
 def _expressions(file: PipelineFile) -> Iterator[tuple[str, str]]:
@@ -146,8 +172,7 @@ def _paths(file: PipelineFile) -> Iterator[tuple[str, str]]:
 
 
 def _options(file: PipelineFile) -> Iterator[tuple[str, str]]:
-    """Options of readers and of filesystems; readers of Spark pass names with a dot on to Hadoop."""
-    for name, source in file.sources.items():
-        yield from ((f"sources.{name}.options.{option}", option) for option in source.options)
-    for name, dataset in file.datasets.items():
-        yield from ((f"datasets.{name}.storage_options.{option}", option) for option in dataset.storage_options)
+    """Options of filesystems."""
+    for table, found in (("sources", file.sources), ("datasets", file.datasets)):
+        for name, each in found.items():
+            yield from ((f"{table}.{name}.storage_options.{option}", option) for option in each.storage_options)

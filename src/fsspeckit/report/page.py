@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fsspeckit.common.errors import FsspeckitError
+from fsspeckit.common.install import install_command
 from fsspeckit.common.text import printable
 from fsspeckit.core.results import readable_bytes
 from fsspeckit.report import charts
@@ -26,7 +27,7 @@ def render_page(after: Mapping[str, Any], before: Mapping[str, Any] | None = Non
     missing = [name for name in ("jinja2", "matplotlib") if find_spec(name) is None]
     if missing:
         raise ReportNotInstalledError(
-            f"the HTML report needs {' and '.join(missing)}; install it with `pip install 'fsspeckit[report]'`"
+            f"the HTML report needs {' and '.join(missing)}; install it with `{install_command(*missing)}`"
         )
     from jinja2 import Environment, StrictUndefined
 

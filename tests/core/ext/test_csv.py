@@ -123,7 +123,7 @@ def test_the_values_of_all_files_decide_the_type(tmp_path: Path) -> None:
 
 
 def test_named_types_are_parsed_and_other_columns_inferred(tmp_path: Path) -> None:
-    text = 'zip,day,price,n,more\n12345,2024-01-01,1.5,007,9\n,,,"",\n'
+    text = 'zip,day,price,n,more\n12345,2024-01-01,1.5, 7,9\n,,,"",\n'
     types = {"zip": pa.large_string(), "day": pa.date32(), "price": pa.decimal128(9, 2), "n": pa.int8(), "x": pa.int8()}
     table = read_csv(_files(tmp_path, text), types=types)
     assert table.to_pylist() == [
@@ -202,14 +202,43 @@ def test_text_that_is_not_in_the_named_encoding(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("a,b\n1,2\n1,2,3\n", "row 2: 'Expected 2 columns, got 3: 1,2,3'"),
-        ('a,b\n1,2\n3,"x\n4,y\n', "row 2: a quotation mark is opened and not closed"),
-        ('a,b\n1,2\n3,"x', "row 2: a quotation mark is opened and not closed"),
+        ('a,b\n1,2\n3,"x\n4,y\n', "line 3: a quotation mark is opened and not closed"),
+        ('a,b\n1,2\n3,"x', "line 3: a quotation mark is opened and not closed"),
+        ('a,b\n1,2\n"3"x,4\n', "line 3: text follows a closing quotation mark"),
+        ('a,b\r\n"1\r\n" ,2\r\n', "line 3: text follows a closing quotation mark"),
+        ('a\n""x"\n', "line 2: text follows a closing quotation mark"),
     ],
 )
-def test_a_file_that_is_not_csv_names_the_row(tmp_path: Path, text: str, said: str) -> None:
+def test_a_file_that_is_not_csv_names_the_place(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(SourceFileError) as caught:
         read_csv(_files(tmp_path, text))
     assert f"{tmp_path}/0.csv, {said}" in str(caught.value)
+
+
+@pytest.mark.parametrize("delimiter", ["", ";;", "\n", "\r", '"', "\0", "§"])
+def test_a_delimiter_that_cannot_separate_values(tmp_path: Path, delimiter: str) -> None:
+    with pytest.raises(ValueError, match="cannot separate values"):
+        read_csv(_files(tmp_path, "a,b\n1,2\n"), delimiter=delimiter)
+
+
+@pytest.mark.parametrize("text", ["a,b", "a,b\n", '"a","b"', "a,b\r\n,\r\n", 'a,b\n"",\n'])
+def test_columns_without_values_are_text(tmp_path: Path, text: str) -> None:
+    assert read_csv(_files(tmp_path, text)).schema.equals(pa.schema([("a", pa.string()), ("b", pa.string())]))
+
+
+@pytest.mark.parametrize(
+    ("cell", "type_", "said"),
+    [
+        ("01234", pa.int64(), "'01234' is not a value of the type int64: text with leading zeros or a plus sign"),
+        ("+5", pa.float64(), "'+5' is not a value of the type double: text with leading zeros or a plus sign is not"),
+        ("-007.5", pa.decimal128(9, 2), "'-007.5' is not a value of the type decimal128(9, 2): text with leading"),
+        ("10.5", pa.int32(), "'10.5' is not a value of the type int32: the column holds whole numbers"),
+    ],
+)
+def test_text_that_is_not_a_number_is_named(tmp_path: Path, cell: str, type_: pa.DataType, said: str) -> None:
+    with pytest.raises(SourceFileError) as caught:
+        read_csv(_files(tmp_path, f"a,b\n1,2\n{cell},2\n"), types={"a": type_})
+    assert f"0.csv, row 2, column 'a': {said}" in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ['a,b\n5" nail,1\n', 'a,b\n5" nail,1', 'a\n5" nail', 'a,b\n"5"" nail",1\n'])

@@ -260,10 +260,18 @@ def test_a_value_that_does_not_fit_is_named(tmp_path: Path, cell: str, said: str
     ("text", "said"),
     [
         ('{"a": 1}\n{"a": }\n', "line 2: not valid JSON"),
-        ('{"a": 1}\n[1]\n', "row 2: [1] is not an object"),
-        ('[{"a": 1},\n 5]', "line 2: the array holds something other than an object"),
+        ('{"a": 1}\n[1]\n', "line 2: the record is an array and not an object"),
+        ('[{"a": 1},\n 5]', "line 2: the record is a number and not an object"),
         ('{"a": "\\ud800"}', "row 1"),
-        ("[" * 100_000, "too deeply nested"),
+        ("[" * 100_000, "line 1: the record is nested more than 100 levels deep"),
+        ("null", "line 1: the record is null and not an object"),
+        ('\ufeffnull\n{"a": 1}', "line 1: the record is null and not an object"),
+        ('{"a": 1}\nnull\n', "line 2: the record is null and not an object"),
+        ('[{"a": 1},\nnull]', "line 2: the record is null and not an object"),
+        ('[{"a": 1},]', "line 1: not valid JSON"),
+        ('{"a": 1}\n{"a": ' + "[" * 500 + "]" * 500 + "}", "line 2: the record is nested more than 100 levels deep"),
+        ('{"a": ' + '{"a": ' * 20_000 + "1" + "}" * 20_001, "line 1: the record is nested more than 100 levels deep"),
+        ('{"a": ' + "9" * 5000 + "}", "line 1: a number has too many digits"),
     ],
     ids=lambda value: value[:20],
 )
@@ -322,3 +330,52 @@ def test_objects_over_several_lines_at_the_end_of_a_block(tmp_path: Path) -> Non
     rows = 400_000
     (tmp_path / "a.json").write_text(json.dumps({"id": 1, "text": "x" * 30}, indent=1) * rows)
     assert read_json(tmp_path, columns=["id"]).num_rows == rows
+
+
+def test_a_record_may_be_nested_a_hundred_levels_deep(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text('{"a": ' + "[" * 99 + "1" + "]" * 99 + "}")
+    (value,) = read_json(path)["a"].to_pylist()
+    for _ in range(99):
+        (value,) = value
+    assert value == 1
+
+
+LARGE = [
+    ("18446744073709551615", pa.decimal128(20, 0)),
+    ("18446744073709551615, -1, 9223372036854775808", pa.decimal128(20, 0)),
+    ("123456789012345678901", pa.decimal128(38, 0)),
+    ("18446744073709551615, 0.25", pa.decimal128(38, 2)),
+]
+
+
+@pytest.mark.parametrize(("numbers", "type_"), LARGE)
+def test_large_whole_numbers_have_an_exact_type(tmp_path: Path, numbers: str, type_: pa.DataType) -> None:
+    path = tmp_path / "a.json"
+    path.write_text("\n".join(f'{{"a": {number}, "b": [{number}]}}' for number in numbers.split(",")))
+    table = read_json(path)
+    assert table.schema.types == [type_, pa.list_(type_)]
+    assert table["a"].to_pylist() == [Decimal(number.strip()) for number in numbers.split(",")]
+
+
+@pytest.mark.parametrize(("numbers", "type_"), LARGE)
+def test_large_whole_numbers_beside_nan_have_an_exact_type(tmp_path: Path, numbers: str, type_: pa.DataType) -> None:
+    path = tmp_path / "a.json"
+    path.write_text("\n".join(f'{{"a": {number}, "b": NaN}}' for number in numbers.split(",")))
+    assert read_json(path).schema.types == [type_, pa.float64()]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *([None, 1], [None, None, "a"], [None, None], [None, 2.5, None], [None, {"b": 1}], [None, [None, 1]]),
+        *([None, True], [None, "2024-01-01"], {"b": [None, 1]}, [{"b": None}, {"b": [None, 1]}]),
+    ],
+    ids=json.dumps,
+)
+def test_a_list_may_begin_with_null(tmp_path: Path, value: object) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(f"{{}}\n{json.dumps({'a': value})}\n{json.dumps({'a': value})}")
+    table = read_json(path)
+    table.validate(full=True)
+    assert table["a"].to_pylist() == [None, value, value]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
+import datetime as dt
+import gzip
 import json
 import time
 from collections.abc import Callable
@@ -13,7 +16,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
-from fsspeckit.common.errors import FsspeckitError, SchemaMismatchError
+from fsspeckit.common.errors import DamagedFileError, FsspeckitError, SchemaMismatchError, SourceFileError
 from fsspeckit.core.ext import read_csv, read_json, read_parquet
 
 Read = Callable[..., pa.Table]
@@ -284,3 +287,63 @@ def test_an_empty_parquet_file_has_no_rows_and_a_file_of_no_bytes_is_damaged(tmp
     (tmp_path / "b.parquet").write_bytes(b"")
     with pytest.raises(OSError, match=r"b\.parquet"):
         read_parquet(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["text.csv", "text.json"])
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (
+            "a,b\n".encode("utf-16"),
+            "is UTF-16 text and not UTF-8. Name the encoding of the file, such as encoding='utf-16'",
+        ),
+        (
+            "a,b\n".encode("utf-16-le"),
+            "is UTF-16 text and not UTF-8. Name the encoding of the file, such as encoding='utf-16'",
+        ),
+        (
+            "a,b\n".encode("utf-16-be"),
+            "is UTF-16 text and not UTF-8. Name the encoding of the file, such as encoding='utf-16'",
+        ),
+        (gzip.compress(b"a,b\n"), "is gzip data and not text. Decompress the file, or let its name end in .gz"),
+        (bz2.compress(b"a,b\n"), "is bz2 data and not text. Decompress the file, or let its name end in .bz2"),
+    ],
+)
+def test_other_data_than_utf8_text_is_named(tmp_path: Path, name: str, data: bytes, said: str) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(SourceFileError) as caught:
+        (read_csv if name.endswith("csv") else read_json)(tmp_path / name)
+    assert f"{name}: the file {said}" in str(caught.value)
+
+
+@pytest.mark.parametrize("data", [b'{"a": 1}\n', gzip.compress(b'{"a": 1}\n' * 1000)[:-9]])
+def test_a_compressed_file_that_is_damaged(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "a.json.gz").write_bytes(data)
+    with pytest.raises(SourceFileError, match=r"a\.json\.gz: the file cannot be decompressed as gzip"):
+        read_json(tmp_path / "a.json.gz")
+
+
+def _int96(path: Path, year: int) -> None:
+    days = pa.array([dt.datetime.fromisoformat(f"{year}-12-31T00:00:00")], pa.timestamp("us"))
+    pq.write_table(pa.table({"id": [1], "at": days}), path, use_deprecated_int96_timestamps=True)
+
+
+def test_int96_timestamps_are_read_exactly_or_refused(tmp_path: Path) -> None:
+    _int96(tmp_path / "a.parquet", 9999)
+    assert read_parquet(tmp_path / "*.parquet")["at"].to_pylist() == [dt.datetime.fromisoformat("9999-12-31T00:00:00")]
+    nanos = pa.table({"at": pa.array([1], pa.timestamp("ns"))})
+    pq.write_table(nanos, tmp_path / "b.parquet", use_deprecated_int96_timestamps=True)
+    with pytest.raises(SchemaMismatchError, match="INT96 timestamps with nanoseconds"):
+        read_parquet(tmp_path / "b.parquet")
+
+
+def test_a_page_that_differs_from_its_checksum(tmp_path: Path) -> None:
+    table = pa.table({"id": list(range(1000)), "x": list(range(1000))})
+    path = tmp_path / "a.parquet"
+    pq.write_table(table, path, write_page_checksum=True, use_dictionary=False, compression="none")
+    data = bytearray(path.read_bytes())
+    data[2000] ^= 1
+    path.write_bytes(bytes(data))
+    with pytest.raises(DamagedFileError, match=r"a\.parquet"):
+        read_parquet(tmp_path / "*.parquet")
+    assert read_parquet(path, columns=["x"]).num_rows == 1000

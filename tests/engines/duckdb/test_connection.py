@@ -307,7 +307,7 @@ def test_other_paths_of_such_a_connection_go_where_they_say(tmp_path, memory_fs)
 
 def test_without_duckdb_the_message_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "duckdb", None)
-    with pytest.raises(DuckDBNotFoundError, match=r"pip install 'fsspeckit\[duckdb\]'"):
+    with pytest.raises(DuckDBNotFoundError, match=r"pip install 'duckdb"):
         create_duckdb_connection()
 
 

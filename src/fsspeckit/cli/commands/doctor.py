@@ -17,6 +17,7 @@ import typer
 
 from fsspeckit.cli.command import Run, command
 from fsspeckit.cli.errors import DOCTOR_LOOKS, FAILED, describe
+from fsspeckit.common.install import install_command
 from fsspeckit.common.text import printable
 
 Verdict = Literal["ok", "note", "fail"]
@@ -111,8 +112,8 @@ def _java_and_spark(run: Run, engine: str, *, start: bool) -> Iterator[Check]:
     java = _attempt(run, "java", _java)
     spark = _installed("pyspark")
     yield java if needed or java.verdict == "ok" else Check("java", "note", "none; only Spark needs it", java.mend)
-    mend = "pip install 'fsspeckit[spark]'"
     if spark is None:
+        mend = install_command("pyspark", "pandas")
         yield Check("spark", "fail" if needed else "note", "pyspark is not installed", mend)
         return
     yield Check("spark", "ok", f"pyspark {spark}")
@@ -141,7 +142,7 @@ def _extras(engine: str) -> Iterator[Check]:
         missing = [package for package in packages if _installed(package) is None]
         verdict: Verdict = "ok" if not missing else "fail" if extra == engine else "note"
         detail = f"{' and '.join(missing)} not installed" if missing else ", ".join(packages)
-        yield Check(f"extra {extra}", verdict, detail, f"pip install 'fsspeckit[{extra}]'" if missing else "")
+        yield Check(f"extra {extra}", verdict, detail, install_command(*missing) if missing else "")
 
 
 def _credentials(run: Run, path: str | None) -> Iterator[Check]:

@@ -36,7 +36,7 @@ from fsspeckit.cli.options import (
     Strategy,
     Yes,
 )
-from fsspeckit.cli.plan_files import FORMAT, read_plan
+from fsspeckit.cli.plan_files import FORMAT, counts_of, read_plan, totals_of
 from fsspeckit.cli.sources import STDIN, Source
 from fsspeckit.common.text import printable
 
@@ -100,9 +100,8 @@ def plan_merge(
 def _document(
     run: Run, source: Source, files: list[dict[str, Any]], dest: str, options: dict[str, Any], plan: MergePlan
 ) -> dict[str, Any]:
-    from fsspeckit.common.logging import scrub
+    from fsspeckit.common.text import scrub
 
-    words = {"insert": "inserted", "update": "updated", "delete": "deleted", "unchanged": "unchanged"}
     return {
         "fsspeckit_plan": FORMAT,
         "command": "merge",
@@ -117,15 +116,10 @@ def _document(
             "files": [file | {"path": scrub(file["path"])} for file in files],
         },
         "options": options,
-        "counts": {word: getattr(plan, name) for word, name in words.items()} | {"total": plan.total},
-        "totals": {action: _total(plan, action) for action in ("rewrite", "insert", "delete", "keep")},
+        "counts": counts_of(plan),
+        "totals": totals_of(plan),
         "plan": plan.to_dict(),
     }
-
-
-def _total(plan: MergePlan, action: str) -> dict[str, int]:
-    entries = [entry for entry in plan.entries if entry.action == action]
-    return {"files": len(entries), "rows": sum(e.rows for e in entries), "bytes": sum(e.bytes for e in entries)}
 
 
 def apply(run: Run, plan_file: PlanFile, yes: Yes = False) -> int:
@@ -147,7 +141,7 @@ def apply(run: Run, plan_file: PlanFile, yes: Yes = False) -> int:
 
 def _check_source(source: Source, saved: list[dict[str, Any]]) -> None:
     from fsspeckit.common.errors import CommitConflictError
-    from fsspeckit.common.logging import scrub
+    from fsspeckit.common.text import scrub
 
     now = [file | {"path": scrub(file["path"])} for file in source.files()]
     if now != saved:

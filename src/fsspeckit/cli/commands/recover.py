@@ -15,20 +15,21 @@ def register(app: typer.Typer) -> None:
 
 def recover(run: Run, path: Dataset, dry_run: DryRun = False) -> int:
     """Finish or undo what a crashed writer left behind; every command that writes does this by itself."""
-    from fsspeckit.core.operations.read import existing_view
+    from fsspeckit.core.operations import read
 
     place = run.place(path)
     status = place.journal.status()
     if status.sidecar is None:
-        existing_view(place)
+        read.existing_view(place)
     if dry_run:
+        place.journal.view_to_change()
         finish, remove = [status.pending] if status.pending is not None else [], list(status.dead)
         text = f"would finish {len(finish)} commits, would remove {len(remove)} abandoned stagings"
     else:
         with run.bars():
-            done = place.journal.recover()
+            done = read.recover(place)
         finish, remove = list(done.replayed), list(done.removed)
         text = f"finished {len(finish)} commits, removed {len(remove)} abandoned stagings"
     facts = {"operation": "recover", "path": place.path, "replayed": finish, "removed": remove, "dry_run": dry_run}
-    run.say(facts, text)
+    run.say(facts, text if finish or remove else "Nothing to recover.")
     return 0 if finish or remove else run.noop_exit_code

@@ -114,7 +114,7 @@ def _staged_files(storage: Storage, head: _Head, record: Record | None) -> dict[
 def _assemble(root: str, head: _Head, record: Record | None, staged: dict[str, str], tree: Tree | None) -> View:
     if tree is not None:
         check_not_table_format(root, tree)
-        check_contains_no_dataset(root, tree)
+        check_contains_no_dataset(root, tree, has_journal=head.sidecar is not None)
     entries = tree.files if tree is not None else ()
     prefix = join(root, "x")[:-1]
     files = {

@@ -7,7 +7,7 @@ start an outer and an inner dataset at the same time at least one sees the other
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from fsspeckit.common.errors import NestedDatasetError
 from fsspeckit.core.storage import Entry, Storage, Tree, for_each, join, parent
@@ -30,26 +30,44 @@ def _dataset_of(sidecar: str) -> str:
     return folder if name == INSIDE else join(folder, name.removesuffix(INSIDE).removeprefix("."))
 
 
-def check_contains_no_dataset(root: str, tree: Tree) -> None:
+def check_contains_no_dataset(root: str, tree: Tree, *, has_journal: bool = False) -> None:
     """Raise where a journal of another dataset was found below the root."""
-    found = [join(root, sidecar) for sidecar in tree.sidecars if sidecar != INSIDE]
-    if found:
-        datasets = list(dict.fromkeys(map(_dataset_of, found)))
+    found = {_dataset_of(sidecar): join(root, sidecar) for sidecar in tree.sidecars if sidecar != INSIDE}
+    gone = next((dataset for dataset in found if not _has_files(dataset, tree)), None)
+    if gone is not None:
         raise NestedDatasetError(
-            f"{root} contains other datasets ({_listed(datasets)}): {found[0]} is the journal of one of them, to be "
-            f"deleted by hand if that dataset no longer exists. Use the path of one dataset, such as {datasets[0]}."
+            f"{root} contains {found[gone]}, the journal of the dataset {join(root, gone)}, which has no files. "
+            "Delete the journal if that dataset no longer exists."
+        )
+    if found:
+        datasets = [join(root, dataset) for dataset in found]
+        advice = f"Move {datasets[0]} out of {root}" if has_journal else "Use the path of one dataset"
+        raise NestedDatasetError(
+            f"{root} contains other datasets ({_listed(datasets)}): {next(iter(found.values()))} is the journal of one "
+            f"of them. {advice}{'' if has_journal else f', such as {datasets[0]}'}."
         )
 
 
-def check_partition_folders(root: str, paths: Iterable[str]) -> None:
-    """Raise where data files lie in folders that are neither the root nor hive partitions."""
+def _has_files(folder: str, tree: Tree) -> bool:
+    return any(entry.path.startswith(f"{folder}/") for entry in tree.files)
+
+
+def check_partition_folders(root: str, paths: Iterable[str], has_journal: Callable[[], bool]) -> None:
+    """Raise where data files lie in folders that are neither the root nor hive partitions.
+
+    The folders of a dataset with a journal are no datasets of their own, so their paths are no way out.
+    """
     folders = sorted({path.rpartition("/")[0] for path in paths})
     odd = [folder for folder in folders if folder and not all(map(_is_hive, folder.split("/")))]
     if odd:
+        other = (
+            f"move them out of {root}"
+            if has_journal()
+            else f"use the path of one dataset, such as {join(root, odd[0])}"
+        )
         raise NestedDatasetError(
             f"{root} has data files in folders that are not partitions ({_listed(odd)}), so it may contain several "
-            f"datasets. Use the path of one dataset, such as {join(root, odd[0])}, or move the files into folders "
-            "named column=value."
+            f"datasets. Move the files into folders named column=value, or {other}."
         )
 
 
@@ -57,8 +75,10 @@ def _is_hive(folder: str) -> bool:
     return folder.find("=") > 0
 
 
-def check_not_inside_dataset(storage: Storage, root: str) -> None:
-    """Raise where a folder above the root has a journal."""
+def check_not_inside_dataset(
+    storage: Storage, root: str, has_journal: Callable[[], bool] = lambda: False, *, takes_filter: bool = False
+) -> None:
+    """Raise where a folder above the root has a journal; ``takes_filter`` is for operations on some partitions."""
     places = list(_journals_above(storage.canonical(root)))
     found = for_each(storage, lambda place: _stat_if_allowed(storage, join(place[1], LOCK)), places)
     outer = next((place for place, entry in zip(places, found, strict=True) if entry is not None), None)
@@ -66,9 +86,11 @@ def check_not_inside_dataset(storage: Storage, root: str) -> None:
         return
     dataset, sidecar = outer
     inner = storage.canonical(root).removeprefix(dataset).strip("/")
-    filtered = f", with partition_filter={inner!r} where an operation takes it" if _is_partition(inner) else ""
+    filtered = f" with partition_filter={inner!r}" if takes_filter and _is_partition(inner) else ""
+    advice = f"Move {root} out of {dataset}" if has_journal() else f"Use the path {dataset}{filtered}"
     raise NestedDatasetError(
-        f"{root} is inside the dataset {dataset}, whose journal is {sidecar}. Use the path {dataset}{filtered}."
+        f"{root} is inside the dataset {dataset}, whose journal is {sidecar}. {advice}, or delete that journal if "
+        f"{dataset} is no dataset any more."
     )
 
 

@@ -128,12 +128,18 @@ class Journal:
         """List the dataset as one snapshot; a missing one gives a view that does not exist. Writes nothing."""
         return list_dataset(self._storage, self._root, self._places)
 
-    def view_to_change(self) -> View:
-        """List the dataset for an operation that changes it; raises where its files could belong to other datasets."""
-        check_not_inside_dataset(self._storage, self._root)
+    def view_to_change(self, *, takes_filter: bool = False) -> View:
+        """List the dataset for an operation that changes it; raises where its files could belong to other datasets.
+
+        ``takes_filter`` tells errors that the operation has a `partition_filter`.
+        """
+        check_not_inside_dataset(self._storage, self._root, self._has_sidecar, takes_filter=takes_filter)
         view = self.view()
-        check_partition_folders(self._root, (file.path for file in view.files))
+        check_partition_folders(self._root, (file.path for file in view.files), self._has_sidecar)
         return view
+
+    def _has_sidecar(self) -> bool:
+        return self._places.find() is not None
 
     def begin(self, view: View, operation: str) -> Transaction:
         """Open a transaction on a view: create its staging folder and show that we are alive."""

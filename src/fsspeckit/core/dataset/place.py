@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from fsspeckit.common.errors import CommitConflictError, DatasetNotFoundError
-from fsspeckit.common.logging import scrub
+from fsspeckit.common.text import scrub
 from fsspeckit.core.commit.transaction import Journal, Terms
 from fsspeckit.core.storage import Storage, resolve
 

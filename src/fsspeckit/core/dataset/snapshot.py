@@ -69,7 +69,7 @@ def check_one_dataset(snapshot: Snapshot) -> None:
             if file.folder != other.folder and _are_strangers(set(file.schema.names), set(other.schema.names)):
                 raise NestedDatasetError(
                     f"{snapshot.root} contains different datasets: {other.path} has the columns {other.schema.names}, "
-                    f"and {file.path} has {file.schema.names}. Use the path of one of their folders."
+                    f"and {file.path} has {file.schema.names}. Move the files of one dataset out of {snapshot.root}."
                 )
 
 

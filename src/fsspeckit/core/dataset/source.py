@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,7 @@ import pyarrow as pa
 from fsspeckit.common.errors import DatasetNotFoundError, UnsupportedDataError
 from fsspeckit.common.partitions import parse_hive_partition_path, partition_type, typed_values
 from fsspeckit.common.schema import cast_schema, unify_schemas
+from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.transaction import Journal
 from fsspeckit.core.dataset.snapshot import partition_layout, single_file_view
 from fsspeckit.core.model import DataFile, RowNumbers
@@ -114,6 +115,34 @@ class DeferredRead:
     read: Callable[[], pa.Table]
 
 
+class SourceFile(Protocol):
+    """A file that rows are read from."""
+
+    @property
+    def location(self) -> str:
+        """The path in its storage."""
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+
+
+@runtime_checkable
+class RowFiles(Protocol):
+    """Files with one schema, each of which can be read in another process."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of all files."""
+
+    @property
+    def files(self) -> Sequence[SourceFile]:
+        """The files."""
+
+    def batches(self, number: int) -> Iterator[pa.RecordBatch]:
+        """The rows of one file."""
+
+
 @dataclass(frozen=True, slots=True)
 class Input:
     """What a caller passed as data, and where its paths belong.
@@ -135,7 +164,9 @@ def open_source(given: Input) -> Source:
     if isinstance(data, pa.RecordBatch):
         return Source(pa.Table.from_batches([data]))
     if isinstance(data, (str, os.PathLike)):
-        return Source(with_one_dictionary(_from_path(data, given.filesystem, given.storage_options)))
+        data = source_files(data, given.filesystem, given.storage_options)
+    if isinstance(data, RowFiles):
+        return Source(with_one_dictionary(_spooled(data)))
     return Source(with_one_dictionary(spool(_reader(data))))
 
 
@@ -154,10 +185,9 @@ def _reader(data: Any) -> pa.RecordBatchReader:
     )
 
 
-def _from_path(path: str | os.PathLike[str], filesystem: Any, options: Mapping[str, Any] | None) -> pa.Table:
-    found = source_files(path, filesystem, options)
-    batches = (batch for number in range(len(found.files)) for batch in found.batches(number))
-    return spool(pa.RecordBatchReader.from_batches(found.schema, batches))
+def _spooled(files: RowFiles) -> pa.Table:
+    batches = (batch for number in range(len(files.files)) for batch in files.batches(number))
+    return spool(pa.RecordBatchReader.from_batches(files.schema, batches))
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,15 +199,16 @@ class SourceFiles:
     schema: pa.Schema
     partitions: tuple[dict[str, str | None], ...]
 
-    def batches(self, number: int) -> Iterator[pa.RecordBatch]:
-        """The rows of one file."""
+    def batches(self, number: int, row_groups: Sequence[int] | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows of one file, or of some of its row groups."""
         file, rows = self.files[number], 0
-        check_int96(self.storage, file, range(len(file.row_groups)))
+        groups = range(len(file.row_groups)) if row_groups is None else row_groups
+        check_int96(self.storage, file, groups)
         with (
             report_damage("reading the source", file.location),
             open_parquet(self.storage, file, verify=True) as reader,
         ):
-            for batch in reader.iter_batches(_SPOOL_ROWS):
+            for batch in reader.iter_batches(_SPOOL_ROWS, list(groups)):
                 table, rows = pa.Table.from_batches([batch]), rows + batch.num_rows
                 for name, text in self.partitions[number].items():
                     if name not in table.column_names:
@@ -186,7 +217,7 @@ class SourceFiles:
                         )
                 same = cast_schema(table, self.schema, fill_missing=True, operation="reading the source")
                 yield from same.to_batches()
-        check_rows(rows, file, range(len(file.row_groups)))
+        check_rows(rows, file, groups)
 
 
 def source_files(path: Any, filesystem: Any, options: Mapping[str, Any] | None) -> SourceFiles:
@@ -195,6 +226,11 @@ def source_files(path: Any, filesystem: Any, options: Mapping[str, Any] | None) 
     view = single_file_view(storage, root) or Journal(storage, root).view()
     if not view.files:
         raise DatasetNotFoundError(f"no parquet file to read at {path}; check the path of the source")
+    return files_of_view(storage, view)
+
+
+def files_of_view(storage: Storage, view: View) -> SourceFiles:
+    """The files of a view with one schema."""
     outer = parse_hive_partition_path(f"{_hive_tail(view.root)}/x")
     inner, values = partition_layout([file.path for file in view.files])
     names = [*outer, *inner]

@@ -5,7 +5,8 @@ All checks of the source's keys are here, so they hold for every engine and come
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,9 @@ import pyarrow.compute as pc
 from fsspeckit.common.bridge import to_numpy
 from fsspeckit.common.choices import OnDuplicate
 from fsspeckit.common.errors import KeyColumnError, PartitionError
-from fsspeckit.common.partitions import partition_folders, typed_values
+from fsspeckit.common.inference import PADDED_NUMBER
+from fsspeckit.common.partitions import partition_folder, partition_folders, render, typed_values
+from fsspeckit.common.types import is_number, unwrapped
 from fsspeckit.core.dataset.source import Source
 from fsspeckit.core.model import KeyColumn, PartitionValues, RowNumbers
 from fsspeckit.core.values.hashing import Hashes, hash_keys
@@ -163,12 +166,18 @@ def split_by_partition(
 
 
 class PartitionIdentities:
-    """One spelling for each partition, however its folder spells it: values are read as the source's types."""
+    """One spelling for each partition, however its folder spells it: values are read as the source's types.
 
-    def __init__(self, columns: Sequence[str], source: pa.Schema) -> None:
+    Columns in ``in_folders`` have no type but the one that the names of the folders tell. There, a folder with leading
+    zeros holds text, and no number of the source.
+    """
+
+    def __init__(self, columns: Sequence[str], source: pa.Schema, in_folders: Collection[str] = ()) -> None:
         self._columns = tuple(columns)
         self._types = [source.field(name).type for name in columns]
+        self._in_folders = in_folders
         self._known: dict[PartitionValues, str] = {}
+        self._similar: dict[str, PartitionValues] = {}
 
     def of(self, values: PartitionValues) -> str:
         """The identity of a folder's values; each combination is worked out once."""
@@ -184,4 +193,34 @@ class PartitionIdentities:
         except PartitionError:
             # No value of the source's types is spelled like that, so no row can belong there.
             return f"{UNREADABLE}{values}"
-        return str(partition_folders(dict(zip(self._columns, typed, strict=True)))[0])
+        spelling = str(partition_folders(dict(zip(self._columns, typed, strict=True)))[0])
+        pairs = zip(self._columns, values, typed, strict=True)
+        if any(name in self._in_folders and _is_other(text, value) for name, text, value in pairs):
+            self._similar[spelling] = values
+            return f"{UNREADABLE}{values}"
+        return spelling
+
+    def check(self, groups: Sequence[PartitionRows]) -> None:
+        """Raise where the value of a row can be read from the text of a folder, and is written in another way.
+
+        Raises:
+            PartitionError: Nothing tells whether the row belongs there.
+        """
+        exact = set(self._known.values())
+        for group in groups:
+            if group.identity in self._similar and group.identity not in exact:
+                folder = partition_folder(self._columns, self._similar[group.identity])
+                raise PartitionError(
+                    f"the source has the value of {group.identity!r}, and the dataset has the text of {folder!r}, "
+                    "which is another value; pass the partition column as text"
+                )
+
+
+def _is_other(text: str | None, value: pa.Array) -> bool:
+    """Whether a folder's text is not how the value that it was read as is written: `01`, `0x1` or, for true, `1`."""
+    type_ = unwrapped(value.type)
+    if text is None:
+        return False
+    if pa.types.is_integer(type_) or pa.types.is_boolean(type_):
+        return bool(render(value)[0].as_py() != text)
+    return is_number(type_) and re.match(PADDED_NUMBER, text) is not None

@@ -7,22 +7,22 @@ of its texts are written in; see `fsspeckit.common.text_values` for the rules.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from fsspeckit.common.errors import SchemaMismatchError, SourceFileError
-from fsspeckit.common.text_values import blank_to_null, first_failure, infer_type, parse_text
+from fsspeckit.common.text_values import blank_to_null, first_failure, infer_type, not_a_value, parse_text, shown
 from fsspeckit.common.types import is_text, unwrapped
+from fsspeckit.core.ext.csv_quotes import misplaced_quote
 from fsspeckit.core.ext.inputs import (
     InputFile,
     Path,
     Piece,
     Request,
-    as_array,
     find_files,
     first_character,
     for_all,
@@ -30,9 +30,8 @@ from fsspeckit.core.ext.inputs import (
     join_pieces,
     load,
     read_each,
-    shown,
 )
-from fsspeckit.core.formats import ENDINGS, plain_name
+from fsspeckit.core.formats import ENDINGS, can_delimit, plain_name
 
 _CELLS = pacsv.ConvertOptions(
     default_column_type=pa.string(),
@@ -86,6 +85,7 @@ def read_csv(
             message names the file, the row (the first one below the header is row 1), the column and the value.
         SchemaMismatchError: A file has two columns of one name.
         pa.ArrowKeyError: No file has a wanted column.
+        ValueError: The delimiter is not one ASCII character, or is a quotation mark or a line end.
 
     Example:
         >>> import pathlib, tempfile
@@ -94,6 +94,8 @@ def read_csv(
         >>> read_csv(file).to_pylist()
         [{'id': 1, 'zip': '01234'}, {'id': 2, 'zip': '98765'}]
     """
+    if delimiter is not None and not can_delimit(delimiter):
+        raise ValueError(f"read_csv: delimiter={delimiter!r} cannot separate values. Use one such as ';' or a tab.")
     request = Request(
         "read_csv",
         columns,
@@ -106,16 +108,16 @@ def read_csv(
         encoding=encoding,
     )
     files = find_files(path, ENDINGS["csv"], request.operation, filesystem, storage_options)
-    pieces = read_each(files, lambda file: _read_text(file, delimiter, request), request)
+    pieces = read_each(files, lambda file: read_cells(file, delimiter, request), request)
     found = _types(pieces, request)
-    pieces = read_each(files, lambda file, piece: _typed(file, piece, found, request), request, pieces)
+    pieces = read_each(files, lambda file, piece: parse_cells(file, piece, found, request), request, pieces)
     return join_pieces(files, pieces, request)
 
 
-def _read_text(file: InputFile, delimiter: str | None, request: Request) -> Piece:
+def read_cells(file: InputFile, delimiter: str | None, request: Request) -> Piece:
     """The cells of a file as text."""
     usual = "\t" if plain_name(file.location).endswith(".tsv") else ","
-    options = pacsv.ParseOptions(delimiter=delimiter or usual, newlines_in_values=True)
+    options = pacsv.ParseOptions(delimiter=usual if delimiter is None else delimiter, newlines_in_values=True)
 
     def parse(data: pa.Buffer, use_threads: bool) -> pa.Table:
         def blocks(stream: pa.NativeFile, block_size: int) -> pa.Table:
@@ -127,17 +129,18 @@ def _read_text(file: InputFile, delimiter: str | None, request: Request) -> Piec
     data = load(file, request)
     if not first_character(data):
         return Piece(pa.table({}), ())
+    if data[data.size - 1] not in b"\r\n":
+        data = pa.py_buffer(data.to_pybytes() + b"\n")  # Arrow reads no header that ends with the file
+    if found := misplaced_quote(data, options.delimiter):
+        raise request.bad_file(file, f"line {found.line}", found.what)
     try:
         table = parse(data, request.use_threads)
     except pa.ArrowInvalid as error:
         raise _not_csv(error, file, data, parse, request) from error
-    names = table.column_names
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+    if twice := sorted(name for name, count in Counter(table.column_names).items() if count > 1):
         raise SchemaMismatchError(
             f"{request.operation} of {file.location}: column names that are used twice: {twice}. Rename one of each."
         )
-    if _ends_in_quotes(data, table.num_rows, parse):
-        raise request.bad_file(file, f"row {table.num_rows}", "a quotation mark is opened and not closed")
     return Piece.of(table, request)
 
 
@@ -154,19 +157,6 @@ def _not_csv(error: pa.ArrowInvalid, file: InputFile, data: pa.Buffer, parse: Pa
     return request.bad_file(file, f"row {row}" if row else "header", shown(" ".join(found[2].split())))
 
 
-def _ends_in_quotes(data: pa.Buffer, rows: int, parse: Parse) -> bool:
-    """Whether the last value began with a quotation mark that is never closed, so that it holds the rest of the file.
-
-    Arrow reads it without an error. A quotation mark after the end of the file closes it, or else begins another row.
-    """
-    if pc.count_substring(as_array(data), '"')[0].as_py() % 2 == 0:
-        return False
-    try:
-        return bool(parse(pa.py_buffer(data.to_pybytes() + b'\n"\n'), False).num_rows == rows)
-    except pa.ArrowInvalid:
-        return False
-
-
 def _types(pieces: Sequence[Piece], request: Request) -> dict[str, pa.DataType]:
     """The type of each column: as named, else as all of its values are written."""
     names = list(dict.fromkeys(name for piece in pieces for name in piece.table.column_names))
@@ -175,13 +165,13 @@ def _types(pieces: Sequence[Piece], request: Request) -> dict[str, pa.DataType]:
         known = request.known.get(name, pa.null())
         if not pa.types.is_null(known):
             return known
-        tables = [piece.table for piece in pieces if name in piece.table.column_names]
+        tables = [piece.table for piece in pieces if piece.table.schema.get_field_index(name) >= 0]
         return infer_type([chunk for table in tables for chunk in table[name].chunks])
 
     return dict(zip(names, for_all(find, request, names), strict=True))
 
 
-def _typed(file: InputFile, piece: Piece, types: Mapping[str, pa.DataType], request: Request) -> Piece:
+def parse_cells(file: InputFile, piece: Piece, types: Mapping[str, pa.DataType], request: Request) -> Piece:
     """The cells of a file as values."""
     table = piece.table
     if not table.column_names:
@@ -193,8 +183,6 @@ def _typed(file: InputFile, piece: Piece, types: Mapping[str, pa.DataType], requ
 def _parse_column(
     file: InputFile, texts: pa.ChunkedArray, name: str, type_: pa.DataType, request: Request
 ) -> pa.ChunkedArray:
-    if pa.types.is_null(type_):
-        return pa.chunked_array([pa.nulls(len(texts))])
     is_plain_text = is_text(unwrapped(type_))
 
     def parse(chunk: pa.Array) -> pa.Array:
@@ -208,19 +196,10 @@ def _parse_column(
             raise _no_text(file, name, type_, request) from error
         except pa.ArrowException as error:
             at = first_failure(chunk, parse)
-            raise _not_a_value(file, rows + at + 1, name, chunk[at].as_py(), type_, request) from error
+            where, what = f"row {rows + at + 1}, column {name!r}", not_a_value(chunk[at].as_py(), type_)
+            raise request.bad_file(file, where, what, "Correct the value") from error
         rows += len(chunk)
     return pa.chunked_array(parsed, type_)
-
-
-def _not_a_value(
-    file: InputFile, row: int, name: str, value: str, type_: pa.DataType, request: Request
-) -> SourceFileError:
-    zone = ""
-    if pa.types.is_timestamp(type_):
-        zone = " without a zone" if type_.tz is None else ", which needs a zone such as Z"
-    what = f"{shown(value)} is not a value of the type {type_}{zone}"
-    return request.bad_file(file, f"row {row}, column {name!r}", what, "Correct the value")
 
 
 def _no_text(file: InputFile, name: str, type_: pa.DataType, request: Request) -> SourceFileError:

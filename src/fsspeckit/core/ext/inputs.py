@@ -9,12 +9,11 @@ from __future__ import annotations
 import codecs
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -25,7 +24,7 @@ from fsspeckit.common.logging import log_unexpected
 from fsspeckit.common.partitions import parse_hive_partition_path, partition_type, typed_values
 from fsspeckit.common.schema import cast_schema, unify_schemas
 from fsspeckit.core.formats import COMPRESSED, plain_name
-from fsspeckit.core.storage import FOLDER, Storage, join, resolve
+from fsspeckit.core.storage import FOLDER, Entry, Storage, join, resolve
 from fsspeckit.core.values.spill import spool
 
 Path = str | os.PathLike[str]
@@ -35,7 +34,8 @@ _R = TypeVar("_R")
 _MAGIC = re.compile(r"[*?\[]")
 _BOM = b"\xef\xbb\xbf"
 _UTF8 = {"utf-8", "utf-8-sig"}
-_SHOWN = 60
+_UTF16 = re.compile(rb"\xff\xfe|\xfe\xff|\0[^\0]\0[^\0]|[^\0]\0[^\0]\0")
+_MAGIC_BYTES = {b"\x1f\x8b": ".gz", b"BZh91AY&": ".bz2", b"\x28\xb5\x2f\xfd": ".zst"}
 _PEEK = 4096
 _BLOCK = 16 * 2**20
 _LARGEST_BLOCK = 2**31 - 1
@@ -43,11 +43,16 @@ _LARGEST_BLOCK = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
-    """One file to read; `relative` is its path below the folder or pattern it was found by."""
+    """One file to read; `relative` is its path below the folder or pattern it was found by.
+
+    `stamp` changes with the content of the file.
+    """
 
     storage: Storage
     location: str
     relative: str
+    size: int = 0
+    stamp: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +139,11 @@ def find_files(
     return files
 
 
+def is_pattern(path: str) -> bool:
+    """Whether a path is a pattern, where there is no file or folder of this name."""
+    return _MAGIC.search(path) is not None
+
+
 def read_each(
     files: Sequence[InputFile], read: Callable[..., Piece], request: Request, *more: Sequence[Any]
 ) -> list[Piece]:
@@ -159,9 +169,29 @@ def for_all(function: Callable[..., _R], request: Request, items: Sequence[Any],
         return list(pool.map(lambda context, *given: context.run(function, *given), contexts, items, *more))
 
 
-def join_pieces(files: Sequence[InputFile], pieces: Sequence[Piece], request: Request) -> pa.Table:
-    """Bring all pieces to one schema, add partition columns and `file_path`, and put them together."""
-    present = list(dict.fromkeys(name for piece in pieces for name in piece.names))
+@dataclass(frozen=True, slots=True)
+class JointSchema:
+    """The schema that several files have together: of what they hold, and of the folders that they are in."""
+
+    own: pa.Schema
+    layout: Mapping[str, pa.Array]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """All columns."""
+        return pa.schema([*self.own, *((name, values.type) for name, values in self.layout.items())], self.own.metadata)
+
+    def table(self, number: int, file: InputFile, rows: pa.Table, operation: str) -> pa.Table:
+        """The rows of one of the files under the joint schema."""
+        table = cast_schema(rows, self.own, fill_missing=True, operation=operation, path=file.location)
+        for name, values in self.layout.items():
+            table = table.append_column(name, pa.repeat(values[number], rows.num_rows))
+        return table
+
+
+def join_schemas(files: Sequence[InputFile], pieces: Sequence[Piece], request: Request) -> JointSchema:
+    """The schema of all pieces, with partition columns."""
+    present = dict.fromkeys(name for piece in pieces for name in piece.names)
     if request.include_file_path and FILE_PATH in present:
         raise ValueError(
             f"{request.operation}: a file has a column {FILE_PATH!r} of its own. Read without the added one."
@@ -170,12 +200,15 @@ def join_pieces(files: Sequence[InputFile], pieces: Sequence[Piece], request: Re
     unknown = [name for name in request.columns or () if name not in present and name not in layout]
     if unknown and request.schema is None:
         raise pa.ArrowKeyError(f"{request.operation}: no file has {unknown}. There are {[*present, *layout]}.")
-    own = _own_schema(pieces, layout, request)
+    return JointSchema(_own_schema(pieces, layout, request), layout)
+
+
+def join_pieces(files: Sequence[InputFile], pieces: Sequence[Piece], request: Request) -> pa.Table:
+    """Bring all pieces to one schema, add partition columns and `file_path`, and put them together."""
+    joint = join_schemas(files, pieces, request)
     tables = []
     for index, (file, piece) in enumerate(zip(files, pieces, strict=True)):
-        table = cast_schema(piece.table, own, fill_missing=True, operation=request.operation, path=file.location)
-        for name, values in layout.items():
-            table = table.append_column(name, pa.repeat(values[index], piece.table.num_rows))
+        table = joint.table(index, file, piece.table, request.operation)
         if request.include_file_path:
             paths = pa.repeat(pa.scalar(file.location, pa.string()), piece.table.num_rows)
             table = table.append_column(FILE_PATH, paths)
@@ -187,15 +220,19 @@ def load(file: InputFile, request: Request) -> pa.Buffer:
     """The text of a file as UTF-8 without byte order mark, decompressed where its name says that it is compressed.
 
     Raises:
-        SourceFileError: The bytes are not text of the request's encoding.
+        SourceFileError: The bytes are not text of the request's encoding, or not compressed as the name says.
     """
     with file.storage.open_input(file.location) as stream:
-        codec = next((codec for ending, codec in COMPRESSED.items() if file.location.lower().endswith(ending)), None)
-        if codec is None:
-            data = stream.read_buffer()
-        else:
-            with pa.CompressedInputStream(stream, codec) as plain:
+        data = stream.read_buffer()
+    codec = next((codec for ending, codec in COMPRESSED.items() if file.location.lower().endswith(ending)), None)
+    if codec is not None:
+        try:
+            with pa.CompressedInputStream(pa.BufferReader(data), codec) as plain:
                 data = pa.py_buffer(plain.read())
+        except OSError as error:
+            what = f"the file cannot be decompressed as {codec} ({error})"
+            raise request.bad_file(file, "", what, "Restore the file, or correct its ending") from error
+    _check_is_text(data, file, request)
     try:
         return _as_utf8(data, request.encoding)
     except (UnicodeDecodeError, pa.ArrowInvalid):
@@ -208,10 +245,16 @@ def as_array(data: pa.Buffer) -> pa.Array:
     return pa.Array.from_buffers(pa.large_binary(), 1, [None, offsets, data])
 
 
-def shown(value: Any) -> str:
-    """A value for a message, cut where it is long."""
-    text = str(value) if isinstance(value, Decimal) else repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+def _check_is_text(data: pa.Buffer, file: InputFile, request: Request) -> None:
+    """Name what is often taken for UTF-8 text."""
+    start = data.slice(0, min(8, data.size)).to_pybytes()
+    for magic, ending in _MAGIC_BYTES.items():
+        if start.startswith(magic):
+            remedy = f"Decompress the file, or let its name end in {ending}"
+            raise request.bad_file(file, "", f"the file is {COMPRESSED[ending]} data and not text", remedy)
+    if _normalized(request.encoding) in _UTF8 and _UTF16.match(start):
+        remedy = "Name the encoding of the file, such as encoding='utf-16'"
+        raise request.bad_file(file, "", "the file is UTF-16 text and not UTF-8", remedy)
 
 
 def _as_utf8(data: pa.Buffer, encoding: str) -> pa.Buffer:
@@ -269,15 +312,15 @@ def in_blocks(data: pa.Buffer, read: Callable[[pa.NativeFile, int], pa.Table]) -
 def _expand(storage: Storage, location: str, endings: tuple[str, ...]) -> list[InputFile]:
     entry = storage.stat(location)
     if entry is not None and entry.size != FOLDER:
-        return [InputFile(storage, location, location.rpartition("/")[2])]
-    if entry is None and _MAGIC.search(location):
+        return [InputFile(storage, location, location.rpartition("/")[2], entry.size, entry.stamp)]
+    if entry is None and is_pattern(location):
         return _match(storage, location)
     try:
         tree = storage.list_tree(location)
     except FileNotFoundError:
         return []
-    names = [item.path for item in tree.files if _is_visible(item.path) and _has_ending(item.path, endings)]
-    return [InputFile(storage, join(location, name), name) for name in names]
+    found = [item for item in tree.files if _is_visible(item.path) and _has_ending(item.path, endings)]
+    return [_input_file(storage, location, item) for item in found]
 
 
 def _match(storage: Storage, pattern: str) -> list[InputFile]:
@@ -286,13 +329,17 @@ def _match(storage: Storage, pattern: str) -> list[InputFile]:
     rest = pattern[len(fixed) + 1 :]
     if "/" in rest or "**" in rest:
         try:
-            names = [item.path for item in storage.list_tree(fixed).files]
+            found: Sequence[Entry] = storage.list_tree(fixed).files
         except FileNotFoundError:
             return []
     else:
-        names = [item.path for item in storage.list_dir(fixed) if item.size != FOLDER]
+        found = [item for item in storage.list_dir(fixed) if item.size != FOLDER]
     fits = re.compile(glob_translate(rest))
-    return [InputFile(storage, join(fixed, name), name) for name in names if fits.match(name) and _is_visible(name)]
+    return [_input_file(storage, fixed, item) for item in found if fits.match(item.path) and _is_visible(item.path)]
+
+
+def _input_file(storage: Storage, root: str, entry: Entry) -> InputFile:
+    return InputFile(storage, join(root, entry.path), entry.path, entry.size, entry.stamp)
 
 
 def _is_visible(path: str) -> bool:
@@ -304,7 +351,7 @@ def _has_ending(path: str, endings: tuple[str, ...]) -> bool:
     return plain_name(path).endswith(endings)
 
 
-def _partitions(files: Sequence[InputFile], present: Sequence[str], request: Request) -> dict[str, pa.Array]:
+def _partitions(files: Sequence[InputFile], present: Collection[str], request: Request) -> dict[str, pa.Array]:
     """Values of the hive columns that stand only in the folders, one per file."""
     found = [parse_hive_partition_path(file.relative) for file in files]
     names = dict.fromkeys(name for values in found for name in values if name not in present)
@@ -342,6 +389,8 @@ def _naming(operation: str, path: str) -> Iterator[None]:
     except (FsspeckitError, FileNotFoundError, PermissionError):
         raise
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise SourceFileError(f"{operation} of {path}: {error}. Correct the file or name a schema.") from error
+        raise SourceFileError(
+            f"{operation} of {path}: {error}. Correct the file, or give the types with schema=."
+        ) from error
     except OSError as error:
         raise StorageError(f"{operation} of {path}: {error}. Check the storage, then read again.") from error

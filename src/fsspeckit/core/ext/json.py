@@ -19,7 +19,8 @@ from pyarrow import types as pat
 
 from fsspeckit.common.casting import cast_leaf, exact_cast
 from fsspeckit.common.partitions import parse_hive_partition_path
-from fsspeckit.common.text_values import first_failure, parse_text
+from fsspeckit.common.schema import cast_schema
+from fsspeckit.common.text_values import first_failure, not_a_value, parse_text, shown
 from fsspeckit.common.types import is_any_list, is_text, unwrapped
 from fsspeckit.core.ext.inputs import (
     InputFile,
@@ -32,12 +33,13 @@ from fsspeckit.core.ext.inputs import (
     join_pieces,
     load,
     read_each,
-    shown,
 )
 from fsspeckit.core.ext.json_numbers import Inexact, inexact_numbers, oversized_numbers, replaced
-from fsspeckit.core.ext.json_objects import elements, objects
+from fsspeckit.core.ext.json_objects import NotRecordsError, checked_records, objects
 from fsspeckit.core.formats import ENDINGS
 
+# Arrow infers the type of such a list, and then makes an invalid array of it. With a given type it does not.
+_NULL_FIRST = re.compile(rb"\[\s*null")
 _CHANGED = re.compile(r"Column\(/([^)]*)\) changed from (\w+) to (\w+)")
 _TWICE = re.compile(r"Column\(/([^)]*)\) was specified twice")
 Types = Mapping[str, pa.DataType]
@@ -101,15 +103,22 @@ def read_json(
         encoding=encoding,
     )
     files = find_files(path, ENDINGS["json"], request.operation, filesystem, storage_options)
+    known = known_types(files, request)
+    return join_pieces(files, read_each(files, lambda file: read_objects(file, known, request), request), request)
+
+
+def known_types(files: Sequence[InputFile], request: Request) -> dict[str, pa.DataType]:
+    """The types that the caller names for the keys of objects; those of hive folders are read from their names."""
     in_folders = {name for file in files for name in parse_hive_partition_path(file.relative)}
-    known = {name: type_ for name, type_ in request.known.items() if name not in in_folders and not pat.is_null(type_)}
-    return join_pieces(files, read_each(files, lambda file: _read(file, known, request), request), request)
+    return {name: type_ for name, type_ in request.known.items() if name not in in_folders and not pat.is_null(type_)}
 
 
-def _read(file: InputFile, known: Types, request: Request) -> Piece:
-    data = load(file, request)
-    if first_character(data) == b"[":
-        data = pa.py_buffer("\n".join(elements(data.to_pybytes().decode())).encode())
+def read_objects(file: InputFile, known: Types, request: Request) -> Piece:
+    """The objects of a file as rows; columns in ``known`` have that type."""
+    try:
+        data = checked_records(load(file, request))
+    except NotRecordsError as error:
+        raise request.bad_file(file, f"line {error.line}", str(error)) from error
     if not first_character(data):
         return Piece(pa.table({}), ())
     document = _Document(data, file, request)
@@ -133,8 +142,9 @@ class _Document:
     def read(self, known: Types) -> pa.Table:
         """The rows: columns in ``known`` have that type, in others text is text and no number is rounded."""
         table = self._parse(known)
-        kept = {field.name: _without_moments(field.type) for field in table.schema}
-        if any(kept[field.name] != field.type for field in table.schema):
+        inferred = table.schema
+        kept = {field.name: _given_type(field.type) for field in inferred}
+        if any(kept[field.name] != field.type for field in table.schema) or _NULL_FIRST.search(self.data):
             table = self._parse({**kept, **known})
         again = partial(self._arrow, self.data, others="ignore")
         for found in oversized_numbers(self.data, table, self.request.known, again):
@@ -145,7 +155,11 @@ class _Document:
                 raise self._inexact(found)
             before = wider.get(found.column, table.schema.field(found.column).type)
             wider[found.column] = replaced(before, found.path, found.decimal)
-        return self._parse({field.name: field.type for field in table.schema} | wider) if wider else table
+        if wider:
+            table = self._parse({field.name: field.type for field in table.schema} | wider)
+        table.validate()
+        nulls = [field.with_type(_with_nulls(inferred.field(field.name).type, field.type)) for field in table.schema]
+        return cast_schema(table, pa.schema(nulls)) if inferred.names else table
 
     def lacks(self, table: pa.Table, name: str) -> bool:
         """Whether no object has a key: the parser makes up the columns that it is told of."""
@@ -204,8 +218,6 @@ class _Document:
             else:
                 good = middle
         row = json.loads(texts[bad - 1])
-        if not isinstance(row, dict):
-            return self.request.bad_file(self.file, f"row {bad}", f"{shown(row)} is not an object")
         for name in row.keys() & types.keys():
             cell = pa.py_buffer(json.dumps({name: row[name]}).encode())
             try:
@@ -221,8 +233,8 @@ class _Document:
         return self.request.bad_file(self.file, where, what)
 
     def _bad_value(self, row: int, name: str, value: Any, type_: pa.DataType) -> Exception:
-        what = f"{shown(value)} is not a value of the type {type_}"
-        return self.request.bad_file(self.file, f"row {row}, column {name!r}", what, "Correct the value")
+        where = f"row {row}, column {name!r}"
+        return self.request.bad_file(self.file, where, not_a_value(value, type_), "Correct the value")
 
     def _inexact(self, found: Inexact) -> Exception:
         what = f"{shown(found.value)} has more digits than the type {found.type} holds"
@@ -241,15 +253,26 @@ def _parse_leaf(array: pa.Array, type_: pa.DataType) -> pa.Array:
     return parse_text(array, type_) if is_text(array.type) and not is_text(type_) else cast_leaf(array, type_)
 
 
-def _without_moments(type_: pa.DataType) -> pa.DataType:
-    """A type with text where the parser takes text for a timestamp because it looks like one."""
+def _given_type(type_: pa.DataType) -> pa.DataType:
+    """An inferred type with text for what looks like a timestamp, and for lists that hold only null."""
     if pat.is_timestamp(type_):
         return pa.string()
     if pat.is_list(type_):
-        return pa.list_(_without_moments(type_.value_type))
+        return pa.list_(pa.string() if pat.is_null(type_.value_type) else _given_type(type_.value_type))
     if pat.is_struct(type_):
-        return pa.struct([(field.name, _without_moments(field.type)) for field in type_])
+        return pa.struct([(field.name, _given_type(field.type)) for field in type_])
     return type_
+
+
+def _with_nulls(inferred: pa.DataType, given: pa.DataType) -> pa.DataType:
+    """The given type with lists of nulls where these were inferred."""
+    if pat.is_null(inferred):
+        return inferred
+    if pat.is_list(inferred) and pat.is_list(given):
+        return pa.list_(_with_nulls(inferred.value_type, given.value_type))
+    if pat.is_struct(inferred) and pat.is_struct(given):
+        return pa.struct([(field.name, _with_nulls(inferred.field(field.name).type, field.type)) for field in given])
+    return given
 
 
 def _parsed_type(type_: pa.DataType) -> pa.DataType:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Context, Decimal, InvalidOperation
 from typing import Any
 
 import pyarrow as pa
@@ -28,6 +28,8 @@ _HUGE = re.compile(rb"[0-9]{29}|[0-9][eE]\+?[0-9]{2}")
 _EXACT = pa.decimal256(76, 38)
 _ITEM = "[]"
 _WIDEST = 38
+_UINT64_DIGITS = 20
+_CONTEXT = Context(prec=76)
 Path = tuple[str, ...]
 Parse = Callable[[Mapping[str, pa.DataType]], pa.Table]
 
@@ -51,21 +53,26 @@ def inexact_numbers(data: pa.Buffer, table: pa.Table, parse: Parse) -> Iterator[
     leaves = [_leaf_type(table.schema.field(name).type, path) for name, paths in floats.items() for path in paths]
     if not leaves or (set(leaves) == {pa.float64()} and not _LONG.search(data)):
         return
-    try:
-        exact = parse(
-            {name: _replaced_all(table.schema.field(name).type, paths, _EXACT) for name, paths in floats.items()}
-        )
-    except pa.ArrowInvalid:  # a number of extreme size, or none at all such as NaN
-        for name, paths in floats.items():
-            yield from _compared_one_by_one(data, name, table.schema.field(name).type, paths)
-        return
+    types = {name: _replaced_all(table.schema.field(name).type, paths, _EXACT) for name, paths in floats.items()}
+    exact = _exact_columns(types, parse)
     for name, paths in floats.items():
-        pairs = [(_leaves(table[name], path), _leaves(exact[name], path)) for path in paths]
-        if all(_are_close(numbers, decimals) for (numbers, _), (decimals, _) in pairs):
+        pairs = [(_leaves(table[name], path), _leaves(exact[name], path)) for path in paths] if name in exact else []
+        if pairs and all(_are_close(numbers, decimals) for (numbers, _), (decimals, _) in pairs):
             for path, ((numbers, parents), (decimals, _)) in zip(paths, pairs, strict=True):
                 yield from _compared(name, path, numbers, parents, decimals)
-        else:  # a decimal has overflowed
+        else:  # a number of extreme size, or none at all such as NaN
             yield from _compared_one_by_one(data, name, table.schema.field(name).type, paths)
+
+
+def _exact_columns(types: Mapping[str, pa.DataType], parse: Parse) -> dict[str, pa.ChunkedArray]:
+    """The columns that can be read as decimals."""
+    try:
+        table = parse(types)
+    except pa.ArrowInvalid:
+        if len(types) == 1:
+            return {}
+        return {name: column for one in types.items() for name, column in _exact_columns(dict([one]), parse).items()}
+    return {name: table[name] for name in types}
 
 
 def oversized_numbers(
@@ -157,15 +164,14 @@ def _compared(
 
 
 def _holding(decimals: pa.Array) -> pa.DataType | None:
-    """The decimal type with the fewest digits after the point that holds all of them."""
-    for scale in range(_WIDEST + 1):
-        type_ = pa.decimal128(_WIDEST, scale)
-        try:
-            decimals.cast(pa.decimal256(76, scale)).cast(type_)
-        except pa.ArrowInvalid:
-            continue
-        return type_
-    return None
+    """The decimal type with the fewest digits after the point that holds all of them; Arrow's own cast errs here."""
+    whole = scale = 0
+    for number in decimals.drop_null().unique().to_pylist():
+        plain = _CONTEXT.normalize(number)
+        whole, scale = max(whole, plain.adjusted() + 1), max(scale, -int(plain.as_tuple().exponent))
+    if scale == 0 and whole <= _UINT64_DIGITS:
+        return pa.decimal128(_UINT64_DIGITS, 0)
+    return pa.decimal128(_WIDEST, scale) if whole + scale <= _WIDEST else None
 
 
 def _compared_one_by_one(data: pa.Buffer, name: str, type_: pa.DataType, paths: Sequence[Path]) -> Iterator[Inexact]:

@@ -1,4 +1,7 @@
-"""The objects of a JSON text as they are written: elements of an array, or one object after the other."""
+"""The objects of a JSON text as they are written: elements of an array, or one object after the other.
+
+The parser of Arrow crashes on values that are not objects and on deep nesting. So every record is checked here first.
+"""
 
 from __future__ import annotations
 
@@ -7,51 +10,92 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+MAX_DEPTH = 100
 _SPACE = " \t\r\n"
 _DECODER = json.JSONDecoder()
+_KINDS = {type(None): "null", bool: "a boolean", int: "a number", float: "a number", str: "text", list: "an array"}
 
 
-def elements(text: str) -> Iterator[str]:
-    """The elements of a JSON array as they are written, so that no digit is lost on the way."""
-    at = _skip(text, text.index("[") + 1)
-    while text[at : at + 1] != "]":
-        value, end = _decoded(text, at)
-        if not isinstance(value, dict):
-            raise pa.ArrowInvalid(f"line {_line(text, at)}: the array holds something other than an object")
-        yield text[at:end]
-        at = _skip(text, end)
-        if text[at : at + 1] == ",":
-            at = _skip(text, at + 1)
-        elif text[at : at + 1] != "]":
-            raise pa.ArrowInvalid(f"line {_line(text, at)}: the array is not closed or lacks a comma")
-    if text[at + 1 :].strip(_SPACE):
-        raise pa.ArrowInvalid(f"line {_line(text, at + 1)}: something follows the array")
+class NotRecordsError(ValueError):
+    """A text is not JSON of objects."""
+
+    def __init__(self, text: str, at: int, what: str) -> None:
+        """Say what is wrong at a position of a text."""
+        super().__init__(what)
+        self.line = text.count("\n", 0, at) + 1
+
+
+def checked_records(data: pa.Buffer) -> pa.Buffer:
+    """The objects of a JSON text one after the other, without the array around them.
+
+    Raises:
+        NotRecordsError: The text is not JSON, a record is not an object, or it is nested too deeply.
+    """
+    text = str(memoryview(data), "utf-8")
+    if text.lstrip(_SPACE).startswith("["):
+        return pa.py_buffer("\n".join(_elements(text)).encode())
+    for _ in objects(text):
+        pass
+    return data
 
 
 def objects(text: str) -> Iterator[str]:
-    """The values of a text that follow each other, as they are written.
-
-    Raises:
-        pa.ArrowInvalid: The text is not JSON; the message names the line.
-    """
+    """The objects of a text that follow each other, as they are written."""
     at = _skip(text, 0)
     while at < len(text):
-        _, end = _decoded(text, at)
+        end = _object_end(text, at)
         yield text[at:end]
         at = _skip(text, end)
 
 
-def _decoded(text: str, at: int) -> tuple[object, int]:
+def _elements(text: str) -> Iterator[str]:
+    """The elements of a JSON array as they are written, so that no digit is lost on the way."""
+    at = _skip(text, text.index("[") + 1)
+    more = text[at : at + 1] != "]"
+    while more:
+        end = _object_end(text, at)
+        yield text[at:end]
+        at = _skip(text, end)
+        more = text[at : at + 1] == ","
+        if more:
+            at = _skip(text, at + 1)
+        elif text[at : at + 1] != "]":
+            raise NotRecordsError(text, at, "the array is not closed or lacks a comma")
+    after = _skip(text, at + 1)
+    if after < len(text):
+        raise NotRecordsError(text, after, "something follows the array")
+
+
+def _object_end(text: str, at: int) -> int:
+    """The end of the object that begins here."""
     try:
-        return _DECODER.raw_decode(text, at)
+        value, end = _DECODER.raw_decode(text, at)
     except json.JSONDecodeError as error:
-        raise pa.ArrowInvalid(f"line {error.lineno}: not valid JSON ({error.msg})") from error
+        raise NotRecordsError(text, error.pos, f"not valid JSON ({error.msg})") from error
     except RecursionError as error:
-        raise pa.ArrowInvalid(f"line {_line(text, at)}: too deeply nested") from error
+        raise _too_deep(text, at) from error
+    except ValueError as error:  # Python limits the digits of an integer
+        raise NotRecordsError(text, at, "a number has too many digits") from error
+    if type(value) is not dict:
+        raise NotRecordsError(text, at, f"the record is {_KINDS[type(value)]} and not an object")
+    brackets = text.count("{", at, end) + text.count("[", at, end)
+    if brackets > MAX_DEPTH and _is_too_deep(value):
+        raise _too_deep(text, at)
+    return end
 
 
-def _line(text: str, at: int) -> int:
-    return text.count("\n", 0, at) + 1
+def _is_too_deep(value: object) -> bool:
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        nested = [one for one in level if isinstance(one, (dict, list))]
+        level = [item for one in nested for item in (one.values() if isinstance(one, dict) else one)]
+        if not nested:
+            return False
+    return True
+
+
+def _too_deep(text: str, at: int) -> NotRecordsError:
+    return NotRecordsError(text, at, f"the record is nested more than {MAX_DEPTH} levels deep")
 
 
 def _skip(text: str, at: int) -> int:

@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from fsspeckit.common.errors import DamagedFileError
 from fsspeckit.core.ext.inputs import InputFile, Path, Piece, Request, find_files, join_pieces, read_each
 from fsspeckit.core.formats import ENDINGS
-from fsspeckit.core.parquet.reader import report_damage
+from fsspeckit.core.model import ViewFile
+from fsspeckit.core.parquet.data_files import read_data_files
+from fsspeckit.core.parquet.reader import check_int96, check_rows, open_parquet, report_damage
 
 
 def read_parquet(
@@ -40,7 +42,7 @@ def read_parquet(
 
     Raises:
         FileNotFoundError: A path leads to no file.
-        pa.ArrowIOError: A file is damaged, or the storage failed.
+        pa.ArrowIOError: A file is damaged, also where a page differs from its checksum, or the storage failed.
         pa.ArrowKeyError: No file has a wanted column.
         SchemaMismatchError: Two files have no lossless common schema, or values do not fit `schema`.
 
@@ -55,12 +57,23 @@ def read_parquet(
     files = find_files(path, ENDINGS["parquet"], request.operation, filesystem, storage_options)
 
     def read(file: InputFile) -> Piece:
+        found = file.storage.stat(file.location)
+        if found is None:
+            raise FileNotFoundError(f"{request.operation}: {file.location} is gone. Read again.")
+        listed = ViewFile(file.location, file.location, found.size, found.stamp)
+        try:
+            (data,) = read_data_files(file.storage, [listed], ())
+        except DamagedFileError as error:
+            raise DamagedFileError(f"{request.operation}: {error}") from error
+        names, groups = data.schema.names, range(len(data.row_groups))
+        chosen = None if request.wanted is None else [name for name in names if name in request.wanted]
+        check_int96(file.storage, data, groups, chosen)
         with (
             report_damage(request.operation, file.location),
-            pq.ParquetFile(file.storage.open_input(file.location)) as parquet,
+            open_parquet(file.storage, data, verify=True, partial=chosen is not None) as parquet,
         ):
-            names = parquet.schema_arrow.names
-            chosen = None if request.wanted is None else [name for name in names if name in request.wanted]
-            return Piece(parquet.read(columns=chosen, use_threads=use_threads), names)
+            table = parquet.read(columns=chosen, use_threads=use_threads)
+        check_rows(table.num_rows, data, groups)
+        return Piece(table, names)
 
     return join_pieces(files, read_each(files, read, request), request)

@@ -221,12 +221,14 @@ def load_for(
     """The files that an operation is about, with their footers; only a real run finishes what a dead one left."""
     if not dry_run:
         place.journal.recover()
-    view = place.journal.view_to_change()
+    view = place.journal.view_to_change(takes_filter=True)
+    if not view.files:
+        raise DatasetNotFoundError(f"no matching parquet files were found under {place.path}; check the path")
     wanted = tuple(file for file in view.files if scope.holds(file.path))
     if not wanted:
-        where = f" in {list(scope.folders)}" if scope.folders is not None and view.files else ""
         raise DatasetNotFoundError(
-            f"no matching parquet files were found under {place.path}{where}; check the path and partition_filter"
+            f"no matching parquet files were found under {place.path} in {list(scope.folders or ())}; "
+            "correct partition_filter"
         )
     try:
         with vanished_file_is_conflict(place, operation):

@@ -37,6 +37,7 @@ def existing_view(place: Place) -> View:
 
 
 def recover(place: Place) -> Recovery:
-    """Finish or undo what a crashed writer left behind."""
+    """Finish or undo what a crashed writer left behind; refuses paths inside or above datasets, as changes do."""
     with log_unexpected("recover", place.path):
+        place.journal.view_to_change()
         return place.journal.recover()

@@ -61,6 +61,7 @@ class _Existing:
     sample: Snapshot
     partitions: tuple[str, ...]
     folders: Mapping[str, str]
+    spellings: PartitionIdentities
 
 
 def write(
@@ -83,6 +84,7 @@ def write(
         body = _body(source, existing, request, place.path)
         source.check_casts(body, operation="write", path=place.path)
         groups = split_by_partition(source, range(source.rows), existing.partitions, existing.folders)
+        existing.spellings.check(groups)
         tasks = _tasks(groups, body, existing, request)
         retire = _retired(existing.view, groups, request)
         if dry_run:
@@ -104,9 +106,9 @@ def _read_text(given: Input, place: Place, request: WriteRequest) -> Input:
     if not isinstance(given.data, TextFiles):
         return given
     view = place.journal.view()
-    files = view.files[:1] if request.mode != "overwrite" else ()
-    sample = load_snapshot(place.storage, replace(view, files=files))
-    return read_later(given, sample)
+    view = replace(view, files=()) if request.mode == "overwrite" else view
+    sample = load_snapshot(place.storage, replace(view, files=view.files[:1]))
+    return read_later(given, replace(sample, view=view))
 
 
 def _look_at(place: Place, source: Source, request: WriteRequest) -> _Existing:
@@ -119,16 +121,16 @@ def _look_at(place: Place, source: Source, request: WriteRequest) -> _Existing:
         partitions = partition_columns_of(replace(sample, partition_columns=columns), request.partition_by)
     check_partition_columns(partitions, source.schema)
     if request.mode == "overwrite_partitions" and not partitions:
-        raise PartitionError(
-            'mode="overwrite_partitions" needs a partitioned dataset; pass partition_by or mode="overwrite"'
-        )
-    identities = PartitionIdentities(partitions, source.schema)
+        remedy = 'use mode="overwrite"' if view.files else 'pass partition_by, or use mode="overwrite"'
+        raise PartitionError(f'mode="overwrite_partitions" needs a partitioned dataset; {remedy}')
+    known = () if sample.schema is None else sample.schema.names
+    spellings = PartitionIdentities(partitions, source.schema, [name for name in partitions if name not in known])
     folders: dict[str, str] = {}
     if partitions == columns and request.mode != "overwrite":
         for file, texts in zip(view.files, values, strict=True):
             if texts is not None:
-                folders.setdefault(identities.of(texts), dirname(file.path))
-    return _Existing(view, sample, partitions, folders)
+                folders.setdefault(spellings.of(texts), dirname(file.path))
+    return _Existing(view, sample, partitions, folders, spellings)
 
 
 def _body(source: Source, existing: _Existing, request: WriteRequest, path: str) -> pa.Schema:

@@ -100,11 +100,13 @@ def match_source(
 ) -> MatchedFiles:
     """Find the target row of every source row."""
     target = _Target(storage, snapshot, source, shape, engine, reporter)
-    identities = _identities(target, shape.partitions)
+    spellings = _spellings(target, shape.partitions)
+    identities = _identities(target, shape.partitions, spellings)
     folders = {
         name: dirname(file.path) for file, name in reversed(list(zip(snapshot.files, identities, strict=True))) if name
     }
     groups = split_by_partition(source, rows, shape.partitions, folders)
+    spellings.check(groups)
     found = _look(target, "match", groups, identities, rows, shape.partitions)
     seen = np.zeros(source.rows, dtype=bool)
     for match, _ in found:
@@ -122,19 +124,22 @@ def _absent(rows: range | RowNumbers, seen: npt.NDArray[np.bool_]) -> RowNumbers
     return np.asarray(rows[~seen[rows]])
 
 
-def _identities(target: _Target, columns: Sequence[str]) -> list[str | None]:
+def _spellings(target: _Target, columns: Sequence[str]) -> PartitionIdentities:
+    return PartitionIdentities(columns, target.source.schema, target.shape.in_folders)
+
+
+def _identities(target: _Target, columns: Sequence[str], spellings: PartitionIdentities) -> list[str | None]:
     """Which partition each file is in, as far as the given columns tell; ``None`` when only its rows can tell."""
     if not target.snapshot.files:
         return []
     at = [target.snapshot.partition_columns.index(name) for name in columns]
-    identities = PartitionIdentities(columns, target.source.schema)
     result: list[str | None] = []
     for file in target.snapshot.files:
         if file.partition is None and columns and set(columns) <= set(file.schema.names):
             result.append(None)
             continue
         values = tuple(file.partition[i] if file.partition is not None else None for i in at)
-        result.append(identities.of(values))
+        result.append(spellings.of(values))
     return result
 
 
@@ -191,7 +196,7 @@ def _check_moves(target: _Target, rows: RowNumbers, request: MergeRequest) -> No
         return
     rows = np.sort(rows)
     groups = split_by_partition(target.source, rows, in_key, {})
-    found = _look(target, "check for moves", groups, _identities(target, in_key), rows, ())
+    found = _look(target, "check for moves", groups, _identities(target, in_key, _spellings(target, in_key)), rows, ())
     for file, (match, _) in zip(target.snapshot.files, found, strict=True):
         if len(match.source_rows):
             raise _move_error(target, file, match, request)

@@ -140,7 +140,8 @@ def check_keys_exist(keys: Sequence[str], names: Sequence[str], side: str) -> No
     """Raise where a key column is not among a side's columns."""
     missing = [key for key in keys if key not in names]
     if missing:
-        raise KeyColumnError(f"key column(s) {missing} not found in the {side}; choose among {list(names)}")
+        remedy = f"choose among {list(names)}" if names else "it has no columns: check that its files are not empty"
+        raise KeyColumnError(f"key column(s) {missing} not found in the {side}; {remedy}")
 
 
 def compute_merge_stats(*, previous_total: int, inserted: int, updated: int, deleted: int) -> dict[str, int]:
@@ -173,12 +174,16 @@ def partition_columns_of(snapshot: Snapshot, asked: Sequence[str] | None) -> tup
 
 @dataclass(frozen=True, slots=True)
 class MergeSchemas:
-    """Schemas of a merge: what files hold afterwards, and how keys are compared."""
+    """Schemas of a merge: what files hold afterwards, and how keys are compared.
+
+    Partition columns ``in_folders`` have no type but the one that the names of the folders tell.
+    """
 
     body: pa.Schema
     keys: tuple[KeyColumn, ...]
     partitions: tuple[str, ...]
     added: tuple[str, ...]
+    in_folders: tuple[str, ...] = ()
 
     @property
     def file_keys(self) -> tuple[KeyColumn, ...]:
@@ -202,7 +207,8 @@ def merge_schemas(source: pa.Schema, snapshot: Snapshot, request: MergeRequest, 
     if snapshot.schema is None or not body.equals(snapshot.schema):
         check_writable(body, "merge")
     added = tuple(name for name in body.names if known and name not in known)
-    return MergeSchemas(body, tuple(_key_column(name, body, source) for name in request.key_columns), partitions, added)
+    keys = tuple(_key_column(name, body, source) for name in request.key_columns)
+    return MergeSchemas(body, keys, partitions, added, tuple(in_folders))
 
 
 def _key_column(name: str, body: pa.Schema, source: pa.Schema) -> KeyColumn:

@@ -40,6 +40,7 @@ __all__ = [
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 _EXTRAS = {"s3": "s3", "gs": "gcs", "gcs": "gcs"} | dict.fromkeys(("abfs", "abfss", "az", "adl"), "azure")
+_PACKAGES = {"s3": "s3fs", "gcs": "gcsfs", "azure": "adlfs"}
 
 
 def resolve(
@@ -76,7 +77,7 @@ def resolve(
     if isinstance(filesystem, Storage):
         return filesystem, filesystems.path_of(text)
     if filesystem is None:
-        filesystem, text = filesystems.open_url(text, storage_options or {}, extra_of(text))
+        filesystem, text = filesystems.open_url(text, storage_options or {}, _PACKAGES.get(extra_of(text) or ""))
     found: tuple[Storage, str] = filesystems.adapt(filesystem, text)
     return found
 

@@ -16,7 +16,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from fsspeckit.common.errors import FsspeckitError, StorageError
-from fsspeckit.common.logging import scrub
+from fsspeckit.common.text import scrub
 
 FOLDER = -1
 """The size of an :class:`Entry` that is a folder."""
@@ -214,12 +214,13 @@ class report_errors:  # noqa: N801 - used like a function, around each call of a
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if isinstance(error, Exception) and not isinstance(error, _KEPT_ERRORS):
-            raise self._renamed(error) from error
+            # The traceback would show the secrets of the library's own message.
+            raise self._renamed(error) from (error if scrub(str(error)) == str(error) else None)
 
     def _renamed(self, error: Exception) -> OSError:
         kept = (FileNotFoundError, FileExistsError, PermissionError)
         base: type[OSError] = next((kind for kind in kept if isinstance(error, kind)), StorageError)
-        renamed = base(f"cannot {self._operation} {self._path}: {self._reason(error)}")
+        renamed = base(f"cannot {self._operation} {scrub(self._path)}: {self._reason(error)}")
         renamed.errno = getattr(error, "errno", None)
         return renamed
 

@@ -11,28 +11,33 @@ from fsspec.core import url_to_fs
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
-from fsspeckit.common.errors import StorageError
-from fsspeckit.common.logging import scrub
+from fsspeckit.common.errors import StorageError, StorageOptionError
+from fsspeckit.common.install import install_command
+from fsspeckit.common.text import scrub
 from fsspeckit.core.storage.base import Storage
 from fsspeckit.core.storage.fsspec import FsspecStorage
 from fsspeckit.core.storage.local import LocalStorage, local_path
 from fsspeckit.core.storage.options import hidden, option_pairs, refusal, report_options
-from fsspeckit.core.storage.urls import protocol_of
+from fsspeckit.core.storage.urls import has_login, protocol_of
 
 
-def open_url(url: str, options: Mapping[str, Any], extra: str | None) -> tuple[AbstractFileSystem, str]:
-    """The filesystem of a URL, and the path in it; ``extra`` is what its store needs of this package."""
+def open_url(url: str, options: Mapping[str, Any], package: str | None) -> tuple[AbstractFileSystem, str]:
+    """The filesystem of a URL, and the path in it; ``package`` has the filesystem, where it is not part of fsspec."""
     protocol, place, pairs = protocol_of(url), scrub(url), option_pairs(options)
+    if package is not None and has_login(url):
+        raise StorageOptionError(f"{place}: {protocol}:// takes no password in a URL; pass it in storage_options")
     try:
         with report_options("connect to", place, ()):
             filesystem, path = url_to_fs(url, **options)
     except ImportError as error:
-        remedy = f"pip install 'fsspeckit[{extra}]'" if extra else "install the package that it names"
+        remedy = install_command(package) if package else "install the package that it names"
         raise ImportError(f"{protocol}:// cannot be used here ({str(error).rstrip('.')}); {remedy}") from error
     except StorageError as error:
         raise StorageError(f"{hidden(str(error), pairs)}; check the URL, and that its server can be reached") from error
     except (TypeError, ValueError, AttributeError) as error:
         if protocol not in fsspec.available_protocols():
+            if package is not None:
+                raise ImportError(f"{protocol}:// needs {package}; {install_command(package)}") from error
             raise ValueError(
                 f"no filesystem is known for {protocol}://; use a local path, or a URL such as s3://bucket/folder"
             ) from error

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 
+from fsspeckit.common.text import LOGIN
+
 _TO_FSSPEC = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "wasb": "abfs", "wasbs": "abfss"}
 _TO_SPARK = {"s3": "s3a", "s3n": "s3a", "gcs": "gs", "az": "abfss", "local": "file"}
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -37,6 +39,12 @@ def to_spark(url: str) -> str:
 def protocol_of(url: str) -> str:
     """The protocol of a URL, of a chain of them that of the last; nothing for a path."""
     return url.partition("://")[0].rpartition("::")[2] if "://" in url else ""
+
+
+def has_login(url: str) -> bool:
+    """Whether a URL, or one of a chain, names a user and a password."""
+    logins = (re.match(LOGIN, part.partition("://")[2]) for part in url.split("::"))
+    return any(login is not None and ":" in login[0] for login in logins)
 
 
 def _respell(url: str, table: dict[str, str]) -> str:

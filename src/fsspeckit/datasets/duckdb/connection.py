@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from fsspeckit.common.install import install_command
 from fsspeckit.core.storage.urls import protocol_of, to_fsspec
 from fsspeckit.core.values.spill import spilling
 from fsspeckit.datasets.duckdb.failures import DuckDBNotFoundError, report_duckdb_errors
@@ -56,7 +57,7 @@ def create_duckdb_connection(
         >>> connection.close()
     """
     if find_spec("duckdb") is None:
-        raise DuckDBNotFoundError("the DuckDB engine needs DuckDB; install it with `pip install 'fsspeckit[duckdb]'`")
+        raise DuckDBNotFoundError(f"the DuckDB engine needs DuckDB; install it with `{install_command('duckdb')}`")
     import duckdb
 
     folder = temp_directory if temp_directory is not None else _spill_folder()

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import Snapshot
-from fsspeckit.core.dataset.source import Input, Source, SourceFiles, open_source, source_files
+from fsspeckit.core.dataset.source import Input, RowFiles, Source, open_source, source_files
 from fsspeckit.core.engine.local import LocalEngine
 from fsspeckit.core.engine.protocol import OnDone, ReadRequest, Scratch
 from fsspeckit.core.engine.read import read_snapshot
@@ -28,6 +28,7 @@ from fsspeckit.core.model import NO_MATCH, KeySetSpec, Match, Outcome, RewriteTa
 from fsspeckit.core.storage import Storage, resolve
 from fsspeckit.datasets.spark.exchange import exchange
 from fsspeckit.datasets.spark.executor_check import check_executors, is_one_machine, slots
+from fsspeckit.datasets.spark.file_source import is_small
 from fsspeckit.datasets.spark.frame_source import share_frame
 from fsspeckit.datasets.spark.job_progress import Counted, OnTasks
 from fsspeckit.datasets.spark.jobs import run_items
@@ -43,7 +44,7 @@ from fsspeckit.datasets.spark.large_source import (
 )
 from fsspeckit.datasets.spark.session import active_session, get_session, refresh
 from fsspeckit.datasets.spark.shared_source import INLINE_BYTES, SharedSource, share_inline, share_table, spilled
-from fsspeckit.datasets.spark.tasks import Runner, Scanner, Scans, SpillItem, spill_file
+from fsspeckit.datasets.spark.tasks import Runner, Scanner, Scans, SpillFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +53,6 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 _TASK_BYTES = 256 * 1024 * 1024
 _TASK_SCAN_ROWS = 4_000_000
-_SMALL_SOURCE_BYTES = 16 * 1024 * 1024
 _PART_KEYS = 2_000_000
 _WAVES = 4
 _LOCAL_WAVES = 2
@@ -128,11 +128,11 @@ class SparkEngine:
         with TemporaryDirectory(prefix="fsspeckit-") as folder:
             yield resolve(folder)
 
-    def _share_files(self, files: SourceFiles, storage: Storage, folder: str, on_tasks: OnTasks) -> SharedSource:
+    def _share_files(self, files: RowFiles, storage: Storage, folder: str, on_tasks: OnTasks) -> SharedSource:
         """Let executors turn the files that are the source into spilled ones."""
-        work = [SpillItem(files, number, storage, folder) for number in range(len(files.files))]
-        counted = Counted(on_tasks, len(work))
-        found = run_items(self.spark, spill_file, work, len(work), counted.more)
+        count = len(files.files)
+        counted = Counted(on_tasks, count)
+        found = run_items(self.spark, SpillFiles(files, storage, folder), range(count), count, counted.more)
         return spilled(found, files.schema, storage, self.share_limit)
 
     def match(
@@ -268,14 +268,16 @@ def is_spark_frame(data: Any) -> bool:
     )
 
 
-def _many_files(given: Input) -> SourceFiles | None:
-    """The files of a source that is a path, where they are worth reading on executors."""
+def _many_files(given: Input) -> RowFiles | None:
+    """The files of a source, where they are worth reading on executors."""
+    if is_spark_frame(given.data):
+        return None
+    if isinstance(given.data, RowFiles):
+        return None if is_small(given.data.files) else given.data
     if not isinstance(given.data, (str, os.PathLike)):
         return None
     files = source_files(given.data, given.filesystem, given.storage_options)
-    if not files.storage.is_shared or sum(file.size for file in files.files) <= _SMALL_SOURCE_BYTES:
-        return None
-    return files
+    return None if not files.storage.is_shared or is_small(files.files) else files
 
 
 def _by_scans(work: Sequence[Scans], on_done: OnDone) -> OnDone:

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from fsspeckit.common.errors import FsspeckitError, SourceFileError
-from fsspeckit.common.logging import scrub
+from fsspeckit.common.errors import FsspeckitError, SchemaMismatchError, SourceFileError
+from fsspeckit.common.text import scrub
 
 _JAVA_SIDE = re.compile(r"\s*(?:JVM stacktrace:|Driver stacktrace:|\n\tat )")
 _MISSING = re.compile(r"No module named '([\w.]+)'")
@@ -19,11 +19,9 @@ _CONDITION = re.compile(r"SQLSTATE: (?:0A|21|22|23|42|54|P0)\w{3}")
 """Spark's states for queries and values that fail each time: syntax, data, limits, raised by the user."""
 _OF_PY4J = re.compile(r"An error occurred while calling [^\n]*\n: (?:[\w.$]+: )?")
 _NO_CONNECTOR = re.compile(r"Class [\w.]+\.(\w+FileSystem) not found|No FileSystem for scheme \"?(\w+)")
-_UNREADABLE = re.compile(r"Encountered error while reading file (\S+?)\.\s")
-_RECORD = re.compile(r"Malformed records are detected in record parsing: (.*?)\.\s*Parse Mode", re.DOTALL)
-_HEADER = re.compile(r"CSV header (?:does not conform|is not equal)[^\n]*\n\s*Header(.*?)\nCSV file: (\S+)", re.DOTALL)
-_OWN = re.compile(r"\bSourceFileError: ([^\n]+)")
-_BYTES = re.compile(r"\[USER_RAISED_EXCEPTION\] ([^\n]* has bytes that are not UTF-8 text[^\n]*?)\s*SQLSTATE")
+_OWN = re.compile(r"\b(SourceFileError|SchemaMismatchError): ([^\n]+)")
+_OWN_CLASSES = {"SourceFileError": SourceFileError, "SchemaMismatchError": SchemaMismatchError}
+"""Errors of values in files that executors read."""
 _CAUSE = re.compile(r"Exception thrown in awaitResult: .*?\nCaused by: (?:[\w.$]+: )?([^\n]+)", re.DOTALL)
 _LONGEST = 400
 _logger = logging.getLogger(__name__)
@@ -116,31 +114,13 @@ def explain(text: str) -> FsspeckitError:
             "setting spark.jars.packages (for S3, org.apache.hadoop:hadoop-aws of Spark's Hadoop version), or read a "
             "Parquet folder as a dataset, which needs none"
         )
-    if unreadable := _unreadable(text):
-        return unreadable
+    if own := _OWN.search(text):
+        return _OWN_CLASSES[own[1]](scrub(own[2]))
     if _CANCELLED.search(text):
         return SparkJobCancelledError("the Spark job was cancelled. Nothing was changed; run the operation again")
     condition = _CONDITION.search(text)
     advice = "mend the query that makes the rows" if condition else "run the operation again"
     return SparkJobError(f"the Spark job failed: {reason(text)}. Nothing was changed; {advice}")
-
-
-def _unreadable(text: str) -> SourceFileError | None:
-    """The error for a csv or json file whose header, records, bytes or values do not fit."""
-    if said := _OWN.search(text) or _BYTES.search(text):
-        return SourceFileError(scrub(said[1]))
-    if header := _HEADER.search(text):
-        names = " ".join(header[1].split()).lstrip(": ")
-        return SourceFileError(
-            f"Spark cannot read {scrub(header[2])}: the header does not fit the columns ({names}). Name all columns of "
-            "the file, in their order."
-        )
-    if record := _RECORD.search(text):
-        file = _UNREADABLE.search(text)
-        where = f"Spark cannot read {scrub(file[1])}" if file else "Spark cannot read a file of the source"
-        what = "a record is not JSON" if record[1] == "_corrupt_record" else f"the record {record[1]} does not fit"
-        return SourceFileError(f"{where}: {what[:_LONGEST]}. Correct the record.")
-    return None
 
 
 def missing_module(name: str) -> ExecutorSetupError:

@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 import pyarrow as pa
 
 from fsspeckit.common.errors import StorageError
-from fsspeckit.common.logging import scrub
+from fsspeckit.common.text import scrub
 from fsspeckit.core.storage import Storage
 from fsspeckit.datasets.spark import package_shipping
 from fsspeckit.datasets.spark.errors import ExecutorSetupError, invisible, missing_module

@@ -40,6 +40,7 @@ _NO_PARQUET = {
     "geography": "st_asbinary(column)",
 }
 _TREE = re.compile(r"^[\s:+\-*()\d]+")
+_OWN_PYTHON = re.compile(r"MapInArrow _ReadFiles\(")  # it takes numbers of files, see `frames.frame_of_files`
 _PYTHON = re.compile("Python|InArrow|InPandas|RDD")  # what stands behind an RDD is not told
 _LARGE_TYPES = {"binary", "array", "map", "struct"}
 _BATCH_SETTINGS = {
@@ -158,7 +159,7 @@ def _may_cut(frame: DataFrame) -> bool:
     if any(spark.conf.get(name, None) for name in _BATCH_SETTINGS):
         return False
     names = {name for field in frame.schema for name in _type_names(field.dataType.jsonValue())}
-    return not names & _LARGE_TYPES and not _PYTHON.search(_plan_text(frame))
+    return not names & _LARGE_TYPES and not _PYTHON.search(_OWN_PYTHON.sub("", _plan_text(frame)))
 
 
 def check_types(schema: Any) -> None:

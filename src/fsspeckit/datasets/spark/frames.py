@@ -6,7 +6,7 @@ value that does not fit is an error, never a silent change.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -20,13 +20,14 @@ from fsspeckit.common.schema import cast_schema
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.engine.protocol import ReadRequest
 from fsspeckit.core.engine.read import full_schema, read_snapshot
-from fsspeckit.core.model import DataFile
 from fsspeckit.core.storage import Storage
 from fsspeckit.datasets.spark.executor_check import check_executors, portable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+FileRows = Callable[[int], Iterator[tuple[str, pa.Table]]]
+"""The rows of the file of a number, with the path of the file for messages."""
 _FILE_BYTES = 64 * 1024 * 1024
 _SAME = (
     pa.int8(),
@@ -47,53 +48,70 @@ _WIDER = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64
 
 def snapshot_frame(spark: SparkSession, storage: Storage, snapshot: Snapshot, request: ReadRequest) -> DataFrame:
     """A lazy DataFrame of a snapshot's rows."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-
     schema = full_schema(snapshot)
     names = request.columns if request.columns is not None else tuple(schema.names)
     missing = [name for name in names if name not in schema.names]
     if missing:
         raise pa.ArrowKeyError(f"read: no column(s) {missing} in {snapshot.root}; it has {schema.names}")
-    exact, wanted = (pa.schema([_spark_field(schema.field(name), clock) for name in names]) for clock in _CLOCKS)
-    bundles = _bundles(snapshot.files)
-    body = _ReadFiles(storage, snapshot, replace(request, columns=names, use_threads=False), exact, wanted, bundles)
     check_executors(spark, storage, lambda: nullcontext(snapshot.files[0].location))
+    rows = _SnapshotRows(storage, snapshot, replace(request, columns=names, use_threads=False))
+    sizes = [file.size for file in snapshot.files]
+    return frame_of_files(spark, rows, sizes, pa.schema([schema.field(name) for name in names]))
+
+
+def frame_of_files(spark: SparkSession, rows: FileRows, sizes: Sequence[int], schema: pa.Schema) -> DataFrame:
+    """A lazy DataFrame of rows that executors read from files."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    exact, wanted = (pa.schema([_spark_field(field, clock) for field in schema]) for clock in _CLOCKS)
+    bundles = _bundles(sizes)
+    body = _ReadFiles(rows, exact, wanted, bundles)
     # Before PySpark 4.2 the default is to give timestamps without a time zone the zone of the session.
     types = from_arrow_schema(wanted, prefer_timestamp_ntz=True)
     return spark.range(0, len(bundles), 1, len(bundles)).mapInArrow(portable(spark, body), types)
 
 
-def _bundles(files: Sequence[DataFile]) -> list[tuple[int, ...]]:
+def _bundles(sizes: Sequence[int]) -> list[tuple[int, ...]]:
     """Neighbouring small files together, so that a Spark task has something to do."""
     bundles: list[list[int]] = []
-    size = _FILE_BYTES
-    for number, file in enumerate(files):
-        if size + file.size > _FILE_BYTES:
+    total = _FILE_BYTES
+    for number, size in enumerate(sizes):
+        if total + size > _FILE_BYTES:
             bundles.append([])
-            size = 0
+            total = 0
         bundles[-1].append(number)
-        size += file.size
+        total += size
     return [tuple(bundle) for bundle in bundles]
+
+
+@dataclass(frozen=True, slots=True)
+class _SnapshotRows:
+    """The rows of one file of a snapshot."""
+
+    storage: Storage
+    snapshot: Snapshot
+    request: ReadRequest
+
+    def __call__(self, number: int) -> Iterator[tuple[str, pa.Table]]:
+        file = self.snapshot.files[number]
+        one = replace(self.snapshot, files=(file,))
+        yield file.path, read_snapshot(self.storage, one, self.request, str, schema=full_schema(self.snapshot))
 
 
 @dataclass(frozen=True, slots=True)
 class _ReadFiles:
     """What an executor does: read the files of its bundles and hand them to Spark."""
 
-    storage: Storage
-    snapshot: Snapshot
-    request: ReadRequest
+    rows: FileRows
     exact: pa.Schema
     schema: pa.Schema
     bundles: list[tuple[int, ...]]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         numbers = [i for batch in batches for i in to_numpy(batch.column(0)).tolist()]
-        for file in (self.snapshot.files[i] for number in numbers for i in self.bundles[number]):
-            one = replace(self.snapshot, files=(file,))
-            table = read_snapshot(self.storage, one, self.request, str, schema=full_schema(self.snapshot))
-            table = cast_schema(table, self.exact, operation="read", path=file.path)
-            yield from cast_schema(table, self.schema, operation="read", path=file.path).to_batches()
+        for path, table in (found for number in numbers for i in self.bundles[number] for found in self.rows(i)):
+            exact = cast_schema(table, self.exact, operation="read", path=path)
+            yield from cast_schema(exact, self.schema, operation="read", path=path).to_batches()
 
 
 def _spark_field(field: pa.Field, clock: pa.DataType) -> pa.Field:

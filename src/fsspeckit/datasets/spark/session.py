@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.common.errors import FsspeckitError
-from fsspeckit.common.logging import scrub
+from fsspeckit.common.install import install_command
+from fsspeckit.common.text import scrub
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.storage.urls import to_spark
 from fsspeckit.datasets.spark.errors import reason
@@ -62,7 +63,7 @@ def get_session(
     missing = [name for name in ("pyspark", "pandas") if find_spec(name) is None]
     if missing:
         raise SparkNotFoundError(
-            f"the Spark engine needs {' and '.join(missing)}; install it with `pip install 'fsspeckit[spark]'`, "
+            f"the Spark engine needs {' and '.join(missing)}; install it with `{install_command(*missing)}`, "
             'or choose engine="pyarrow"'
         )
     from pyspark.sql import SparkSession

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from fsspeckit.common.bridge import binary_array, to_arrow
-from fsspeckit.core.dataset.source import SourceFiles
+from fsspeckit.core.dataset.source import RowFiles
 from fsspeckit.core.engine.local import key_index
 from fsspeckit.core.kernels.match_keys import match_files
 from fsspeckit.core.kernels.run_task import run_task
@@ -47,18 +47,16 @@ class SpillRows:
 
 
 @dataclass(frozen=True, slots=True)
-class SpillItem:
-    """A file of a source, and where its rows go."""
+class SpillFiles:
+    """Turns files of a source into spilled ones."""
 
-    files: SourceFiles
-    number: int
+    files: RowFiles
     storage: Storage
     folder: str
 
-
-def spill_file(item: SpillItem) -> SpillFile | None:
-    """Turn one file of a source into a spilled one."""
-    return write_spill(item.files.batches(item.number), item.files.schema, item.storage, item.folder)
+    def __call__(self, number: int) -> SpillFile | None:
+        """Turn one file into a spilled one; none where it has no rows."""
+        return write_spill(self.files.batches(number), self.files.schema, self.storage, self.folder)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,104 @@
+"""Parquet files of several paths and patterns as one source, in parts that different processes read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from fsspeckit.common.errors import SourceFileError
+from fsspeckit.common.schema import cast_schema, unify_schemas
+from fsspeckit.core.commit.listing import View
+from fsspeckit.core.dataset.source import SourceFiles, files_of_view, source_files
+from fsspeckit.core.ext.inputs import find_files, is_pattern
+from fsspeckit.core.formats import ENDINGS
+from fsspeckit.core.model import DataFile, ViewFile
+from fsspeckit.core.storage import Storage
+
+_PART_BYTES = 64 * 1024 * 1024
+_OPERATION = "reading the source"
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """Some row groups of a file: of the files with this number, the file with that one."""
+
+    storage: Storage
+    location: str
+    size: int
+    files: int
+    number: int
+    row_groups: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetParts:
+    """Parts of Parquet files under one schema."""
+
+    files: tuple[FilePart, ...]
+    schema: pa.Schema
+    sources: tuple[SourceFiles, ...]
+
+    def batches(self, number: int) -> Iterator[pa.RecordBatch]:
+        """The rows of one part."""
+        part = self.files[number]
+        for batch in self.sources[part.files].batches(part.number, part.row_groups):
+            table = pa.Table.from_batches([batch])
+            same = cast_schema(table, self.schema, fill_missing=True, operation=_OPERATION, path=part.location)
+            yield from same.to_batches()
+
+
+def parquet_parts(
+    paths: Sequence[str], storage_options: Mapping[str, Any] | None, wanted: pa.Schema | None = None
+) -> ParquetParts:
+    """The parts of all files at some paths and patterns.
+
+    Args:
+        paths: Files, folders and patterns.
+        storage_options: Options of the filesystem of URLs.
+        wanted: Types of columns, which come first.
+    """
+    sources = tuple(_source_files(path, storage_options) for path in paths)
+    schema = unify_schemas((source.schema for source in sources), operation=_OPERATION)
+    parts = tuple(
+        FilePart(source.storage, file.location, size, place, number, groups)
+        for place, source in enumerate(sources)
+        for number, file in enumerate(source.files)
+        for groups, size in _split(file)
+    )
+    return ParquetParts(parts, schema if wanted is None else _with_columns(schema, wanted, paths), sources)
+
+
+def _source_files(path: str, storage_options: Mapping[str, Any] | None) -> SourceFiles:
+    if not is_pattern(path):
+        return source_files(path, None, storage_options)
+    found = find_files(path, ENDINGS["parquet"], _OPERATION, None, storage_options)
+    files = tuple(ViewFile(file.relative, file.location, file.size, file.stamp) for file in found)
+    return files_of_view(found[0].storage, View("", exists=True, head=0, files=files, side_files=(), pending=False))
+
+
+def _split(file: DataFile) -> Iterator[tuple[tuple[int, ...], int]]:
+    """Neighbouring row groups together, and about how many bytes they have."""
+    groups: list[int] = []
+    size = 0
+    for number, rows in enumerate(file.row_groups):
+        groups.append(number)
+        size += file.size * rows // max(1, file.rows)
+        if size >= _PART_BYTES:
+            yield tuple(groups), size
+            groups, size = [], 0
+    if groups or not file.row_groups:
+        yield tuple(groups), size
+
+
+def _with_columns(schema: pa.Schema, wanted: pa.Schema, paths: Sequence[str]) -> pa.Schema:
+    missing = [name for name in wanted.names if name not in schema.names]
+    if missing:
+        raise SourceFileError(
+            f"{_OPERATION} {', '.join(paths)}: no file has the columns {missing}. The files have {schema.names}. "
+            "Correct the names of the columns."
+        )
+    others = [field for field in schema if field.name not in wanted.names]
+    return pa.schema([*wanted, *others], schema.metadata)

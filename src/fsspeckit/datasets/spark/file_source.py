@@ -1,0 +1,95 @@
+"""Source files that executors read, each in one task, by the readers of `fsspeckit.core`.
+
+The schema of csv and json files is decided on the driver from descriptions of all files. Few bytes are described on the
+driver itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from fsspeckit.core.dataset.source import RowFiles, SourceFile
+from fsspeckit.datasets.spark.executor_check import check_executors, slots
+from fsspeckit.datasets.spark.frames import frame_of_files
+from fsspeckit.datasets.spark.jobs import run_items
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from fsspeckit.core.dataset.parquet_source import FilePart, ParquetParts
+    from fsspeckit.core.ext.file_set import FileSet, TextFormat
+    from fsspeckit.core.ext.inputs import InputFile
+
+SMALL_BYTES = 16 * 1024 * 1024
+"""Bytes of source files that the driver reads itself, which takes less time than a job."""
+_WAVES = 4
+
+
+def is_small(files: Iterable[SourceFile]) -> bool:
+    """Whether the driver reads these files itself."""
+    return sum(file.size for file in files) <= SMALL_BYTES
+
+
+def text_files(
+    spark: SparkSession,
+    paths: Sequence[str],
+    format_: TextFormat,
+    *,
+    types: Mapping[str, pa.DataType],
+    wanted: pa.Schema | None = None,
+    delimiter: str | None = None,
+    encoding: str = "utf-8",
+    storage_options: Mapping[str, Any] | None = None,
+) -> FileSet:
+    """Csv or json files with the schema that they have together. All values are parsed, so bad ones are found here.
+
+    Args:
+        spark: The session.
+        paths: Files, folders and patterns.
+        format_: ``"csv"`` or ``"json"``.
+        types: Types of columns; those of other columns are inferred.
+        wanted: Columns that come first.
+        delimiter: The character between two values of a csv file.
+        encoding: The encoding of the files.
+        storage_options: Options of the filesystem of URLs.
+    """
+    from fsspeckit.core.ext.file_set import TextReader
+    from fsspeckit.core.ext.inputs import find_files
+    from fsspeckit.core.formats import ENDINGS
+
+    files = find_files(paths, ENDINGS[format_], f"read_{format_}", None, storage_options)
+    reader = TextReader.of(files, format_, types, delimiter, encoding)
+    if is_small(files):
+        found = [reader.describe(file) for file in files]
+    else:
+        _check_storages(spark, files)
+        found = run_items(spark, reader.describe, files, _WAVES * slots(spark), lambda _: None)
+    return reader.join(files, found, wanted)
+
+
+def files_frame(spark: SparkSession, files: FileSet | ParquetParts) -> DataFrame:
+    """A lazy DataFrame of the rows of files."""
+    _check_storages(spark, files.files)
+    return frame_of_files(spark, _Rows(files), [file.size for file in files.files], files.schema)
+
+
+def _check_storages(spark: SparkSession, files: Sequence[InputFile] | Sequence[FilePart]) -> None:
+    """Make sure that the executors can read the files; each path of a source may have a storage of its own."""
+    for one in {id(file.storage): file for file in files}.values():
+        check_executors(spark, one.storage, lambda one=one: nullcontext(one.location))  # type: ignore[misc]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The rows of one file, with its path."""
+
+    files: RowFiles
+
+    def __call__(self, number: int) -> Iterator[tuple[str, pa.Table]]:
+        for batch in self.files.batches(number):
+            yield self.files.files[number].location, pa.Table.from_batches([batch])
