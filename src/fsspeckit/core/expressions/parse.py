@@ -65,6 +65,21 @@ _CAST_TYPES = {
     "TIMESTAMPTZ": pa.timestamp("us", "UTC"),
     "TIME": pa.time64("us"),
 }
+_BINARY = {"this", "expression"}
+_PARTS = {
+    "Column": {"this", "table", "db", "catalog"},
+    "Literal": {"this", "is_string"},
+    "Between": {"this", "low", "high"},
+    "In": {"this", "expressions", "query"},
+    "Like": _BINARY | {"negate"},
+    "ILike": _BINARY | {"negate"},
+    "DPipe": _BINARY | {"safe"},
+    "Case": {"this", "ifs", "default"},
+    "Cast": {"this", "to", "_type"},
+    "Anonymous": {"this", "expressions"},
+    "Div": _BINARY | {"typed", "safe"},
+}
+"""The parts of a parsed node that are understood here; a node with any other part is refused."""
 _REFUSED = {
     "Select": "a subquery",
     "Subquery": "a subquery",
@@ -110,6 +125,9 @@ class _Parser:
 
     def expression(self, node: Any) -> Expression:
         name = type(node).__name__
+        others = [key for key, value in node.args.items() if value and key not in _PARTS.get(name, _BINARY)]
+        if others and (name in _COMPARISONS or name in _ARITHMETIC or name in _NODES):
+            raise self._refused(node, f"{node.sql()!r}")
         if name in _COMPARISONS:
             return self._comparison(_COMPARISONS[name], node)
         if name in _ARITHMETIC:
@@ -292,7 +310,8 @@ class _Parser:
         value, pattern = self._operands(node)
         if not is_text(value.type) or not isinstance(pattern, Literal) or not is_text(pattern.type):
             raise self._error("LIKE needs a text and a constant pattern", node, "as in \"name LIKE 'A%'\"")
-        return Call(type(node).__name__.lower(), (value, pattern), pa.bool_())
+        found = Call(type(node).__name__.lower(), (value, pattern), pa.bool_())
+        return Call("not", (found,), pa.bool_()) if node.args.get("negate") else found
 
     def _concat(self, node: Any) -> Expression:
         sides = self._operands(node)

@@ -198,8 +198,6 @@ def _equal(left: Known, right: Known) -> Truth:
     return (Truth.TRUE if overlap else Truth.NONE) | (Truth.NONE if same else Truth.FALSE)
 
 
-
-
 _COMPARED: Mapping[str, Callable[[Known, Known], Truth]] = {
     "=": _equal,
     "<>": lambda left, right: _negated(_equal(left, right)),

@@ -1,0 +1,114 @@
+"""Conditions as callers pass them: SQL text, tuples as pyarrow takes them, or an expression of pyarrow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fsspeckit.common.errors import ExpressionError
+from fsspeckit.core.expressions.tree import ArrowCondition, Call, Column, Expression, InList, Literal
+from fsspeckit.core.expressions.types import cast_to, kind_of, plain_type, same_type
+
+_OPERATORS = {"=": "=", "==": "=", "!=": "<>", "<>": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+_ADVICE = "pass SQL text such as \"day = '2026-11-02' AND amount > 10\", or tuples such as [('id', '>', 3)]"
+
+
+def compile_condition(given: Any, schema: pa.Schema) -> Expression:
+    """Return a condition as an expression over the columns of a schema.
+
+    Raises:
+        ExpressionError: It is not one condition over these columns.
+    """
+    if isinstance(given, str):
+        from fsspeckit.core.expressions.parse import parse_condition
+
+        return parse_condition(given, schema)
+    if isinstance(given, pc.Expression):
+        return _arrow_condition(given, schema)
+    if isinstance(given, Sequence) and given:
+        return _any_of(given, schema)
+    raise ExpressionError(f"{given!r} is not a condition; {_ADVICE}")
+
+
+def columns_named(given: Any) -> list[str]:
+    """Return the columns that a condition may read, before it is compiled; nested fields by their column."""
+    if isinstance(given, str):
+        from fsspeckit.core.expressions.grammar import exp, parse_one
+
+        return sorted({part.name for part in parse_one(given).find_all(exp().Identifier)})
+    if isinstance(given, pc.Expression) or not isinstance(given, Sequence):
+        return []
+    parts = [part for group in given for part in (group if isinstance(group, list) else [group])]
+    return sorted({str(part[0]) for part in parts if isinstance(part, Sequence) and len(part) == 3})
+
+
+def _arrow_condition(given: pc.Expression, schema: pa.Schema) -> Expression:
+    try:
+        pa.Table.from_batches([], schema).filter(given)
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ExpressionError(
+            f"{given} cannot be applied to the columns {schema.names} ({reason}); {_ADVICE}"
+        ) from error
+    return ArrowCondition(given)
+
+
+def _any_of(given: Sequence[Any], schema: pa.Schema) -> Expression:
+    """Tuples are joined by AND, lists of them by OR."""
+    if all(isinstance(part, list) for part in given):
+        return _joined("or", [_all_of(part, schema) for part in given])
+    return _all_of(given, schema)
+
+
+def _all_of(given: Sequence[Any], schema: pa.Schema) -> Expression:
+    return _joined("and", [_comparison(part, schema) for part in given])
+
+
+def _joined(operator: str, parts: Sequence[Expression]) -> Expression:
+    if not parts:
+        raise ExpressionError(f"a list of conditions is empty; {_ADVICE}")
+    return parts[0] if len(parts) == 1 else Call(operator, tuple(parts), pa.bool_())
+
+
+def _comparison(part: Any, schema: pa.Schema) -> Expression:
+    if not isinstance(part, tuple) or len(part) != 3 or not isinstance(part[0], str):
+        raise ExpressionError(f"{part!r} is not a comparison; {_ADVICE}")
+    name, operator, value = part
+    if name not in schema.names:
+        raise ExpressionError(f"unknown column {name!r}; choose among {schema.names}")
+    column = Column(name, plain_type(schema.field(name).type))
+    if operator in ("in", "not in"):
+        found = _membership(column, value)
+        return found if operator == "in" else Call("not", (found,), pa.bool_())
+    if operator not in _OPERATORS:
+        raise ExpressionError(f"unknown operator {operator!r}; use one of {', '.join(_OPERATORS)}, in, not in")
+    return Call(_OPERATORS[operator], _compared(column, value), pa.bool_())
+
+
+def _compared(column: Expression, value: Any) -> tuple[Expression, Expression]:
+    try:
+        constant = Literal(value if isinstance(value, pa.Scalar) else pa.scalar(value))
+    except (pa.ArrowException, OverflowError) as error:
+        raise ExpressionError(f"{value!r} is not a value to compare with; {_ADVICE}") from error
+    found = same_type(column, constant)
+    if found is None:
+        kinds = f"a {kind_of(column.type)} with a {kind_of(constant.type)}"
+        raise ExpressionError(f"cannot compare {kinds} ({value!r}); pass a value of the type {column.type}")
+    return found
+
+
+def _membership(column: Expression, values: Any) -> Expression:
+    if isinstance(values, str) or not hasattr(values, "__iter__"):
+        raise ExpressionError(f"{values!r} is not a list of values; {_ADVICE}")
+    listed = list(values)
+    type_ = column.type
+    for value in listed:
+        if value is not None:
+            type_ = _compared(cast_to(column, type_), value)[0].type
+    column = cast_to(column, type_)
+    constants = [_compared(column, value)[1] for value in listed if value is not None]
+    options = pa.array([each.value.as_py() for each in constants if isinstance(each, Literal)], type_)
+    return InList(column, options.unique(), None in listed)
