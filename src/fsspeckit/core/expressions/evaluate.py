@@ -26,6 +26,7 @@ from fsspeckit.core.expressions.tree import ArrowCondition, Call, Column, Expres
 from fsspeckit.core.expressions.types import plain_type
 
 Values = Any  # a pa.Array or a pa.Scalar; pyarrow has no types
+_CONSTANTS = (CONSTANT, COUNT, UNIT)
 COMPARISONS = {"=": "equal", "<>": "not_equal", "<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal"}
 
 
@@ -107,8 +108,15 @@ def _call(call: Call, table: pa.Table) -> Values:
     values = [_value(argument, table) for argument in call.arguments]
     if not all(isinstance(value, pa.Scalar) for value in values):
         return _run(call, values)
-    values[0] = pa.repeat(values[0], 1)
+    first = _first_value(call.function)
+    values[first] = pa.repeat(values[first], 1)
     return _run(call, values)[0]
+
+
+def _first_value(function: str) -> int:
+    """The first argument of a function that is not a constant."""
+    kinds = FUNCTIONS[function].takes if function in FUNCTIONS else ()
+    return next((number for number, kind in enumerate(kinds) if kind not in _CONSTANTS), 0)
 
 
 def _run(call: Call, values: list[Values]) -> Values:
@@ -120,11 +128,7 @@ def _run(call: Call, values: list[Values]) -> Values:
         return _OPERATORS[call.function](*values)
     function = FUNCTIONS[call.function]
     kinds = function.takes
-    given = [
-        value.as_py() if kind in (CONSTANT, COUNT, UNIT) else value for value, kind in zip(values, kinds, strict=False)
-    ]
-    if kinds[0] in (CONSTANT, COUNT, UNIT):  # a constant that `_call` made an array of
-        given[0] = values[0][0].as_py() if isinstance(values[0], pa.Array) else given[0]
+    given = [value.as_py() if kind in _CONSTANTS else value for value, kind in zip(values, kinds, strict=False)]
     result = function.run(*given)
     return result if result.type.equals(call.type) else result.cast(call.type)
 
