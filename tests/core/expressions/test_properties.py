@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import io
-
 import duckdb
 import pyarrow as pa
-import pyarrow.parquet as pq
 from hypothesis import given
-from hypothesis import strategies as st
 
 from core.expressions.generated import SCHEMA, Generated, Row, conditions, numbers, rows
 from fsspeckit.core.expressions.conditions import compile_condition
@@ -29,7 +25,7 @@ def test_a_condition_means_what_the_oracle_says(found: list[Row], condition: Gen
 @given(rows(), conditions())
 def test_a_condition_means_what_duckdb_says(found: list[Row], condition: Generated) -> None:
     given = table_of(found)  # noqa: F841 - DuckDB finds it by its name
-    answer = duckdb.sql(f"SELECT ({condition.sql}) AS found FROM given").fetchall()  # noqa: S608
+    answer = duckdb.sql(f"SELECT ({condition.sql}) AS found FROM given").fetchall()
     compiled = compile_condition(condition.sql, SCHEMA)
     assert evaluate(compiled, table_of(found)).to_pylist() == [row[0] for row in answer]
 
