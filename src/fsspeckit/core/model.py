@@ -1,12 +1,12 @@
-"""The data that flows from planning to engines to the commit: frozen, picklable, printable, no behaviour beyond views.
+"""Frozen, picklable data that planning, engines and the commit exchange.
 
-Nothing here reads or writes storage. A task carries all that an engine needs to run it anywhere, except the source
-rows themselves, which it names by row number.
+Nothing here reads or writes storage. A task has everything that an engine needs to run it on any worker, except source
+rows, which it references by row number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any, Literal, get_args
@@ -26,7 +26,7 @@ _SAME_CODEC = {"uncompressed": "none", "lz4_raw": "lz4"}
 
 @dataclass(frozen=True, slots=True)
 class ColumnStats:
-    """Raw statistics of one column, one entry per row group, of type ``native``; ``None`` stands for unknown."""
+    """Raw statistics of one column, one entry per row group, of type ``native``; ``None`` means unknown."""
 
     lower: tuple[Any, ...]
     upper: tuple[Any, ...]
@@ -36,28 +36,30 @@ class ColumnStats:
 
 BoundValue = int | bytes | None
 FileBounds = tuple[tuple[BoundValue, ...], tuple[BoundValue, ...]]
-"""Lowest and highest values of some columns, in a form in which they can be compared; null is above all others."""
+"""Lowest and highest values of some columns, in sortable form; null is above all other values."""
 
 
 @dataclass(frozen=True, slots=True)
 class SortNote:
-    """What `optimize` notes in a footer: the order of the rows, and the run that made it; its files do not overlap.
+    """The footer metadata of a file that `optimize` wrote: the order of its rows. Files of one run do not overlap.
 
-    ``ends`` are the first and the last row in the linear order, or for a curve each column's own ends; ``target`` is
-    the size that was asked for, in bytes and in rows.
+    Attributes:
+        run: The identifier of the run.
+        bounds: The first and the last row in the linear order; for a curve, the lowest and highest value per column.
+        target: The target size in bytes and in rows.
     """
 
     curve: str
     columns: tuple[str, ...]
     run: str
     rows: int
-    ends: FileBounds
+    bounds: FileBounds
     target: tuple[float | None, int | None] = (None, None)
 
 
 @dataclass(frozen=True, slots=True)
 class ViewFile:
-    """One data file: ``path`` is its name in the dataset, ``location`` where its bytes are now."""
+    """One data file: ``path`` is relative to the dataset, ``location`` is where its bytes are in the storage."""
 
     path: str
     location: str
@@ -67,10 +69,14 @@ class ViewFile:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """One data file of a snapshot: where it is, what its footer says; ``footer`` is how many bytes that takes.
+    """One data file of a snapshot, with the facts of its footer that planning needs.
 
-    ``int96`` names columns of old timestamps, whose nanoseconds no reader of ours shows. ``raw_footer`` is the footer
-    itself, where it is kept for those who will read the file.
+    Attributes:
+        stats: Column statistics by column.
+        blooms: Offset and length of the Bloom filter of each row group, by column.
+        footer: The size of the footer in bytes.
+        int96: Columns of INT96 timestamps, whose nanoseconds are not read.
+        raw_footer: The bytes of the footer, if the snapshot keeps them.
     """
 
     path: str
@@ -97,7 +103,7 @@ class DataFile:
 
     @property
     def data(self) -> int:
-        """Bytes beside the footer."""
+        """Bytes without the footer."""
         return self.size - self.footer
 
 
@@ -119,7 +125,7 @@ class KeySetSpec:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """A file to look into: the row groups that may hold keys, and which set of source keys to look for."""
+    """A file to scan: the row groups that may contain keys, and the number of the key set to look up."""
 
     file: DataFile
     row_groups: tuple[int, ...]
@@ -133,7 +139,7 @@ class Scan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Match:
-    """Rows of one file whose key stands in the source, ascending, and the source row of each."""
+    """Positions of the rows of one file whose key is in the source, ascending, and the source row of each."""
 
     positions: RowNumbers
     source_rows: RowNumbers
@@ -144,20 +150,20 @@ NO_MATCH = Match(NO_ROWS, NO_ROWS)
 
 
 def whole_number(name: str, value: Any) -> int:
-    """A whole number above zero, of Python or of numpy; an error that names it where it is not."""
+    """Return a parameter as an int. Raise if it is not a whole number above zero, of Python or numpy."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value <= 0:
-        raise ValueError(f"{name}={value!r} must be a whole number above zero")
+        raise ValueError(f"{name}={value!r} must be a whole number above zero.")
     return int(value)
 
 
 def plain_codec(name: str) -> str:
-    """A codec in the spelling of writers."""
+    """Return the name of a codec as writers spell it."""
     return _SAME_CODEC.get(name.lower(), name.lower())
 
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """How new bytes are written; ``None`` means: as the file had it, else the default."""
+    """How files are written; ``None`` means: like the input file, or the default for a new file."""
 
     compression: str | None = None
     max_rows_per_file: int = 5_000_000
@@ -179,10 +185,14 @@ class WriteOptions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowChange:
-    """What changes in the rows of one file, by positions that ascend.
+    """A change to the rows of one file. Positions are row numbers in the file, ascending.
 
-    Rows at ``replaced`` get the values of ``source_rows``, in all columns or only in ``columns``. Rows at ``dropped``,
-    which are others, are left out; with ``drop_others``, all rows are that are not replaced.
+    Attributes:
+        replaced: Positions of the rows that get the values of a source row.
+        source_rows: The source row of each replaced row.
+        dropped: Positions of the rows to remove. None of them is replaced.
+        drop_others: Whether all rows that are not replaced are removed. Then ``dropped`` is empty.
+        columns: The columns in which replaced rows get new values; ``None`` means all columns.
     """
 
     replaced: RowNumbers = field(default_factory=lambda: NO_ROWS)
@@ -192,13 +202,35 @@ class RowChange:
     columns: tuple[str, ...] | None = None
 
     def rows_left(self, rows: int) -> int:
-        """How many of a file's rows are left."""
+        """Return the number of rows after the change of a file of ``rows`` rows."""
         return len(self.replaced) if self.drop_others else rows - len(self.dropped)
+
+    def counts_by_group(self, row_groups: Sequence[int]) -> tuple[RowNumbers, RowNumbers]:
+        """Return for each row group the number of replaced and of dropped rows."""
+        starts = np.concatenate([[0], np.cumsum(row_groups)])
+        replaced = np.diff(np.searchsorted(self.replaced, starts))
+        if self.drop_others:
+            return replaced, np.array(row_groups, dtype=np.int64) - replaced
+        return replaced, np.diff(np.searchsorted(self.dropped, starts))
+
+    def kept(self, start: int, stop: int) -> npt.NDArray[np.bool_] | None:
+        """Return which rows from ``start`` to ``stop`` are not dropped, or ``None`` if all are kept."""
+        mask = np.full(stop - start, not self.drop_others)
+        positions = self.replaced if self.drop_others else self.dropped
+        low, high = np.searchsorted(positions, [start, stop])
+        mask[positions[low:high] - start] = self.drop_others
+        return None if mask.all() else mask
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RewriteTask:
-    """Write a file again with some rows replaced or left out."""
+    """Rewrite a file with some rows replaced or dropped.
+
+    Attributes:
+        schema: The schema of the new file.
+        key_columns: Columns in which replaced rows and their source rows have equal keys.
+        skip_unchanged: Whether the file is kept if no row changes.
+    """
 
     file: DataFile
     change: RowChange
@@ -209,7 +241,7 @@ class RewriteTask:
 
     @property
     def recast(self) -> bool:
-        """Whether the file must be rewritten for its types alone."""
+        """Whether the new file has another schema."""
         return not self.schema.equals(self.file.schema, check_metadata=False)
 
     @property
@@ -219,12 +251,12 @@ class RewriteTask:
 
     @property
     def rows_out(self) -> int:
-        """Rows that the file has afterwards."""
+        """Rows of the new file."""
         return self.change.rows_left(self.file.rows)
 
     @property
     def weight(self) -> int:
-        """Bytes that the task reads, by which engines spread tasks."""
+        """Bytes that the task reads. Engines use it to balance tasks."""
         return self.file.size
 
 
@@ -244,18 +276,18 @@ class WriteTask:
 
     @property
     def rows_out(self) -> int:
-        """Rows that the file has."""
+        """Rows of the new file."""
         return len(self.rows)
 
     @property
     def weight(self) -> int:
-        """Bytes that the task reads, roughly."""
+        """Estimated bytes that the task reads."""
         return _ROW_BYTES * len(self.rows)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CombineTask:
-    """Write the rows of several files, in their order, as one new file; ``drops`` are positions left out, by path."""
+    """Write the rows of several files, in their order, as one new file; ``drops`` has dropped positions by path."""
 
     path: str
     files: tuple[DataFile, ...]
@@ -270,7 +302,7 @@ class CombineTask:
 
     @property
     def rows_out(self) -> int:
-        """Rows that the new file has."""
+        """Rows of the new file."""
         return self.rows_in - sum(len(self.drops[file.path]) for file in self.files if file.path in self.drops)
 
     @property
@@ -284,7 +316,7 @@ Task = RewriteTask | WriteTask | CombineTask
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a task did. ``staged`` is empty when the file needs no change or the run was a probe."""
+    """The result of a task. ``staged`` is empty if the file does not change, or if rows were only compared."""
 
     staged: str
     rows: int
@@ -295,9 +327,9 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class PlanEntry:
-    """One line of a plan: what happens to a file, and why.
+    """One line of a plan: the action for a file, and the reason.
 
-    ``bytes`` and ``stamp`` are those of the file as it stands now; a file that is yet to be made has none.
+    ``bytes`` and ``stamp`` are those of the existing file; a new file has none.
     """
 
     path: str

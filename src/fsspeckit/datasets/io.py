@@ -134,7 +134,7 @@ class DatasetIO(Maintenance):
             raise ValueError(f'dedup_order_by goes with strategy="deduplicate", not with {strategy!r}')
         place = self._place(path)
         given = self._input(data)
-        return merge.merge(self.engine, given, place, request, dry_run=dry_run, progress=progress, agreed=plan)
+        return merge.merge(self.engine, given, place, request, dry_run=dry_run, progress=progress, pinned=plan)
 
     def write_dataset(
         self,

@@ -1,4 +1,4 @@
-"""How far rows reach in an order: the first and the last of them in the linear order, else each column's own ends.
+"""Bounds of rows: the first and the last row in the linear order; for a curve, the lowest and highest value per column.
 
 Values are in sortable form (`values/keys.py`), so NaN is above all numbers, and null is above all values.
 """
@@ -21,27 +21,27 @@ from fsspeckit.core.values.curves import Ordering, SortColumn
 
 
 def bounds_of(forms: Sequence[SortColumn], *, linear: bool) -> FileBounds:
-    """The ends of some rows, at least one."""
+    """Return the bounds of one or more rows."""
     if not linear:
-        found = [_span(form) for form in forms]
-        return tuple(low for low, _ in found), tuple(high for _, high in found)
+        spans = [_span(form) for form in forms]
+        return tuple(low for low, _ in spans), tuple(high for _, high in spans)
     return _extreme(forms, 0), _extreme(forms, 1)
 
 
-def _extreme(forms: Sequence[SortColumn], end: int) -> tuple[BoundValue, ...]:
-    """The first or the last row: of the rows that are equal so far, those that go on."""
+def _extreme(forms: Sequence[SortColumn], side: int) -> tuple[BoundValue, ...]:
+    """Return the first row (side 0) or the last row (side 1), column by column among rows that are equal so far."""
     values: list[BoundValue] = []
     rows: RowNumbers | None = None
     for form in forms:
         rest = form if rows is None else form.take(rows)
-        values.append(_span(rest)[end])
+        values.append(_span(rest)[side])
         same = np.flatnonzero(_equal(rest, values[-1]))
         rows = same if rows is None else rows[same]
     return tuple(values)
 
 
 def _span(form: SortColumn) -> tuple[BoundValue, BoundValue]:
-    """Lowest and highest value of a column."""
+    """Return the lowest and highest value of a column."""
     known = form if form.valid is None else form.take(np.flatnonzero(form.valid))
     if len(known) == 0:
         return None, None
@@ -62,7 +62,7 @@ def _equal(form: SortColumn, value: BoundValue) -> Any:
 
 
 def union_of_bounds(one: FileBounds | None, other: FileBounds, *, linear: bool) -> FileBounds:
-    """The ends of both."""
+    """Return the bounds of the rows of both."""
     if one is None:
         return other
     if linear:
@@ -81,13 +81,13 @@ def _row_rank(row: tuple[BoundValue, ...]) -> list[tuple[bool, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class ReadFileBounds:
-    """Reads the columns of an order from a file that has rows, and tells its ends."""
+    """Reads the bounds of a file that has rows."""
 
     storage: Storage
     ordering: Ordering
 
     def __call__(self, file: DataFile) -> FileBounds:
-        """Look at one file, a row group at a time."""
+        """Return the bounds of one file. One row group is decoded at a time."""
         linear = self.ordering.is_linear
         names = [name for name in self.ordering.columns if name in file.schema.names]
         filled = [group for group, rows in enumerate(file.row_groups) if rows]
@@ -97,5 +97,5 @@ class ReadFileBounds:
             open_parquet(self.storage, file, verify=True, partial=True) as reader,
         ):
             tables = (reader.read_row_group(group, names, use_threads=False) for group in filled)
-            found = [bounds_of(self.ordering.raw_forms(table), linear=linear) for table in tables]
-        return reduce(lambda one, other: union_of_bounds(one, other, linear=linear), found)
+            bounds = [bounds_of(self.ordering.raw_forms(table), linear=linear) for table in tables]
+        return reduce(lambda one, other: union_of_bounds(one, other, linear=linear), bounds)

@@ -1,8 +1,7 @@
-"""Which rows of a dataset have the same key, and which of them stays: found from keys, order columns and positions.
+"""Find the rows of a dataset that have the same key, and which of them is kept. Only keys and order columns are read.
 
-The rows themselves are not read. Keys travel to the part of the exchange that their hash names, so all rows of a key
-meet in one place; a piece that holds several rows of a key sends only the one that wins there. When keys are equal is
-decided by `fsspeckit.core.values.keys`, never by a hash.
+The hash of a key selects a part of the exchange, so that all rows of a key are in one part. If a piece has several rows
+of a key, only the one to keep is sent. Keys are compared by `fsspeckit.core.values.keys`, never by their hash.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from fsspeckit.common.bridge import to_arrow, to_numpy
@@ -31,54 +29,64 @@ _FILE, _ROW = "file", "row"
 
 @dataclass(frozen=True, slots=True)
 class RowGroupSpan:
-    """Neighbouring row groups of a file; ``number`` counts files, ``start`` is the first row."""
+    """Consecutive row groups of a file; ``number`` is the file number, ``start`` the position of the first row."""
 
     number: int
     file: DataFile
     row_groups: tuple[int, ...]
     start: int
 
+    @property
+    def rows(self) -> int:
+        """Rows of the row groups."""
+        return sum(self.file.row_groups[group] for group in self.row_groups)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DuplicateRows:
-    """Rows that go: the number of the file and the position in it, of each."""
+    """Rows to drop: the file number and the position in the file of each."""
 
     files: RowNumbers
     rows: RowNumbers
 
 
 def row_group_spans(files: Sequence[DataFile], most_rows: int | None = None) -> list[tuple[RowGroupSpan, ...]]:
-    """All row groups of all files in order, in items of about so many rows."""
+    """Split the row groups of all files, in order, into work items of about ``most_rows`` rows."""
     most_rows = most_rows or _ITEM_ROWS
     items: list[tuple[RowGroupSpan, ...]] = []
     item: list[RowGroupSpan] = []
-    held = 0
+    item_rows = 0
     for number, file in enumerate(files):
         if not file.rows:
             continue
-        start, groups = 0, []
-        first = 0
+        groups: list[int] = []
+        start = position = 0
         for group, rows in enumerate(file.row_groups):
             groups.append(group)
-            start += rows
-            held += rows
-            if held >= most_rows:
-                item.append(RowGroupSpan(number, file, tuple(groups), first))
+            position += rows
+            item_rows += rows
+            if item_rows >= most_rows:
+                item.append(RowGroupSpan(number, file, tuple(groups), start))
                 items.append(tuple(item))
-                item, groups, held, first = [], [], 0, start
+                item, groups, item_rows, start = [], [], 0, position
         if groups:
-            item.append(RowGroupSpan(number, file, tuple(groups), first))
+            item.append(RowGroupSpan(number, file, tuple(groups), start))
     return [*items, tuple(item)] if item else items
 
 
 def partition_count(rows: int) -> int:
-    """Into how many parts the keys of so many rows are split."""
+    """Return the number of parts into which the keys of so many rows are split."""
     return max(1, -(-rows // _PART_ROWS))
 
 
 @dataclass(frozen=True, slots=True)
 class SplitKeys:
-    """Reads keys and order columns of some row groups and sends each row to the part of its key."""
+    """Reads keys and order columns of a work item and sends each row to the part of its key.
+
+    Attributes:
+        lowest: For each order column, whether the row with the lowest value is kept.
+        nulls_match: Whether null equals null. Otherwise a null key is an error.
+    """
 
     storage: Storage
     keys: tuple[KeyColumn, ...]
@@ -89,30 +97,27 @@ class SplitKeys:
     parts: int
 
     def __call__(self, item: tuple[RowGroupSpan, ...]) -> Iterator[tuple[int, pa.Table]]:
-        """Pieces of keys, and one of rows that lost already."""
+        """Yield rows with their keys, and one piece of rows that are duplicates within the item."""
         table = pa.concat_tables(for_each(self.storage, self._read, item))
-        winners = last_of_each(_codes(table, len(self.keys)), _ranks(table, self.lowest))
-        if len(winners) < table.num_rows:
-            lost = np.ones(table.num_rows, dtype=bool)
-            lost[winners] = False
-            yield item[0].number % self.parts, table.select([_FILE, _ROW]).filter(to_arrow(lost))
-            table = take_rows(table, winners)
+        kept, duplicates = _split(table, len(self.keys), self.lowest)
+        if duplicates is not None:
+            yield item[0].number % self.parts, duplicates
+            table = take_rows(table, kept)
         hashes = hash_keys([table[f"k{i}"] for i in range(len(self.keys))])
         yield from cut_by_part(table, partition_numbers(hashes, self.parts))
 
-    def _read(self, stretch: RowGroupSpan) -> pa.Table:
-        file = stretch.file
-        wanted = [*self.keys, *self.order_by]
-        names = list(dict.fromkeys(column.name for column in wanted if column.name in file.schema.names))
+    def _read(self, span: RowGroupSpan) -> pa.Table:
+        file, rows = span.file, span.rows
+        columns_to_read = [*self.keys, *self.order_by]
+        names = list(dict.fromkeys(column.name for column in columns_to_read if column.name in file.schema.names))
         with (
             report_damage("reading keys", file.path),
             open_parquet(self.storage, file, verify=True, partial=True) as reader,
         ):
-            table = reader.read_row_groups(list(stretch.row_groups), names, use_threads=False)
-        rows = sum(file.row_groups[group] for group in stretch.row_groups)
+            table = reader.read_row_groups(list(span.row_groups), names, use_threads=False)
         if names:
-            check_rows(table.num_rows, file, stretch.row_groups)
-            check_int96(self.storage, file, stretch.row_groups, names)
+            check_rows(table.num_rows, file, span.row_groups)
+            check_int96(self.storage, file, span.row_groups, names)
         columns = {}
         for i, key in enumerate(self.keys):
             columns[f"k{i}"] = comparable(self._column(table, file, key, rows), key.type)
@@ -120,26 +125,28 @@ class SplitKeys:
                 raise _null_error(key.name, file.path, columns[f"k{i}"].null_count)
         for i, column in enumerate(self.order_by):
             columns[f"o{i}"] = sortable(self._column(table, file, column, rows).cast(column.type))
-        columns[_FILE] = to_arrow(np.full(rows, stretch.number, dtype=np.int32))
-        columns[_ROW] = to_arrow(np.arange(stretch.start, stretch.start + rows))
+        columns[_FILE] = to_arrow(np.full(rows, span.number, dtype=np.int32))
+        columns[_ROW] = to_arrow(np.arange(span.start, span.start + rows))
         return pa.table(columns)
 
     def _column(self, table: pa.Table, file: DataFile, column: KeyColumn, rows: int) -> pa.ChunkedArray:
-        """A column of the file, of its folder, or nulls where the file is older than the column."""
+        """Return a column of the file or the value of its folder; nulls if the file has neither."""
         in_folder = column.name in self.partitions and file.partition is not None
         if column.name not in table.column_names:
-            return self._of_folder(file, column, rows) if in_folder else pa.chunked_array([pa.nulls(rows, column.type)])
-        found = _decoded(table[column.name])
-        if in_folder and not comparable(found, column.type).equals(
-            comparable(self._of_folder(file, column, rows), column.type)
+            return (
+                self._from_folder(file, column, rows) if in_folder else pa.chunked_array([pa.nulls(rows, column.type)])
+            )
+        stored = _decoded(table[column.name])
+        if in_folder and not comparable(stored, column.type).equals(
+            comparable(self._from_folder(file, column, rows), column.type)
         ):
             raise PartitionError(
-                f"{column.name!r} in the rows of {file.path} is not what its folder says, so readers do not agree on "
-                "which rows have the same key; rewrite the file, or name other columns"
+                f"{column.name!r} has other values in the rows of {file.path} than in its folder name, so readers "
+                "disagree which rows have the same key. Rewrite the file, or name other columns."
             )
-        return found
+        return stored
 
-    def _of_folder(self, file: DataFile, column: KeyColumn, rows: int) -> pa.ChunkedArray:
+    def _from_folder(self, file: DataFile, column: KeyColumn, rows: int) -> pa.ChunkedArray:
         assert file.partition is not None
         text = file.partition[self.partitions.index(column.name)]
         return pa.chunked_array([pa.repeat(typed_values([text], column.type, column.name)[0], rows)])
@@ -151,50 +158,49 @@ def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _null_error(key: str, path: str, count: int) -> KeyColumnError:
     return KeyColumnError(
-        f"key column {key!r} of {path} has {count:,} NULL value(s); fill them, "
-        'or pass null_keys="match" to treat NULL as equal to NULL'
+        f"key column {key!r} of {path} has {count:,} NULL value(s). Replace them, "
+        'or pass null_keys="match" to treat NULL as equal to NULL.'
     )
 
 
-def _codes(table: pa.Table, keys: int) -> npt.NDArray[np.int64]:
-    return KeyEncoder([table[f"k{i}"] for i in range(keys)]).codes
-
-
-def _ranks(table: pa.Table, lowest: Sequence[bool]) -> list[npt.NDArray[np.int64]]:
-    found = [order_rank(table[f"o{i}"]) for i in range(len(lowest))]
-    return [~rank if low else rank for rank, low in zip(found, lowest, strict=True)]
+def _split(table: pa.Table, keys: int, lowest: Sequence[bool]) -> tuple[RowNumbers, pa.Table | None]:
+    """Return the row numbers of the rows to keep, and file and position of the others, if there are any."""
+    codes = KeyEncoder([table[f"k{i}"] for i in range(keys)]).codes
+    ranks = [order_rank(table[f"o{i}"]) for i in range(len(lowest))]
+    kept = last_of_each(codes, [~rank if low else rank for rank, low in zip(ranks, lowest, strict=True)])
+    if len(kept) == table.num_rows:
+        return kept, None
+    mask = np.ones(table.num_rows, dtype=bool)
+    mask[kept] = False
+    return kept, table.select([_FILE, _ROW]).filter(to_arrow(mask))
 
 
 @dataclass(frozen=True, slots=True)
 class FindDuplicates:
-    """Meets all rows of its keys and names those that go."""
+    """Receives all rows of some keys and returns those to drop."""
 
     keys: int
     lowest: tuple[bool, ...]
 
-    def __call__(self, part: int, pieces: Iterator[pa.Table]) -> DuplicateRows:  # noqa: ARG002 - any part is like any other
-        """Rows that lost before, and rows that lose now."""
-        rivals: list[pa.Table] = []
-        lost: list[pa.Table] = []
+    def __call__(self, part: int, pieces: Iterator[pa.Table]) -> DuplicateRows:  # noqa: ARG002 - all parts are alike
+        """Return the duplicates that `SplitKeys` found, and those between work items."""
+        candidates: list[pa.Table] = []
+        dropped: list[pa.Table] = []
         for piece in pieces:
-            (rivals if piece.num_columns > 2 else lost).append(piece)
-        if rivals:
-            table = pa.concat_tables(rivals)
-            winners = last_of_each(_codes(table, self.keys), _ranks(table, self.lowest))
-            if len(winners) < table.num_rows:
-                mask = np.ones(table.num_rows, dtype=bool)
-                mask[winners] = False
-                lost.append(table.select([_FILE, _ROW]).filter(to_arrow(mask)))
+            (candidates if piece.num_columns > 2 else dropped).append(piece)
+        if candidates:
+            _, duplicates = _split(pa.concat_tables(candidates), self.keys, self.lowest)
+            dropped += [duplicates] if duplicates is not None else []
         return DuplicateRows(
-            np.concatenate([to_numpy(piece[_FILE]) for piece in lost] or [np.empty(0, np.int32)]).astype(np.int64),
-            np.concatenate([to_numpy(piece[_ROW]) for piece in lost] or [np.empty(0, np.int64)]),
+            np.concatenate([to_numpy(piece[_FILE]) for piece in dropped] or [np.empty(0, np.int32)]).astype(np.int64),
+            np.concatenate([to_numpy(piece[_ROW]) for piece in dropped] or [np.empty(0, np.int64)]),
         )
 
 
-def by_file(found: Sequence[DuplicateRows], files: Sequence[DataFile]) -> Mapping[str, RowNumbers]:
-    """Positions that go from each file that loses any, ascending."""
-    numbers = np.concatenate([duplicates.files for duplicates in found])
-    rows = np.concatenate([duplicates.rows for duplicates in found])
+def by_file(parts: Sequence[DuplicateRows], files: Sequence[DataFile]) -> Mapping[str, RowNumbers]:
+    """Return the positions to drop from each file that has duplicates, ascending."""
+    numbers = np.concatenate([duplicates.files for duplicates in parts])
+    rows = np.concatenate([duplicates.rows for duplicates in parts])
     order = np.lexsort((rows, numbers))
     numbers, rows = numbers[order], rows[order]
     cuts = np.searchsorted(numbers, np.arange(len(files) + 1))

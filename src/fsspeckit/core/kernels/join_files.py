@@ -1,7 +1,6 @@
-"""File kernels of maintenance: several files into one, and one file without some of its rows, row group by row group.
+"""Write the rows of several files, without dropped rows, as one file, one row group at a time.
 
-Like the kernel of a merge they keep row order, types, codecs, encodings and metadata, verify page checksums of what
-they read, and run anywhere a file can be opened. Nothing here decides which files or rows.
+Row order, types, codecs, encodings and metadata are kept, and page checksums are verified.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from fsspeckit.common.schema import cast_schema
-from fsspeckit.core.model import CombineTask, DataFile, Outcome, RowNumbers, WriteOptions
+from fsspeckit.core.model import NO_ROWS, CombineTask, DataFile, Outcome, RowNumbers, WriteOptions
 from fsspeckit.core.parquet.bytes.small_files import SmallFilesReader
 from fsspeckit.core.parquet.footer import Footer
 from fsspeckit.core.parquet.reader import check_int96, check_rows, open_rows, read_footer, report_damage
@@ -38,48 +37,52 @@ _FETCHED_FILES = 32
 _FETCHED_BYTES = 32 * 1024 * 1024
 
 _MOST_ROWS = 200_000
-"""Rows that are decoded at once: how much memory they take cannot be told from how much their files do."""
+"""The most rows that are decoded at once. The size of a file does not limit the memory of its decoded rows."""
 
 _BLOCK_ROWS = 20_000
-"""Small pieces are copied together up to so many rows: an encoder pays for every piece, far more than for the copy."""
+"""Small tables are joined up to this many rows: the encoder's cost per chunk is far higher than that of the copy."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowForm:
-    """How rows of several files are brought to one form: their schema, and which texts are handled as codes.
+    """The common form of rows of several files.
 
-    ``recast`` says that types differ, ``restated`` that the lead's footer does not say all that the schema says.
+    Attributes:
+        schema: The common schema.
+        coded: String columns that are read as dictionary codes.
+        recast: Whether the schema of a file differs, so that rows are cast.
+        new_schema: Whether the stored schema of the lead file differs in types or metadata.
     """
 
     schema: pa.Schema
     coded: tuple[str, ...]
     recast: bool
-    restated: bool
+    new_schema: bool
 
     @classmethod
     def of(cls, files: Sequence[DataFile], schema: pa.Schema, footer: Footer | None) -> RowForm:
-        """Codes only where all files have one schema and the lead kept dictionaries; other types need casts."""
+        """Return the form of some files. Codes are used if no cast is needed and the lead file has dictionaries."""
         recast = any(file.rows and file.schema is not schema and not file.schema.equals(schema) for file in files)
         lead = lead_file(files)
-        restated = lead is not None and not lead.schema.equals(schema, check_metadata=True)
-        coded = () if recast or restated or footer is None else tuple(dictionary_columns(footer, schema))
-        return cls(schema, coded, recast, restated)
+        new_schema = lead is not None and not lead.schema.equals(schema, check_metadata=True)
+        coded = () if recast or new_schema or footer is None else tuple(dictionary_columns(footer, schema))
+        return cls(schema, coded, recast, new_schema)
 
     def apply(self, table: pa.Table, path: str) -> pa.Table:
-        """A table as read, in the common form."""
+        """Return a decoded table in the common form."""
         if not self.recast:
             return table.replace_schema_metadata(None)
         return cast_schema(table, self.schema, fill_missing=True, operation="rewrite", path=path)
 
 
 def lead_file(files: Sequence[DataFile]) -> DataFile | None:
-    """The file that joined files are written like: the first of those with the most rows, if any has rows."""
+    """Return the file whose writer options are used: the first with the most rows; ``None`` if no file has rows."""
     lead = max(files, key=lambda file: file.rows, default=None)
     return lead if lead is not None and lead.rows else None
 
 
 def lead_footer(storage: Storage, files: Sequence[DataFile]) -> Footer | None:
-    """The footer of the file that joined files are written like."""
+    """Return the footer of the lead file."""
     lead = lead_file(files)
     return None if lead is None else read_footer(storage, lead)
 
@@ -87,7 +90,7 @@ def lead_footer(storage: Storage, files: Sequence[DataFile]) -> Footer | None:
 def read_file(
     storage: Storage, file: DataFile, row_form: RowForm, row_groups: Sequence[int] | None = None
 ) -> Iterator[pa.Table]:
-    """The row groups of a file, or some of them, as tables."""
+    """Yield row groups of a file as tables. Default: all."""
     with report_damage("reading", file.path):
         reader = open_rows(storage, file, row_form.coded)
     groups = range(len(file.row_groups)) if row_groups is None else row_groups
@@ -101,10 +104,17 @@ def read_file(
 
 
 class Output:
-    """Tables of one form on their way into a staged file, gathered into row groups.
+    """Collects tables of one form into row groups and writes them to a file.
 
-    ``sample`` stands for the first row group where the writer is chosen; ``filtered`` are the columns with Bloom
-    filters, which are left out where the caller says so.
+    Args:
+        open_sink: Opens the output.
+        row_form: The form of the tables.
+        footer: The footer of the lead file.
+        options: The write options.
+        group_rows: The rows of a row group.
+        extra: Writer options in addition to those of the lead file.
+        sample: Rows from which writer options are chosen. Default: the first row group.
+        blooms: Whether Bloom filters are written. ``bloom_columns`` lists their columns in any case.
     """
 
     def __init__(
@@ -122,7 +132,7 @@ class Output:
         self._open_sink, self._row_form, self._footer = open_sink, row_form, footer
         self._options, self._group_rows, self._extra = options, group_rows, extra or {}
         self._sample, self._blooms = sample, blooms
-        self.filtered: tuple[str, ...] = ()
+        self.bloom_columns: tuple[str, ...] = ()
         self._pieces: list[pa.Table] = []
         self._blocks: list[pa.Table] = []
         self._piece_rows = self._block_rows = self.rows = self.total = 0
@@ -138,11 +148,11 @@ class Output:
             self._file.abandon()
 
     def add(self, table: pa.Table) -> None:
-        """Take rows; a full row group is written."""
+        """Add rows. A full row group is written."""
         self.total += table.num_rows
-        while table.num_rows > (room := self._group_rows - self._block_rows - self._piece_rows):
-            self._take(table.slice(0, room))
-            table = table.slice(room)
+        while table.num_rows > (free := self._group_rows - self._block_rows - self._piece_rows):
+            self._take(table.slice(0, free))
+            table = table.slice(free)
         self._take(table)
 
     def _take(self, piece: pa.Table) -> None:
@@ -153,16 +163,16 @@ class Output:
         if self._block_rows + self._piece_rows == self._group_rows:
             self._flush()
 
-    def finish(self, notes: dict[bytes, bytes] | None = None) -> int:
-        """Write what is left, close the file and tell its size."""
+    def finish(self, metadata: dict[bytes, bytes] | None = None) -> int:
+        """Write the last row group, close the file and return its size."""
         if self._block_rows or self._piece_rows or self._file is None:
             self._flush()
         assert self._file is not None
-        self._file.add_metadata(notes)
+        self._file.add_metadata(metadata)
         return self._file.close()
 
     def _join_pieces(self) -> None:
-        """At once, so that the next pieces are read into memory that is at hand and in the processor's cache."""
+        """Join pieces early, so that the memory of pieces is reused for the next ones."""
         self._blocks.append(pa.concat_tables(self._pieces).combine_chunks())
         self._block_rows += self._piece_rows
         self._pieces, self._piece_rows = [], 0
@@ -179,17 +189,17 @@ class Output:
         self.rows += table.num_rows
 
     def _open(self, sample: pa.Table) -> StagedFile:
-        """A writer like the inputs'; one schema for all of them is said again word for word."""
+        """Open a writer with the options of the inputs. If all inputs have one schema, its stored form is copied."""
         schema = self._row_form.schema
         if self._footer is None or sample.num_rows == 0:
             return StagedFile(self._open_sink(), schema, for_new_file(sample, self._options) | self._extra)
         options = like_files(self._footer, sample, self._options, self._row_form.recast, self._group_rows)
         blooms = (options["bloom_filter_options"] or {}) | (self._extra.get("bloom_filter_options") or {})
         options |= self._extra | {"bloom_filter_options": blooms if blooms and self._blooms else None}
-        self.filtered = tuple(blooms)
-        if self._row_form.recast or self._row_form.restated:
-            notes = None if options["store_schema"] else without_sort_note(schema.metadata)
-            return StagedFile(self._open_sink(), schema, options, notes)
+        self.bloom_columns = tuple(blooms)
+        if self._row_form.recast or self._row_form.new_schema:
+            metadata = None if options["store_schema"] else without_sort_note(schema.metadata)
+            return StagedFile(self._open_sink(), schema, options, metadata)
         options["store_schema"] = False
         return StagedFile(
             self._open_sink(), sample.schema.remove_metadata(), options, without_sort_note(self._footer.notes)
@@ -209,20 +219,17 @@ def combine_files(task: CombineTask, storage: Storage, staged: str) -> Outcome:
 
 
 def read_files(
-    storage: Storage, files: Sequence[DataFile], row_form: RowForm, drops: Mapping[str, RowNumbers], held: int
+    storage: Storage, files: Sequence[DataFile], row_form: RowForm, drops: Mapping[str, RowNumbers], most_rows: int
 ) -> Iterator[pa.Table]:
-    """The rows of files in order, less those that are dropped; small files are read together.
-
-    ``held`` is how many rows are in memory at once anyhow: no more are decoded at once.
-    """
-    filled, together, at = [file for file in files if file.rows], SmallFilesReader(storage, row_form.coded), 0
-    most = min(held, _MOST_ROWS)
+    """Yield the rows of files in order, without dropped rows. Small files are read together, up to ``most_rows``."""
+    filled, small_files, at = [file for file in files if file.rows], SmallFilesReader(storage, row_form.coded), 0
+    most_rows = min(most_rows, _MOST_ROWS)
     while at < len(filled):
-        window = _window(storage, filled[at:], most)
+        window = _window(storage, filled[at:], most_rows)
         at += len(window)
-        table = together.read(window) if sum(file.rows for file in window) <= most else None
+        table = small_files.read(window) if sum(file.rows for file in window) <= most_rows else None
         if table is not None:
-            yield without_rows(row_form.apply(table, window[0].path), _positions(window, drops), 0)
+            yield without_rows(row_form.apply(table, window[0].path), _dropped_rows(window, drops), 0)
         else:
             yield from _read_each(storage, window, row_form, drops)
 
@@ -230,7 +237,7 @@ def read_files(
 def _read_each(
     storage: Storage, files: Sequence[DataFile], row_form: RowForm, drops: Mapping[str, RowNumbers]
 ) -> Iterator[pa.Table]:
-    """Files one by one; where opening a file is a round trip, side by side."""
+    """Yield the rows of files, read one by one, or in parallel if the storage is remote."""
     if storage.workers > 1 and len(files) > 1:
         for tables in for_each(storage, lambda file: list(_kept_rows(storage, file, row_form, drops)), files):
             yield from tables
@@ -239,35 +246,35 @@ def _read_each(
             yield from _kept_rows(storage, file, row_form, drops)
 
 
-def _positions(window: Sequence[DataFile], drops: Mapping[str, RowNumbers]) -> RowNumbers:
-    """The rows that are dropped, counted over all files of a window."""
+def _dropped_rows(window: Sequence[DataFile], drops: Mapping[str, RowNumbers]) -> RowNumbers:
+    """Return the dropped rows as positions in the concatenation of all files."""
     starts = accumulate((file.rows for file in window), initial=0)
-    found = [drops[file.path] + start for file, start in zip(window, starts, strict=False) if file.path in drops]
-    return np.concatenate(found) if found else np.empty(0, np.int64)
+    positions = [drops[file.path] + start for file, start in zip(window, starts, strict=False) if file.path in drops]
+    return np.concatenate(positions) if positions else NO_ROWS
 
 
 def _kept_rows(
     storage: Storage, file: DataFile, row_form: RowForm, drops: Mapping[str, RowNumbers]
 ) -> Iterator[pa.Table]:
-    """The row groups of a file less the rows that are dropped."""
+    """Yield the row groups of a file without dropped rows."""
     start = 0
     for table in read_file(storage, file, row_form):
         yield without_rows(table, drops[file.path], start) if file.path in drops else table
         start += table.num_rows
 
 
-def _window(storage: Storage, files: Sequence[DataFile], most: int) -> Sequence[DataFile]:
-    """The next few files that are small together; where opening a file is a round trip, many rows may be in them."""
+def _window(storage: Storage, files: Sequence[DataFile], most_rows: int) -> Sequence[DataFile]:
+    """Return the next files to read together: few bytes and, unless the storage is remote, few rows."""
     rows = size = 0
     for count, file in enumerate(files[:_FETCHED_FILES]):
         rows, size = rows + file.rows, size + max(file.uncompressed, file.size)
-        if count and (size > _FETCHED_BYTES or (rows > most and storage.workers == 1)):
+        if count and (size > _FETCHED_BYTES or (rows > most_rows and storage.workers == 1)):
             return files[:count]
     return files[:_FETCHED_FILES]
 
 
 def without_rows(table: pa.Table, positions: RowNumbers, start: int) -> pa.Table:
-    """A piece of a file that begins at row ``start``, less the rows at the given positions of the file."""
+    """Return rows of a file that begin at row ``start``, without those at the given positions in the file."""
     low, high = np.searchsorted(positions, [start, start + table.num_rows])
     if low == high:
         return table

@@ -1,7 +1,6 @@
-"""Which target rows have which source row: a scan of key columns only, of row groups that pruning left over.
+"""Find the source row of each target row by scanning the key columns of the row groups that pruning left.
 
-Files are scanned in batches large enough that looking up their keys costs little more than decoding them. The
-functions here run anywhere a file can be opened; engines decide where.
+Files are scanned in batches that are large enough for the cost of a lookup to be small compared with decoding.
 """
 
 from __future__ import annotations
@@ -18,22 +17,22 @@ from fsspeckit.core.storage import Storage
 from fsspeckit.core.values.keys import FEW_TEXTS, KeyIndex, comparable
 
 MAX_BATCH_ROWS = 4_000_000
-_SEARCHED_ROWS = 200_000  # no table is built for them, so they need only outweigh the calls
-_MOST_SEARCHED = 8_000_000  # texts; more may be too large for a table that is built once
+_SEARCHED_ROWS = 200_000  # rows of a batch if no hash table is built for it
+_MOST_SEARCHED = 8_000_000  # the most source strings for which one hash table is built for all batches
 
 
 def batches(
-    scans: Sequence[Scan], wanted: Sequence[tuple[int, Sequence[KeyColumn]]], at_once: int
+    scans: Sequence[Scan], key_sets: Sequence[tuple[int, Sequence[KeyColumn]]], at_once: int
 ) -> Iterator[list[Scan]]:
-    """Scans of one key set together, until they decode the rows that its lookups are worth, or one worker's share.
+    """Split scans into batches of one key set, with the rows that suit its lookup or the share of one worker.
 
-    ``wanted`` are the source rows and key columns of each key set; ``at_once`` batches are looked up in parallel.
+    ``key_sets`` are the number of source rows and the key columns of each key set; ``at_once`` batches run in parallel.
     """
     share = _rows(scans) // at_once + 1
-    worth = [min(share, _rows_worth(rows, keys)) for rows, keys in wanted]
+    batch_rows = [min(share, _batch_rows(rows, keys)) for rows, keys in key_sets]
     batch: list[Scan] = []
     for scan in scans:
-        if batch and (batch[0].group != scan.group or _rows(batch) >= worth[scan.group]):
+        if batch and (batch[0].group != scan.group or _rows(batch) >= batch_rows[scan.group]):
             yield batch
             batch = []
         batch.append(scan)
@@ -45,8 +44,8 @@ def _rows(scans: Sequence[Scan]) -> int:
     return sum(scan.rows for scan in scans)
 
 
-def _rows_worth(source_rows: int, keys: Sequence[KeyColumn]) -> int:
-    """Rows to look up at once: a hash table is built for each lookup, except of numbers and of many texts."""
+def _batch_rows(source_rows: int, keys: Sequence[KeyColumn]) -> int:
+    """Return the rows of a batch. A hash table is built for each batch, except for single numbers and strings."""
     if is_one_number(keys):
         return 1
     built_once = _is_one_text(keys) and source_rows <= _MOST_SEARCHED
@@ -54,12 +53,12 @@ def _rows_worth(source_rows: int, keys: Sequence[KeyColumn]) -> int:
 
 
 def is_one_number(keys: Sequence[KeyColumn]) -> bool:
-    """Whether keys are single numbers, which are searched in a sorted list rather than hashed."""
+    """Return whether keys are single numbers, which are found by binary search instead of hashing."""
     return len(keys) == 1 and (pa.types.is_primitive(keys[0].type) or pa.types.is_boolean(keys[0].type))
 
 
 def is_searched(source_rows: int, keys: Sequence[KeyColumn]) -> bool:
-    """Whether keys are found without hashing every row: single numbers by searching, few texts by their ends."""
+    """Return whether keys are found without hashing every row: single numbers, and few strings by their last bytes."""
     return is_one_number(keys) or (source_rows <= FEW_TEXTS and _is_one_text(keys))
 
 
@@ -68,26 +67,26 @@ def _is_one_text(keys: Sequence[KeyColumn]) -> bool:
 
 
 def match_files(storage: Storage, scans: Sequence[Scan], index: KeyIndex, keys: Sequence[KeyColumn]) -> list[Match]:
-    """Look up the keys of some files in one index."""
+    """Look up the keys of some files in one index, and return the match of each file."""
     tables = [read_keys(storage, scan, keys) for scan in scans]
     return by_file(scans, index.lookup(joined_columns(tables, keys)))
 
 
 def by_file(scans: Sequence[Scan], matched: tuple[RowNumbers, RowNumbers]) -> list[Match]:
-    """Cut matched positions, which count the rows of one file after the other, into the matches of each file."""
-    positions, found = matched
-    ends = np.cumsum([scan.rows for scan in scans])
-    cuts = np.searchsorted(positions, ends)
+    """Split matched positions in the concatenation of all scanned rows into the match of each file."""
+    positions, source_rows = matched
+    stops = np.cumsum([scan.rows for scan in scans])
+    cuts = np.searchsorted(positions, stops)
     result, low = [], 0
-    for scan, end, high in zip(scans, ends, cuts, strict=True):
-        local = positions[low:high] - (end - scan.rows)
-        result.append(Match(in_file(scan, local), found[low:high]))
+    for scan, stop, high in zip(scans, stops, cuts, strict=True):
+        local = positions[low:high] - (stop - scan.rows)
+        result.append(Match(in_file(scan, local), source_rows[low:high]))
         low = high
     return result
 
 
 def in_file(scan: Scan, local: RowNumbers) -> RowNumbers:
-    """Turn positions among the scanned rows into positions in the file."""
+    """Convert positions among the scanned rows to positions in the file."""
     if len(scan.row_groups) == len(scan.file.row_groups) or len(local) == 0:
         return local
     sizes = np.array([scan.file.row_groups[i] for i in scan.row_groups])
@@ -98,7 +97,7 @@ def in_file(scan: Scan, local: RowNumbers) -> RowNumbers:
 
 
 def read_keys(storage: Storage, scan: Scan, keys: Sequence[KeyColumn]) -> pa.Table:
-    """The key columns of the scanned row groups."""
+    """Read the key columns of the scanned row groups."""
     names = [key.name for key in keys]
     with (
         report_damage("reading keys", scan.file.path),
@@ -114,12 +113,12 @@ def read_keys(storage: Storage, scan: Scan, keys: Sequence[KeyColumn]) -> pa.Tab
 
 
 def plain_columns(table: pa.Table, keys: Sequence[KeyColumn]) -> list[pa.ChunkedArray]:
-    """Key columns in the form in which they are compared."""
+    """Return key columns in the form in which they are compared."""
     return [comparable(table[key.name], key.type) for key in keys]
 
 
 def joined_columns(tables: Sequence[pa.Table], keys: Sequence[KeyColumn]) -> list[pa.ChunkedArray]:
-    """Key columns of several tables below each other, in the form in which they are compared."""
+    """Return the key columns of the concatenation of some tables, in the form in which they are compared."""
     plains = [plain_columns(table, keys) for table in tables]
     return [_joined(columns) for columns in zip(*plains, strict=True)]
 
@@ -129,7 +128,7 @@ def _joined(columns: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
 
 
 def find_nulls(storage: Storage, file: DataFile, column: str) -> int:
-    """How many nulls a column of a file has, by reading only that column."""
+    """Count the nulls of a column of a file. Only that column is read."""
     with (
         report_damage("checking keys for null", file.path),
         open_parquet(storage, file, verify=True, partial=True) as reader,

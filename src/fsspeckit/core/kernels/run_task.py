@@ -1,7 +1,4 @@
-"""One task, run where an engine wants it: the kernel of its kind, with batches that fit into memory.
-
-The same function on every engine.
-"""
+"""Run one task with the kernel of its kind, in batches that fit the memory limit. All engines call this function."""
 
 from __future__ import annotations
 
@@ -10,20 +7,29 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from fsspeckit.core.kernels.changed_rows import TakeRows
 from fsspeckit.core.kernels.join_files import combine_files
-from fsspeckit.core.kernels.replace_rows import TakeRows, rewrite_file
+from fsspeckit.core.kernels.replace_rows import rewrite_file
 from fsspeckit.core.model import CombineTask, Outcome, RewriteTask, Task, WriteTask
 from fsspeckit.core.parquet.writer import StagedFile
 from fsspeckit.core.parquet.writer_options import DEFAULT_ROW_GROUP, for_new_file
 from fsspeckit.core.storage import Storage
 
-_COPIES = 4  # a decoded part, its source rows, the result and the encoder's pages
+_COPIES = 4  # decoded rows, their source rows, the result and the encoder's pages
 _TEXT_BYTES = 64
 _FEWEST_ROWS = 1024
 
 
 def run_task(task: Task, take: TakeRows, storage: Storage, staging: str | None, *, at_once: int) -> Outcome:
-    """Run one task into a new file of the staging folder; ``at_once`` tasks share the memory limit."""
+    """Run one task and return its outcome.
+
+    Args:
+        task: The task.
+        take: Returns source rows by row number.
+        storage: Where the files are.
+        staging: The folder for the new file. Without it, a rewrite only compares rows and writes nothing.
+        at_once: The number of tasks that share the memory limit.
+    """
     staged = None if staging is None else f"{staging}/{uuid.uuid4().hex}.staged"
     task = _within_memory(task, at_once)
     if isinstance(task, RewriteTask):
@@ -35,28 +41,28 @@ def run_task(task: Task, take: TakeRows, storage: Storage, staging: str | None, 
 
 
 def _within_memory(task: Task, at_once: int) -> Task:
-    """Smaller batches where row groups in work would not fit the memory limit."""
+    """Set the batch size of a task from its memory limit, unless it has a batch size."""
     options = task.options
     if options.memory_limit is None or options.batch_rows is not None or not isinstance(task, RewriteTask | WriteTask):
         return task
     if isinstance(task, RewriteTask):
         row_bytes = task.file.uncompressed // max(1, task.file.rows)
     else:
-        row_bytes = sum(_width(field.type) for field in task.schema)
+        row_bytes = sum(value_bytes(field.type, _TEXT_BYTES) for field in task.schema)
     rows = options.memory_limit // (_COPIES * at_once * max(1, row_bytes))
     return replace(task, options=replace(options, batch_rows=max(_FEWEST_ROWS, rows)))
 
 
-def _width(type_: pa.DataType) -> int:
-    """Bytes of a value, guessed for types that do not tell."""
+def value_bytes(type_: pa.DataType, default: int) -> int:
+    """Return the bytes of a value of a fixed-width type, else ``default``."""
     try:
         return max(1, int(type_.bit_width) // 8)
     except ValueError:
-        return _TEXT_BYTES
+        return default
 
 
 def write_rows(task: WriteTask, take: TakeRows, storage: Storage, staged: str) -> Outcome:
-    """Write a task's source rows as one new file, a row group at a time."""
+    """Write the source rows of a task as one new file, one row group at a time."""
     step = min(task.options.row_group_size or DEFAULT_ROW_GROUP, task.options.batch_rows or DEFAULT_ROW_GROUP)
     writer: StagedFile | None = None
     rows = 0

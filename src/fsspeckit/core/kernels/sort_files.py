@@ -1,8 +1,7 @@
-"""Sorting files by an order, however large they are: sample, cut into ranges, route rows, sort each range, write.
+"""Sort files of any size: sample rows, split the order into ranges, send rows to their range, sort and write ranges.
 
-Rows go once through the exchange: read, sent to the range that they belong to, and there sorted and written as files
-that do not overlap. A range that is too large for memory is cut further on a local disk. Which files belong together
-is decided before (`fsspeckit.core.planning.maintenance_request`).
+Every row goes through the exchange once. The output files do not overlap. A range that does not fit into memory is
+split into smaller ranges on the local disk.
 """
 
 from __future__ import annotations
@@ -42,32 +41,31 @@ Weights = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class SampleRows:
-    """Takes every ``stride``-th row of some row groups: the columns of an order, and positions."""
+    """Reads the sort columns and positions of every ``stride``-th row of some row groups."""
 
     storage: Storage
     ordering: Ordering
     stride: int
 
     def __call__(self, item: tuple[RowGroupSpan, ...]) -> pa.Table:
-        """Columns ``0``, ``1`` ... in sortable form, and ``file`` and ``row``."""
+        """Return the columns ``0``, ``1`` ... in sortable form, ``file`` and ``row``."""
         return pa.concat_tables(for_each(self.storage, self._read, item))
 
-    def _read(self, stretch: RowGroupSpan) -> pa.Table:
-        file = stretch.file
+    def _read(self, span: RowGroupSpan) -> pa.Table:
+        file, count = span.file, span.rows
         names = [name for name in self.ordering.columns if name in file.schema.names]
         with (
             report_damage("reading", file.path),
             open_parquet(self.storage, file, verify=True, partial=True) as reader,
         ):
-            table = reader.read_row_groups(list(stretch.row_groups), names, use_threads=False)
-        count = sum(file.row_groups[group] for group in stretch.row_groups)
+            table = reader.read_row_groups(list(span.row_groups), names, use_threads=False)
         if names:
-            check_rows(table.num_rows, file, stretch.row_groups)
+            check_rows(table.num_rows, file, span.row_groups)
         rows = np.arange(self.stride // 2 if count > self.stride // 2 else 0, count, self.stride)
         picked = take_rows(table, rows) if names else pa.table({})
         columns = {str(i): column for i, column in enumerate(self._columns(picked, len(rows)))}
-        columns["file"] = to_arrow(np.full(len(rows), stretch.number, dtype=np.int64))
-        columns["row"] = to_arrow(rows + stretch.start)
+        columns["file"] = to_arrow(np.full(len(rows), span.number, dtype=np.int64))
+        columns["row"] = to_arrow(rows + span.start)
         return pa.table(columns)
 
     def _columns(self, table: pa.Table, rows: int) -> list[pa.Array]:
@@ -81,21 +79,21 @@ def _as_array(form: SortColumn) -> pa.Array:
 
 
 def sample_forms(sample: pa.Table, ordering: Ordering) -> list[SortColumn]:
-    """The columns of a sample as forms."""
+    """Return the sort columns of a sample."""
     return [SortColumn.of(sample[str(i)]) for i in range(len(ordering.columns))]
 
 
 def make_cuts(sample: pa.Table, ordering: Ordering, bases: RowNumbers, ranges: int, weights: Weights) -> RangeCuts:
-    """Rows of a sample that cut the order into ranges of equal weight; positions tell equal rows apart."""
+    """Return sample rows that split the order into ranges of equal weight. Equal rows are ordered by position."""
     position = bases[to_numpy(sample["file"])] + to_numpy(sample["row"])
     forms = [*ordering.shaped(sample_forms(sample, ordering)), SortColumn(position)]
     order = sort_order(forms)
-    at = _cut_places(weights[order], ranges)
+    at = _range_starts(weights[order], ranges)
     return RangeCuts(tuple(form.take(order[at]) for form in forms))
 
 
-def _cut_places(weights: Weights, ranges: int) -> RowNumbers:
-    """Where ranges of equal weight begin, but the first; each has a row at least, as long as there are so many."""
+def _range_starts(weights: Weights, ranges: int) -> RowNumbers:
+    """Return where ranges of equal weight start, except the first. Each has at least one row if there are enough."""
     count = len(weights)
     number = np.arange(1, min(ranges, count))
     ranges = len(number) + 1
@@ -107,10 +105,15 @@ def _cut_places(weights: Weights, ranges: int) -> RowNumbers:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SortGroup:
-    """Files that are sorted together: their form, their order, and the ranges of it.
+    """Files that are sorted together: their row form, their order, and its ranges.
 
-    ``files`` output files begin at part ``first`` of the exchange, each with ``inner`` ranges; ``bases`` are the
-    positions at which the rows of each file begin, by the file's number; ``target`` is the wanted size of a file.
+    Attributes:
+        cuts: The rows at which ranges start.
+        first: The part of the exchange that writes the first output file.
+        files: The number of output files, one in each part.
+        inner: The number of ranges of each output file.
+        bases: The position of the first row of each input file, by file number.
+        target: The target size of a file in bytes and in rows.
     """
 
     row_form: RowForm
@@ -129,22 +132,22 @@ class SortGroup:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SortItem:
-    """Row groups to route, of one group of files, and the rows of each stretch that are dropped."""
+    """A work item: row groups of one sort group, and the positions of dropped rows in the file of each span."""
 
     group: int
-    stretches: tuple[RowGroupSpan, ...]
+    spans: tuple[RowGroupSpan, ...]
     drops: tuple[RowNumbers, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RouteRows:
-    """Reads row groups and sends each row to the part of its range; places on a curve travel with the rows."""
+    """Reads row groups and sends each row to the part of its range. Positions on a curve are sent with the rows."""
 
     storage: Storage
     groups: tuple[SortGroup, ...]
 
     def __call__(self, item: SortItem) -> Iterator[tuple[int, pa.Table]]:
-        """Pieces of one range each."""
+        """Yield tables of rows of one range, with the number of their part."""
         group = self.groups[item.group]
         ranges = group.files * group.inner
         at_once = max(_FEWEST_ROUTED, ranges * _PIECE_ROWS)
@@ -160,10 +163,10 @@ class RouteRows:
             yield from self._pieces(held, group)
 
     def _read(self, item: SortItem, group: SortGroup) -> Iterator[tuple[pa.Table, RowNumbers]]:
-        for stretch, drops in zip(item.stretches, item.drops, strict=True):
-            start = stretch.start
-            for table in read_file(self.storage, stretch.file, group.row_form, stretch.row_groups):
-                positions = np.arange(start, start + table.num_rows) + group.bases[stretch.number]
+        for span, drops in zip(item.spans, item.drops, strict=True):
+            start = span.start
+            for table in read_file(self.storage, span.file, group.row_form, span.row_groups):
+                positions = np.arange(start, start + table.num_rows) + group.bases[span.number]
                 if len(drops):
                     low, high = np.searchsorted(drops, [start, start + table.num_rows])
                     positions = np.delete(positions, drops[low:high] - start)
@@ -180,21 +183,20 @@ class RouteRows:
             for i, form in enumerate(forms):
                 table = table.append_column(f"{_KEY}{i}", to_arrow(form.values))
         ranges = group.files * group.inner
-        number = group.cuts.locate([*forms, SortColumn(np.concatenate([positions for _, positions in held]))])
-        small = number.astype(np.uint16) if ranges < 2**16 else number
-        order = np.argsort(small, kind="stable")
-        ends = np.cumsum(np.bincount(number, minlength=ranges))
+        range_of = group.cuts.locate([*forms, SortColumn(np.concatenate([positions for _, positions in held]))])
+        order = np.argsort(range_of.astype(np.uint16) if ranges < 2**16 else range_of, kind="stable")
+        stops = np.cumsum(np.bincount(range_of, minlength=ranges))
         if ranges > 1:
             table = take_rows(table, order)
-        for found in np.flatnonzero(np.diff(ends, prepend=0)).tolist():
-            start = int(ends[found - 1]) if found else 0
-            piece = used_codes(table.slice(start, int(ends[found]) - start))
-            yield group.first + found // group.inner, piece.replace_schema_metadata({_RANGE: str(found).encode()})
+        for number in np.flatnonzero(np.diff(stops, prepend=0)).tolist():
+            start = int(stops[number - 1]) if number else 0
+            piece = used_codes(table.slice(start, int(stops[number]) - start))
+            yield group.first + number // group.inner, piece.replace_schema_metadata({_RANGE: str(number).encode()})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WriteSortedFile:
-    """Sorts the rows of one part and writes them as a staged file; a part without rows is no file."""
+    """Sorts the rows of one part and writes them as a staged file."""
 
     storage: Storage
     groups: tuple[SortGroup, ...]
@@ -202,25 +204,26 @@ class WriteSortedFile:
     run: str
 
     def __call__(self, part: int, pieces: Iterator[pa.Table]) -> Outcome | None:
-        """Write the file of a part."""
+        """Write the file of a part. Return ``None`` if it has no rows."""
         group = next(group for group in reversed(self.groups) if group.first <= part)
         staged = f"{self.staging}/{uuid.uuid4().hex}.staged"
         sink = partial(self.storage.open_output, staged)
         output = Output(sink, group.row_form, group.footer, group.options, group.group_rows, _extra(group))
         with output:
-            ends: FileBounds | None = None
-            for held in _ranges(pieces, (part - group.first) * group.inner, group.inner):
-                if held:
-                    ends = union_of_bounds(ends, _write_sorted(held, group, output), linear=group.ordering.is_linear)
-            if ends is None:
+            bounds: FileBounds | None = None
+            for tables in _ranges(pieces, (part - group.first) * group.inner, group.inner):
+                if tables:
+                    of_range = _write_sorted(tables, group, output)
+                    bounds = union_of_bounds(bounds, of_range, linear=group.ordering.is_linear)
+            if bounds is None:
                 return None
-            note = SortNote(group.ordering.curve, group.ordering.columns, self.run, output.total, ends, group.target)
+            note = SortNote(group.ordering.curve, group.ordering.columns, self.run, output.total, bounds, group.target)
             size = output.finish(sort_note_metadata(note))
             return Outcome(staged, output.rows, size, 0, True)
 
 
 def _ranges(pieces: Iterator[pa.Table], first: int, inner: int) -> Iterator[list[pa.Table]]:
-    """The pieces of each range; with several ranges they wait on disk for their turn."""
+    """Yield the pieces of each range. If there are several ranges, pieces are spilled to disk."""
     if inner == 1:
         yield list(pieces)
         return
@@ -232,27 +235,27 @@ def _ranges(pieces: Iterator[pa.Table], first: int, inner: int) -> Iterator[list
             yield list(spill.take(number))
 
 
-def _write_sorted(held: list[pa.Table], group: SortGroup, output: Output) -> FileBounds:
-    """Write the rows of one range in order, a row group at a time, and tell how far they reach."""
-    table = pa.concat_tables([piece.replace_schema_metadata(None) for piece in held]).unify_dictionaries()
-    held.clear()
+def _write_sorted(pieces: list[pa.Table], group: SortGroup, output: Output) -> FileBounds:
+    """Write the rows of one range in order, one row group at a time, and return their bounds. Clears ``pieces``."""
+    table = pa.concat_tables([piece.replace_schema_metadata(None) for piece in pieces]).unify_dictionaries()
+    pieces.clear()
     table = table.combine_chunks()
     if group.ordering.scales:
         names = [name for name in table.column_names if name.startswith(_KEY)]
         forms = [SortColumn.of(table[name]) for name in names]
         table = table.drop_columns(names)
-        order, ends = sort_order(forms), bounds_of(group.ordering.raw_forms(table), linear=False)
+        order, bounds = sort_order(forms), bounds_of(group.ordering.raw_forms(table), linear=False)
     else:
         forms = group.ordering.forms(table)
         order = sort_order(forms)
-        ends = bounds_of([form.take(order[[0, -1]]) for form in forms], linear=True)
+        bounds = bounds_of([form.take(order[[0, -1]]) for form in forms], linear=True)
     for start in range(0, len(order), group.group_rows):
         output.add(take_rows(table, order[start : start + group.group_rows]))
-    return ends
+    return bounds
 
 
 def _extra(group: SortGroup) -> WriterOptions:
-    """What sorted files have beyond what their inputs had."""
+    """Return the writer options that sorted files have in addition to those of their inputs."""
     extra: WriterOptions = {"write_page_index": True}
     schema = group.row_form.schema
     if group.ordering.is_linear:
@@ -264,11 +267,11 @@ def _extra(group: SortGroup) -> WriterOptions:
 
 
 def _leaf(schema: pa.Schema, name: str) -> int:
-    """The number of a column among Parquet's leaves."""
+    """Return the index of a column among Parquet's leaf columns."""
     return sum(leaf_count(schema.field(i).type) for i in range(schema.names.index(name)))
 
 
 def group_row_form(storage: Storage, files: Sequence[DataFile], schema: pa.Schema) -> tuple[RowForm, Footer | None]:
-    """The form in which rows of these files travel, and the footer that their new files are written like."""
+    """Return the common row form of some files, and the footer of their lead file."""
     footer = lead_footer(storage, files)
     return RowForm.of(files, schema, footer), footer

@@ -1,4 +1,4 @@
-"""What rows of some files weigh when they are written together: learned by writing a few of them into memory."""
+"""Measure the size of joined files by writing some of their rows to memory."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from fsspeckit.core.values.keys import comparable, key_type
 from fsspeckit.core.values.take import take_rows
 
 Kind = tuple[str, str, int]
-"""Files that weigh alike: their folder, their codec, and about how large they are."""
+"""Files that share a rate: their folder, codec and size class."""
 
 
 @dataclass(frozen=True, slots=True)
 class DistinctGrowth:
-    """How many distinct values a column with a Bloom filter has in so many rows: ``scale`` times rows to a power."""
+    """The distinct values of a column with a Bloom filter as a function of rows: ``scale * rows ** power``."""
 
     scale: float
     power: float
 
     def filter_bytes(self, rows: int) -> int:
-        """Bytes of the filter over so many rows."""
+        """Return the bytes of the filter of so many rows."""
         return filter_bytes(self.scale * max(1, rows) ** self.power)
 
 
 @dataclass(frozen=True, slots=True)
 class SizeRate:
-    """What files of a kind weigh when joined: bytes for a file, for a row group, and for each byte of theirs."""
+    """The size of a joined file: fixed bytes per file and per row group, and bytes per byte of input data."""
 
-    once: float
-    group: float
-    each: float
+    per_file: float
+    per_group: float
+    per_byte: float
     blooms: tuple[DistinctGrowth, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class OutputStyle:
-    """What files get beyond what their inputs had: an order, Bloom filters, and the rows of a row group."""
+    """Properties of outputs that their inputs do not have: an order, Bloom filters and rows per row group."""
 
     ordering: Ordering | None = None
     blooms: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ class OutputStyle:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Files of one kind to learn from, how many rows of each, and how they would be written."""
+    """A trial write: sample files of one kind, the rows of each to read, and how they are written."""
 
     kind: Kind
     files: tuple[DataFile, ...]
@@ -65,28 +65,28 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class TrialWrite:
-    """Joins some rows of a few files in memory, half of them and all of them, and tells what they weigh."""
+    """Writes a sample of rows, and half of it, to memory and returns the rate that fits both sizes."""
 
     storage: Storage
 
     def __call__(self, trial: Trial) -> SizeRate:
-        """The rate of the files' kind."""
+        """Return the rate of the kind of files."""
         footer = lead_footer(self.storage, trial.files)
         row_form = RowForm.of(trial.files, trial.schema, footer)
         read = pa.concat_tables(self._rows(trial, row_form)).unify_dictionaries()
         sample = _in_order(read, trial.style.ordering)
         data = sum(file.data * min(1.0, trial.rows / file.rows) for file in trial.files) / sample.num_rows
-        asked = trial.options.row_group_size or trial.style.group_rows
-        group_rows = asked or rows_per_group(trial.files, trial.options)
+        requested = trial.options.row_group_size or trial.style.group_rows
+        group_rows = requested or rows_per_group(trial.files, trial.options)
         groups = sample.num_rows // group_rows
         more = groups * group_rows if groups > 1 else min(sample.num_rows, group_rows)
         less = groups // 2 * group_rows if groups > 1 else more // 2
         large, filtered = self._written(trial, row_form, footer, group_rows, sample, more)
         small = self._written(trial, row_form, footer, group_rows, sample, less)[0] if less else 0
-        fixed, each = _fitted(data * less, small, data * more, large, float(trial.files[0].footer))
+        fixed, per_byte = _fit(data * less, small, data * more, large, float(trial.files[0].footer))
         blooms = tuple(_growth(sample[name], less, more) for name in filtered if name in sample.column_names)
-        # Over several row groups, what a group has once is part of what each byte weighs.
-        return SizeRate(fixed, 0.0, each, blooms) if groups > 1 else SizeRate(0.0, fixed, each, blooms)
+        # With several row groups, the fixed size of a group is part of the bytes per byte.
+        return SizeRate(fixed, 0.0, per_byte, blooms) if groups > 1 else SizeRate(0.0, fixed, per_byte, blooms)
 
     def _rows(self, trial: Trial, row_form: RowForm) -> list[pa.Table]:
         if all(file.rows <= trial.rows for file in trial.files):
@@ -107,7 +107,7 @@ class TrialWrite:
     def _written(
         trial: Trial, row_form: RowForm, footer: Footer | None, group_rows: int, sample: pa.Table, rows: int
     ) -> tuple[int, list[str]]:
-        """The size of a file of so many rows without Bloom filters, and the columns that would have one."""
+        """Return the size of a file of so many rows without Bloom filters, and the columns that would have one."""
         extra: WriterOptions = {"write_page_index": True} if trial.style.ordering is not None else {}
         first = sample.slice(0, group_rows)
         output = Output(
@@ -116,7 +116,7 @@ class TrialWrite:
         with output:
             output.add(sample.slice(0, rows))
             size = output.finish()
-        return size, list(dict.fromkeys((*output.filtered, *trial.style.blooms)))
+        return size, list(dict.fromkeys((*output.bloom_columns, *trial.style.blooms)))
 
 
 def _in_order(sample: pa.Table, ordering: Ordering | None) -> pa.Table:
@@ -127,7 +127,7 @@ def _in_order(sample: pa.Table, ordering: Ordering | None) -> pa.Table:
 
 
 def _growth(column: pa.ChunkedArray, less: int, more: int) -> DistinctGrowth:
-    """How distinct values grow with rows, from two counts."""
+    """Return the growth of distinct values, from the counts in two numbers of rows."""
     many = _distinct(column.slice(0, more))
     few = _distinct(column.slice(0, less)) if less else many
     power = min(1.0, max(0.0, log(many / few) / log(more / less))) if 0 < less < more else 1.0
@@ -140,11 +140,11 @@ def _distinct(column: pa.ChunkedArray) -> int:
     return max(1, len(comparable(column, key_type(column.type)).unique()))
 
 
-def _fitted(less: float, small: float, more: float, large: float, footer: float) -> tuple[float, float]:
-    """What is there once, and bytes for each byte: the line through two measured sizes; once is a footer at least."""
-    each = (large - small) / max(1.0, more - less)
-    fixed = large - each * more
-    if each <= 0 or fixed < footer:
+def _fit(less: float, small: float, more: float, large: float, footer: float) -> tuple[float, float]:
+    """Return fixed bytes and bytes per byte: the line through two sizes. The fixed bytes are at least a footer."""
+    per_byte = (large - small) / max(1.0, more - less)
+    fixed = large - per_byte * more
+    if per_byte <= 0 or fixed < footer:
         fixed = min(footer, large)
-        each = (large - fixed) / max(1.0, more)
-    return fixed, each
+        per_byte = (large - fixed) / max(1.0, more)
+    return fixed, per_byte

@@ -1,4 +1,4 @@
-"""Whether the values of a file's columns fit the types that the columns have over all files of a dataset."""
+"""Check that the values of a file fit the types of the common schema of a dataset."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from fsspeckit.core.storage import Storage
 
 @dataclass(frozen=True, slots=True)
 class ValueRangeCheck:
-    """Reads columns of a file and names the first one with a value that does not fit."""
+    """Reads columns of a file and returns the first one with a value that does not fit, or ``None``."""
 
     storage: Storage
     schema: pa.Schema
 
     def __call__(self, item: tuple[DataFile, tuple[str, ...]]) -> str | None:
-        """Look at one file."""
+        """Check the given columns of one file."""
         file, names = item
         with (
             report_damage("reading", file.path),

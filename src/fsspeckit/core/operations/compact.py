@@ -23,7 +23,7 @@ from fsspeckit.core.results import MaintenanceResult
 def compact(
     engine: Engine, place: Place, request: CompactRequest, *, dry_run: bool = False, progress: Progress = None
 ) -> MaintenanceResult:
-    """Join small files, or tell which would be joined."""
+    """Join small files. A dry run only returns the plan."""
     with log_unexpected("compact", place.path), reporting("compact", progress) as reporter:
         snapshot = load_for(place, request.scope, dry_run=dry_run, operation="compact")
         check_value_ranges(engine, place, snapshot, "compact", reporter)

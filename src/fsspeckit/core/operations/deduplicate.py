@@ -1,4 +1,4 @@
-"""Leave one row of each key in a dataset: snapshot, find duplicates, plan, execute, commit."""
+"""Keep one row of each key in a dataset: snapshot, find duplicates, plan, execute, commit."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def deduplicate(
     dry_run: bool = False,
     progress: Progress = None,
 ) -> MaintenanceResult:
-    """Leave one row of each key, or tell how many rows would go; with a target, join what is small on the way."""
+    """Keep one row of each key and drop the others. With a target size, join small files in the same pass."""
     with log_unexpected(operation, place.path), reporting(operation, progress) as reporter:
         snapshot = load_for(place, request.scope, dry_run=dry_run, operation=operation)
         check_value_ranges(engine, place, snapshot, operation, reporter, None if target else request.named)
@@ -52,12 +52,12 @@ def deduplicate(
             else:
                 plan = plan_deduplicate(snapshot.files, duplicates)
             work = RewriteWork(apply_limits(plan, request.scope.limits), request.scope, duplicates, sizes)
-            facts = deduplication_details(request, work.removed)
-            return run_rewrites(engine, run, work, reporter, dry_run=dry_run, **facts)
+            details = deduplication_details(request, work.removed)
+            return run_rewrites(engine, run, work, reporter, dry_run=dry_run, **details)
 
 
 def deduplication_details(request: DeduplicateRequest, removed: int) -> dict[str, Any]:
-    """What a result says of a deduplication."""
+    """Return the keys that a deduplication adds to a result."""
     return {
         "key_columns": list(request.key_columns),
         "dedup_order_by": list(request.order_by),
@@ -69,13 +69,13 @@ def deduplication_details(request: DeduplicateRequest, removed: int) -> dict[str
 def find_duplicate_rows(
     engine: Engine, place: Place, snapshot: Snapshot, request: DeduplicateRequest, reporter: Reporter
 ) -> Mapping[str, RowNumbers]:
-    """Positions of the rows that go, by file, from keys and order columns alone."""
+    """Return the positions of the rows to drop, by file. Only keys and order columns are read."""
     keys, order_by, lowest = request.columns(full_schema(snapshot))
     items, parts = row_group_spans(snapshot.files), partition_count(snapshot.rows)
     if not items:
         return {}
-    matches = request.null_keys == "match"
-    split = SplitKeys(place.storage, keys, order_by, lowest, snapshot.partition_columns, matches, parts)
+    nulls_match = request.null_keys == "match"
+    split = SplitKeys(place.storage, keys, order_by, lowest, snapshot.partition_columns, nulls_match, parts)
     on_done = reporter.stage("find duplicates", len(items) + parts)
     with vanished_file_is_conflict(place, "deduplicate"):
         found = engine.exchange(split, items, FindDuplicates(len(keys), lowest), parts, on_done)

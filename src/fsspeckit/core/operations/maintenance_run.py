@@ -1,13 +1,13 @@
-"""The straight lines of maintenance: compact, optimize and deduplicate, from the caller's words to a published result.
+"""Steps that compact, deduplicate and optimize share: snapshot, checks, rewrites, commits and the result.
 
-Look, plan, and then, a bounded number of groups at a time, run and commit. Each commit leaves a whole dataset, so a
-run that is cut off has done part of the work and the next run does the rest.
+A run commits a bounded number of groups at a time. Every commit leaves a complete dataset, so after an interrupted run
+the next run does the remaining groups.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -31,7 +31,6 @@ from fsspeckit.core.model import (
     RowChange,
     RowNumbers,
     Task,
-    WriteOptions,
 )
 from fsspeckit.core.operations.row_balance import check_balance
 from fsspeckit.core.parquet.writer_options import codec_name, report_codecs
@@ -45,7 +44,7 @@ from fsspeckit.core.results import MaintenanceResult
 
 @dataclass(frozen=True, slots=True)
 class StagedOutput:
-    """A staged file and where it goes; ``instead_of`` is the file that it is a version of."""
+    """A staged file and its path in the dataset; ``instead_of`` is the file that it replaces."""
 
     outcome: Outcome
     path: str
@@ -54,74 +53,86 @@ class StagedOutput:
 
 @dataclass(slots=True)
 class MaintenanceRun:
-    """What the commits of one run have done so far, and how every file must still look."""
+    """The state of one run: its snapshot, and what its commits have published and replaced."""
 
     place: Place
     operation: str
     snapshot: Snapshot
     started: float = field(default_factory=time.perf_counter)
-    made: list[tuple[str, int, int]] = field(default_factory=list)
-    gone: list[DataFile] = field(default_factory=list)
+    published: list[tuple[str, int, int]] = field(default_factory=list)
+    """Path, rows and size of each new file."""
+    replaced: list[DataFile] = field(default_factory=list)
     commits: list[int] = field(default_factory=list)
 
     def commit(
         self,
-        produce: Callable[[str], Sequence[StagedOutput]],
+        stage: Callable[[str], Sequence[StagedOutput]],
+        inputs: Sequence[DataFile],
         retired: Sequence[DataFile],
-        needed: Sequence[DataFile],
         info: dict[str, Any],
         *,
-        alone: bool = False,
+        exclusive: bool,
     ) -> None:
-        """Let files be staged and publish them; ``needed`` are files that must not have changed meanwhile.
+        """Call ``stage`` with a staging folder and publish the files that it returns, in place of the inputs.
 
-        With ``alone``, no other writer may have committed anything between two commits of this run.
+        Args:
+            stage: Writes staged files.
+            inputs: Files that are read. None of them may have changed since the snapshot.
+            retired: The inputs that the commit removes. The others are replaced by a staged file.
+            info: Facts for the journal record.
+            exclusive: Whether also every other file of the dataset must be unchanged.
         """
+        handled = {file.path for file in (*self.replaced, *inputs)}
+        others = [file for file in self.snapshot.files if file.path not in handled] if exclusive else []
         with vanished_file_is_conflict(self.place, self.operation):
-            view = self._view([*retired, *needed], alone)
+            view = self._view([*inputs, *others], exclusive)
             with self.place.journal.begin(view, self.operation) as transaction:
-                made = produce(transaction.staging)
-                publish, gone = self._publish(made), list(retired)
-                if not self.place.storage.in_place:
-                    gone += [item.instead_of for item in made if item.instead_of is not None]
+                staged = stage(transaction.staging)
+                publish, replaced = self._publish(staged), [item.instead_of for item in staged if item.instead_of]
+                removed = [*retired, *(() if self.place.storage.in_place else replaced)]
                 changes = Changes(
                     publish,
-                    tuple(file.path for file in gone),
-                    tuple(file.path for file in needed),
+                    tuple(file.path for file in removed),
+                    tuple(file.path for file in others),
                     info={"operation": self.operation} | info,
                 )
                 commit = transaction.commit(changes)
         self.commits.append(commit.seq)
-        self.made += [(item.path, item.rows, made[i].outcome.size) for i, item in enumerate(publish)]
-        self.gone += [*retired, *(item.instead_of for item in made if item.instead_of is not None)]
+        self.published += [(item.path, item.outcome.rows, item.outcome.size) for item in staged]
+        self.replaced += [*retired, *replaced]
 
-    def _publish(self, made: Sequence[StagedOutput]) -> tuple[Publish, ...]:
+    def _publish(self, staged: Sequence[StagedOutput]) -> tuple[Publish, ...]:
         in_place = self.place.storage.in_place
         return tuple(
             Publish(
                 item.outcome.staged, item.path, item.outcome.rows, replaces=in_place and item.instead_of is not None
             )
-            for item in made
+            for item in staged
         )
 
-    def _view(self, files: Sequence[DataFile], alone: bool) -> View:
-        """The dataset as it stands, in which the files must be as they were planned with."""
+    def _view(self, files: Sequence[DataFile], exclusive: bool) -> View:
+        """Return the current listing. Raise if one of the files has changed since the snapshot."""
         if not self.commits:
             return self.snapshot.view
         view = self.place.journal.view()
         listed = {file.path: (file.size, file.stamp) for file in view.files}
         changed = [file.path for file in files if listed.get(file.path) != (file.size, file.stamp)]
-        if changed or (alone and view.head != self.commits[-1]):
+        if changed or (exclusive and view.head != self.commits[-1]):
             raise CommitConflictError(
-                f"{changed[0] if changed else 'the dataset'} changed during the {self.operation} of {self.place.path}; "
-                "what was committed until then stands, run it again for the rest"
+                f"{changed[0] if changed else 'the dataset'} changed during the {self.operation} of {self.place.path}. "
+                "Earlier commits of this run are kept; run it again for the rest."
             )
         return view
 
 
+def dropped_rows(groups: Iterable[Group], duplicates: Mapping[str, RowNumbers]) -> int:
+    """Return how many rows of some groups are duplicates."""
+    return sum(len(duplicates.get(file.path, ())) for group in groups for file in group.files)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class RewriteWork:
-    """Groups of files to join and files that lose rows, and which rows go."""
+    """Groups of files to join, files to rewrite without some rows, and the positions of these rows."""
 
     plan: Plan
     scope: MaintenanceScope
@@ -130,39 +141,38 @@ class RewriteWork:
 
     @property
     def removed(self) -> int:
-        """Rows that go."""
-        return sum(len(self.duplicates.get(file.path, ())) for group in self.plan.groups for file in group.files)
+        """Number of rows that are dropped."""
+        return dropped_rows(self.plan.groups, self.duplicates)
 
     @property
     def files_after(self) -> int:
-        """Files that all groups become."""
-        return sum(group.work == "join" or not self.is_emptied(group) for group in self.plan.groups)
+        """Number of files that the groups are written as."""
+        return sum(group.work == "join" or not self._drops_all(group) for group in self.plan.groups)
 
-    def is_emptied(self, group: Group) -> bool:
-        """Whether all rows of a group go."""
-        return group.rows > 0 and group.rows == sum(len(self.duplicates.get(file.path, ())) for file in group.files)
+    def _drops_all(self, group: Group) -> bool:
+        return 0 < group.rows == dropped_rows([group], self.duplicates)
 
     def combine_task(self, group: Group, number: int, tokens: tuple[str, str]) -> CombineTask:
-        """Several files into one; the name of a whole group tells what size was wanted."""
+        """Return the task that joins a group. ``tokens`` name files of complete groups and of groups cut by a limit."""
         assert self.sizes is not None
         name = compacted_name(group.folder, tokens[0] if group.whole else tokens[1], number)
         drops = {file.path: self.duplicates[file.path] for file in group.files if file.path in self.duplicates}
         schema = joint_schema(group.files, group.folder)
-        return CombineTask(name, group.files, schema, self.sizes.written_with(group.folder), drops)
+        return CombineTask(name, group.files, schema, self.sizes.options_for(group.folder), drops)
 
 
 def run_rewrites(
-    engine: Engine, run: MaintenanceRun, work: RewriteWork, reporter: Reporter, *, dry_run: bool, **facts: Any
+    engine: Engine, run: MaintenanceRun, work: RewriteWork, reporter: Reporter, *, dry_run: bool, **details: Any
 ) -> MaintenanceResult:
-    """Join files and drop rows, some groups in each commit; a dry run tells what would be."""
+    """Join files and drop rows, a bounded number of groups in each commit. A dry run only returns the plan."""
     plan, scope = work.plan, work.scope
     if dry_run:
         rows = run.snapshot.rows - work.removed
-        return planned_result(run, plan, scope, after_files=work.files_after, after_rows=rows, **facts)
+        return planned_result(run, plan, scope, after_files=work.files_after, after_rows=rows, **details)
     if scope.options.compression is None:
         report_codecs(file for group in plan.groups for file in group.files)
-    wish = "" if work.sizes is None else target_tag(work.sizes.target)
-    tokens, done = (compact_token(wish), new_token()), 0
+    tag = "" if work.sizes is None else target_tag(work.sizes.target)
+    tokens, done = (compact_token(tag), new_token()), 0
     on_done = reporter.stage("write", len(plan.groups), **work_size(plan.groups))
     for groups in commit_rounds(plan.groups, scope.limits):
         joins = [group for group in groups if group.work == "join"]
@@ -170,7 +180,7 @@ def run_rewrites(
         drops = [group.files[0] for group in groups if group.work == "drop"]
         _commit_rewrites(engine, run, tasks, drops, work, on_done)
         done += len(joins)
-    return finished_result(run, plan, scope, **facts)
+    return finished_result(run, plan, scope, **details)
 
 
 def _commit_rewrites(
@@ -181,12 +191,19 @@ def _commit_rewrites(
     work: RewriteWork,
     on_done: Callable[[int], None],
 ) -> None:
-    """Commit joined files, and files without the rows that go; then every other file must still hold what stays."""
-    place, duplicates = run.place, work.duplicates
-    emptied = [file for file in files if len(duplicates[file.path]) == file.rows]
-    drops = [_without(file, duplicates[file.path], work.scope.options) for file in files if file not in emptied]
+    """Commit joined files and files without their duplicates.
 
-    def produce(staging: str) -> list[StagedOutput]:
+    When duplicates are dropped, no other file may change: the row that is kept may be in any of them.
+    """
+    place, duplicates, options = run.place, work.duplicates, work.scope.options
+    emptied = [file for file in files if len(duplicates[file.path]) == file.rows]
+    drops = [
+        RewriteTask(file, RowChange(dropped=duplicates[file.path]), file.schema, (), True, options)
+        for file in files
+        if file not in emptied
+    ]
+
+    def stage(staging: str) -> list[StagedOutput]:
         outcomes = run_tasks(engine, place, [*joins, *drops], staging, on_done)
         joined = [StagedOutput(outcome, task.path) for task, outcome in zip(joins, outcomes, strict=False)]
         return joined + [
@@ -196,18 +213,12 @@ def _commit_rewrites(
 
     joined_files = [file for task in joins for file in task.files]
     inputs = [*joined_files, *files]
-    touched = {file.path for file in (*run.gone, *inputs)}
-    needed = [file for file in run.snapshot.files if file.path not in touched] if duplicates else []
     rows = {"rows": sum(len(duplicates.get(file.path, ())) for file in inputs)} if duplicates else {}
-    run.commit(produce, joined_files + emptied, needed, {"files": len(inputs)} | rows, alone=bool(duplicates))
-
-
-def _without(file: DataFile, rows: RowNumbers, options: WriteOptions) -> RewriteTask:
-    return RewriteTask(file, RowChange(dropped=rows), file.schema, (), True, options)
+    run.commit(stage, inputs, joined_files + emptied, {"files": len(inputs)} | rows, exclusive=bool(duplicates))
 
 
 def work_size(groups: Sequence[Group]) -> dict[str, int]:
-    """How much work some groups are."""
+    """Return the rows and bytes of some groups, as arguments of `Reporter.stage`."""
     return {"rows": sum(group.rows for group in groups), "size": sum(group.size for group in groups)}
 
 
@@ -218,23 +229,26 @@ def _new_path(place: Place, file: DataFile) -> str:
 def load_for(
     place: Place, scope: MaintenanceScope, *, dry_run: bool, operation: str, stats_for: Sequence[str] = ()
 ) -> Snapshot:
-    """The files that an operation is about, with their footers; only a real run finishes what a dead one left."""
+    """Return a snapshot of the files in scope. A real run first recovers from a crashed writer."""
     if not dry_run:
         place.journal.recover()
     view = place.journal.view_to_change(takes_filter=True)
     if not view.files:
-        raise DatasetNotFoundError(f"no matching parquet files were found under {place.path}; check the path")
-    wanted = tuple(file for file in view.files if scope.holds(file.path))
-    if not wanted:
+        raise DatasetNotFoundError(f"no matching parquet files were found under {place.path}. Check the path.")
+    selected = tuple(file for file in view.files if scope.includes(file.path))
+    if not selected:
         raise DatasetNotFoundError(
-            f"no matching parquet files were found under {place.path} in {list(scope.folders or ())}; "
-            "correct partition_filter"
+            f"no matching parquet files were found under {place.path} in {list(scope.folders or ())}. "
+            "Correct partition_filter."
         )
     try:
         with vanished_file_is_conflict(place, operation):
-            chosen = replace(view, files=wanted)
             snapshot = load_snapshot(
-                place.storage, chosen, stats_for=stats_for, empty_may_differ=True, keep_footers=True
+                place.storage,
+                replace(view, files=selected),
+                stats_for=stats_for,
+                empty_may_differ=True,
+                keep_footers=True,
             )
     except SchemaMismatchError as error:
         raise SchemaMismatchError(f"{operation} of {place.path}: {error}") from error
@@ -250,19 +264,19 @@ def check_value_ranges(
     reporter: Reporter,
     columns: Sequence[str] | None = None,
 ) -> None:
-    """Raise where a time in a file, of all columns or of some, has no place in the unit that all files get."""
-    found = columns_to_check(snapshot, columns)
-    if not found:
+    """Raise if a time in one of the columns does not fit the unit of the common schema. Default: all columns."""
+    to_check = columns_to_check(snapshot, columns)
+    if not to_check:
         return
     assert snapshot.schema is not None
-    names = sorted({name for names in found.values() for name in names})
-    view = replace(snapshot.view, files=tuple(file for file in snapshot.view.files if file.path in found))
+    names = sorted({name for names in to_check.values() for name in names})
+    view = replace(snapshot.view, files=tuple(file for file in snapshot.view.files if file.path in to_check))
     with vanished_file_is_conflict(place, operation):
         files = load_snapshot(place.storage, view, stats_for=names).files
         items = [
-            (file, found[file.path])
+            (file, to_check[file.path])
             for file in files
-            if not proven_by_statistics(file, found[file.path], snapshot.schema)
+            if not proven_by_statistics(file, to_check[file.path], snapshot.schema)
         ]
         on_done = reporter.stage("check", len(items))
         misfits = engine.map(ValueRangeCheck(place.storage, snapshot.schema), items, on_done) if items else []
@@ -275,9 +289,9 @@ def check_value_ranges(
 def run_tasks(
     engine: Engine, place: Place, tasks: Sequence[Task], staging: str, on_done: Callable[[int], None]
 ) -> list[Outcome]:
-    """Run tasks that bring no rows from outside."""
-    with engine.open_source(Input(pa.table({})), place.storage, place.scratch) as nothing:
-        outcomes = engine.run(place.storage, nothing, tasks, staging, on_done)
+    """Run tasks that need no source rows."""
+    with engine.open_source(Input(pa.table({})), place.storage, place.scratch) as no_source:
+        outcomes = engine.run(place.storage, no_source, tasks, staging, on_done)
     check_balance(tasks, outcomes, place.path)
     return outcomes
 
@@ -285,7 +299,7 @@ def run_tasks(
 def sizes_of_small_files(
     engine: Engine, place: Place, snapshot: Snapshot, target: Target, scope: MaintenanceScope, reporter: Reporter
 ) -> OutputSizes:
-    """What small files weigh once they are joined."""
+    """Return estimates of the size of small files once they are joined."""
     sizes = OutputSizes.of(snapshot.files, target, scope.options)
     small = [file for file in snapshot.files if target.fill(file.size, file.rows) < 1]
     return measure_sizes(engine, place, sizes, small, reporter)
@@ -294,34 +308,34 @@ def sizes_of_small_files(
 def measure_sizes(
     engine: Engine, place: Place, sizes: OutputSizes, files: Sequence[DataFile], reporter: Reporter
 ) -> OutputSizes:
-    """The weights of some files, where a few of them must be looked at first."""
+    """Return size estimates for some files. Trial writes measure those that footers do not determine."""
     trials = sizes.trials(files)
     if not trials:
         return sizes
     on_done = reporter.stage("measure", len(trials))
     with vanished_file_is_conflict(place, "run"):
-        return sizes.learned(trials, engine.map(TrialWrite(place.storage), trials, on_done))
+        return sizes.with_rates(trials, engine.map(TrialWrite(place.storage), trials, on_done))
 
 
 def planned_result(
     run: MaintenanceRun, plan: Plan, scope: MaintenanceScope, *, after_files: int, after_rows: int, **details: Any
 ) -> MaintenanceResult:
-    """The result of a dry run; ``after_files`` is how many files all groups become."""
+    """Return the result of a dry run; ``after_files`` is the number of files that the groups are written as."""
     touched, before = [file for group in plan.groups for file in group.files], run.snapshot.files
     totals = _Totals(len(before) - len(touched) + after_files, sum(file.size for file in before), after_rows)
     return _result(run, plan, scope, touched, totals, dry_run=True, details=details)
 
 
 def finished_result(run: MaintenanceRun, plan: Plan, scope: MaintenanceScope, **details: Any) -> MaintenanceResult:
-    """The result of a run, from what its commits did."""
-    gone = {file.path: file for file in run.gone}
-    kept = [file for file in run.snapshot.files if file.path not in gone]
+    """Return the result of a run, from what its commits published."""
+    replaced = {file.path: file for file in run.replaced}
+    kept = [file for file in run.snapshot.files if file.path not in replaced]
     totals = _Totals(
-        len(kept) + len(run.made),
-        sum(file.size for file in kept) + sum(size for _, _, size in run.made),
-        sum(file.rows for file in kept) + sum(rows for _, rows, _ in run.made),
+        len(kept) + len(run.published),
+        sum(file.size for file in kept) + sum(size for _, _, size in run.published),
+        sum(file.rows for file in kept) + sum(rows for _, rows, _ in run.published),
     )
-    return _result(run, plan, scope, list(gone.values()), totals, dry_run=False, details=details)
+    return _result(run, plan, scope, list(replaced.values()), totals, dry_run=False, details=details)
 
 
 class _Totals(NamedTuple):
@@ -358,7 +372,7 @@ def _result(
         dry_run=dry_run,
         planned_groups=[[full(path) for path in paths] for paths in plan.paths()],
         skipped_files={full(path): reason for path, reason in sorted(plan.skipped.items())},
-        new_files=[full(path) for path, _, _ in run.made],
+        new_files=[full(path) for path, _, _ in run.published],
         commits=run.commits,
         seconds=time.perf_counter() - run.started,
         details=details,
@@ -366,7 +380,7 @@ def _result(
 
 
 def _codec(snapshot: Snapshot, scope: MaintenanceScope) -> str:
-    """The codec of what is written: as asked, else the first file's own."""
+    """Return the requested codec, else that of the first file."""
     if scope.options.compression is not None:
         return scope.options.compression
     return next((codec_name(file.codec) for file in snapshot.files if file.codec), "none")

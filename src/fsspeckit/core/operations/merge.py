@@ -1,7 +1,6 @@
-"""The straight lines: merge, write, read and recover, from the caller's words to a published result.
+"""Merge a source into a dataset: validate, snapshot, plan, run, commit.
 
-Validate, snapshot, plan, run, commit. Everything before the run writes nothing; everything after it goes through the
-one commit. Engines do the heavy work and know nothing of the order of these steps.
+No step before the run writes a file, and only the commit changes the dataset.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from fsspeckit.core.results import MergeFileMetadata, MergePlan, MergeResult
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreparedMerge:
-    """A merge that is ready to run."""
+    """A planned merge: the tasks to run, the files to delete, the counts, and the reason for each file."""
 
     request: MergeRequest
     snapshot: Snapshot
@@ -57,12 +56,12 @@ class PreparedMerge:
 
     @property
     def tasks(self) -> tuple[RewriteTask | WriteTask, ...]:
-        """Everything an engine has to run."""
+        """All tasks, rewrites first."""
         return (*self.rewrites, *self.inserts)
 
     @property
     def counts(self) -> dict[str, int]:
-        """The numbers that a plan promises."""
+        """The counts that must equal those of a pinned plan."""
         return {
             "source_count": self.source_rows,
             "inserted": self.inserted,
@@ -79,13 +78,16 @@ def merge(
     *,
     dry_run: bool = False,
     progress: Progress = None,
-    agreed: MergePlan | None = None,
+    pinned: MergePlan | None = None,
 ) -> MergeResult | MergePlan:
-    """Merge a source into a dataset, or tell what that would do; ``agreed`` is a plan to keep to."""
+    """Merge a source into a dataset. A dry run only returns the plan.
+
+    With a ``pinned`` plan, raise before the commit if the merge would do anything else than the plan.
+    """
     started = time.perf_counter()
     with log_unexpected("merge", place.path), reporting("merge", progress) as reporter, ExitStack() as stack:
-        if agreed is not None:
-            check_plan_names(agreed)
+        if pinned is not None:
+            check_plan_names(pinned)
         if not dry_run:
             place.journal.recover()
         given = replace(given, on_tasks=reporter.tasks("source"))
@@ -94,26 +96,25 @@ def merge(
             snapshot = _snapshot(place, request)
             given = read_later(given, snapshot)
         source = stack.enter_context(engine.open_source(given, place.storage, place.scratch))
-        draft = _plan(engine, source, place, snapshot, request, reporter)
+        prepared = _plan(engine, source, place, snapshot, request, reporter)
         if dry_run:
-            outcomes = _run(engine, place, source, draft.rewrites, None, reporter)
-            return _as_plan(place, draft, outcomes)
-        if agreed is not None:
-            draft = replace(
-                draft, inserts=check_against_plan(agreed, place.path, draft.snapshot, draft.counts, draft.inserts)
-            )
-        if not draft.tasks and not draft.deletes and not place.journal.terms:
-            return _as_result(place, draft, [], (), None, time.perf_counter() - started)
+            outcomes = _run(engine, place, source, prepared.rewrites, None, reporter)
+            return _as_plan(place, prepared, outcomes)
+        if pinned is not None:
+            inserts = check_against_plan(pinned, place.path, prepared.snapshot, prepared.counts, prepared.inserts)
+            prepared = replace(prepared, inserts=inserts)
+        if not prepared.tasks and not prepared.deletes and not place.journal.terms:
+            return _as_result(place, prepared, [], (), None, time.perf_counter() - started)
         if request.options.compression is None:
-            report_codecs(task.file for task in draft.rewrites)
-        with place.journal.begin(draft.snapshot.view, f"merge:{request.strategy}") as transaction:
-            outcomes = _run(engine, place, source, draft.tasks, transaction.staging, reporter)
-            if agreed is not None:
-                check_outcomes(agreed, place.path, draft.rewrites, outcomes, draft.deletes)
-            changes = _changes(place, draft, outcomes)
-            worth_it = changes.publish or changes.retire or place.journal.terms
-            commit = transaction.commit(changes) if worth_it else None
-        return _as_result(place, draft, outcomes, changes.publish, commit, time.perf_counter() - started)
+            report_codecs(task.file for task in prepared.rewrites)
+        with place.journal.begin(prepared.snapshot.view, f"merge:{request.strategy}") as transaction:
+            outcomes = _run(engine, place, source, prepared.tasks, transaction.staging, reporter)
+            if pinned is not None:
+                check_outcomes(pinned, place.path, prepared.rewrites, outcomes, prepared.deletes)
+            changes = _changes(place, prepared, outcomes)
+            has_changes = changes.publish or changes.retire or place.journal.terms
+            commit = transaction.commit(changes) if has_changes else None
+        return _as_result(place, prepared, outcomes, changes.publish, commit, time.perf_counter() - started)
 
 
 def _snapshot(place: Place, request: MergeRequest) -> Snapshot:
@@ -133,37 +134,37 @@ def _plan(
 ) -> PreparedMerge:
     snapshot = snapshot or _snapshot(place, request)
     with vanished_file_is_conflict(place, "merge"):
-        shape = merge_schemas(source.schema_for(snapshot.schema), snapshot, request, place.path)
-        shape = replace(shape, body=source.widen_codes(shape.body))
-        source.check_casts(shape.body, operation="merge", path=place.path)
+        schemas = merge_schemas(source.schema_for(snapshot.schema), snapshot, request, place.path)
+        schemas = replace(schemas, body=source.widen_codes(schemas.body))
+        source.check_casts(schemas.body, operation="merge", path=place.path)
         check_order_columns(source.schema, request.dedup_order_by)
         if request.null_keys == "error":
             check_no_null_keys(source.columns(request.key_columns), request.key_columns, "source")
         rows = select_rows(
             source,
-            shape.keys,
+            schemas.keys,
             on_duplicate=request.on_duplicate_source,
             deduplicate=request.rule.deduplicate,
             order_by=request.dedup_order_by,
         )
         if request.null_keys == "error" and (len(rows) or request.rule.delete):
-            check_target_keys(place.storage, snapshot, shape)
-        draft = match_source(engine, place.storage, snapshot, source, rows, shape, request, reporter)
-    return _decide(draft, shape, snapshot, source, request)
+            check_target_keys(place.storage, snapshot, schemas)
+        matched = match_source(engine, place.storage, snapshot, source, rows, schemas, request, reporter)
+    return _prepare(matched, schemas, snapshot, source, request)
 
 
-def _decide(
-    draft: MatchedFiles, shape: MergeSchemas, snapshot: Snapshot, source: Source, request: MergeRequest
+def _prepare(
+    matched: MatchedFiles, schemas: MergeSchemas, snapshot: Snapshot, source: Source, request: MergeRequest
 ) -> PreparedMerge:
-    """Turn matches into tasks and counts, by the strategy's rule."""
+    """Turn matches into tasks and counts, by the rule of the strategy."""
     rule = request.rule
-    inserted = draft.new_rows if rule.insert else 0
-    updated = draft.hits if rule.update else 0
-    gone = {file.path for file, match, _ in draft.files if rule.delete and _loses_all(file, match, source)}
-    left = [(file, match) for file, match, _ in draft.files if file.path not in gone]
-    rewrites = rewrite_tasks(left, shape, request, rows_enter=inserted + updated > 0)
-    new = list(zip(draft.groups, draft.unmatched, strict=True)) if rule.insert else []
-    inserts = insert_tasks([(group, _compact(rows)) for group, rows in new], shape, snapshot, request.options)
+    inserted = matched.new_rows if rule.insert else 0
+    updated = matched.hits if rule.update else 0
+    deletes = {file.path for file, match, _ in matched.files if rule.delete and _is_deleted(file, match, source)}
+    left = [(file, match) for file, match, _ in matched.files if file.path not in deletes]
+    rewrites = rewrite_tasks(left, schemas, request, adds_rows=inserted + updated > 0)
+    new = list(zip(matched.groups, matched.unmatched, strict=True)) if rule.insert else []
+    inserts = insert_tasks([(group, _as_range(rows)) for group, rows in new], schemas, snapshot, request.options)
     return PreparedMerge(
         request=request,
         snapshot=snapshot,
@@ -171,21 +172,21 @@ def _decide(
         source_route=source.route,
         rewrites=tuple(rewrites),
         inserts=tuple(inserts),
-        deletes=tuple(sorted(gone)),
+        deletes=tuple(sorted(deletes)),
         inserted=inserted,
         updated=updated,
         deleted=snapshot.rows - updated if rule.delete else 0,
-        reasons={file.path: reason for file, _, reason in draft.files},
+        reasons={file.path: reason for file, _, reason in matched.files},
     )
 
 
-def _loses_all(file: DataFile, match: Match, source: Source) -> bool:
-    """Whether a full merge leaves nothing of a file; one without rows stays unless nothing stays."""
+def _is_deleted(file: DataFile, match: Match, source: Source) -> bool:
+    """Return whether a full merge deletes a file: no row matches. An empty file stays unless the source is empty."""
     return len(match.positions) == 0 and (file.rows > 0 or source.rows == 0)
 
 
-def _compact(rows: RowNumbers) -> range | RowNumbers:
-    """Row numbers without gaps as a range, which is read without copying."""
+def _as_range(rows: RowNumbers) -> range | RowNumbers:
+    """Return row numbers without gaps as a range, which is read without a copy."""
     if len(rows) and int(rows[-1]) - int(rows[0]) + 1 == len(rows) and bool(np.all(np.diff(rows) == 1)):
         return range(int(rows[0]), int(rows[-1]) + 1)
     return rows
@@ -202,9 +203,9 @@ def _run(
     return outcomes
 
 
-def _changes(place: Place, draft: PreparedMerge, outcomes: Sequence[Outcome]) -> Changes:
-    publish, retire = [], list(draft.deletes)
-    for task, outcome in zip(draft.tasks, outcomes, strict=True):
+def _changes(place: Place, prepared: PreparedMerge, outcomes: Sequence[Outcome]) -> Changes:
+    publish, retire = [], list(prepared.deletes)
+    for task, outcome in zip(prepared.tasks, outcomes, strict=True):
         if not outcome.changed:
             continue
         if isinstance(task, WriteTask):
@@ -216,24 +217,24 @@ def _changes(place: Place, draft: PreparedMerge, outcomes: Sequence[Outcome]) ->
             retire.append(task.file.path)
     info = {
         "operation": "merge",
-        "strategy": draft.request.strategy,
-        "inserted": draft.inserted,
-        "updated": draft.updated,
-        "deleted": draft.deleted,
+        "strategy": prepared.request.strategy,
+        "inserted": prepared.inserted,
+        "updated": prepared.updated,
+        "deleted": prepared.deleted,
     }
-    inputs = tuple(file.path for file in draft.snapshot.files)
+    inputs = tuple(file.path for file in prepared.snapshot.files)
     return Changes(tuple(publish), tuple(retire), inputs, complete_view=True, info=info)
 
 
 def _as_result(
     place: Place,
-    draft: PreparedMerge,
+    prepared: PreparedMerge,
     outcomes: Sequence[Outcome],
     published: Sequence[Publish],
     commit: Commit | None,
     seconds: float,
 ) -> MergeResult:
-    rewrites, inserts = outcomes[: len(draft.rewrites)], outcomes[len(draft.rewrites) :]
+    rewrites, inserts = outcomes[: len(prepared.rewrites)], outcomes[len(prepared.rewrites) :]
     paths = iter(publish.path for publish in published)
     new_paths = [next(paths) if outcome.changed else "" for outcome in rewrites]
     files = [
@@ -243,33 +244,33 @@ def _as_result(
     ]
     inserted = [
         MergeFileMetadata(place.full(task.path), outcome.rows, "inserted", outcome.size)
-        for task, outcome in zip(draft.inserts, inserts, strict=True)
+        for task, outcome in zip(prepared.inserts, inserts, strict=True)
     ]
-    touched = {task.file.path for task, o in zip(draft.rewrites, rewrites, strict=True) if o.changed} | set(
-        draft.deletes
+    touched = {task.file.path for task, o in zip(prepared.rewrites, rewrites, strict=True) if o.changed} | set(
+        prepared.deletes
     )
     kept = [
         MergeFileMetadata(place.full(file.path), file.rows, "preserved", file.size)
-        for file in draft.snapshot.files
+        for file in prepared.snapshot.files
         if file.path not in touched
     ]
-    before = draft.snapshot.rows
+    before = prepared.snapshot.rows
     counts = compute_merge_stats(
-        previous_total=before, inserted=draft.inserted, updated=draft.updated, deleted=draft.deleted
+        previous_total=before, inserted=prepared.inserted, updated=prepared.updated, deleted=prepared.deleted
     )
     return MergeResult(
-        strategy=draft.request.strategy,
-        source_count=draft.source_rows,
+        strategy=prepared.request.strategy,
+        source_count=prepared.source_rows,
         target_count_before=before,
         target_count_after=counts["total"],
-        inserted=draft.inserted,
-        updated=draft.updated,
-        deleted=draft.deleted,
+        inserted=prepared.inserted,
+        updated=prepared.updated,
+        deleted=prepared.deleted,
         files=[*files, *inserted, *kept],
         rewritten_files=[file.path for file in files],
         inserted_files=[file.path for file in inserted],
         preserved_files=[file.path for file in kept],
-        deleted_files=[place.full(path) for path in draft.deletes],
+        deleted_files=[place.full(path) for path in prepared.deletes],
         unchanged=sum(outcome.unchanged for outcome in rewrites),
         commit_seq=commit.seq if commit else None,
         seconds=seconds,
@@ -277,34 +278,34 @@ def _as_result(
     )
 
 
-def _as_plan(place: Place, draft: PreparedMerge, outcomes: Sequence[Outcome]) -> MergePlan:
-    changed = {task.file.path: (task, o) for task, o in zip(draft.rewrites, outcomes, strict=True)}
-    deleted = set(draft.deletes)
+def _as_plan(place: Place, prepared: PreparedMerge, outcomes: Sequence[Outcome]) -> MergePlan:
+    changed = {task.file.path: (task, o) for task, o in zip(prepared.rewrites, outcomes, strict=True)}
+    deleted = set(prepared.deletes)
     entries = []
-    for file in draft.snapshot.files:
-        reason = draft.reasons[file.path]
+    for file in prepared.snapshot.files:
+        reason = prepared.reasons[file.path]
         if file.path in deleted:
             entries.append(PlanEntry(file.path, "delete", reason, file.rows, file.size, 0, file.rows, file.stamp))
         elif file.path in changed and changed[file.path][1].changed:
             task, outcome = changed[file.path]
-            hits, lost = len(task.change.replaced), file.rows - outcome.rows
-            why = reason if hits or task.change.drop_others else "types widen"
-            entries.append(PlanEntry(file.path, "rewrite", why, outcome.rows, file.size, hits, lost, file.stamp))
+            hits, dropped = len(task.change.replaced), file.rows - outcome.rows
+            reason = reason if hits or task.change.drop_others else "types widen"
+            entries.append(PlanEntry(file.path, "rewrite", reason, outcome.rows, file.size, hits, dropped, file.stamp))
         else:
-            why = "rows are equal" if file.path in changed else reason
+            reason = "rows are equal" if file.path in changed else reason
             hits = len(changed[file.path][0].change.replaced) if file.path in changed else 0
-            entries.append(PlanEntry(file.path, "keep", why, file.rows, file.size, hits, 0, file.stamp))
-    entries.extend(PlanEntry(t.path, "insert", "new keys", len(t.rows), 0) for t in draft.inserts)
+            entries.append(PlanEntry(file.path, "keep", reason, file.rows, file.size, hits, 0, file.stamp))
+    entries.extend(PlanEntry(t.path, "insert", "new keys", len(t.rows), 0) for t in prepared.inserts)
     return MergePlan(
-        strategy=draft.request.strategy,
+        strategy=prepared.request.strategy,
         path=place.path,
-        source_count=draft.source_rows,
-        target_count_before=draft.snapshot.rows,
-        inserted=draft.inserted,
-        updated=draft.updated,
-        deleted=draft.deleted,
+        source_count=prepared.source_rows,
+        target_count_before=prepared.snapshot.rows,
+        inserted=prepared.inserted,
+        updated=prepared.updated,
+        deleted=prepared.deleted,
         unchanged=sum(outcome.unchanged for outcome in outcomes),
         entries=tuple(entries),
-        source_route=draft.source_route,
-        tasks=(*draft.rewrites, *draft.inserts),
+        source_route=prepared.source_route,
+        tasks=(*prepared.rewrites, *prepared.inserts),
     )

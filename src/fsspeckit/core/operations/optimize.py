@@ -1,7 +1,7 @@
-"""The straight line of `optimize`: order the rows of each partition, with or without deduplication.
+"""Sort the rows of each partition, with or without deduplication: snapshot, plan, sample, sort, commit.
 
-Look, plan, sample, sort through the engine's exchange, commit; a bounded number of groups at a time. Files that stand
-in the wanted order already are left alone.
+Rows are sorted through the engine's exchange. A run commits a bounded number of groups at a time, and files that are
+already sorted as requested are not rewritten.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.file_names import new_token, optimized_name
 from fsspeckit.core.kernels.file_bounds import ReadFileBounds
 from fsspeckit.core.kernels.find_duplicates import row_group_spans
+from fsspeckit.core.kernels.run_task import value_bytes
 from fsspeckit.core.kernels.sort_files import (
     RANGE_BYTES,
     RouteRows,
@@ -35,13 +36,14 @@ from fsspeckit.core.kernels.sort_files import (
     sample_forms,
 )
 from fsspeckit.core.kernels.trial_write import OutputStyle
-from fsspeckit.core.model import DataFile, FileBounds, RowNumbers
+from fsspeckit.core.model import NO_ROWS, DataFile, FileBounds, RowNumbers
 from fsspeckit.core.operations.deduplicate import deduplicate, deduplication_details, find_duplicate_rows
 from fsspeckit.core.operations.maintenance_run import (
     MaintenanceRun,
     RewriteWork,
     StagedOutput,
     check_value_ranges,
+    dropped_rows,
     finished_result,
     load_for,
     measure_sizes,
@@ -72,14 +74,14 @@ _GROUP_ROWS = 122_880
 _SAMPLE_ROWS = 131_072
 _SAMPLED_GROUPS_ROWS = 4_000_000
 _TEXT_BYTES = 16
-_LIGHTEST = 1 / 8  # of the mean: lighter rows would make ranges of too many rows
-_NO_ROWS: RowNumbers = np.empty(0, dtype=np.int64)
+_LEAST_WEIGHT = 1 / 8
+"""Least weight of a row, relative to the mean. It limits the number of rows in a range."""
 
 
 def optimize(
     engine: Engine, place: Place, request: OptimizeRequest, *, dry_run: bool = False, progress: Progress = None
 ) -> MaintenanceResult:
-    """Order rows over all files of each partition, or tell what that would do."""
+    """Sort rows over all files of each partition. A dry run only returns the plan."""
     if request.columns is None:
         return _without_order(engine, place, request, dry_run=dry_run, progress=progress)
     with log_unexpected("optimize", place.path), reporting("optimize", progress) as reporter:
@@ -102,19 +104,19 @@ def _optimize(
         after = sum(work.files_after(group) for group in sorts)
         left = sum(work.dropped(group) < group.rows for group in drops)
         rows = snapshot.rows - work.removed
-        return planned_result(run, work.whole, request.scope, after_files=after + left, after_rows=rows, **work.facts())
+        details, files = work.details(), after + left
+        return planned_result(run, work.whole, request.scope, after_files=files, after_rows=rows, **details)
     if request.scope.options.compression is None:
         report_codecs(file for group in sorts for file in group.files)
     for groups in commit_rounds(sorts, request.scope.limits):
         _sort(engine, run, groups, work, reporter)
-    losses = RewriteWork(Plan(drops, {}), request.scope, work.duplicates)
-    run_rewrites(engine, run, losses, reporter, dry_run=False)
-    return finished_result(run, work.whole, request.scope, **work.facts())
+    run_rewrites(engine, run, RewriteWork(Plan(drops, {}), request.scope, work.duplicates), reporter, dry_run=False)
+    return finished_result(run, work.whole, request.scope, **work.details())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Work:
-    """What there is to do: groups to sort, files that only lose rows, and which rows go."""
+    """The plan of a run: groups to sort, files that only lose rows, and the positions of the rows to drop."""
 
     request: OptimizeRequest
     sizes: OutputSizes
@@ -129,10 +131,10 @@ class _Work:
         assert snapshot.schema is not None
         style = OutputStyle(_ordering(request, snapshot.schema), request.blooms, _GROUP_ROWS)
         sizes = OutputSizes.of(snapshot.files, request.target or DEFAULT_TARGET, request.scope.options, style)
-        read = _read_ends(engine, place, snapshot, request, reporter)
-        at_stake = files_to_consider(snapshot.files, snapshot.schema, request, sizes.target, read)
-        sizes = measure_sizes(engine, place, sizes, at_stake, reporter)
-        sorts = plan_optimize(snapshot.files, snapshot.schema, request, sizes, read)
+        bounds = _read_bounds(engine, place, snapshot, request, reporter)
+        candidates = files_to_consider(snapshot.files, snapshot.schema, request, sizes.target, bounds)
+        sizes = measure_sizes(engine, place, sizes, candidates, reporter)
+        sorts = plan_optimize(snapshot.files, snapshot.schema, request, sizes, bounds)
         duplicates: Mapping[str, RowNumbers] = {}
         if request.deduplicate is not None:
             duplicates = find_duplicate_rows(engine, place, snapshot, request.deduplicate, reporter)
@@ -145,48 +147,48 @@ class _Work:
         return cls(request, sizes, whole, duplicates, new_token())
 
     def groups(self, work: str) -> tuple[Group, ...]:
-        """The groups of one kind."""
+        """Return the groups of one kind of work."""
         return tuple(group for group in self.whole.groups if group.work == work)
 
     @property
     def removed(self) -> int:
-        """Rows that go."""
-        return sum(self.dropped(group) for group in self.whole.groups)
+        """Number of rows that are dropped."""
+        return dropped_rows(self.whole.groups, self.duplicates)
 
     def dropped(self, group: Group) -> int:
-        """Rows of a group that go."""
-        return sum(len(self.duplicates.get(file.path, ())) for file in group.files)
+        """Return the number of rows of a group that are dropped."""
+        return dropped_rows([group], self.duplicates)
 
     def files_after(self, group: Group) -> int:
-        """Files that a group becomes."""
+        """Return the number of files that a group is written as."""
         return outputs(group.files, self.sizes, self.dropped(group))
 
-    def facts(self) -> dict[str, Any]:
-        """What the result says beside the usual."""
-        wanted = {"zorder_columns": list(self.request.columns or ()), "curve": self.request.curve}
+    def details(self) -> dict[str, Any]:
+        """Return the keys that only results of `optimize` have."""
+        order = {"zorder_columns": list(self.request.columns or ()), "curve": self.request.curve}
         if self.request.deduplicate is None:
-            return wanted | {"deduplicated": False}
-        return wanted | deduplication_details(self.request.deduplicate, self.removed)
+            return order | {"deduplicated": False}
+        return order | deduplication_details(self.request.deduplicate, self.removed)
 
 
-def _read_ends(
+def _read_bounds(
     engine: Engine, place: Place, snapshot: Snapshot, request: OptimizeRequest, reporter: Reporter
 ) -> Mapping[str, FileBounds]:
-    """How far files reach whose footers do not tell: statistics are missing, or say nothing of NaN."""
+    """Read the bounds of files whose footers do not contain them: statistics are missing, or do not cover NaN."""
     assert snapshot.schema is not None
     files = files_to_read(snapshot.files, snapshot.schema, request)
     if not files:
         return {}
     on_done = reporter.stage("look", len(files))
     with vanished_file_is_conflict(place, "optimize"):
-        found = engine.map(ReadFileBounds(place.storage, _ordering(request, snapshot.schema)), files, on_done)
-    return {file.path: ends for file, ends in zip(files, found, strict=True)}
+        bounds = engine.map(ReadFileBounds(place.storage, _ordering(request, snapshot.schema)), files, on_done)
+    return {file.path: each for file, each in zip(files, bounds, strict=True)}
 
 
 def _without_order(
     engine: Engine, place: Place, request: OptimizeRequest, *, dry_run: bool, progress: Progress
 ) -> MaintenanceResult:
-    """Deduplication alone and, where a size is wanted, joining what is small in the same pass."""
+    """Only deduplicate. With a target size, join small files in the same pass."""
     assert request.deduplicate is not None
     result = deduplicate(
         engine,
@@ -207,63 +209,50 @@ def _sort(engine: Engine, run: MaintenanceRun, groups: Sequence[Group], work: _W
         ready = _prepare(engine, place, groups, work, reporter)
     items = [
         item
-        for number, (group, found) in enumerate(zip(groups, ready, strict=True))
-        if found.files
+        for number, (group, sort_group) in enumerate(zip(groups, ready, strict=True))
+        if sort_group.files
         for item in _items(number, group, work.duplicates)
     ]
     parts = sum(group.files for group in ready)
     on_done = reporter.stage("sort", len(items) + parts, **work_size(groups))
-    already = len(run.made)
+    first_number = len(run.published)
 
-    def produce(staging: str) -> list[StagedOutput]:
+    def stage(staging: str) -> list[StagedOutput]:
         route = RouteRows(place.storage, ready)
         gather = WriteSortedFile(place.storage, ready, staging, work.token)
         outcomes = engine.exchange(route, items, gather, parts, on_done)
-        folders = [group.folder for group, found in zip(groups, ready, strict=True) for _ in range(found.files)]
+        folders = [group.folder for group, sorted_ in zip(groups, ready, strict=True) for _ in range(sorted_.files)]
         kept = [(folder, outcome) for folder, outcome in zip(folders, outcomes, strict=True) if outcome is not None]
         expected = sum(group.rows - work.dropped(group) for group in groups)
         check_total(expected, [outcome for _, outcome in kept], place.path)
         return [
-            StagedOutput(outcome, optimized_name(folder, work.token, already + i))
+            StagedOutput(outcome, optimized_name(folder, work.token, first_number + i))
             for i, (folder, outcome) in enumerate(kept)
         ]
 
-    retired = [file for group in groups for file in group.files]
-    needed: list[DataFile] = []
-    if work.duplicates:
-        touched = {file.path for file in (*run.gone, *retired)}
-        needed = [file for file in run.snapshot.files if file.path not in touched]
-    run.commit(produce, retired, needed, {"files": len(retired)}, alone=bool(work.duplicates))
+    inputs = [file for group in groups for file in group.files]
+    run.commit(stage, inputs, inputs, {"files": len(inputs)}, exclusive=bool(work.duplicates))
 
 
 def _items(number: int, group: Group, duplicates: Mapping[str, RowNumbers]) -> list[SortItem]:
-    width = _row_bytes(group.files)
-    most_rows = max(1024, RANGE_BYTES // width)
-    items = []
-    for item in row_group_spans(group.files, most_rows):
-        drops = tuple(duplicates.get(stretch.file.path, _NO_ROWS) for stretch in item)
-        items.append(SortItem(number, item, drops))
-    return items
+    most_rows = max(1024, RANGE_BYTES // _row_bytes(group.files))
+    return [
+        SortItem(number, spans, tuple(duplicates.get(span.file.path, NO_ROWS) for span in spans))
+        for spans in row_group_spans(group.files, most_rows)
+    ]
 
 
 def _row_bytes(files: Sequence[DataFile]) -> int:
-    """Bytes of a decoded row, roughly: what pages held, but no less than the types take."""
+    """Estimate the bytes of a decoded row: the bytes of its pages, but at least the width of its types."""
     stored = sum(file.uncompressed for file in files) // max(1, sum(file.rows for file in files))
     first = next((file for file in files if file.rows), files[0])
-    return max(1, stored, sum(_width(field.type) for field in first.schema))
-
-
-def _width(type_: pa.DataType) -> int:
-    try:
-        return max(1, int(type_.bit_width) // 8)
-    except ValueError:
-        return _TEXT_BYTES
+    return max(1, stored, sum(value_bytes(field.type, _TEXT_BYTES) for field in first.schema))
 
 
 def _prepare(
     engine: Engine, place: Place, groups: Sequence[Group], work: _Work, reporter: Reporter
 ) -> tuple[SortGroup, ...]:
-    """Sample all groups and cut each into the ranges of its files."""
+    """Sample all groups and split each into the ranges of its output files."""
     request = work.request
     assert request.columns is not None
     schemas = [joint_schema(group.files, place.path) for group in groups]
@@ -274,17 +263,16 @@ def _prepare(
         files = work.files_after(group)
         rows = group.rows - work.dropped(group)
         learned = order.learned(sample_forms(sample, order))
-        staying = _without_duplicates(sample, group, work.duplicates)
-        weights = _weights(staying, group.files, work.sizes)
-        # Ranges weigh the same, so those of the lightest rows have the most of them.
+        kept = _without_duplicates(sample, group, work.duplicates)
+        weights = _weights(kept, group.files, work.sizes)
+        # Ranges have equal weight, so the range of the lightest rows has the most rows.
         most_rows = rows * weights.mean() / weights.min() if len(weights) else 0.0
         inner = ceil(most_rows * _row_bytes(group.files) / max(1, files) / RANGE_BYTES)
         inner = max(1, min(inner, rows // max(1, files)))
         bases = np.cumsum([0, *(file.rows for file in group.files)])
-        cuts = make_cuts(staying, learned, bases, files * inner, weights)
+        cuts = make_cuts(kept, learned, bases, files * inner, weights)
         row_form, footer = group_row_form(place.storage, group.files, schema)
-        options = work.sizes.written_with(group.folder)
-        wish = (work.sizes.target.bytes, work.sizes.target.rows)
+        target = work.sizes.target
         ready.append(
             SortGroup(
                 row_form,
@@ -295,10 +283,10 @@ def _prepare(
                 files,
                 inner,
                 bases,
-                options,
+                work.sizes.options_for(group.folder),
                 work.sizes.group_rows,
                 request.blooms,
-                wish,
+                (target.bytes, target.rows),
             )
         )
         first += files
@@ -306,12 +294,12 @@ def _prepare(
 
 
 def _weights(sample: pa.Table, files: Sequence[DataFile], sizes: OutputSizes) -> Weights:
-    """What each row of a sample will weigh where only bytes are wanted: as much as the rows of its file do."""
+    """Return the weight of each sampled row: the bytes of a row of its file, or 1 if the target has a row count."""
     numbers = to_numpy(sample["file"])
     if not len(numbers) or sizes.target.bytes is None or sizes.target.rows is not None:
         return np.ones(len(numbers))
-    each = np.array([max(1.0, sizes.weight([file]).parts) / max(1, file.rows) for file in files])[numbers]
-    weights: Weights = np.maximum(each, each.mean() * _LIGHTEST)
+    each = np.array([max(1.0, sizes.weight([file]).data) / max(1, file.rows) for file in files])[numbers]
+    weights: Weights = np.maximum(each, each.mean() * _LEAST_WEIGHT)
     return weights
 
 
@@ -324,14 +312,14 @@ def _ordering(request: OptimizeRequest, schema: pa.Schema) -> Ordering:
 def _samples(
     engine: Engine, place: Place, groups: Sequence[Group], orders: Sequence[Ordering], reporter: Reporter
 ) -> list[pa.Table]:
-    """Some rows of each group, evenly taken; of very many row groups only some are read."""
+    """Sample rows of each group at equal distances. Of a large group only some row groups are read."""
     calls = []
     for group in groups:
         items = row_group_spans(group.files, _SAMPLED_GROUPS_ROWS // 8)
-        every = max(1, group.rows // _SAMPLED_GROUPS_ROWS)
-        chosen = items[every // 2 :: every] if len(items) > every else items
-        read = sum(s.file.row_groups[g] for item in chosen for s in item for g in s.row_groups)
-        calls.append((chosen, max(1, read // _SAMPLE_ROWS)))
+        step = max(1, group.rows // _SAMPLED_GROUPS_ROWS)
+        chosen = items[step // 2 :: step] if len(items) > step else items
+        rows = sum(span.rows for spans in chosen for span in spans)
+        calls.append((chosen, max(1, rows // _SAMPLE_ROWS)))
     on_done = reporter.stage("sample", sum(len(chosen) for chosen, _ in calls))
     return [
         pa.concat_tables(engine.map(SampleRows(place.storage, order, stride), chosen, on_done))
@@ -340,11 +328,11 @@ def _samples(
 
 
 def _without_duplicates(sample: pa.Table, group: Group, duplicates: Mapping[str, RowNumbers]) -> pa.Table:
-    """A sample of the rows that stay, so that ranges are of equal size afterwards."""
+    """Return the sampled rows that are not dropped, so that ranges have equal size after the run."""
     files, rows = to_numpy(sample["file"]), to_numpy(sample["row"])
     keep = np.ones(len(rows), dtype=bool)
     for number, file in enumerate(group.files):
         if file.path in duplicates:
-            mine = np.flatnonzero(files == number)
-            keep[mine] = ~np.isin(rows[mine], duplicates[file.path])
+            of_file = np.flatnonzero(files == number)
+            keep[of_file] = ~np.isin(rows[of_file], duplicates[file.path])
     return sample if keep.all() else sample.filter(to_arrow(keep))

@@ -1,4 +1,4 @@
-"""Read one consistent state of a dataset, and finish what a crashed writer left behind."""
+"""Read one consistent state of a dataset, and recover from a crashed writer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _READ_ATTEMPTS = 20
 
 
 def read(engine: Engine, place: Place, request: ReadRequest) -> pa.Table:
-    """Read one consistent state of a dataset; a file that vanished meanwhile means reading a newer one."""
+    """Read one consistent state of a dataset. If a file disappears during the read, read the newer state."""
     with log_unexpected("read", place.path):
         for attempt in range(_READ_ATTEMPTS):
             view = existing_view(place)
@@ -29,7 +29,7 @@ def read(engine: Engine, place: Place, request: ReadRequest) -> pa.Table:
 
 
 def existing_view(place: Place) -> View:
-    """The files of a dataset that must exist; a path to one file is a dataset of that file."""
+    """Return the files of a dataset, or raise if it does not exist. A path to one file is a dataset of that file."""
     view = single_file_view(place.storage, place.root) or place.journal.view()
     if not view.files:
         raise DatasetNotFoundError(f"no parquet dataset at {place.path}; check the path, or write it first")
@@ -37,7 +37,7 @@ def existing_view(place: Place) -> View:
 
 
 def recover(place: Place) -> Recovery:
-    """Finish or undo what a crashed writer left behind; refuses paths inside or above datasets, as changes do."""
+    """Finish the commits and remove the staged files of crashed writers; a path inside or above datasets is refused."""
     with log_unexpected("recover", place.path):
         place.journal.view_to_change()
         return place.journal.recover()

@@ -1,7 +1,6 @@
-"""Row counts before a commit: what was read, less what was dropped, plus what was added, is what was written.
+"""Row counts before a commit: rows read, minus rows dropped, plus rows added, must equal rows written.
 
-Kernels count the rows that they decode and the rows that they write, so a file whose footer does not tell the truth is
-found here at the latest, while nothing is published yet.
+Kernels count the rows that they decode and write, so a footer with a wrong row count is detected before the commit.
 """
 
 from __future__ import annotations
@@ -13,23 +12,22 @@ from fsspeckit.core.model import CombineTask, Outcome, Task, WriteTask
 
 
 def check_balance(tasks: Sequence[Task], outcomes: Sequence[Outcome], path: str) -> None:
-    """Raise where a task did not write as many rows as it had to."""
+    """Raise if a task did not write the expected number of rows."""
     for task, outcome in zip(tasks, outcomes, strict=True):
         if outcome.rows != task.rows_out:
-            raise unbalanced(_name(task), task.rows_out, outcome.rows, path)
+            raise _row_count_error(_name(task), task.rows_out, outcome.rows, path)
 
 
 def check_total(expected: int, outcomes: Sequence[Outcome], path: str) -> None:
-    """Raise where files together do not have as many rows as they must."""
-    found = sum(outcome.rows for outcome in outcomes)
-    if found != expected:
-        raise unbalanced("the new files", expected, found, path)
+    """Raise if files together do not have the expected number of rows."""
+    written = sum(outcome.rows for outcome in outcomes)
+    if written != expected:
+        raise _row_count_error("the new files", expected, written, path)
 
 
-def unbalanced(what: str, expected: int, found: int, path: str) -> DamagedFileError:
-    """The error for rows that went missing, or came from nowhere."""
+def _row_count_error(what: str, expected: int, written: int, path: str) -> DamagedFileError:
     return DamagedFileError(
-        f"{path}: {what} would have {found:,} rows instead of {expected:,}, so an input is damaged or was changed. "
+        f"{path}: {what} would have {written:,} rows instead of {expected:,}, so an input is damaged or was changed. "
         "Nothing was changed; check the files with another reader, then run again."
     )
 

@@ -1,6 +1,6 @@
-"""Writing rows as new files: append, overwrite everything, or overwrite the partitions that the rows belong to.
+"""Write rows as new files: append, overwrite the dataset, or overwrite the partitions of the rows.
 
-No existing file is rewritten. An append reads one footer to check that its schema fits the dataset.
+No existing file is rewritten. An append reads one footer to check its schema against the dataset.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fsspeckit.core.dataset.source_keys import PartitionIdentities, PartitionRow
 from fsspeckit.core.dataset.text_source import TextFiles, read_later
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.file_names import is_data_file, new_file_name
-from fsspeckit.core.model import Outcome, WriteOptions, WriteTask
+from fsspeckit.core.model import WriteOptions, WriteTask
 from fsspeckit.core.operations.row_balance import check_balance
 from fsspeckit.core.parquet.writer_options import check_writable, codec_name
 from fsspeckit.core.planning.merge_request import check_partition_columns, partition_columns_of, without_columns
@@ -37,7 +37,7 @@ from fsspeckit.core.results import MergeFileMetadata, WriteResult
 
 @dataclass(frozen=True, slots=True)
 class WriteRequest:
-    """A write as the caller asked for it, checked for sense."""
+    """The options of a write, validated."""
 
     mode: WriteMode = "append"
     partition_by: tuple[str, ...] | None = None
@@ -49,13 +49,13 @@ class WriteRequest:
         template = self.basename_template
         if template is not None and ("/" in template or not is_data_file(template)):
             raise ValueError(
-                f"basename_template={template!r} is not the name of a data file; use one like 'part-{{i}}.parquet'"
+                f"basename_template={template!r} is not the name of a data file. Use a name like 'part-{{i}}.parquet'."
             )
 
 
 @dataclass(frozen=True, slots=True)
 class _Existing:
-    """What a write must know of the dataset it goes to."""
+    """The existing dataset: its files, the footer of one file, its partition columns and their folders."""
 
     view: View
     sample: Snapshot
@@ -73,22 +73,23 @@ def write(
     dry_run: bool = False,
     progress: Progress = None,
 ) -> WriteResult:
-    """Write a source into a dataset as new files, or tell which these would be."""
+    """Write a source into a dataset as new files. A dry run only returns their names."""
     started = time.perf_counter()
     with log_unexpected("write", place.path), reporting("write", progress) as reporter, ExitStack() as stack:
         if not dry_run:
             place.journal.recover()
         given = _read_text(replace(given, on_tasks=reporter.tasks("source")), place, request)
         source = stack.enter_context(engine.open_source(given, place.storage, place.scratch))
-        existing = _look_at(place, source, request)
+        existing = _load_existing(place, source, request)
         body = _body(source, existing, request, place.path)
         source.check_casts(body, operation="write", path=place.path)
         groups = split_by_partition(source, range(source.rows), existing.partitions, existing.folders)
         existing.spellings.check(groups)
         tasks = _tasks(groups, body, existing, request)
-        retire = _retired(existing.view, groups, request)
+        retire = _files_to_delete(existing.view, groups, request)
         if dry_run:
-            return _planned(place, request, tasks, retire, time.perf_counter() - started)
+            files = [MergeFileMetadata(place.full(task.path), len(task.rows), "inserted") for task in tasks]
+            return _result(place, request, files, retire, None, started, dry_run=True)
         with place.journal.begin(existing.view, f"write:{request.mode}") as transaction:
             size = sum(task.weight for task in tasks)
             on_done = reporter.stage("write", len(tasks), rows=source.rows, size=size)
@@ -98,11 +99,15 @@ def write(
             info = {"operation": "write", "mode": request.mode, "rows": source.rows}
             changes = Changes(publish, retire, (), complete_view=request.mode != "append", info=info)
             commit = transaction.commit(changes) if publish or retire or place.journal.terms else None
-        return _result(place, request, tasks, outcomes, retire, commit, time.perf_counter() - started)
+        files = [
+            MergeFileMetadata(place.full(task.path), outcome.rows, "inserted", outcome.size)
+            for task, outcome in zip(tasks, outcomes, strict=True)
+        ]
+        return _result(place, request, files, retire, commit, started, dry_run=False)
 
 
 def _read_text(given: Input, place: Place, request: WriteRequest) -> Input:
-    """Csv and json files as rows, parsed with the types of the dataset unless it is replaced."""
+    """Parse CSV and JSON files with the types of the dataset, unless it is overwritten."""
     if not isinstance(given.data, TextFiles):
         return given
     view = place.journal.view()
@@ -111,7 +116,7 @@ def _read_text(given: Input, place: Place, request: WriteRequest) -> Input:
     return read_later(given, replace(sample, view=view))
 
 
-def _look_at(place: Place, source: Source, request: WriteRequest) -> _Existing:
+def _load_existing(place: Place, source: Source, request: WriteRequest) -> _Existing:
     view = place.journal.view_to_change()
     sample = load_snapshot(place.storage, replace(view, files=view.files[:1]))
     columns, values = partition_layout([file.path for file in view.files])
@@ -121,8 +126,8 @@ def _look_at(place: Place, source: Source, request: WriteRequest) -> _Existing:
         partitions = partition_columns_of(replace(sample, partition_columns=columns), request.partition_by)
     check_partition_columns(partitions, source.schema)
     if request.mode == "overwrite_partitions" and not partitions:
-        remedy = 'use mode="overwrite"' if view.files else 'pass partition_by, or use mode="overwrite"'
-        raise PartitionError(f'mode="overwrite_partitions" needs a partitioned dataset; {remedy}')
+        remedy = 'Use mode="overwrite".' if view.files else 'Pass partition_by or mode="overwrite".'
+        raise PartitionError(f'mode="overwrite_partitions" needs a partitioned dataset. {remedy}')
     known = () if sample.schema is None else sample.schema.names
     spellings = PartitionIdentities(partitions, source.schema, [name for name in partitions if name not in known])
     folders: dict[str, str] = {}
@@ -134,7 +139,7 @@ def _look_at(place: Place, source: Source, request: WriteRequest) -> _Existing:
 
 
 def _body(source: Source, existing: _Existing, request: WriteRequest, path: str) -> pa.Schema:
-    """The schema of the new files: the dataset's own, since an append rewrites no file."""
+    """Return the schema of the new files. Unless the dataset is overwritten, it is the schema of the dataset."""
     target = existing.sample.schema
     if request.mode == "overwrite" or target is None:
         body = without_columns(source.schema, existing.partitions)
@@ -145,12 +150,12 @@ def _body(source: Source, existing: _Existing, request: WriteRequest, path: str)
         wider = [f.name for f in target if not same_storage(f.type, body.field(f.name).type)]
         if wider:
             raise SchemaMismatchError(
-                f"{request.mode}: column(s) {wider} of the source are wider than those of {path}, and new files "
-                "cannot widen old ones; cast the source, or use merge, which promotes the dataset"
+                f"{request.mode}: column(s) {wider} of the source have a wider type than in {path}, and no existing "
+                "file is rewritten. Cast the source, or use merge, which widens the dataset."
             )
     if not body.names:
-        trouble = "every column is a partition column" if source.schema.names else "the source has no columns"
-        raise SchemaMismatchError(f"{trouble}; leave at least one for the data files")
+        problem = "Every column is a partition column" if source.schema.names else "The source has no columns"
+        raise SchemaMismatchError(f"{problem}. Add a column that is not a partition column.")
     check_writable(body, request.mode)
     return body
 
@@ -178,14 +183,14 @@ def _tasks(
 def _check_names(names: Sequence[str], view: View, request: WriteRequest) -> None:
     taken = {file.path for file in view.files} & set(names)
     if taken or len(set(names)) < len(names):
-        what = f"would hit the existing file {sorted(taken)[0]}" if taken else "gives two new files one name"
+        what = f"gives the name of the existing file {sorted(taken)[0]}" if taken else "gives two new files one name"
         raise ValueError(
-            f"basename_template={request.basename_template!r} {what}; "
-            "put {i} and something unique, such as a date, into it"
+            f"basename_template={request.basename_template!r} {what}. "
+            "Add {i} and something unique, such as a date, to it."
         )
 
 
-def _retired(view: View, groups: Sequence[PartitionRows], request: WriteRequest) -> tuple[str, ...]:
+def _files_to_delete(view: View, groups: Sequence[PartitionRows], request: WriteRequest) -> tuple[str, ...]:
     if request.mode == "append":
         return ()
     if request.mode == "overwrite":
@@ -194,38 +199,23 @@ def _retired(view: View, groups: Sequence[PartitionRows], request: WriteRequest)
     return tuple(file.path for file in view.files if dirname(file.path) in folders)
 
 
-def _planned(
-    place: Place, request: WriteRequest, tasks: Sequence[WriteTask], retire: Sequence[str], seconds: float
-) -> WriteResult:
-    return WriteResult(
-        mode=request.mode,
-        rows=sum(len(task.rows) for task in tasks),
-        files=[MergeFileMetadata(place.full(task.path), len(task.rows), "inserted") for task in tasks],
-        deleted_files=[place.full(path) for path in retire],
-        seconds=seconds,
-        dry_run=True,
-    )
-
-
 def _result(
     place: Place,
     request: WriteRequest,
-    tasks: Sequence[WriteTask],
-    outcomes: Sequence[Outcome],
-    retire: Sequence[str],
+    files: list[MergeFileMetadata],
+    deleted: Sequence[str],
     commit: Commit | None,
-    seconds: float,
+    started: float,
+    *,
+    dry_run: bool,
 ) -> WriteResult:
-    files = [
-        MergeFileMetadata(place.full(task.path), outcome.rows, "inserted", outcome.size)
-        for task, outcome in zip(tasks, outcomes, strict=True)
-    ]
     return WriteResult(
         mode=request.mode,
-        rows=sum(outcome.rows for outcome in outcomes),
+        rows=sum(file.row_count for file in files),
         files=files,
-        deleted_files=[place.full(path) for path in retire],
+        deleted_files=[place.full(path) for path in deleted],
         commit_seq=commit.seq if commit else None,
-        seconds=seconds,
+        seconds=time.perf_counter() - started,
         commit_seconds=commit.seconds if commit else 0.0,
+        dry_run=dry_run,
     )

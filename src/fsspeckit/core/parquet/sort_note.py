@@ -62,7 +62,7 @@ def sort_note_metadata(note: SortNote | None) -> dict[bytes, bytes]:
         "columns": note.columns,
         "run": note.run,
         "rows": note.rows,
-        "ends": [_texts(row) for row in note.ends],
+        "ends": [_texts(row) for row in note.bounds],
         "target": note.target,
     }
     return {_NAME: json.dumps(document).encode()}

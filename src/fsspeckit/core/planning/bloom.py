@@ -1,7 +1,8 @@
-"""Row groups that a Bloom filter proves free of the source's keys.
+"""Skip row groups whose Bloom filter proves that they contain none of the source keys.
 
-Probes Parquet's split-block filters, which pyarrow writes but does not read. Worth it for few keys only: every key has
-its chance of a false alarm, so a few hundred would leave nothing to prove. Anything unusual leaves the group in.
+The module probes Parquet's split-block filters, which pyarrow writes but does not read. Filters are used only for few
+keys: every key may be a false positive, so with a few hundred keys almost every group is read. A group is also read if
+its filter cannot be interpreted.
 """
 
 from __future__ import annotations
@@ -30,18 +31,18 @@ _P4, _P5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
 def drop_by_bloom(
     storage: Storage, file: DataFile, row_groups: tuple[int, ...], keys: Mapping[str, KeySet]
 ) -> tuple[int, ...]:
-    """The row groups that are left; a group without a filter is always left."""
-    for name, places in file.blooms.items():
+    """Return the row groups that may contain a key. A group without a filter is always kept."""
+    for name, filters in file.blooms.items():
         hashes = _hashes(keys[name], file.stats[name].native) if name in keys else None
-        if hashes is None or not any(places[i] for i in row_groups):
+        if hashes is None or not any(filters[i] for i in row_groups):
             continue
         with storage.open_input(file.location) as source:
-            row_groups = tuple(i for i in row_groups if _may_hold(source, places[i], hashes))
+            row_groups = tuple(i for i in row_groups if _may_contain(source, filters[i], hashes))
     return row_groups
 
 
 def _hashes(keys: KeySet, native: pa.DataType | None) -> npt.NDArray[np.uint64] | None:
-    """Hashes of all keys as the file would store them, or ``None`` where that is not certain."""
+    """Return the hashes of all keys as stored in the file, or ``None`` if the stored form is not certain."""
     if native is None or keys.values is None or keys.has_null or keys.has_nan or len(keys.values) > _MAX_KEYS:
         return None
     stored = _stored(keys.values, keys.type, native)
@@ -69,17 +70,17 @@ def _typed(values: npt.NDArray[np.int64], type_: pa.DataType) -> pa.Array:
     return pa.array(values).cast(type_)
 
 
-def _may_hold(source: pa.NativeFile, place: tuple[int, int] | None, hashes: npt.NDArray[np.uint64]) -> bool:
-    if place is None:
+def _may_contain(source: pa.NativeFile, position: tuple[int, int] | None, hashes: npt.NDArray[np.uint64]) -> bool:
+    if position is None:
         return True
-    offset, length = place
+    offset, length = position
     source.seek(offset)
-    words = _bitset(source.read(length))
-    return words is None or bool(_probe(words, hashes).any())
+    blocks = _bitset(source.read(length))
+    return blocks is None or bool(_probe(blocks, hashes).any())
 
 
 def _bitset(data: bytes) -> npt.NDArray[np.uint32] | None:
-    """The filter's words; its header is a thrift struct whose first field is the number of bytes that follow it."""
+    """Return the blocks of a filter. Its header is a Thrift struct whose first field is the size of the bitset."""
     if not data or data[0] != 0x15:
         return None
     size = shift = 0
@@ -95,7 +96,7 @@ def _bitset(data: bytes) -> npt.NDArray[np.uint32] | None:
 
 
 def _probe(blocks: npt.NDArray[np.uint32], hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-    """For each hash, whether its block has all eight of its bits."""
+    """Return for each hash whether all of its eight bits are set in its block."""
     high, low = hashes >> np.uint64(32), (hashes & np.uint64(0xFFFFFFFF)).astype(np.uint32)
     block = ((high * np.uint64(len(blocks))) >> np.uint64(32)).astype(np.int64)
     bits = np.uint32(1) << ((low[:, None] * _SALTS[None, :]) >> np.uint32(27))
@@ -111,7 +112,7 @@ def _round(state: int, lane: int) -> int:
 
 
 def xxh64(data: bytes) -> int:
-    """The 64-bit xxHash of some bytes, seed 0."""
+    """Return the 64-bit xxHash of some bytes, with seed 0."""
     at, size = 0, len(data)
     if size >= 32:
         lanes = [(_P1 + _P2) & _MASK, _P2, 0, -_P1 & _MASK]

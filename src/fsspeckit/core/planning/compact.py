@@ -1,4 +1,4 @@
-"""Which small files become one: bundles of about the wanted size, inside one folder. Pure functions over footers."""
+"""Plan which small files are joined: groups of about the target size, inside one folder. Reads only footers."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from fsspeckit.core.file_names import is_compacted
 from fsspeckit.core.model import DataFile, RowNumbers
 from fsspeckit.core.parquet.writer_options import codec_name
-from fsspeckit.core.planning.maintenance_request import Group, Plan, by_folder
+from fsspeckit.core.planning.maintenance_request import Group, Plan, by_folder, plan_deduplicate
 from fsspeckit.core.planning.output_sizes import OutputSizes, OutputWeight, Target
 
 _SETTLED = 0.5
+"""A group of compacted files of at least this share of the target is not joined again."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Bundle:
-    """Files that become one, and what they weigh."""
+    """Files that are joined into one, and the estimated size of the result."""
 
     files: tuple[DataFile, ...]
     weight: OutputWeight
@@ -38,9 +39,9 @@ class _Bundle:
 def plan_compact(
     files: Sequence[DataFile], sizes: OutputSizes, duplicates: Mapping[str, RowNumbers] | None = None
 ) -> Plan:
-    """Group small files of each folder, smallest first; a group ends where the next file would pass a threshold.
+    """Group small files of each folder, smallest first. A group ends where the next file would exceed the target.
 
-    Rows named in ``duplicates`` are left out on the way: a file that is not joined loses them by itself.
+    Rows in ``duplicates`` are dropped in the same pass. A file with duplicates that is not joined is rewritten alone.
     """
     duplicates = duplicates or {}
     groups: list[Group] = []
@@ -56,17 +57,20 @@ def plan_compact(
             else:
                 small.append(_Bundle((file,), sizes.weight([file], file.rows - left)))
         for bundle in _bundles(small, sizes):
-            reason = _left_alone(bundle, sizes)
+            reason = _skip_reason(bundle, sizes)
             if reason is not None:
                 skipped |= dict.fromkeys((file.path for file in bundle.files), reason)
             else:
                 in_order = tuple(sorted(bundle.files, key=lambda file: file.path))
                 groups.append(Group(folder, in_order, "small files" if len(in_order) > 1 else "another codec", "join"))
-    return _with_losers(Plan(tuple(groups), skipped), files, duplicates)
+    joined = {file.path for group in groups for file in group.files}
+    drops = plan_deduplicate([file for file in files if file.path not in joined], duplicates).groups
+    skipped = {path: reason for path, reason in skipped.items() if path not in duplicates}
+    return Plan((*groups, *drops), skipped)
 
 
-def _left_alone(bundle: _Bundle, sizes: OutputSizes) -> str | None:
-    """Why a bundle is not worth writing."""
+def _skip_reason(bundle: _Bundle, sizes: OutputSizes) -> str | None:
+    """Return why a bundle is not rewritten, or ``None`` if it is."""
     codec = sizes.options.compression
     if codec is not None and any(file.rows and codec_name(file.codec) != codec for file in bundle.files):
         return None
@@ -76,9 +80,9 @@ def _left_alone(bundle: _Bundle, sizes: OutputSizes) -> str | None:
 
 
 def _is_settled(bundle: _Bundle, sizes: OutputSizes) -> bool:
-    """Whether it seems to fit only because sizes came out smaller than an earlier run took them to be.
+    """Return whether an earlier run with the same target already compacted the bundle.
 
-    That run saw the files that it wrote, and perhaps one that it left alone.
+    Its files can fit together again if they became smaller than estimated. At most one file may be another one.
     """
     target = sizes.target
     if target.bytes is None:
@@ -88,21 +92,12 @@ def _is_settled(bundle: _Bundle, sizes: OutputSizes) -> bool:
 
 
 def target_tag(target: Target) -> str:
-    """The wanted size as text, by which the names of compacted files remember it."""
+    """Return the target size as text, for the names of compacted files."""
     return f"{target.bytes} {target.rows}"
 
 
-def _with_losers(plan: Plan, files: Sequence[DataFile], duplicates: Mapping[str, RowNumbers]) -> Plan:
-    """The plan and, for each file with duplicates that is not joined, a group of its own."""
-    joined = {file.path for group in plan.groups for file in group.files}
-    alone = [file for file in files if file.path in duplicates and file.path not in joined]
-    drops = [Group(file.folder, (file,), f"{len(duplicates[file.path]):,} duplicate rows", "drop") for file in alone]
-    skipped = {path: reason for path, reason in plan.skipped.items() if path not in duplicates}
-    return Plan((*plan.groups, *drops), skipped)
-
-
 def _bundles(bundles: Sequence[_Bundle], sizes: OutputSizes) -> list[_Bundle]:
-    """Bundles of which no two fit together, so that compacting again finds nothing to do."""
+    """Pack until no two bundles fit together, so that a second compaction has nothing to do."""
     while True:
         packed = list(_pack(sorted(bundles, key=lambda bundle: bundle.order(sizes)), sizes))
         if len(packed) == len(bundles):

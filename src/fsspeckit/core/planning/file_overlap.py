@@ -1,4 +1,4 @@
-"""Which files may hold rows between each other's, from notes and statistics in footers. No proof, no separation."""
+"""Find files whose value ranges overlap, from sort notes and statistics. A file with unknown bounds overlaps all."""
 
 from __future__ import annotations
 
@@ -18,49 +18,48 @@ Boxes = npt.NDArray[np.float64]
 _INF = np.inf
 _UNKNOWN = object()
 Span = tuple[Any, Any]
-"""Lowest and highest value of a column: a number or bytes, null, or unknown."""
+"""Lowest and highest value of a column: a number, bytes, null or unknown."""
 
 
 def bounds_known(file: DataFile, curve: str, columns: Sequence[str], schema: pa.Schema) -> bool:
-    """Whether the footer of a file tells how far it reaches in an order; the linear order begins with one column."""
-    if _noted(file, curve, columns, schema) is not None:
+    """Return whether the footer contains the bounds of a file; in the linear order, those of the first column."""
+    if _bounds_from_note(file, curve, columns, schema) is not None:
         return True
-    first = columns[:1] if is_linear(curve, columns) else columns
-    return all(_UNKNOWN not in _told(file, name, schema.field(name).type) for name in first)
+    required = columns[:1] if is_linear(curve, columns) else columns
+    return all(_UNKNOWN not in _span_from_stats(file, name, schema.field(name).type) for name in required)
 
 
 def file_boxes(
-    files: Sequence[DataFile], curve: str, columns: Sequence[str], schema: pa.Schema, read: Mapping[str, FileBounds]
+    files: Sequence[DataFile], curve: str, columns: Sequence[str], schema: pa.Schema, known: Mapping[str, FileBounds]
 ) -> Boxes:
-    """How far each file reaches, as ranks among all ends; what is not known is infinite. ``read`` are ends from rows.
+    """Return the bounds of each file as ranks among all bounds. An unknown bound is infinite; null is the highest.
 
-    The shape is files, columns, two ends; the linear order compares whole rows, and is one column. A null stands
-    above all values.
+    The shape is files, columns, 2. The linear order compares whole rows, so it has one column. ``known`` has bounds
+    that were read from rows, by path.
     """
-    linear = is_linear(curve, columns)
-    spans = [_spans(file, curve, columns, schema, read.get(file.path)) for file in files]
-    ends = np.empty((len(files), len(columns), 2))
+    spans = [_spans(file, curve, columns, schema, known.get(file.path)) for file in files]
+    boxes = np.empty((len(files), len(columns), 2))
     for at in range(len(columns)):
-        ends[:, at, :] = _ranked([span[at] for span in spans])
-    if not linear:
-        return ends
-    rows = np.concatenate([ends[:, :, 0], ends[:, :, 1]])
+        boxes[:, at, :] = _ranked([span[at] for span in spans])
+    if not is_linear(curve, columns):
+        return boxes
+    rows = np.concatenate([boxes[:, :, 0], boxes[:, :, 1]])
     ranks = np.unique(rows, axis=0, return_inverse=True)[1].reshape(2, len(files)).T.astype(np.float64)
-    ranks[ends[:, 0, 0] == -_INF, 0] = -_INF
+    ranks[boxes[:, 0, 0] == -_INF, 0] = -_INF
     return ranks[:, None, :]
 
 
 def _spans(
-    file: DataFile, curve: str, columns: Sequence[str], schema: pa.Schema, read: FileBounds | None
+    file: DataFile, curve: str, columns: Sequence[str], schema: pa.Schema, known: FileBounds | None
 ) -> list[Span]:
-    known = read or _noted(file, curve, columns, schema)
-    if known is not None:
-        return list(zip(*known, strict=True))
-    return [_told(file, name, schema.field(name).type) for name in columns]
+    bounds = known or _bounds_from_note(file, curve, columns, schema)
+    if bounds is not None:
+        return list(zip(*bounds, strict=True))
+    return [_span_from_stats(file, name, schema.field(name).type) for name in columns]
 
 
-def _noted(file: DataFile, curve: str, columns: Sequence[str], schema: pa.Schema) -> FileBounds | None:
-    """What the file's own note says, where it is of this kind of order and of columns that are compared in its form."""
+def _bounds_from_note(file: DataFile, curve: str, columns: Sequence[str], schema: pa.Schema) -> FileBounds | None:
+    """Return the bounds in the sort note, if it has this order and its columns are compared in the same form."""
     note = file.sort_note
     if note is None or note.columns != tuple(columns) or is_linear(note.curve, columns) != is_linear(curve, columns):
         return None
@@ -69,21 +68,21 @@ def _noted(file: DataFile, curve: str, columns: Sequence[str], schema: pa.Schema
         return None
     kinds = [bytes if is_bytewise(schema.field(name).type) else int for name in columns]
     fits = all(
-        value is None or type(value) is kind for end in note.ends for value, kind in zip(end, kinds, strict=True)
+        value is None or type(value) is kind for row in note.bounds for value, kind in zip(row, kinds, strict=True)
     )
-    return note.ends if fits else None
+    return note.bounds if fits else None
 
 
 def _form(type_: pa.DataType) -> Any:
-    """Types of one form have the same numbers or bytes for the same values."""
+    """Return the form in which values of a type are compared. Types of one form represent equal values equally."""
     type_ = key_type(type_)
     if pa.types.is_integer(type_) and type_ != pa.uint64():
         return "integer"
     return "float" if pa.types.is_floating(type_) else type_
 
 
-def _told(file: DataFile, name: str, type_: pa.DataType) -> Span:
-    """What the statistics of a column say. They leave NaN out, so of floats they tell no upper end."""
+def _span_from_stats(file: DataFile, name: str, type_: pa.DataType) -> Span:
+    """Return the bounds in the statistics of a column. They do not cover NaN, so floats have no upper bound."""
     if name not in file.schema.names:
         return None, None
     stats = file.stats.get(name)
@@ -102,7 +101,7 @@ def _told(file: DataFile, name: str, type_: pa.DataType) -> Span:
 
 
 def _sortable(raw: Sequence[Any], native: pa.DataType | None, type_: pa.DataType) -> list[Any] | None:
-    """Raw statistics in sortable form; ``None`` where they do not tell or the conversion is not exact."""
+    """Return raw statistics in sortable form, or ``None`` if one is missing or its conversion is not exact."""
     if native is None or any(value is None or value != value for value in raw):
         return None
     if pa.types.is_binary(native):
@@ -129,13 +128,16 @@ def _ranked(spans: Sequence[Span]) -> Boxes:
 
 
 def overlap(one: Boxes, others: Boxes) -> npt.NDArray[np.bool_]:
-    """Which of the other boxes touch a box in every column."""
+    """Return which of the other boxes overlap a box in every column."""
     return np.asarray(((others[:, :, 0] <= one[:, 1]) & (others[:, :, 1] >= one[:, 0])).all(axis=1))
 
 
-def components(found: Boxes, is_seed: npt.NDArray[np.bool_]) -> list[list[int]]:
-    """Groups of boxes that hang together by touching a seed, in the order of their lower ends; lone others are out."""
-    parent = list(range(len(found)))
+def components(boxes: Boxes, is_seed: npt.NDArray[np.bool_]) -> list[list[int]]:
+    """Return groups of boxes that are connected by overlapping a seed, ordered by their lower bounds.
+
+    A box that overlaps no seed is in no group.
+    """
+    parent = list(range(len(boxes)))
 
     def root(i: int) -> int:
         while parent[i] != i:
@@ -145,35 +147,35 @@ def components(found: Boxes, is_seed: npt.NDArray[np.bool_]) -> list[list[int]]:
 
     joined = is_seed.copy()
     for seed in np.flatnonzero(is_seed).tolist():
-        touched = np.flatnonzero(overlap(found[seed], found))
-        joined[touched] = True
-        for other in touched.tolist():
+        overlapping = np.flatnonzero(overlap(boxes[seed], boxes))
+        joined[overlapping] = True
+        for other in overlapping.tolist():
             parent[root(other)] = root(seed)
     groups: dict[int, list[int]] = {}
     for i in np.flatnonzero(joined).tolist():
         groups.setdefault(root(i), []).append(i)
-    return sorted(groups.values(), key=lambda members: tuple(found[members, :, 0].min(axis=0)))
+    return sorted(groups.values(), key=lambda members: tuple(boxes[members, :, 0].min(axis=0)))
 
 
-def runs_overlap(ends: Boxes, runs: Sequence[str]) -> npt.NDArray[np.bool_]:
-    """Which files hold values between those of a file that another run sorted; files without a run do not count.
+def runs_overlap(bounds: Boxes, runs: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Return which files overlap a file that another run sorted. Files without a run are ignored.
 
-    Files that only share a value at their ends are not entangled, nor is one whose ends are not known.
+    Files that share only a bound do not overlap, and a file with unknown bounds is ignored.
     """
-    result = np.zeros(len(ends), dtype=bool)
-    reach: dict[str, int] = {}
-    for i in np.lexsort((ends[:, 1], ends[:, 0])).tolist():
-        if not runs[i] or ends[i, 0] == -np.inf:
+    result = np.zeros(len(bounds), dtype=bool)
+    last: dict[str, int] = {}  # the file of each run that has the highest upper bound so far
+    for i in np.lexsort((bounds[:, 1], bounds[:, 0])).tolist():
+        if not runs[i] or bounds[i, 0] == -np.inf:
             continue
-        reach = {run: other for run, other in reach.items() if ends[other, 1] > ends[i, 0]}
-        for run, other in reach.items():
-            if run != runs[i] and ends[i, 1] > ends[other, 0]:
+        last = {run: other for run, other in last.items() if bounds[other, 1] > bounds[i, 0]}
+        for run, other in last.items():
+            if run != runs[i] and bounds[i, 1] > bounds[other, 0]:
                 result[[i, other]] = True
-        if runs[i] not in reach or ends[i, 1] > ends[reach[runs[i]], 1]:
-            reach[runs[i]] = i
+        if runs[i] not in last or bounds[i, 1] > bounds[last[runs[i]], 1]:
+            last[runs[i]] = i
     return result
 
 
-def bounding_box(found: Boxes, members: Sequence[int]) -> Boxes:
-    """The box around some boxes."""
-    return np.stack([found[list(members), :, 0].min(axis=0), found[list(members), :, 1].max(axis=0)], axis=1)
+def bounding_box(boxes: Boxes, members: Sequence[int]) -> Boxes:
+    """Return the smallest box that contains some boxes."""
+    return np.stack([boxes[list(members), :, 0].min(axis=0), boxes[list(members), :, 1].max(axis=0)], axis=1)

@@ -1,7 +1,6 @@
-"""What maintenance means: what callers ask for, groups of files, and how much of them one run does.
+"""Requests and plans of compact, deduplicate and optimize, and the limits of one run.
 
-Nothing here reads or writes. Which files are joined is planned in `compact.py`, which are ordered in
-`optimize.py`; a dry run returns what the planners say, and the real run does it.
+Nothing here reads or writes. `compact.py` plans which files are joined, `optimize.py` which files are sorted.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Work = Literal["join", "sort", "drop"]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """A bound on one run, so that a nightly job ends; and how much of it one commit publishes."""
+    """The most files and bytes that one run rewrites, and the most groups of one commit."""
 
     max_files: int | None = None
     max_bytes: int | None = None
@@ -40,7 +39,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceScope:
-    """Which files an operation looks at, how it writes, and how much of it."""
+    """The folders that an operation covers, its write options and its limits."""
 
     folders: tuple[str, ...] | None = None
     options: WriteOptions = field(default_factory=WriteOptions)
@@ -51,12 +50,12 @@ class MaintenanceScope:
             parts = folder.split("/") if isinstance(folder, str) else []
             if not parts or any(part in ("", ".", "..") or "\0" in part for part in parts):
                 raise ValueError(
-                    f"partition_filter={folder!r} is not a folder inside the dataset; "
-                    "use prefixes such as 'date=2025-11-04' or 'year=2025/month=11'"
+                    f"partition_filter={folder!r} is not a folder inside the dataset. "
+                    "Use a folder such as 'date=2025-11-04' or 'year=2025/month=11'."
                 )
 
-    def holds(self, path: str) -> bool:
-        """Whether a file is below one of the folders; whole folder names count."""
+    def includes(self, path: str) -> bool:
+        """Return whether a file is in one of the folders. Folder names must match completely."""
         if self.folders is None:
             return True
         return any(path.startswith(f"{folder}/") for folder in self.folders)
@@ -64,18 +63,20 @@ class MaintenanceScope:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Files of one folder that are worked on together: joined, sorted, or one that loses rows.
+    """Files of one folder that are joined or sorted together, or one file from which rows are dropped.
 
-    ``turn`` are the files in the order in which a limit takes them, ``fresh`` how many of the first were never sorted;
-    a group that is not ``whole`` was cut by a limit.
+    Attributes:
+        by_priority: The files in the order in which limits select them. Default: the order of ``files``.
+        unsorted: How many files at the start of ``by_priority`` are not sorted yet.
+        whole: Whether the group is complete, and not cut by a limit.
     """
 
     folder: str
     files: tuple[DataFile, ...]
     reason: str
     work: Work
-    turn: tuple[DataFile, ...] = ()
-    fresh: int = 0
+    by_priority: tuple[DataFile, ...] = ()
+    unsorted: int = 0
     whole: bool = True
 
     @property
@@ -91,31 +92,33 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Groups to work on, and the reason for every file that is left alone."""
+    """Groups to rewrite, and the reason for every file that is skipped."""
 
     groups: tuple[Group, ...]
     skipped: Mapping[str, str]
 
     def paths(self) -> list[list[str]]:
-        """The files of each group."""
+        """Return the paths of each group."""
         return [[file.path for file in group.files] for group in self.groups]
 
 
 @dataclass(frozen=True, slots=True)
 class CompactRequest:
-    """A compaction as the caller asked for it."""
+    """The options of a compaction, validated."""
 
     target: Target
     scope: MaintenanceScope
 
     def __post_init__(self) -> None:
         if not self.target:
-            raise ValueError("pass target_mb_per_file or target_rows_per_file, or both, such as target_mb_per_file=128")
+            raise ValueError(
+                "Pass target_mb_per_file or target_rows_per_file, or both, such as target_mb_per_file=128."
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class DeduplicateRequest:
-    """A deduplication as the caller asked for it."""
+    """The options of a deduplication, validated."""
 
     key_columns: tuple[str, ...]
     order_by: tuple[str, ...] = ()
@@ -127,11 +130,11 @@ class DeduplicateRequest:
 
     @property
     def named(self) -> tuple[str, ...]:
-        """Columns that are looked at, in both spellings of those that the lowest wins in."""
+        """Columns that are read. A name with a leading ``-`` is listed with and without it."""
         return tuple(dict.fromkeys((*self.key_columns, *self.order_by, *(n.removeprefix("-") for n in self.order_by))))
 
     def columns(self, schema: pa.Schema) -> tuple[tuple[KeyColumn, ...], tuple[KeyColumn, ...], tuple[bool, ...]]:
-        """Key columns, order columns, and for each of these whether the lowest wins."""
+        """Return key columns, order columns, and for each order column whether the lowest value is kept."""
         check_keys_exist(self.key_columns, schema.names, "dataset")
         check_order_columns(schema, self.order_by, "dataset")
         names = [name if name in schema.names else name.removeprefix("-") for name in self.order_by]
@@ -141,7 +144,7 @@ class DeduplicateRequest:
 
 
 def plan_deduplicate(files: Sequence[DataFile], duplicates: Mapping[str, RowNumbers]) -> Plan:
-    """Rewrite the files that lose rows, each by itself, and no other."""
+    """Plan to rewrite each file that has duplicates."""
     groups = [
         Group(file.folder, (file,), f"{len(duplicates[file.path]):,} duplicate rows", "drop")
         for file in files
@@ -152,7 +155,7 @@ def plan_deduplicate(files: Sequence[DataFile], duplicates: Mapping[str, RowNumb
 
 @dataclass(frozen=True, slots=True)
 class OptimizeRequest:
-    """A clustering as the caller asked for it; ``deduplicate`` drops rows on the way."""
+    """The options of `optimize`, validated; with ``deduplicate``, duplicates are dropped in the same pass."""
 
     columns: tuple[str, ...] | None
     curve: Curve
@@ -165,75 +168,75 @@ class OptimizeRequest:
     def __post_init__(self) -> None:
         check_choice("curve", self.curve, get_args(Curve))
         if self.columns is None and self.deduplicate is None:
-            raise ValueError("pass zorder_columns, the columns to order by, or deduplicate_key_columns")
+            raise ValueError("Pass zorder_columns, the columns to sort by, or deduplicate_key_columns.")
         if self.columns is not None and (not self.columns or len(set(self.columns)) < len(self.columns)):
-            raise ValueError(f"zorder_columns={list(self.columns)} must name at least one column, and none twice")
+            raise ValueError(f"zorder_columns={list(self.columns)} must name at least one column, and each only once.")
         if self.deduplicate is not None and not self.deduplicate.order_by and self.scope.limits != Limits():
             limits = [each.name for each in fields(Limits) if getattr(self.scope.limits, each.name) is not None]
             raise ValueError(
-                f"a run in pieces ({', '.join(limits)}) moves rows between files, so which of several rows with one "
-                "key is the last would change from piece to piece; name dedup_order_by, an order without ties, or run "
-                "deduplicate_parquet_dataset first"
+                f"A run with {', '.join(limits)} may move rows between files in several commits, which changes the "
+                "last row of a key. Pass dedup_order_by with an order without ties, or run deduplicate_parquet_dataset "
+                "first."
             )
         if self.columns is None:
             given = {"curve": self.curve != "linear", "bloom_filter_columns": bool(self.blooms), "force": self.force}
             if unused := [name for name, is_given in given.items() if is_given]:
                 raise ValueError(
-                    f"{' and '.join(unused)} would do nothing without zorder_columns; name the columns to order by, "
-                    f"or leave {' and '.join(unused)} out"
+                    f"{' and '.join(unused)} has no effect without zorder_columns. "
+                    f"Pass zorder_columns, or omit {' and '.join(unused)}."
                 )
 
     def check(self, schema: pa.Schema, partitions: Sequence[str]) -> None:
-        """Raise for columns that rows cannot be ordered by, or that can have no Bloom filter."""
+        """Raise if a column cannot be sorted, or cannot have a Bloom filter."""
         for name in self.columns or ():
             if name not in schema.names:
-                folder = "; it is a partition column, and the order holds within each partition"
+                hint = " It is a partition column, and rows are sorted within each partition."
                 raise ValueError(
-                    f"zorder_columns names {name!r}, which no file has{folder if name in partitions else ''}; "
-                    f"choose among {schema.names}"
+                    f"zorder_columns names {name!r}, which no file has.{hint if name in partitions else ''} "
+                    f"Choose among {schema.names}."
                 )
             check_sortable(schema.field(name), "zorder_columns")
         check_blooms(schema, self.blooms)
 
 
 def by_folder(files: Iterable[DataFile]) -> dict[str, list[DataFile]]:
-    """Files of each folder, in order."""
-    found: dict[str, list[DataFile]] = {}
+    """Return the files of each folder, in order."""
+    folders: dict[str, list[DataFile]] = {}
     for file in files:
-        found.setdefault(file.folder, []).append(file)
-    return found
+        folders.setdefault(file.folder, []).append(file)
+    return folders
 
 
 def apply_limits(plan: Plan, limits: Limits) -> Plan:
-    """As many groups as the limits allow, all kinds counted together.
+    """Return a plan with as many groups as the limits allow.
 
-    Files to join are cut wherever a limit falls. Files that belong in one order are cut only where no group at all
-    would fit: then some of them are ordered now, and the others follow in later runs.
+    A group to join is cut where a limit is reached. A group to sort is cut only if no whole group fits: later runs sort
+    the rest of it.
     """
     groups: list[Group] = []
     left, size = limits.max_files, limits.max_bytes
     for group in plan.groups:
-        kept = _fitting(group, left, size)
+        kept = _within_limits(group, left, size)
         if kept is None or (not kept.whole and group.work != "join"):
             continue
         groups.append(kept)
         left = None if left is None else left - len(kept.files)
         size = None if size is None else size - kept.size
     if not groups:
-        cut = (_fitting(group, left, size) for group in plan.groups)
+        cut = (_within_limits(group, left, size) for group in plan.groups)
         groups = [group for group in cut if group is not None][:1]
     taken = {file.path for group in groups for file in group.files}
     skipped = dict(plan.skipped)
     for group in plan.groups:
-        reason = _reason_left(group, limits)
+        reason = _limit_reason(group, limits)
         skipped |= {file.path: reason for file in group.files if file.path not in taken}
     return Plan(tuple(groups), skipped)
 
 
-def _fitting(group: Group, files: int | None, size: int | None) -> Group | None:
-    """The group or as much of it as still fits; nothing where that would not get any further."""
-    turn = group.turn or group.files
-    kept = turn if files is None else turn[: max(0, files)]
+def _within_limits(group: Group, files: int | None, size: int | None) -> Group | None:
+    """Return the group, cut to the limits; ``None`` if what fits is a single sorted file or nothing."""
+    ordered = group.by_priority or group.files
+    kept = ordered if files is None else ordered[: max(0, files)]
     if size is not None:
         total, count = 0, 0
         for file in kept:
@@ -244,15 +247,15 @@ def _fitting(group: Group, files: int | None, size: int | None) -> Group | None:
         kept = kept[:count]
     if len(kept) == len(group.files):
         return group
-    if not kept or (len(kept) == 1 and not group.fresh):
+    if not kept or (len(kept) == 1 and not group.unsorted):
         return None
-    return replace(group, files=tuple(sorted(kept, key=lambda file: file.path)), turn=(), whole=False)
+    return replace(group, files=tuple(sorted(kept, key=lambda file: file.path)), by_priority=(), whole=False)
 
 
-def _reason_left(group: Group, limits: Limits) -> str:
-    """Why files of a group wait: for their turn, or for limits that are enough for the first step with them."""
-    turn = group.turn or group.files
-    first = turn[: 1 if group.fresh else 2]
+def _limit_reason(group: Group, limits: Limits) -> str:
+    """Return why the limits exclude files of a group, and the limits that are needed to start with it."""
+    ordered = group.by_priority or group.files
+    first = ordered[: 1 if group.unsorted else 2]
     needed = {"max_files": len(first), "max_bytes": sum(file.size for file in first)}
     given = {name: getattr(limits, name) for name in needed}
     missing = [f"{name}={least}" for name, least in needed.items() if given[name] is not None and given[name] < least]
@@ -267,7 +270,7 @@ def _limit_text(limits: Limits) -> str:
 
 
 def commit_rounds(groups: Sequence[Group], limits: Limits) -> Iterator[Sequence[Group]]:
-    """Groups of one commit each time."""
+    """Split groups into those of each commit."""
     step = limits.max_groups_per_commit or max(1, len(groups))
     for start in range(0, len(groups), step):
         yield groups[start : start + step]

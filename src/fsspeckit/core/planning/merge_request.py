@@ -1,7 +1,6 @@
-"""What a merge means: the strategies as data, the rules for keys, schemas and partitions, and the plan.
+"""Strategies of a merge, the rules for keys, schemas and partitions, and the tasks of a merge.
 
-Everything here decides and nothing writes; the straight line that calls it is `fsspeckit.core.operations`. All
-checks raise before the first write.
+Nothing here reads or writes files. All checks raise before the first write.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from fsspeckit.core.values.keys import key_type
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """What happens to a key that is in both sides, only in the source, only in the target."""
+    """Whether a merge updates matched rows, inserts unmatched source rows and deletes unmatched target rows."""
 
     update: bool
     insert: bool
@@ -54,7 +53,7 @@ STRATEGIES: Mapping[str, Strategy] = {
 
 @dataclass(frozen=True, slots=True)
 class MergeRequest:
-    """A merge as the caller asked for it, checked for sense."""
+    """The options of a merge, validated."""
 
     strategy: str
     key_columns: tuple[str, ...]
@@ -76,12 +75,12 @@ class MergeRequest:
 
     @property
     def rule(self) -> Strategy:
-        """What the strategy does."""
+        """The rule of the strategy."""
         return STRATEGIES[self.strategy]
 
 
 def normalize_keys(key_columns: str | Sequence[str], parameter: str = "key_columns") -> list[str]:
-    """Key columns as a list of distinct names; errors speak of the parameter that the caller used.
+    """Return key columns as a list of distinct names. ``parameter`` is the name that errors use.
 
     Example:
         >>> normalize_keys("id")
@@ -89,15 +88,15 @@ def normalize_keys(key_columns: str | Sequence[str], parameter: str = "key_colum
     """
     listed = key_columns if isinstance(key_columns, Iterable) else () if key_columns is None else (key_columns,)
     names = [key_columns] if isinstance(key_columns, str) else list(listed)
-    advice = f'name the columns that identify a row, such as {parameter}=["id"]'
+    advice = f'Name the columns that identify a row, such as {parameter}=["id"].'
     if isinstance(key_columns, set | frozenset):
-        raise KeyColumnError(f"{parameter}={key_columns!r} is a set, which has no order; pass a list of names")
+        raise KeyColumnError(f"{parameter}={key_columns!r} is a set, which has no order. Pass a list of names.")
     if others := [name for name in names if not isinstance(name, str)]:
-        raise KeyColumnError(f"{parameter} holds {others[0]!r}, which is not the name of a column; {advice}")
+        raise KeyColumnError(f"{parameter} contains {others[0]!r}, which is not the name of a column. {advice}")
     if not all(names) or not names:
-        raise KeyColumnError(f"{parameter} is empty; {advice}")
+        raise KeyColumnError(f"{parameter} is empty. {advice}")
     if len(set(names)) < len(names):
-        raise KeyColumnError(f"{parameter} names a column twice: {names}; name each once")
+        raise KeyColumnError(f"{parameter} names a column twice: {names}. Name each column once.")
     return names
 
 
@@ -109,17 +108,17 @@ def validate_keys_and_schema(
     schema_mode: SchemaMode = "strict",
     path: str = "",
 ) -> pa.Schema:
-    """Check that key columns exist on both sides and that the schemas have a lossless common form.
+    """Check that key columns exist in source and target and that the schemas have a lossless common schema.
 
     Args:
         source_schema: Columns of the source.
-        target_schema: Columns of the target's files, ``None`` where there is no target yet.
+        target_schema: Columns of the target's files, or ``None`` if the target does not exist.
         key_columns: The column or columns that identify a row.
-        schema_mode: ``"evolve"`` allows columns that only one side has.
-        path: The dataset, named in errors.
+        schema_mode: ``"evolve"`` allows columns that only the source or only the target has.
+        path: The dataset, for error messages.
 
     Returns:
-        The schema that the target's files have after the merge.
+        The schema of the target's files after the merge.
 
     Raises:
         KeyColumnError: A key column is missing.
@@ -137,15 +136,15 @@ def validate_keys_and_schema(
 
 
 def check_keys_exist(keys: Sequence[str], names: Sequence[str], side: str) -> None:
-    """Raise where a key column is not among a side's columns."""
+    """Raise if a key column is missing. ``side`` says in errors whose columns ``names`` are."""
     missing = [key for key in keys if key not in names]
     if missing:
-        remedy = f"choose among {list(names)}" if names else "it has no columns: check that its files are not empty"
-        raise KeyColumnError(f"key column(s) {missing} not found in the {side}; {remedy}")
+        remedy = f"Choose among {list(names)}." if names else "It has no columns: check that its files are not empty."
+        raise KeyColumnError(f"key column(s) {missing} not found in the {side}. {remedy}")
 
 
 def compute_merge_stats(*, previous_total: int, inserted: int, updated: int, deleted: int) -> dict[str, int]:
-    """The canonical counts of a merge.
+    """Return the counts of a merge.
 
     Example:
         >>> compute_merge_stats(previous_total=10, inserted=2, updated=3, deleted=1)
@@ -159,24 +158,29 @@ def compute_merge_stats(*, previous_total: int, inserted: int, updated: int, del
     }
 
 
-def partition_columns_of(snapshot: Snapshot, asked: Sequence[str] | None) -> tuple[str, ...]:
-    """The dataset's partition columns, from its folders; what the caller says must agree."""
-    wanted = tuple(asked) if asked is not None else None
+def partition_columns_of(snapshot: Snapshot, partition_by: Sequence[str] | None) -> tuple[str, ...]:
+    """Return the partition columns of a dataset, from its folders. Raise if ``partition_by`` names others."""
+    requested = tuple(partition_by) if partition_by is not None else None
     if not snapshot.files:
-        return wanted or ()
-    if wanted is not None and wanted != snapshot.partition_columns:
+        return requested or ()
+    if requested is not None and requested != snapshot.partition_columns:
         raise PartitionError(
-            f"the dataset is partitioned by {list(snapshot.partition_columns)}, not by {list(wanted)}; "
-            "leave partition_by out, it is read from the folders"
+            f"the dataset is partitioned by {list(snapshot.partition_columns)}, not by {list(requested)}. "
+            "Omit partition_by: it is read from the folders."
         )
     return snapshot.partition_columns
 
 
 @dataclass(frozen=True, slots=True)
 class MergeSchemas:
-    """Schemas of a merge: what files hold afterwards, and how keys are compared.
+    """Schemas of a merge.
 
-    Partition columns ``in_folders`` have no type but the one that the names of the folders tell.
+    Attributes:
+        body: The columns of files after the merge.
+        keys: The key columns and the types in which they are compared.
+        partitions: The partition columns.
+        added: Columns that the target does not have yet.
+        in_folders: Partition columns whose values are only in the names of folders.
     """
 
     body: pa.Schema
@@ -187,12 +191,12 @@ class MergeSchemas:
 
     @property
     def file_keys(self) -> tuple[KeyColumn, ...]:
-        """Key columns that stand in the files rather than in folder names."""
+        """Key columns that are in the files, not only in folder names."""
         return tuple(key for key in self.keys if key.name in self.body.names)
 
 
 def merge_schemas(source: pa.Schema, snapshot: Snapshot, request: MergeRequest, path: str) -> MergeSchemas:
-    """Check keys and schemas of both sides and settle the result's schema."""
+    """Check keys and schemas of source and target, and return the schemas of the merge."""
     partitions = partition_columns_of(snapshot, request.partition_by)
     check_distinct(source, "merge")
     check_keys_exist(request.key_columns, source.names, "source")
@@ -201,7 +205,7 @@ def merge_schemas(source: pa.Schema, snapshot: Snapshot, request: MergeRequest, 
     in_folders = [name for name in partitions if name not in known]
     file_keys = [name for name in request.key_columns if name not in in_folders]
     if not file_keys:
-        raise KeyColumnError("all key columns are partition columns; name at least one column that stands in the files")
+        raise KeyColumnError("all key columns are partition columns. Name at least one column that is in the files.")
     ours = without_columns(source, in_folders)
     body = validate_keys_and_schema(ours, snapshot.schema, file_keys, schema_mode=request.schema_mode, path=path)
     if snapshot.schema is None or not body.equals(snapshot.schema):
@@ -217,7 +221,7 @@ def _key_column(name: str, body: pa.Schema, source: pa.Schema) -> KeyColumn:
 
 
 def without_columns(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
-    """A schema less some columns; pandas' own description goes with them, it would be wrong."""
+    """Return a schema without some columns, and without the metadata of pandas, which describes all columns."""
     kept = [field for field in schema if field.name not in names]
     metadata = dict(schema.metadata or {})
     if len(kept) < len(schema):
@@ -226,62 +230,66 @@ def without_columns(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
 
 
 def check_partition_columns(partitions: Sequence[str], source: pa.Schema) -> None:
-    """Raise where the source lacks a partition column."""
+    """Raise if a partition column is missing in the source."""
     missing = [name for name in partitions if name not in source.names]
     if missing:
-        raise SchemaMismatchError(
-            f"the source lacks the partition column(s) {missing}; add them, every row needs its partition"
-        )
+        raise SchemaMismatchError(f"the source lacks the partition column(s) {missing}. Add them to the source.")
 
 
 def file_schema(file: pa.Schema, body: pa.Schema, added: Sequence[str], touched: bool) -> pa.Schema:
-    """The schema a file has after the merge: its own, with types promoted and columns added where they must be."""
-    fields = [_after(own, body.field(own.name), touched) for own in file]
+    """Return the schema of a file after the merge: its own, with wider types and new columns where needed.
+
+    A file is ``touched`` if it gets source rows. Other files only get columns that no file of the target has.
+    """
+    fields = [_field_after(own, body.field(own.name), touched) for own in file]
     missing = [field for field in body if field.name not in file.names and (touched or field.name in added)]
     return pa.schema([*fields, *missing], file.metadata)
 
 
-def _after(own: pa.Field, wanted: pa.Field, touched: bool) -> pa.Field:
-    nullable = own.nullable or (touched and wanted.nullable)
+def _field_after(own: pa.Field, merged: pa.Field, touched: bool) -> pa.Field:
+    nullable = own.nullable or (touched and merged.nullable)
     kept = own.with_nullable(nullable)
-    if same_storage(own.type, wanted.type) and not (touched and _more_codes(wanted.type, own.type)):
+    if same_storage(own.type, merged.type) and not (touched and _has_wider_codes(merged.type, own.type)):
         return kept
-    return kept.with_type(wanted.type)
+    return kept.with_type(merged.type)
 
 
-def _more_codes(wanted: pa.DataType, own: pa.DataType) -> bool:
-    both = pa.types.is_dictionary(wanted) and pa.types.is_dictionary(own)
-    return bool(both and wanted.index_type.bit_width > own.index_type.bit_width)
+def _has_wider_codes(merged: pa.DataType, own: pa.DataType) -> bool:
+    both = pa.types.is_dictionary(merged) and pa.types.is_dictionary(own)
+    return bool(both and merged.index_type.bit_width > own.index_type.bit_width)
 
 
 class _FileSchemas:
-    """Schemas of files after the merge; thousands of files share a few, so each is worked out once."""
+    """A cache of the schemas of files after the merge: thousands of files share a few schema objects."""
 
-    def __init__(self, shape: MergeSchemas, rows_enter: bool) -> None:
-        self._shape, self._rows_enter = shape, rows_enter
+    def __init__(self, schemas: MergeSchemas, adds_rows: bool) -> None:
+        self._schemas, self._adds_rows = schemas, adds_rows
         self._known: dict[tuple[int, bool], pa.Schema] = {}
 
     def after(self, own: pa.Schema, touched: bool) -> pa.Schema:
-        """The very same object where nothing changes; nothing does unless source rows enter the dataset."""
-        if not self._rows_enter:
+        """Return the schema of a file after the merge, or the same object if it does not change.
+
+        No schema changes if the merge neither inserts nor updates rows.
+        """
+        if not self._adds_rows:
             return own
         key = (id(own), touched)
         if key not in self._known:
-            schema = file_schema(own, self._shape.body, self._shape.added, touched)
+            schema = file_schema(own, self._schemas.body, self._schemas.added, touched)
             self._known[key] = own if schema.equals(own) else schema
         return self._known[key]
 
 
 def rewrite_tasks(
-    files: Sequence[tuple[DataFile, Match]], shape: MergeSchemas, request: MergeRequest, *, rows_enter: bool
+    files: Sequence[tuple[DataFile, Match]], schemas: MergeSchemas, request: MergeRequest, *, adds_rows: bool
 ) -> list[RewriteTask]:
-    """Tasks for the files that change: by matched rows, by rows that go, or by types that widen."""
+    """Return tasks for the files that change: rows are updated or deleted, or types become wider."""
     tasks = []
-    schemas = _FileSchemas(shape, rows_enter)
+    file_schemas = _FileSchemas(schemas, adds_rows)
     for file, match in files:
         hits = len(match.positions) if request.rule.update else 0
         drops = request.rule.delete and hits < file.rows
-        schema = schemas.after(file.schema, hits > 0)
+        schema = file_schemas.after(file.schema, hits > 0)
         if hits == 0 and not drops and schema is file.schema:
             continue
         tasks.append(
@@ -303,16 +311,16 @@ def rewrite_tasks(
 
 def insert_tasks(
     groups: Sequence[tuple[PartitionRows, RowNumbers | range]],
-    shape: MergeSchemas,
+    schemas: MergeSchemas,
     snapshot: Snapshot,
     options: WriteOptions,
 ) -> list[WriteTask]:
-    """New files for the rows that are inserted, at most ``max_rows_per_file`` each."""
+    """Return tasks for the inserted rows: new files with at most ``max_rows_per_file`` rows."""
     if options.compression is None and snapshot.files and snapshot.files[0].codec:
         options = replace(options, compression=codec_name(snapshot.files[0].codec))
     step = options.max_rows_per_file
     return [
-        WriteTask(new_file_name(group.folder), rows[start : start + step], shape.body, options)
+        WriteTask(new_file_name(group.folder), rows[start : start + step], schemas.body, options)
         for group, rows in groups
         for start in range(0, len(rows), step)
     ]

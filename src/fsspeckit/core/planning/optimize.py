@@ -1,4 +1,4 @@
-"""Which files must be sorted together, and which stand as they are wanted. Pure functions over footers."""
+"""Plan which files are sorted together, and which are already sorted as requested. Reads only footers."""
 
 from __future__ import annotations
 
@@ -25,19 +25,25 @@ from fsspeckit.core.planning.output_sizes import OutputSizes, Target
 from fsspeckit.core.values.curves import is_linear
 
 _SMALL = 0.5
-_ENOUGH = 4
-_AS_WANTED = (0.6, 1.3)
+"""A sorted file of less than this share of the target is small."""
+_MERGED_FILES = 4
+"""Neighbouring groups are merged until they fill this many files."""
+_ACCEPTED_SIZE = (0.6, 1.3)
+"""Sizes that are kept when the target changes, relative to the target."""
 Flags = npt.NDArray[np.bool_]
 
 
 def files_to_read(files: Sequence[DataFile], schema: pa.Schema, request: OptimizeRequest) -> list[DataFile]:
-    """Files whose footers do not tell how far they reach, where it matters: what is all new is one piece of a curve."""
+    """Return the files whose bounds must be read because their footers do not contain them.
+
+    On a curve, a folder without sorted files is sorted as a whole, so its bounds are not needed.
+    """
     assert request.columns is not None
     linear = is_linear(request.curve, request.columns)
     return [
         file
         for members in by_folder(files).values()
-        if linear or not all(_is_fresh(file, request) for file in members if file.rows)
+        if linear or not all(_is_unsorted(file, request) for file in members if file.rows)
         for file in members
         if file.rows and not bounds_known(file, request.curve, request.columns, schema)
     ]
@@ -48,15 +54,15 @@ def plan_optimize(
     schema: pa.Schema,
     request: OptimizeRequest,
     sizes: OutputSizes,
-    read: Mapping[str, FileBounds] | None = None,
+    bounds: Mapping[str, FileBounds] | None = None,
 ) -> Plan:
-    """Groups of files that must be sorted together: new ones, and those of the wanted order that they reach into.
+    """Plan groups of files that are sorted together: unsorted files, and the sorted files that they overlap.
 
-    ``read`` are the ends of files whose footers do not tell.
+    ``bounds`` are those of files whose footers do not contain them.
     """
     groups: list[Group] = []
     for folder, members in by_folder(files).items():
-        groups += _folder_groups(folder, members, schema, request, sizes, read or {})
+        groups += _folder_groups(folder, members, schema, request, sizes, bounds or {})
     taken = {file.path for group in groups for file in group.files}
     left = [file for file in files if file.path not in taken]
     return Plan(tuple(groups), {file.path: "in this order already" if file.rows else "empty" for file in left})
@@ -67,22 +73,29 @@ def files_to_consider(
     schema: pa.Schema,
     request: OptimizeRequest,
     target: Target,
-    read: Mapping[str, FileBounds],
+    bounds: Mapping[str, FileBounds],
 ) -> list[DataFile]:
-    """Files that a plan may have sorted, whatever they turn out to weigh."""
-    surveys = [_Survey.of(members, schema, request, target, read) for members in by_folder(files).values()]
-    return [survey.filled[i] for survey in surveys for part in survey.parts for i in part]
+    """Return the files that a plan may sort, whatever their estimated sizes are."""
+    folders = [_FolderFiles.of(members, schema, request, target, bounds) for members in by_folder(files).values()]
+    return [folder.filled[i] for folder in folders for group in folder.groups for i in group]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Survey:
-    """The files of a folder that have rows: how far they reach, which are new, which must be sorted, with which."""
+class _FolderFiles:
+    """The files of a folder that have rows.
+
+    Attributes:
+        boxes: The bounds of each file.
+        unsorted: Which files do not have the requested order or format.
+        must_sort: Which files are sorted in any case.
+        groups: Numbers of the files that overlap, and so are sorted together.
+    """
 
     filled: Sequence[DataFile]
-    found: Boxes
-    fresh: Flags
-    must: Flags
-    parts: list[list[int]]
+    boxes: Boxes
+    unsorted: Flags
+    must_sort: Flags
+    groups: list[list[int]]
 
     @classmethod
     def of(
@@ -91,16 +104,16 @@ class _Survey:
         schema: pa.Schema,
         request: OptimizeRequest,
         target: Target,
-        read: Mapping[str, FileBounds],
-    ) -> _Survey:
+        bounds: Mapping[str, FileBounds],
+    ) -> _FolderFiles:
         assert request.columns is not None
         filled = [file for file in members if file.rows]
-        found = file_boxes(filled, request.curve, request.columns, schema, read)
-        fresh = np.array([_is_fresh(file, request) for file in filled], dtype=bool)
+        boxes = file_boxes(filled, request.curve, request.columns, schema, bounds)
+        unsorted = np.array([_is_unsorted(file, request) for file in filled], dtype=bool)
         linear = is_linear(request.curve, request.columns)
-        must = fresh | _entangled(found, filled, fresh) if linear else fresh
-        may = _small_runs(filled, must, target) | _of_other_size(filled, request)
-        return cls(filled, found, fresh, must, components(found, must | may))
+        must_sort = unsorted | _overlaps_other_run(boxes, filled, unsorted) if linear else unsorted
+        may_sort = _small_runs(filled, must_sort, target) | _of_other_size(filled, request)
+        return cls(filled, boxes, unsorted, must_sort, components(boxes, must_sort | may_sort))
 
 
 def _folder_groups(
@@ -109,66 +122,62 @@ def _folder_groups(
     schema: pa.Schema,
     request: OptimizeRequest,
     sizes: OutputSizes,
-    read: Mapping[str, FileBounds],
+    bounds: Mapping[str, FileBounds],
 ) -> list[Group]:
     assert request.columns is not None
-    survey = _Survey.of(members, schema, request, sizes.target, read)
-    filled, found, fresh, must = survey.filled, survey.found, survey.fresh, survey.must
-    # A curve leads through all values at once; only the linear order can be made one range after the other.
-    whole = [[i for part in survey.parts for i in part]] if survey.parts else []
+    found = _FolderFiles.of(members, schema, request, sizes.target, bounds)
+    filled, boxes, unsorted, must_sort = found.filled, found.boxes, found.unsorted, found.must_sort
+    # A curve orders all columns together, so its files are one group; the linear order is sorted range by range.
+    whole = [[i for group in found.groups for i in group]] if found.groups else []
     linear = is_linear(request.curve, request.columns)
     groups: list[Group] = []
-    for group in _merged(survey.parts, found, filled, sizes) if linear else whole:
+    for group in _merged(found.groups, boxes, filled, sizes) if linear else whole:
         chosen = [filled[i] for i in group]
-        if not must[group].any() and outputs(chosen, sizes) == len(chosen):
+        if not must_sort[group].any() and outputs(chosen, sizes) == len(chosen):
             continue
         empty = [file for file in members if not file.rows] if not groups else []
-        low = {i: (not fresh[i], not must[i], *found[i, :, 0].tolist(), filled[i].path) for i in group}
-        turn = (*(filled[i] for i in sorted(group, key=lambda i: low[i])), *empty)
+        priority = {i: (not unsorted[i], not must_sort[i], *boxes[i, :, 0].tolist(), filled[i].path) for i in group}
+        by_priority = (*(filled[i] for i in sorted(group, key=lambda i: priority[i])), *empty)
         groups.append(
             Group(
                 folder,
-                tuple(sorted(turn, key=lambda file: file.path)),
-                "not in this order" if must[group].any() else "of another size",
+                tuple(sorted(by_priority, key=lambda file: file.path)),
+                "not in this order" if must_sort[group].any() else "of another size",
                 "sort",
-                turn,
-                int(fresh[group].sum()),
+                by_priority,
+                int(unsorted[group].sum()),
             )
         )
     return groups
 
 
-def _entangled(found: Boxes, files: Sequence[DataFile], fresh: Flags) -> Flags:
-    """Files in order that reach into those of another run: limits cut what should have been sorted together."""
-    runs = ["" if file.sort_note is None or fresh[i] else file.sort_note.run for i, file in enumerate(files)]
-    return runs_overlap(found[:, 0], runs)
+def _overlaps_other_run(boxes: Boxes, files: Sequence[DataFile], unsorted: Flags) -> Flags:
+    """Return the sorted files that overlap sorted files of another run. Limits can leave such files."""
+    runs = ["" if file.sort_note is None or unsorted[i] else file.sort_note.run for i, file in enumerate(files)]
+    return runs_overlap(boxes[:, 0], runs)
 
 
-def _is_fresh(file: DataFile, request: OptimizeRequest) -> bool:
-    return request.force or not _is_as_wanted(file, request)
-
-
-def _is_as_wanted(file: DataFile, request: OptimizeRequest) -> bool:
-    """Whether a file has the order, the codec, the row groups and the Bloom filters that are asked for."""
+def _is_unsorted(file: DataFile, request: OptimizeRequest) -> bool:
+    """Return whether a file lacks the requested order, codec, row group size or Bloom filters."""
     note, options = file.sort_note, request.scope.options
-    if note is None or (note.curve, note.columns) != (request.curve, request.columns):
-        return False
+    if request.force or note is None or (note.curve, note.columns) != (request.curve, request.columns):
+        return True
     if options.compression is not None and codec_name(file.codec) != options.compression:
-        return False
+        return True
     if options.row_group_size is not None and max(file.row_groups) > options.row_group_size:
-        return False
-    blooms = [file.blooms.get(name) for name in request.blooms if name in file.schema.names]
-    return all(found and None not in found for found in blooms)
+        return True
+    filters = [file.blooms.get(name) for name in request.blooms if name in file.schema.names]
+    return not all(of_column and None not in of_column for of_column in filters)
 
 
 def _of_other_size(files: Sequence[DataFile], request: OptimizeRequest) -> Flags:
-    """Files that a run with another target made, too small or too large for the one that is asked for now."""
-    wanted = (request.target.bytes, request.target.rows)
-    low, high = _AS_WANTED
+    """Return the files that a run with another target wrote and that are too small or too large for this target."""
+    target = (request.target.bytes, request.target.rows)
+    low, high = _ACCEPTED_SIZE
     return np.array(
         [
             bool(request.target)
-            and (file.sort_note is None or file.sort_note.target != wanted)
+            and (file.sort_note is None or file.sort_note.target != target)
             and not low <= request.target.fill(file.size, file.rows) <= high
             for file in files
         ],
@@ -177,7 +186,7 @@ def _of_other_size(files: Sequence[DataFile], request: OptimizeRequest) -> Flags
 
 
 def _small_runs(files: Sequence[DataFile], seeds: Flags, target: Target) -> Flags:
-    """Small files that several runs left, once together they would fill a file; what this run leaves counts too."""
+    """Return the small files of several runs, if together they fill a file. The output of this run counts as well."""
     fills = np.array([target.fill(file.size, file.rows) for file in files])
     small = ~seeds & (fills < _SMALL)
     runs = {
@@ -185,32 +194,32 @@ def _small_runs(files: Sequence[DataFile], seeds: Flags, target: Target) -> Flag
         for file, is_small in zip(files, small, strict=True)
         if is_small and file.sort_note is not None
     }
-    fresh = fills[seeds].sum() if seeds.any() and fills[seeds].sum() < _SMALL else 0.0
-    enough = len(runs) + (fresh > 0) > 1 and fills[small].sum() + fresh >= 1
-    return small if enough else np.zeros(len(files), dtype=bool)
+    this_run = fills[seeds].sum() if seeds.any() and fills[seeds].sum() < _SMALL else 0.0
+    fills_a_file = len(runs) + (this_run > 0) > 1 and fills[small].sum() + this_run >= 1
+    return small if fills_a_file else np.zeros(len(files), dtype=bool)
 
 
 def _merged(
-    groups: Sequence[list[int]], found: Boxes, files: Sequence[DataFile], sizes: OutputSizes
+    groups: Sequence[list[int]], boxes: Boxes, files: Sequence[DataFile], sizes: OutputSizes
 ) -> list[list[int]]:
-    """Neighbouring groups together until they fill a few files, unless a file that stays lies between them."""
-    staying = np.ones(len(files), dtype=bool)
-    staying[[i for group in groups for i in group]] = False
+    """Merge neighbouring groups until they fill a few files, unless a file that is not sorted lies between them."""
+    kept = np.ones(len(files), dtype=bool)
+    kept[[i for group in groups for i in group]] = False
     result: list[tuple[list[int], float]] = []
 
     def join(group: list[int], fill: float) -> bool:
         joined = result[-1][0] + group
-        if overlap(bounding_box(found, joined), found[staying]).any():
+        if overlap(bounding_box(boxes, joined), boxes[kept]).any():
             return False
         result[-1] = joined, result[-1][1] + fill
         return True
 
     for group in groups:
         weight = sizes.weight([files[i] for i in group])
-        fill = sizes.target.fill(weight.parts, weight.rows)
-        if not result or result[-1][1] >= _ENOUGH or not join(group, fill):
+        fill = sizes.target.fill(weight.data, weight.rows)
+        if not result or result[-1][1] >= _MERGED_FILES or not join(group, fill):
             result.append((group, fill))
-    if len(result) > 1 and result[-1][1] < _ENOUGH:
+    if len(result) > 1 and result[-1][1] < _MERGED_FILES:
         last = result.pop()
         if not join(*last):
             result.append(last)
@@ -218,5 +227,5 @@ def _merged(
 
 
 def outputs(files: Sequence[DataFile], sizes: OutputSizes, dropped: int = 0) -> int:
-    """How many files the rows of some files become."""
+    """Return the number of files that the rows of some files are written as."""
     return sizes.outputs(sizes.weight(files, dropped))

@@ -1,7 +1,7 @@
-"""Which row groups may hold one of the source's keys: everything, until statistics prove otherwise.
+"""Find the row groups that may contain one of the source keys, from column statistics.
 
-The source's keys are a sorted set, not a range, so a row group whose bounds fall into a gap between keys is dropped
-too. Missing, cut, NaN-bearing or unconvertible statistics prove nothing. Nothing here reads storage.
+Source keys are a sorted set, not a range, so a row group whose bounds lie in a gap between keys is skipped too. A row
+group is never skipped if its statistics are missing, truncated, NaN or not exactly convertible.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ _ALL_DIGITS = Context(prec=80)
 
 @dataclass(frozen=True, slots=True)
 class KeySet:
-    """One key column of the source: its distinct values, sorted, or of very many texts only the first and last."""
+    """One key column of the source: its distinct values, sorted, or the lowest and highest of very many strings."""
 
     type: pa.DataType
     values: Ordered | None
-    ends: Ordered | None
+    bounds: Ordered | None
     has_null: bool
     has_nan: bool
 
     @classmethod
     def of(cls, column: pa.ChunkedArray) -> KeySet:
-        """Collect the values of a source column that has already been brought to the key type."""
+        """Collect the values of a source column that has the key type."""
         type_ = key_type(column.type)
         column = column.cast(type_) if column.type != type_ else column
         has_null = column.null_count > 0
         if _is_bytewise(type_) and len(column) - column.null_count > _MAX_SORTED_TEXTS:
-            return cls(type_, None, _ends(column), has_null, False)
+            return cls(type_, None, _bounds(column), has_null, False)
         values = ordered(single(column), type_)
         if values is None:
             return cls(type_, None, None, has_null, False)
@@ -57,29 +57,29 @@ class KeySet:
         return cls(type_, distinct.take(pc.sort_indices(distinct)), None, has_null, False)
 
     def hits(self, lower: Ordered, upper: Ordered) -> Mask:
-        """For each closed range, whether a key may lie in it."""
+        """Return for each closed range whether it may contain a key."""
         if self.values is None:
-            return (_search(self.ends, lower, "left") < 2) & (_search(self.ends, upper, "right") > 0)
+            return (_search(self.bounds, lower, "left") < 2) & (_search(self.bounds, upper, "right") > 0)
         if len(self.values) == 0:
             return np.zeros(len(lower), dtype=bool)
         return _search(self.values, lower, "left") < _search(self.values, upper, "right")
 
 
-def _ends(column: pa.ChunkedArray) -> Ordered:
-    """The first and the last of some texts, chunk by chunk: joining very many would take longer than all the rest."""
+def _bounds(column: pa.ChunkedArray) -> Ordered:
+    """Return the lowest and highest of some strings. Chunks are not joined, because a copy of many strings is slow."""
     is_wide = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type) or _is_view(column.type)
-    ends = pc.min_max(column.cast(pa.large_binary() if is_wide else pa.binary())).as_py()
-    return binary_array([ends["min"], ends["max"]], pa.binary()).cast(pa.large_binary())
+    bounds = pc.min_max(column.cast(pa.large_binary() if is_wide else pa.binary())).as_py()
+    return binary_array([bounds["min"], bounds["max"]], pa.binary()).cast(pa.large_binary())
 
 
-def _search(values: Ordered, wanted: Ordered, side: Any) -> npt.NDArray[np.int64]:
+def _search(values: Ordered, targets: Ordered, side: Any) -> npt.NDArray[np.int64]:
     if isinstance(values, np.ndarray):
-        return np.asarray(np.searchsorted(values, wanted, side))
-    return to_numpy(pc.search_sorted(values, wanted, side=side)).astype(np.int64)
+        return np.asarray(np.searchsorted(values, targets, side))
+    return to_numpy(pc.search_sorted(values, targets, side=side)).astype(np.int64)
 
 
 def ordered(array: pa.Array, type_: pa.DataType) -> Ordered | None:
-    """Values without nulls in a form whose order is the type's order; ``None`` where there is no such form."""
+    """Return values without nulls in a form that sorts like the type, or ``None`` if there is no such form."""
     if _is_view(type_):
         array = array.cast(pa.large_binary())
     if array.null_count:
@@ -93,16 +93,16 @@ def ordered(array: pa.Array, type_: pa.DataType) -> Ordered | None:
     if pa.types.is_temporal(type_):
         return to_numpy(array).astype(np.int64)
     if pa.types.is_decimal(type_) and type_.precision <= _EXACT_DIGITS:
-        words = array.cast(pa.decimal128(type_.precision, type_.scale))
-        low = np.frombuffer(words.buffers()[1], dtype=np.int64)[0::2]
-        return low[words.offset : words.offset + len(words)]
+        decimals = array.cast(pa.decimal128(type_.precision, type_.scale))
+        low = np.frombuffer(decimals.buffers()[1], dtype=np.int64)[0::2]
+        return low[decimals.offset : decimals.offset + len(decimals)]
     if pa.types.is_fixed_size_binary(type_):
         array = array.cast(pa.binary())
     return array.cast(pa.large_binary()) if _is_bytewise(type_) else None
 
 
 def _is_bytewise(type_: pa.DataType) -> bool:
-    """Whether values are ordered byte by byte."""
+    """Return whether values are ordered byte by byte."""
     return is_text(type_) or is_bytes(type_) or bool(pa.types.is_fixed_size_binary(type_))
 
 
@@ -110,21 +110,21 @@ def _is_view(type_: pa.DataType) -> bool:
     return bool(pa.types.is_string_view(type_) or pa.types.is_binary_view(type_))
 
 
-def live_row_groups(files: Sequence[DataFile], keys: Mapping[str, KeySet]) -> list[tuple[int, ...]]:
-    """For each file the row groups that may hold a key; an empty tuple is proof that the file holds none."""
+def candidate_row_groups(files: Sequence[DataFile], keys: Mapping[str, KeySet]) -> list[tuple[int, ...]]:
+    """Return for each file the row groups that may contain a key. An empty tuple proves that the file contains none."""
     counts = [len(file.row_groups) for file in files]
-    alive = np.array([rows > 0 for file in files for rows in file.row_groups], dtype=bool)
+    candidates = np.array([rows > 0 for file in files for rows in file.row_groups], dtype=bool)
     for name, key_set in keys.items():
-        alive &= _may_hold(files, counts, name, key_set)
-    ends = np.cumsum(counts)
-    spans = [alive[end - count : end] for end, count in zip(ends, counts, strict=True)]
-    return [tuple(np.flatnonzero(span).tolist()) for span in spans]
+        candidates &= _may_contain(files, counts, name, key_set)
+    stops = np.cumsum(counts)
+    by_file = [candidates[stop - count : stop] for stop, count in zip(stops, counts, strict=True)]
+    return [tuple(np.flatnonzero(mask).tolist()) for mask in by_file]
 
 
-def _may_hold(files: Sequence[DataFile], counts: Sequence[int], name: str, keys: KeySet) -> Mask:
-    """For each row group of all files, whether one column's statistics leave a chance."""
+def _may_contain(files: Sequence[DataFile], counts: Sequence[int], name: str, keys: KeySet) -> Mask:
+    """Return for each row group of all files whether the statistics of one column allow a key in it."""
     maybe = np.ones(sum(counts), dtype=bool)
-    if (keys.values is None and keys.ends is None) or keys.has_nan:
+    if (keys.values is None and keys.bounds is None) or keys.has_nan:
         return maybe
     by_type: dict[pa.DataType, list[tuple[int, Any, Any]]] = {}
     at = 0
@@ -157,12 +157,12 @@ def _apply(maybe: Mask, native: pa.DataType, bounds: Sequence[tuple[int, Any, An
 
 
 def _contradict(lower: Ordered, upper: Ordered) -> Mask:
-    """Bounds of which the lower is above the upper: they are no proof of anything."""
+    """Return where the lower bound is above the upper bound. Such bounds are not used."""
     return lower > upper if isinstance(lower, np.ndarray) else to_numpy(pc.greater(lower, upper))
 
 
 def bound_values(raw: Sequence[Any], native: pa.DataType, type_: pa.DataType) -> Ordered | None:
-    """Raw statistics in the ordered form of the key type; ``None`` where the conversion is not exact."""
+    """Return raw statistics in the ordered form of the key type, or ``None`` if the conversion is not exact."""
     try:
         array = native_array(raw, native)
         if pa.types.is_binary(native):
@@ -176,7 +176,7 @@ def bound_values(raw: Sequence[Any], native: pa.DataType, type_: pa.DataType) ->
 
 
 def native_array(raw: Sequence[Any], native: pa.DataType) -> pa.Array:
-    """Raw statistics as values of their own type."""
+    """Return raw statistics as an array of the column's native type."""
     if pa.types.is_decimal(native):
         numbers = [int.from_bytes(v, "big", signed=True) if isinstance(v, bytes) else v for v in raw]
         return pa.array([Decimal(n).scaleb(-native.scale, _ALL_DIGITS) for n in numbers], native)

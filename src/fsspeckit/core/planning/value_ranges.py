@@ -1,10 +1,10 @@
-"""Whether values of mixed files fit the types that the files have in common, asked before anything is written.
+"""Check before the first write that values of all files fit the types of the common schema.
 
-Units of time are the one case in which a common type has room for the digits but not for all values: nanoseconds end
-in the year 2262. Statistics of the footers answer for most files; where they do not, the column itself is read.
+Only time units need the check: a finer unit has a smaller range, and nanoseconds end in the year 2262. Statistics prove
+most files; otherwise the column is read.
 
-Dictionaries are told apart by codes, and codes of 8 or 16 bits may be too few when the values of several files meet.
-That shows only then, so it is an error of the run.
+The dictionary of a joined file can have more values than codes of 8 or 16 bits can represent. That is only known
+during the run, so `report_narrow_codes` turns it into an error of the run.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _WIDE_CODES = 32
 
 
 def columns_to_check(snapshot: Snapshot, columns: Iterable[str] | None = None) -> dict[str, tuple[str, ...]]:
-    """Files with columns whose unit of time is another one over all files, and these columns."""
+    """Return, for files with columns whose time unit differs from the common schema, these columns."""
     assert snapshot.schema is not None
-    found: dict[str, tuple[str, ...]] = {}
+    result: dict[str, tuple[str, ...]] = {}
     known: dict[int, tuple[str, ...]] = {}
     for file in snapshot.files:
         if id(file.schema) not in known:
             known[id(file.schema)] = _recast(file.schema, snapshot.schema, columns)
         if file.rows and known[id(file.schema)]:
-            found[file.path] = known[id(file.schema)]
-    return found
+            result[file.path] = known[id(file.schema)]
+    return result
 
 
 def _recast(own: pa.Schema, common: pa.Schema, columns: Iterable[str] | None) -> tuple[str, ...]:
@@ -52,7 +52,7 @@ def _has_unit(type_: pa.DataType) -> bool:
 
 
 def proven_by_statistics(file: DataFile, columns: Sequence[str], schema: pa.Schema) -> bool:
-    """Whether statistics say that all values of some columns fit."""
+    """Return whether statistics prove that all values of some columns fit."""
     return all(_is_proven(file, name, schema.field(name).type) for name in columns)
 
 
@@ -61,27 +61,27 @@ def _is_proven(file: DataFile, name: str, type_: pa.DataType) -> bool:
     if stats is None or stats.native is None or pat.is_dictionary(type_):
         return False
     filled = [i for i, rows in enumerate(file.row_groups) if stats.nulls[i] != rows]
-    ends = [value for i in filled for value in (stats.lower[i], stats.upper[i])]
-    return None not in ends and (not ends or bound_values(ends, stats.native, type_) is not None)
+    bounds = [value for i in filled for value in (stats.lower[i], stats.upper[i])]
+    return None not in bounds and (not bounds or bound_values(bounds, stats.native, type_) is not None)
 
 
 def value_range_error(snapshot: Snapshot, file: DataFile, name: str) -> SchemaMismatchError:
-    """The error for a file with a value that has no place in the common type; it names a file of that type too."""
+    """Return the error for a value that does not fit the common type. It also names a file that has this type."""
     assert snapshot.schema is not None
     joined = snapshot.schema.field(name).type
     others = [other for other in snapshot.files if other.rows and name in other.schema.names]
     other = next((other for other in others if other.schema.field(name).type.equals(joined)), others[0])
     return SchemaMismatchError(
-        f"column {name!r} of {file.path} is {file.schema.field(name).type} and holds values that do not fit {joined}, "
-        f"which it is together with {other.path}; rewrite one of them with the other's unit"
+        f"column {name!r} of {file.path} is {file.schema.field(name).type} and has values that do not fit {joined}, "
+        f"the type of all files, because of {other.path}. Rewrite one of them with the unit of the other."
     )
 
 
 @contextmanager
 def report_narrow_codes(operation: str, path: str, snapshot: Snapshot) -> Iterator[None]:
-    """Name the columns whose dictionaries get more values than their codes can tell apart.
+    """Raise an error with the columns whose dictionaries have more values than their codes can represent.
 
-    Wider codes in the new files alone would be worse: readers take the type of the first file for that of all.
+    Wider codes only in the new files are no solution: readers use the type of the first file for all files.
     """
     try:
         yield
@@ -91,8 +91,8 @@ def report_narrow_codes(operation: str, path: str, snapshot: Snapshot) -> Iterat
         assert snapshot.schema is not None
         names = [field.name for field in snapshot.schema if _has_narrow_codes(field.type)]
         raise SchemaMismatchError(
-            f"{operation} of {path}: the files have more values in the dictionary column(s) {names} than codes of 8 or "
-            "16 bits tell apart; write the dataset anew with such columns as text, or with codes of 32 bits"
+            f"{operation} of {path}: the dictionary column(s) {names} have more values in all files than codes of 8 or "
+            "16 bits can represent. Rewrite the dataset with these columns as strings, or with codes of 32 bits."
         ) from error
 
 

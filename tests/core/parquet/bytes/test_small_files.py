@@ -57,7 +57,7 @@ def load(folder: Path) -> tuple[DataFile, ...]:
 
 
 def one_by_one(files: Sequence[DataFile], coded: Sequence[str] = ()) -> pa.Table:
-    row_form = RowForm(files[0].schema, tuple(coded), recast=False, restated=False)
+    row_form = RowForm(files[0].schema, tuple(coded), recast=False, new_schema=False)
     return pa.concat_tables(table for file in files for table in read_file(STORAGE, file, row_form))
 
 
