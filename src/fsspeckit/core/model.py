@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fsspeckit.common.choices import Codec, check_choice
+from fsspeckit.core.expressions.tree import Expression
 
 RowNumbers = npt.NDArray[np.int64]
 Action = Literal["rewrite", "insert", "delete", "keep"]
@@ -193,6 +194,7 @@ class RowChange:
         dropped: Positions of the rows to remove. None of them is replaced.
         drop_others: Whether all rows that are not replaced are removed. Then ``dropped`` is empty.
         columns: The columns in which replaced rows get new values; ``None`` means all columns.
+        computed: Expressions that compute the new values from the replaced row itself, instead of a source row.
     """
 
     replaced: RowNumbers = field(default_factory=lambda: NO_ROWS)
@@ -200,6 +202,7 @@ class RowChange:
     dropped: RowNumbers = field(default_factory=lambda: NO_ROWS)
     drop_others: bool = False
     columns: tuple[str, ...] | None = None
+    computed: Mapping[str, Expression] = field(default_factory=dict)
 
     def rows_left(self, rows: int) -> int:
         """Return the number of rows after the change of a file of ``rows`` rows."""

@@ -9,6 +9,7 @@ import copy
 import re
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal, Self, get_args
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from fsspeckit.core.dataset.source import Input
 from fsspeckit.core.dataset.text_source import TextFiles, text_files
 from fsspeckit.core.engine.protocol import Engine, ReadRequest
 from fsspeckit.core.model import WriteOptions
-from fsspeckit.core.operations import merge, read, write
+from fsspeckit.core.operations import delete, merge, read, update, write
 from fsspeckit.core.operations.write import WriteRequest
 from fsspeckit.core.planning.merge_request import MergeRequest, normalize_keys
 from fsspeckit.core.progress import Progress
@@ -205,6 +206,103 @@ class DatasetIO(Maintenance):
         """
         request = ReadRequest(column_names(columns), filters, include_file_path, use_threads)
         return read.read(self.engine, self._place(path), request)
+
+    def delete(
+        self,
+        path: Any,
+        *,
+        where: Any,
+        compression: str | None = None,
+        row_group_size: int | None = None,
+        batch_rows: int | None = None,
+        memory_limit: MemoryLimit = None,
+        progress: Progress = None,
+        dry_run: bool = False,
+    ) -> MergeResult | MergePlan:
+        """Delete the rows for which a condition is true.
+
+        Files in which no row matches are not changed, and those in which every row matches are removed, without reading
+        their rows where statistics prove it.
+
+        Args:
+            path: The dataset's folder.
+            where: The condition, such as ``"customer_id = 7"``; ``"true"`` deletes all rows. The page on expressions
+                lists what it can use.
+            compression: Codec of rewritten files; by default they keep theirs.
+            row_group_size: Most rows of a row group; by default files keep theirs.
+            batch_rows: Most rows that are rewritten at once.
+            memory_limit: Most memory for rewriting, such as ``"2GB"``.
+            progress: As for `merge`.
+            dry_run: Return the plan, with exact counts, and write nothing.
+
+        Returns:
+            Counts and files, as `merge` returns them; ``deleted`` is the number of deleted rows.
+
+        Raises:
+            ExpressionError: The condition is not in the expression language, or does not fit the columns.
+            DatasetNotFoundError: There is no dataset at the path.
+
+        Example:
+            >>> import pyarrow as pa, tempfile
+            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+            >>> io, folder = PyarrowDatasetIO(), tempfile.mkdtemp() + "/events"
+            >>> _ = io.write_dataset(pa.table({"id": [1, 2, 3]}), folder)
+            >>> io.delete(folder, where="id >= 2").deleted
+            2
+        """
+        options = WriteOptions(compression, row_group_size=row_group_size, batch_rows=batch_rows)
+        options = replace(options, memory_limit=parse_bytes(memory_limit))
+        return delete.delete(self.engine, self._place(path), where, options, dry_run=dry_run, progress=progress)
+
+    def update(
+        self,
+        path: Any,
+        *,
+        set: Mapping[str, str],  # noqa: A002 - the word of SQL
+        where: Any,
+        compression: str | None = None,
+        row_group_size: int | None = None,
+        batch_rows: int | None = None,
+        memory_limit: MemoryLimit = None,
+        progress: Progress = None,
+        dry_run: bool = False,
+    ) -> MergeResult | MergePlan:
+        """Set columns of the rows for which a condition is true to computed values.
+
+        Only the changed columns of row groups with matching rows are written again.
+
+        Args:
+            path: The dataset's folder.
+            set: Columns and the expressions that compute their values from the row, such as
+                ``{"price": "price * 1.1", "status": "'open'"}``.
+            where: The condition, such as ``"status IS NULL"``; ``"true"`` updates all rows.
+            compression: Codec of rewritten files; by default they keep theirs.
+            row_group_size: Most rows of a row group; by default files keep theirs.
+            batch_rows: Most rows that are rewritten at once.
+            memory_limit: Most memory for rewriting, such as ``"2GB"``.
+            progress: As for `merge`.
+            dry_run: Return the plan, with exact counts, and write nothing.
+
+        Returns:
+            Counts and files, as `merge` returns them; ``unchanged`` rows had their values already.
+
+        Raises:
+            ExpressionError: An expression is not in the language, does not fit its column, or cannot be computed.
+            DatasetNotFoundError: There is no dataset at the path.
+
+        Example:
+            >>> import pyarrow as pa, tempfile
+            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+            >>> io, folder = PyarrowDatasetIO(), tempfile.mkdtemp() + "/events"
+            >>> _ = io.write_dataset(pa.table({"id": [1, 2], "n": [10, 20]}), folder)
+            >>> _ = io.update(folder, set={"n": "n + id"}, where="id = 2")
+            >>> io.read_parquet(folder)["n"].to_pylist()
+            [10, 22]
+        """
+        options = WriteOptions(compression, row_group_size=row_group_size, batch_rows=batch_rows)
+        options = replace(options, memory_limit=parse_bytes(memory_limit))
+        place = self._place(path)
+        return update.update(self.engine, place, set, where, options, dry_run=dry_run, progress=progress)
 
     def write_parquet_dataset(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -112,3 +112,24 @@ def _membership(column: Expression, values: Any) -> Expression:
     constants = [_compared(column, value)[1] for value in listed if value is not None]
     options = pa.array([each.value.as_py() for each in constants if isinstance(each, Literal)], type_)
     return InList(column, options.unique(), None in listed)
+
+
+def compile_values(given: Any, schema: pa.Schema) -> dict[str, Expression]:
+    """Return the computed values of columns, in the types of the columns.
+
+    Raises:
+        ExpressionError: A column is unknown, or a value is not an expression that the column can hold.
+    """
+    from fsspeckit.core.expressions.parse import assigned, parse_expression
+
+    if not isinstance(given, Mapping) or not given:
+        raise ExpressionError(f'{given!r} names no columns; pass a mapping such as {{"price": "price * 1.1"}}')
+    unknown = [name for name in given if name not in schema.names]
+    if unknown:
+        raise ExpressionError(f"unknown column(s) {unknown}; choose among {schema.names}")
+    found = {}
+    for name, text in given.items():
+        if not isinstance(text, str):
+            raise ExpressionError(f'the value of {name!r} is {text!r}; pass SQL text, such as "\'open\'" or "1"')
+        found[name] = assigned(parse_expression(text, schema), schema.field(name), text)
+    return found

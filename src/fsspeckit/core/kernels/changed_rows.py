@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.common.schema import cast_schema
+from fsspeckit.core.expressions.evaluate import evaluate
+from fsspeckit.core.expressions.tree import columns_of
 from fsspeckit.core.model import RewriteTask, RowNumbers
 from fsspeckit.core.parquet.reader import check_rows, report_damage
 from fsspeckit.core.values.equality import columns_equal
@@ -91,8 +93,18 @@ class ChangedRowsReader:
         names = [name for name in task.key_columns if name in task.schema.names]
         self._equal_keys = frozenset(name for name in names if not _is_floating(task.schema.field(name).type))
         """Key columns in which equal keys are equal values: floats may differ in the sign of zero or in NaN bits."""
-        skips = skip_keys and len(self._equal_keys) < len(task.schema) and _selects_exactly(parquet.schema_arrow)
-        self._skipped = self._equal_keys if skips else frozenset[str]()
+        skipped = self._columns_to_skip()
+        skips = skip_keys and len(skipped) < len(task.schema) and _selects_exactly(parquet.schema_arrow)
+        self._skipped = skipped if skips else frozenset[str]()
+
+    def _columns_to_skip(self) -> frozenset[str]:
+        """Return the columns that need not be read where all rows are kept: they do not change."""
+        columns = self._change.columns
+        if columns is None:
+            return self._equal_keys
+        read = [columns_of(value) for value in self._change.computed.values()]
+        needed = frozenset(columns).union(*(names or () for names in read))
+        return frozenset(self._task.schema.names) - needed
 
     def first_change(self) -> ChangedRows | None:
         """Return the first rows with a change, or ``None``. Only row groups with replaced or dropped rows are read."""
@@ -118,10 +130,20 @@ class ChangedRowsReader:
             stop = start + decoded.num_rows
             low, high = np.searchsorted(self._change.replaced, [start, stop])
             replaced = self._change.replaced[low:high] - start
-            table, source = share_codes(decoded, self._source.slice(low, high - low))
+            computes = bool(self._change.computed)
+            source = self._computed(decoded, replaced) if computes else self._source.slice(low, high - low)
+            table, source = share_codes(decoded, source)
             equal, columns = self._compare(table, replaced, source)
             yield ChangedRows(group, table, replaced, source, equal, columns, self._change.kept(start, stop))
             start = stop
+
+    def _computed(self, table: pa.Table, replaced: RowNumbers) -> pa.Table:
+        """Return the computed values of replaced rows."""
+        rows = take_ascending(table, replaced)
+        fields = [self._task.schema.field(name) for name in self._change.computed]
+        values = [evaluate(value, rows) for value in self._change.computed.values()]
+        new = pa.table(values, names=list(self._change.computed))
+        return cast_schema(new, pa.schema(fields), operation="update", path=self._task.file.path)
 
     @cached_property
     def _source(self) -> pa.Table:

@@ -1,0 +1,114 @@
+"""Find the rows of a dataset for which a condition is true: prove what can be proven, read only the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from fsspeckit.common.partitions import typed_values
+from fsspeckit.core.dataset.snapshot import Snapshot
+from fsspeckit.core.engine.protocol import Engine
+from fsspeckit.core.expressions.tree import Call, Column, Expression, InList, Literal, null_of, with_constants
+from fsspeckit.core.expressions.types import plain_type
+from fsspeckit.core.kernels.find_rows import FindRows
+from fsspeckit.core.model import DataFile, RowNumbers, Scan
+from fsspeckit.core.planning.bloom import drop_by_bloom
+from fsspeckit.core.planning.condition_proofs import Truth, possible_truths
+from fsspeckit.core.planning.statistics import KeySet
+from fsspeckit.core.progress import Reporter
+from fsspeckit.core.storage import Storage
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MatchingRows:
+    """The matching rows of a file, ascending, and how they were found."""
+
+    file: DataFile
+    positions: RowNumbers
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Proof:
+    """What is known before a file is read: row groups in which every row matches, and those that must be read."""
+
+    file: DataFile
+    condition: Expression
+    matching: tuple[int, ...]
+    unknown: tuple[int, ...]
+
+
+def find_matching_rows(
+    engine: Engine,
+    storage: Storage,
+    snapshot: Snapshot,
+    schema: pa.Schema,
+    condition: Expression,
+    reporter: Reporter,
+) -> list[MatchingRows]:
+    """Return the matching rows of every file of a snapshot; ``schema`` has all columns with their types."""
+    proofs = [_prove(storage, snapshot, file, schema, condition) for file in snapshot.files]
+    items = [(Scan(proof.file, proof.unknown, 0), proof.condition) for proof in proofs if proof.unknown]
+    on_done = reporter.stage("match", len(items), rows=sum(scan.rows for scan, _ in items))
+    found = iter(engine.map(FindRows(storage, schema), items, on_done) if items else ())
+    return [_combine(proof, next(found) if proof.unknown else None) for proof in proofs]
+
+
+def constants_of(snapshot: Snapshot, file: DataFile, schema: pa.Schema) -> dict[str, Literal]:
+    """Return the columns that are constant in a file: partition values, and NULL where the file lacks a column."""
+    found = {}
+    for field in schema:
+        if field.name in file.schema.names:
+            continue
+        type_ = plain_type(field.type)
+        found[field.name] = null_of(type_)
+        if field.name in snapshot.partition_columns and file.partition is not None:
+            text = file.partition[snapshot.partition_columns.index(field.name)]
+            found[field.name] = Literal(typed_values([text], field.type, field.name).cast(type_)[0])
+    return found
+
+
+def _prove(storage: Storage, snapshot: Snapshot, file: DataFile, schema: pa.Schema, condition: Expression) -> _Proof:
+    condition = with_constants(condition, constants_of(snapshot, file, schema))
+    truths = possible_truths(condition, file)
+    groups = [group for group, rows in enumerate(file.row_groups) if rows]
+    matching = tuple(group for group in groups if truths[group] == Truth.TRUE)
+    unknown = tuple(group for group in groups if Truth.TRUE in truths[group] and group not in matching)
+    if unknown and file.blooms:
+        unknown = drop_by_bloom(storage, file, unknown, _required_values(condition))
+    return _Proof(file, condition, matching, unknown)
+
+
+def _required_values(condition: Expression) -> dict[str, KeySet]:
+    """Return the constants of which a column must have one for the condition to be true."""
+    parts: Sequence[Expression] = (condition,)
+    if isinstance(condition, Call) and condition.function == "and":
+        parts = condition.arguments
+    found: dict[str, KeySet] = {}
+    for part in parts:
+        match part:
+            case Call(function="=", arguments=(Column(path=()) as column, Literal() as constant)):
+                found[column.name] = KeySet.of(pa.chunked_array([[constant.value.as_py()]], constant.type))
+            case InList(value=Column(path=()) as column):
+                found[column.name] = KeySet.of(pa.chunked_array([part.options]))
+            case _:
+                continue
+    return found
+
+
+def _combine(proof: _Proof, found: RowNumbers | None) -> MatchingRows:
+    starts = np.concatenate([[0], np.cumsum(proof.file.row_groups)])
+    parts = [np.arange(starts[group], starts[group + 1]) for group in proof.matching]
+    if found is not None:
+        parts.append(found)
+    positions = np.sort(np.concatenate(parts)) if parts else np.empty(0, dtype=np.int64)
+    return MatchingRows(proof.file, positions.astype(np.int64), _reason(proof, len(positions)))
+
+
+def _reason(proof: _Proof, count: int) -> str:
+    if proof.unknown:
+        return "condition" if count else "no row matches"
+    return "every row matches, by statistics" if count == proof.file.rows else "no row matches, by statistics"
