@@ -116,6 +116,8 @@ class MergeResult(_MergeView):
     commit_seq: int | None = None
     seconds: float = 0.0
     commit_seconds: float = 0.0
+    stale: int = 0
+    moved: int = 0
 
     @property
     def total(self) -> int:
@@ -182,6 +184,8 @@ class MergePlan(_MergeView):
     entries: tuple[PlanEntry, ...]
     source_route: str = field(default="memory", compare=False)
     tasks: tuple[Task, ...] = field(repr=False, compare=False, default=())
+    stale: int = 0
+    moved: int = 0
 
     @property
     def total(self) -> int:

@@ -72,6 +72,12 @@ class DatasetIO(Maintenance):
         schema_mode: SchemaMode = "strict",
         skip_unchanged: bool = True,
         partition_move: PartitionMove = "check",
+        update_columns: Columns | None = None,
+        delete_when: str | None = None,
+        update_when: str | None = None,
+        insert_when: str | None = None,
+        newer_by: str | None = None,
+        scope: str | None = None,
         compression: str | None = None,
         max_rows_per_file: int = 5_000_000,
         row_group_size: int | None = None,
@@ -94,9 +100,18 @@ class DatasetIO(Maintenance):
             dedup_order_by: With ``"deduplicate"``, keep the row that is highest here (``"-ts"``: lowest).
             on_duplicate_source: What to do with a key that occurs twice in the source.
             null_keys: ``"match"`` treats NULL in a key as equal to NULL.
-            schema_mode: ``"evolve"`` adds new columns and fills missing ones with null.
+            schema_mode: ``"evolve"`` adds new columns; a column that the source lacks keeps its value in matched rows
+                and is null in inserted ones.
             skip_unchanged: Leave a file alone when its matched rows equal the source's.
-            partition_move: ``"unchecked"`` skips looking for keys in other partitions.
+            partition_move: What to do with a key that exists in another partition: ``"check"`` raises, ``"move"`` moves
+                the row, ``"unchecked"`` does not look for it.
+            update_columns: Columns that matched rows get; inserted rows get all columns.
+            delete_when: A condition over the source, such as ``"op = 'd'"``: these rows delete their key. Columns that
+                only this condition needs are not written.
+            update_when: A condition over ``source.`` and ``target.`` columns that matched rows must meet.
+            insert_when: A condition over ``source.`` columns that new rows must meet.
+            newer_by: A column such as a log sequence number; a matched row that is not newer is left alone.
+            scope: With ``"full_merge"``, a condition: only rows that meet it are deleted, and every source row must.
             compression: Codec of all written files; by default, rewritten files keep theirs.
             max_rows_per_file: Most rows of a new file.
             row_group_size: Most rows of a row group; by default, rewritten files keep theirs.
@@ -130,6 +145,12 @@ class DatasetIO(Maintenance):
             skip_unchanged=skip_unchanged,
             partition_move=partition_move,
             options=WriteOptions(compression, max_rows_per_file, row_group_size, batch_rows, parse_bytes(memory_limit)),
+            update_columns=column_names(update_columns),
+            delete_when=delete_when,
+            update_when=update_when,
+            insert_when=insert_when,
+            newer_by=newer_by,
+            scope=scope,
         )
         if dedup_order_by is not None and strategy != "deduplicate":
             raise ValueError(f'dedup_order_by goes with strategy="deduplicate", not with {strategy!r}')

@@ -16,8 +16,10 @@ _OPERATORS = {"=": "=", "==": "=", "!=": "<>", "<>": "<>", "<": "<", "<=": "<=",
 _ADVICE = "pass SQL text such as \"day = '2026-11-02' AND amount > 10\", or tuples such as [('id', '>', 3)]"
 
 
-def compile_condition(given: Any, schema: pa.Schema) -> Expression:
+def compile_condition(given: Any, schema: pa.Schema, *, tables: Sequence[str] = ()) -> Expression:
     """Return a condition as an expression over the columns of a schema.
+
+    ``tables`` are prefixes that column names must have, such as ``source``.
 
     Raises:
         ExpressionError: It is not one condition over these columns.
@@ -25,7 +27,7 @@ def compile_condition(given: Any, schema: pa.Schema) -> Expression:
     if isinstance(given, str):
         from fsspeckit.core.expressions.parse import parse_condition
 
-        return parse_condition(given, schema)
+        return parse_condition(given, schema, tables=tables)
     if isinstance(given, pc.Expression):
         return _arrow_condition(given, schema)
     if isinstance(given, Sequence) and given:

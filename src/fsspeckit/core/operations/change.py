@@ -46,6 +46,8 @@ class PreparedChange:
     updated: int
     deleted: int
     reasons: Mapping[str, str]
+    stale: int = 0
+    moved: int = 0
 
     @property
     def tasks(self) -> tuple[RewriteTask | WriteTask, ...]:
@@ -189,6 +191,8 @@ def _as_result(
         commit_seq=commit.seq if commit else None,
         seconds=seconds,
         commit_seconds=commit.seconds if commit else 0.0,
+        stale=prepared.stale,
+        moved=prepared.moved,
     )
 
 
@@ -222,4 +226,6 @@ def _as_plan(place: Place, prepared: PreparedChange, outcomes: Sequence[Outcome]
         entries=tuple(entries),
         source_route=prepared.source_route,
         tasks=(*prepared.rewrites, *prepared.inserts),
+        stale=prepared.stale,
+        moved=prepared.moved,
     )

@@ -6,10 +6,12 @@ No step before the run writes a file, and only the commit changes the dataset.
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
@@ -18,9 +20,10 @@ from fsspeckit.core.dataset.source import Input, Source
 from fsspeckit.core.dataset.source_keys import check_no_null_keys, check_order_columns, select_rows
 from fsspeckit.core.dataset.text_source import TextFiles, read_later
 from fsspeckit.core.engine.protocol import Engine
-from fsspeckit.core.model import DataFile, Match, RowNumbers
+from fsspeckit.core.model import NO_MATCH, NO_ROWS, Match, RowNumbers
 from fsspeckit.core.operations.change import PreparedChange, run_change
-from fsspeckit.core.planning.merge import MatchedFiles, check_target_keys, match_source
+from fsspeckit.core.planning.merge import check_target_keys, match_anywhere, match_source
+from fsspeckit.core.planning.merge_changes import MergeChanges, decide_changes, is_removed
 from fsspeckit.core.planning.merge_request import (
     MergeRequest,
     MergeSchemas,
@@ -28,6 +31,7 @@ from fsspeckit.core.planning.merge_request import (
     merge_schemas,
     rewrite_tasks,
 )
+from fsspeckit.core.planning.merge_rules import RuleCheck, compile_rules, deleting_rows, rows_in_scope
 from fsspeckit.core.planning.pinned_plan import check_plan_names
 from fsspeckit.core.progress import Progress, Reporter, reporting
 from fsspeckit.core.results import MergePlan, MergeResult
@@ -86,6 +90,7 @@ def _plan(
         check_order_columns(source.schema, request.dedup_order_by)
         if request.null_keys == "error":
             check_no_null_keys(source.columns(request.key_columns), request.key_columns, "source")
+        rules = compile_rules(request, source.schema, snapshot)
         rows = select_rows(
             source,
             schemas.keys,
@@ -95,22 +100,33 @@ def _plan(
         )
         if request.null_keys == "error" and (len(rows) or request.rule.delete):
             check_target_keys(place.storage, snapshot, schemas)
+        rows, deleting = _split(rows, deleting_rows(rules, source))
         matched = match_source(engine, place.storage, snapshot, source, rows, schemas, request, reporter)
-    return _prepare(matched, schemas, snapshot, source, request)
+        removals: Sequence[Match] = (NO_MATCH,) * len(snapshot.files)
+        if len(deleting):
+            removals = match_anywhere(engine, place.storage, snapshot, source, deleting, schemas, request, reporter)
+        scope = rows_in_scope(engine, place, snapshot, source, rules, reporter)
+        check = RuleCheck(engine, place, snapshot, source, rules, reporter)
+        changes = decide_changes(matched, removals, scope, check, request.rule)
+    return _prepare(changes, schemas, snapshot, source, request)
+
+
+def _split(rows: range | RowNumbers, deletes: npt.NDArray[np.bool_] | None) -> tuple[range | RowNumbers, RowNumbers]:
+    """Split source rows into those that are written and those that delete their key."""
+    if deletes is None:
+        return rows, NO_ROWS
+    numbers = np.asarray(rows, dtype=np.int64)
+    return numbers[~deletes[numbers]], numbers[deletes[numbers]]
 
 
 def _prepare(
-    matched: MatchedFiles, schemas: MergeSchemas, snapshot: Snapshot, source: Source, request: MergeRequest
+    changes: MergeChanges, schemas: MergeSchemas, snapshot: Snapshot, source: Source, request: MergeRequest
 ) -> PreparedChange:
-    """Turn matches into tasks and counts, by the rule of the strategy."""
-    rule = request.rule
-    inserted = matched.new_rows if rule.insert else 0
-    updated = matched.hits if rule.update else 0
-    deletes = {file.path for file, match, _ in matched.files if rule.delete and _is_deleted(file, match, source)}
-    left = [(file, match) for file, match, _ in matched.files if file.path not in deletes]
-    rewrites = rewrite_tasks(left, schemas, request, adds_rows=inserted + updated > 0)
-    new = list(zip(matched.groups, matched.unmatched, strict=True)) if rule.insert else []
-    inserts = insert_tasks([(group, _as_range(rows)) for group, rows in new], schemas, snapshot, request.options)
+    """Turn the changes to files into tasks."""
+    removed = {change.file.path for change in changes.files if is_removed(change, source)}
+    left = [change for change in changes.files if change.file.path not in removed]
+    rewrites = rewrite_tasks(left, schemas, request, adds_rows=changes.inserted + changes.updated > 0)
+    new = [(group, _as_range(rows)) for group, rows in changes.inserts]
     return PreparedChange(
         operation="merge",
         strategy=request.strategy,
@@ -119,18 +135,15 @@ def _prepare(
         source_rows=source.rows,
         source_route=source.route,
         rewrites=tuple(rewrites),
-        inserts=tuple(inserts),
-        deletes=tuple(sorted(deletes)),
-        inserted=inserted,
-        updated=updated,
-        deleted=snapshot.rows - updated if rule.delete else 0,
-        reasons={file.path: reason for file, _, reason in matched.files},
+        inserts=tuple(insert_tasks(new, schemas, snapshot, request.options)),
+        deletes=tuple(sorted(removed)),
+        inserted=changes.inserted,
+        updated=changes.updated,
+        deleted=changes.deleted,
+        reasons={change.file.path: change.reason for change in changes.files},
+        stale=changes.stale,
+        moved=changes.moved,
     )
-
-
-def _is_deleted(file: DataFile, match: Match, source: Source) -> bool:
-    """Return whether a full merge deletes a file: no row matches. An empty file stays unless the source is empty."""
-    return len(match.positions) == 0 and (file.rows > 0 or source.rows == 0)
 
 
 def _as_range(rows: RowNumbers) -> range | RowNumbers:

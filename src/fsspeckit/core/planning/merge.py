@@ -32,21 +32,15 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MatchedFiles:
-    """Every file with its matched rows and the reason, and the source rows without a match, by partition."""
+    """Every file with its matched rows and the reason, and the source rows without a match, by partition.
+
+    ``moves`` has for each file the rows with the keys of unmatched source rows: these rows move to another partition.
+    """
 
     files: tuple[tuple[DataFile, Match, str], ...]
     groups: tuple[PartitionRows, ...]
     unmatched: tuple[RowNumbers, ...]
-
-    @property
-    def hits(self) -> int:
-        """Number of target rows that match a source row."""
-        return sum(len(match.positions) for _, match, _ in self.files)
-
-    @property
-    def new_rows(self) -> int:
-        """Number of source rows without a match."""
-        return sum(len(rows) for rows in self.unmatched)
+    moves: tuple[Match, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,10 +105,24 @@ def match_source(
     for match, _ in results:
         is_matched[match.source_rows] = True
     unmatched = tuple(_unmatched(group.rows, is_matched) for group in groups)
-    if request.partition_move == "check":
-        _check_moves(target, np.concatenate(unmatched) if unmatched else NO_ROWS, request)
+    moves = _find_moves(target, np.concatenate(unmatched) if unmatched else NO_ROWS, request)
     files = tuple((file, match, reason) for file, (match, reason) in zip(snapshot.files, results, strict=True))
-    return MatchedFiles(files, tuple(groups), unmatched)
+    return MatchedFiles(files, tuple(groups), unmatched, moves)
+
+
+def match_anywhere(
+    engine: Engine,
+    storage: Storage,
+    snapshot: Snapshot,
+    source: Source,
+    rows: RowNumbers,
+    schemas: MergeSchemas,
+    request: MergeRequest,
+    reporter: Reporter,
+) -> list[Match]:
+    """Return for each file its rows with the keys of some source rows, whatever partition these name."""
+    target = _Target(storage, snapshot, source, schemas, engine, reporter)
+    return _match_in_all_partitions(target, "match deletes", rows, request)
 
 
 def _unmatched(rows: range | RowNumbers, is_matched: npt.NDArray[np.bool_]) -> RowNumbers:
@@ -190,18 +198,26 @@ def _key_sets(target: _Target, spec: KeySetSpec) -> dict[str, KeySet]:
     return {key.name: KeySet.of(table[key.name]) for key in spec.keys}
 
 
-def _check_moves(target: _Target, rows: RowNumbers, request: MergeRequest) -> None:
-    """Raise if the key of an unmatched source row exists in another partition."""
+def _find_moves(target: _Target, rows: RowNumbers, request: MergeRequest) -> tuple[Match, ...]:
+    """Return the target rows with the keys of unmatched source rows in other partitions, or raise if there are any."""
+    nothing = (NO_MATCH,) * len(target.snapshot.files)
+    if request.partition_move == "unchecked" or set(target.schemas.partitions) <= set(request.key_columns):
+        return nothing
+    found = _match_in_all_partitions(target, "check for moves", rows, request) if len(rows) else nothing
+    if request.partition_move == "move":
+        return tuple(found)
+    for file, match in zip(target.snapshot.files, found, strict=True):
+        if len(match.source_rows):
+            raise _move_error(target, file, match, request)
+    return nothing
+
+
+def _match_in_all_partitions(target: _Target, stage: str, rows: RowNumbers, request: MergeRequest) -> list[Match]:
     in_key = [name for name in target.schemas.partitions if name in request.key_columns]
-    if len(in_key) == len(target.schemas.partitions) or len(rows) == 0:
-        return
     rows = np.sort(rows)
     groups = split_by_partition(target.source, rows, in_key, {})
     identities = _identities(target, in_key, _spellings(target, in_key))
-    results = _match_files(target, "check for moves", groups, identities, rows, ())
-    for file, (match, _) in zip(target.snapshot.files, results, strict=True):
-        if len(match.source_rows):
-            raise _move_error(target, file, match, request)
+    return [match for match, _ in _match_files(target, stage, groups, identities, rows, ())]
 
 
 def _move_error(target: _Target, file: DataFile, match: Match, request: MergeRequest) -> PartitionError:
@@ -210,5 +226,5 @@ def _move_error(target: _Target, file: DataFile, match: Match, request: MergeReq
     rows = target.source.take(match.source_rows[:_SHOWN], schema).to_pylist()
     return PartitionError(
         f"partition columns cannot change for existing keys: the keys of {rows} are already in {file.path}. Delete the "
-        'old rows first, or correct the partition column, or pass partition_move="unchecked" to insert them as new rows'
+        'old rows first, correct the partition column, or pass partition_move="move" to move the rows.'
     )

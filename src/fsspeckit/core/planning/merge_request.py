@@ -16,9 +16,9 @@ from fsspeckit.common.errors import KeyColumnError, PartitionError, SchemaMismat
 from fsspeckit.common.schema import reconcile, same_storage
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source_keys import PartitionRows
+from fsspeckit.core.expressions.conditions import columns_named
 from fsspeckit.core.file_names import new_file_name
 from fsspeckit.core.model import (
-    NO_ROWS,
     DataFile,
     KeyColumn,
     Match,
@@ -65,6 +65,12 @@ class MergeRequest:
     skip_unchanged: bool = True
     partition_move: PartitionMove = "check"
     options: WriteOptions = field(default_factory=WriteOptions)
+    update_columns: tuple[str, ...] | None = None
+    delete_when: str | None = None
+    update_when: str | None = None
+    insert_when: str | None = None
+    newer_by: str | None = None
+    scope: str | None = None
 
     def __post_init__(self) -> None:
         check_choice("strategy", self.strategy, get_args(StrategyName))
@@ -72,6 +78,15 @@ class MergeRequest:
         check_choice("null_keys", self.null_keys, get_args(NullKeys))
         check_choice("schema_mode", self.schema_mode, get_args(SchemaMode))
         check_choice("partition_move", self.partition_move, get_args(PartitionMove))
+        for name in ("update_columns", "update_when", "newer_by", "delete_when"):
+            if getattr(self, name) is not None and not self.rule.update:
+                raise ValueError(
+                    f"{name} changes rows that exist, and strategy={self.strategy!r} does not. Leave it out."
+                )
+        if self.insert_when is not None and not self.rule.insert:
+            raise ValueError(f"insert_when is for strategies that insert, not {self.strategy!r}. Leave it out.")
+        if self.scope is not None and not self.rule.delete:
+            raise ValueError('scope is for strategy="full_merge". Leave it out.')
 
     @property
     def rule(self) -> Strategy:
@@ -181,6 +196,7 @@ class MergeSchemas:
         partitions: The partition columns.
         added: Columns that the target does not have yet.
         in_folders: Partition columns whose values are only in the names of folders.
+        updated: Columns that matched rows get from the source; ``None`` means all columns.
     """
 
     body: pa.Schema
@@ -188,6 +204,7 @@ class MergeSchemas:
     partitions: tuple[str, ...]
     added: tuple[str, ...]
     in_folders: tuple[str, ...] = ()
+    updated: tuple[str, ...] | None = None
 
     @property
     def file_keys(self) -> tuple[KeyColumn, ...]:
@@ -206,13 +223,42 @@ def merge_schemas(source: pa.Schema, snapshot: Snapshot, request: MergeRequest, 
     file_keys = [name for name in request.key_columns if name not in in_folders]
     if not file_keys:
         raise KeyColumnError("all key columns are partition columns. Name at least one column that is in the files.")
-    ours = without_columns(source, in_folders)
-    body = validate_keys_and_schema(ours, snapshot.schema, file_keys, schema_mode=request.schema_mode, path=path)
+    ours = without_columns(source, [*in_folders, *_only_for_conditions(request, partitions, known)])
+    mode = request.schema_mode
+    if request.update_columns is not None:
+        _check_update_columns(request, ours, known)
+    if request.update_columns is not None and not request.rule.insert:
+        used = {*file_keys, *request.update_columns}
+        ours, mode = without_columns(ours, [name for name in ours.names if name not in used]), "evolve"
+    body = validate_keys_and_schema(ours, snapshot.schema, file_keys, schema_mode=mode, path=path)
     if snapshot.schema is None or not body.equals(snapshot.schema):
         check_writable(body, "merge")
     added = tuple(name for name in body.names if known and name not in known)
     keys = tuple(_key_column(name, body, source) for name in request.key_columns)
-    return MergeSchemas(body, keys, partitions, added, tuple(in_folders))
+    updated = request.update_columns
+    if updated is None and any(name not in ours.names for name in body.names):
+        updated = tuple(name for name in body.names if name in ours.names)
+    return MergeSchemas(body, keys, partitions, added, tuple(in_folders), updated)
+
+
+def _only_for_conditions(request: MergeRequest, partitions: Sequence[str], known: Sequence[str]) -> list[str]:
+    """Return source columns that ``delete_when`` reads and the dataset lacks, such as ``op``: they are not written."""
+    if request.delete_when is None:
+        return []
+    needed = {*request.key_columns, *partitions, *known, request.newer_by}
+    return [name for name in columns_named(request.delete_when) if name not in needed]
+
+
+def _check_update_columns(request: MergeRequest, source: pa.Schema, known: Sequence[str]) -> None:
+    names = request.update_columns or ()
+    unknown = [name for name in names if name not in source.names or (known and name not in known)]
+    if unknown or not names:
+        raise SchemaMismatchError(
+            f"update_columns names {unknown or 'no columns'}. Choose columns of both the source and the dataset."
+        )
+    keys = [name for name in names if name in request.key_columns]
+    if keys:
+        raise KeyColumnError(f"update_columns names the key column(s) {keys}, which do not change. Leave them out.")
 
 
 def _key_column(name: str, body: pa.Schema, source: pa.Schema) -> KeyColumn:
@@ -280,32 +326,44 @@ class _FileSchemas:
         return self._known[key]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class FileChange:
+    """What a merge does to a file.
+
+    Attributes:
+        match: The rows that get new values, with their source rows.
+        dropped: The rows that are removed, ascending.
+        drop_others: Whether all rows that are not in ``match`` are removed. Then ``dropped`` is empty.
+        reason: Why the file is in the plan.
+    """
+
+    file: DataFile
+    match: Match
+    dropped: RowNumbers
+    reason: str
+    drop_others: bool = False
+
+    @property
+    def lost(self) -> int:
+        """Number of removed rows."""
+        return self.file.rows - len(self.match.positions) if self.drop_others else len(self.dropped)
+
+
 def rewrite_tasks(
-    files: Sequence[tuple[DataFile, Match]], schemas: MergeSchemas, request: MergeRequest, *, adds_rows: bool
+    changes: Sequence[FileChange], schemas: MergeSchemas, request: MergeRequest, *, adds_rows: bool
 ) -> list[RewriteTask]:
-    """Return tasks for the files that change: rows are updated or deleted, or types become wider."""
+    """Return tasks for the files that change: rows are updated or removed, or types become wider."""
     tasks = []
     file_schemas = _FileSchemas(schemas, adds_rows)
-    for file, match in files:
-        hits = len(match.positions) if request.rule.update else 0
-        drops = request.rule.delete and hits < file.rows
+    for each in changes:
+        file, hits = each.file, len(each.match.positions)
         schema = file_schemas.after(file.schema, hits > 0)
-        if hits == 0 and not drops and schema is file.schema:
+        if hits == 0 and not each.lost and schema is file.schema:
             continue
-        tasks.append(
-            RewriteTask(
-                file=file,
-                change=RowChange(
-                    match.positions if hits else NO_ROWS,
-                    match.source_rows if hits else NO_ROWS,
-                    drop_others=request.rule.delete,
-                ),
-                schema=schema,
-                key_columns=request.key_columns,
-                skip_unchanged=request.skip_unchanged,
-                options=request.options,
-            )
+        change = RowChange(
+            each.match.positions, each.match.source_rows, each.dropped, each.drop_others, schemas.updated
         )
+        tasks.append(RewriteTask(file, change, schema, request.key_columns, request.skip_unchanged, request.options))
     return tasks
 
 

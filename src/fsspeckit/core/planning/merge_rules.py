@@ -1,0 +1,195 @@
+"""Conditions of a merge: which source rows delete, which matched rows are updated, which new rows are inserted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from fsspeckit.common.bridge import to_numpy
+from fsspeckit.common.errors import ExpressionError, KeyColumnError
+from fsspeckit.core.dataset.place import Place
+from fsspeckit.core.dataset.snapshot import Snapshot
+from fsspeckit.core.dataset.source import Source
+from fsspeckit.core.engine.protocol import Engine
+from fsspeckit.core.engine.read import full_schema
+from fsspeckit.core.expressions import compute
+from fsspeckit.core.expressions.conditions import compile_condition
+from fsspeckit.core.expressions.evaluate import matching_rows
+from fsspeckit.core.expressions.tree import Expression, Literal, columns_of, with_constants
+from fsspeckit.core.expressions.types import is_comparable, plain_type
+from fsspeckit.core.kernels.read_values import ReadValues
+from fsspeckit.core.model import DataFile, Match, RowNumbers
+from fsspeckit.core.planning.conditions import constants_of, find_matching_rows
+from fsspeckit.core.planning.merge_request import MergeRequest
+from fsspeckit.core.progress import Reporter
+
+Mask = npt.NDArray[np.bool_]
+SOURCE, TARGET = "source", "target"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MergeRules:
+    """The compiled conditions of a merge; a condition that was not given is None."""
+
+    deletes: Expression | None = None
+    updates: Expression | None = None
+    inserts: Expression | None = None
+    scope: Expression | None = None
+    newer_by: str | None = None
+
+    @property
+    def looks_at_targets(self) -> bool:
+        """Whether matched rows of the target must be read."""
+        return self.updates is not None or self.newer_by is not None
+
+
+def compile_rules(request: MergeRequest, source: pa.Schema, snapshot: Snapshot) -> MergeRules:
+    """Compile the conditions of a merge against the columns of both sides."""
+    target = full_schema(snapshot) if snapshot.schema is not None else source
+    both = pa.schema([*_prefixed(SOURCE, source), *_prefixed(TARGET, target)])
+    if request.newer_by is not None:
+        _check_newer_by(request.newer_by, source, target)
+    return MergeRules(
+        deletes=_compiled(request.delete_when, source),
+        updates=_compiled(request.update_when, both, (SOURCE, TARGET)),
+        inserts=_compiled(request.insert_when, pa.schema(_prefixed(SOURCE, source)), (SOURCE,)),
+        scope=_compiled(request.scope, target),
+        newer_by=request.newer_by,
+    )
+
+
+def _compiled(text: str | None, schema: pa.Schema, tables: Sequence[str] = ()) -> Expression | None:
+    return None if text is None else compile_condition(text, schema, tables=tables)
+
+
+def _prefixed(table: str, schema: pa.Schema) -> list[pa.Field]:
+    return [field.with_name(f"{table}.{field.name}") for field in schema]
+
+
+def _check_newer_by(name: str, source: pa.Schema, target: pa.Schema) -> None:
+    for schema, side in ((source, SOURCE), (target, TARGET)):
+        if name not in schema.names:
+            raise KeyColumnError(f"newer_by={name!r} is not a column of the {side}. Add it, or leave newer_by out.")
+        if not is_comparable(schema.field(name).type):
+            raise KeyColumnError(f"newer_by={name!r} has the type {schema.field(name).type}, which has no order.")
+
+
+def deleting_rows(rules: MergeRules, source: Source) -> Mask | None:
+    """Return which source rows delete their key, or None where none can."""
+    return None if rules.deletes is None else _holds(rules.deletes, source)
+
+
+def _holds(condition: Expression, source: Source) -> Mask:
+    names = columns_of(condition)
+    chosen = source.schema.names if names is None else sorted(names)
+    if not chosen:
+        return np.full(source.rows, bool(matching_rows(condition, pa.table({"": pa.nulls(1)}))[0]))
+    return matching_rows(condition, source.columns(chosen))
+
+
+def rows_to_insert(rules: MergeRules, source: Source, rows: RowNumbers) -> RowNumbers:
+    """Return the unmatched source rows that are inserted."""
+    if rules.inserts is None or not len(rows):
+        return rows
+    names = sorted(name.partition(".")[2] for name in columns_of(rules.inserts) or ())
+    table = _source_values(source, rows, names)
+    return rows[matching_rows(rules.inserts, table)]
+
+
+def _source_values(source: Source, rows: RowNumbers, names: Sequence[str]) -> pa.Table:
+    """Some columns of source rows, with the prefix of the source."""
+    if not names:
+        return pa.table({"": pa.nulls(len(rows))})
+    schema = pa.schema([source.schema.field(name) for name in names])
+    return source.take(rows, schema).rename_columns([f"{SOURCE}.{name}" for name in names])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RuleCheck:
+    """Decides which matches change their target row."""
+
+    engine: Engine
+    place: Place
+    snapshot: Snapshot
+    source: Source
+    rules: MergeRules
+    reporter: Reporter
+
+    def apply(self, matches: Sequence[tuple[DataFile, Match]], *, conditions: bool) -> list[tuple[Mask, int]]:
+        """Return for each match which rows change, and how many are stale; ``conditions`` includes ``update_when``."""
+        updates = self.rules.updates if conditions else None
+        if (updates is None and self.rules.newer_by is None) or not matches:
+            return [(np.ones(len(match.positions), dtype=bool), 0) for _, match in matches]
+        schema = self._target_schema(updates)
+        items = [(file, match.positions) for file, match in matches]
+        on_done = self.reporter.stage("compare", len(items))
+        tables = self.engine.map(ReadValues(self.place.storage, schema), items, on_done)
+        return [self._decide(file, match, table, updates) for (file, match), table in zip(matches, tables, strict=True)]
+
+    def _target_schema(self, updates: Expression | None) -> pa.Schema:
+        names = {name.partition(".")[2] for name in _names(updates) if name.startswith(f"{TARGET}.")}
+        if self.rules.newer_by is not None:
+            names.add(self.rules.newer_by)
+        whole = full_schema(self.snapshot)
+        return pa.schema([whole.field(name) for name in whole.names if name in names])
+
+    def _decide(self, file: DataFile, match: Match, target: pa.Table, updates: Expression | None) -> tuple[Mask, int]:
+        constants = constants_of(self.snapshot, file, full_schema(self.snapshot))
+        newer = self._is_newer(match, target, constants)
+        stale = int(np.count_nonzero(~newer))
+        if updates is None:
+            return newer, stale
+        names = sorted(name.partition(".")[2] for name in _names(updates) if name.startswith(f"{SOURCE}."))
+        table = _source_values(self.source, match.source_rows, names)
+        for name in target.column_names:
+            table = table.append_column(f"{TARGET}.{name}", target[name])
+        known = {f"{TARGET}.{name}": value for name, value in constants.items()}
+        return newer & matching_rows(with_constants(updates, known), table), stale
+
+    def _is_newer(self, match: Match, target: pa.Table, constants: dict[str, Literal]) -> Mask:
+        """Return which source rows have a greater value than their target row; NULL is below every value."""
+        name = self.rules.newer_by
+        if name is None:
+            return np.ones(len(match.positions), dtype=bool)
+        type_ = full_schema(self.snapshot).field(name).type
+        new = self.source.take(match.source_rows, pa.schema([(name, type_)]))[name].combine_chunks()
+        old = pa.repeat(constants[name].value, len(new)) if name in constants else target[name].combine_chunks()
+        plain = plain_type(type_)
+        greater = to_numpy(compute.compare("greater", new.cast(plain), old.cast(plain)).fill_null(False))
+        return np.where(to_numpy(old.is_null()), to_numpy(new.is_valid()), greater)
+
+
+def _names(expression: Expression | None) -> frozenset[str]:
+    return frozenset() if expression is None else columns_of(expression) or frozenset()
+
+
+def rows_in_scope(
+    engine: Engine, place: Place, snapshot: Snapshot, source: Source, rules: MergeRules, reporter: Reporter
+) -> list[RowNumbers] | None:
+    """Return the rows of each file that a full merge may delete; None where it may delete all.
+
+    Raises:
+        ExpressionError: A source row is outside the scope.
+    """
+    if rules.scope is None:
+        return None
+    schema = full_schema(snapshot) if snapshot.schema is not None else source.schema
+    _check_in_scope(rules.scope, source, schema)
+    found = find_matching_rows(engine, place.storage, snapshot, schema, rules.scope, reporter)
+    return [match.positions for match in found]
+
+
+def _check_in_scope(scope: Expression, source: Source, schema: pa.Schema) -> None:
+    names = sorted(columns_of(scope) or ())
+    missing = [name for name in names if name not in source.schema.names]
+    if missing:
+        raise ExpressionError(f"scope reads {missing}, which the source lacks. Add the columns to the source.")
+    fields = pa.schema([schema.field(name) for name in names])
+    rows = source.take(range(source.rows), fields) if names else pa.table({"": pa.nulls(source.rows)})
+    outside = int(np.count_nonzero(~matching_rows(scope, rows)))
+    if outside:
+        raise ExpressionError(f"{outside:,} source row(s) are outside the scope. Filter the source by the scope.")
