@@ -111,7 +111,7 @@ def test_a_source_that_lacks_or_brings_a_column_is_refused(io: Any, tmp_path: Pa
     assert tree_of(tmp_path) == before
 
 
-def test_evolve_adds_new_columns_and_fills_missing_ones(io: Any, tmp_path: Path) -> None:
+def test_evolve_adds_new_columns_and_keeps_values_of_missing_ones(io: Any, tmp_path: Path) -> None:
     put(tmp_path / "d" / "a.parquet", numbers([1, 2], extra=[10, 20]))
     put(tmp_path / "d" / "b.parquet", numbers([3], extra=[30]))
     source = numbers([1, 9], "new", fresh=["f", "g"])
@@ -119,7 +119,7 @@ def test_evolve_adds_new_columns_and_fills_missing_ones(io: Any, tmp_path: Path)
     assert (result.inserted, result.updated) == (1, 1)
     rows = io.read_parquet(str(tmp_path / "d")).sort_by("id").to_pylist()
     assert rows == [
-        {"id": 1, "v": "new", "extra": None, "fresh": "f"},
+        {"id": 1, "v": "new", "extra": 10, "fresh": "f"},
         {"id": 2, "v": "old", "extra": 20, "fresh": None},
         {"id": 3, "v": "old", "extra": 30, "fresh": None},
         {"id": 9, "v": "new", "extra": None, "fresh": "g"},
@@ -133,7 +133,8 @@ def test_evolve_takes_a_source_of_nothing_but_keys(io: Any, tmp_path: Path, stra
     source = pa.table({"id": [7, 3, 5]})
     result = io.merge(source, str(tmp_path / "d"), strategy=strategy, key_columns=["id"], schema_mode="evolve")
     assert (result.inserted, result.updated) == (0, 3)
-    assert look(tmp_path / "d", "id", "v") == [(i, None if i in (3, 5, 7) else "old") for i in range(9)]
+    assert result.unchanged == 3
+    assert look(tmp_path / "d", "id", "v") == [(i, "old") for i in range(9)]
 
 
 def test_column_order_of_the_source_does_not_matter(io: Any, tmp_path: Path) -> None:

@@ -43,16 +43,16 @@ def update(
             check_plan_names(pinned)
         snapshot = load_target(place, "update", columns_named(where), dry_run=dry_run)
         schema = full_schema(snapshot)
-        _check_columns(values, snapshot)
         with vanished_file_is_conflict(place, "update"):
             condition, computed = compile_condition(where, schema), compile_values(values, schema)
+            _check_columns(computed, snapshot)
             found = find_matching_rows(engine, place.storage, snapshot, schema, condition, reporter)
         prepared = _prepare(snapshot, schema, found, computed, options)
         return run_without_source(engine, place, prepared, reporter, started=started, dry_run=dry_run, pinned=pinned)
 
 
-def _check_columns(values: Mapping[str, Any], snapshot: Snapshot) -> None:
-    in_folders = [name for name in values if name in snapshot.partition_columns]
+def _check_columns(computed: Mapping[str, Expression], snapshot: Snapshot) -> None:
+    in_folders = [name for name in computed if name in snapshot.partition_columns]
     if in_folders:
         raise ExpressionError(
             f"{in_folders} are partition columns, and update does not move rows. "

@@ -1,0 +1,309 @@
+"""Delete, update and the conditions of merges: examples on every engine, and random sequences against an oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conformance.builders import look, numbers, put, three_files
+from conformance.tree import tree_of
+from fsspeckit import DatasetNotFoundError
+from fsspeckit.common.errors import ExpressionError
+
+Row = dict[str, Any]
+SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string()), ("lsn", pa.int64()), ("v", pa.float64())])
+DAYS = ("a", "b", "c/ d")
+
+
+def stats(result: Any) -> dict[str, int]:
+    return {name: result[name] for name in ("inserted", "updated", "deleted", "total")}
+
+
+def test_delete_touches_only_files_with_matching_rows(io: Any, tmp_path: Path) -> None:
+    three_files(tmp_path / "d")
+    before = tree_of(tmp_path / "d")
+    plan = io.delete(str(tmp_path / "d"), where="id BETWEEN 5 AND 19", dry_run=True)
+    assert tree_of(tmp_path / "d") == before
+    result = io.delete(str(tmp_path / "d"), where="id BETWEEN 5 AND 19")
+    assert stats(plan) == stats(result) == {"inserted": 0, "updated": 0, "deleted": 15, "total": 15}
+    assert [entry.action for entry in plan.entries] == ["rewrite", "delete", "keep"]
+    assert (len(result.rewritten_files), len(result.deleted_files), len(result.preserved_files)) == (1, 1, 1)
+    assert sorted(row[0] for row in look(tmp_path / "d")) == [*range(5), *range(20, 30)]
+
+
+def test_a_file_in_which_every_row_matches_is_not_read(io: Any, tmp_path: Path) -> None:
+    put(tmp_path / "d" / "day=1" / "a.parquet", numbers([1, 2]))
+    put(tmp_path / "d" / "day=2" / "b.parquet", numbers([3]))
+    data = bytearray((tmp_path / "d" / "day=1" / "a.parquet").read_bytes())
+    data[4:40] = bytes(36)  # the pages of the first column
+    (tmp_path / "d" / "day=1" / "a.parquet").write_bytes(data)
+    assert io.delete(str(tmp_path / "d"), where="day = 1").deleted == 2
+    assert not (tmp_path / "d" / "day=1").exists()
+    assert [row[0] for row in look(tmp_path / "d")] == [3]
+
+
+def test_delete_keeps_other_row_groups_as_bytes(io: Any, tmp_path: Path) -> None:
+    path = put(tmp_path / "d" / "a.parquet", numbers(list(range(9))), row_group_size=3, write_page_checksum=True)
+    before = pq.ParquetFile(path).metadata
+    io.delete(str(tmp_path / "d"), where="id = 4")
+    after = pq.ParquetFile(path).metadata
+    assert [after.row_group(i).num_rows for i in range(3)] == [3, 2, 3]
+    for group in (0, 2):
+        old, new = (meta.row_group(group).column(1) for meta in (before, after))
+        assert (old.total_compressed_size, old.statistics) == (new.total_compressed_size, new.statistics)
+
+
+def test_update_computes_values_from_the_row(io: Any, tmp_path: Path) -> None:
+    put(tmp_path / "d" / "day=1" / "a.parquet", numbers([1, 2], n=[10, None]))
+    put(tmp_path / "d" / "day=2" / "b.parquet", numbers([3], n=[30]))
+    before = tree_of(tmp_path / "d")
+    values = {"n": "coalesce(n, 0) + id * day", "v": "upper(v)"}
+    result = io.update(str(tmp_path / "d"), set=values, where="day = 1")
+    assert stats(result) == {"inserted": 0, "updated": 2, "deleted": 0, "total": 3}
+    assert look(tmp_path / "d", "id", "v", "n") == [(1, "OLD", 11), (2, "OLD", 2), (3, "old", 30)]
+    after = tree_of(tmp_path / "d")
+    assert after["day=2/b.parquet"] == before["day=2/b.parquet"]
+    again = io.update(str(tmp_path / "d"), set={"v": "upper(v)"}, where="day = 1")
+    assert (again.updated, again.unchanged, again.rewritten_files) == (2, 2, [])
+
+
+def test_a_partial_merge_changes_only_its_columns(io: Any, tmp_path: Path) -> None:
+    put(tmp_path / "d" / "a.parquet", numbers([1, 2], n=[10, 20]))
+    source = numbers([1, 9], "new", n=[0, 90])
+    result = io.merge(source, str(tmp_path / "d"), strategy="upsert", key_columns="id", update_columns=["n"])
+    assert stats(result) == {"inserted": 1, "updated": 1, "deleted": 0, "total": 3}
+    assert look(tmp_path / "d", "id", "v", "n") == [(1, "old", 0), (2, "old", 20), (9, "new", 90)]
+    narrow = pa.table({"id": [2], "n": [7]})
+    io.merge(narrow, str(tmp_path / "d"), strategy="update", key_columns="id", update_columns="n")
+    assert look(tmp_path / "d", "id", "v", "n")[1] == (2, "old", 7)
+
+
+def test_a_delete_in_a_feed_needs_only_its_key(io: Any, tmp_path: Path) -> None:
+    put(tmp_path / "d" / "day=1" / "a.parquet", numbers([1, 2], lsn=[5, 5]))
+    put(tmp_path / "d" / "day=2" / "b.parquet", numbers([3], lsn=[9]))
+    feed = pa.table(
+        {
+            "id": [1, 3, 2, 7],
+            "day": pa.array([None, None, 1, 2], pa.int64()),
+            "v": pa.array([None, None, "new", "new"]),
+            "lsn": [6, 6, 6, 6],
+            "op": ["d", "d", "u", "c"],
+        }
+    )
+    result = io.merge(
+        feed, str(tmp_path / "d"), strategy="upsert", key_columns="id", delete_when="op = 'd'", newer_by="lsn"
+    )
+    assert stats(result) == {"inserted": 1, "updated": 1, "deleted": 1, "total": 3}
+    assert result.stale == 1
+    assert look(tmp_path / "d", "id", "v", "lsn") == [(2, "new", 6), (3, "old", 9), (7, "new", 6)]
+
+
+def test_a_row_moves_to_another_partition(io: Any, tmp_path: Path) -> None:
+    put(tmp_path / "d" / "day=1" / "a.parquet", numbers([1, 2]))
+    put(tmp_path / "d" / "day=2" / "b.parquet", numbers([3]))
+    source = numbers([1], "new", day=[2])
+    result = io.merge(source, str(tmp_path / "d"), strategy="update", key_columns="id", partition_move="move")
+    assert (stats(result), result.moved) == ({"inserted": 0, "updated": 1, "deleted": 0, "total": 3}, 1)
+    found = io.read_parquet(str(tmp_path / "d")).sort_by("id").select(["id", "v", "day"]).to_pylist()
+    assert [tuple(row.values()) for row in found] == [(1, "new", 2), (2, "old", 1), (3, "old", 2)]
+
+
+@pytest.mark.parametrize(
+    "where",
+    ["nope = 1", "id = 'x'", "id", "", "id = 1; id = 2", "sum(id) > 1", "id IN (SELECT 1)", "foo(id) = 1", None],
+)
+def test_a_condition_that_is_none_changes_nothing(io: Any, tmp_path: Path, where: Any) -> None:
+    three_files(tmp_path / "d")
+    before = tree_of(tmp_path)
+    with pytest.raises(ExpressionError):
+        io.delete(str(tmp_path / "d"), where=where)
+    with pytest.raises(ExpressionError):
+        io.update(str(tmp_path / "d"), set={"v": "'x'"}, where=where)
+    assert tree_of(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{}, {"nope": "1"}, {"v": "1"}, {"id": "'x'"}, {"id": "1.5"}, {"v": 3}, {"id": "id / 0"}, {"v": "v +"}, None],
+)
+def test_a_value_that_does_not_fit_changes_nothing(io: Any, tmp_path: Path, values: Any) -> None:
+    three_files(tmp_path / "d")
+    before = tree_of(tmp_path / "d")
+    with pytest.raises(ExpressionError):
+        io.update(str(tmp_path / "d"), set=values, where="true")
+    assert tree_of(tmp_path / "d") == before
+
+
+def test_a_missing_dataset_is_an_error(io: Any, tmp_path: Path) -> None:
+    with pytest.raises(DatasetNotFoundError):
+        io.delete(str(tmp_path / "d"), where="true")
+    assert not (tmp_path / "d").exists()
+
+
+def test_an_empty_dataset_after_deleting_all_rows(io: Any, tmp_path: Path) -> None:
+    three_files(tmp_path / "d")
+    (tmp_path / "d" / "readme.txt").write_text("kept")
+    assert stats(io.delete(str(tmp_path / "d"), where="true")) == {
+        "inserted": 0,
+        "updated": 0,
+        "deleted": 30,
+        "total": 0,
+    }
+    assert [path.name for path in (tmp_path / "d").iterdir() if not path.name.startswith(".")] == ["readme.txt"]
+
+
+class Change:
+    """A change as a call of the library, and as a function of rows."""
+
+    def __init__(self, call: Callable[[Any, str], Any], of: Callable[[list[Row], bool], list[Row]], text: str) -> None:
+        self.call, self.of, self.text = call, of, text
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def _newer(new: int | None, old: int | None) -> bool:
+    return new is not None and (old is None or new > old)
+
+
+CONDITIONS: Sequence[tuple[str, Callable[[Row], bool]]] = (
+    ("id < 3", lambda row: row["id"] < 3),
+    ("day = 'a'", lambda row: row["day"] == "a"),
+    ("day = 'c/ d' OR v IS NULL", lambda row: row["day"] == "c/ d" or row["v"] is None),
+    ("v > 1", lambda row: row["v"] is not None and row["v"] > 1),
+    ("NOT v > 1", lambda row: row["v"] is not None and not row["v"] > 1),
+    ("lsn % 2 = 0", lambda row: row["lsn"] is not None and row["lsn"] % 2 == 0),
+)
+
+
+def _deletes() -> st.SearchStrategy[Change]:
+    def build(condition: tuple[str, Callable[[Row], bool]]) -> Change:
+        text, holds = condition
+        return Change(
+            lambda io, path: io.delete(path, where=text),
+            lambda rows, _partitioned: [row for row in rows if not holds(row)],
+            f"delete {text}",
+        )
+
+    return st.sampled_from(CONDITIONS).map(build)
+
+
+def _updates() -> st.SearchStrategy[Change]:
+    def build(condition: tuple[str, Callable[[Row], bool]]) -> Change:
+        text, holds = condition
+
+        def of(rows: list[Row], _partitioned: bool) -> list[Row]:
+            return [row | {"v": float(row["id"] * 2), "lsn": None} if holds(row) else row for row in rows]
+
+        return Change(
+            lambda io, path: io.update(path, set={"v": "id * 2", "lsn": "NULL"}, where=text), of, f"update {text}"
+        )
+
+    return st.sampled_from(CONDITIONS).map(build)
+
+
+def _feeds() -> st.SearchStrategy[Change]:
+    row = st.fixed_dictionaries(
+        {
+            "day": st.sampled_from(DAYS),
+            "lsn": st.none() | st.integers(0, 9),
+            "v": st.none() | st.sampled_from([0.0, 1.0, 2.5]),
+            "op": st.sampled_from("cud"),
+        }
+    )
+
+    def build(found: dict[int, Row], partial: bool) -> Change:
+        source = [{"id": key} | values for key, values in found.items()]
+
+        def call(io: Any, path: str) -> Any:
+            table = pa.Table.from_pylist(source, pa.schema([*SCHEMA, ("op", pa.string())]))
+            options = {"update_columns": ["v", "lsn"]} if partial else {}
+            return io.merge(
+                table,
+                path,
+                strategy="upsert",
+                key_columns="id",
+                delete_when="op = 'd'",
+                newer_by="lsn",
+                insert_when="source.lsn IS NOT NULL",
+                update_when="source.v IS DISTINCT FROM target.v",
+                partition_move="move",
+                **options,
+            )
+
+        def of(rows: list[Row], partitioned: bool) -> list[Row]:
+            return _fed(rows, source, partial, partitioned)
+
+        return Change(call, of, f"feed {source} {partial}")
+
+    return st.builds(build, st.dictionaries(st.integers(0, 7), row, max_size=5), st.booleans())
+
+
+def _fed(rows: list[Row], source: list[Row], partial: bool, partitioned: bool) -> list[Row]:
+    left, by_id = [], {row["id"]: row for row in source}
+    for old in rows:
+        new = by_id.pop(old["id"], None)
+        if new is None or not _newer(new["lsn"], old["lsn"]):
+            left.append(old)
+        elif new["op"] == "d":
+            continue
+        elif new["v"] == old["v"]:
+            left.append(old)
+        else:
+            moved = partitioned and new["day"] != old["day"]
+            wanted = {name: new[name] for name in SCHEMA.names}
+            left.append(old | {"v": new["v"], "lsn": new["lsn"]} if partial and not moved else wanted)
+    added = [row for row in by_id.values() if row["op"] != "d" and row["lsn"] is not None]
+    return left + [{name: row[name] for name in SCHEMA.names} for row in added]
+
+
+def rows() -> st.SearchStrategy[list[Row]]:
+    """Rows with distinct ids."""
+    row = st.fixed_dictionaries(
+        {
+            "day": st.sampled_from(DAYS),
+            "lsn": st.none() | st.integers(0, 9),
+            "v": st.none() | st.sampled_from([0.0, 1.0, 2.5]),
+        }
+    )
+    found = st.dictionaries(st.integers(0, 9), row, min_size=1, max_size=8)
+    return found.map(lambda items: [{"id": key} | values for key, values in items.items()])
+
+
+def in_order(found: Sequence[Row]) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row[name] for name in SCHEMA.names) for row in found)
+
+
+@given(
+    found=rows(),
+    changes=st.lists(st.one_of(_deletes(), _updates(), _feeds()), min_size=1, max_size=4),
+    partitioned=st.booleans(),
+    groups=st.integers(1, 3),
+)
+def test_random_changes(
+    io: Any,
+    tmp_path_factory: pytest.TempPathFactory,
+    found: list[Row],
+    changes: list[Change],
+    partitioned: bool,
+    groups: int,
+) -> None:
+    path = str(tmp_path_factory.mktemp("changes") / "d")
+    options = {"partition_by": ["day"]} if partitioned else {}
+    io.write_dataset(pa.Table.from_pylist(found, SCHEMA), path, row_group_size=groups, max_rows_per_file=5, **options)
+    for change in changes:
+        if not found:
+            break
+        expected = change.of(found, partitioned)
+        result = change.call(io, path)
+        assert result.total == len(expected) == len(found) + result.inserted - result.deleted
+        found = expected
+        if found:
+            assert in_order(io.read_parquet(path).to_pylist()) == in_order(found)
