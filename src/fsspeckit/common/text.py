@@ -1,14 +1,14 @@
-"""Text for people: names of files, columns and partitions may hold characters that control a terminal."""
+"""Escape control characters in text that is shown to users, such as names of files, columns and partitions."""
 
 from __future__ import annotations
 
 
 def printable(text: str, keep: str = "") -> str:
-    r"""Escape what is not printable: control characters, line ends, characters that change the direction of text.
+    r"""Escape characters that are not printable: control characters, line ends, marks that change the text direction.
 
     Args:
         text: Any text.
-        keep: Characters that stay as they are, such as a line end in a text of several lines.
+        keep: Characters that are not escaped, such as line ends in a text of several lines.
 
     Example:
         >>> printable("a\x1b[31m\n.parquet")
