@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: run the cases and say where we stand."""
+"""Command line of the benchmarks: run the cases and report the results and bars."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMES = ", ".join(case.name for case in CASES)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what was asked for; 1 when a bar does not hold or a contender fails."""
+    """Run the selected cases; return 1 if a bar is missed or a contender fails."""
     parser = _parser()
     options = parser.parse_args(arguments)
     if unknown := set(options.case) - {case.name for case in CASES}:

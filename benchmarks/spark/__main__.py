@@ -1,4 +1,4 @@
-"""`python -m benchmarks.spark`: run the cases in one Spark session and say where we stand."""
+"""Command line of the Spark benchmarks: run the cases in one session and report the results and bars."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NAMES = (*(case.name for case in CASES), _DRIVER)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what was asked for; 1 when a bar does not hold or a contender fails."""
+    """Run the selected cases; return 1 if a bar is missed or a contender fails."""
     parser = _parser()
     options = parser.parse_args(arguments)
     if unknown := set(options.case) - set(_NAMES):
