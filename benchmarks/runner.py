@@ -41,7 +41,7 @@ class CaseResult:
     failures: dict[str, str] = field(default_factory=dict)
 
     def best(self, contender: str) -> Run | None:
-        """Return the fastest run, with the lowest CPU time and highest peak of all runs, and the reads of the cold run."""
+        """Return the fastest run, the lowest CPU time and highest peak memory of all runs, and the cold reads."""
         runs = self.runs.get(contender)
         if not runs:
             return None
