@@ -116,7 +116,7 @@ def test_a_dataset_in_which_all_is_well(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     PyarrowDatasetIO().write_dataset(pa.table({"id": pa.array([None], pa.int64()), "v": [[1]]}), "lake")
     assert main(["inspect", "lake", "--html", "report.html", "-q"]) == 0
-    assert "Nothing: small files, overlap and row groups are all well." in Path("report.html").read_text("utf-8")
+    assert "Nothing: file sizes, overlap and row groups are good." in Path("report.html").read_text("utf-8")
 
 
 ODD: dict[str, dict[str, dict[str, Any]]] = {
