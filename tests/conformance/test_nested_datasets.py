@@ -91,7 +91,7 @@ def test_columns_may_come_and_go(io: Any, tmp_path: Path) -> None:
 def test_a_journal_below_is_named_even_where_its_dataset_is_gone(io: Any, tmp_path: Path) -> None:
     put(tmp_path / "lake" / "0.parquet", numbers([1, 2]))
     (tmp_path / "lake" / ".gone.fsspeckit" / "log").mkdir(parents=True)
-    with refused(tmp_path, NestedDatasetError, ".gone.fsspeckit", "deleted by hand"):
+    with refused(tmp_path, NestedDatasetError, ".gone.fsspeckit", "delete its journal"):
         io.merge(ROWS, str(tmp_path / "lake"), strategy="upsert", key_columns=["id"])
 
 
