@@ -279,7 +279,7 @@ def test_file_at_the_path_of_a_partition_folder_is_rejected(local: LocalWorld) -
     journal = Journal(local.storage, local.root)
     with journal.begin(journal.view(), "append") as transaction:
         changes = add(local, transaction, "notes.txt/a.parquet")
-        with pytest.raises(StorageError, match="a file where a folder is needed"):
+        with pytest.raises(StorageError, match="a folder is needed"):
             transaction.commit(changes)
 
 
