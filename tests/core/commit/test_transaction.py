@@ -210,7 +210,7 @@ def test_damaged_staged_file_is_rejected(world: World) -> None:
             world.storage.write_bytes(staged, content)
             with pytest.raises(DamagedFileError, match=r"staged file .* is damaged"):
                 transaction.commit(Changes((Publish(staged, "mine.parquet", 3),)))
-        with pytest.raises(DamagedFileError, match="holds 3 rows instead of 4"):
+        with pytest.raises(DamagedFileError, match="has 3 rows instead of 4"):
             transaction.commit(
                 Changes((Publish(stage(world.storage, transaction, table(range(3), "x")), "mine.parquet", 4),))
             )

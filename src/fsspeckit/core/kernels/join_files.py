@@ -192,7 +192,7 @@ class Output:
             return StagedFile(self._open_sink(), schema, options, notes)
         options["store_schema"] = False
         return StagedFile(
-            self._open_sink(), sample.schema.remove_metadata(), options, without_sort_note(self._footer.notes)
+            self._open_sink(), sample.schema.remove_metadata(), options, without_sort_note(self._footer.key_values)
         )
 
 

@@ -243,7 +243,7 @@ class _Kernel:
         note, rows = self.task.file.sort_note, self.task.rows_out
         still = note is not None and set(note.columns) <= set(self._ordered_by())
         kept = replace(note, rows=rows) if note is not None and still else None
-        return (without_sort_note(self.footer.notes) or {}) | sort_note_metadata(kept)
+        return (without_sort_note(self.footer.key_values) or {}) | sort_note_metadata(kept)
 
     def _all_parts(self, first: _Part | None) -> Iterator[_Part]:
         for group, rows in enumerate(self.task.file.row_groups):

@@ -72,7 +72,7 @@ class Storage(ABC):
 
     @abstractmethod
     def list_tree(self, root: str) -> Tree:
-        """List recursively. Raise on an unreadable folder or a symlink, and FileNotFoundError if ``root`` is missing."""
+        """List recursively. Raise on unreadable folders and symlinks, and FileNotFoundError if ``root`` is missing."""
 
     @abstractmethod
     def list_dir(self, path: str) -> list[Entry]:

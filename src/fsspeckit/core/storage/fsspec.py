@@ -180,7 +180,7 @@ class FsspecStorage(Storage):
         for info in infos:
             if info.get("islink"):
                 raise StorageError(
-                    f"{info['name']} is a symbolic link, which readers treat differently. Replace it with the real file."
+                    f"{info['name']} is a symbolic link, which not all readers follow. Replace it with the real file."
                 )
         return infos
 
