@@ -88,7 +88,7 @@ def sample_forms(sample: pa.Table, ordering: Ordering) -> list[SortColumn]:
 def make_cuts(sample: pa.Table, ordering: Ordering, bases: RowNumbers, ranges: int, weights: Weights) -> RangeCuts:
     """Rows of a sample that cut the order into ranges of equal weight; positions tell equal rows apart."""
     position = bases[to_numpy(sample["file"])] + to_numpy(sample["row"])
-    forms = [*ordering.shaped(sample_forms(sample, ordering)), SortColumn(position)]
+    forms = [*ordering.on_curve(sample_forms(sample, ordering)), SortColumn(position)]
     order = sort_order(forms)
     at = _cut_places(weights[order], ranges)
     return RangeCuts(tuple(form.take(order[at]) for form in forms))
