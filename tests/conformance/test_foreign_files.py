@@ -239,7 +239,7 @@ def test_nanoseconds_of_int96_are_never_cut_off(io: Any, tmp_path: Path, change:
     for name in ("a", "b"):
         put(tmp_path / "d" / f"{name}.parquet", table, use_deprecated_int96_timestamps=True, row_group_size=2)
     before = contents(tmp_path / "d")
-    with pytest.raises(SchemaMismatchError, match=r"'at' of .*[ab]\.parquet holds INT96 timestamps with nanoseconds"):
+    with pytest.raises(SchemaMismatchError, match=r"'at' of .*[ab]\.parquet has INT96 timestamps with nanoseconds"):
         LOSSY[change](io, tmp_path)
     assert contents(tmp_path / "d") == before
     assert io.read_parquet(str(tmp_path / "d"), columns=["id"]).num_rows == 8
@@ -279,7 +279,7 @@ def test_the_older_lz4_is_read_and_rewritten_with_the_newer(
         _as_hadoop_lz4(path)
     assert io.read_parquet(str(tmp_path / "d")).num_rows == 6
     io.merge(numbers([2], "new"), str(tmp_path / "d"), strategy="update", key_columns=["id"])
-    assert "older LZ4" in caplog.text
+    assert "deprecated LZ4" in caplog.text
     assert {pq.read_metadata(file).row_group(0).column(1).compression for file in data_files(tmp_path / "d")} == {"LZ4"}
     io.compact_parquet_dataset(str(tmp_path / "d"), target_rows_per_file=100)
     assert look(tmp_path / "d") == [(1, "a"), (1, "b"), (2, "new"), (2, "new"), (3, "a"), (3, "b")]
@@ -293,7 +293,7 @@ def _as_hadoop_lz4(path: Path) -> None:
     def move(tree: Struct) -> None:
         for chunk in tree[FileField.groups][1][1][0][GroupField.columns][1][1]:
             meta = chunk[ChunkField.meta][1]
-            header, begin = read_struct(data, meta[MetaField.data_at][1])
+            header, begin = read_struct(data, meta[MetaField.data_offset][1])
             page = data[begin : begin + header[3][1]]
             block = pa.Codec("lz4_raw").compress(page, asbytes=True)
             body = len(page).to_bytes(4, "big") + len(block).to_bytes(4, "big") + block
@@ -302,8 +302,8 @@ def _as_hadoop_lz4(path: Path) -> None:
             )
             meta |= {
                 MetaField.codec: (I32, 5),
-                MetaField.data_at: (I64, len(out)),
-                MetaField.size: (I64, len(words) + len(body)),
+                MetaField.data_offset: (I64, len(out)),
+                MetaField.compressed_size: (I64, len(words) + len(body)),
             }
             out.extend(words + body)
 

@@ -82,7 +82,7 @@ def test_text_files_are_spooled_to_the_folder_for_temporary_files(tmp_path):
     for number in range(2):
         (tmp_path / f"{number}.csv").write_text(f"id\n{number}\n")
     io = DuckDBDatasetIO(temp_directory=tmp_path / "file" / "below")
-    with pytest.raises(StorageError, match="name another as temp_directory"):
+    with pytest.raises(StorageError, match="Pass another one as temp_directory"):
         io.write_dataset(str(tmp_path / "*.csv"), str(tmp_path / "d"))
 
 
