@@ -13,6 +13,7 @@ import fsspec
 import pytest
 from hypothesis import HealthCheck, settings
 
+from marks import marks_of
 from sweeps import Sweep, sweep_size
 
 # A shared machine makes single examples slow without making them wrong: no deadline, no health check on speed.
@@ -33,8 +34,12 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 os.environ["NO_PROXY"] = ",".join(filter(None, [os.environ.get("NO_PROXY"), "127.0.0.1", "localhost"]))
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest tests first: begun at the end, one of them would keep a process busy while the others wait."""
+    """Set the marks of `marks.py`, and put the longest tests first: at the end, one process would wait for another."""
+    for item in items:
+        for mark in marks_of(item):
+            item.add_marker(mark)
     items.sort(key=lambda item: item.path.name != "test_benchmarks.py")
 
 

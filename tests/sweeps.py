@@ -11,6 +11,9 @@ import pytest
 
 T = TypeVar("T")
 
+VARIATIONS = {"duckdb": 12, "spark": 2, "spark-exchange": 1}
+"""How many variations of one conformance test an engine runs in a bounded sweep; PyArrow always runs all of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sweep:

@@ -17,7 +17,7 @@ from sweeps import sweep_size
 PROGRAM = Path(__file__).with_name("damaged.py")
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 @pytest.mark.parametrize("engine", ["pyarrow", "duckdb"])
 def test_damaged_footers(engine: str) -> None:
     """In processes of their own, since a damaged file may end one; a full sweep tries ten thousand."""
@@ -28,7 +28,8 @@ def test_damaged_footers(engine: str) -> None:
     assert done.stdout.endswith(", 0 bad\n")
 
 
-@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.sweep
 def test_damaged_footers_on_spark(tmp_path: Path) -> None:
     from fsspeckit.datasets.spark import SparkDatasetIO
 
