@@ -14,7 +14,7 @@ PYTEST  := $(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore tests/versions
 SPARKS  := 4.1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java chromium demo test test-full test-spark check format bench bench-spark compliance engines clean distclean
+.PHONY: help setup java chromium demo quick test test-full test-spark seeded-bugs check format bench bench-spark compliance engines clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,9 @@ chromium: ## see to Chromium, in which the tests look at the HTML report
 demo: java ## the tour: a month of orders through pipelines on Spark, readers that agree, reports to open
 	$(BIN)/python examples/tour.py "$$(mktemp -d)" 3000000
 
+quick: $(READY) ## run the tests that need neither Spark nor S3 nor a browser, without the sweeps
+	$(PYTEST) -m 'not spark and not s3 and not browser and not sweep' $(ARGS)
+
 test: check java chromium test-spark ## set up, run all checks and all tests
 	SWEEP=ci $(PYTEST) $(ARGS)
 
@@ -62,6 +65,9 @@ $(SPARKS:%=$(VENV)-spark-%/.ready): $(VENV)-spark-%/.ready: pyproject.toml const
 	sed 's/^pyspark==.*/pyspark==$*/' constraints.txt > $(@D)/constraints.txt
 	$(@D)/bin/pip $(INSTALL) $(@D)/constraints.txt --editable '.[smoke]'
 	@touch $@
+
+seeded-bugs: java ## break the source in one place at a time and see that a test fails; ARGS=words chooses bugs
+	$(BIN)/python tests/faults/seeded_bugs.py $(ARGS)
 
 check: $(READY) ## ruff, ruff format, mypy --strict, import contracts, the pages of docs/
 	$(BIN)/ruff check

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeVar
 
 from faults.injection import Crash, Fault, FaultStorage
@@ -186,8 +187,14 @@ def check_clean(world: World, where: str = "after a clean run") -> None:
 
 
 def choose(sweep: Sweep, rng: random.Random, points: Sequence[_T], limit: int) -> list[_T]:
-    """All points of a full sweep, otherwise a random few: an even grid would meet the same kinds of faults only."""
-    return list(points) if sweep.full or len(points) <= limit else rng.sample(list(points), limit)
+    """All points of a full sweep, otherwise a few from all over it: a random one of each of so many equal parts.
+
+    An even grid would meet the same kinds of faults only.
+    """
+    if sweep.full or len(points) <= limit:
+        return list(points)
+    cuts = [len(points) * part // limit for part in range(limit + 1)]
+    return [points[rng.randrange(low, high)] for low, high in pairwise(cuts)]
 
 
 class Tally(Counter[str]):
