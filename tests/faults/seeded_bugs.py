@@ -46,8 +46,11 @@ class Bug:
 
 OPERATIONS = ("tests/core/operations",)
 COMMIT = ("tests/core/commit",)
-VALUES = ("tests/core/values",)
+KERNELS = ("tests/core/kernels",)
 PLANNING = ("tests/core/planning",)
+VALUES = ("tests/core/values",)
+DUCKDB = ("tests/engines/duckdb",)
+CLI = ("tests/cli",)
 
 BUGS: tuple[Bug, ...] = (
     Bug(
@@ -92,6 +95,181 @@ BUGS: tuple[Bug, ...] = (
         "stamps = {e.path: e.stamp for e in agreed.entries}\n"
         "    found = {file.path: (file.size, stamps.get(file.path, file.stamp)) for file in snapshot.files}",
         OPERATIONS,
+    ),
+    Bug(
+        "plan: the counts of a plan are not compared",
+        "core/planning/pinned_plan.py",
+        "if count != getattr(agreed, name):",
+        "if count < 0:",
+        ("tests/conformance/test_dry_run.py",),
+    ),
+    Bug(
+        "optimize: the files of winners may change during a sort",
+        "core/operations/optimize.py",
+        "needed = [file for file in ledger.snapshot.files if file.path not in touched]",
+        "needed = []",
+        OPERATIONS,
+    ),
+    Bug(
+        "commit: an idempotency key is looked for in ten records",
+        "core/commit/journal.py",
+        "for record in for_each(self._storage, self._read_if_there, counting):",
+        "for record in for_each(self._storage, self._read_if_there, counting[-10:]):",
+        COMMIT,
+    ),
+    Bug(
+        "commit: files that a pending commit retires are still listed",
+        "core/commit/listing.py",
+        "files = {path: file for path, file in files.items() if path not in retired}",
+        "files = dict(files)",
+        ("tests/faults/test_commit_faults.py",),
+    ),
+    Bug(
+        "commit: a replay replaces a file that was changed since",
+        "core/commit/replay.py",
+        "if current is None or item.replaces is None or published or item.replaces.matches(current):",
+        "if True:",
+        ("tests/faults/test_protocol.py",),
+    ),
+    Bug(
+        "storage: the time of a local file does not count",
+        "core/storage/local.py",
+        'return f"{info.st_mtime_ns}:{info.st_ino}"',
+        'return f"{info.st_ino}"',
+        OPERATIONS,
+    ),
+    Bug(
+        "storage: the ETag of an object does not count",
+        "core/storage/fsspec.py",
+        'str(tag) if tag else f"{size}:{modified!r}"',
+        'f"{size}:{modified!r}"',
+        ("tests/faults/test_s3.py",),
+    ),
+    Bug(
+        "kernels: INT96 is checked in the first row group only",
+        "core/parquet/reader.py",
+        "for group in row_groups if names else ():",
+        "for group in list(row_groups)[:1] if names else ():",
+        KERNELS,
+    ),
+    Bug(
+        "kernels: value ranges are checked in the first row group only",
+        "core/kernels/value_range_check.py",
+        "for group in range(reader.num_row_groups):",
+        "for group in range(1):",
+        KERNELS,
+    ),
+    Bug(
+        "kernels: null keys are looked for in the first row group only",
+        "core/kernels/match_keys.py",
+        "for i in range(reader.num_row_groups)",
+        "for i in range(1)",
+        KERNELS,
+    ),
+    Bug(
+        "kernels: a null does not count as the upper end of a file",
+        "core/kernels/file_bounds.py",
+        "return low, None if len(known) < len(form) else high",
+        "return low, high",
+        PLANNING,
+    ),
+    Bug(
+        "kernels: a minus before an order column is ignored",
+        "core/kernels/find_duplicates.py",
+        "return [~rank if low else rank for rank, low in zip(found, lowest, strict=True)]",
+        "return [rank for rank, low in zip(found, lowest, strict=True)]",
+        ("tests/conformance/test_deduplicate.py",),
+    ),
+    Bug(
+        "planning: bounds without a count of nulls exclude a null",
+        "core/planning/statistics.py",
+        "not (null_wanted and nulls != 0)",
+        "not (null_wanted and nulls)",
+        PLANNING,
+    ),
+    Bug(
+        "planning: files without a count of nulls have an upper end",
+        "core/planning/file_overlap.py",
+        "has_null = any(count is None or count > 0 for count in stats.nulls)",
+        "has_null = any(count for count in stats.nulls)",
+        PLANNING,
+    ),
+    Bug(
+        "planning: of very many texts the last one is missed",
+        "core/planning/statistics.py",
+        'return (_search(self.ends, lower, "left") < 2) & (',
+        'return (_search(self.ends, lower, "left") < 1) & (',
+        VALUES,
+    ),
+    Bug(
+        "values: codes of composite keys are compressed on one side only",
+        "core/values/keys.py",
+        "self._folds.append(_Fold(values, compressed))",
+        "self._folds.append(_Fold(values, None))",
+        VALUES,
+    ),
+    Bug(
+        "values: codes of composite keys overflow",
+        "core/values/keys.py",
+        "if len(mixed) and int(mixed.max()) > _MAX_CODE // max(1, len(mixed)):",
+        "if len(mixed) < 0:",
+        VALUES,
+    ),
+    Bug(
+        "dataset: the first of several source rows is the last",
+        "core/dataset/source_keys.py",
+        "return np.sort(len(codes) - 1 - last_of_each(codes[::-1], []))",
+        "return last_of_each(codes, [])",
+        ("tests/conformance/test_merge_examples.py",),
+    ),
+    Bug(
+        "duckdb: null keys match nothing",
+        "datasets/duckdb/matching.py",
+        "IS NOT DISTINCT FROM",
+        "=",
+        DUCKDB,
+    ),
+    Bug(
+        "duckdb: files are compared with the keys of other partitions",
+        "datasets/duckdb/matching.py",
+        '(["part"] if len(wanted) > 1 else [])',
+        "[]",
+        DUCKDB,
+    ),
+    Bug(
+        "spark: a source row at the start of a spilled file is looked for in the one before",
+        "datasets/spark/large_source.py",
+        'where = np.searchsorted(ends, rows, "right")',
+        'where = np.searchsorted(ends, rows, "left")',
+        ("tests/engines/spark/test_exchange.py",),
+    ),
+    Bug(
+        "spark: cached listings survive a commit",
+        "datasets/spark/session.py",
+        "spark.catalog.refreshByPath(to_spark(address))",
+        "to_spark(address)",
+        ("tests/engines/spark/test_paths.py",),
+    ),
+    Bug(
+        "cli: apply takes a source that has changed",
+        "cli/commands/plan.py",
+        "if now != saved:",
+        "if len(now) != len(saved):",
+        CLI,
+    ),
+    Bug(
+        "cli: a full merge of nothing does not ask",
+        "cli/commands/merge.py",
+        "if existing and is_empty(rows, source.options):",
+        "if not existing and is_empty(rows, source.options):",
+        CLI,
+    ),
+    Bug(
+        "cli: partition columns are not passed on",
+        "cli/commands/merge.py",
+        '"partition_by": given["partition_by"], ',
+        "",
+        CLI,
     ),
 )
 
