@@ -46,7 +46,7 @@ demo: java ## the tour: a month of orders through pipelines on Spark, readers th
 	$(BIN)/python examples/tour.py "$$(mktemp -d)" 3000000
 
 quick: $(READY) ## run the tests that need neither Spark nor S3 nor a browser, without the sweeps
-	$(PYTEST) -m 'not spark and not s3 and not browser and not sweep' $(ARGS)
+	SWEEP=quick $(PYTEST) -m 'not spark and not s3 and not browser and not sweep' $(ARGS)
 
 test: check java chromium test-spark ## set up, run all checks and all tests
 	SWEEP=ci $(PYTEST) $(ARGS)

@@ -22,10 +22,8 @@ _PATIENT: dict[str, Any] = {
     "print_blob": True,
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
 }
-settings.register_profile("dev", max_examples=20, **_PATIENT)
-settings.register_profile("ci", max_examples=25, database=None, derandomize=False, **_PATIENT)
-settings.register_profile("full", max_examples=1000, database=None, derandomize=False, **_PATIENT)
-settings.load_profile("full" if sweep_size().full else os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+settings.register_profile("sweep", max_examples=sweep_size().hypothesis, database=None, **_PATIENT)
+settings.load_profile("sweep")
 
 # Java processes of tests live for seconds, too short for its second compiler to be worth its while.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")

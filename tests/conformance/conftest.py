@@ -12,7 +12,7 @@ import pytest
 
 from conformance.effort import share_examples
 from shuffled import by_shuffle
-from sweeps import VARIATIONS, sweep_size
+from sweeps import sweep_size
 
 pytest.register_assert_rewrite("conformance.checks")
 
@@ -65,10 +65,10 @@ def _is_left_out(item: pytest.Item) -> bool:
 
 
 def _chosen(engine: str, name: str, found: list[pytest.Item]) -> list[pytest.Item]:
-    """Variations of a test for an engine, evenly spread; tests start at different ones, so that together they meet all."""
-    limit = VARIATIONS.get(engine, len(found))
+    """Variations of a test, evenly spread; tests start at different ones, so that together they meet all."""
+    sweep = sweep_size()
     first = zlib.crc32(name.encode()) % len(found)
-    return sweep_size().sample(found[first:] + found[:first], limit)
+    return sweep.sample(found[first:] + found[:first], sweep.variations.get(engine, len(found)))
 
 
 @pytest.fixture(scope="session", params=ENGINES)

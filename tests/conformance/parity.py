@@ -19,7 +19,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from sweeps import VARIATIONS  # noqa: E402 - this file is a program too
+from sweeps import SIZES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "engines.md"
@@ -143,7 +143,7 @@ def _cell(suite: Suite, engine: str, modules: tuple[str, ...]) -> str:
 def _gaps(suite: Suite) -> list[str]:
     notes = [f"- `{engine}`: {sum(counts.values())} {_NEVER}" for engine, counts in sorted(suite.gaps.items())]
     notes += [f"- `{engine}`: {_LATER}" for engine in suite.full_only]
-    notes += [f"- `{engine}`: {_SAMPLED.format(count=count)}" for engine, count in VARIATIONS.items()]
+    notes += [f"- `{engine}`: {_SAMPLED.format(count=count)}" for engine, count in SIZES["ci"].variations.items()]
     return notes or ["No engine leaves out a test."]
 
 

@@ -38,10 +38,7 @@ class Bug:
     def seed(self, source: Path) -> None:
         """Put the bug into a copy of the package."""
         path = source / self.file
-        text = path.read_text()
-        if text.count(self.old) != 1:
-            raise SystemExit(f"{self.name}: {self.old!r} occurs {text.count(self.old)} times in {self.file}, not once")
-        path.write_text(text.replace(self.old, self.new))
+        path.write_text(path.read_text().replace(self.old, self.new))
 
 
 OPERATIONS = ("tests/core/operations",)
@@ -101,7 +98,7 @@ BUGS: tuple[Bug, ...] = (
         "core/planning/pinned_plan.py",
         "if count != getattr(agreed, name):",
         "if count < 0:",
-        ("tests/conformance/test_dry_run.py",),
+        OPERATIONS,
     ),
     Bug(
         "optimize: the files of winners may change during a sort",
@@ -285,9 +282,9 @@ def main(words: Sequence[str]) -> int:
     return 1 if survived else 0
 
 
-def check() -> None:
+def check(bugs: Sequence[Bug] = BUGS) -> None:
     """Raise where a replacement does not fit the source, or tests are not there."""
-    for bug in BUGS:
+    for bug in bugs:
         found = (SOURCE / bug.file).read_text().count(bug.old)
         if found != 1:
             raise SystemExit(f"{bug.name}: {bug.old!r} occurs {found} times in {bug.file}, not once")

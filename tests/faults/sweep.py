@@ -191,6 +191,7 @@ def choose(sweep: Sweep, rng: random.Random, points: Sequence[_T], limit: int) -
 
     An even grid would meet the same kinds of faults only.
     """
+    limit = max(1, round(limit * sweep.faults))
     if sweep.full or len(points) <= limit:
         return list(points)
     cuts = [len(points) * part // limit for part in range(limit + 1)]

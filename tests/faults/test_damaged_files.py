@@ -21,7 +21,7 @@ PROGRAM = Path(__file__).with_name("damaged.py")
 @pytest.mark.parametrize("engine", ["pyarrow", "duckdb"])
 def test_damaged_footers(engine: str) -> None:
     """In processes of their own, since a damaged file may end one; a full sweep tries ten thousand."""
-    count = str(sweep_size().size(ci=180, full=10_000))
+    count = str(sweep_size().size(ci=100, full=10_000))
     command = [sys.executable, str(PROGRAM), "--engine", engine, "--damage", count, "--seed", "17"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
@@ -35,7 +35,7 @@ def test_damaged_footers_on_spark(tmp_path: Path) -> None:
 
     io: Any = SparkDatasetIO()
     rng, files = random.Random(5), sound_files(tmp_path / "sound")
-    for number in range(sweep_size().size(ci=2, full=50)):
+    for number in range(sweep_size().size(ci=1, full=50)):
         for kind, sound in files.items():
             case = Case(f"{kind} {number}", damaged(sound, rng), sound)
             for name in OPERATIONS:

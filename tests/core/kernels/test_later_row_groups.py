@@ -42,7 +42,7 @@ TIMES: dict[str, Call] = {
     "order of winners": lambda d: IO.deduplicate_parquet_dataset(d, "v", "at"),
     "compact": lambda d: IO.compact_parquet_dataset(d, target_rows_per_file=100),
     "optimize": lambda d: IO.optimize_parquet_dataset(d, "at"),
-    "read": lambda d: IO.read_parquet(d),
+    "read": IO.read_parquet,
     "filter": lambda d: IO.read_parquet(d, columns=["v"], filters=[("at", ">", pa.scalar(0, pa.timestamp("us")))]),
     "source": lambda d: IO.write_dataset(d, f"{d}-new"),
 }

@@ -202,3 +202,13 @@ def test_a_file_changes_after_its_plan_without_changing_its_size(folder: str, me
     with pytest.raises(CommitConflictError, match=r"a\.parquet was changed.*make a new plan"):
         IO.merge(source, folder, strategy=strategy, key_columns="id", plan=plan)
     assert IO.read_parquet(folder)["v"].to_pylist() == ["SAME", "SAME"]
+
+
+def test_a_source_with_one_more_update_than_its_plan(folder: str) -> None:
+    """The same file is rewritten to as many rows; only the counts tell."""
+    put(f"{folder}/a.parquet", [1, 2, 3])
+    plan = IO.merge(pa.table({"id": [1], "v": ["new"]}), folder, strategy="upsert", key_columns="id", dry_run=True)
+    more = pa.table({"id": [1, 2], "v": ["new", "new"]})
+    with pytest.raises(CommitConflictError, match="source_count is 2 and 1 in the plan"):
+        IO.merge(more, folder, strategy="upsert", key_columns="id", plan=plan)
+    assert IO.read_parquet(folder)["v"].to_pylist() == ["old"] * 3
