@@ -59,7 +59,7 @@ def test_codes_are_equal_where_keys_are(size: str, rows: list[Any]) -> None:
 
 
 def test_codes_of_columns_with_more_combinations_than_a_code_has_bits() -> None:
-    """Five columns of 2**16 values each have 2**80 combinations: in 64 bits the first column would count for nothing."""
+    """Five columns of 2**16 values have 2**80 combinations: in 64 bits the first column would count for nothing."""
     count = 2**16
     numbers = np.arange(count + 2)
     first, others = numbers % count, np.minimum(numbers, count) % count
