@@ -298,6 +298,7 @@ BUFFERED = [pytest.param(case, "", id=f"buffered-{case}") for case in STREAMS]
 UNBUFFERED = [pytest.param(case, "1", id=f"unbuffered-{case}") for case in sweep_size().sample(list(STREAMS), 5)]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("case", "unbuffered"), [*BUFFERED, *UNBUFFERED])
 def test_trouble_with_streams_and_files_is_never_a_traceback(tmp_path: Path, case: str, unbuffered: str) -> None:
     words, code = STREAMS[case]
