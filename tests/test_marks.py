@@ -9,8 +9,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import pytest
-
 from marks import NEEDS, QUICK
 
 ROOT = Path(__file__).parents[1]
@@ -36,33 +34,26 @@ def collect(*words: str) -> Mapping[str, Sequence[str]]:
     return found
 
 
-@pytest.fixture(scope="module")
-def marks() -> Mapping[str, Sequence[str]]:
-    return collect()
+MARKED = {
+    "tests/engines/spark/": "spark",
+    "[spark-": "spark",
+    "test_spark_is_the_default": "spark",
+    "-s3]": "s3",
+    "-s3 filesystem]": "s3",
+    "engines/spark/test_s3.py": "s3",
+    "test_a_browser_shows": "browser",
+    "test_every_single_fault": "sweep",
+}
+"""Parts of names of tests, and the mark that all of these have."""
 
 
-@pytest.mark.parametrize("mark", NEEDS)
-def test_every_mark_selects_something(marks: Mapping[str, Sequence[str]], mark: str) -> None:
-    assert any(mark in found for found in marks.values())
-
-
-@pytest.mark.parametrize(
-    ("part", "mark"),
-    [
-        ("tests/engines/spark/", "spark"),
-        ("[spark-", "spark"),
-        ("test_spark_is_the_default", "spark"),
-        ("-s3]", "s3"),
-        ("-s3 filesystem]", "s3"),
-        ("engines/spark/test_s3.py", "s3"),
-        ("test_a_browser_shows", "browser"),
-        ("test_every_single_fault", "sweep"),
-    ],
-)
-def test_what_a_test_needs_is_marked(marks: Mapping[str, Sequence[str]], part: str, mark: str) -> None:
-    tests = {name: found for name, found in marks.items() if part in name}
-    assert tests
-    assert {name for name, found in tests.items() if mark not in found} == set()
+def test_what_a_test_needs_is_marked() -> None:
+    marks = collect()
+    for part, mark in MARKED.items():
+        tests = {name: found for name, found in marks.items() if part in name}
+        assert tests, part
+        assert {name for name, found in tests.items() if mark not in found} == set()
+    assert set(MARKED.values()) == set(NEEDS)
 
 
 def test_quick_selects_the_rest() -> None:

@@ -287,6 +287,7 @@ MUTANTS: dict[str, tuple[Mutant, Hunt]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", sorted(MUTANTS))
 def test_a_sweep_finds(name: str) -> None:
     mutate, hunt = MUTANTS[name]
