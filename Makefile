@@ -14,7 +14,7 @@ PYTEST  := $(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore tests/versions
 SPARKS  := 4.1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java chromium demo test test-full test-spark check format bench bench-spark compliance engines clean distclean
+.PHONY: help setup java chromium demo quick test test-full test-spark seeded-bugs check format bench bench-spark compliance engines clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ chromium: ## install Chromium if it is missing (tests open the HTML report in it
 demo: java ## run examples/tour.py: pipelines on Spark over a month of orders, four readers, HTML reports
 	$(BIN)/python examples/tour.py "$$(mktemp -d)" 3000000
 
+quick: $(READY) ## run the tests that need neither Spark nor S3 nor a browser, without crash sweeps
+	SWEEP=quick $(PYTEST) -m 'not spark and not s3 and not browser and not sweep' $(ARGS)
+
 test: check java chromium test-spark ## run all checks and all tests
 	SWEEP=ci $(PYTEST) $(ARGS)
 
@@ -64,6 +67,9 @@ $(SPARKS:%=$(VENV)-spark-%/.ready): $(VENV)-spark-%/.ready: pyproject.toml const
 	sed 's/^pyspark==.*/pyspark==$*/' constraints.txt > $(@D)/constraints.txt
 	$(INSTALL) $(@D) $(@D)/constraints.txt --editable '.[smoke]'
 	@touch $@
+
+seeded-bugs: java ## break the source in one place at a time and check that a test fails; ARGS=words chooses bugs
+	$(BIN)/python tests/faults/seeded_bugs.py $(ARGS)
 
 check: $(READY) ## run ruff, ruff format, mypy --strict, import contracts and the build of docs/
 	$(BIN)/ruff check

@@ -93,6 +93,7 @@ def engines() -> list[Any]:
     return [PyarrowDatasetIO(), SparkDatasetIO(), SparkDatasetIO(share_limit=0)]
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize("partition_by", [None, ["region"]], ids=["flat", "partitioned"])
 @pytest.mark.parametrize("seed", range(sweep_size().size(ci=1, full=40)))
 def test_the_same_life_on_every_engine_and_in_turns(

@@ -126,7 +126,7 @@ def test_cases_are_worth_running(strategy: str) -> None:
         seen.update(name for name in ("updated", "unchanged", "deleted", "new") if getattr(outcome, name))
 
     some = cases(partitioned=st.sampled_from([(), ("p",)]), strategies=st.just(strategy))
-    run_examples(strategy, 60, some, look)
+    run_examples(strategy, 200, some, look)
     assert seen["refused"] < seen["cases"] / 3, seen
     expected = {"insert": ["new"], "update": ["updated", "unchanged"], "full_merge": ["updated", "deleted", "new"]}
     for name in expected.get(strategy, ["updated", "unchanged", "new"]):

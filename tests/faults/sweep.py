@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeVar
 
 from faults.injection import Crash, Fault, FaultStorage
@@ -186,8 +187,15 @@ def check_clean(world: World, where: str = "after a clean run") -> None:
 
 
 def choose(sweep: Sweep, rng: random.Random, points: Sequence[_T], limit: int) -> list[_T]:
-    """Return all points for a full sweep, else a random sample: an even grid repeats the same kinds of faults."""
-    return list(points) if sweep.full or len(points) <= limit else rng.sample(list(points), limit)
+    """Return all points for a full sweep, else one random point of each of ``limit`` equal parts.
+
+    An even grid would repeat the same kinds of faults.
+    """
+    limit = max(1, round(limit * sweep.faults))
+    if sweep.full or len(points) <= limit:
+        return list(points)
+    cuts = [len(points) * part // limit for part in range(limit + 1)]
+    return [points[rng.randrange(low, high)] for low, high in pairwise(cuts)]
 
 
 class Tally(Counter[str]):

@@ -17,24 +17,25 @@ from sweeps import sweep_size
 PROGRAM = Path(__file__).with_name("damaged.py")
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 @pytest.mark.parametrize("engine", ["pyarrow", "duckdb"])
 def test_damaged_footers(engine: str) -> None:
     """Runs in child processes, because a damaged file can crash one. A full sweep tests ten thousand files."""
-    count = str(sweep_size().size(ci=180, full=10_000))
+    count = str(sweep_size().size(ci=100, full=10_000))
     command = [sys.executable, str(PROGRAM), "--engine", engine, "--damage", count, "--seed", "17"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     assert done.stdout.endswith(", 0 bad\n")
 
 
-@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.sweep
 def test_damaged_footers_on_spark(tmp_path: Path) -> None:
     from fsspeckit.datasets.spark import SparkDatasetIO
 
     io: Any = SparkDatasetIO()
     rng, files = random.Random(5), sound_files(tmp_path / "sound")
-    for number in range(sweep_size().size(ci=2, full=50)):
+    for number in range(sweep_size().size(ci=1, full=50)):
         for kind, sound in files.items():
             case = Case(f"{kind} {number}", damaged(sound, rng), sound)
             for name in OPERATIONS:

@@ -247,6 +247,7 @@ HOSTILE = st.sampled_from(
 VALUES = HOSTILE | st.none() | st.integers(-2, 2**70) | st.booleans() | st.floats() | st.lists(HOSTILE, max_size=2)
 
 
+@pytest.mark.sweep
 @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_random_records_change_nothing_outside_the_dataset(

@@ -287,6 +287,7 @@ MUTANTS: dict[str, tuple[Mutant, Check]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", sorted(MUTANTS))
 def test_sweep_detects_mutant(name: str) -> None:
     mutate, check = MUTANTS[name]

@@ -158,6 +158,25 @@ def test_conflicts(world: S3World) -> None:
             transaction.commit(Changes((Publish(staged, "day=1/mine.parquet", 5),), ("day=1/b.parquet",)))
 
 
+def test_an_object_that_changes_within_its_size_and_second_is_a_conflict(world: S3World) -> None:
+    """Only the ETag tells: the server counts times in seconds."""
+    journal = Journal(world.storage, world.root)
+    contents = []
+    for value in ("one", "two"):
+        buffer = io.BytesIO()
+        pq.write_table(table(range(7), value), buffer)
+        contents.append(buffer.getvalue())
+    assert len(contents[0]) == len(contents[1])
+    for content in contents * 2:
+        world.new_storage().write_bytes(join(world.root, "day=1/b.parquet"), content)
+        with journal.begin(journal.view(), "foreign") as transaction:
+            staged = stage(world.storage, transaction, table(range(5), "mine"))
+            other = contents[1 - contents.index(content)]
+            world.new_storage().write_bytes(join(world.root, "day=1/b.parquet"), other)
+            with pytest.raises(CommitConflictError, match="changed by another program"):
+                transaction.commit(Changes((Publish(staged, "day=1/mine.parquet", 5),), ("day=1/b.parquet",)))
+
+
 @pytest.mark.parametrize("operation", [append, rewrite, overwrite])
 def test_faults_and_recovery(world: S3World, operation: Any, sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fsspec, "LEASE_SECONDS", -1.0)

@@ -48,6 +48,17 @@ def test_merge_without_changes_is_recorded_under_its_key(place: str) -> None:
     assert io.read_parquet(place)["id"].to_pylist() == [1]
 
 
+def test_key_is_known_however_many_commits_follow(place: str) -> None:
+    io = PyarrowDatasetIO()
+    seq = io.on_terms(idempotency_key="first").write_dataset(rows(0), place).commit_seq
+    for number in range(1, 15):
+        io.write_dataset(rows(number), place)
+        assert io.committed(place, "first") == seq
+    with pytest.raises(AlreadyCommittedError, match="first"):
+        io.on_terms(idempotency_key="first").write_dataset(rows(0), place)
+    assert io.read_parquet(place).num_rows == 15
+
+
 def test_key_is_kept_after_its_record_is_pruned(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "KEPT_RECORDS", 2)
     monkeypatch.setattr(journal, "_PRUNE_SLACK", 0)

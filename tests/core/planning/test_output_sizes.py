@@ -16,6 +16,7 @@ from fsspeckit.core.parquet.writer_options import filter_bytes
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from sweeps import sweep_size
 
+pytestmark = pytest.mark.sweep
 SEEDS = range(20) if sweep_size().full else range(2)
 
 

@@ -18,6 +18,7 @@ from fsspeckit.datasets.duckdb import DuckDBDatasetIO
 from fsspeckit.datasets.duckdb.conditions import condition_database
 from fsspeckit.datasets.duckdb.filters import parse_predicate
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from sweeps import sweep_size
 
 ROWS = pa.table(
     {
@@ -61,12 +62,19 @@ SAME = {
 }
 
 
-@pytest.mark.parametrize("text", SAME)
-@pytest.mark.parametrize("columns", [None, ["price", "name"]])
-@pytest.mark.parametrize("more", [{}, {"include_file_path": True}, {"use_threads": False}])
-def test_the_same_rows_and_types_as_an_expression(io, folder, text, columns, more):
-    found = io.read_parquet(folder, columns=columns, filters=text, **more)
-    expected = PyarrowDatasetIO().read_parquet(folder, columns=columns, filters=SAME[text], **more)
+WAYS = [
+    {"columns": columns, **more}
+    for columns in (None, ["price", "name"])
+    for more in ({}, {"include_file_path": True}, {"use_threads": False})
+]
+IN_TURN = [(text, WAYS[number % len(WAYS)]) for number, text in enumerate(SAME)]
+EVERY_WAY = [(text, way) for text in SAME for way in WAYS]
+
+
+@pytest.mark.parametrize(("text", "way"), EVERY_WAY if sweep_size().full else IN_TURN)
+def test_the_same_rows_and_types_as_an_expression(io, folder, text, way):
+    found = io.read_parquet(folder, filters=text, **way)
+    expected = PyarrowDatasetIO().read_parquet(folder, filters=SAME[text], **way)
     assert found.equals(expected, check_metadata=True), (found, expected)
 
 

@@ -34,10 +34,11 @@ class Place:
     ) -> Place:
         """Resolve a path or URL; ``on_commit`` is called after every commit and every replay of one."""
         storage, root = resolve(path, filesystem, storage_options)
-        place = cls(scrub(str(path)).rstrip("/"), root, storage, Journal(storage, root, terms))
+        name, journal = scrub(str(path)).rstrip("/"), Journal(storage, root, terms)
         if on_commit is not None:
-            place.journal.on_commit = partial(on_commit, place)
-        return place
+            # A place with a journal of its own: a reference cycle would keep the engine and its database open.
+            journal.on_commit = partial(on_commit, cls(name, root, storage, Journal(storage, root, terms)))
+        return cls(name, root, storage, journal)
 
     @contextmanager
     def scratch(self) -> Iterator[str]:
