@@ -252,7 +252,7 @@ def test_a_folder_of_two_formats_is_asked_about(fsspeckit: Fsspeckit) -> None:
         (("ship",), 2, "ship"),
         (("recover", "nowhere"), 1, "nowhere"),
         (("write", "empty.csv", "lake"), 1, "the source has no columns"),
-        (("write", "orders.csv", "s4://lake/x"), 2, "s4://\nto do: use a local path, or a URL"),
+        (("write", "orders.csv", "s4://lake/x"), 2, "s4:// is unknown\nto do: use a local path, or a URL"),
         (
             ("merge", "updates.csv", "lake", "--key", "id", "--order-by", "id"),
             2,
