@@ -37,7 +37,7 @@ def _effort(request: pytest.FixtureRequest) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what a bounded sweep has no time for, and what executors, being other processes, cannot see."""
+    """Deselect tests that a bounded sweep has no time for, and tests that cannot run in executor processes."""
     left_out = {item for item in items if _is_left_out(item)}
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))

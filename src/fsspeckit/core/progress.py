@@ -37,7 +37,7 @@ class Reporter:
         self._lock = threading.Lock()
 
     def stage(self, stage: str, total: int, *, rows: int = 0, size: int = 0) -> Callable[[int], None]:
-        """Start a stage of so many files, rows and bytes. Call the returned function with the number of finished files."""
+        """Start a stage of ``total`` files. Call the returned function with the number of finished files."""
         done = 0
 
         def advance(count: int) -> None:

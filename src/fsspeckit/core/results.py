@@ -288,7 +288,7 @@ class MaintenanceResult(ResultView):
             ("size", sizes),
             ("rows", f"{self.before_row_count:,} -> {self.after_row_count:,}"),
             (done, rewritten),
-            ("left alone", f"{len(self.skipped_files):,} files"),
+            ("skipped", f"{len(self.skipped_files):,} files"),
         ]
         lines += [(name.replace("_", " "), str(value)) for name, value in self.details.items()]
         return lines if self.dry_run else [*lines, ("seconds", f"{self.seconds:.2f} ({len(self.commits)} commits)")]
