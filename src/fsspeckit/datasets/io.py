@@ -133,7 +133,8 @@ class DatasetIO(Maintenance):
         )
         if dedup_order_by is not None and strategy != "deduplicate":
             raise ValueError(
-                f'dedup_order_by has no effect with strategy={strategy!r}. Use strategy="deduplicate", or omit it.'
+                f"dedup_order_by has no effect with strategy={strategy!r}. "
+                'Use strategy="deduplicate", or omit dedup_order_by.'
             )
         place = self._place(path)
         given = self._input(data)
