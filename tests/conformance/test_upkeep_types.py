@@ -123,7 +123,7 @@ def test_nan_is_above_all_numbers(io: Any, tmp_path: Path, columns: list[str]) -
 
 @pytest.mark.parametrize("curve", ["zorder", "hilbert"])
 def test_nan_on_a_curve(io: Any, tmp_path: Path, curve: str) -> None:
-    """The upper bound of a file with NaN is NaN, so it overlaps files with higher numbers; a file without NaN does not."""
+    """A file with NaN has NaN as its upper bound, so it overlaps files with higher numbers."""
     optimize = partial(
         io.optimize_parquet_dataset, str(tmp_path / "d"), ["x", "y"], target_rows_per_file=3, curve=curve
     )

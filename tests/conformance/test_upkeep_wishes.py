@@ -26,7 +26,7 @@ def scattered(dataset: Path, files: int, rows: int = 40) -> None:
 
 
 def test_duplicates_are_dropped_and_small_files_joined_in_one_pass(io: Any, tmp_path: Path) -> None:
-    """One plan and one commit: joined files, a large file that only loses rows, one that loses all, one that is skipped."""
+    """One plan and one commit: joined files, a file that only loses rows, one that loses all, a skipped one."""
     parts = {
         "a": [1, 2],
         "b": [3, 1],
@@ -206,7 +206,7 @@ def test_sort_columns_cannot_be_a_set(io: Any, tmp_path: Path) -> None:
         {"deduplicate_key_columns": frozenset(["x", "y"])},
         {"deduplicate_key_columns": "x", "dedup_order_by": {"y", "n"}},
     ):
-        with pytest.raises(ValueError, match="is a set, which has no order. Pass a list"):
+        with pytest.raises(ValueError, match=r"is a set, which has no order\. Pass a list"):
             optimize(**call)
     result = optimize("x", partition_filter={"day=a", "day=b"}, bloom_filter_columns={"y", "n"})
     assert (result.compacted_file_count, result.after_file_count) == (4, 2)

@@ -1,4 +1,4 @@
-"""The functions of the incremental module: listing, metadata, pruning, confirmation, planning, replacing, validation."""
+"""The incremental module: listing, metadata, pruning, confirmation, planning, replacing, validation."""
 
 from __future__ import annotations
 

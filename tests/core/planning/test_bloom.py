@@ -77,7 +77,7 @@ def test_a_merge_names_the_filter_as_the_reason(tmp_path):
 
 
 def test_a_filter_is_probed_with_all_keys_or_not_at_all(tmp_path, monkeypatch):
-    """Of very many strings only the lowest and highest are kept; probing only those two would lose all keys between them."""
+    """Of very many strings only the bounds are kept; probing only those would lose all keys between them."""
     monkeypatch.setattr("fsspeckit.core.planning.statistics._MAX_SORTED_TEXTS", 50)
     folder = tmp_path / "events"
     folder.mkdir()

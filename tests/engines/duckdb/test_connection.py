@@ -94,10 +94,10 @@ def test_limits_cannot_be_set_for_a_given_connection(options):
 
 def test_invalid_connection_and_invalid_folder(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(TypeError, match="is not a DuckDB connection. Pass a result of"):
+    with pytest.raises(TypeError, match=r"is not a DuckDB connection\. Pass a result of"):
         DuckDBDatasetIO("events.duckdb")
     for folder in (tmp_path / "file", ""):
-        with pytest.raises(ValueError, match="is not a folder. Pass the path"):
+        with pytest.raises(ValueError, match=r"is not a folder\. Pass the path"):
             DuckDBDatasetIO(temp_directory=folder)
 
 
