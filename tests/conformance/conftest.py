@@ -38,7 +38,7 @@ def _effort(request: pytest.FixtureRequest) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what a bounded sweep has no time for, and what executors, being other processes, cannot see."""
+    """Deselect tests that a bounded sweep has no time for, and tests that cannot run in executor processes."""
     variations: dict[tuple[str, str], list[pytest.Item]] = {}
     for item in items:
         if _engine_of(item) and not _is_left_out(item):

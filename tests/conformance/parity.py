@@ -49,9 +49,9 @@ Counts = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """How many tests of each engine and module every run runs, only a full sweep runs, and nobody runs.
+    """The number of tests of each engine and module: in every run, only in a full sweep, and skipped.
 
-    A test that every run runs in some variations counts as run; of those that nobody runs, variations are counted.
+    A test with some variations in every run counts as run; skipped tests are counted by variation.
     """
 
     always: Counts
@@ -119,7 +119,7 @@ def _count() -> None:
 
 
 def render(suite: Suite) -> str:
-    """The table, and what of it not every run runs."""
+    """The table, and the tests that only a full sweep runs."""
     engines = list(suite.always)
     modules = {module for counts in suite.always.values() for module in counts}
     unnamed = modules - {module for group in _OPERATIONS.values() for module in group}
@@ -155,7 +155,7 @@ def page_with(table: str) -> str:
 
 
 def main() -> None:
-    """Run the conformance tests, unless told not to, and write the table."""
+    """Run the conformance tests, unless an option disables it, and write the table."""
     if "--count" in sys.argv:
         _count()
         return

@@ -305,7 +305,10 @@ def test_an_empty_parquet_file_has_no_rows_and_a_file_of_no_bytes_is_damaged(tmp
             "a,b\n".encode("utf-16-be"),
             "is UTF-16 text and not UTF-8. Name the encoding of the file, such as encoding='utf-16'",
         ),
-        (gzip.compress(b"a,b\n", mtime=0), "is gzip data and not text. Decompress the file, or let its name end in .gz"),
+        (
+            gzip.compress(b"a,b\n", mtime=0),
+            "is gzip data and not text. Decompress the file, or let its name end in .gz",
+        ),
         (bz2.compress(b"a,b\n"), "is bz2 data and not text. Decompress the file, or let its name end in .bz2"),
     ],
 )
