@@ -170,8 +170,8 @@ def split_by_partition(
 class PartitionIdentities:
     """Canonical names of partitions: folder values are parsed as the source's types, so all spellings are equal.
 
-    Columns in ``in_folders`` are only in the names of folders. There, a folder with leading zeros is text, and not equal
-    to a number of the source.
+    Columns in ``in_folders`` are only in the names of folders. There, a folder with leading zeros is text and
+    not equal to a number of the source.
     """
 
     def __init__(self, columns: Sequence[str], source: pa.Schema, in_folders: Collection[str] = ()) -> None:
