@@ -1,4 +1,4 @@
-# The door to the project: every target sets up what it needs, so each works on a fresh clone.
+# Build, test and benchmark fsspeckit. Every target installs what it needs, so each works on a fresh clone.
 
 VENV    ?= .venv
 BIN     := $(VENV)/bin
@@ -9,19 +9,20 @@ INSTALL := sh scripts/install.sh
 PIP     := $(INSTALL) $(VENV) constraints.txt
 PYTEST  := $(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore tests/versions
 
-# Versions of PySpark other than the pinned one. Each has its own environment, in which the tests of tests/versions run.
-# The lowest version that pyproject.toml declares must be here.
+# PySpark versions in addition to the pinned one. Each has its own environment, in which tests/versions runs.
+# The lowest version that pyproject.toml declares must be listed.
 SPARKS  := 4.1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java chromium demo test test-full test-spark check format bench bench-spark compliance engines clean distclean
+.PHONY: help setup java chromium demo quick test test-full test-spark seeded-bugs check format bench bench-spark compliance engines clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
-	@echo "  PYTHON=python3.12 chooses the interpreter of a new environment (3.11 to 3.13),"
-	@echo "  WORKERS=n the test processes, ARGS=... goes to pytest or to the benchmarks."
-	@echo "  UV= installs with pip although uv is there."
+	@echo "  PYTHON=python3.12  interpreter of a new environment (3.11 to 3.13)"
+	@echo "  WORKERS=n          number of test processes"
+	@echo "  ARGS=...           arguments for pytest or the benchmarks"
+	@echo "  UV=                install with pip even if uv is installed"
 
 setup: $(READY) ## create .venv with the pinned versions
 
@@ -36,23 +37,26 @@ $(BENCH): $(READY)
 	$(PIP) --editable '.[test,bench]'
 	@touch $@
 
-java: $(READY) ## see to Java 17 (not needed by the PyArrow engine)
+java: $(READY) ## install Java 17 if it is missing (only Spark needs it)
 	@sh scripts/system.sh java $(BIN)/python || { $(PIP) --editable '.[java]' && sh scripts/system.sh java $(BIN)/python; } \
-		|| echo "No Java 17: the PyArrow engine does not need it. Install a JDK 17 or set JAVA_HOME."
+		|| echo "No Java 17 found. The Spark engine needs it: install a JDK 17, or set JAVA_HOME."
 
-chromium: ## see to Chromium, in which the tests look at the HTML report
-	@sh scripts/system.sh chromium || echo "No Chromium: tests of the HTML report in a browser are skipped. Install one or set CHROMIUM."
+chromium: ## install Chromium if it is missing (tests open the HTML report in it)
+	@sh scripts/system.sh chromium || echo "No Chromium found. Tests of the HTML report in a browser are skipped: install it, or set CHROMIUM."
 
-demo: java ## the tour: a month of orders through pipelines on Spark, readers that agree, reports to open
+demo: java ## run examples/tour.py: pipelines on Spark over a month of orders, four readers, HTML reports
 	$(BIN)/python examples/tour.py "$$(mktemp -d)" 3000000
 
-test: check java chromium test-spark ## set up, run all checks and all tests
+quick: $(READY) ## run the tests without Spark, S3, a browser and crash sweeps
+	SWEEP=quick $(PYTEST) -m 'not spark and not s3 and not browser and not sweep' $(ARGS)
+
+test: check java chromium test-spark ## run all checks and all tests
 	SWEEP=ci $(PYTEST) $(ARGS)
 
-test-full: check java chromium test-spark ## the same with every sweep in full (hours)
+test-full: check java chromium test-spark ## run all checks and all tests, with complete crash and random tests (hours)
 	SWEEP=full $(PYTEST) $(ARGS)
 
-test-spark: $(SPARKS:%=test-spark-%) ## run a few tests with the lowest PySpark that is declared
+test-spark: $(SPARKS:%=test-spark-%) ## run a few tests with the lowest supported PySpark
 
 $(SPARKS:%=test-spark-%): test-spark-%: $(VENV)-spark-%/.ready java
 	$(VENV)-spark-$*/bin/pytest tests/versions
@@ -64,7 +68,10 @@ $(SPARKS:%=$(VENV)-spark-%/.ready): $(VENV)-spark-%/.ready: pyproject.toml const
 	$(INSTALL) $(@D) $(@D)/constraints.txt --editable '.[smoke]'
 	@touch $@
 
-check: $(READY) ## ruff, ruff format, mypy --strict, import contracts, the pages of docs/
+seeded-bugs: java ## break the source in one place at a time and check that a test fails; ARGS=words chooses bugs
+	$(BIN)/python tests/faults/seeded_bugs.py $(ARGS)
+
+check: $(READY) ## run ruff, ruff format, mypy --strict, import contracts and the build of docs/
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -75,13 +82,13 @@ format: $(READY) ## apply ruff's fixes and formatting
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: $(BENCH) ## run the benchmarks against the peers
+bench: $(BENCH) ## run the benchmarks against pyarrow, polars, DuckDB and delta-rs
 	$(BIN)/python -m benchmarks $(ARGS)
 
 bench-spark: $(BENCH) java ## run the benchmarks of the Spark engine against plain PySpark
 	$(BIN)/python -m benchmarks.spark $(ARGS)
 
-compliance: $(READY) ## write docs/compliance.md from the tests' marks
+compliance: $(READY) ## write docs/compliance.md from the marks of the tests
 	$(BIN)/python tests/spec/compliance.py
 
 engines: java ## run the conformance tests and write the table of docs/engines.md

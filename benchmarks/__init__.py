@@ -1,4 +1,4 @@
-"""Benchmarks: what a merge costs against merely copying the files that must change, and against the peers.
+"""Compare the cost of a merge with a bare copy of the changed files, and with other tools.
 
-Not part of the library. `python -m benchmarks --help` lists what it can do; `docs/benchmarks.md` explains the rules.
+Not part of the library. `python -m benchmarks --help` lists the options; `docs/benchmarks.md` explains the rules.
 """

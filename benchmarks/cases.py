@@ -1,4 +1,4 @@
-"""The cases: what a case is, the merges among them, who competes, and the bars that must hold."""
+"""The merge cases: their data, their contenders, and the bars that must hold."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NEW_SHARE = 10
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Folders of a built case, and the files that an oracle knows to change."""
+    """The folders of a case, and the files that are known to change."""
 
     target: Path
     source: Path
@@ -45,7 +45,7 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A promise: one contender's number, against another's or against a constant."""
+    """A limit for the number of one contender, relative to another contender or to a constant."""
 
     metric: str
     factor: float
@@ -63,7 +63,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One line of work with its contenders (label to ``module:function``) and bars on ours."""
+    """One benchmark with its contenders (label to ``module:function``) and the bars for fsspeckit."""
 
     name: str
     title: str
@@ -96,7 +96,7 @@ def _names(files: range | list[int]) -> tuple[str, ...]:
 
 
 def changes(positions: npt.NDArray[np.int64], seed: int) -> pa.Table:
-    """Rows for these row numbers of a target, one in ten of them moved to a key that is new."""
+    """Return rows for these row numbers of a target; one in ten has a new key."""
     ids = positions * KEY_STEP
     ids[::_NEW_SHARE] += 1
     return rows(pa.array(ids), 1_000_000 + seed)
@@ -138,7 +138,7 @@ def _random_keys(data: Path, scale: float, delta: bool) -> Inputs:
 
 
 def _full_sync(data: Path, scale: float, delta: bool) -> Inputs:
-    """Of every twenty rows one is gone, two are changed, one is new and the rest stays as it is."""
+    """Of every twenty rows, delete one, change two, add one and keep the rest."""
     size = _SYNC.scaled(scale)
     target = sorted_target(data, size)
     source = data / f"{target.name}-sync"

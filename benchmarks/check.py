@@ -1,4 +1,4 @@
-"""Is a contender's result right? Row count and an order-free checksum over all columns, computed by DuckDB."""
+"""Check the result of a contender: row count and an order-independent checksum of all columns, computed by DuckDB."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Checksum:
 
 
 def checksum(files: Sequence[str]) -> Checksum:
-    """The checksum of some Parquet files together."""
+    """Return the checksum of all rows of some Parquet files."""
     return _of(duckdb.connect(), f"SELECT * FROM read_parquet({[_path(file) for file in files]})")
 
 
 def expected(inputs: Inputs, strategy: str) -> Checksum:
-    """What must come out, computed from the untouched target and the source."""
+    """Return the expected checksum, computed from the original target and the source."""
     connection = duckdb.connect()
     connection.register("source", load_source(inputs.source))
     files = [str(path) for path in sorted(inputs.target.glob("*.parquet"))]

@@ -1,6 +1,6 @@
-"""The data of the benchmarks: targets and sources, made from seeds, built once per data folder and never changed.
+"""Generate the targets and sources of the benchmarks from seeds. They are built once per data folder and never changed.
 
-Keys of existing rows are multiples of three, so that a key can be new and still lie in the middle of a file.
+Keys of existing rows are multiples of three, so that a new key can be in the middle of the key range of a file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _START = np.datetime64("2024-01-01", "us")
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How big a target is."""
+    """The size of a target."""
 
     files: int
     rows_per_file: int
@@ -34,7 +34,7 @@ class Size:
         return self.files * self.rows_per_file
 
     def scaled(self, scale: float) -> Size:
-        """A smaller target of the same shape: fewer files with fewer rows."""
+        """Return a smaller size of the same shape: fewer files with fewer rows."""
         if scale == 1:
             return self
         factor = scale**0.5
@@ -42,7 +42,7 @@ class Size:
 
 
 def rows(ids: pa.Array, seed: int) -> pa.Table:
-    """Six columns with these keys; the other values follow from the seed."""
+    """Return six columns with these keys; the other values depend on the seed."""
     random, count = np.random.default_rng(seed), len(ids)
     states = pa.array(random.integers(0, len(_STATES), count).astype(np.int32))
     seconds = np.arange(count, dtype=np.int64) * 1_000_000 + random.integers(0, 1_000_000, count)
@@ -58,7 +58,7 @@ def rows(ids: pa.Array, seed: int) -> pa.Table:
 
 
 def uuids(start: int, count: int) -> pa.Array:
-    """Random keys as text, the same for the same range of row numbers."""
+    """Return pseudo-random text keys that depend only on the row numbers."""
     numbers = np.arange(start, start + count, dtype=np.uint64)
     halves = np.stack([_mix(numbers * np.uint64(2)), _mix(numbers * np.uint64(2) + np.uint64(1))], axis=1)
     digits = np.frombuffer(halves.tobytes().hex().encode(), dtype=np.uint8).reshape(count, 32)
@@ -71,7 +71,7 @@ def uuids(start: int, count: int) -> pa.Array:
 
 
 def _mix(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """The finaliser of splitmix64: a bijection, so different rows never share a key."""
+    """Apply the finaliser of splitmix64, a bijection, so that different rows have different keys."""
     with np.errstate(over="ignore"):
         numbers = numbers + np.uint64(0x9E3779B97F4A7C15)
         numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -90,7 +90,7 @@ def sorted_ids(start: int, count: int) -> pa.Array:
 
 
 def build_target(folder: Path, size: Size, keys: Callable[[int, int], pa.Array]) -> None:
-    """Write the files of a target with pyarrow's default writer, which is what most datasets come from."""
+    """Write the files of a target with pyarrow's default writer options, as most datasets are written."""
 
     def write(partial: Path) -> None:
         for index in range(size.files):
@@ -101,7 +101,7 @@ def build_target(folder: Path, size: Size, keys: Callable[[int, int], pa.Array])
 
 
 def build_small_files(folder: Path, files: int, rows_per_file: int) -> None:
-    """Many files of a few rows, as a stream of small writes leaves them."""
+    """Write many files of a few rows, as a stream of small appends does."""
 
     def write(partial: Path) -> None:
         table = rows(sorted_ids(0, files * rows_per_file), 0)
@@ -112,7 +112,7 @@ def build_small_files(folder: Path, files: int, rows_per_file: int) -> None:
 
 
 def build_delta(folder: Path, target: Path) -> None:
-    """The same Parquet files as a Delta table: hard links, and a log beside them."""
+    """Write the same Parquet files as a Delta table: hard links and a log."""
 
     def write(partial: Path) -> None:
         from deltalake import convert_to_deltalake
@@ -133,7 +133,7 @@ def save_source(path: Path, make: Callable[[], pa.Table]) -> None:
 
 
 def build_parquet_source(folder: Path, source: Path, files: int) -> None:
-    """The rows of a source as Parquet files, for those who read files."""
+    """Write the rows of a source as Parquet files, for contenders that read files."""
 
     def write(partial: Path) -> None:
         table = load_source(source)
@@ -145,13 +145,13 @@ def build_parquet_source(folder: Path, source: Path, files: int) -> None:
 
 
 def load_source(path: Path) -> pa.Table:
-    """The source in memory, so that no contender reads it inside the timed part."""
+    """Load the source into memory, so that its reading is not timed."""
     with pa.OSFile(str(path / "rows.arrow")) as file:
         return pa.ipc.open_file(file).read_all().combine_chunks()
 
 
 def once(folder: Path, write: Callable[[Path], None]) -> None:
-    """Build beside and rename, so that an interrupted build is not taken for a finished one."""
+    """Build in a temporary folder and rename it, so that an interrupted build is not used."""
     if folder.exists():
         return
     partial = folder.with_name(folder.name + ".partial")
@@ -162,7 +162,7 @@ def once(folder: Path, write: Callable[[Path], None]) -> None:
 
 
 def copy_target(origin: Path, copy: Path) -> None:
-    """A copy that a contender may change: data files are hard links, since nobody writes into an existing one."""
+    """Copy a target for a contender. Data files are hard links, because no contender writes into an existing file."""
     for path in sorted(origin.rglob("*")):
         place = copy / path.relative_to(origin)
         if path.is_dir():
@@ -176,6 +176,6 @@ def copy_target(origin: Path, copy: Path) -> None:
 
 
 def fingerprint(folder: Path) -> tuple[tuple[str, int, int], ...]:
-    """Names, sizes and times of the files: a contender that wrote through a hard link would change it."""
+    """Return names, sizes and times of the files, to detect a contender that writes through a hard link."""
     found = ((path, path.stat()) for path in sorted(folder.rglob("*.parquet")))
     return tuple((path.name, stat.st_size, stat.st_mtime_ns) for path, stat in found)

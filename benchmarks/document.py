@@ -1,4 +1,4 @@
-"""Puts measured tables into a page of the documentation, between two marks."""
+"""Insert measured tables into a page of the documentation, between two marks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _BEGIN, _END = "<!-- results -->", "<!-- end of results -->"
 
 
 def replace_results(path: Path, tables: str) -> None:
-    """Replace what stands between the marks."""
+    """Replace the text between the marks."""
     head, _, rest = path.read_text().partition(_BEGIN)
     _, _, tail = rest.partition(_END)
     path.write_text(f"{head}{_BEGIN}\n\n{tables}\n{_END}{tail}")

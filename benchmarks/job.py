@@ -1,7 +1,7 @@
-"""What a contender is given, and how contenders are found.
+"""The input of a contender, and the lookup of contenders.
 
-A contender is a function of a job. What it does when called is not timed (imports, connections); it returns the work as
-a function without parameters, which is. That may return facts to report; the result stands at ``job.target``.
+A contender is a function of a job. The call itself is not timed (imports, connections). It returns the timed work as a
+function without parameters, which may return facts for the report. The result is at ``job.target``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CLUSTERED_BY = ("customer", "ts")
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A fresh copy of the target, the source in memory, and what an oracle knows about the two."""
+    """A new copy of the target, the source in memory, and the files and rows that are known to change."""
 
     target: Path
     source: pa.Table
@@ -28,17 +28,17 @@ class Job:
     affected: tuple[str, ...]
 
     def files(self) -> list[str]:
-        """All data files of the target."""
+        """Return all data files of the target."""
         return [str(path) for path in sorted(self.target.glob("*.parquet"))]
 
     def scratch(self) -> Path:
-        """A place beside the target for new files."""
+        """Create a folder next to the target for new files."""
         place = self.target.with_name(self.target.name + ".new")
         place.mkdir()
         return place
 
     def swap(self, scratch: Path) -> None:
-        """Put a completely rewritten folder in the place of the target, as one does by hand."""
+        """Replace the target with a completely rewritten folder, as a hand-written job does."""
         old = self.target.with_name(self.target.name + ".old")
         self.target.rename(old)
         scratch.rename(self.target)
@@ -49,7 +49,7 @@ Contender = Callable[[Job], Work]
 
 
 def find_contender(name: str) -> Contender:
-    """The function behind ``module:function``."""
+    """Return the function that ``module:function`` names."""
     module, _, function = name.partition(":")
     found: Contender = getattr(importlib.import_module(f"benchmarks.contenders.{module}"), function)
     return found

@@ -1,7 +1,7 @@
-"""One measured run in a process of its own: `python -m benchmarks.measure` with a specification as JSON.
+"""Measure one run in a separate process: `python -m benchmarks.measure` with a specification as JSON.
 
-Imports and the loading of the source are done before the clock starts and are reported apart. Peak memory is the
-process's high-water mark, everything included; it counts mapped file pages too.
+Imports and the loading of the source are not timed and are reported separately. Peak memory is the high-water mark of
+the process, including mapped file pages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MB = 1e6
 
 
 def run(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Run a contender once and say what it cost."""
+    """Run a contender once and return its time, CPU time, memory and reads."""
     begin = time.perf_counter()
     contender = find_contender(spec["contender"])
     job = Job(Path(spec["target"]), load_source(Path(spec["source"])), spec["strategy"], tuple(spec["affected"]))
@@ -54,7 +54,7 @@ def _io() -> dict[str, int]:
 
 
 def _peak_mb() -> float:
-    """From the kernel's own mark: `ru_maxrss` would carry over the peak of the process that started this one."""
+    """Return the high-water mark of the kernel; `ru_maxrss` would include the peak of the parent process."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * 1024 / _MB

@@ -1,4 +1,4 @@
-"""Turns measured runs into a table for the terminal, Markdown for the documentation, or JSON."""
+"""Render measured runs as a table for the terminal, as Markdown for the documentation, or as JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Row = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A bar and how it went; ``passed`` is none where a number is missing."""
+    """A bar and its result; ``passed`` is None if a number is missing."""
 
     case: str
     text: str

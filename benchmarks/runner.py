@@ -1,7 +1,7 @@
-"""Runs the contenders of a case in turn, each time on a fresh copy in a fresh process, and keeps the best run.
+"""Run the contenders of a case alternately, each time on a new copy in a new process, and keep the best run.
 
-Contenders alternate inside each repeat, so that a slow minute of the machine hits all of them. A last run of each
-starts with a cold cache: its disk reads are the honest "bytes read", whether a contender maps files or reads them.
+Contenders alternate within each repeat, so that slow phases of the machine affect all of them. A last run of each
+starts with a cold cache: its disk reads are the reported "bytes read", also for contenders that map files.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Run = dict[str, Any]
 
 @dataclass(slots=True)
 class CaseResult:
-    """All runs of a case by contender, and what went wrong."""
+    """All runs of a case by contender, and the errors."""
 
     case: Case
     runs: dict[str, list[Run]] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class CaseResult:
     failures: dict[str, str] = field(default_factory=dict)
 
     def best(self, contender: str) -> Run | None:
-        """The fastest run, with the lowest CPU and the highest peak memory of all, and the reads of the cold run."""
+        """Return the fastest run, the lowest CPU time and highest peak memory of all runs, and the cold reads."""
         runs = self.runs.get(contender)
         if not runs:
             return None
@@ -63,7 +63,7 @@ class Settings:
 
 
 def run_case(case: Case, settings: Settings, say: Callable[[str], None]) -> CaseResult:
-    """Build the data of a case and run everyone on it."""
+    """Build the data of a case and run all contenders on it."""
     result = CaseResult(case)
     contenders = _present(case, settings.only)
     say(f"{case.name}: preparing data")
@@ -113,7 +113,7 @@ def _rotated(labels: list[str], by: int) -> list[str]:
 def _attempt(
     case: Case, label: str, inputs: Inputs, settings: Settings, result: CaseResult, wanted: Checksum | None
 ) -> Run | None:
-    """One run on a fresh copy; a contender that fails is out for the rest of the case."""
+    """Run a contender once on a new copy; a contender that fails is not run again in this case."""
     if label in result.failures:
         return None
     name = case.contenders[label]
@@ -170,7 +170,7 @@ def _warm(inputs: Inputs) -> None:
 
 
 def _chill(inputs: Inputs) -> None:
-    """Ask the kernel to forget the files' pages; they are clean, so it does."""
+    """Ask the kernel to drop the cached pages of the files; the pages are clean, so it does."""
     os.sync()
     for path in _files(inputs):
         descriptor = os.open(path, os.O_RDONLY)

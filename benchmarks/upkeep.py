@@ -1,4 +1,4 @@
-"""The cases of maintenance: compaction, clustering, deduplication, how they grow, and what an order saves readers."""
+"""The maintenance cases: compact, optimize and deduplicate, how they scale, and how much sorted files save readers."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ def _part(size: Size, share: float, scale: float) -> Size:
 
 
 def nothing(data: Path) -> Path:
-    """Maintenance has no source: one without rows."""
+    """Return an empty source, because maintenance has none."""
     folder = data / "no-source"
     save_source(folder, lambda: pa.table({"id": pa.array([], pa.int64())}))
     return folder
 
 
 def fragments(data: Path, size: Size) -> Path:
-    """Many small files."""
+    """Build many small files."""
     target = data / f"fragments-{size.files}x{size.rows_per_file}"
     build_small_files(target, size.files, size.rows_per_file)
     return target
 
 
 def doubled(data: Path, size: Size) -> Path:
-    """One row in five has a key that another row has too, anywhere in the dataset."""
+    """Build a dataset in which one row in five has the key of another row."""
     target = data / f"doubled-{size.files}x{size.rows_per_file}"
 
     def write(partial: Path) -> None:
@@ -91,7 +91,7 @@ def _family(
     others: dict[str, str],
     bars: tuple[Bar, ...],
 ) -> list[Case]:
-    """The case itself, and a half and a quarter of it to see how it grows."""
+    """Return the case with its full, half and quarter size, to measure how it scales."""
     quarter, ours = f"{name}-quarter", {OURS: contender}
     half_bar, whole_bar = (Bar("wall", times * _GROWTH, OURS, quarter) for times in (2, 4))
     return [

@@ -1,7 +1,6 @@
-"""A tour: a month of order events goes through pipelines on Spark, and every reader gets one answer from less data.
+"""Run pipelines on Spark over a month of order events, then compare the layout and four readers before and after.
 
-`make demo` runs it with three million rows; `python examples/tour.py [folder] [rows]` takes a folder to keep the files
-in, and a number of rows.
+`make demo` runs it with three million rows. `python examples/tour.py [folder] [rows]` writes all files to the folder.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ STATUS = np.array(["new", "paid", "sent", "back"])
 
 
 def events(rng: np.random.Generator, ids: Any, first: float, days: float) -> pa.Table:
-    """Events of some orders: a few customers buy most, and one event in a hundred comes up to nine days late."""
+    """Return an event for each order id: few customers have most orders, and 1 percent of events are late."""
     rows = len(ids)
     late = np.where(rng.random(rows) < 0.01, rng.random(rows) * 9, 0.0)
     at = START + (np.maximum(0.0, first + rng.random(rows) * days - late) * DAY.astype(int)).astype("timedelta64[us]")
@@ -51,7 +50,7 @@ def events(rng: np.random.Generator, ids: Any, first: float, days: float) -> pa.
 
 
 def make_inputs(folder: Path, rows: int) -> None:
-    """A month with duplicates, and three days of old and new orders, of which the second brings a new column."""
+    """Write a month of events with duplicates, and three days of old and new orders, the second with a new column."""
     rng = np.random.default_rng(7)
     target = folder / "in"
     target.mkdir(parents=True)
@@ -67,57 +66,57 @@ def make_inputs(folder: Path, rows: int) -> None:
 
 
 def run(name: str, folder: Path, **variables: str) -> None:
-    """Run one of the pipelines and show its records."""
+    """Run one of the pipelines and print its result."""
     result = Pipeline.load(PIPELINES / f"{name}.toml", {"folder": str(folder), **variables}).run()
     print(f"\n{result}")
 
 
-def inspect(lake: Path, *words: str) -> None:
-    """Look at the layout, as the command does."""
-    assert fsspeckit(["inspect", str(lake), "--key", "customer", "--key", "at", "--quiet", *words]) == 0
+def inspect(lake: Path, *options: str) -> None:
+    """Run `fsspeckit inspect` on the dataset."""
+    assert fsspeckit(["inspect", str(lake), "--key", "customer", "--key", "at", "--quiet", *options]) == 0
 
 
 def bytes_of_query(lake: Path, customers: tuple[int, int]) -> tuple[int, int]:
-    """Bytes of row groups that a reader must look at for some customers, and of all."""
-    needed = everything = 0
+    """Return the bytes of the row groups that can contain these customers, and of all row groups."""
+    needed = total = 0
     for path in lake.glob("*.parquet"):
         footer = pq.read_metadata(path)
-        place = footer.schema.to_arrow_schema().get_field_index("customer")
+        column = footer.schema.to_arrow_schema().get_field_index("customer")
         for number in range(footer.num_row_groups):
             group = footer.row_group(number)
             size = sum(group.column(i).total_compressed_size for i in range(group.num_columns))
-            found = group.column(place).statistics
-            everything += size
-            needed += size if found.min <= customers[1] and found.max >= customers[0] else 0
-    return needed, everything
+            statistics = group.column(column).statistics
+            total += size
+            needed += size if statistics.min <= customers[1] and statistics.max >= customers[0] else 0
+    return needed, total
 
 
-def ask_everybody(lake: Path, customers: tuple[int, int]) -> list[tuple[str, tuple[int, int], float]]:
-    """The same question to four readers that know nothing of fsspeckit, with their answers and seconds."""
+def query_readers(lake: Path, customers: tuple[int, int]) -> list[tuple[str, tuple[int, int], float]]:
+    """Run one query with four readers, without fsspeckit; return reader, result and seconds."""
     low, high = customers
     spark = SparkDatasetIO().spark
-    question = f"SELECT count(*), sum(cents) FROM {{}} WHERE customer BETWEEN {low} AND {high}"
+    query = f"SELECT count(*), sum(cents) FROM {{}} WHERE customer BETWEEN {low} AND {high}"
     files = f"{lake}/*.parquet"
 
     def of_pandas() -> tuple[int, int]:
-        wanted = [("customer", ">=", low), ("customer", "<=", high)]
-        cents = pd.read_parquet(lake, columns=["cents"], filters=wanted)["cents"]
+        filters = [("customer", ">=", low), ("customer", "<=", high)]
+        cents = pd.read_parquet(lake, columns=["cents"], filters=filters)["cents"]
         return len(cents), int(cents.sum())
 
     def of_polars() -> tuple[int, int]:
-        chosen = pl.scan_parquet(files, missing_columns="insert", extra_columns="ignore")
-        chosen = chosen.filter(pl.col("customer").is_between(low, high))
-        count, cents = chosen.select(pl.len(), pl.col("cents").sum()).collect().row(0)
+        rows = pl.scan_parquet(files, missing_columns="insert", extra_columns="ignore")
+        rows = rows.filter(pl.col("customer").is_between(low, high))
+        count, cents = rows.select(pl.len(), pl.col("cents").sum()).collect().row(0)
         return int(count), int(cents)
 
     def of_duckdb() -> tuple[int, int]:
-        found = duckdb.sql(question.format(f"read_parquet('{files}', union_by_name = true)"))
-        assert found is not None
-        ((count, cents),) = found.fetchall()
+        relation = duckdb.sql(query.format(f"read_parquet('{files}', union_by_name = true)"))
+        assert relation is not None
+        ((count, cents),) = relation.fetchall()
         return int(count), int(cents)
 
     def of_spark() -> tuple[int, int]:
-        row = spark.sql(question.format(f"parquet.`file://{lake}`")).first()
+        row = spark.sql(query.format(f"parquet.`file://{lake}`")).first()
         assert row is not None
         return int(row[0]), int(row[1])
 
@@ -127,17 +126,17 @@ def ask_everybody(lake: Path, customers: tuple[int, int]) -> list[tuple[str, tup
         "polars": of_polars,
         "Spark": of_spark,
     }
-    answers = []
-    for name, ask in readers.items():
-        clock = time.perf_counter()
-        answers.append((name, ask(), time.perf_counter() - clock))
-    assert len({answer for _, answer, _ in answers}) == 1, answers
-    return answers
+    results = []
+    for name, read in readers.items():
+        start = time.perf_counter()
+        results.append((name, read(), time.perf_counter() - start))
+    assert len({result for _, result, _ in results}) == 1, results
+    return results
 
 
 def tour(folder: Path, rows: int) -> None:
-    """Everything, one step after the other."""
-    clock = time.perf_counter()
+    """Run all steps."""
+    start = time.perf_counter()
     lake, per_file = folder / "lake" / "orders", str(max(1_000, rows // 24))
     make_inputs(folder, rows)
     print(f"A month of {rows:,} orders with duplicates, and three days with late events and a new column: {folder}/in")
@@ -145,41 +144,41 @@ def tour(folder: Path, rows: int) -> None:
     run("month", folder, rows_per_file=per_file)
     for day in DAYS:
         run("daily", folder, day=day)
-    print("\nThe last day again, as a scheduler might: what is committed is skipped.")
+    print("\nRun the last day again, as a scheduler may do: committed steps are skipped.")
     run("daily", folder, day=DAYS[-1])
 
     customers = (1_000, 1_200)
     inspect(lake, "--html", str(folder / "before.html"))
     save_layout(lake, folder / "before.json")
     before = bytes_of_query(lake, customers)
-    run("tidy", folder, rows_per_file=per_file)
+    run("maintain", folder, rows_per_file=per_file)
     inspect(lake, "--html", str(folder / "after.html"), "--compare", str(folder / "before.json"))
     after = bytes_of_query(lake, customers)
 
-    print("\nOne question to four readers: orders and cents of the customers 1,000 to 1,200")
-    answers = ask_everybody(lake, customers)
-    print(columns([("reader", "orders", "cents", "seconds"), *(row_of(answer) for answer in answers)]))
-    print("\nBytes that a reader must look at for it:")
-    for name, (needed, whole) in (("before", before), ("after", after)):
-        print(f"  {name:6}  {readable_bytes(needed)} of {readable_bytes(whole)} ({needed / whole:.0%})")
+    print("\nOne query with four readers: orders and cents of the customers 1,000 to 1,200")
+    results = query_readers(lake, customers)
+    print(columns([("reader", "orders", "cents", "seconds"), *(row_of(result) for result in results)]))
+    print("\nBytes that a reader must read for this query:")
+    for name, (needed, total) in (("before", before), ("after", after)):
+        print(f"  {name:6}  {readable_bytes(needed)} of {readable_bytes(total)} ({needed / total:.0%})")
     print(f"\nReports:\n  {(folder / 'before.html').as_uri()}\n  {(folder / 'after.html').as_uri()}")
-    print(f"\n{time.perf_counter() - clock:.0f} seconds in all.")
+    print(f"\nTotal time: {time.perf_counter() - start:.0f} seconds")
 
 
-def row_of(answer: tuple[str, tuple[int, int], float]) -> tuple[str, ...]:
-    """A line of the table of answers."""
-    name, (count, cents), seconds = answer
+def row_of(result: tuple[str, tuple[int, int], float]) -> tuple[str, ...]:
+    """Return a row of the table of results."""
+    name, (count, cents), seconds = result
     return name, f"{count:,}", f"{cents:,}", f"{seconds:.2f}"
 
 
 def save_layout(lake: Path, path: Path) -> None:
-    """What `fsspeckit inspect --json` prints, in a file."""
+    """Write the output of `fsspeckit inspect --json` to a file."""
     with path.open("w", encoding="utf-8") as sink, contextlib.redirect_stdout(sink):
         assert fsspeckit(["inspect", str(lake), "--key", "customer", "--key", "at", "--json"]) == 0
 
 
 def main() -> None:
-    """Take the folder of the command line, or a new one that stays, so that reports can be opened."""
+    """Run the tour in the folder of the command line, or in a new temporary folder that is not deleted."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(tempfile.mkdtemp(prefix="fsspeckit-tour-"))
     tour(folder.absolute(), int(sys.argv[2]) if len(sys.argv) > 2 else 20_000)
 

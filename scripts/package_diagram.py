@@ -1,7 +1,7 @@
 """Draw the packages of fsspeckit and their imports: `python scripts/package_diagram.py` writes docs/packages.svg.
 
-The rows are the layers of the import contracts in pyproject.toml. An arrow is an import that exists in the source; an
-import is left out where a longer chain of arrows leads to the same package.
+The rows are the layers of the import contracts in pyproject.toml. An arrow is an import in the source. An import is
+omitted if a longer chain of arrows leads to the same package.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SOURCES, TARGET = ROOT / "src" / "fsspeckit", ROOT / "docs" / "packages.svg"
-INSIDE = {"core", "datasets"}  # packages that are shown with their parts
-LEFT_OUT = {"__main__", "api", "core.merge"}
+EXPANDED = {"core", "datasets"}  # packages whose modules are shown
+OMITTED = {"__main__", "api", "core.merge"}
 PLAIN_DATA = {f"core.{name}" for name in ("file_names", "formats", "progress", "results", "model")}
 SHARED = {"datasets.io", "datasets.maintenance", "datasets.arguments"}
-TOGETHER = dict.fromkeys(PLAIN_DATA, "core.model") | dict.fromkeys(SHARED, "datasets.io")  # one box for each group
-SHIFTED = {"report": 180, "core.incremental": -180}  # out of the way of arrows
+GROUPED = dict.fromkeys(PLAIN_DATA, "core.model") | dict.fromkeys(SHARED, "datasets.io")  # one box for each group
+SHIFTED = {"report": 180, "core.incremental": -180}  # horizontal offsets, so that arrows do not cross boxes
 WIDTH, BOX_HEIGHT, ROW, GAP = 620, 34, 66, 16
 Edges = dict[str, set[str]]
 
 
 def layers() -> list[list[str]]:
-    """The packages in rows, from the command line down to the data model."""
+    """Return the packages in rows, from the command line down to the data model."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
     rows = {c["containers"][0]: c["layers"] for c in contracts if c["type"] == "layers"}
 
@@ -32,25 +32,25 @@ def layers() -> list[list[str]]:
         prefix = container.removeprefix("fsspeckit").lstrip(".")
         for row in rows[container]:
             members = [name.strip(" ()") for name in row.split("|")]
-            if members[0] in INSIDE and container == "fsspeckit":
+            if members[0] in EXPANDED and container == "fsspeckit":
                 yield from names(f"fsspeckit.{members[0]}")
             else:
-                found = [f"{prefix}.{name}".lstrip(".") for name in members]
-                yield [name for name in found if TOGETHER.get(name, name) == name and name not in LEFT_OUT]
+                packages = [f"{prefix}.{name}".lstrip(".") for name in members]
+                yield [name for name in packages if GROUPED.get(name, name) == name and name not in OMITTED]
 
     return [row for row in names("fsspeckit") if row]
 
 
 def package_of(module: str, packages: set[str]) -> str | None:
-    """The package of the diagram that a module is in."""
+    """Return the package of the diagram that contains a module."""
     parts = module.split(".")
     names = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
-    return next((found for name in names if (found := TOGETHER.get(name, name)) in packages), None)
+    return next((package for name in names if (package := GROUPED.get(name, name)) in packages), None)
 
 
 def imports(packages: set[str]) -> Edges:
-    """Which package imports which, from the source."""
-    found: Edges = {name: set() for name in packages}
+    """Return the imports of each package, from the source."""
+    edges: Edges = {name: set() for name in packages}
     for path in SOURCES.rglob("*.py"):
         module = ".".join(path.relative_to(SOURCES).with_suffix("").parts).removesuffix(".__init__")
         importer = package_of(module, packages)
@@ -60,12 +60,12 @@ def imports(packages: set[str]) -> Edges:
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fsspeckit."):
                 target = str(node.module).removeprefix("fsspeckit.")
                 names = [f"{target}.{alias.name}" for alias in node.names]
-                found[importer] |= {name for each in names if (name := package_of(each, packages))} - {importer}
-    return found
+                edges[importer] |= {name for each in names if (name := package_of(each, packages))} - {importer}
+    return edges
 
 
 def without_shortcuts(edges: Edges) -> Edges:
-    """The edges without those that a longer path replaces."""
+    """Return the edges without those that a longer path replaces."""
 
     def reachable(start: str) -> set[str]:
         return {start} | {far for near in edges[start] for far in reachable(near)}
@@ -77,7 +77,7 @@ def without_shortcuts(edges: Edges) -> Edges:
 
 
 def svg() -> str:
-    """The diagram."""
+    """Return the diagram as SVG."""
     rows = layers()
     edges = without_shortcuts(imports({name for row in rows for name in row}))
     boxes = {}

@@ -1,18 +1,18 @@
 #!/bin/sh
-# Finds what pip cannot bring: a Python interpreter, a Java runtime, a browser. Where one is missing it is installed
-# with apt-get when we may (root, or sudo without a password); otherwise a message says what to do.
+# Find programs that pip cannot install: a Python interpreter, a Java runtime, a browser. A missing program is installed
+# with apt-get if possible (as root, or with sudo without a password); otherwise a message says what to do.
 #
-#   system.sh python         prints an interpreter (3.11 to 3.13) that can create environments; $PYTHON wins
-#   system.sh java PYTHON    prints a Java 17 or later; PYTHON is asked for a Java that pip installed
-#   system.sh chromium       prints a Chromium, in which the tests look at the HTML report
+#   system.sh python         print an interpreter (3.11 to 3.13) that can create environments; $PYTHON takes precedence
+#   system.sh java PYTHON    print a Java 17 or later; also looks for a Java that pip installed for PYTHON
+#   system.sh chromium       print a Chromium, for the tests of the HTML report
 set -u
 
-say() { printf '%s\n' "$*" >&2; }
+print_error() { printf '%s\n' "$*" >&2; }
 
 apt() {
     command -v apt-get >/dev/null 2>&1 || return 1
     if [ "$(id -u)" = 0 ]; then as=""; elif sudo -n true 2>/dev/null; then as="sudo -n"; else return 1; fi
-    say "Installing $* with apt-get ..."
+    print_error "Installing $* with apt-get ..."
     $as apt-get update -qq >&2 && $as env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$@" >&2
 }
 
@@ -27,7 +27,7 @@ find_python() {
     return 1
 }
 
-java_major() { # 17 from: openjdk version "17.0.15"; nothing when it does not run
+java_major() { # 17 for: openjdk version "17.0.15"; empty if the command fails
     "$1" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1
 }
 
@@ -51,8 +51,8 @@ find_chromium() {
 case "${1:-}" in
 python)
     find_python || { [ -z "${PYTHON:-}" ] && apt python3 python3-venv && find_python; } || {
-        say "No usable ${PYTHON:-Python}: version 3.11, 3.12 or 3.13 with the venv module is needed."
-        say "Install one (for example: apt-get install python3 python3-venv), or point to it: make setup PYTHON=/path/to/python3.12"
+        print_error "No usable ${PYTHON:-Python} found: version 3.11, 3.12 or 3.13 with the venv module is required."
+        print_error "Install one (for example: apt-get install python3 python3-venv), or pass its path: make setup PYTHON=/path/to/python3.12"
         exit 1
     }
     ;;
@@ -63,7 +63,7 @@ chromium)
     find_chromium || { apt --no-install-recommends chromium && find_chromium; } || exit 1
     ;;
 *)
-    say "usage: system.sh python | system.sh java PYTHON | system.sh chromium"
+    print_error "usage: system.sh python | system.sh java PYTHON | system.sh chromium"
     exit 2
     ;;
 esac

@@ -13,6 +13,7 @@ import fsspec
 import pytest
 from hypothesis import HealthCheck, settings
 
+from marks import marks_of
 from sweeps import Sweep, sweep_size
 
 # A shared machine makes single examples slow without making them wrong: no deadline, no health check on speed.
@@ -21,10 +22,8 @@ _PATIENT: dict[str, Any] = {
     "print_blob": True,
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
 }
-settings.register_profile("dev", max_examples=20, **_PATIENT)
-settings.register_profile("ci", max_examples=25, database=None, derandomize=False, **_PATIENT)
-settings.register_profile("full", max_examples=1000, database=None, derandomize=False, **_PATIENT)
-settings.load_profile("full" if sweep_size().full else os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+settings.register_profile("sweep", max_examples=sweep_size().hypothesis, database=None, **_PATIENT)
+settings.load_profile("sweep")
 
 # Java processes of tests live for seconds, too short for its second compiler to be worth its while.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
@@ -33,8 +32,12 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 os.environ["NO_PROXY"] = ",".join(filter(None, [os.environ.get("NO_PROXY"), "127.0.0.1", "localhost"]))
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest tests first: begun at the end, one of them would keep a process busy while the others wait."""
+    """Set the marks of `marks.py`, and put the longest tests first: at the end, one process would wait for another."""
+    for item in items:
+        for mark in marks_of(item):
+            item.add_marker(mark)
     items.sort(key=lambda item: item.path.name != "test_benchmarks.py")
 
 

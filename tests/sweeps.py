@@ -1,10 +1,10 @@
-"""How much of a sweep runs: `SWEEP=ci` (the default) for a bounded sample, `full` for every point."""
+"""How much of a sweep runs, from the variable `SWEEP`: `quick`, `ci` (the default) or `full`. All sizes are here."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import pytest
@@ -14,9 +14,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """How much of a sweep to run: all of it, or a bounded sample that spans the whole range."""
+    """How much of a sweep to run: all of it, or a bounded sample that spans the whole range.
 
-    full: bool
+    Tests name how many random examples and how many faults they would like; ``examples`` and ``faults`` are the
+    shares of these that they get. ``variations`` is how many variations of one conformance test an engine runs, for
+    engines that do not run all of them. ``hypothesis`` is the number of examples of other random tests.
+    """
+
+    full: bool = False
+    hypothesis: int = 25
+    examples: float = 1.0
+    faults: float = 1.0
+    variations: Mapping[str, int] = field(default_factory=dict)
 
     def sample(self, points: Sequence[T], limit: int) -> list[T]:
         """Every point when full or few; else `limit` points, evenly spread, the first and the last among them."""
@@ -32,9 +41,21 @@ class Sweep:
         return full if self.full else ci
 
 
+SIZES = {
+    "quick": Sweep(
+        hypothesis=8,
+        examples=0.3,
+        faults=0.2,
+        variations={"pyarrow": 3, "duckdb": 1, "spark": 1, "spark-exchange": 1},
+    ),
+    "ci": Sweep(examples=0.6, faults=0.5, variations={"duckdb": 4, "spark": 1, "spark-exchange": 1}),
+    "full": Sweep(full=True, hypothesis=1000, examples=20),
+}
+
+
 def sweep_size() -> Sweep:
     """Read the size of sweeps from `SWEEP`; for use in parametrisation, where no fixture reaches."""
     name = os.environ.get("SWEEP", "ci")
-    if name not in ("ci", "full"):
-        raise pytest.UsageError(f"SWEEP={name!r}: use 'ci' or 'full'")
-    return Sweep(full=name == "full")
+    if name not in SIZES:
+        raise pytest.UsageError(f"SWEEP={name!r}: use one of {', '.join(SIZES)}")
+    return SIZES[name]

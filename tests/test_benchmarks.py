@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+pytestmark = pytest.mark.sweep
 ROOT = Path(__file__).parents[1]
 MERGES = ("clustered", "scattered", "again", "uuid", "full_merge", "plan-1k", "plan-10k")
 GROWTH = tuple(f"{name}{part}" for name in ("compact", "cluster", "deduplicate") for part in ("-quarter", "-half", ""))
@@ -47,6 +50,7 @@ def test_every_case_measures_every_contender_and_finds_its_result_right(tmp_path
     assert again["updated"] == again["unchanged"] > 0
 
 
+@pytest.mark.spark
 def test_queries_are_asked_in_two_orders(tmp_path: Path) -> None:
     _, report = _bench(tmp_path, "skipping", "--contender", "fsspeckit", "--contender", "linear", *TINY)
     found = report["cases"]["skipping"]
@@ -77,6 +81,7 @@ def test_an_unknown_case_is_refused() -> None:
     assert f"no such case: nonsense; choose among {', '.join([*CASES, 'skipping'])}" in done.stderr.decode()
 
 
+@pytest.mark.spark
 def test_the_spark_cases_run_in_one_session_and_join_what_was_measured_before(tmp_path: Path) -> None:
     document, report = tmp_path / "results.md", tmp_path / "report.json"
     document.write_text("before\n<!-- results -->\n<!-- end of results -->\nafter\n")

@@ -70,6 +70,7 @@ def run_shell(snippet: Snippet, page: Path, folder: Path) -> None:
         )
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_snippets_run(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], memory_fs: Any
@@ -106,6 +107,7 @@ def test_every_link_leads_to_a_file(page: Path) -> None:
     assert broken == []
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
 def test_example_runs(example: Path, tmp_path: Path) -> None:
     done = subprocess.run(

@@ -1,1 +1,1 @@
-"""The contenders: one module each, one function per kind of work."""
+"""The contenders: one module per tool, one function per operation."""

@@ -1,4 +1,4 @@
-"""Bare pyarrow: read everything into one table, write it as one file, swap the folders."""
+"""Plain pyarrow: read everything into one table, write one file, swap the folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""delta-rs: the same Parquet files as a Delta table, and its own merge."""
+"""delta-rs: the same Parquet files as a Delta table, merged by delta-rs."""
 
 from __future__ import annotations
 

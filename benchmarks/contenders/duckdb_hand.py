@@ -1,4 +1,4 @@
-"""DuckDB as one writes it by hand: the whole dataset in one statement, or file by file where statistics allow."""
+"""Hand-written DuckDB: the whole dataset in one statement, or only the affected files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def upsert_whole(job: Job) -> Work:
 
 
 def full_sync(job: Job) -> Work:
-    """The source is the new state: write it, compare nothing, count nothing."""
+    """Write the source as the new dataset, without comparing or counting rows."""
     connection = _connect(job)
     return lambda: _write_all(connection, job, "SELECT * FROM source")
 
@@ -48,7 +48,7 @@ def compact(job: Job) -> Work:
 
 
 def cluster(job: Job) -> Work:
-    """One sorted file, as ``COPY (... ORDER BY ...)`` writes it."""
+    """Write one sorted file with ``COPY (... ORDER BY ...)``."""
     connection = _connect(job)
     rows = f"SELECT * FROM read_parquet({job.files()}) ORDER BY {', '.join(CLUSTERED_BY)}"
 

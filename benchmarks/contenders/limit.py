@@ -1,8 +1,8 @@
-"""The limit: pyarrow rewrites only the files that change, in one pass, told by an oracle which files those are.
+"""The lower limit: pyarrow rewrites only the files that change, in one pass; these files are known in advance.
 
-Written as a careful engineer would for this very data: files on all cores, memory-mapped, dictionaries only where they
-pay, and numpy arrays passed as buffers, because pyarrow's own conversions import pandas first. It plans nothing, proves
-nothing, writes no checksums, syncs nothing and cannot be interrupted safely.
+The code is tuned for this data: files on all cores, memory-mapped, dictionaries only where they help, and numpy arrays
+passed as buffers, because pyarrow's conversions import pandas. It does not plan or prove anything, writes no checksums,
+syncs no files and is not crash-safe.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ def upsert(job: Job) -> Work:
 
 
 def upsert_default_writer(job: Job) -> Work:
-    """The same with pyarrow's default writer options, which try a dictionary on every column."""
+    """Upsert with pyarrow's default writer options, which use a dictionary for every column."""
     return lambda: _upsert(job, _DEFAULT)
 
 
 def scan_keys_and_upsert(job: Job) -> Work:
-    """Without an oracle but with keys that no statistics can narrow, all of them must be read first."""
+    """Upsert without known files, for keys that statistics cannot exclude: read all keys first."""
 
     def work() -> None:
         with ThreadPoolExecutor(_CORES) as pool:
@@ -49,7 +49,7 @@ def full_sync(job: Job) -> Work:
 
 
 def compare(job: Job) -> Work:
-    """Read the files in which rows match, and nothing more: the least that shows that no row changed."""
+    """Read only the files with matching rows: the minimum that proves that no row changed."""
 
     def work() -> None:
         with ThreadPoolExecutor(_CORES) as pool:
@@ -59,7 +59,7 @@ def compare(job: Job) -> Work:
 
 
 def footers(job: Job) -> Work:
-    """Read all footers with threads, in batches so that the pool costs little."""
+    """Read all footers with threads, in batches to reduce the overhead of the pool."""
 
     def work() -> None:
         with ThreadPoolExecutor(_CORES) as pool:
@@ -98,7 +98,7 @@ def _run(job: Job, options: dict[str, list[str]], *, keep_unmatched: bool) -> No
 
 
 class _Lookup:
-    """Where keys stand in the source: a binary search when the source is sorted integers, a hash table otherwise."""
+    """Find keys in the source: by binary search if they are sorted integers, otherwise by a hash table."""
 
     def __init__(self, source: pa.Table) -> None:
         self._keys = source[KEY].combine_chunks()
@@ -106,7 +106,7 @@ class _Lookup:
         self._sorted = values if values is not None and bool(np.all(values[1:] > values[:-1])) else None
 
     def find(self, column: pa.ChunkedArray) -> tuple[Positions, Positions]:
-        """Positions in the column, and the source row of each."""
+        """Return the matching positions in the column, and the source row of each."""
         if self._sorted is None:
             codes = pc.index_in(column.combine_chunks(), self._keys)
             hits = pc.indices_nonzero(codes.is_valid()).cast(pa.int64())

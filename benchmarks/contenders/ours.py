@@ -1,4 +1,4 @@
-"""This library through its public API, with the commit's share of the time measured around it."""
+"""fsspeckit through its public API, with the time of the commit measured."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Make = Callable[[], DatasetIO]
 
 
 def _duckdb(memory_limit: str | None = None) -> DatasetIO:
-    """The DuckDB engine, whose database is open before the clock starts, as that of its peers is."""
+    """Return the DuckDB engine with an open database, which is not timed for the other contenders either."""
     from fsspeckit.datasets.duckdb import DuckDBDatasetIO
 
     io = DuckDBDatasetIO(memory_limit=memory_limit)
@@ -33,7 +33,7 @@ def merge(job: Job, make: Make = PyarrowDatasetIO) -> Work:
 
 
 def merge_again(job: Job) -> Work:
-    """The merge has already run once; the timed run finds nothing to do."""
+    """Run a merge that has already run, so that nothing changes."""
     io = PyarrowDatasetIO()
     _merge(io, job)
     return lambda: _merge(io, job)
@@ -110,7 +110,7 @@ def _merge(io: DatasetIO, job: Job) -> dict[str, Any]:
 
 @contextmanager
 def _commit_time() -> Iterator[dict[str, float]]:
-    """Seconds inside the commit (checks, journal, publishing) and inside fsync, wherever it is called."""
+    """Measure the seconds in the commit (checks, journal, publishing) and in fsync."""
     spent = {"commit_seconds": 0.0, "fsync_seconds": 0.0}
     inner_commit, inner_sync = transaction.Transaction.commit, os.fsync
 

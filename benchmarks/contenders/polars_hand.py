@@ -1,6 +1,6 @@
-"""polars as one writes it by hand: read everything, join, write everything anew, swap the folders.
+"""Hand-written polars: read everything, join, write everything, swap the folders.
 
-Rows lose their order, nothing is counted and nothing is synced; in exchange it streams through one fast engine.
+The order of rows is lost, no rows are counted and no files are synced.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def upsert(job: Job) -> Work:
 
 
 def full_sync(job: Job) -> Work:
-    """The source is the new state: write it, compare nothing, count nothing."""
+    """Write the source as the new dataset, without comparing or counting rows."""
 
     def work() -> None:
         source = pl.from_arrow(job.source)

@@ -1,8 +1,8 @@
-"""What an order is for: selective range queries, and how much of the dataset they must read.
+"""Measure how much of a sorted dataset selective range queries read.
 
-The dataset is ordered before the clock starts. Then DuckDB and Spark answer queries on the first column, the second and
-both. Told are files, row groups and bytes that statistics do not rule out, by arithmetic over footers, and what the two
-really read: bytes that their processes read from files, and for Spark the rows that its scan handed on.
+The dataset is sorted before the timed part. Then DuckDB and Spark run queries on the first column, the second and both.
+Reported are the files, row groups and bytes that statistics do not exclude, computed from footers, and what the engines
+read: bytes that their processes read from files, and for Spark the rows that its scan returned.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _queries(job: Job, prepare: Callable[[], object]) -> Work:
 
 
 def _middle(connection: duckdb.DuckDBPyConnection, job: Job, name: str) -> Range:
-    """A range in the middle that one row in a hundred falls into."""
+    """Return a range in the middle of the values that contains one row in a hundred."""
     low, high = 0.5 - _SELECTED / 2, 0.5 + _SELECTED / 2
     found = connection.execute(
         f"SELECT quantile_disc({name}, {low}), quantile_disc({name}, {high}) FROM read_parquet({job.files()})"
@@ -81,7 +81,7 @@ def _middle(connection: duckdb.DuckDBPyConnection, job: Job, name: str) -> Range
 
 
 def _footers(job: Job, label: str, ranges: dict[str, Range]) -> dict[str, Any]:
-    """What statistics leave: files, row groups and megabytes."""
+    """Return the files, row groups and megabytes that statistics do not exclude."""
     files = groups = size = 0
     for path in job.files():
         meta = pq.read_metadata(path)
@@ -109,7 +109,7 @@ def _read_by_duckdb(connection: duckdb.DuckDBPyConnection, job: Job, ranges: dic
 
 
 class _Spark:
-    """A session of its own that has read the dataset once, so that its classes are loaded and footers are known."""
+    """A separate session that has read the dataset once, so that classes and footers are loaded."""
 
     def __init__(self, job: Job) -> None:
         from benchmarks.spark.session import Stages, start
@@ -121,7 +121,7 @@ class _Spark:
         self._scan("customer < 0")
 
     def read(self, ranges: dict[str, Range]) -> tuple[float, int]:
-        """Megabytes that the Java process read, and rows that the scan did not rule out."""
+        """Return the megabytes that the Java process read, and the rows that the scan returned."""
         where = " AND ".join(
             f"{name} BETWEEN {_literal(low)} AND {_literal(high)}" for name, (low, high) in ranges.items()
         )

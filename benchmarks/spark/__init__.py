@@ -1,5 +1,5 @@
-"""Benchmarks of the Spark engine: all contenders in one Spark session, next to what a Spark user writes by hand.
+"""Benchmarks of the Spark engine and of hand-written PySpark jobs, in one Spark session.
 
-Not part of the library. `python -m benchmarks.spark --help` lists what it can do;
+Not part of the library. `python -m benchmarks.spark --help` lists the options;
 `docs/benchmarks-spark.md` explains it.
 """

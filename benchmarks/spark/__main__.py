@@ -1,4 +1,4 @@
-"""`python -m benchmarks.spark`: run the cases in one Spark session and say where we stand."""
+"""Command line of the Spark benchmarks: run the cases in one session and report the results and bars."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NAMES = (*(case.name for case in CASES), _DRIVER)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what was asked for; 1 when a bar does not hold or a contender fails."""
+    """Run the selected cases; return 1 if a bar is missed or a contender fails."""
     parser = _parser()
     options = parser.parse_args(arguments)
     if unknown := set(options.case) - set(_NAMES):
@@ -48,14 +48,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=__doc__)
-    parser.add_argument("case", nargs="*", help=f"{', '.join(_NAMES)}; all when none is given")
+    parser.add_argument("case", nargs="*", help=f"{', '.join(_NAMES)}; all by default")
     parser.add_argument("--contender", action="append", default=[], help="only contenders whose label contains this")
     parser.add_argument("--repeats", type=int, default=4, help="runs of each contender; the best counts")
-    parser.add_argument("--scale", type=float, default=1.0, help="size of the data, 1 is what the bars are meant for")
-    parser.add_argument("--data", type=Path, help="keep the data here and use it again; else a temporary folder")
+    parser.add_argument("--scale", type=float, default=1.0, help="size of the data; the bars are meant for 1")
+    parser.add_argument(
+        "--data", type=Path, help="folder in which the data is kept for later runs; by default a temporary folder"
+    )
     parser.add_argument("--json", type=Path, help="write all runs to this file")
     parser.add_argument("--earlier", type=Path, action="append", default=[], help="add the cases of such a file")
-    parser.add_argument("--markdown", type=Path, help="put the tables between the marks of this file")
+    parser.add_argument("--markdown", type=Path, help="insert the tables between the marks of this file")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""The cases of the Spark engine: what is merged into what, who competes, and the bars that must hold."""
+"""The cases of the Spark engine: their data, their contenders, and the bars that must hold."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SPARK_FILES = 4
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Folders of a built case: the target, the source as an Arrow file and the source as Parquet files."""
+    """The folders of a case: the target, the source as an Arrow file and the source as Parquet files."""
 
     target: Path
     source: Path
@@ -43,7 +43,7 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A promise: the number of one contender, against the least of some others', or their sum."""
+    """A limit for the number of one contender, relative to the minimum or the sum of others."""
 
     metric: str
     factor: float
@@ -55,7 +55,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One line of work; every contender may have inputs of its own, and else takes those called ``all``."""
+    """One benchmark; a contender has its own inputs, or uses those named ``all``."""
 
     name: str
     title: str
@@ -82,7 +82,7 @@ def _clustered(data: Path, scale: float) -> Mapping[str, Inputs]:
 
 
 def _large(data: Path, scale: float) -> Mapping[str, Inputs]:
-    """Random keys all over the target, one in ten of them new."""
+    """Build a source with random keys of the whole target; one in ten is new."""
     size = _UUIDS.scaled(scale)
     target = data / f"uuids-{size.files}x{size.rows_per_file}"
     build_target(target, size, uuids)
@@ -110,7 +110,7 @@ def _small(data: Path, scale: float) -> Mapping[str, Inputs]:
 
 
 def _growth(data: Path, scale: float) -> Mapping[str, Inputs]:
-    """Targets of three sizes with the same source into their first files, and one source that hits more of them."""
+    """Build targets of three sizes with one source for their first files, and one source that affects more files."""
     whole = _TARGET.scaled(scale)
     found = {}
     for name, part, hit in (("1x", 4, 3), ("2x", 2, 3), ("4x", 1, 3), ("4x, 12 files hit", 1, 12)):

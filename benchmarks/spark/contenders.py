@@ -1,7 +1,7 @@
-"""Who competes: this library on Spark and on PyArrow, and plain PySpark as one writes it by hand.
+"""The contenders: fsspeckit on Spark and on PyArrow, and hand-written PySpark jobs.
 
-The peers overwrite into a new folder and swap, which no reader survives and no crash; they count nothing and sync
-nothing. Broadcast hints are where a careful user puts them: on a source's keys that are few.
+The hand-written jobs write a new folder and swap the folders, which is not safe for readers or after a crash. They
+count no rows and sync no files. Small sets of source keys have a broadcast hint.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Facts = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A target that may be changed, and a source: in memory, as files, and as a DataFrame over them, not yet read."""
+    """A copy of the target, and the source: in memory, as files, and as a lazy DataFrame over the files."""
 
     spark: SparkSession
     target: Path
@@ -44,11 +44,11 @@ class Job:
 
     @property
     def rows(self) -> int:
-        """How many rows the target has."""
+        """Return the number of rows of the target."""
         return sum(pq.read_metadata(path).num_rows for path in self.target.glob("*.parquet"))
 
     def beside(self, name: str) -> Path:
-        """A place for new files."""
+        """Return a folder for new files."""
         return self.target.with_name(f"{self.target.name}.{name}")
 
 
@@ -56,12 +56,12 @@ Contender = Callable[[Job], Facts]
 
 
 def ours(job: Job) -> Facts:
-    """This library, with a DataFrame as source."""
+    """Merge with fsspeckit, with a DataFrame as source."""
     return _merge(job, job.frame)
 
 
 def ours_query(job: Job) -> Facts:
-    """The same where the DataFrame does more than read files, so that Spark hands over each row."""
+    """Merge a DataFrame that does more than read files, so that Spark sends each row."""
     return _merge(job, _query(job))
 
 
@@ -70,27 +70,27 @@ def _query(job: Job) -> DataFrame:
 
 
 def ours_exchange(job: Job) -> Facts:
-    """The same, with the rows sent to the tasks that need them."""
+    """Merge with the rows sent to the tasks that need them."""
     return _merge(job, job.frame, 0)
 
 
 def ours_shuffle(job: Job) -> Facts:
-    """The same as on a cluster, where Spark hands over each row and all of them go through its shuffle."""
+    """Merge as on a cluster, where Spark sends each row through its shuffle."""
     return _merge(job, _query(job), 0, TimedShuffle)
 
 
 def ours_path(job: Job) -> Facts:
-    """The same with the folder of the source's files as source."""
+    """Merge with the folder of the source files as source."""
     return _merge(job, str(job.files))
 
 
 def ours_arrow(job: Job) -> Facts:
-    """The same with an Arrow table as source."""
+    """Merge with an Arrow table as source."""
     return _merge(job, job.table)
 
 
 def pyarrow_engine(job: Job) -> Facts:
-    """This library without Spark."""
+    """Merge with the PyArrow engine."""
     return _facts(PyarrowDatasetIO().merge(job.table, str(job.target), strategy="upsert", key_columns=[KEY]))
 
 
@@ -112,7 +112,7 @@ def _facts(result: Any) -> dict[str, Any]:
 
 
 class TimedEngine(SparkEngine):
-    """The Spark engine with a clock around each of its parts."""
+    """The Spark engine, with the time of each part measured."""
 
     def __init__(self, spark: SparkSession, share_limit: int | None) -> None:
         super().__init__(spark, share_limit)
@@ -146,7 +146,7 @@ class TimedEngine(SparkEngine):
 
 
 class TimedShuffle(TimedEngine):
-    """The same without what is done otherwise on one machine: keys in the driver, rows in files."""
+    """The Spark engine without the optimisations for one machine: keys on the driver, rows in files."""
 
     def scans_here(self, rows: int) -> bool:  # noqa: ARG002 - as many as there may be
         return False
@@ -157,12 +157,12 @@ class TimedShuffle(TimedEngine):
 
 
 def by_hand(job: Job) -> Facts:
-    """Anti-join, union, overwrite into a new folder, swap; the source's keys go to all tasks."""
+    """Anti-join, union, write to a new folder, swap; the source keys are broadcast."""
     return _by_hand(job, sql.broadcast(job.frame.select(KEY)))
 
 
 def by_hand_shuffled(job: Job) -> Facts:
-    """The same where the keys are too many to send them everywhere."""
+    """Anti-join as in `by_hand`, with a sort-merge join, for more keys than can be broadcast."""
     return _by_hand(job, job.frame.select(KEY).hint("merge"))
 
 
@@ -174,19 +174,19 @@ def _by_hand(job: Job, keys: DataFrame) -> Facts:
 
 
 def full_outer(job: Job) -> Facts:
-    """One full outer join over everything, overwrite into a new folder, swap."""
+    """One full outer join of everything, write to a new folder, swap."""
     _outer(job, job.spark.read.parquet(str(job.target))).write.parquet(str(job.beside("new")))
     swap(job)
     return {}
 
 
 def touched_files_broadcast(job: Job) -> Facts:
-    """As lakehouse formats merge: find the files with a matching row, then a full outer join over these only."""
+    """Merge like lakehouse formats: find the files with a matching row, then full outer join only these."""
     return _touched(job, sql.broadcast(job.frame.select(KEY)))
 
 
 def touched_files(job: Job) -> Facts:
-    """The same where the keys are too many to send them everywhere."""
+    """Merge like `touched_files_broadcast`, for more keys than can be broadcast."""
     return _touched(job, job.frame.select(KEY))
 
 
@@ -219,20 +219,20 @@ def _outer(job: Job, rows: DataFrame) -> DataFrame:
 
 
 def swap(job: Job) -> None:
-    """Put the new folder in the place of the old one."""
+    """Replace the old folder with the new one."""
     job.target.rename(job.beside("old"))
     job.beside("new").rename(job.target)
 
 
 def three_empty_jobs(job: Job) -> Facts:
-    """What Spark costs when it has nothing to do, with Python workers as our jobs have them."""
+    """Run three empty Spark jobs with Python workers."""
     for _ in range(3):
         empty_job(job.spark)
     return {}
 
 
 def three_empty_java_jobs(job: Job) -> Facts:
-    """The same without Python."""
+    """Run three empty Spark jobs without Python."""
     for _ in range(3):
         empty_java_job(job.spark)
     return {}

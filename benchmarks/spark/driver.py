@@ -1,4 +1,4 @@
-"""What the driver needs: one plan in a process of its own, with the peak memory of Python and of Java.
+"""Measure the driver: one plan in a separate process, with the peak memory of Python and of Java.
 
 `python -m benchmarks.spark.driver '{"target": ..., "source": ..., ...}'` prints the facts as JSON.
 """
@@ -18,7 +18,7 @@ _MB = 1e6
 
 
 def measure(target: Path, source: Path, *, share_limit: int | None = None) -> dict[str, Any]:
-    """Plan a merge in a new process."""
+    """Plan a merge in a new process and return the facts."""
     spec = {"target": str(target), "source": str(source), "share_limit": share_limit}
     command = [sys.executable, "-m", "benchmarks.spark.driver", json.dumps(spec)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
@@ -56,7 +56,7 @@ def _measure(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _peaks() -> dict[str, float]:
-    """High-water marks of this process and of the Java process that it started."""
+    """Return the high-water marks of this process and of its Java process."""
     mine = os.getpid()
     java = [pid for pid in _children(mine) if Path(f"/proc/{pid}/comm").read_text().strip() == "java"]
     return {"python": _peak(mine), "java": sum(_peak(pid) for pid in java)}
@@ -75,7 +75,7 @@ def _peak(process: int) -> float:
 
 
 def _heap(spark: Any) -> float:
-    """What Java still holds after a collection."""
+    """Return the used heap of Java after a garbage collection."""
     runtime = spark.sparkContext._jvm.Runtime.getRuntime()
     runtime.gc()
     return float(runtime.totalMemory() - runtime.freeMemory()) / _MB

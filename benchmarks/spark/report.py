@@ -1,4 +1,4 @@
-"""Turns measured runs into a table for the terminal, Markdown for the documentation, or JSON."""
+"""Render measured runs as a table for the terminal, as Markdown for the documentation, or as JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Row = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything that one call measured."""
+    """All results of one call."""
 
     start_seconds: float
     cases: Sequence[CaseResult]
@@ -30,7 +30,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A bar and how it went; ``passed`` is none where a number is missing."""
+    """A bar and its result; ``passed`` is None if a number is missing."""
 
     case: str
     text: str
@@ -110,7 +110,7 @@ def as_json(report: Report) -> dict[str, Any]:
 
 
 def from_json(found: Mapping[str, Any]) -> Report:
-    """A report from what `as_json` gave."""
+    """Return the report from the output of `as_json`."""
     cases = {case.name: case for case in CASES}
     results = [
         CaseResult(cases[name], runs=part["runs"], failures=part["failures"]) for name, part in found["cases"].items()
@@ -120,7 +120,7 @@ def from_json(found: Mapping[str, Any]) -> Report:
 
 
 def joined(reports: Sequence[Report]) -> Report:
-    """One report of several, cases in their usual order."""
+    """Combine several reports into one, with the cases in their defined order."""
     order = [case.name for case in CASES]
     results = sorted((r for report in reports for r in report.cases), key=lambda result: order.index(result.case.name))
     return Report(

@@ -1,7 +1,7 @@
-"""Runs the contenders of a case in turn inside one Spark session, each time on a fresh copy, and keeps the best run.
+"""Run the contenders of a case alternately in one Spark session, each time on a new copy, and keep the best run.
 
-Contenders alternate inside each repeat, so that a slow minute of the machine hits all of them. The first repeat also
-warms up Java's compiler and the Python workers; it can win, but hardly does.
+Contenders alternate within each repeat, so that slow phases of the machine affect all of them. The first repeat also
+warms up Java's compiler and the Python workers; it counts, but is rarely the best.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ Run = dict[str, Any]
 
 @dataclass(slots=True)
 class CaseResult:
-    """All runs of a case by contender, and what went wrong."""
+    """All runs of a case by contender, and the errors."""
 
     case: Case
     runs: dict[str, list[Run]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
 
     def best(self, label: str) -> Run | None:
-        """The fastest run, with the least time of each of its parts."""
+        """Return the fastest run, with the minimum time of each part."""
         runs = self.runs.get(label)
         if not runs:
             return None
@@ -55,7 +55,7 @@ class Settings:
 
 
 def run_case(case: Case, spark: SparkSession, settings: Settings, say: Callable[[str], None]) -> CaseResult:
-    """Build the data of a case and run everyone on it."""
+    """Build the data of a case and run all contenders on it."""
     result = CaseResult(case)
     say(f"{case.name}: preparing data")
     built = case.build(settings.data, settings.scale)
@@ -86,7 +86,7 @@ def _rotated(labels: list[str], by: int) -> list[str]:
 def _attempt(
     result: CaseResult, label: str, inputs: Inputs, spark: SparkSession, place: Path, wanted: Checksum | None
 ) -> None:
-    """One run on a fresh copy; a contender that fails is out for the rest of the case."""
+    """Run a contender once on a new copy; a contender that fails is not run again in this case."""
     if label in result.failures:
         return
     shutil.rmtree(place, ignore_errors=True)

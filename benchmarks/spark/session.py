@@ -1,7 +1,7 @@
-"""The one Spark session of a run, and what its status store says about shuffled bytes.
+"""Start the Spark session of a run, and read shuffled bytes from its status store.
 
-The session has two cores and the compiler of a long-lived application. It is not fsspeckit's own local session, whose
-Java options favour a quick start and would slow the peers down.
+The session has two cores and the compiler settings of a long-running application. The local session of fsspeckit is not
+used, because its Java options favour a fast start and would slow down the other contenders.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SETTINGS = {
 
 
 def start(settings: dict[str, str] | None = None) -> tuple[SparkSession, float]:
-    """A new session, and the seconds that its start took, a first Python job included."""
+    """Return a new session and the seconds of its start, including a first Python job."""
     ensure_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -46,12 +46,12 @@ def start(settings: dict[str, str] | None = None) -> tuple[SparkSession, float]:
 
 
 def empty_job(spark: SparkSession) -> None:
-    """The least that work in Python on executors costs: a task on each core that does nothing."""
+    """Run an empty Python task on each core."""
     spark.range(0, CORES, 1, CORES).mapInArrow(lambda batches: batches, "id long").toArrow()
 
 
 def wake_workers(spark: SparkSession) -> None:
-    """Have a Python worker on each core that knows this library: Spark ends those that were idle for a minute."""
+    """Start a Python worker with fsspeckit on each core, because Spark ends workers after a minute without work."""
     spark.range(0, CORES, 1, CORES).mapInArrow(_import_tasks, "id long").toArrow()
 
 
@@ -63,19 +63,19 @@ def _import_tasks(batches: Iterable[Any]) -> Iterator[Any]:
 
 
 def empty_java_job(spark: SparkSession) -> None:
-    """The least that any job costs: a task on each core that does nothing, and no Python."""
+    """Run an empty task without Python on each core."""
     spark.range(0, CORES, 1, CORES).toArrow()
 
 
 class Stages:
-    """What ran since this was made."""
+    """The Spark stages that ran since this object was created."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
         self._before = {stage.stageId() for stage in self._all()}
 
     def facts(self) -> dict[str, float]:
-        """Bytes written into shuffles, and how many Spark tasks and stages there were."""
+        """Return the bytes written to shuffles, and the number of Spark tasks and stages."""
         new = [stage for stage in self._all() if stage.stageId() not in self._before]
         done = [stage for stage in new if stage.numCompleteTasks()]
         return {
@@ -85,7 +85,7 @@ class Stages:
         }
 
     def rows_read(self) -> int:
-        """Rows that scans took from files, those that filters dropped later among them."""
+        """Return the rows that scans read from files, before filters."""
         return sum(int(stage.inputRecords()) for stage in self._all() if stage.stageId() not in self._before)
 
     def _all(self) -> list[Any]:
@@ -98,6 +98,6 @@ class Stages:
 
 
 def collect_garbage(spark: SparkSession) -> None:
-    """Let nobody pay for what another has left behind."""
+    """Collect garbage, so that a run does not pay for the previous one."""
     context: Any = spark.sparkContext
     context._jvm.System.gc()

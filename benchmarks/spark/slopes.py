@@ -1,4 +1,4 @@
-"""What a plan costs the driver, by number of files and by number of source rows: the slopes of `docs/scale.md`."""
+"""Measure the cost of a plan on the driver by number of files and of source rows, for `docs/scale.md`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MEMORY_LIMIT_MB = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One measured plan: so many files or source rows, and what it cost."""
+    """One measured plan: the number of files or source rows, and its cost."""
 
     what: str
     number: int
@@ -31,12 +31,12 @@ class Plan:
 
     @property
     def memory_mb(self) -> float:
-        """Peak of Python and Java together."""
+        """Return the peak memory of Python and Java together."""
         return float(self.facts["python_mb"] + self.facts["java_mb"])
 
 
 def measure_plans(data: Path, scale: float, say: Callable[[str], None]) -> list[Plan]:
-    """Plans over more and more files, then with more and more source rows by either way."""
+    """Measure plans with an increasing number of files, then of source rows, shared and exchanged."""
     found = []
     for number in _FILES:
         count = max(20, round(number * scale))

@@ -1,7 +1,7 @@
-"""Maintenance on Spark: this library beside the DataFrame programs that one writes for the same end.
+"""Maintenance on Spark: fsspeckit and hand-written DataFrame jobs.
 
-The native versions write into a new folder and swap. Each is given the number of files that ours ends with, and every
-way that users choose between is there; the best of them counts.
+The hand-written jobs write a new folder and swap the folders. They get the number of files that fsspeckit writes, and
+all usual methods are included; the best one counts.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ ORDER = ["customer", "ts"]
 
 
 def compact(job: Job) -> Facts:
-    """Groups of small files become one, row groups kept apart from Spark."""
+    """Compact small files with fsspeckit."""
     return _facts(SparkDatasetIO(job.spark).compact_parquet_dataset(str(job.target), target_rows_per_file=FILE_ROWS))
 
 
 def cluster(job: Job) -> Facts:
-    """One order over the whole dataset."""
+    """Sort the whole dataset with fsspeckit."""
     io = SparkDatasetIO(job.spark)
     return _facts(io.optimize_parquet_dataset(str(job.target), zorder_columns=ORDER, target_rows_per_file=FILE_ROWS))
 
 
 def deduplicate(job: Job) -> Facts:
-    """The newest row of each key stays."""
+    """Keep the newest row of each key with fsspeckit."""
     return _facts(SparkDatasetIO(job.spark).deduplicate_parquet_dataset(str(job.target), KEY, "ts"))
 
 
@@ -41,7 +41,7 @@ def _facts(result: MaintenanceResult) -> Facts:
 
 
 def _native(change: Callable[[DataFrame, int], DataFrame]) -> Contender:
-    """A program that reads everything, changes it and writes all of it into a new folder."""
+    """Return a job that reads everything, changes it and writes it to a new folder."""
 
     def run(job: Job) -> Facts:
         rows = job.spark.read.parquet(str(job.target))

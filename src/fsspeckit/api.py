@@ -1,6 +1,6 @@
-"""The package's functions: each operation with the engine as an argument.
+"""The functions of the package: each operation with the engine as an argument.
 
-Spark is the default; ``engine="pyarrow"`` and ``engine="duckdb"`` need no Java. Every engine gives the same result.
+Spark is the default engine; ``engine="pyarrow"`` and ``engine="duckdb"`` need no Java. All engines give equal results.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _CLASSES = {"spark": "SparkDatasetIO", "duckdb": "DuckDBDatasetIO", "pyarrow": "
 def dataset_io(
     engine: str = DEFAULT_ENGINE, filesystem: Any = None, storage_options: Mapping[str, Any] | None = None
 ) -> DatasetIO:
-    """The `DatasetIO` of an engine, whose methods the functions of this module call."""
+    """Return the `DatasetIO` of an engine, whose methods the functions of this module call."""
     if engine not in _CLASSES:
-        raise ValueError(f"engine={engine!r} is unknown; choose one of {', '.join(map(repr, _CLASSES))}")
-    make = getattr(import_module(f"fsspeckit.datasets.{engine}"), _CLASSES[engine])
-    return cast("DatasetIO", make(filesystem=filesystem, storage_options=storage_options))
+        raise ValueError(f"engine={engine!r} is unknown. Choose one of {', '.join(map(repr, _CLASSES))}.")
+    io_class = getattr(import_module(f"fsspeckit.datasets.{engine}"), _CLASSES[engine])
+    return cast("DatasetIO", io_class(filesystem=filesystem, storage_options=storage_options))
 
 
 def merge(
@@ -95,7 +95,7 @@ def deduplicate(
     storage_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> MaintenanceResult:
-    """Leave one row of each key; options as for `fsspeckit.datasets.io.DatasetIO.deduplicate_parquet_dataset`."""
+    """Keep one row of each key; options as for `fsspeckit.datasets.io.DatasetIO.deduplicate_parquet_dataset`."""
     return dataset_io(engine, filesystem, storage_options).deduplicate_parquet_dataset(path, **options)
 
 
@@ -107,10 +107,10 @@ def optimize(
     storage_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> MaintenanceResult:
-    """Order rows; options as for `fsspeckit.datasets.io.DatasetIO.optimize_parquet_dataset`."""
+    """Sort rows; options as for `fsspeckit.datasets.io.DatasetIO.optimize_parquet_dataset`."""
     return dataset_io(engine, filesystem, storage_options).optimize_parquet_dataset(path, **options)
 
 
 def recover(path: Any, *, filesystem: Any = None, storage_options: Mapping[str, Any] | None = None) -> Recovery:
-    """Finish or undo what a crashed writer left behind."""
+    """Finish the commits and remove the staged files of crashed writers."""
     return dataset_io("pyarrow", filesystem, storage_options).recover(path)

@@ -43,7 +43,7 @@ def rows_of(path: str) -> list[dict[str, Any]]:
     return sorted(PyarrowDatasetIO().read_parquet(path).to_pylist(), key=lambda row: row["id"])
 
 
-def test_the_life_of_a_dataset(fsspeckit: Fsspeckit) -> None:
+def test_all_operations_on_one_dataset(fsspeckit: Fsspeckit) -> None:
     code, out, err = fsspeckit("write", "orders.csv", "lake", "--partition-by", "day")
     assert (code, err) == (0, "")
     assert "2 written" in out
@@ -252,11 +252,11 @@ def test_a_folder_of_two_formats_is_asked_about(fsspeckit: Fsspeckit) -> None:
         (("ship",), 2, "ship"),
         (("recover", "nowhere"), 1, "nowhere"),
         (("write", "empty.csv", "lake"), 1, "the source has no columns"),
-        (("write", "orders.csv", "s4://lake/x"), 2, "s4://\nto do: use a local path, or a URL"),
+        (("write", "orders.csv", "s4://lake/x"), 2, "s4:// is unknown\nto do: use a local path, or a URL"),
         (
             ("merge", "updates.csv", "lake", "--key", "id", "--order-by", "id"),
             2,
-            "--order-by goes with --strategy dedup",
+            "--order-by has no effect with --strategy upsert",
         ),
         (("merge", "updates.csv", "lake", "--key", ""), 1, "such as --key id"),
         (("compact", "lake", "--target-mb", "0"), 2, "--target-mb 0.0 must be a number above zero\nto do: correct it"),

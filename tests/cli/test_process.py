@@ -20,6 +20,8 @@ import pyarrow as pa
 import pytest
 
 from fsspeckit.cli.app import app, main
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from sweeps import sweep_size
 
 PROGRAM = [sys.executable, "-W", "error", "-m", "fsspeckit.cli"]
 HELP = """
@@ -143,6 +145,7 @@ def test_a_machine_without_java_is_told_the_command_that_mends_it(tmp_path: Path
     assert (done.returncode, java["verdict"]) == (0, "note")
 
 
+@pytest.mark.spark
 def test_doctor_starts_spark_on_request(tmp_path: Path) -> None:
     done = run("doctor", "--start-spark", "--json", cwd=tmp_path, XDG_CONFIG_HOME=str(tmp_path))
     checks = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
@@ -242,6 +245,7 @@ into = "out"
 """
 
 
+@pytest.mark.spark
 def test_bars_of_a_pipeline_show_every_stage_and_the_tasks_of_spark(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("id,v\n1,a\n2,b\n")
     (tmp_path / "p.toml").write_text(PIPELINE)
@@ -264,6 +268,7 @@ def test_bars_of_a_pipeline_show_every_stage_and_the_tasks_of_spark(tmp_path: Pa
         assert re.search(stage, shown), (stage, shown[-3000:])
 
 
+@pytest.mark.spark
 def test_spark_is_the_default(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text("id,v\n1,a\n2,b\n")
     env = {"XDG_CONFIG_HOME": str(tmp_path)}
@@ -294,13 +299,17 @@ STREAMS = {
 }
 
 
-@pytest.mark.parametrize("case", STREAMS)
-@pytest.mark.parametrize("buffered", ["1", ""], ids=["unbuffered", "buffered"])
-def test_trouble_with_streams_and_files_is_never_a_traceback(tmp_path: Path, case: str, buffered: str) -> None:
+BUFFERED = [pytest.param(case, "", id=f"buffered-{case}") for case in STREAMS]
+UNBUFFERED = [pytest.param(case, "1", id=f"unbuffered-{case}") for case in sweep_size().sample(list(STREAMS), 5)]
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize(("case", "unbuffered"), [*BUFFERED, *UNBUFFERED])
+def test_trouble_with_streams_and_files_is_never_a_traceback(tmp_path: Path, case: str, unbuffered: str) -> None:
     words, code = STREAMS[case]
     (tmp_path / "in.csv").write_text("id\n1\n")
-    env = os.environ | {"FSSPECKIT_ENGINE": "pyarrow", "PYTHONUNBUFFERED": buffered}
-    assert run("write", "in.csv", "lake", cwd=tmp_path, FSSPECKIT_ENGINE="pyarrow").returncode == 0
+    env = os.environ | {"FSSPECKIT_ENGINE": "pyarrow", "PYTHONUNBUFFERED": unbuffered}
+    PyarrowDatasetIO().write_dataset(pa.table({"id": [1]}), tmp_path / "lake")
     start = "mkdir gone && cd gone && rmdir ../gone && " if case == "a folder that is gone" else ""
     script = f"set -o pipefail; {start}{shlex.join(PROGRAM)} {words}"
     done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)

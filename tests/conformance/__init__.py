@@ -1,1 +1,1 @@
-"""What every engine must do, told by the public API alone and judged by an oracle over lists of dicts."""
+"""What every engine must do, tested through the public API and compared with an oracle over lists of dicts."""

@@ -1,4 +1,4 @@
-"""Small datasets for examples, written by plain pyarrow, and a short way to look at what stands in them."""
+"""Small datasets for examples, written by pyarrow, and functions that read them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fsspeckit.core.parquet.bytes.thrift import Struct, read_struct, write_struc
 
 
 def numbers(ids: list[int | None], v: list[Any] | str = "old", **columns: Any) -> pa.Table:
-    """A table of ``id`` (int64) and ``v``, with more columns as given; a text ``v`` stands in every row."""
+    """A table of ``id`` (int64) and ``v``, with more columns as given; a string ``v`` is repeated in every row."""
     values = [v] * len(ids) if isinstance(v, str) else v
     return pa.table({"id": pa.array(ids, pa.int64()), "v": values, **columns})
 
@@ -61,7 +61,7 @@ def flip_page(path: Path, column: str, row_group: int = 0) -> None:
 
 
 def ruin_pages(path: Path, column: str) -> None:
-    """Overwrite all pages of a column: whoever reads them fails, whoever does not never notices."""
+    """Overwrite all pages of a column: reading them fails, and an operation that does not read them succeeds."""
     metadata = pq.read_metadata(path)
     content = bytearray(path.read_bytes())
     for group in (metadata.row_group(i) for i in range(metadata.num_row_groups)):

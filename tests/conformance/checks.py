@@ -1,4 +1,4 @@
-"""The promises of a merge, each as one check; `check_merge` runs a case through all of them."""
+"""The guarantees of a merge, one check each; `check_merge` runs all of them for a case."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COUNTS = ("inserted", "updated", "deleted", "unchanged")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A case that has run: what stood before, what the oracle says, what stands now."""
+    """A case that has run: the files before, the expected outcome, and the files after."""
 
     case: Case
     dataset: Path
@@ -38,7 +38,7 @@ class Run:
 
 
 def check_merge(io: Any, case: Case) -> None:
-    """Plan, run and repeat a case in a fresh folder, and check every promise on the way."""
+    """Plan, run and repeat a case in a new folder, and check every guarantee."""
     with tempfile.TemporaryDirectory() as folder:
         parent, dataset = Path(folder), Path(folder, "data")
         case.build(dataset)
@@ -91,7 +91,7 @@ def check_counts(result: Any, expected: oracle.Outcome, target_count: int, sourc
 
 
 def check_files(run: Run) -> None:
-    """Old files: alone, rewritten in place, or gone. New files: in the right folder, not too large."""
+    """Old files are unchanged, rewritten in place or deleted. New files are in the right folder and not too large."""
     after = run.after()
     kept = iter(run.expected.kept)
     wiped = run.case.strategy == "full_merge" and run.case.source.num_rows == 0
@@ -109,7 +109,7 @@ def check_files(run: Run) -> None:
 def _check_old_file(
     run: Run, file: TargetFile, old: list[oracle.Row], new: list[oracle.Row], after: dict[str, Stamp], *, wiped: bool
 ) -> str:
-    """Check one file and say what became of it."""
+    """Check one file and return its action."""
     if wiped or (old and not new):
         assert file.path not in after, "a file without rows left is deleted"
         return "deleted"
@@ -126,7 +126,7 @@ def _check_old_file(
 
 
 def _check_looks(case: Case, before: bytes | None, path: Path) -> None:
-    """Schema, metadata, codec and row groups of a rewritten file are those it had."""
+    """A rewritten file keeps its schema, metadata, codec and row groups."""
     was, now = pq.ParquetFile(pa.BufferReader(before)), pq.ParquetFile(path, page_checksum_verification=True)
     if case.promotes:
         assert now.schema_arrow.names == was.schema_arrow.names
@@ -180,7 +180,7 @@ def _spelled(type_: pa.DataType) -> str:
 
 
 def check_rows(io: Any, run: Run) -> None:
-    """Our own reader and DuckDB both see the oracle's rows, and one schema."""
+    """fsspeckit and DuckDB both read the expected rows, and one schema."""
     expected = bag(run.expected.rows)
     files = data_files(run.dataset)
     schemas = [pq.read_schema(path) for path in files]
@@ -200,7 +200,7 @@ def check_rows(io: Any, run: Run) -> None:
 
 
 def check_nothing_left_behind(parent: Path, run: Run) -> None:
-    """Beside the dataset stands its journal and nothing else; no staged file, no staging folder."""
+    """Next to the dataset is only its journal: no staged file and no staging folder."""
     strange = [path for path in tree_of(parent) if Path(path).parts[0] not in ("data", ".data.fsspeckit")]
     staged = [path for path in tree_of(parent) if "staging" in path or path.endswith(".staged")]
     assert (strange, staged) == ([], [])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -37,19 +38,37 @@ def _effort(request: pytest.FixtureRequest) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what a bounded sweep has no time for, and what executors, being other processes, cannot see."""
-    left_out = {item for item in items if _is_left_out(item)}
+    """Deselect tests that a bounded sweep has no time for, and tests that cannot run in executor processes."""
+    variations: dict[tuple[str, str], list[pytest.Item]] = {}
+    for item in items:
+        if _engine_of(item) and not _is_left_out(item):
+            variations.setdefault((_engine_of(item), item.nodeid.partition("[")[0]), []).append(item)
+    kept = {item for (engine, name), found in variations.items() for item in _chosen(engine, name, found)}
+    left_out = [item for item in items if _engine_of(item) and item not in kept]
     if left_out:
-        config.hook.pytest_deselected(items=list(left_out))
-        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
+        gone = set(left_out)
+        items[:] = [item for item in items if item not in gone]
+
+
+def _engine_of(item: pytest.Item) -> str:
+    chosen = getattr(item, "callspec", None)
+    engine = chosen.params.get("engine", "") if chosen is not None else ""
+    return engine if engine in ENGINES else ""
 
 
 def _is_left_out(item: pytest.Item) -> bool:
-    chosen = getattr(item, "callspec", None)
-    engine = str(chosen.params.get("engine", "")) if chosen is not None else ""
+    engine = _engine_of(item)
     if engine.startswith("spark") and item.get_closest_marker("one_process"):
         return True
     return not sweep_size().full and engine in BOUNDED and item.path.stem not in BOUNDED[engine]
+
+
+def _chosen(engine: str, name: str, found: list[pytest.Item]) -> list[pytest.Item]:
+    """Variations of a test, evenly spread; tests start at different ones, so that together they meet all."""
+    sweep = sweep_size()
+    first = zlib.crc32(name.encode()) % len(found)
+    return sweep.sample(found[first:] + found[:first], sweep.variations.get(engine, len(found)))
 
 
 @pytest.fixture(scope="session", params=ENGINES)

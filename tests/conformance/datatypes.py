@@ -46,7 +46,7 @@ def on_disk(type_: pa.DataType) -> pa.DataType:
 
 
 def integers(bits: int, *, signed: bool = True) -> Values:
-    """All integers of a width, with the ends and small numbers likely."""
+    """All integers of a width, with the lowest, the highest and small numbers likely."""
     low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
     return st.one_of(st.integers(max(low, -3), 9), st.integers(low, high), st.sampled_from([low, high]))
 

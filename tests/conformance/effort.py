@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from sweeps import sweep_size
 
-_FULL = 20
 _examples = {"share": 1}
 
 
@@ -25,17 +24,17 @@ def share_examples(share: int) -> None:
 
 
 def run_examples(name: str, count: int, values: st.SearchStrategy[Any], check: Callable[[Any], None]) -> None:
-    """Check ``count`` random values, twenty times as many in a full sweep.
+    """Check ``count`` random values, or as many as the size of the sweep makes of that.
 
     The name chooses the values of a bounded run, so that every parameter of a test meets values of its own.
     """
-    full = sweep_size().full
+    sweep = sweep_size()
     bounded = settings(
-        max_examples=max(1, count * (_FULL if full else 1) // _examples["share"]),
+        max_examples=max(1, int(count * sweep.examples) // _examples["share"]),
         database=None,
         deadline=None,
         print_blob=True,
-        phases=tuple(Phase) if full else (Phase.explicit, Phase.generate),
+        phases=tuple(Phase) if sweep.full else (Phase.explicit, Phase.generate),
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
     )
 
@@ -44,4 +43,4 @@ def run_examples(name: str, count: int, values: st.SearchStrategy[Any], check: C
     def test(value: Any) -> None:
         check(value)
 
-    (test if full else seed(zlib.crc32(name.encode()))(test))()
+    (test if sweep.full else seed(zlib.crc32(name.encode()))(test))()

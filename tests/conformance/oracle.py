@@ -1,4 +1,4 @@
-"""The judge: a merge over lists of dicts, short enough to be checked by reading it.
+"""The oracle: a merge over lists of dicts, short enough to be checked by reading it.
 
 It owns the meaning of the five strategies, of duplicate and null keys, and of partitions. Rows hold canonical values
 (see rows.py: one spelling per value, NaN equal to NaN), so that plain ``==`` is the right comparison; in keys, -0.0 is
@@ -17,12 +17,12 @@ STRATEGIES = ("upsert", "insert", "update", "full_merge", "deduplicate")
 
 
 class Refused(Exception):
-    """The merge has to raise a ValueError and to leave the dataset alone; the text says why."""
+    """The merge must raise a ValueError and must not change the dataset; the text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What becomes of each target row (None: deleted), which rows are new, and the counts."""
+    """The new value of each target row (None: deleted), the inserted rows, and the counts."""
 
     kept: list[Row | None]
     new: list[Row]
@@ -47,7 +47,7 @@ def merge(
     null_keys: str = "error",
     partition_move: str = "check",
 ) -> Outcome:
-    """Merge source into target the slow and obvious way."""
+    """Merge source into target with a simple, slow algorithm."""
 
     def key(row: Row) -> Hashable:
         return tuple(0.0 if row[name] == NEGATIVE_ZERO else row[name] for name in keys)

@@ -10,12 +10,16 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from sweeps import SIZES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "engines.md"
@@ -39,12 +43,16 @@ _OPERATIONS = {
 }
 _NEVER = "tests use the memory of one process as storage (`memory://`), which executors cannot see."
 _LATER = "a variant of an engine that runs all tests always; it does so in a full sweep (`SWEEP=full`)."
+_SAMPLED = "of a test that has more variations, such as one for every type, {count} always, all in a full sweep."
 Counts = Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """How many tests of each engine and module every run runs, only a full sweep runs, and nobody runs."""
+    """The number of tests of each engine and module: in every run, only in a full sweep, and skipped.
+
+    A test with some variations in every run counts as run; skipped tests are counted by variation.
+    """
 
     always: Counts
     full_only: Counts
@@ -58,21 +66,39 @@ class _Collector:
         self.always: dict[str, Counter[str]] = {}
         self.full_only: dict[str, Counter[str]] = {}
         self.gaps: dict[str, Counter[str]] = {}
+        self._deselected: list[pytest.Item] = []
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
-        never = [item for item in items if item.get_closest_marker("one_process")]
-        self._count(never, self.gaps)
-        self._count([item for item in items if item not in never], self.full_only)
+        self._deselected += items
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        self._count(session.items, self.always)
+        ran = {_test_of(item) for item in session.items}
+        never = [item for item in self._deselected if item.get_closest_marker("one_process")]
+        later = [item for item in self._deselected if item not in never and _test_of(item) not in ran]
+        self._count(_one_each(session.items), self.always)
+        self._count(_one_each(later), self.full_only)
+        self._count(never, self.gaps)
+
+    def counts(self) -> dict[str, Any]:
+        """What was counted."""
+        return {"always": self.always, "full_only": self.full_only, "gaps": self.gaps}
 
     @staticmethod
-    def _count(items: list[pytest.Item], counts: dict[str, Counter[str]]) -> None:
+    def _count(items: Iterable[pytest.Item], counts: dict[str, Counter[str]]) -> None:
         for item in items:
-            chosen = getattr(item, "callspec", None)
-            if chosen is not None and "engine" in chosen.params:
-                counts.setdefault(chosen.params["engine"], Counter())[item.path.stem] += 1
+            engine, _ = _test_of(item)
+            if engine:
+                counts.setdefault(engine, Counter())[item.path.stem] += 1
+
+
+def _test_of(item: pytest.Item) -> tuple[str, str]:
+    """The engine and the test, without its other parameters."""
+    chosen = getattr(item, "callspec", None)
+    return chosen.params.get("engine", "") if chosen is not None else "", item.nodeid.partition("[")[0]
+
+
+def _one_each(items: Iterable[pytest.Item]) -> Iterable[pytest.Item]:
+    return {_test_of(item): item for item in items}.values()
 
 
 def collect() -> Suite:
@@ -89,11 +115,11 @@ def _count() -> None:
     options = ["--collect-only", "-qq", "-n0", str(ROOT / "tests" / "conformance")]
     code = pytest.main(options, plugins=[collector])
     assert code == 0, f"collecting ended with {code}"
-    print(json.dumps(vars(collector)))
+    print(json.dumps(collector.counts()))
 
 
 def render(suite: Suite) -> str:
-    """The table, and what of it not every run runs."""
+    """The table, and the tests that only a full sweep runs."""
     engines = list(suite.always)
     modules = {module for counts in suite.always.values() for module in counts}
     unnamed = modules - {module for group in _OPERATIONS.values() for module in group}
@@ -117,6 +143,7 @@ def _cell(suite: Suite, engine: str, modules: tuple[str, ...]) -> str:
 def _gaps(suite: Suite) -> list[str]:
     notes = [f"- `{engine}`: {sum(counts.values())} {_NEVER}" for engine, counts in sorted(suite.gaps.items())]
     notes += [f"- `{engine}`: {_LATER}" for engine in suite.full_only]
+    notes += [f"- `{engine}`: {_SAMPLED.format(count=count)}" for engine, count in SIZES["ci"].variations.items()]
     return notes or ["No engine leaves out a test."]
 
 
@@ -128,7 +155,7 @@ def page_with(table: str) -> str:
 
 
 def main() -> None:
-    """Run the conformance tests, unless told not to, and write the table."""
+    """Run the conformance tests, unless an option disables it, and write the table."""
     if "--count" in sys.argv:
         _count()
         return

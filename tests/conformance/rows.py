@@ -1,4 +1,4 @@
-"""Rows in one spelling, so that two readers and the oracle can be compared with plain ``==``.
+"""Rows in canonical form, so that two readers and the oracle can be compared with ``==``.
 
 Times of all units become nanoseconds, NaN and -0.0 become marks of their own, dictionaries and views become plain
 values, nested values become tuples. Partition columns become text, since a folder name is all that is stored of them.
@@ -25,7 +25,7 @@ _DAY = 24 * 3600 * 10**9
 
 
 def canonical(value: Any) -> Any:
-    """The one hashable spelling of an Arrow scalar."""
+    """The canonical, hashable form of an Arrow scalar."""
     if not value.is_valid:
         return None
     kind = value.type

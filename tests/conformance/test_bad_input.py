@@ -1,4 +1,4 @@
-"""Bad input of every kind: the right class of error, a message that helps, and not a byte changed anywhere."""
+"""Invalid input of every kind: the right class of error, a helpful message, and no changed file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WRITES: dict[str, Callable[[Any, pa.Table, str], Any]] = {
 def refused(
     parent: Path, error: type[Exception] | tuple[type[Exception], ...], *words: str
 ) -> Iterator[pytest.ExceptionInfo[Exception]]:
-    """What runs inside raises the error, its message has the words, and everything below the parent stays as it was."""
+    """The block raises the error with the given words, and nothing below the parent folder changes."""
     before = tree_of(parent)
     with pytest.raises(error) as caught:
         yield caught
@@ -170,7 +170,7 @@ def test_the_strategies_are_named_when_one_is_unknown(io: Any, dataset: Path) ->
 
 @pytest.mark.parametrize("data", [[{"id": 1, "v": "x"}], {"id": [1]}, None, 5, [], "no/such/path"], ids=repr)
 @pytest.mark.parametrize("write", WRITES)
-def test_data_that_is_no_data(io: Any, dataset: Path, write: str, data: Any) -> None:
+def test_data_of_unsupported_types(io: Any, dataset: Path, write: str, data: Any) -> None:
     path = isinstance(data, str)
     error, word = (FileNotFoundError, data) if path else (errors.UnsupportedDataError, type(data).__name__)
     with refused(dataset.parent, error, word):
@@ -221,7 +221,7 @@ def test_every_column_a_partition(io: Any, tmp_path: Path) -> None:
         io.write_dataset(pa.table({"day": ["mon"]}), str(tmp_path / "d"), partition_by=["day"])
 
 
-def test_layouts_that_disagree_below_one_root(io: Any, tmp_path: Path) -> None:
+def test_folders_with_different_partition_columns(io: Any, tmp_path: Path) -> None:
     put(tmp_path / "d" / "day=mon" / "a.parquet", numbers([1]))
     put(tmp_path / "d" / "week=1" / "a.parquet", numbers([2]))
     with refused(tmp_path, errors.PartitionError, "week"):
@@ -239,14 +239,14 @@ def test_overwrite_partitions_of_a_flat_dataset(io: Any, dataset: Path) -> None:
 # Schema
 
 
-def test_a_null_for_a_column_that_has_none(io: Any, tmp_path: Path) -> None:
+def test_a_null_for_a_column_that_is_not_nullable(io: Any, tmp_path: Path) -> None:
     schema = pa.schema([pa.field("id", pa.int64()), pa.field("v", pa.string(), nullable=False)])
     put(tmp_path / "d" / "a.parquet", pa.table({"id": [1], "v": ["x"]}, schema=schema))
     with refused(tmp_path, errors.SchemaMismatchError, "v", "null"):
         io.merge(pa.table({"id": [1], "v": pa.array([None], pa.string())}), str(tmp_path / "d"), **UPSERT)
 
 
-def test_a_column_that_stands_twice(io: Any, dataset: Path) -> None:
+def test_duplicate_column_names(io: Any, dataset: Path) -> None:
     twice = pa.Table.from_arrays([pa.array([1]), pa.array(["a"]), pa.array(["b"])], names=["id", "v", "v"])
     for write in ("append", "merge"):
         with refused(dataset.parent, ValueError, "v"):
@@ -295,8 +295,8 @@ def test_a_file_that_is_not_parquet(io: Any, dataset: Path, noise: bytes) -> Non
 
 @pytest.mark.parametrize("column", ["id", "v"])
 @pytest.mark.parametrize("strategy", ["upsert", "full_merge"])
-def test_bit_rot_is_not_laundered(io: Any, tmp_path: Path, column: str, strategy: str) -> None:
-    """One flipped bit in a page of a file that is to be rewritten: with checksums on, it is an error, not new data."""
+def test_damaged_pages_are_not_rewritten(io: Any, tmp_path: Path, column: str, strategy: str) -> None:
+    """One flipped bit in a page of a file that is rewritten is an error if the page has a checksum."""
     table = numbers(list(range(100)), [f"text {i}" for i in range(100)])
     path = put(tmp_path / "d" / "a.parquet", table, write_page_checksum=True, compression="none", use_dictionary=False)
     flip_page(path, column)
@@ -308,7 +308,7 @@ def test_bit_rot_is_not_laundered(io: Any, tmp_path: Path, column: str, strategy
 
 
 @pytest.mark.parametrize("filters", [None, [("id", ">=", 0)]])
-def test_bit_rot_is_not_read(io: Any, tmp_path: Path, filters: Any) -> None:
+def test_damaged_pages_are_not_read(io: Any, tmp_path: Path, filters: Any) -> None:
     table = numbers(list(range(100)), [f"text {i}" for i in range(100)])
     path = put(tmp_path / "d" / "a.parquet", table, write_page_checksum=True, compression="none", use_dictionary=False)
     flip_page(path, "v")
@@ -318,8 +318,8 @@ def test_bit_rot_is_not_read(io: Any, tmp_path: Path, filters: Any) -> None:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_bit_rot_in_the_very_key(io: Any, tmp_path: Path, strategy: str) -> None:
-    """The key that is looked for has turned into another one: taken at its word, the row would be inserted again."""
+def test_damaged_key_pages_are_an_error(io: Any, tmp_path: Path, strategy: str) -> None:
+    """A damaged key has another value; without the checksum, the row would be inserted again."""
     table = pa.table({"id": ["aaaa", "bbbb", "cccc"], "v": ["old"] * 3})
     options = {"write_page_checksum": True, "compression": "none", "use_dictionary": False}
     path = put(tmp_path / "d" / "a.parquet", table, write_statistics=False, **options)
@@ -357,7 +357,7 @@ def test_the_folder_of_a_table_format(io: Any, dataset: Path, write: str, made: 
         WRITES[write](io, numbers([1], "new"), str(dataset))
 
 
-def test_a_template_that_hits_an_existing_file(io: Any, dataset: Path) -> None:
+def test_a_template_that_gives_the_name_of_an_existing_file(io: Any, dataset: Path) -> None:
     (dataset / "part-0.parquet").unlink()
     with refused(dataset.parent, (FileExistsError, ValueError), "part-1.parquet"):
         io.write_dataset(numbers([1, 2]), str(dataset), basename_template="part-{i}.parquet", max_rows_per_file=1)

@@ -1,4 +1,4 @@
-"""Compaction: small files become fewer, rows and schema stay, a second run does nothing."""
+"""Compaction: small files are joined, rows and schema are kept, and a second run does nothing."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_rows_per_file(io: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.scenario("MD-5.3")
-def test_smallest_files_come_first_and_large_ones_stay(io: Any, tmp_path: Path) -> None:
+def test_smallest_files_are_joined_first_and_large_ones_are_kept(io: Any, tmp_path: Path) -> None:
     small_files(tmp_path / "d", [4, 1, 9, 2, 10, 3])
     plan = io.compact_parquet_dataset(str(tmp_path / "d"), target_rows_per_file=10, dry_run=True)
     assert groups(plan) == [["f00.parquet", "f01.parquet", "f03.parquet", "f05.parquet"]]
@@ -101,7 +101,7 @@ def test_nothing_to_do(io: Any, tmp_path: Path, counts: list[int]) -> None:
 
 
 @pytest.mark.scenario("MD-5.4", "MD-NAMES")
-def test_order_schema_and_footer_stay(io: Any, tmp_path: Path) -> None:
+def test_order_schema_and_metadata_are_kept(io: Any, tmp_path: Path) -> None:
     field = pa.field("id", pa.int32(), nullable=False, metadata={"unit": "piece"})
     schema = pa.schema([field, pa.field("v", pa.dictionary(pa.int8(), pa.string()))], metadata={"owner": "us"})
     for i in range(3):
@@ -161,7 +161,7 @@ def test_compatible_schemas_are_joined_without_loss(io: Any, tmp_path: Path) -> 
 
 
 def test_notes_of_all_files_are_kept(io: Any, tmp_path: Path) -> None:
-    """Where two files say different things under one key, the first by name is right."""
+    """If two files have different values for one key, that of the first file by name is kept."""
     for name, notes, unit in (("a", {"owner": "us", "k": "1"}, None), ("b", {"owner": "you", "l": "2"}, {"unit": "m"})):
         field = pa.field("id", pa.int64(), metadata=unit)
         put(tmp_path / "d" / f"{name}.parquet", pa.table([[1]], pa.schema([field], metadata=notes)))
@@ -171,7 +171,7 @@ def test_notes_of_all_files_are_kept(io: Any, tmp_path: Path) -> None:
     assert schema.field("id").metadata[b"unit"] == b"m"
 
 
-def test_an_empty_file_of_another_type_is_no_obstacle(io: Any, tmp_path: Path) -> None:
+def test_an_empty_file_of_another_type_is_joined(io: Any, tmp_path: Path) -> None:
     for name, ids in {"a": [], "b": [2, 1], "c": [1, 3]}.items():
         table = pa.table({"id": pa.array(ids, pa.int64())}) if ids else pa.table({"id": pa.array([], pa.string())})
         put(tmp_path / "d" / f"{name}.parquet", table)
@@ -205,7 +205,7 @@ def test_incompatible_schemas_name_both_files(io: Any, tmp_path: Path) -> None:
     assert tree_of(tmp_path) == before
 
 
-def test_empty_files_vanish_into_others(io: Any, tmp_path: Path) -> None:
+def test_empty_files_are_joined_with_others(io: Any, tmp_path: Path) -> None:
     small_files(tmp_path / "d", [0, 3, 0, 2])
     check_upkeep(partial(io.compact_parquet_dataset, str(tmp_path / "d"), 1), tmp_path / "d")
     assert values(tmp_path / "d", "id") == [[0, 1, 2, 3, 4]]
@@ -218,7 +218,7 @@ def test_only_empty_files(io: Any, tmp_path: Path, counts: list[int]) -> None:
     assert values(tmp_path / "d", "id") == [[]]
 
 
-def test_limits_bound_a_run_and_the_next_goes_on(io: Any, tmp_path: Path) -> None:
+def test_limits_bound_a_run_and_the_next_run_continues(io: Any, tmp_path: Path) -> None:
     small_files(tmp_path / "d", [10] * 12)
     compact = partial(io.compact_parquet_dataset, str(tmp_path / "d"), None, np.int64(40), max_files=np.int32(5))
     first = compact()
@@ -235,7 +235,7 @@ def test_a_group_larger_than_the_limit_is_cut(io: Any, tmp_path: Path) -> None:
     assert result.compacted_file_count == 3
 
 
-def test_a_long_run_commits_as_it_goes(io: Any, tmp_path: Path) -> None:
+def test_a_long_run_commits_several_times(io: Any, tmp_path: Path) -> None:
     small_files(tmp_path / "d", [10] * 8)
     result = io.compact_parquet_dataset(str(tmp_path / "d"), target_rows_per_file=20, max_groups_per_commit=3)
     assert len(result.commits) == 2
@@ -244,7 +244,7 @@ def test_a_long_run_commits_as_it_goes(io: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.scenario("MD-5.10")
-def test_a_file_that_comes_meanwhile_stays(io: Any, tmp_path: Path) -> None:
+def test_a_file_added_during_the_run_is_kept(io: Any, tmp_path: Path) -> None:
     small_files(tmp_path / "d", [5, 5])
     seen: list[str] = []
 
@@ -258,7 +258,7 @@ def test_a_file_that_comes_meanwhile_stays(io: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.scenario("MD-5.10")
-def test_a_file_that_changes_meanwhile_is_a_conflict(io: Any, tmp_path: Path) -> None:
+def test_a_file_changed_during_the_run_is_a_conflict(io: Any, tmp_path: Path) -> None:
     small_files(tmp_path / "d", [5, 5])
 
     def update(event: Any) -> None:
@@ -270,7 +270,7 @@ def test_a_file_that_changes_meanwhile_is_a_conflict(io: Any, tmp_path: Path) ->
     assert len(values(tmp_path / "d", "id")) == 2
 
 
-def test_progress_tells_groups(io: Any, tmp_path: Path) -> None:
+def test_progress_counts_groups(io: Any, tmp_path: Path) -> None:
     small_files(tmp_path / "d", [10] * 4)
     seen: list[Any] = []
     io.compact_parquet_dataset(str(tmp_path / "d"), target_rows_per_file=20, progress=seen.append)

@@ -1,4 +1,4 @@
-"""Deduplication: one row of each key in the whole dataset, the right one, and only files that lose rows change."""
+"""Deduplication: the right row of each key is kept in the whole dataset, and only files with duplicates change."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def files_of(dataset: Path, *parts: list[int], **columns: list[list[Any]]) -> No
 
 
 def written(path: Path) -> tuple[int, int, int]:
-    """What tells whether a file was written anew."""
+    """Properties that change when a file is rewritten."""
     found = path.stat()
     return found.st_ino, found.st_size, found.st_mtime_ns
 
@@ -44,7 +44,7 @@ def kept(dataset: Path) -> list[int]:
 
 
 @pytest.mark.scenario("UP-46")
-def test_the_last_row_of_each_key_stays(io: Any, tmp_path: Path) -> None:
+def test_the_last_row_of_each_key_is_kept(io: Any, tmp_path: Path) -> None:
     files_of(tmp_path / "d", [1, 2, 1], [3, 4], [2, 5, 5])
     alone = written(tmp_path / "d" / "f1.parquet")
     result = check_upkeep(
@@ -64,7 +64,7 @@ def test_the_last_row_of_each_key_stays(io: Any, tmp_path: Path) -> None:
     ("order_by", "expected"),
     [(None, [3, 5]), ("ts", [0, 4]), ("-ts", [2, 5]), (["day", "-ts"], [2, 4]), (["day"], [3, 4])],
 )
-def test_order_columns_choose(io: Any, tmp_path: Path, order_by: Any, expected: list[int]) -> None:
+def test_order_columns_choose_the_row(io: Any, tmp_path: Path, order_by: Any, expected: list[int]) -> None:
     files_of(tmp_path / "d", [1, 1], [1, 1, 2, 2], ts=[[9, 5], [1, 3, 4, 2]], day=[["a", "a"], ["b", "b", "b", "a"]])
     io.deduplicate_parquet_dataset(str(tmp_path / "d"), "id", order_by)
     assert kept(tmp_path / "d") == expected
@@ -86,7 +86,7 @@ def test_a_dry_run_counts_and_writes_nothing(io: Any, tmp_path: Path) -> None:
     assert [[Path(path).name for path in group] for group in plan["planned_groups"]] == [["f0.parquet"]]
 
 
-def test_a_file_that_loses_all_rows_goes(io: Any, tmp_path: Path) -> None:
+def test_a_file_without_remaining_rows_is_removed(io: Any, tmp_path: Path) -> None:
     files_of(tmp_path / "d", [1, 2], [2, 1])
     result = io.deduplicate_parquet_dataset(str(tmp_path / "d"), "id")
     assert [path.name for path in data_files(tmp_path / "d")] == ["f1.parquet"]
@@ -105,7 +105,7 @@ def test_keys_of_several_columns_and_of_folders(io: Any, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("inside", [[1, 1], ["01", "01"]])
-def test_a_partition_column_that_files_hold_too(io: Any, tmp_path: Path, inside: list[Any]) -> None:
+def test_a_partition_column_that_is_also_in_the_files(io: Any, tmp_path: Path, inside: list[Any]) -> None:
     put(tmp_path / "d" / "day=01" / "x.parquet", numbers([5, 5], day=inside))
     assert io.deduplicate_parquet_dataset(str(tmp_path / "d"), ["id", "day"])["deduplicated_rows"] == 1
 
@@ -120,7 +120,7 @@ def test_a_partition_column_that_folder_and_file_disagree_on(
         put(tmp_path / "d" / f"day={day}" / "x.parquet", numbers([5], day=column))
     before = tree_of(tmp_path)
     for dry_run in (True, False):
-        with pytest.raises(errors.PartitionError, match=r"'day' in the rows of day=\d/x\.parquet"):
+        with pytest.raises(errors.PartitionError, match=r"'day' has other values in the rows of day=\d/x\.parquet"):
             io.deduplicate_parquet_dataset(str(tmp_path / "d"), null_keys="match", dry_run=dry_run, **call)
     assert tree_of(tmp_path) == before
     assert io.deduplicate_parquet_dataset(str(tmp_path / "d"), "id")["deduplicated_rows"] == 1
@@ -133,7 +133,7 @@ def test_a_folder_that_cannot_be_read_as_the_files_type(io: Any, tmp_path: Path)
 
 
 @pytest.mark.scenario("UP-13")
-def test_a_filter_limits_what_counts(io: Any, tmp_path: Path) -> None:
+def test_a_filter_limits_the_compared_files(io: Any, tmp_path: Path) -> None:
     for day in "ab":
         put(tmp_path / "d" / f"day={day}" / "x.parquet", numbers([1, 1, 2]))
     other = tree_of(tmp_path / "d" / "day=b")
@@ -149,7 +149,7 @@ def test_files_with_other_types_and_columns(io: Any, tmp_path: Path) -> None:
     assert pq.read_schema(tmp_path / "d" / "a.parquet").field("id").type == pa.int32()
 
 
-def test_a_rewritten_file_stays_what_it_was(io: Any, tmp_path: Path) -> None:
+def test_a_rewritten_file_keeps_its_properties(io: Any, tmp_path: Path) -> None:
     schema = pa.schema(
         [pa.field("id", pa.int32(), nullable=False, metadata={"unit": "piece"}), pa.field("v", pa.large_string())],
         metadata={"owner": "us"},
@@ -187,7 +187,7 @@ def test_limits_and_commits(io: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rounds", [None, 1])
-def test_a_winner_that_goes_meanwhile_is_a_conflict(io: Any, tmp_path: Path, rounds: int | None) -> None:
+def test_a_kept_row_that_disappears_during_the_run_is_a_conflict(io: Any, tmp_path: Path, rounds: int | None) -> None:
     files_of(tmp_path / "d", [1, 2], [2, 3], [3, 4])
 
     def remove(event: Any) -> None:
@@ -199,7 +199,9 @@ def test_a_winner_that_goes_meanwhile_is_a_conflict(io: Any, tmp_path: Path, rou
     assert {1, 2, 3, 4} == {i for ids in values(tmp_path / "d", "id") for i in ids}
 
 
-def test_rows_of_one_key_meet_across_many_parts(io: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_one_key_are_compared_across_many_parts(
+    io: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("fsspeckit.core.kernels.find_duplicates._PART_ROWS", 7)
     monkeypatch.setattr("fsspeckit.core.kernels.find_duplicates._ITEM_ROWS", 5)
     parts = [[f"key {i * 7919 % 23}" for i in range(k, k + 9)] for k in range(6)]
@@ -212,7 +214,7 @@ def test_rows_of_one_key_meet_across_many_parts(io: Any, tmp_path: Path, monkeyp
 
 
 def oracle(keys: list[Any], order: list[Any]) -> list[int]:
-    """The row that stays of each key: the highest in order, nulls lowest, ties to the later."""
+    """The row of each key that is kept: the highest in order, nulls lowest, the later of equal rows."""
     best: dict[Any, int] = {}
     for n, key in enumerate(keys):
         found = best.get(key)
@@ -222,7 +224,7 @@ def oracle(keys: list[Any], order: list[Any]) -> list[int]:
 
 
 def spelled(array: pa.Array) -> list[Any]:
-    """Values in which equal keys are equal."""
+    """Values in a form in which equal keys are equal."""
     found = (canonical(value) for value in array)
     return [0.0 if value is NEGATIVE_ZERO or value == NEGATIVE_ZERO else value for value in found]
 
@@ -267,7 +269,7 @@ def test_order_columns_of_every_type(io: Any, tmp_path: Path, kind: str) -> None
 
 
 def _highest(array: pa.Array) -> int:
-    """The place of the highest value, the later of equals; NaN above all, null below all."""
+    """The position of the highest value, the later of equal values; NaN is highest, null is lowest."""
     best = 0
     for i, value in enumerate(spelled(array)):
         other = spelled(array)[best]
@@ -305,12 +307,12 @@ def test_other_storages(memory_fs: Any) -> None:
     [
         ({"key_columns": []}, ValueError, "key_columns is empty"),
         ({"key_columns": None}, ValueError, "key_columns is empty"),
-        ({"key_columns": [1]}, ValueError, "key_columns holds 1, which is not the name"),
-        ({"key_columns": 1}, ValueError, "key_columns holds 1, which is not the name"),
+        ({"key_columns": [1]}, ValueError, "key_columns contains 1, which is not the name"),
+        ({"key_columns": 1}, ValueError, "key_columns contains 1, which is not the name"),
         ({"key_columns": {"id", "n"}}, errors.KeyColumnError, "key_columns=.*is a set, which has no order"),
         ({"key_columns": "id", "dedup_order_by": {"id", "n"}}, ValueError, "is a set, which has no order"),
         ({"key_columns": ["nowhere"]}, errors.KeyColumnError, "nowhere.*not found in the dataset"),
-        ({"key_columns": "id", "dedup_order_by": "nowhere"}, errors.KeyColumnError, "nowhere.*the dataset has"),
+        ({"key_columns": "id", "dedup_order_by": "nowhere"}, errors.KeyColumnError, "dataset does not have.*nowhere"),
         ({"key_columns": "id", "null_keys": "maybe"}, ValueError, "null_keys"),
         ({"key_columns": "id", "partition_filter": "../d"}, ValueError, "partition_filter"),
         ({"key_columns": "id", "max_files": 0}, ValueError, "max_files"),

@@ -1,4 +1,4 @@
-"""A plan: exact counts, a reason per file, and not one byte written."""
+"""Dry runs: exact counts, a reason per file, and nothing is written."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STRATEGIES = ("upsert", "insert", "update", "full_merge", "deduplicate")
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_plan_tells_what_the_run_then_does(io: Any, tmp_path: Path, strategy: str) -> None:
+def test_a_plan_predicts_the_run(io: Any, tmp_path: Path, strategy: str) -> None:
     three_files(tmp_path / "d")
     source = numbers([1, 2, 12, 50], ["old", "new", "new", "new"])
     call: dict[str, Any] = {"strategy": strategy, "key_columns": ["id"]}
@@ -76,7 +76,7 @@ def test_a_dry_run_refuses_what_the_run_refuses(io: Any, tmp_path: Path, strateg
     assert tree_of(tmp_path) == before
 
 
-def test_progress_is_told_and_every_stage_ends_at_its_total(io: Any, tmp_path: Path) -> None:
+def test_every_stage_of_progress_ends_at_its_total(io: Any, tmp_path: Path) -> None:
     three_files(tmp_path / "d")
     told: list[Any] = []
     call: dict[str, Any] = {"strategy": "upsert", "key_columns": ["id"], "progress": told.append}
@@ -93,8 +93,8 @@ def test_a_progress_bar_on_request(io: Any, tmp_path: Path) -> None:
     assert io.merge(numbers([1], "new"), str(tmp_path / "d"), **call).updated == 1
 
 
-def agreed(io: Any, folder: Path) -> MergePlan:
-    """A plan that inserts, updates, deletes and keeps, having been to a file and back."""
+def planned(io: Any, folder: Path) -> MergePlan:
+    """A plan that inserts, updates, deletes and keeps, written to a file and read again."""
     io.write_dataset(numbers([1, 2, 3]), str(folder))
     io.write_dataset(numbers([4, 5]), str(folder))
     io.write_dataset(numbers([6]), str(folder))
@@ -103,9 +103,9 @@ def agreed(io: Any, folder: Path) -> MergePlan:
     return MergePlan.from_dict(json.loads(json.dumps(plan.to_dict())))
 
 
-def test_a_plan_is_carried_out_to_the_letter(io: Any, tmp_path: Path) -> None:
+def test_a_pinned_plan_is_executed_exactly(io: Any, tmp_path: Path) -> None:
     folder = tmp_path / "d"
-    plan = agreed(io, folder)
+    plan = planned(io, folder)
     rows = pa.concat_tables([numbers([1, 7], "new"), numbers([2, 6])])
     result = io.merge(rows, str(folder), strategy="full_merge", key_columns="id", plan=plan)
     assert (result.stats(), result.unchanged) == (plan.stats(), plan.unchanged)
@@ -121,7 +121,7 @@ def test_a_plan_is_carried_out_to_the_letter(io: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("change", ["dataset", "counts", "equal counts"])
 def test_a_plan_for_something_else_is_refused(io: Any, tmp_path: Path, change: str) -> None:
     folder = tmp_path / "d"
-    plan = agreed(io, folder)
+    plan = planned(io, folder)
     rows = pa.concat_tables([numbers([1, 7], "new"), numbers([2, 6])])
     if change == "dataset":
         io.write_dataset(numbers([8]), str(folder))
@@ -138,12 +138,12 @@ def test_a_plan_for_something_else_is_refused(io: Any, tmp_path: Path, change: s
 @pytest.mark.parametrize("name", ["../x.parquet", "/x.parquet", "a/../x.parquet", "x.txt", "_x.parquet", "kept"])
 def test_a_plan_whose_files_are_not_those_of_the_dataset_is_refused(io: Any, tmp_path: Path, name: str) -> None:
     folder = tmp_path / "d"
-    plan = agreed(io, folder)
+    plan = planned(io, folder)
     name = next(entry.path for entry in plan.entries if entry.action == "keep") if name == "kept" else name
     entries = [dataclasses.replace(entry, path=name) if entry.action == "insert" else entry for entry in plan.entries]
     rows = pa.concat_tables([numbers([1, 7], "new"), numbers([2, 6])])
     before = tree_of(tmp_path)
-    with pytest.raises(DocumentError, match="make a new plan"):
+    with pytest.raises(DocumentError, match="Make a new plan"):
         io.merge(
             rows,
             str(folder),
@@ -156,13 +156,13 @@ def test_a_plan_whose_files_are_not_those_of_the_dataset_is_refused(io: Any, tmp
 
 @pytest.mark.parametrize("change", [{"inserted": -1}, {"entries": [{}]}, {"path": 5}, {"deleted": 10**9}])
 def test_a_document_that_is_no_plan_is_refused(tmp_path: Path, change: dict[str, Any]) -> None:
-    document = agreed(PyarrowDatasetIO(), tmp_path / "d").to_dict()
+    document = planned(PyarrowDatasetIO(), tmp_path / "d").to_dict()
     with pytest.raises(DocumentError, match=r"plan\..*make a new plan"):
         MergePlan.from_dict(document | change)
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
-def test_a_write_tells_what_it_would_do(io: Any, tmp_path: Path, mode: str) -> None:
+def test_a_dry_run_of_a_write_lists_its_files(io: Any, tmp_path: Path, mode: str) -> None:
     folder = str(tmp_path / "d")
     empty = io.write_dataset(numbers([1]), folder, mode=mode, dry_run=True)
     assert (empty.rows, len(empty.files), empty.commit_seq, os.listdir(tmp_path)) == (1, 1, None, [])

@@ -1,4 +1,4 @@
-"""The same random life of a dataset on several engines, alone and in turns: the same rows, counts and files."""
+"""The same random operations on several engines, alone and in turns: the same rows, counts and files."""
 
 from __future__ import annotations
 
@@ -93,9 +93,10 @@ def engines() -> list[Any]:
     return [PyarrowDatasetIO(), SparkDatasetIO(), SparkDatasetIO(share_limit=0)]
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize("partition_by", [None, ["region"]], ids=["flat", "partitioned"])
 @pytest.mark.parametrize("seed", range(sweep_size().size(ci=1, full=40)))
-def test_the_same_life_on_every_engine_and_in_turns(
+def test_the_same_operations_on_every_engine_and_in_turns(
     engines: list[Any], tmp_path: Path, seed: int, partition_by: list[str] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fsspeckit.datasets.spark.engine.LOCAL_ROWS", -1)  # executors scan even few keys

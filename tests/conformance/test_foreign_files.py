@@ -1,4 +1,4 @@
-"""Files that others wrote: other libraries, old formats, unusual encodings. A merge treats them like its own."""
+"""Files of other writers: other libraries, old formats, unusual encodings. A merge treats them like its own."""
 
 from __future__ import annotations
 
@@ -147,12 +147,12 @@ def test_extension_types_as_values(io: Any, tmp_path: Path, kind: str) -> None:
 
 
 def tell_no_rows(path: Path) -> None:
-    """As parquet-rs 0.3.0 wrote files: the footer tells of no rows, and its row groups have some."""
+    """Write a footer like parquet-rs 0.3.0: its row count is zero, but its row groups have rows."""
     edit_footer(path, lambda tree: tree.update({FileField.rows: (I64, 0)}))
 
 
-def test_a_footer_that_tells_of_no_rows(io: Any, tmp_path: Path) -> None:
-    """Every reader returns the rows of the row groups, so they count everywhere."""
+def test_a_footer_with_a_row_count_of_zero(io: Any, tmp_path: Path) -> None:
+    """Every reader returns the rows of the row groups, so all operations count them."""
     for name in "abc":
         tell_no_rows(put(tmp_path / "d" / f"{name}.parquet", numbers([ord(name), 1, 2]), row_group_size=2))
     assert io.read_parquet(str(tmp_path / "d")).num_rows == 9
@@ -161,7 +161,7 @@ def test_a_footer_that_tells_of_no_rows(io: Any, tmp_path: Path) -> None:
     assert sorted(id_ for id_, _ in look(tmp_path / "d")) == sorted([97, 98, 99, 1, 1, 1, 2, 2, 2])
 
 
-def test_rows_that_a_footer_does_not_tell_of_are_merged_and_deleted(io: Any, tmp_path: Path) -> None:
+def test_rows_that_a_footer_does_not_count_are_merged_and_deleted(io: Any, tmp_path: Path) -> None:
     path = put(tmp_path / "d" / "a.parquet", numbers([1, 2, 3]))
     tell_no_rows(path)
     updated = io.merge(numbers([2], "new"), str(tmp_path / "d"), strategy="update", key_columns=["id"])
@@ -183,10 +183,10 @@ CHANGES: dict[str, Callable[[Any, str], Any]] = {
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 @pytest.mark.parametrize("rows", [1, 7])
-def test_a_footer_that_tells_of_other_rows_than_its_row_groups_is_damage(
+def test_a_footer_whose_row_count_differs_from_its_row_groups_is_damaged(
     io: Any, tmp_path: Path, change: Callable[[Any, str], Any], rows: int
 ) -> None:
-    """A row group may be missing, and a rewrite would make that final."""
+    """A row group may be missing, and a rewrite would lose its rows."""
     path = put(tmp_path / "d" / "a.parquet", numbers([1, 2, 3]))
     edit_footer(path, lambda tree: tree.update({FileField.rows: (I64, rows)}))
     before = tree_of(tmp_path)
@@ -196,10 +196,10 @@ def test_a_footer_that_tells_of_other_rows_than_its_row_groups_is_damage(
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_a_row_group_with_fewer_rows_than_its_footer_says_is_damage(
+def test_a_row_group_with_fewer_rows_than_in_its_footer_is_damaged(
     io: Any, tmp_path: Path, change: Callable[[Any, str], Any]
 ) -> None:
-    """All numbers of the footer fit each other, and the pages do not."""
+    """The numbers in the footer are consistent, but the pages have fewer rows."""
     put(tmp_path / "d" / "b.parquet", numbers([1, 2, 3]))
     path = put(tmp_path / "d" / "a.parquet", numbers([1, 2, 3]))
 
@@ -231,15 +231,15 @@ LOSSY: dict[str, Callable[[Any, Path], Any]] = {
 
 @pytest.mark.parametrize("change", LOSSY)
 @pytest.mark.parametrize("nested", [False, True])
-def test_nanoseconds_of_int96_are_never_cut_off(io: Any, tmp_path: Path, change: str, nested: bool) -> None:
-    """fsspeckit reads INT96 as microseconds, so values that have more digits are an error, in later row groups too."""
+def test_nanoseconds_of_int96_are_never_truncated(io: Any, tmp_path: Path, change: str, nested: bool) -> None:
+    """fsspeckit reads INT96 as microseconds, so values with nanoseconds are an error, in later row groups too."""
     times = pa.array([0, 1_000, 1_000_001, 2_000], pa.timestamp("ns"))
     column = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3, 4], pa.int32()), times) if nested else times
     table = numbers([1, 2, 3, 4]).append_column("at", column)
     for name in ("a", "b"):
         put(tmp_path / "d" / f"{name}.parquet", table, use_deprecated_int96_timestamps=True, row_group_size=2)
     before = contents(tmp_path / "d")
-    with pytest.raises(SchemaMismatchError, match=r"'at' of .*[ab]\.parquet holds INT96 timestamps with nanoseconds"):
+    with pytest.raises(SchemaMismatchError, match=r"'at' of .*[ab]\.parquet has INT96 timestamps with nanoseconds"):
         LOSSY[change](io, tmp_path)
     assert contents(tmp_path / "d") == before
     assert io.read_parquet(str(tmp_path / "d"), columns=["id"]).num_rows == 8
@@ -271,7 +271,7 @@ def test_bounds_that_contradict_each_other_prune_nothing(io: Any, tmp_path: Path
 def test_the_older_lz4_is_read_and_rewritten_with_the_newer(
     io: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Writers of Hadoop put a frame around LZ4 that nothing writes any more."""
+    """Hadoop writers use an LZ4 framing that current writers do not use."""
     for name in "ab":
         path = put(
             tmp_path / "d" / f"{name}.parquet", numbers([1, 2, 3], name), compression="none", use_dictionary=False
@@ -279,7 +279,7 @@ def test_the_older_lz4_is_read_and_rewritten_with_the_newer(
         _as_hadoop_lz4(path)
     assert io.read_parquet(str(tmp_path / "d")).num_rows == 6
     io.merge(numbers([2], "new"), str(tmp_path / "d"), strategy="update", key_columns=["id"])
-    assert "older LZ4" in caplog.text
+    assert "deprecated LZ4" in caplog.text
     assert {pq.read_metadata(file).row_group(0).column(1).compression for file in data_files(tmp_path / "d")} == {"LZ4"}
     io.compact_parquet_dataset(str(tmp_path / "d"), target_rows_per_file=100)
     assert look(tmp_path / "d") == [(1, "a"), (1, "b"), (2, "new"), (2, "new"), (3, "a"), (3, "b")]
@@ -293,7 +293,7 @@ def _as_hadoop_lz4(path: Path) -> None:
     def move(tree: Struct) -> None:
         for chunk in tree[FileField.groups][1][1][0][GroupField.columns][1][1]:
             meta = chunk[ChunkField.meta][1]
-            header, begin = read_struct(data, meta[MetaField.data_at][1])
+            header, begin = read_struct(data, meta[MetaField.data_offset][1])
             page = data[begin : begin + header[3][1]]
             block = pa.Codec("lz4_raw").compress(page, asbytes=True)
             body = len(page).to_bytes(4, "big") + len(block).to_bytes(4, "big") + block
@@ -302,8 +302,8 @@ def _as_hadoop_lz4(path: Path) -> None:
             )
             meta |= {
                 MetaField.codec: (I32, 5),
-                MetaField.data_at: (I64, len(out)),
-                MetaField.size: (I64, len(words) + len(body)),
+                MetaField.data_offset: (I64, len(out)),
+                MetaField.compressed_size: (I64, len(words) + len(body)),
             }
             out.extend(words + body)
 

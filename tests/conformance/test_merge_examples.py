@@ -168,7 +168,7 @@ def test_duplicate_source_keys_by_request(io: Any, tmp_path: Path, strategy: str
     assert [row for row in look(tmp_path / "d") if row[0] == key] == [(key, value)]
 
 
-def test_a_key_twice_in_the_target_is_replaced_twice(io: Any, tmp_path: Path) -> None:
+def test_a_duplicate_key_in_the_target_is_replaced_twice(io: Any, tmp_path: Path) -> None:
     put(tmp_path / "d" / "a.parquet", numbers([1, 2, 1]))
     put(tmp_path / "d" / "b.parquet", numbers([1, 3]))
     result = io.merge(numbers([1], "new"), str(tmp_path / "d"), strategy="upsert", key_columns=["id"])
@@ -220,7 +220,7 @@ def test_nan_equals_nan_and_minus_zero_equals_zero(io: Any, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(("bits", "type_"), [("u8", pa.float64()), ("u4", pa.float32()), ("u2", pa.float16())])
 def test_every_nan_is_the_same_nan(io: Any, tmp_path: Path, bits: str, type_: pa.DataType) -> None:
-    """NaN has many bit patterns; as a key they match, and as a value they leave the file alone."""
+    """NaN has many bit patterns; as keys they match, and as values they are equal."""
     quiet = np.array([math.nan], type_.to_pandas_dtype())
     odd = (quiet.view(bits) + 1).view(quiet.dtype)
     put(tmp_path / "d" / "a.parquet", pa.table({"id": pa.array(quiet), "v": pa.array(quiet)}))

@@ -26,6 +26,12 @@ def test_keys_of_every_type(io: Any, kind: str) -> None:
     run_examples(f"key {kind}", 7, some, partial(check_merge, io))
 
 
+def test_a_key_of_all_types_together(io: Any) -> None:
+    """One key of many columns: every type on every engine in a few merges."""
+    some = cases(kinds=st.just(tuple(KEY_KINDS.values())), values=PLAIN_VALUES)
+    run_examples("key of all types", 2, some, partial(check_merge, io))
+
+
 @pytest.mark.scenario("IO-04", "ID-04")
 @pytest.mark.parametrize("kind", VALUE_KINDS)
 def test_values_of_every_type(io: Any, kind: str) -> None:

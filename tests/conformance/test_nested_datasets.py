@@ -60,7 +60,7 @@ def test_a_new_dataset_inside_a_dataset(io: Any, tmp_path: Path, inner: str, whe
 
 @every_change
 def test_folders_that_are_not_partitions(io: Any, tmp_path: Path, change: Callable[[Any, str], Any]) -> None:
-    """Two datasets of other programs, without journals, are not one dataset either."""
+    """Two datasets of other programs, without journals, are not treated as one dataset."""
     put(tmp_path / "lake" / "a" / "1.parquet", numbers([1, 2]))
     put(tmp_path / "lake" / "b" / "1.parquet", numbers([1, 3]))
     with refused(tmp_path, NestedDatasetError, "not partitions", "(a, b)"):
@@ -83,7 +83,7 @@ def test_partitions_that_are_different_datasets(io: Any, tmp_path: Path, name: s
         CHANGES[name](io, str(tmp_path / "lake"))
 
 
-def test_columns_may_come_and_go(io: Any, tmp_path: Path) -> None:
+def test_files_may_have_different_columns(io: Any, tmp_path: Path) -> None:
     put(tmp_path / "lake" / "day=1" / "1.parquet", pa.table({"id": [1], "a": [1], "b": [1], "old": [1]}))
     put(tmp_path / "lake" / "day=2" / "1.parquet", pa.table({"id": [2], "a": [1], "b": [1], "new": [1]}))
     put(tmp_path / "lake" / "day=3" / "1.parquet", pa.table({"id": [3]}))
@@ -91,7 +91,7 @@ def test_columns_may_come_and_go(io: Any, tmp_path: Path) -> None:
     assert result["deduplicated_rows"] == 0
 
 
-def test_a_journal_below_is_named_even_where_its_dataset_is_gone(io: Any, tmp_path: Path) -> None:
+def test_a_journal_below_is_named_even_if_its_dataset_was_deleted(io: Any, tmp_path: Path) -> None:
     put(tmp_path / "lake" / "0.parquet", numbers([1, 2]))
     (tmp_path / "lake" / ".gone.fsspeckit" / "log").mkdir(parents=True)
     with refused(tmp_path, NestedDatasetError, ".gone.fsspeckit", "delete the journal"):
@@ -129,7 +129,7 @@ def test_reading_a_folder_that_contains_datasets(io: Any, tmp_path: Path) -> Non
 
 
 def test_reading_a_partition_and_folders_of_other_programs(io: Any, tmp_path: Path) -> None:
-    """Reading changes nothing, so what other readers read is read here too."""
+    """Reading changes nothing, so folders that other readers accept are accepted."""
     io.write_dataset(numbers([1, 2], day=["a", "b"]), str(tmp_path / "lake"), partition_by=["day"])
     folder = next((tmp_path / "lake").glob("day=*"))
     assert io.read_parquet(str(folder)).num_rows > 0
@@ -138,7 +138,7 @@ def test_reading_a_partition_and_folders_of_other_programs(io: Any, tmp_path: Pa
     io.merge(str(tmp_path / "landing"), str(tmp_path / "copy"), strategy="upsert", key_columns=["id"])
 
 
-def test_neighbours_are_no_obstacle(io: Any, tmp_path: Path) -> None:
+def test_datasets_in_neighbouring_folders_are_allowed(io: Any, tmp_path: Path) -> None:
     for name in ("a", "ab", "a.b"):
         io.write_dataset(pa.table({"id": [1]}), str(tmp_path / "lake" / name))
         io.merge(pa.table({"id": [2]}), str(tmp_path / "lake" / name), strategy="upsert", key_columns=["id"])

@@ -1,4 +1,4 @@
-"""Corners a caller runs into: odd names of columns and folders, keys alone, larger tables, full dictionaries."""
+"""Unusual input: odd names of columns and folders, tables with only keys, larger tables, full dictionaries."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_odd_names_of_datasets(io: Any, tmp_path: Path, name: str) -> None:
 
 
 def test_a_folder_called_parquet_is_a_source_too(io: Any, tmp_path: Path) -> None:
-    """Spark names its output folders so."""
+    """Spark uses such names for its output folders."""
     put(tmp_path / "updates.parquet" / "part-0.parquet", numbers([1, 2], "new"))
     three_files(tmp_path / "d")
     assert io.merge(str(tmp_path / "updates.parquet"), str(tmp_path / "d"), **UPSERT).updated == 2
@@ -112,8 +112,8 @@ def test_a_partition_column_first_among_the_keys(io: Any, tmp_path: Path) -> Non
     assert (result.inserted, result.updated, result.total) == (1, 1, 4)
 
 
-def test_a_small_dictionary_index_runs_full(io: Any, tmp_path: Path) -> None:
-    """A dictionary of int8 holds 127 texts; a merge that brings more must neither fail nor lose one."""
+def test_a_small_dictionary_index_overflows(io: Any, tmp_path: Path) -> None:
+    """A dictionary with int8 codes has at most 127 values; a merge that adds more must not fail or lose one."""
     type_ = pa.dictionary(pa.int8(), pa.string())
     texts = [f"t{i}" for i in range(300)]
     for i in range(3):
@@ -154,7 +154,7 @@ def test_files_with_too_many_values_for_their_codes_are_not_joined(
     assert pq.read_table(path).num_rows == 600
 
 
-def test_reading_a_column_that_is_not_there(io: Any, tmp_path: Path) -> None:
+def test_reading_a_missing_column(io: Any, tmp_path: Path) -> None:
     three_files(tmp_path / "d")
     with pytest.raises((KeyError, ValueError), match="nowhere"):
         io.read_parquet(str(tmp_path / "d"), columns=["nowhere"])
@@ -164,7 +164,7 @@ def test_reading_a_column_that_is_not_there(io: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("strategy", oracle.STRATEGIES)
 @pytest.mark.parametrize("order", ["sorted", "clustered", "random"])
 def test_larger_tables(io: Any, tmp_path: Path, rng: random.Random, strategy: str, order: str) -> None:
-    """Thousands of rows in many row groups, where pruning, sorted joins and batches all have something to do."""
+    """Thousands of rows in many row groups, which use pruning, sorted joins and batches."""
     ids = rng.sample(range(-20_000, 20_000), 6_000)
     if order != "random":
         ids.sort()

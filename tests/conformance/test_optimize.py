@@ -1,4 +1,4 @@
-"""Clustering: one order over all files of a partition, sizes, skipping, deduplication on the way."""
+"""Optimize: one order over all files of a partition, file sizes, skipped files, deduplication in the same pass."""
 
 from __future__ import annotations
 
@@ -71,9 +71,7 @@ def test_the_linear_order_holds_over_all_files(io: Any, tmp_path: Path, columns:
 
 @pytest.mark.parametrize("before", ["scattered", "by y"])
 @pytest.mark.parametrize("curve", ["zorder", "hilbert"])
-def test_curves_bring_rows_together_that_are_near_in_all_columns(
-    io: Any, tmp_path: Path, curve: str, before: str
-) -> None:
+def test_curves_cluster_rows_that_are_near_in_all_columns(io: Any, tmp_path: Path, curve: str, before: str) -> None:
     random = np.random.default_rng(1)
     x, y = random.permutation(64 * 64), random.permutation(64 * 64)
     x = np.sort(x) if before == "by y" else x
@@ -105,7 +103,7 @@ def test_skewed_columns_are_clustered_too(io: Any, tmp_path: Path, curve: str) -
 @pytest.mark.parametrize("curve", CURVES)
 @pytest.mark.parametrize("same", [0, None])
 def test_equal_rows_are_split_evenly(io: Any, tmp_path: Path, curve: str, same: Any) -> None:
-    """Nothing tells the rows apart, and still no file gets them all."""
+    """All rows are equal, but they are still distributed over all files."""
     for i in range(4):
         put(tmp_path / "d" / f"{i}.parquet", pa.table({"a": pa.array([same] * 50, pa.int64()), "b": ["x"] * 50}))
     io.optimize_parquet_dataset(str(tmp_path / "d"), ["a", "b"], curve=curve, target_rows_per_file=40)
@@ -143,7 +141,7 @@ def _check_sorted(column: pa.ChunkedArray) -> None:
 
 
 @pytest.mark.parametrize("kind", VALUE_KINDS)
-def test_values_of_every_type_travel(io: Any, tmp_path: Path, kind: str) -> None:
+def test_values_of_every_type_are_kept(io: Any, tmp_path: Path, kind: str) -> None:
     found = VALUE_KINDS[kind]
 
     def check(parts: list[list[Any]]) -> None:
@@ -206,7 +204,7 @@ def test_force_another_order_or_codec_rewrite(io: Any, tmp_path: Path) -> None:
     assert optimize(["b", "a"], curve="hilbert").compacted_file_count > 0
 
 
-def test_a_merge_that_moves_rows_makes_their_file_new(io: Any, tmp_path: Path) -> None:
+def test_a_merge_that_changes_the_order_makes_its_file_unsorted(io: Any, tmp_path: Path) -> None:
     put(tmp_path / "d" / "a.parquet", pa.table({"id": range(20), "x": range(20)}))
     optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), "x", target_rows_per_file=10)
     optimize()
@@ -218,7 +216,7 @@ def test_a_merge_that_moves_rows_makes_their_file_new(io: Any, tmp_path: Path) -
     assert optimize().compacted_file_count >= 1
 
 
-def test_the_note_in_the_footer_does_not_reach_other_files(io: Any, tmp_path: Path) -> None:
+def test_the_sort_note_is_not_copied_to_other_files(io: Any, tmp_path: Path) -> None:
     put(tmp_path / "d" / "a.parquet", pa.table({"x": [2, 1]}))
     io.optimize_parquet_dataset(str(tmp_path / "d"), "x")
     assert b"fsspeckit.layout" in pq.read_metadata(data_files(tmp_path / "d")[0]).metadata
@@ -236,7 +234,7 @@ def test_the_note_in_the_footer_does_not_reach_other_files(io: Any, tmp_path: Pa
     assert any(path.endswith("foreign.parquet") for group in plan["planned_groups"] for path in group)
 
 
-def test_small_files_of_many_runs_are_joined_in_the_end(io: Any, tmp_path: Path) -> None:
+def test_small_files_of_many_runs_are_joined(io: Any, tmp_path: Path) -> None:
     path, found = str(tmp_path / "d"), []
     for i in range(8):
         io.write_dataset(pa.table({"x": range(10 * i, 10 * i + 10)}), path)
@@ -266,7 +264,7 @@ def test_each_partition_has_its_own_order(io: Any, tmp_path: Path) -> None:
 
 @pytest.mark.scenario("UP-12")
 @pytest.mark.parametrize("curve", CURVES)
-def test_ranges_larger_than_memory_are_cut_on_disk(
+def test_ranges_larger_than_memory_are_split_on_disk(
     io: Any, tmp_path: Path, curve: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fsspeckit.core.operations.optimize.RANGE_BYTES", 4096)
@@ -330,7 +328,7 @@ def test_empty_files(io: Any, tmp_path: Path) -> None:
 @pytest.mark.scenario("UP-48")
 @pytest.mark.parametrize("columns", [None, ["x"], ["x", "id"]])
 @pytest.mark.parametrize("target", [None, 4])
-def test_optimize_deduplicates_when_asked(io: Any, tmp_path: Path, columns: Any, target: int | None) -> None:
+def test_optimize_deduplicates_on_request(io: Any, tmp_path: Path, columns: Any, target: int | None) -> None:
     put(tmp_path / "d" / "a.parquet", pa.table({"id": [1, 2, 3, 1], "x": [9, 8, 7, 6], "n": [0, 1, 2, 3]}))
     put(tmp_path / "d" / "b.parquet", pa.table({"id": [4, 2, 5], "x": [5, 4, 3], "n": [4, 5, 6]}))
     call = {"deduplicate_key_columns": ["id"], "dedup_order_by": ["x"], "target_rows_per_file": target}
@@ -345,12 +343,12 @@ def test_optimize_deduplicates_when_asked(io: Any, tmp_path: Path, columns: Any,
         assert result["after_file_count"] == (1 if target is None else 2)
 
 
-def test_files_in_order_only_lose_their_duplicates(io: Any, tmp_path: Path) -> None:
+def test_sorted_files_are_only_deduplicated(io: Any, tmp_path: Path) -> None:
     for i in range(3):
         put(tmp_path / "d" / f"{i}.parquet", pa.table({"x": [10 * i, 10 * i + 1], "id": [i, 9]}))
     optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), "x", target_rows_per_file=2)
     optimize()
-    with pytest.raises(ValueError, match="name dedup_order_by, an order without ties"):
+    with pytest.raises(ValueError, match="Pass dedup_order_by with an order without ties"):
         optimize(deduplicate_key_columns="id", max_groups_per_commit=1)
     result = optimize(deduplicate_key_columns="id", dedup_order_by="x", max_groups_per_commit=1)
     assert (result["deduplicated_rows"], result.compacted_file_count, len(result.commits)) == (2, 2, 2)
@@ -358,7 +356,7 @@ def test_files_in_order_only_lose_their_duplicates(io: Any, tmp_path: Path) -> N
     assert optimize(deduplicate_key_columns="id").compacted_file_count == 0
 
 
-def test_a_group_may_lose_all_rows(io: Any, tmp_path: Path) -> None:
+def test_all_rows_of_a_group_may_be_duplicates(io: Any, tmp_path: Path) -> None:
     for day, ids in {"a": [1, 2], "b": [2, 1]}.items():
         put(tmp_path / "d" / f"day={day}" / "x.parquet", numbers(ids))
     result = io.optimize_parquet_dataset(str(tmp_path / "d"), "id", deduplicate_key_columns="id")
@@ -401,7 +399,7 @@ def test_other_storages(memory_fs: Any) -> None:
     [
         ({}, ValueError, "zorder_columns"),
         ({"zorder_columns": []}, ValueError, "at least one"),
-        ({"zorder_columns": ["a", "a"]}, ValueError, "twice"),
+        ({"zorder_columns": ["a", "a"]}, ValueError, "only once"),
         ({"zorder_columns": ["nowhere"]}, ValueError, "nowhere"),
         ({"zorder_columns": ["day"]}, ValueError, "partition column"),
         ({"zorder_columns": ["nested"]}, errors.SchemaMismatchError, "no order"),
@@ -436,7 +434,7 @@ def test_bad_input(io: Any, tmp_path: Path, call: dict[str, Any], error: type[Ex
     assert tree_of(tmp_path) == before
 
 
-def test_a_file_that_changes_meanwhile_is_a_conflict(io: Any, tmp_path: Path) -> None:
+def test_a_file_changed_during_the_run_is_a_conflict(io: Any, tmp_path: Path) -> None:
     scattered(tmp_path / "d", files=2)
     rows = bag_of(tmp_path / "d")
 

@@ -1,4 +1,4 @@
-"""The page that compares the engines says what the conformance tests are."""
+"""The page that compares the engines is up to date with the conformance tests."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_a_file_without_a_known_partition_stays_a_candidate(io: Any, dataset: Pa
 
 
 @pytest.mark.parametrize("name", ["partition_by", "partition_columns"])
-def test_two_names_for_one_thing(io: Any, dataset: Path, name: str) -> None:
+def test_partition_by_and_partition_columns_are_equivalent(io: Any, dataset: Path, name: str) -> None:
     source = numbers([1], "new", day=["2025-01-14"])
     assert io.merge(source, str(dataset), **UPSERT, **{name: ["day"]}).updated == 1
 
@@ -86,7 +86,7 @@ def test_a_flat_dataset_is_not_partitioned_later(io: Any, tmp_path: Path) -> Non
 
 @pytest.mark.scenario("IO-05", "ID-05")
 @pytest.mark.parametrize("strategy", ["upsert", "insert", "update", "full_merge", "deduplicate"])
-def test_a_key_may_not_move(io: Any, dataset: Path, strategy: str) -> None:
+def test_a_key_cannot_move_to_another_partition(io: Any, dataset: Path, strategy: str) -> None:
     before = tree_of(dataset.parent)
     source = numbers([1], "new", day=["2025-01-15"])
     with pytest.raises(PartitionError, match=r"(?s)partition.*(move|change)|(move|change).*partition") as caught:
@@ -100,7 +100,7 @@ def test_a_move_to_a_new_partition_is_found_too(io: Any, dataset: Path) -> None:
         io.merge(numbers([4], "new", day=["2030-01-01"]), str(dataset), **UPSERT)
 
 
-def test_moves_can_go_unchecked(io: Any, dataset: Path) -> None:
+def test_the_check_for_moves_can_be_disabled(io: Any, dataset: Path) -> None:
     source = numbers([1], "new", day=["2025-01-15"])
     result = io.merge(source, str(dataset), partition_move="unchecked", **UPSERT)
     assert (result.inserted, result.updated) == (1, 0)
@@ -122,7 +122,7 @@ def test_full_merge_syncs_all_partitions(io: Any, dataset: Path) -> None:
     assert look(dataset, "id", "day") == [(1, "2025-01-14")]
 
 
-def test_odd_values_survive_write_read_and_merge(io: Any, tmp_path: Path) -> None:
+def test_odd_values_are_kept_by_write_read_and_merge(io: Any, tmp_path: Path) -> None:
     values = [*ODD_VALUES, None]
     table = numbers(list(range(len(values))), p=values)
     io.write_dataset(table, str(tmp_path / "d"), partition_by=["p"])
@@ -137,7 +137,7 @@ def test_odd_values_survive_write_read_and_merge(io: Any, tmp_path: Path) -> Non
     assert sorted(map(str, foreign.to_table()["p"].to_pylist())) == sorted(map(str, values))
 
 
-def test_values_never_leave_the_folder(io: Any, tmp_path: Path) -> None:
+def test_partition_values_cannot_escape_the_folder(io: Any, tmp_path: Path) -> None:
     (tmp_path / "inner").mkdir()
     root = tmp_path / "inner" / "d"
     values = ["..", "../..", "/etc", "a/../../b", "."]
@@ -172,7 +172,7 @@ def test_integers_and_text_of_a_source_find_their_folder(io: Any, tmp_path: Path
         assert (result.inserted, result.updated) == (0, 1)
 
 
-def test_leading_zeros_stay_where_the_column_is_text(io: Any, tmp_path: Path) -> None:
+def test_leading_zeros_are_kept_in_string_columns(io: Any, tmp_path: Path) -> None:
     io.write_dataset(numbers([1, 2], p=["01", "x"]), str(tmp_path / "d"), partition_by="p")
     result = io.merge(numbers([3], p=["1"]), str(tmp_path / "d"), **UPSERT)
     assert result.inserted == 1
@@ -217,15 +217,15 @@ def test_partition_columns_of_any_flat_type(io: Any, tmp_path: Path, kind: str) 
     assert io.read_parquet(str(tmp_path / "d")).sort_by("id")["p"].null_count == 1
 
 
-def test_only_folders_below_the_root_count(io: Any, tmp_path: Path) -> None:
+def test_only_folders_below_the_root_are_partitions(io: Any, tmp_path: Path) -> None:
     root = tmp_path / "year=1999" / "d"
     put(root / "a.parquet", numbers([1]))
     assert io.merge(numbers([1], "new"), str(root), **UPSERT).updated == 1
     assert io.read_parquet(str(root)).column_names == ["id", "v"]
 
 
-def test_inserts_go_to_the_folder_that_is_there(io: Any, tmp_path: Path) -> None:
-    """Spark writes a space as it is, pyarrow as %20: both folders are the same partition."""
+def test_inserts_use_the_existing_folder(io: Any, tmp_path: Path) -> None:
+    """Spark does not escape a space, pyarrow writes %20: both folders are the same partition."""
     put(tmp_path / "d" / "p=a b" / "a.parquet", numbers([1]))
     result = io.merge(numbers([1, 2], "new", p=["a b", "a b"]), str(tmp_path / "d"), **UPSERT)
     assert (result.inserted, result.updated) == (1, 1)

@@ -22,7 +22,7 @@ UPSERT: dict[str, Any] = {"strategy": "upsert", "key_columns": ["id"]}
 
 
 def verdicts(io: Any, source: pa.Table, dataset: Path, **options: Any) -> dict[str, tuple[str, str]]:
-    """What a plan says of each file: action and reason."""
+    """The action and reason of each file in a plan."""
     plan = io.merge(source, str(dataset), dry_run=True, **(UPSERT | options))
     return {Path(entry.path).name: (entry.action, entry.reason) for entry in plan.entries if entry.action != "insert"}
 
@@ -50,7 +50,7 @@ def test_a_file_in_a_gap_between_source_keys_is_not_read(io: Any, tmp_path: Path
 
 @pytest.mark.scenario("IO-12", "UP-05", "UP-27")
 def test_candidates_are_confirmed_by_key_columns_only(io: Any, tmp_path: Path) -> None:
-    """Even ids stand in the file and odd ones are looked for: the range overlaps, no key is there."""
+    """The file has even ids and the source odd ones: the ranges overlap, but no key matches."""
     path = put(tmp_path / "d" / "even.parquet", numbers(list(range(0, 20, 2))))
     ruin_pages(path, "v")
     source = numbers([3, 5, 7], "new")
@@ -60,7 +60,7 @@ def test_candidates_are_confirmed_by_key_columns_only(io: Any, tmp_path: Path) -
 
 
 @pytest.mark.scenario("UP-17", "UP-41")
-def test_null_counts_of_the_footer_spare_the_scan(io: Any, tmp_path: Path) -> None:
+def test_null_counts_in_the_footer_avoid_a_scan(io: Any, tmp_path: Path) -> None:
     files = three_files(tmp_path / "d")
     for path in files:
         ruin_pages(path, "id")
@@ -85,7 +85,7 @@ def test_missing_statistics_prove_nothing(io: Any, tmp_path: Path) -> None:
 
 
 def test_statistics_missing_in_one_row_group_prove_nothing(io: Any, tmp_path: Path) -> None:
-    """The second row group holds a key too long for pyarrow to keep statistics of it."""
+    """The second row group has a key that is too long for pyarrow's statistics."""
     long = "m" * 5000
     table = pa.table({"id": ["a", "b", long, "n"], "v": ["old"] * 4})
     put(tmp_path / "d" / "a.parquet", table, row_group_size=2)
@@ -96,7 +96,7 @@ def test_statistics_missing_in_one_row_group_prove_nothing(io: Any, tmp_path: Pa
 
 @pytest.mark.scenario("IO-03", "ID-03")
 def test_truncated_statistics_prove_nothing(io: Any, tmp_path: Path) -> None:
-    """polars cuts long bounds at 64 bytes, and rounds the upper one up."""
+    """polars truncates long bounds to 64 bytes and rounds the upper one up."""
     low, high = "a" * 200 + "k", "b" * 200 + "k"
     (tmp_path / "d").mkdir()
     pl.DataFrame({"id": [low, high], "v": ["old", "old"]}).write_parquet(tmp_path / "d" / "a.parquet")
@@ -108,8 +108,8 @@ def test_truncated_statistics_prove_nothing(io: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.scenario("IO-03", "ID-03", "UP-50")
-def test_a_bound_that_was_cut_and_not_rounded_up_proves_nothing(io: Any, tmp_path: Path) -> None:
-    """Some writers cut the upper bound without rounding it up, so that it lies below the values it should cover."""
+def test_a_truncated_bound_that_was_not_rounded_up_proves_nothing(io: Any, tmp_path: Path) -> None:
+    """Some writers truncate the upper bound without rounding it up, so that it is below the highest value."""
     high = "b" * 200 + "k"
     (tmp_path / "d").mkdir()
     path = tmp_path / "d" / "a.parquet"
@@ -140,8 +140,8 @@ def test_one_disjoint_column_is_proof_for_a_composite_key(io: Any, tmp_path: Pat
     assert io.merge(source, str(tmp_path / "d"), **keys).rewritten_files == [str(near)]
 
 
-def test_a_nested_column_with_the_same_leaf_name_does_not_count(io: Any, tmp_path: Path) -> None:
-    """The statistics of ``info.id`` must not be taken for those of ``id``, whichever column comes first."""
+def test_a_nested_column_with_the_same_leaf_name_is_not_used(io: Any, tmp_path: Path) -> None:
+    """The statistics of ``info.id`` must not be used for ``id``, in any order of the columns."""
     for name, order in (("a", ["info", "id", "v"]), ("b", ["id", "info", "v"])):
         table = numbers([1 if name == "a" else 2], info=pa.array([{"id": 900}]))
         put(tmp_path / "d" / f"{name}.parquet", table.select(order))
@@ -173,7 +173,7 @@ def test_a_bloom_filter_is_proof(io: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [1, 40, 5000])
 def test_many_keys_over_many_files(io: Any, tmp_path: Path, count: int) -> None:
-    """However many keys there are, a merge is a join: nothing is lost and nothing is doubled."""
+    """A merge of many keys loses no row and duplicates none."""
     keys = [((i * 7919) % 6000, f"k{i % 3}") for i in range(6000)]
     for i in range(6):
         part = keys[i * 1000 : (i + 1) * 1000]
@@ -202,7 +202,7 @@ def test_only_row_groups_that_match_are_needed_to_confirm(io: Any, tmp_path: Pat
 
 
 def test_very_many_text_keys_over_bloom_filters(io: Any, tmp_path: Path) -> None:
-    """However a large set of keys is shortened for pruning, its ends are not the set."""
+    """Pruning keeps only the bounds of a large set of keys, which must not be used to probe filters."""
     keys = [f"k{i:08d}" for i in range(260_000)]
     for name, part in (("a", keys[1000:2000]), ("b", keys[200_000:200_010])):
         table = pa.table({"id": part, "v": ["old"] * len(part)})

@@ -1,4 +1,4 @@
-"""Types, columns and looks: what a merge promotes, refuses, adds and keeps."""
+"""Types, columns and formats: what a merge widens, refuses, adds and keeps."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_wider_source_promotes_every_file_in_one_commit(io: Any, tmp_path: Pat
 
 
 @pytest.mark.parametrize(("target", "source"), [(pa.int64(), pa.uint64()), (pa.uint64(), pa.int64())])
-def test_signed_and_unsigned_meet_where_the_values_fit(
+def test_signed_and_unsigned_are_merged_if_the_values_fit(
     io: Any, tmp_path: Path, target: pa.DataType, source: pa.DataType
 ) -> None:
     put(tmp_path / "d" / "a.parquet", pa.table({"id": pa.array([1, 2], target), "v": ["old", "old"]}))
@@ -90,7 +90,7 @@ def test_no_lossless_common_type(io: Any, tmp_path: Path, pair: str) -> None:
 
 
 def test_a_value_that_does_not_fit_the_wider_type(io: Any, tmp_path: Path) -> None:
-    """Nanoseconds are finer and reach less far: a stored date of the year 148108 cannot follow."""
+    """Nanoseconds have a smaller range: a stored date of the year 148108 cannot be converted."""
     table = pa.table({"id": [1, 2], "at": pa.array([1, 2**62], pa.timestamp("us"))})
     put(tmp_path / "d" / "a.parquet", table)
     before = tree_of(tmp_path / "d")
@@ -128,7 +128,7 @@ def test_evolve_adds_new_columns_and_keeps_values_of_missing_ones(io: Any, tmp_p
 
 
 @pytest.mark.parametrize("strategy", ["upsert", "update", "deduplicate"])
-def test_evolve_takes_a_source_of_nothing_but_keys(io: Any, tmp_path: Path, strategy: str) -> None:
+def test_evolve_accepts_a_source_with_only_keys(io: Any, tmp_path: Path, strategy: str) -> None:
     put(tmp_path / "d" / "a.parquet", numbers(list(range(9))))
     source = pa.table({"id": [7, 3, 5]})
     result = io.merge(source, str(tmp_path / "d"), strategy=strategy, key_columns=["id"], schema_mode="evolve")
@@ -145,7 +145,7 @@ def test_column_order_of_the_source_does_not_matter(io: Any, tmp_path: Path) -> 
     assert look(tmp_path / "d", "id", "a", "b") == [(1, "A", "B")]
 
 
-def test_a_rewritten_file_keeps_its_looks(io: Any, tmp_path: Path) -> None:
+def test_a_rewritten_file_keeps_its_format(io: Any, tmp_path: Path) -> None:
     schema = pa.schema(
         [
             pa.field("id", pa.int64(), nullable=False, metadata={"PARQUET:field_id": "7", "note": "key"}),
@@ -165,7 +165,7 @@ def test_a_rewritten_file_keeps_its_looks(io: Any, tmp_path: Path) -> None:
     assert not after.schema_arrow.field("id").nullable
 
 
-def test_the_caller_may_ask_for_another_codec_and_row_group_size(io: Any, tmp_path: Path) -> None:
+def test_codec_and_row_group_size_can_be_changed(io: Any, tmp_path: Path) -> None:
     three_files(tmp_path / "d")
     result = io.merge(
         numbers([*range(5), *range(100, 120)], "new"), str(tmp_path / "d"), strategy="upsert", key_columns=["id"],
@@ -188,8 +188,8 @@ def test_inserted_files_have_the_schema_of_the_dataset(io: Any, tmp_path: Path) 
         assert found.equals(schema)
 
 
-def test_files_that_spell_one_type_differently_are_one_dataset(io: Any, tmp_path: Path) -> None:
-    """Without the stored Arrow schema a large string reads as a string: no type of the data differs."""
+def test_files_with_different_stored_schemas_of_one_type_are_one_dataset(io: Any, tmp_path: Path) -> None:
+    """Without the stored Arrow schema a large string is read as a string; the data is the same."""
     table = pa.table({"id": pa.array(["a", "b"], pa.large_string()), "v": ["old", "old"]})
     put(tmp_path / "d" / "a.parquet", table)
     put(tmp_path / "d" / "b.parquet", pa.table({"id": ["c"], "v": ["old"]}), store_schema=False)
@@ -207,7 +207,7 @@ def test_files_with_and_without_a_column_read_as_null(io: Any, tmp_path: Path) -
     assert [row["extra"] for row in read] == [None, "x"]
 
 
-def test_a_file_that_lacks_a_column_gains_it_when_touched(io: Any, tmp_path: Path) -> None:
+def test_a_file_that_lacks_a_column_gets_it_when_it_is_rewritten(io: Any, tmp_path: Path) -> None:
     old = put(tmp_path / "d" / "a.parquet", numbers([1, 2]))
     put(tmp_path / "d" / "b.parquet", numbers([3], extra=["x"]))
     source = numbers([1, 3], "new", extra=["y", "z"])

@@ -1,4 +1,4 @@
-"""Everything that is data: in memory, on disk, from other libraries, and streams that can be read only once."""
+"""All kinds of sources: in memory, on disk, from other libraries, and streams that can be read only once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SOURCE = numbers([1, 12, 50], "new")
 
 
 class Stream:
-    """Something that only speaks the Arrow stream protocol, and only once."""
+    """An object that supports only the Arrow stream protocol, and only once."""
 
     def __init__(self, table: pa.Table) -> None:
         self._reader: Any = pa.RecordBatchReader.from_batches(table.schema, table.to_batches(max_chunksize=2))
@@ -86,8 +86,8 @@ def test_an_empty_source_of_any_kind(io: Any, tmp_path: Path, kind: str, monkeyp
     assert tree_of(tmp_path / "d") == before
 
 
-def test_a_polars_frame_has_views_and_large_types(io: Any, tmp_path: Path) -> None:
-    """polars hands over string views and large lists: the dataset keeps the types it has."""
+def test_polars_string_views_and_large_types(io: Any, tmp_path: Path) -> None:
+    """polars exports string views and large lists: the dataset keeps its types."""
     table = pa.table({"id": ["a", "b"], "v": [[1], [2]]})
     put(tmp_path / "d" / "a.parquet", table)
     frame = pl.DataFrame({"id": ["b", "c"], "v": [[3], [4]]})
@@ -127,7 +127,7 @@ def test_one_partition_folder_as_the_source(merge_function: Callable[..., Any], 
     assert stats == {"inserted": 0, "updated": 1, "deleted": 0, "total": 4}
 
 
-def test_a_source_folder_skips_what_is_not_data(io: Any, tmp_path: Path) -> None:
+def test_files_of_a_source_folder_that_are_not_data_are_skipped(io: Any, tmp_path: Path) -> None:
     three_files(tmp_path / "d")
     put(tmp_path / "s" / "a.parquet", numbers([1], "new"))
     put(tmp_path / "s" / "_tmp" / "b.parquet", numbers([2], "new"))

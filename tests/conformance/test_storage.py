@@ -1,4 +1,4 @@
-"""The same life of a dataset on every storage: local disk, memory, and S3 through a server on loopback."""
+"""The same operations on every storage: local disk, memory, and S3 through a local server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KINDS = ("local", "local filesystem", "folder as root", *_ONE_PROCESS, "s3", "s3
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A dataset's address, how to make an engine for it, and a foreign view of its storage."""
+    """The address of a dataset, a function that creates its engine, and its fsspec filesystem."""
 
     url: str
     options: dict[str, Any]
@@ -51,7 +51,7 @@ def _s3(request: pytest.FixtureRequest, name: str) -> Place:
 
 @pytest.fixture(params=KINDS)
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    """An address where no dataset stands yet."""
+    """An address without a dataset."""
     name, kind = f"d-{uuid.uuid4().hex[:8]}", request.param
     local, path = fsspec.filesystem("file"), str(tmp_path / "d")
     if kind == "local":
@@ -76,7 +76,7 @@ def io(make_io: Callable[..., Any], place: Place) -> Any:
     return make_io(**place.options)
 
 
-def test_the_life_of_a_dataset(io: Any, place: Place) -> None:
+def test_all_operations_on_one_dataset(io: Any, place: Place) -> None:
     io.write_dataset(numbers([1, 2], day=["mon", "tue"]), place.url, partition_by=["day"])
     result = io.merge(numbers([2, 3], "new", day=["tue", "wed"]), place.url, **UPSERT)
     assert (result.inserted, result.updated, result.total) == (1, 1, 3)
@@ -127,7 +127,7 @@ def test_a_dry_run_writes_nothing(io: Any, place: Place) -> None:
     assert (plan["inserted"], plan["updated"]) == (1, 1)
 
 
-def test_errors_leave_the_dataset_alone(io: Any, place: Place) -> None:
+def test_errors_do_not_change_the_dataset(io: Any, place: Place) -> None:
     io.write_dataset(numbers([1, 2], day=["mon", "tue"]), place.url, partition_by=["day"])
     before = {path: place.fs.cat_file(path) for path in place.files()}
     with pytest.raises(PartitionError):
@@ -208,7 +208,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_secrets_never_reach_a_message(make_io: Callable[..., Any], caplog: Any, call: str) -> None:
+def test_secrets_are_not_in_messages(make_io: Callable[..., Any], caplog: Any, call: str) -> None:
     secret = "hunter2-hunter2"
     options = {"key": "me", "secret": secret, "client_kwargs": {"endpoint_url": "http://127.0.0.1:9"}}
     io = make_io(storage_options=options | {"config_kwargs": {"retries": {"max_attempts": 0}, "connect_timeout": 1}})

@@ -1,4 +1,4 @@
-"""Csv and json files as sources: parsed with the types of the dataset, and never at the cost of a value."""
+"""CSV and JSON files as sources: parsed with the types of the dataset, without changing a value."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def write_packed(folder: Path) -> str:
 
 
 def write_other(folder: Path) -> TextFiles:
-    """A name that tells nothing, another delimiter and another encoding."""
+    """A name without a known extension, another delimiter and another encoding."""
     (folder / "s.dat").write_bytes(CSV.replace(",", ";").encode("utf-16"))
     return TextFiles(str(folder / "s.dat"), "csv", delimiter=";", encoding="utf-16")
 

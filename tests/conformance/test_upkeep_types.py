@@ -1,4 +1,4 @@
-"""Maintenance of columns whose values a footer tells little of, or that have no place in one type."""
+"""Maintenance of columns without complete statistics, and of columns without a common type."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def far_times(dataset: Path, statistics: bool = True) -> None:
         ("deduplicate", {"key_columns": "id", "dedup_order_by": "-at"}),
     ],
 )
-def test_times_that_no_unit_holds_together(
+def test_times_that_have_no_common_unit(
     io: Any, tmp_path: Path, operation: str, call: dict[str, Any], statistics: bool
 ) -> None:
     far_times(tmp_path / "d", statistics)
@@ -55,7 +55,7 @@ def test_times_that_no_unit_holds_together(
         assert tree_of(tmp_path) == before
 
 
-def test_times_that_are_not_compared_do_not_matter(io: Any, tmp_path: Path) -> None:
+def test_times_that_are_not_compared_are_not_checked(io: Any, tmp_path: Path) -> None:
     far_times(tmp_path / "d")
     assert io.deduplicate_parquet_dataset(str(tmp_path / "d"), "id")["deduplicated_rows"] == 1
     assert values(tmp_path / "d", "id") == [[1], [2, 3]]
@@ -97,7 +97,7 @@ def key(row: Iterable[Any]) -> list[tuple[int, Any]]:
 
 
 def check_no_overlap(dataset: Path, columns: list[str]) -> None:
-    """Every file is in order, and no file holds a row between those of another one."""
+    """Every file is sorted, and no two files overlap."""
     tables = [table_of(path).select(columns).to_pydict() for path in data_files(dataset)]
     files = [list(map(key, zip(*table.values(), strict=True))) for table in tables]
     assert all(rows == sorted(rows) for rows in files)
@@ -123,7 +123,7 @@ def test_nan_is_above_all_numbers(io: Any, tmp_path: Path, columns: list[str]) -
 
 @pytest.mark.parametrize("curve", ["zorder", "hilbert"])
 def test_nan_on_a_curve(io: Any, tmp_path: Path, curve: str) -> None:
-    """A file with NaN reaches up to NaN, so what lies above its numbers lies inside it; one without does not."""
+    """A file with NaN has NaN as its upper bound, so it overlaps files with higher numbers."""
     optimize = partial(
         io.optimize_parquet_dataset, str(tmp_path / "d"), ["x", "y"], target_rows_per_file=3, curve=curve
     )
@@ -137,7 +137,7 @@ def test_nan_on_a_curve(io: Any, tmp_path: Path, curve: str) -> None:
 
 @pytest.mark.parametrize("statistics", [True, False])
 @pytest.mark.parametrize("type_", ODD.values(), ids=ODD)
-def test_only_what_overlaps_is_rewritten(io: Any, tmp_path: Path, type_: pa.DataType, statistics: bool) -> None:
+def test_only_overlapping_files_are_rewritten(io: Any, tmp_path: Path, type_: pa.DataType, statistics: bool) -> None:
     optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), "x", target_rows_per_file=100)
     put(tmp_path / "d" / "a.parquet", pa.table({"x": typed(range(300), type_)}), write_statistics=statistics)
     optimize()
@@ -176,7 +176,7 @@ def dictionary_bytes(file: Path, column: str) -> int:
 
 @pytest.mark.parametrize("as_codes", [False, True])
 @pytest.mark.parametrize("work", ["linear", "hilbert", "deduplicate"])
-def test_dictionaries_hold_only_values_of_their_rows(io: Any, tmp_path: Path, work: str, as_codes: bool) -> None:
+def test_dictionaries_have_only_values_of_their_rows(io: Any, tmp_path: Path, work: str, as_codes: bool) -> None:
     texts = [f"{i:08x}" for i in range(400)]
     for number in range(4):
         ids = list(range(number, 1600, 4))

@@ -1,4 +1,4 @@
-"""What callers ask of maintenance beside the plain case: limits over all work, new wishes, joining without an order."""
+"""Options of maintenance: limits over all work, changed options, joining without sorting."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def scattered(dataset: Path, files: int, rows: int = 40) -> None:
         put(dataset / f"in-{i}.parquet", pa.table({"x": x, "y": random.integers(0, 500, rows), "n": range(rows)}))
 
 
-def test_duplicates_go_and_small_files_are_joined_in_one_pass(io: Any, tmp_path: Path) -> None:
-    """One plan, one commit: joined files, a large one that only loses rows, one that loses all, one left alone."""
+def test_duplicates_are_dropped_and_small_files_joined_in_one_pass(io: Any, tmp_path: Path) -> None:
+    """One plan and one commit: joined files, a file that only loses rows, one that loses all, a skipped one."""
     parts = {
         "a": [1, 2],
         "b": [3, 1],
@@ -48,7 +48,7 @@ def test_duplicates_go_and_small_files_are_joined_in_one_pass(io: Any, tmp_path:
     assert found == sorted({i for ids in parts.values() for i in ids})
 
 
-def test_limits_count_files_that_are_sorted_and_files_that_lose_rows(io: Any, tmp_path: Path) -> None:
+def test_limits_count_sorted_and_deduplicated_files(io: Any, tmp_path: Path) -> None:
     for i in range(4):
         put(tmp_path / "d" / f"{i}.parquet", pa.table({"x": [10 * i, 10 * i + 1, 10 * i + 2], "id": [i, 77, i]}))
     optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), "x", target_rows_per_file=3)
@@ -64,7 +64,7 @@ def test_limits_count_files_that_are_sorted_and_files_that_lose_rows(io: Any, tm
     assert optimize(force=True, max_bytes=size).rewritten_bytes <= size
 
 
-def test_a_limit_below_the_only_group_still_gets_ahead(io: Any, tmp_path: Path) -> None:
+def test_a_limit_below_the_only_group_still_makes_progress(io: Any, tmp_path: Path) -> None:
     scattered(tmp_path / "d", 6)
     optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), "x", target_rows_per_file=40, max_files=3)
     plan = optimize(dry_run=True)
@@ -81,8 +81,8 @@ def test_a_limit_below_the_only_group_still_gets_ahead(io: Any, tmp_path: Path) 
     assert io.optimize_parquet_dataset(str(tmp_path / "d"), "x", target_rows_per_file=40).compacted_file_count == 0
 
 
-def test_what_no_run_with_the_limit_can_do_is_told(io: Any, tmp_path: Path) -> None:
-    """The limit that is named is enough, and one byte or file less is not."""
+def test_the_reason_names_the_limit_that_is_needed(io: Any, tmp_path: Path) -> None:
+    """The limit in the reason is sufficient, and one byte or file less is not."""
     scattered(tmp_path / "d", 2)
     one, two = (path.stat().st_size for path in data_files(tmp_path / "d"))
     order = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), "x", target_rows_per_file=80)
@@ -106,7 +106,7 @@ def test_what_no_run_with_the_limit_can_do_is_told(io: Any, tmp_path: Path) -> N
     assert order(max_bytes=pair).compacted_file_count == 2
 
 
-def test_a_limit_lays_a_curve_piece_by_piece(io: Any, tmp_path: Path) -> None:
+def test_a_limit_sorts_a_curve_in_several_runs(io: Any, tmp_path: Path) -> None:
     scattered(tmp_path / "d", 5)
     call = {"curve": "hilbert", "target_rows_per_file": 40, "max_files": 3}
     found = [
@@ -116,7 +116,7 @@ def test_a_limit_lays_a_curve_piece_by_piece(io: Any, tmp_path: Path) -> None:
     assert sum(map(len, values(tmp_path / "d", "n"))) == 200
 
 
-def test_new_wishes_reach_files_that_are_in_order(io: Any, tmp_path: Path) -> None:
+def test_new_options_rewrite_sorted_files(io: Any, tmp_path: Path) -> None:
     scattered(tmp_path / "d", 6)
     optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), "x")
     optimize(target_rows_per_file=40)
@@ -140,7 +140,7 @@ def test_new_wishes_reach_files_that_are_in_order(io: Any, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "wish", [{}, {"bloom_filter_columns": ["x", "n"]}, {"row_group_size": 500, "curve": "hilbert"}], ids=str
 )
-def test_sorted_files_come_near_the_size_that_is_asked_for(io: Any, tmp_path: Path, wish: dict[str, Any]) -> None:
+def test_sorted_files_come_near_the_requested_size(io: Any, tmp_path: Path, wish: dict[str, Any]) -> None:
     """Inputs of nearly half the target, with filters and small row groups that the inputs do not have."""
     random = np.random.default_rng(7)
     for i in range(12):
@@ -156,8 +156,8 @@ def test_sorted_files_come_near_the_size_that_is_asked_for(io: Any, tmp_path: Pa
 
 
 @pytest.mark.parametrize("curve", ["linear", "hilbert"])
-def test_sorted_files_are_of_one_size_where_rows_are_not(io: Any, tmp_path: Path, curve: str) -> None:
-    """Rows of the second half are many times as wide, so files of equal rows would be far from the wanted size."""
+def test_sorted_files_have_equal_size_if_rows_have_not(io: Any, tmp_path: Path, curve: str) -> None:
+    """Rows of the second half are many times as wide, so files with equal row counts would miss the target size."""
     random = np.random.default_rng(3)
     for i in range(24):
         notes = [random.bytes(2 if i < 12 else 60).hex() for _ in range(1000)]
@@ -171,7 +171,7 @@ def test_sorted_files_are_of_one_size_where_rows_are_not(io: Any, tmp_path: Path
 
 
 @pytest.mark.parametrize("wish", [{"bloom_filter_columns": ["n"]}, {"row_group_size": 30}])
-def test_only_files_without_the_wish_are_rewritten(io: Any, tmp_path: Path, wish: dict[str, Any]) -> None:
+def test_only_files_without_the_requested_property_are_rewritten(io: Any, tmp_path: Path, wish: dict[str, Any]) -> None:
     scattered(tmp_path / "d", 2)
     optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), "x", target_rows_per_file=40)
     optimize(**wish)
@@ -181,7 +181,7 @@ def test_only_files_without_the_wish_are_rewritten(io: Any, tmp_path: Path, wish
     assert (result.compacted_file_count, len(result.skipped_files)) == (1, 2)
 
 
-def test_a_file_without_rows_is_written_in_another_codec_never_again(io: Any, tmp_path: Path) -> None:
+def test_a_file_without_rows_is_not_rewritten_for_another_codec(io: Any, tmp_path: Path) -> None:
     put(tmp_path / "d" / "day=1" / "none.parquet", pa.table({"x": pa.array([], pa.int64())}))
     for i in range(3):
         put(tmp_path / "d" / "day=2" / f"{i}.parquet", pa.table({"x": [i]}))
@@ -189,15 +189,15 @@ def test_a_file_without_rows_is_written_in_another_codec_never_again(io: Any, tm
     assert [compact().compacted_file_count for _ in range(2)] == [3, 0]
 
 
-def test_a_bloom_filter_of_a_column_that_some_files_lack_is_asked_for_once(io: Any, tmp_path: Path) -> None:
+def test_a_bloom_filter_of_a_column_that_some_files_lack_is_written_once(io: Any, tmp_path: Path) -> None:
     put(tmp_path / "d" / "day=1" / "a.parquet", pa.table({"x": [2, 1], "s": ["a", "b"]}))
     put(tmp_path / "d" / "day=2" / "a.parquet", pa.table({"x": [2, 1]}))
     optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), "x", bloom_filter_columns=["s"])
     assert [optimize().compacted_file_count for _ in range(2)] == [2, 0]
 
 
-def test_a_set_is_no_order(io: Any, tmp_path: Path) -> None:
-    """Columns to order by are refused as a set; where any order will do, a set is as good as a list."""
+def test_sort_columns_cannot_be_a_set(io: Any, tmp_path: Path) -> None:
+    """Columns to sort by cannot be a set; other names can."""
     for day in "abc":
         scattered(tmp_path / "d" / f"day={day}", 2)
     optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"))
@@ -206,7 +206,7 @@ def test_a_set_is_no_order(io: Any, tmp_path: Path) -> None:
         {"deduplicate_key_columns": frozenset(["x", "y"])},
         {"deduplicate_key_columns": "x", "dedup_order_by": {"y", "n"}},
     ):
-        with pytest.raises(ValueError, match="is a set, which has no order; pass a list"):
+        with pytest.raises(ValueError, match=r"is a set, which has no order\. Pass a list"):
             optimize(**call)
     result = optimize("x", partition_filter={"day=a", "day=b"}, bloom_filter_columns={"y", "n"})
     assert (result.compacted_file_count, result.after_file_count) == (4, 2)

@@ -1,4 +1,4 @@
-"""Writing: append, overwrite, overwrite_partitions, and the older face ``write_parquet_dataset``."""
+"""Writing: append, overwrite, overwrite_partitions, and ``write_parquet_dataset``."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_basename_template(io: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["_metadata", "_common_metadata"])
 @pytest.mark.parametrize("operation", ["append", "merge"])
-def test_summary_files_go_in_the_same_commit(io: Any, tmp_path: Path, name: str, operation: str) -> None:
+def test_summary_files_are_removed_in_the_same_commit(io: Any, tmp_path: Path, name: str, operation: str) -> None:
     three_files(tmp_path / "d")
     pq.write_metadata(numbers([]).schema, tmp_path / "d" / name)
     if operation == "append":
@@ -133,7 +133,7 @@ def test_summary_files_go_in_the_same_commit(io: Any, tmp_path: Path, name: str,
 
 
 @pytest.mark.scenario("UP-49")
-def test_older_face_incremental_upsert(io: Any, tmp_path: Path) -> None:
+def test_write_parquet_dataset_incremental_upsert(io: Any, tmp_path: Path) -> None:
     three_files(tmp_path / "d")
     before = tree_of(tmp_path / "d")
     source = numbers([1, 50], "new")
@@ -146,7 +146,7 @@ def test_older_face_incremental_upsert(io: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.scenario("UP-51")
-def test_older_face_refuses_incremental_full_merge(io: Any, tmp_path: Path) -> None:
+def test_write_parquet_dataset_refuses_incremental_full_merge(io: Any, tmp_path: Path) -> None:
     three_files(tmp_path / "d")
     before = tree_of(tmp_path)
     options: dict[str, Any] = {"strategy": "full_merge", "rewrite_mode": "incremental"}
@@ -157,7 +157,7 @@ def test_older_face_refuses_incremental_full_merge(io: Any, tmp_path: Path) -> N
 
 
 @pytest.mark.scenario("UP-52")
-def test_older_face_strategy_wins_over_mode(io: Any, tmp_path: Path) -> None:
+def test_write_parquet_dataset_strategy_takes_precedence_over_mode(io: Any, tmp_path: Path) -> None:
     three_files(tmp_path / "d")
     options: dict[str, Any] = {"strategy": "upsert", "key_columns": ["id"], "mode": "append"}
     with pytest.warns(UserWarning, match="precedence"):
@@ -168,7 +168,7 @@ def test_older_face_strategy_wins_over_mode(io: Any, tmp_path: Path) -> None:
 
 @pytest.mark.scenario("UP-55")
 @pytest.mark.parametrize("strategy", ["upsert", "update", "full_merge", "deduplicate"])
-def test_older_face_refuses_append_without_keys(io: Any, tmp_path: Path, strategy: str) -> None:
+def test_write_parquet_dataset_refuses_append_without_keys(io: Any, tmp_path: Path, strategy: str) -> None:
     three_files(tmp_path / "d")
     before = tree_of(tmp_path)
     with warnings.catch_warnings():
@@ -179,7 +179,7 @@ def test_older_face_refuses_append_without_keys(io: Any, tmp_path: Path, strateg
 
 
 @pytest.mark.scenario("UP-56")
-def test_older_face_insert_with_append_writes_only_new_keys(io: Any, tmp_path: Path) -> None:
+def test_write_parquet_dataset_insert_with_append_writes_only_new_keys(io: Any, tmp_path: Path) -> None:
     put(tmp_path / "d" / "a.parquet", numbers([1]))
     before = tree_of(tmp_path / "d")
     options: dict[str, Any] = {"strategy": "insert", "key_columns": ["id"], "mode": "append"}

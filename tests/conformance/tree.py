@@ -1,4 +1,4 @@
-"""Everything below a folder, so that "nothing changed" can be said exactly: names, bytes, times and inodes."""
+"""Everything below a folder, to check exactly that nothing changed: names, bytes, times and inodes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SUFFIXES = (".parquet", ".parq", ".pq")
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """One file or folder: bytes (None for a folder), and what the file system remembers of it."""
+    """One file or folder: bytes (None for a folder), and its metadata in the file system."""
 
     content: bytes | None
     mtime_ns: int

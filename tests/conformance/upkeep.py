@@ -1,4 +1,4 @@
-"""What every maintenance operation promises, as checks: rows, schema, files, and nothing left behind."""
+"""The guarantees of every maintenance operation, as checks: rows, schema, files, and no leftover files."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def values(dataset: Path, column: str) -> list[list[Any]]:
 
 
 def check_statistics(result: Any, dataset: Path, before: dict[str, int]) -> None:
-    """The keys of the specification, and numbers that are true of the folder."""
+    """The result has the keys of the specification, and its numbers match the folder."""
     found = result if isinstance(result, dict) else result.to_dict()
     assert all(type(found[name]) is int and found[name] >= 0 for name in COUNTS)
     assert isinstance(found["compression_codec"], str)
@@ -61,7 +61,7 @@ def sizes(dataset: Path) -> dict[str, int]:
 
 
 def check_upkeep(run: Any, dataset: Path, *, same_rows: bool = True, again: bool = True) -> Any:
-    """Dry run, run, and run again: the plan is what happens, rows stay, a second run finds nothing to do."""
+    """Dry run, run, and run again: the plan matches the run, rows are kept, and the second run does nothing."""
     before, old, rows = sizes(dataset), tree_of(dataset.parent), bag_of(dataset)
     plan = run(dry_run=True)
     assert tree_of(dataset.parent) == old, "a dry run wrote something"

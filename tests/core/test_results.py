@@ -1,4 +1,4 @@
-"""Results and plans: each is a mapping with attributes, and shows itself as a table of HTML with names quoted."""
+"""Results and plans: each is a mapping with attributes, and is shown as an HTML table with escaped names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fsspeckit.report.layout import analyse, load_all_statistics
 
 
 class Cells(HTMLParser):
-    """The text of each cell, and tags that do not belong into a table."""
+    """The text of each cell, and tags that are not allowed in a table."""
 
     def __init__(self, page: str) -> None:
         super().__init__()

@@ -1,1 +1,1 @@
-"""Crashes, errors, power loss, kills and races, and the proof that the dataset is the old one or the new one."""
+"""After a crash, an error, a power loss, a kill or a race, the dataset is the old one or the new one."""

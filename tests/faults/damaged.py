@@ -1,7 +1,7 @@
-"""Every operation over files that may be damaged, each in a process of its own, so that its death can be told.
+"""Run every operation on files that may be damaged, each in its own process, so that a crash is detected.
 
-As a program it runs all operations over the files of a folder, such as a checkout of apache/parquet-testing or
-apache/arrow-testing, or over files that it damages itself, and prints what came of it:
+As a program, this module runs all operations on the files of a folder, such as a checkout of apache/parquet-testing
+or apache/arrow-testing, or on files that it damages itself, and prints the outcomes:
 
     python tests/faults/damaged.py --engine pyarrow --engine duckdb path/to/parquet-testing/data
     python tests/faults/damaged.py --engine pyarrow --damage 10000 --seed 1
@@ -38,7 +38,7 @@ _SAMPLE = 3
 _COPIES = {"compact": 3, "optimize": 2, "deduplicate": 2}
 
 Operation = Callable[[Any, str, pa.Table, str], int]
-"""Runs on a folder with some rows and a key column; returns by how many rows the dataset must have grown."""
+"""Run on a folder with rows and a key column. Return by how many rows the dataset must have grown."""
 
 
 def _merged(strategy: str) -> Operation:
@@ -88,14 +88,14 @@ _WITH_ROWS = ("append", "upsert", "update", "full_merge")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A file to try, and a sound one that it was made from; without one, copies of the file stand beside it."""
+    """A file to test, and the valid file that it was made from; without one, the dataset holds copies of the file."""
 
     name: str
     data: bytes
     sound: bytes | None = None
 
     def dataset(self, folder: Path, files: int) -> None:
-        """A folder with the file, and others beside it."""
+        """Create a folder with the file and others."""
         folder.mkdir()
         for number in range(files):
             content = self.data if number == 0 or self.sound is None else self.sound
@@ -103,7 +103,7 @@ class Case:
 
 
 def make_io(engine: str) -> Any:
-    """A DatasetIO of an engine."""
+    """Return a DatasetIO of an engine."""
     if engine == "pyarrow":
         from fsspeckit.datasets.pyarrow import PyarrowDatasetIO as Io
     elif engine == "duckdb":
@@ -114,7 +114,7 @@ def make_io(engine: str) -> Any:
 
 
 def try_out(io: Any, name: str, case: Case) -> str:
-    """Run an operation on a dataset with a file, and say what came of it."""
+    """Run an operation on a dataset with the file, and return the outcome."""
     with tempfile.TemporaryDirectory() as base:
         folder = Path(base) / "ds"
         case.dataset(folder, _COPIES.get(name, 1))
@@ -149,7 +149,7 @@ def _bytes(folder: Path) -> dict[str, bytes]:
 
 
 def _count(folder: Path) -> int | None:
-    """Rows that pyarrow decodes, if it can."""
+    """Return the number of rows that pyarrow decodes, or None."""
     try:
         return sum(pq.ParquetFile(path).read().num_rows for path in folder.rglob("*.parquet"))
     except Exception:  # noqa: BLE001 - a file that nobody can read has no rows to lose
@@ -179,7 +179,7 @@ def _key(schema: pa.Schema) -> str:
 
 
 def in_child(work: Callable[[int], None]) -> tuple[list[str], str]:
-    """Run something that writes lines to a descriptor in a forked process with limits; tells the lines, and its end."""
+    """Run a function in a forked process with limits. Return the lines that it writes, and its end."""
     read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:
@@ -200,7 +200,7 @@ def in_child(work: Callable[[int], None]) -> tuple[list[str], str]:
 
 
 def outcomes(engine: str, case: Case, operations: Sequence[str], io: Any = None) -> Iterator[tuple[str, str]]:
-    """What comes of each operation on a file; with an ``io``, in this process."""
+    """Yield the outcome of each operation on a file; with an ``io``, run in this process."""
     if io is not None:
         yield from ((name, try_out(io, name, case)) for name in operations)
         return
@@ -218,7 +218,7 @@ def outcomes(engine: str, case: Case, operations: Sequence[str], io: Any = None)
 
 
 def sound_files(folder: Path) -> dict[str, bytes]:
-    """Files of six kinds: writers, layouts, nested columns, indexes and notes."""
+    """Return files of six kinds: writers, layouts, nested columns, indexes and metadata."""
     import duckdb
     import polars as pl
 
@@ -243,7 +243,7 @@ def sound_files(folder: Path) -> dict[str, bytes]:
 
 
 def damaged(sound: bytes, rng: random.Random) -> bytes:
-    """A file with some flipped bits in its footer, or with a part of the footer cut out or off."""
+    """Return the file with flipped bits in its footer, or with a part of the footer removed."""
     length = int.from_bytes(sound[-8:-4], "little") + 8
     data, kind = bytearray(sound), rng.random()
     if kind < 0.8:
@@ -276,7 +276,7 @@ def _cases(asked: argparse.Namespace) -> Iterator[Case]:
 
 
 def main() -> int:
-    """Run over files and print what is bad, and how often each outcome was."""
+    """Run on files, and print the bad outcomes and the number of each outcome."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paths", nargs="*", type=Path, help="files, or folders of files")
     parser.add_argument("--damage", type=int, default=0, help="how many files to damage here, of six kinds")

@@ -1,4 +1,4 @@
-"""A disk that may lose power: system calls of `LocalStorage` are recorded, and any part of what was not synced is lost.
+"""A model of a disk that loses power: it records the system calls of `LocalStorage` and loses unsynced changes.
 
 The model: a folder edit (create, link, unlink, mkdir, rmdir, rename) is atomic by itself, reaches the disk in any
 order, and is certain only after an fsync of a folder it touches. The content of a file is certain only after an fsync
@@ -25,7 +25,7 @@ from fsspeckit.core.storage import Handle, LocalStorage, local
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """A file or a folder, whatever names it has."""
+    """A file or a folder, independent of its names."""
 
     is_folder: bool
     entries: dict[str, Node] = field(default_factory=dict)
@@ -35,20 +35,20 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One atomic change of one or two folders: each name gets a node or loses it."""
+    """One atomic change of one or two folders: each name gets or loses a node."""
 
     changes: tuple[tuple[Node, str, Node | None], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """From here on, earlier edits of this folder, or the content of this file, are certain."""
+    """An fsync: earlier edits of this folder, or the content of this file, are durable after it."""
 
     node: Node
 
 
 class Disk:
-    """Stands in for the `os` module of `LocalStorage`; everything also happens for real."""
+    """Replaces the `os` module of `LocalStorage`. Every call also runs on the real disk."""
 
     def __init__(self, base: str) -> None:
         self.base = base
@@ -101,7 +101,7 @@ class Disk:
             node.modified = os.stat(path).st_mtime_ns
 
     def created(self, path: str) -> None:
-        """A file appears (written past this module, by Arrow)."""
+        """Record a file that Arrow created without this module."""
         with self._step():
             self._edit((*self._find(path), Node(False)))
 
@@ -190,7 +190,7 @@ class Disk:
 
 
 def _twin(node: Node, nodes: dict[int, Node]) -> Node:
-    """The same node on the disk that is left: its own entries, the same content."""
+    """Return a copy of the node for the disk after the power loss: own entries, same content."""
     return nodes.setdefault(id(node), Node(node.is_folder, data=node.data, modified=node.modified))
 
 
@@ -222,7 +222,7 @@ def _write(node: Node, path: str, certain: set[int], rng: random.Random) -> None
 
 
 class RecordedStorage(LocalStorage):
-    """`LocalStorage` that also tells the disk about files which Arrow creates."""
+    """`LocalStorage` that also records the files that Arrow creates."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -234,7 +234,7 @@ class RecordedStorage(LocalStorage):
         return handle
 
     def release(self) -> None:
-        """What the kernel does for a process that ended."""
+        """Release all locks, as the kernel does at the end of a process."""
         for handle in self._handles:
             handle.release()
 
@@ -246,7 +246,7 @@ class RecordedStorage(LocalStorage):
 
 @contextmanager
 def recording(disk: Disk) -> Iterator[RecordedStorage]:
-    """Put the disk under `LocalStorage` for a while."""
+    """Use the disk under `LocalStorage` inside the context."""
     with mock.patch.object(local, "os", disk):
         storage = RecordedStorage(disk)
         try:
@@ -257,6 +257,6 @@ def recording(disk: Disk) -> Iterator[RecordedStorage]:
 
 @contextmanager
 def stamps_that_survive_copying() -> Iterator[None]:
-    """A disk that is written anew has new inodes; within the model the time of a file alone identifies it."""
+    """Identify files by their time alone: a disk that is written again has other inodes."""
     with mock.patch.object(local, "_stamp", lambda info: str(info.st_mtime_ns)):
         yield

@@ -1,7 +1,7 @@
-"""A dataset whose rows all carry one generation: any mixture of two commits shows at once.
+"""A dataset whose rows all have the same generation, so that any mixture of two commits is visible.
 
-Also the program behind the kill tests (``python -m faults.generations``): it forks writers, kills each with -9 at a
-random moment, and judges what is left in another fork, so that the parent starts no thread and can be forked again.
+Also the program of the kill tests (``python -m faults.generations``): it forks writers, kills each with -9 at a
+random time, and checks the dataset in another fork, so that the parent starts no thread and can be forked again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FILES = 4
 
 
 def write_generation(storage: Storage, root: str, generation: int) -> None:
-    """Bring every row to a generation: in place, or by replacing all files, turn by turn."""
+    """Set every row to a generation: alternately in place and by replacing all files."""
     journal = Journal(storage, root)
     journal.recover()
     view = journal.view()
@@ -51,7 +51,7 @@ def write_generation(storage: Storage, root: str, generation: int) -> None:
 
 
 def generation_of(rows: Counter[tuple[int, int]]) -> int:
-    """The one generation that a consistent set of rows has."""
+    """Return the generation of the rows. Raise if there is more than one."""
     generations = {value for _, value in rows}
     if len(generations) != 1 or sorted(rows.elements()) != [(number, min(generations)) for number in range(ROWS)]:
         raise AssertionError(f"not one generation: {sorted(rows.elements())}")
@@ -59,7 +59,7 @@ def generation_of(rows: Counter[tuple[int, int]]) -> int:
 
 
 def read_view(storage: Storage, view: View) -> Counter[tuple[int, int]]:
-    """What our own reader sees; FileNotFoundError where the view is out of date."""
+    """Return the rows of a view. Raise FileNotFoundError if the view is out of date."""
     rows: Counter[tuple[int, int]] = Counter()
     for file in view.files:
         with open_file(storage, file) as opened:
@@ -69,7 +69,7 @@ def read_view(storage: Storage, view: View) -> Counter[tuple[int, int]]:
 
 
 def read_raw(root: str) -> Counter[tuple[int, int]]:
-    """What a reader sees that knows nothing of us."""
+    """Return the rows that a reader without fsspeckit sees."""
     rows: Counter[tuple[int, int]] = Counter()
     for folder, _, names in os.walk(root):
         for name in names:
@@ -82,7 +82,7 @@ def read_raw(root: str) -> Counter[tuple[int, int]]:
 
 
 def judge(root: str, last_reported: int) -> int:
-    """After a kill: our reader, recovery and a foreign reader agree on the last generation reported or the next."""
+    """Check after a kill that all readers see the last reported generation or the next one, and return it."""
     storage = LocalStorage()
     seen = generation_of(read_view(storage, Journal(storage, root).view()))
     Journal(storage, root).recover()
@@ -106,7 +106,7 @@ def _write_on(root: str, generation: int, report: int) -> None:
 
 
 def _fork(work: Callable[[int], None]) -> tuple[int, int]:
-    """Run in a child; gives its id and the end of a pipe that it writes to."""
+    """Run in a child process. Return its id and the read end of its pipe."""
     reader, writer = os.pipe()
     child = os.fork()
     if child:
@@ -129,7 +129,7 @@ def _read_all(reader: int) -> list[int]:
 
 
 def kill_many(root: str, count: int, seed: int) -> int:
-    """Kill so many writers and say how many commits they had reported; raises on the first violation."""
+    """Kill ``count`` writers and return how many commits they reported. Raise on the first violation."""
     rng = random.Random(seed)
     generation = commits = 0
     pa.array([0])  # imports what Arrow imports late once here instead of in every child
@@ -156,7 +156,7 @@ def kill_many(root: str, count: int, seed: int) -> int:
 
 
 def void(_: object) -> None:
-    """Forget a result."""
+    """Discard a result."""
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A storage that fails on purpose at its N-th call: it crashes, tears, errs, stays broken, or is full."""
+"""A storage with one injected fault at its N-th call: a crash, a partial write, an error, or a full disk."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ ERRORS: tuple[Kind, ...] = ("error before", "error after", "two errors", "stays 
 
 
 class Crash(BaseException):
-    """The process is dead: nothing catches this, and nothing it still tries reaches the storage."""
+    """The process has crashed. Nothing catches this, and later calls do not reach the storage."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What goes wrong at which call."""
+    """The kind of a fault and the number of the call at which it happens."""
 
     kind: Kind
     call: int
 
 
 class FaultStorage(Storage):
-    """Passes every call on to a real storage, until the fault."""
+    """Forwards every call to a real storage until the fault."""
 
     def __init__(self, inner: Storage, fault: Fault | None = None) -> None:
         self.inner = inner
@@ -104,7 +104,7 @@ class FaultStorage(Storage):
             raise _failure(name, errno.EIO)
 
     def die(self) -> None:
-        """Die as a process does: the kernel lets go of its locks."""
+        """Crash as a process does: the kernel releases its locks."""
         self.dead = True
         for handle in self._handles:
             handle.release()
@@ -128,8 +128,8 @@ class FaultStorage(Storage):
     def read_tail(self, path: str, size: int) -> bytes:
         return self._call("read_tail", lambda: self.inner.read_tail(path, size), writes=False)
 
-    def read_into(self, path: str, room: memoryview) -> Entry | None:
-        return self._call("read_into", lambda: self.inner.read_into(path, room), writes=False)
+    def read_into(self, path: str, buffer: memoryview) -> Entry | None:
+        return self._call("read_into", lambda: self.inner.read_into(path, buffer), writes=False)
 
     def create_exclusive(self, path: str, data: bytes) -> None:
         def tear() -> None:

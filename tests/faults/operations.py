@@ -1,4 +1,4 @@
-"""Small operations written on the commit layer alone: what every larger operation comes down to."""
+"""Small operations that use only the commit layer. Every larger operation consists of such steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Run = Callable[[Storage, str], Commit | None]
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A change to sweep: how the dataset is built before, the change itself, and whether it changes files only."""
+    """A change to test: the dataset before it, the change itself, and whether it changes files but no rows."""
 
     name: str
     prepare: Callable[[World], None]
@@ -40,7 +40,7 @@ def stage(storage: Storage, transaction: Transaction, data: pa.Table) -> str:
 
 
 def append_files(storage: Storage, root: str, files: dict[str, pa.Table]) -> Commit:
-    """A pure append under given names."""
+    """Append files under given names."""
     journal = Journal(storage, root)
     journal.recover()
     with journal.begin(journal.view(), "append") as transaction:
@@ -49,7 +49,7 @@ def append_files(storage: Storage, root: str, files: dict[str, pa.Table]) -> Com
 
 
 def start(world: World) -> None:
-    """Three data files in two partitions, side files that go stale, and files that are none of our business."""
+    """Three data files in two partitions, side files that become stale, and unrelated files."""
     append_files(
         world.storage,
         world.root,
@@ -108,7 +108,7 @@ def rewrite(storage: Storage, root: str) -> Commit:
 
 
 def overwrite(storage: Storage, root: str) -> Commit:
-    """Everything goes, something else comes."""
+    """Replace all files."""
     journal = Journal(storage, root)
     journal.recover()
     view = journal.view()
@@ -121,7 +121,7 @@ def overwrite(storage: Storage, root: str) -> Commit:
 
 
 def compact(storage: Storage, root: str) -> Commit:
-    """Two files become one that has nearly the same rows."""
+    """Replace two files by one that has nearly the same rows."""
     journal = Journal(storage, root)
     journal.recover()
     with journal.begin(journal.view(), "compact") as transaction:
@@ -131,7 +131,7 @@ def compact(storage: Storage, root: str) -> Commit:
 
 
 def clear(storage: Storage, root: str) -> Commit:
-    """Everything goes."""
+    """Delete all files."""
     journal = Journal(storage, root)
     journal.recover()
     view = journal.view()

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeVar
 
 from faults.injection import Crash, Fault, FaultStorage
@@ -23,7 +24,7 @@ USABLE = table([999], "usable")
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The only two datasets that may ever be seen."""
+    """The old and the new dataset. No other state may be visible."""
 
     old: Rows
     new: Rows
@@ -42,13 +43,13 @@ def expect(world: World, operation: Operation) -> Expected:
     foreign = {path: data for path, data in world.dataset_files().items() if path.endswith(".txt")}
     new = world.raw_rows()
     if old == new if not operation.same_rows else old_files == world.dataset_files():
-        raise Violation(f"{operation.name} changes nothing, so nothing can be told apart")
+        raise Violation(f"{operation.name} changes nothing, so old and new states are equal")
     check_clean(world)
     return Expected(old, new, old_files, foreign, len(storage.calls))
 
 
 def run_with(world: World, run: Callable[[Storage, str], object], fault: Fault | None) -> object:
-    """Run and give back what came out: a result, an exception, or Crash."""
+    """Run and return the outcome: a result, an exception, or Crash."""
     storage = FaultStorage(world.new_storage(), fault)
     try:
         return run(storage, world.root)
@@ -63,28 +64,28 @@ def run_with(world: World, run: Callable[[Storage, str], object], fault: Fault |
 
 
 def single_fault(world: World, operation: Operation, expected: Expected, fault: Fault) -> str:
-    """One fault, then recovery; returns what the caller was told."""
+    """Run with one fault, then recover. Return the outcome that the caller saw."""
     world.reset()
     outcome = run_with(world, operation.run, fault)
     where = f"{operation.name}, {fault.kind} at call {fault.call}"
-    check_untidy(world, expected, where)
+    check_before_recovery(world, expected, where)
     if isinstance(outcome, Exception) and not isinstance(outcome, (OSError, OutcomeUnknownError)):
         raise Violation(f"{where}: {outcome!r} instead of an I/O error") from outcome
-    told = _told(outcome)
-    if told == "error" and world.dataset_files() != expected.old_files:
+    reported = _reported(outcome)
+    if reported == "error" and world.dataset_files() != expected.old_files:
         raise Violation(f"{where}: an error was reported, but the dataset is not the old one byte for byte")
-    if told == "published" and world.raw_rows() != expected.new:
+    if reported == "published" and world.raw_rows() != expected.new:
         raise Violation(f"{where}: success was reported, but the dataset is not the new one")
-    rows = settle(world, expected, where)
-    if told == "error" and rows != expected.old:
+    rows = recover_and_check(world, expected, where)
+    if reported == "error" and rows != expected.old:
         raise Violation(f"{where}: an error was reported, and recovery made the change after all")
-    if told in ("decided", "published") and rows != expected.new:
+    if reported in ("decided", "published") and rows != expected.new:
         raise Violation(f"{where}: success was reported, and the change is lost")
-    return told
+    return reported
 
 
 def recovery_calls(world: World, operation: Operation, first: Fault) -> int:
-    """How many calls the recovery from a fault makes."""
+    """Return the number of storage calls of the recovery from a fault."""
     world.reset()
     run_with(world, operation.run, first)
     storage = FaultStorage(world.new_storage())
@@ -93,18 +94,18 @@ def recovery_calls(world: World, operation: Operation, first: Fault) -> int:
 
 
 def double_fault(world: World, operation: Operation, expected: Expected, first: Fault, second: Fault) -> None:
-    """A crash, and a fault inside the recovery from it."""
+    """Run with a crash, and with a fault in the recovery from it."""
     world.reset()
     run_with(world, operation.run, first)
     outcome = run_with(world, lambda storage, root: Journal(storage, root).recover(), second)
     where = f"{operation.name}, {first.kind} at call {first.call}, then {second.kind} at call {second.call} of recovery"
     if isinstance(outcome, Exception) and not isinstance(outcome, OSError):
         raise Violation(f"{where}: {outcome!r} instead of an I/O error") from outcome
-    check_untidy(world, expected, where)
-    settle(world, expected, where)
+    check_before_recovery(world, expected, where)
+    recover_and_check(world, expected, where)
 
 
-def _told(outcome: object) -> str:
+def _reported(outcome: object) -> str:
     if isinstance(outcome, Crash):
         return "crash"
     if isinstance(outcome, OutcomeUnknownError):
@@ -114,8 +115,8 @@ def _told(outcome: object) -> str:
     return "published" if isinstance(outcome, Commit) and outcome.published else "decided"
 
 
-def check_untidy(world: World, expected: Expected, where: str) -> None:
-    """Before recovery: no broken file, nothing missing that both states have; our own reader sees one of them."""
+def check_before_recovery(world: World, expected: Expected, where: str) -> None:
+    """Before recovery: no file is broken, no row of both states is missing, and our reader sees one of the states."""
     try:
         raw = world.raw_rows()
         if (expected.old & expected.new) - raw:
@@ -129,8 +130,8 @@ def check_untidy(world: World, expected: Expected, where: str) -> None:
         raise Violation(f"{where}: {violation}") from violation
 
 
-def settle(world: World, expected: Expected, where: str) -> Rows:
-    """Recover as the next process would, and judge."""
+def recover_and_check(world: World, expected: Expected, where: str) -> Rows:
+    """Recover as the next process does, check the state, and return its rows."""
     seen = world.view_rows(Journal(world.new_storage(), world.root).view())
     Journal(world.new_storage(), world.root).recover()
     rows = world.raw_rows()
@@ -148,14 +149,14 @@ def settle(world: World, expected: Expected, where: str) -> Rows:
 
 
 def check_usable(world: World, rows: Rows, where: str) -> None:
-    """Whatever happened, the next writer can write."""
+    """Check that the next writer can commit."""
     append_files(world.new_storage(), world.root, {"usable.parquet": USABLE})
     if world.raw_rows() != rows + Counter({(999, "usable"): 1}):
         raise Violation(f"{where}: the next append does not give what it should")
 
 
 def check_clean(world: World, where: str = "after a clean run") -> None:
-    """Nothing is left behind, and recovering again does nothing and writes nothing."""
+    """Check that no temporary file is left, and that a second recovery writes nothing."""
     storage = FaultStorage(world.new_storage())
     if Journal(storage, world.root).recover():
         raise Violation(f"{where}: a second recovery still found something to do")
@@ -186,12 +187,19 @@ def check_clean(world: World, where: str = "after a clean run") -> None:
 
 
 def choose(sweep: Sweep, rng: random.Random, points: Sequence[_T], limit: int) -> list[_T]:
-    """All points of a full sweep, otherwise a random few: an even grid would meet the same kinds of faults only."""
-    return list(points) if sweep.full or len(points) <= limit else rng.sample(list(points), limit)
+    """Return all points for a full sweep, else one random point of each of ``limit`` equal parts.
+
+    An even grid would repeat the same kinds of faults.
+    """
+    limit = max(1, round(limit * sweep.faults))
+    if sweep.full or len(points) <= limit:
+        return list(points)
+    cuts = [len(points) * part // limit for part in range(limit + 1)]
+    return [points[rng.randrange(low, high)] for low, high in pairwise(cuts)]
 
 
 class Tally(Counter[str]):
-    """How many faults of which kind ended how."""
+    """Number of faults by kind and outcome."""
 
     def __str__(self) -> str:
         return ", ".join(f"{name}: {count}" for name, count in sorted(self.items()))

@@ -112,7 +112,7 @@ def operation(request: pytest.FixtureRequest) -> Operation:
     return request.param
 
 
-def test_every_single_fault_leaves_old_or_new(
+def test_any_single_fault_leaves_old_or_new(
     world: World, operation: Operation, sweep: Sweep, rng: random.Random
 ) -> None:
     expected = expect(world, operation)
@@ -149,7 +149,7 @@ PIECEMEAL = [
 
 
 @pytest.mark.parametrize("run", PIECEMEAL, ids=["compact", "optimize"])
-def test_a_run_of_many_commits_is_cut_off_and_resumed(
+def test_interrupted_run_of_many_commits_is_resumed(
     world: World, run: Callable[[Storage, str], Any], sweep: Sweep, rng: random.Random
 ) -> None:
     start(world)

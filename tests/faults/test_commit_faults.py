@@ -31,7 +31,7 @@ def operation(request: pytest.FixtureRequest) -> Operation:
     return request.param
 
 
-def test_every_single_fault_leaves_old_or_new(
+def test_any_single_fault_leaves_old_or_new(
     world: World, operation: Operation, sweep: Sweep, rng: random.Random
 ) -> None:
     expected = expect(world, operation)

@@ -1,7 +1,6 @@
-"""A journal that an enemy wrote: the next operation refuses it, and nothing outside of the dataset is touched.
+"""A forged journal is rejected by the next operation, and no file outside of the dataset is changed.
 
-A sidecar travels with its dataset in archives and on shared disks, and its newest record is carried out by whoever
-writes next.
+A sidecar is copied with its dataset in archives and on shared disks, and the next writer applies its newest record.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ OPERATIONS: dict[str, Callable[[PyarrowDatasetIO, str], Any]] = {
 
 @pytest.fixture
 def world(tmp_path: Path) -> Path:
-    """A dataset with a journal in a folder of its own, and files of somebody else around it."""
+    """A dataset with a journal in its own folder, and unrelated files around it."""
     return build(tmp_path)
 
 
@@ -83,7 +82,7 @@ def plant(world: Path, content: Any, staged: dict[str, str] | None = None) -> No
 
 
 def outside(world: Path) -> dict[str, Any]:
-    """Everything that belongs neither to the dataset nor to its journal."""
+    """Return all files that belong neither to the dataset nor to its journal."""
     inside = ("lake/ds/", "lake/.ds.fsspeckit")
     return {name: stamp for name, stamp in tree_of(world).items() if not name.startswith(inside)}
 
@@ -127,7 +126,7 @@ def attacks(world: Path) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
-def test_a_hostile_record_is_refused_and_nothing_is_done(
+def test_hostile_record_is_rejected_without_changes(
     world: Path, operation: Callable[[PyarrowDatasetIO, str], Any]
 ) -> None:
     for name, content in attacks(world).items():
@@ -140,7 +139,7 @@ def test_a_hostile_record_is_refused_and_nothing_is_done(
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b'"x"', b"\xff\xfe", b"[" * 100_000, b'{"format":1}'])
-def test_a_file_that_is_no_record(world: Path, content: bytes) -> None:
+def test_invalid_record_file_is_rejected(world: Path, content: bytes) -> None:
     plant(world, content)
     before = tree_of(world)
     with pytest.raises(StorageError, match="cannot be used"):
@@ -200,7 +199,7 @@ LINKS = [
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
 @pytest.mark.parametrize("link", LINKS)
-def test_symbolic_links_lead_nowhere(
+def test_symbolic_links_are_rejected(
     world: Path, link: Callable[[Path], None], operation: Callable[[PyarrowDatasetIO, str], Any]
 ) -> None:
     link(world)
@@ -210,22 +209,22 @@ def test_symbolic_links_lead_nowhere(
     assert tree_of(world) == before
 
 
-def test_a_dataset_that_is_itself_reached_through_a_link_works(world: Path) -> None:
+def test_dataset_behind_a_symlink_works(world: Path) -> None:
     os.symlink(world / "lake", world / "short")
     io = PyarrowDatasetIO()
     io.merge(pa.table({"id": [9]}), str(world / "short" / "ds"), strategy="upsert", key_columns=["id"])
     assert io.read_parquet(str(ds(world))).num_rows == 3
 
 
-def test_a_number_that_no_writer_gave_is_refused(world: Path) -> None:
+def test_a_record_number_out_of_range_is_rejected(world: Path) -> None:
     (sidecar(world) / "log" / f"{'9' * 20}.json").write_text(json.dumps(record(seq=10**20 - 1)))
     before = tree_of(world)
-    with pytest.raises(StorageError, match="no writer gave it"):
+    with pytest.raises(StorageError, match="number is out of range"):
         OPERATIONS["merge"](PyarrowDatasetIO(), str(ds(world)))
     assert tree_of(world) == before
 
 
-def test_names_that_mean_nothing_are_left_alone(world: Path) -> None:
+def test_unknown_names_in_the_sidecar_are_ignored(world: Path) -> None:
     log, keys = sidecar(world) / "log", sidecar(world) / "keys"
     keys.mkdir()
     odd = [log / "²².json", log / "2.json", log / "abc.done", keys / f"x-{'0' * 64}", keys / "..x"]
@@ -248,10 +247,13 @@ HOSTILE = st.sampled_from(
 VALUES = HOSTILE | st.none() | st.integers(-2, 2**70) | st.booleans() | st.floats() | st.lists(HOSTILE, max_size=2)
 
 
+@pytest.mark.sweep
 @settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_random_records_touch_nothing_outside(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
-    """Whatever a record says: it is refused and nothing changed, or it changed nothing but the dataset."""
+def test_random_records_change_nothing_outside_the_dataset(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    """A random record is rejected without changes, or it changes only the dataset."""
     world = build(tmp_path_factory.mktemp("world"))
     target = next(ds(world).glob("*.parquet"))
     base = record(
@@ -277,7 +279,7 @@ def test_random_records_touch_nothing_outside(tmp_path_factory: pytest.TempPathF
 
 
 def spoil(content: dict[str, Any], data: st.DataObject) -> None:
-    """Put a hostile value somewhere into a record."""
+    """Replace a random field of a record with a hostile value."""
     where: Any = content
     while True:
         keys = list(where) if isinstance(where, dict) else list(range(len(where)))
@@ -295,8 +297,8 @@ def spoil(content: dict[str, Any], data: st.DataObject) -> None:
         return
 
 
-def test_a_true_record_is_still_carried_out(world: Path) -> None:
-    """The strictness costs nothing: a record as a writer leaves it behind is finished by the next operation."""
+def test_valid_record_is_applied(world: Path) -> None:
+    """The next operation finishes a record of an interrupted writer."""
     plant(world, record())
     staged = sidecar(world) / f".staging_{OWNER}" / "a.staged"
     pq.write_table(pa.table({"id": [7]}), staged)

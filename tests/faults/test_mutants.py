@@ -1,6 +1,6 @@
-"""The sweeps themselves are tested: take away one fsync, check or order, and a sweep must find a violation.
+"""Mutation tests of the sweeps: without one fsync, check or order of steps, a sweep must find a violation.
 
-What takes an order of events that a sweep cannot reach is taken away from under the tests of the protocol instead.
+Mutants that need an order of events that a sweep cannot reach are in `test_protocol_mutants`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 from faults.disk import recording, stamps_that_survive_copying
 from faults.injection import Crash, Fault
 from faults.operations import OPERATIONS, Operation, append
-from faults.sweep import check_untidy, expect, settle, single_fault
+from faults.sweep import check_before_recovery, expect, recover_and_check, single_fault
 from faults.test_power_loss import lose_power, record
 from faults.worlds import LocalWorld, MemoryWorld, Violation, World
 from fsspeckit.common.errors import OutcomeUnknownError, StorageError
@@ -29,7 +29,7 @@ from fsspeckit.core.storage.local import os as real_os
 
 NAMED = {operation.name: operation for operation in OPERATIONS}
 Mutant = Callable[[], AbstractContextManager[Any]]
-Hunt = Callable[[], None]
+Check = Callable[[], None]
 
 
 def patch(target: object, name: str, value: object) -> Mutant:
@@ -90,25 +90,25 @@ def give_up(self: Log, item: Record, error: OSError) -> bool:
     raise error
 
 
-def _always_drop(self: Transaction, *_: object) -> None:
-    self._drop()
+def _always_delete_staging(self: Transaction, *_: object) -> None:
+    self._delete_staging()
     self._handle.release()
 
 
-def _raise_after_decision(self: Transaction, item: Record, state: object) -> bool:
+def _raise_after_commit(self: Transaction, item: Record, state: object) -> bool:
     Replayer(self._storage, self._view.root, self._log).publish_all(item)
     return True
 
 
-def _never_make_durable(self: SidecarLocations, place: str) -> None:
+def _create_without_sync(self: SidecarLocations, place: str) -> None:
     self._storage.make_dirs(join(place, "log"))
     self._storage.write_bytes(join(place, "lock"), b"")
 
 
-def power_loss(name: str) -> Hunt:
-    """Power loss after every event, with many subsets."""
+def power_loss(name: str) -> Check:
+    """Lose power after every event, with many subsets of unsynced changes."""
 
-    def hunt() -> None:
+    def check() -> None:
         with local_world() as world, stamps_that_survive_copying():
             expected = expect(world, NAMED[name])
             disk = record(world, NAMED[name])
@@ -116,13 +116,13 @@ def power_loss(name: str) -> Hunt:
                 for at in range(len(disk.events) + 1):
                     lose_power(world, expected, disk, at, seed, name)
 
-    return hunt
+    return check
 
 
-def power_loss_after_kill(name: str) -> Hunt:
-    """Power loss while the recovery from a kill is running."""
+def power_loss_after_kill(name: str) -> Check:
+    """Lose power during the recovery from a kill."""
 
-    def hunt() -> None:
+    def check() -> None:
         with local_world() as world, stamps_that_survive_copying():
             expected = expect(world, NAMED[name])
             steps = record(world, NAMED[name]).steps
@@ -136,7 +136,7 @@ def power_loss_after_kill(name: str) -> Hunt:
                     for seed in range(6):
                         lose_power(world, expected, disk, at, seed, name)
 
-    return hunt
+    return check
 
 
 def power_loss_after_half_a_start(seeds: int = 60) -> None:
@@ -156,24 +156,24 @@ def power_loss_after_half_a_start(seeds: int = 60) -> None:
                 lose_power(world, expected, disk, at, seed, "half a start")
 
 
-def kills(name: str) -> Hunt:
+def kills(name: str) -> Check:
     """A kill at every system call."""
 
-    def hunt() -> None:
+    def check() -> None:
         with local_world() as world:
             expected = expect(world, NAMED[name])
             for step in range(1, record(world, NAMED[name]).steps + 1):
                 record(world, NAMED[name], step, "after")
-                check_untidy(world, expected, f"kill at {step}")
-                settle(world, expected, f"kill at {step}")
+                check_before_recovery(world, expected, f"kill at {step}")
+                recover_and_check(world, expected, f"kill at {step}")
 
-    return hunt
+    return check
 
 
-def faults(make: Callable[[], World], name: str, *kinds: str) -> Hunt:
+def faults(make: Callable[[], World], name: str, *kinds: str) -> Check:
     """Single faults of some kinds at every call."""
 
-    def hunt() -> None:
+    def check() -> None:
         world = make()
         try:
             expected = expect(world, NAMED[name])
@@ -183,7 +183,7 @@ def faults(make: Callable[[], World], name: str, *kinds: str) -> Hunt:
         finally:
             world.close()
 
-    return hunt
+    return check
 
 
 @contextmanager
@@ -195,7 +195,7 @@ def local_world() -> Iterator[LocalWorld]:
         world.close()
 
 
-MUTANTS: dict[str, tuple[Mutant, Hunt]] = {
+MUTANTS: dict[str, tuple[Mutant, Check]] = {
     "staged files are not synced": (
         patch(LocalStorage, "sync_files", lambda self, paths: None),
         power_loss("append"),
@@ -209,7 +209,7 @@ MUTANTS: dict[str, tuple[Mutant, Hunt]] = {
         power_loss("append"),
     ),
     "new folders above the sidecar are not synced": (
-        patch(SidecarLocations, "_make", _never_make_durable),
+        patch(SidecarLocations, "_create_at", _create_without_sync),
         power_loss("create deep"),
     ),
     "the folder of the sidecar is not synced at commit": (
@@ -252,20 +252,20 @@ MUTANTS: dict[str, tuple[Mutant, Hunt]] = {
         patch(Replayer, "publish_all", _retire_first),
         faults(LocalWorld, "compact", "crash before"),
     ),
-    "a lost answer counts as a failure (local)": (
-        patch(Log, "_settle", give_up),
+    "a lost response counts as a failure (local)": (
+        patch(Log, "_resolve_failed_create", give_up),
         faults(LocalWorld, "rewrite", "error after"),
     ),
-    "a lost answer counts as a failure (object store)": (
-        patch(Log, "_settle", give_up),
+    "a lost response counts as a failure (object store)": (
+        patch(Log, "_resolve_failed_create", give_up),
         faults(MemoryWorld, "rewrite", "error after"),
     ),
-    "staging is dropped although the outcome is unknown": (
-        patch(Transaction, "__exit__", _always_drop),
+    "staging is deleted although the outcome is unknown": (
+        patch(Transaction, "__exit__", _always_delete_staging),
         faults(LocalWorld, "append", "two errors"),
     ),
     "an error while publishing is reported as a failed commit": (
-        patch(Transaction, "_carry_out", _raise_after_decision),
+        patch(Transaction, "_apply", _raise_after_commit),
         faults(LocalWorld, "append", "error before"),
     ),
     "records are not replayed": (
@@ -273,28 +273,29 @@ MUTANTS: dict[str, tuple[Mutant, Hunt]] = {
         faults(MemoryWorld, "rewrite", "crash before"),
     ),
     "new files are not published again": (
-        patch(Replayer, "_republish", lambda self, item, file: None),
+        patch(Replayer, "_publish_if_unchanged", lambda self, item, file: None),
         faults(MemoryWorld, "append", "crash before"),
     ),
     "retired files are not retired again": (
-        patch(Replayer, "_retire_again", lambda self, item, index, file: None),
+        patch(Replayer, "_retire_if_unchanged", lambda self, item, index, file: None),
         faults(MemoryWorld, "rewrite", "crash before"),
     ),
-    "orphans stay": (
+    "orphans are not removed": (
         patch(Log, "stagings", lambda self: []),
         faults(LocalWorld, "append", "crash before"),
     ),
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", sorted(MUTANTS))
-def test_a_sweep_finds(name: str) -> None:
-    mutate, hunt = MUTANTS[name]
+def test_sweep_detects_mutant(name: str) -> None:
+    mutate, check = MUTANTS[name]
     with mutate(), pytest.raises((Violation, StorageError, OutcomeUnknownError)):
-        hunt()
+        check()
 
 
-def test_the_hunts_find_nothing_in_the_real_code() -> None:
+def test_checks_pass_without_mutants() -> None:
     power_loss_after_half_a_start(seeds=6)
     kills("append")()
     faults(MemoryWorld, "compact", "two errors")()

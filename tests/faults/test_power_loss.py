@@ -1,4 +1,4 @@
-"""Kills at every system call, and power loss after every one of them with any part of the unsynced edits lost."""
+"""Kills at every system call, and power loss after each of them with any subset of the unsynced changes lost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from faults.disk import Disk, recording, stamps_that_survive_copying
 from faults.injection import Crash
 from faults.operations import OPERATIONS, Operation
-from faults.sweep import Expected, check_untidy, choose, expect, settle
+from faults.sweep import Expected, check_before_recovery, choose, expect, recover_and_check
 from faults.worlds import LocalWorld, Violation
 from fsspeckit.core.commit.transaction import Journal
 from sweeps import Sweep
@@ -36,7 +36,7 @@ def operation(request: pytest.FixtureRequest) -> Operation:
 
 
 def record(world: LocalWorld, operation: Operation, crash_at: int | None = None, when: str = "before") -> Disk:
-    """Run the operation on a recorded disk, to its end or to the kill."""
+    """Run the operation on a recorded disk until its end or the kill."""
     world.reset()
     disk = Disk(world.folder)
     disk.crash_at, disk.crash_when = crash_at, when
@@ -46,13 +46,13 @@ def record(world: LocalWorld, operation: Operation, crash_at: int | None = None,
 
 
 def lose_power(world: LocalWorld, expected: Expected, disk: Disk, at: int, seed: int, where: str) -> None:
-    """One disk that a power loss may leave, recovered and judged."""
+    """Create one possible disk after a power loss, recover, and check it."""
     disk.lose_power(at, random.Random(seed), world.folder)
     where = f"{where}, power loss after event {at} of {len(disk.events)}, seed {seed}"
     seen = world.view_rows(Journal(world.new_storage(), world.root).view())
     if seen not in (expected.old, expected.new):
         raise Violation(f"{where}: our own reader sees neither the old nor the new dataset")
-    rows = settle(world, expected, where)
+    rows = recover_and_check(world, expected, where)
     if at == len(disk.events) and disk.crash_at is None and rows != expected.new:
         raise Violation(f"{where}: success was reported, and the change is lost")
 
@@ -64,8 +64,8 @@ def test_kill_at_every_system_call(world: LocalWorld, operation: Operation, swee
     for step, when in choose(sweep, rng, points, _KILLS_IN_CI):
         record(world, operation, step, when)
         where = f"{operation.name}, killed {when} system call {step}"
-        check_untidy(world, expected, where)
-        settle(world, expected, where)
+        check_before_recovery(world, expected, where)
+        recover_and_check(world, expected, where)
     print(f"{len(points)} kill points")
     assert steps > 10
 
@@ -102,7 +102,7 @@ def test_power_loss_during_recovery_from_a_kill(
     assert done > 0
 
 
-def test_the_model_loses_what_is_not_synced(tmp_path: os.PathLike[str]) -> None:
+def test_model_loses_unsynced_changes(tmp_path: os.PathLike[str]) -> None:
     base = os.path.join(tmp_path, "disk")
     os.mkdir(base)
     disk = Disk(base)

@@ -1,4 +1,4 @@
-"""Real processes: killed with -9, racing each other, and readers who look on all the while."""
+"""Real processes: kills with -9, concurrent writers, and concurrent readers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SPAWN = multiprocessing.get_context("spawn")
 
 @pytest.fixture(params=["disk", "memory disk"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """Where fsync takes its time, and where system calls follow each other closely."""
+    """A folder on a disk with slow fsync, and one in memory with fast system calls."""
     if request.param == "disk" or not os.path.isdir(SHARED_MEMORY):
         yield str(tmp_path)
         return
@@ -41,7 +41,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         yield made
 
 
-def test_kill_minus_nine_at_random_moments(folder: str, sweep: Sweep, rng: random.Random) -> None:
+def test_kill_9_at_random_times(folder: str, sweep: Sweep, rng: random.Random) -> None:
     kills = 1500 if sweep.full else 60
     seed = rng.randrange(2**32)
     run = subprocess.run(
@@ -58,7 +58,7 @@ def test_kill_minus_nine_at_random_moments(folder: str, sweep: Sweep, rng: rando
 
 
 def count_up(storage: Storage, root: str, attempts: int) -> tuple[int, int]:
-    """Add one again and again; gives how often it worked and how often somebody else was first."""
+    """Increment the counter repeatedly. Return the numbers of commits and of conflicts."""
     won = lost = 0
     for _ in range(attempts):
         journal = Journal(storage, root)
@@ -106,7 +106,7 @@ def _count_in_process(root: str, attempts: int, results: object) -> None:
     results.put(count_up(LocalStorage(), root, attempts))  # type: ignore[attr-defined]
 
 
-def test_processes_that_race_lose_no_increment(folder: str, sweep: Sweep) -> None:
+def test_concurrent_processes_lose_no_increment(folder: str, sweep: Sweep) -> None:
     root = join(folder, "ds")
     start_counter(LocalStorage(), root)
     attempts = 1000 if sweep.full else 60
@@ -127,7 +127,7 @@ def test_processes_that_race_lose_no_increment(folder: str, sweep: Sweep) -> Non
     assert sorted(os.listdir(root)) == ["zero.parquet"]
 
 
-def test_threads_that_race_in_memory_lose_no_increment(sweep: Sweep) -> None:
+def test_concurrent_threads_in_memory_lose_no_increment(sweep: Sweep) -> None:
     storage = FsspecStorage(MemoryFileSystem(global_store=False, skip_instance_cache=True))
     start_counter(storage, "/ds")
     attempts = 1000 if sweep.full else 50
@@ -149,7 +149,7 @@ def _write_generations(root: str, seconds: float, results: object) -> None:
     results.put(generation)  # type: ignore[attr-defined]
 
 
-def test_readers_see_one_generation_and_never_a_broken_file(folder: str, sweep: Sweep) -> None:
+def test_readers_see_one_generation_and_no_broken_file(folder: str, sweep: Sweep) -> None:
     root = join(folder, "ds")
     storage = LocalStorage()
     write_generation(storage, root, 0)

@@ -1,4 +1,4 @@
-"""Orders of events that no sweep of one process reaches: late writers, lost answers, helpers that wake up late."""
+"""Orders of events that need several processes: delayed writers, lost responses, delayed recoveries."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def local() -> Iterator[LocalWorld]:
 
 @pytest.fixture
 def kept() -> Iterator[int]:
-    """A journal that prunes early, so that late writers need not be so very late."""
+    """A journal that prunes early, so that few commits are enough to prune a slot."""
     with mock.patch.object(journal_module, "KEPT_RECORDS", 4):
         yield 4
 
@@ -68,7 +68,7 @@ def log_of(world: World) -> Log:
 
 
 class Interrupted(FaultStorage):
-    """Lets something happen just before or just after one call."""
+    """Runs a function just before or just after one call."""
 
     def __init__(self, inner: Storage, name: str, happens: Callable[[], None], *, after: bool = False) -> None:
         super().__init__(inner)
@@ -90,7 +90,7 @@ def lose_answer() -> None:
     raise StorageError("the answer was lost")
 
 
-def test_a_slot_that_was_pruned_cannot_be_taken_again(memory: MemoryWorld, kept: int) -> None:
+def test_pruned_slot_cannot_be_used_again(memory: MemoryWorld, kept: int) -> None:
     journal = Journal(memory.storage, memory.root)
     with journal.begin(journal.view(), "late") as late:
         staged = stage(memory.storage, late, table(range(90, 93), "late"))
@@ -106,7 +106,7 @@ def test_a_slot_that_was_pruned_cannot_be_taken_again(memory: MemoryWorld, kept:
     check_clean(memory)
 
 
-def test_a_late_writer_whose_work_was_done_by_others_has_won(memory: MemoryWorld) -> None:
+def test_writer_succeeds_if_another_process_applied_its_record(memory: MemoryWorld) -> None:
     def others() -> None:
         append_files(memory.storage, memory.root, one("other.parquet", range(70, 73)))
         lose_answer()
@@ -119,9 +119,7 @@ def test_a_late_writer_whose_work_was_done_by_others_has_won(memory: MemoryWorld
     check_clean(memory)
 
 
-def test_a_late_writer_whose_record_was_carried_out_and_pruned_says_that_it_does_not_know(
-    memory: MemoryWorld, kept: int
-) -> None:
+def test_outcome_is_unknown_if_others_applied_and_pruned_the_record(memory: MemoryWorld, kept: int) -> None:
     def others() -> None:
         for number in range(kept + 60):
             append_files(memory.storage, memory.root, one(f"n{number}.parquet", range(1)))
@@ -133,7 +131,7 @@ def test_a_late_writer_whose_record_was_carried_out_and_pruned_says_that_it_does
 
 
 @pytest.mark.parametrize("moment", ["create_exclusive", "staging_exists"])
-def test_a_writer_taken_for_dead_never_commits(memory: MemoryWorld, moment: str) -> None:
+def test_fenced_writer_cannot_commit(memory: MemoryWorld, moment: str) -> None:
     old = memory.raw_rows()
 
     def fence() -> None:
@@ -142,25 +140,25 @@ def test_a_writer_taken_for_dead_never_commits(memory: MemoryWorld, moment: str)
         assert Journal(memory.storage, memory.root).recover().removed
 
     storage = Interrupted(memory.storage, moment, fence)
-    with pytest.raises(CommitConflictError, match="taken for dead"):
+    with pytest.raises(CommitConflictError, match="considered this writer dead"):
         append_files(storage, memory.root, one("mine.parquet", range(80, 83)))
     assert memory.raw_rows() == old
     check_clean(memory)
 
 
-def test_a_writer_that_lost_its_staging_folder_never_commits(local: LocalWorld) -> None:
+def test_writer_without_staging_folder_cannot_commit(local: LocalWorld) -> None:
     old = local.dataset_files()
 
     def lose() -> None:
         local.storage.remove_tree(log_of(local).staging_path(log_of(local).stagings()[0]))
 
     storage = Interrupted(local.storage, "staging_exists", lose)
-    with pytest.raises(CommitConflictError, match="taken for dead"):
+    with pytest.raises(CommitConflictError, match="considered this writer dead"):
         append_files(storage, local.root, one("mine.parquet", range(80, 83)))
     assert local.dataset_files() == old
 
 
-def test_a_fence_is_written_before_anything_is_deleted(world: World) -> None:
+def test_fence_is_written_before_any_deletion(world: World) -> None:
     run_with(world, rewrite, Fault("crash before", _call_number(world, rewrite, "create_exclusive")))
     storage = FaultStorage(world.new_storage())
     removed = Journal(storage, world.root).recover().removed
@@ -172,7 +170,7 @@ def test_a_fence_is_written_before_anything_is_deleted(world: World) -> None:
     assert newest.owner not in removed
 
 
-def test_a_living_writer_is_left_alone(world: World) -> None:
+def test_live_writer_is_not_fenced(world: World) -> None:
     journal = Journal(world.storage, world.root)
     with journal.begin(journal.view(), "slow") as transaction:
         staged = stage(world.storage, transaction, table(range(80, 83), "new"))
@@ -181,7 +179,7 @@ def test_a_living_writer_is_left_alone(world: World) -> None:
     assert world.raw_rows()[(80, "new")] == 1
 
 
-def test_a_helper_that_wakes_up_late_brings_nothing_back(memory: MemoryWorld) -> None:
+def test_delayed_replay_restores_no_file(memory: MemoryWorld) -> None:
     storage = FaultStorage(memory.storage)
     storage.on_call = lambda name: storage.die() if name == "publish" else None
     with pytest.raises(Crash):
@@ -196,7 +194,7 @@ def test_a_helper_that_wakes_up_late_brings_nothing_back(memory: MemoryWorld) ->
     assert memory.dataset_files() == files
 
 
-def test_a_helper_brings_nothing_back_even_while_the_lease_of_the_dead_writer_runs(memory: MemoryWorld) -> None:
+def test_delayed_replay_restores_no_file_within_the_lease(memory: MemoryWorld) -> None:
     names = {"mine.parquet": table(range(80, 83), "new")}
     last = _call_number(memory, lambda storage, root: append_files(storage, root, names), "publish") + 1
     with mock.patch.object(FsspecStorage, "is_alive", return_value=True):
@@ -216,7 +214,7 @@ def test_a_helper_brings_nothing_back_even_while_the_lease_of_the_dead_writer_ru
             last += 1
 
 
-def test_replay_keeps_a_file_that_came_under_a_retired_name(world: World) -> None:
+def test_replay_keeps_a_new_file_at_a_retired_path(world: World) -> None:
     call = _call_number(world, rewrite, "retire")
     run_with(world, rewrite, Fault("crash before", call))
     foreign = table(range(500, 503), "foreign")
@@ -228,7 +226,7 @@ def test_replay_keeps_a_file_that_came_under_a_retired_name(world: World) -> Non
     assert rows[(0, "new")] == 1
 
 
-def test_replay_keeps_a_file_that_was_changed_after_we_decided_to_replace_it(local: LocalWorld) -> None:
+def test_replay_keeps_a_file_changed_after_the_commit(local: LocalWorld) -> None:
     call = _call_number(local, rewrite, "publish")
     run_with(local, rewrite, Fault("crash before", call))
     pq.write_table(table(range(500, 503), "foreign"), join(local.root, "day=1/a.parquet"))
@@ -246,7 +244,7 @@ def _call_number(world: World, run: Callable[[Storage, str], object], name: str)
     return storage.calls.index(name) + 1
 
 
-def test_only_the_newest_record_is_ever_replayed(world: World) -> None:
+def test_only_the_newest_record_is_replayed(world: World) -> None:
     run_with(world, rewrite, Fault("crash before", _call_number(world, rewrite, "publish")))
     log = log_of(world)
     ghost = log.state().newest
@@ -259,7 +257,7 @@ def test_only_the_newest_record_is_ever_replayed(world: World) -> None:
     assert ghost not in log.state().done
 
 
-def test_pruning_takes_done_before_the_record_and_never_the_newest(world: World, kept: int) -> None:
+def test_prune_deletes_done_before_records_and_keeps_the_newest(world: World, kept: int) -> None:
     removed: list[str] = []
     storage = FaultStorage(world.storage)
     original = storage.remove
@@ -277,7 +275,7 @@ def test_pruning_takes_done_before_the_record_and_never_the_newest(world: World,
     check_clean(world)
 
 
-def test_the_lock_is_held_while_files_move(local: LocalWorld) -> None:
+def test_lock_is_held_during_publishing(local: LocalWorld) -> None:
     log = log_of(local)
     seen = []
 
@@ -297,7 +295,7 @@ def test_the_lock_is_held_while_files_move(local: LocalWorld) -> None:
     assert {"claim_staging", "list_names", "create_exclusive", "publish", "retire"} <= set(seen)
 
 
-def test_a_slot_taken_by_a_late_record_that_goes_again_is_tried_again(memory: MemoryWorld) -> None:
+def test_slot_of_a_withdrawn_record_is_retried(memory: MemoryWorld) -> None:
     class Withdrawn(FaultStorage):
         ghosts = 1
 
@@ -312,7 +310,7 @@ def test_a_slot_taken_by_a_late_record_that_goes_again_is_tried_again(memory: Me
     check_clean(memory)
 
 
-def test_a_client_that_repeats_its_own_create_has_won(world: World) -> None:
+def test_client_that_repeats_its_own_create_succeeds(world: World) -> None:
     class Repeating(FaultStorage):
         def create_exclusive(self, path: str, data: bytes) -> None:
             self.inner.create_exclusive(path, data)
@@ -323,8 +321,8 @@ def test_a_client_that_repeats_its_own_create_has_won(world: World) -> None:
     check_clean(world)
 
 
-def test_a_create_that_arrives_late_finds_its_slot_taken(memory: MemoryWorld) -> None:
-    """The request is on its way when the client gives up; the abort record is there first."""
+def test_delayed_create_fails_on_the_abort_record(memory: MemoryWorld) -> None:
+    """The request is still pending when the client gives up and writes the abort record."""
     delayed: list[tuple[str, bytes]] = []
 
     class Slow(FaultStorage):
@@ -344,7 +342,7 @@ def test_a_create_that_arrives_late_finds_its_slot_taken(memory: MemoryWorld) ->
     check_clean(memory)
 
 
-def test_storages_share_one_journal_whatever_the_spelling(local: LocalWorld) -> None:
+def test_all_spellings_of_a_path_share_one_journal(local: LocalWorld) -> None:
     os.symlink(local.root, join(local.folder, "alias"))
     Journal(LocalStorage(), join(local.folder, "alias")).view()
     assert (

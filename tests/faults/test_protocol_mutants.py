@@ -1,6 +1,6 @@
-"""Take one check or order away from under the tests of the protocol and of the commit: they must fail.
+"""Mutation tests of the protocol and commit tests: without one check or order of steps, a test must fail.
 
-These are what it takes an order of events to find that a sweep of one process cannot reach.
+These mutants need an order of events that a sweep of one process cannot reach.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 from core.commit import test_transaction as commits
 from faults import test_protocol as protocol
 from faults.operations import start
-from faults.test_mutants import Hunt, Mutant, give_up, patch
+from faults.test_mutants import Check, Mutant, give_up, patch
 from faults.worlds import LocalWorld, MemoryWorld, World
 from fsspeckit.common.errors import FsspeckitError
 from fsspeckit.core.commit import journal, replay, transaction
@@ -40,7 +40,7 @@ def _delete_without_fence(storage: Storage, log: Log, replayer: Replayer) -> tup
     return orphans
 
 
-def _close_then_drop(self: Replayer, item: Record) -> None:
+def _finish_then_delete(self: Replayer, item: Record) -> None:
     self._log.finish(item)
     for name in (*item.fenced, item.owner):
         self._storage.remove_tree(self._log.staging_path(name))
@@ -62,10 +62,10 @@ def _nothing(*_: object, **__: object) -> None:
     return None
 
 
-def in_world(make: Callable[[], World], test: Callable[..., None], *arguments: object) -> Hunt:
-    """A test of the protocol or of the commit, in a world of its own."""
+def in_world(make: Callable[[], World], test: Callable[..., None], *arguments: object) -> Check:
+    """Run a protocol or commit test in its own world."""
 
-    def hunt() -> None:
+    def check() -> None:
         world = make()
         try:
             start(world)
@@ -75,98 +75,96 @@ def in_world(make: Callable[[], World], test: Callable[..., None], *arguments: o
         finally:
             world.close()
 
-    return hunt
+    return check
 
 
-PROTOCOL_MUTANTS: dict[str, tuple[Mutant, Hunt]] = {
-    "a pruned slot may be taken again": (
-        patch(Log, "_check_not_late", _nothing),
-        in_world(MemoryWorld, protocol.test_a_slot_that_was_pruned_cannot_be_taken_again, 4),
+PROTOCOL_MUTANTS: dict[str, tuple[Mutant, Check]] = {
+    "a pruned slot can be used again": (
+        patch(Log, "_check_is_newest", _nothing),
+        in_world(MemoryWorld, protocol.test_pruned_slot_cannot_be_used_again, 4),
     ),
-    "a taken slot is always ours": (
-        patch(Log, "_is_ours", lambda self, item: True),
-        in_world(MemoryWorld, protocol.test_a_writer_taken_for_dead_never_commits, "create_exclusive"),
+    "any record in the slot counts as own": (
+        patch(Log, "_is_own", lambda self, item: True),
+        in_world(MemoryWorld, protocol.test_fenced_writer_cannot_commit, "create_exclusive"),
     ),
-    "whether staging still stands is not checked (object store)": (
+    "existence of the staging folder is not checked (object store)": (
         patch(FsspecStorage, "staging_exists", lambda self, folder: True),
-        in_world(MemoryWorld, protocol.test_a_writer_taken_for_dead_never_commits, "staging_exists"),
+        in_world(MemoryWorld, protocol.test_fenced_writer_cannot_commit, "staging_exists"),
     ),
-    "whether staging still stands is not checked (local)": (
+    "existence of the staging folder is not checked (local)": (
         patch(LocalStorage, "staging_exists", lambda self, folder: True),
-        in_world(LocalWorld, protocol.test_a_writer_that_lost_its_staging_folder_never_commits),
+        in_world(LocalWorld, protocol.test_writer_without_staging_folder_cannot_commit),
     ),
     "orphans are deleted without a fence": (
         patch(replay, "_fence_orphans", _delete_without_fence),
-        in_world(MemoryWorld, protocol.test_a_fence_is_written_before_anything_is_deleted),
+        in_world(MemoryWorld, protocol.test_fence_is_written_before_any_deletion),
     ),
-    "the living are taken for dead": (
+    "live writers are considered dead": (
         patch(LocalStorage, "is_alive", lambda self, folder: False),
-        in_world(LocalWorld, protocol.test_a_living_writer_is_left_alone),
+        in_world(LocalWorld, protocol.test_live_writer_is_not_fenced),
     ),
-    "staging goes after done on an object store": (
-        patch(Replayer, "_close", _close_then_drop),
-        in_world(MemoryWorld, protocol.test_a_helper_brings_nothing_back_even_while_the_lease_of_the_dead_writer_runs),
+    "staging is deleted after done on an object store": (
+        patch(Replayer, "_close", _finish_then_delete),
+        in_world(MemoryWorld, protocol.test_delayed_replay_restores_no_file_within_the_lease),
     ),
-    "replay retires whatever has the name": (
-        patch(Replayer, "_retire_again", Replayer._retire),
-        in_world(LocalWorld, protocol.test_replay_keeps_a_file_that_came_under_a_retired_name),
+    "replay retires any file at the path": (
+        patch(Replayer, "_retire_if_unchanged", Replayer._retire),
+        in_world(LocalWorld, protocol.test_replay_keeps_a_new_file_at_a_retired_path),
     ),
-    "replay replaces whatever has the name": (
-        patch(Replayer, "_republish", Replayer._publish),
-        in_world(LocalWorld, protocol.test_replay_keeps_a_file_that_was_changed_after_we_decided_to_replace_it),
+    "replay replaces any file at the path": (
+        patch(Replayer, "_publish_if_unchanged", Replayer._publish),
+        in_world(LocalWorld, protocol.test_replay_keeps_a_file_changed_after_the_commit),
     ),
-    "ghosts are replayed": (
+    "older records without done are replayed": (
         patch(replay, "replay_pending", _replay_everything),
-        in_world(MemoryWorld, protocol.test_only_the_newest_record_is_ever_replayed),
+        in_world(MemoryWorld, protocol.test_only_the_newest_record_is_replayed),
     ),
     "records are pruned before done": (
         patch(Log, "prune", _prune_wrongly),
-        in_world(MemoryWorld, protocol.test_pruning_takes_done_before_the_record_and_never_the_newest, 4),
+        in_world(MemoryWorld, protocol.test_prune_deletes_done_before_records_and_keeps_the_newest, 4),
     ),
     "there is no lock": (
         patch(LocalStorage, "lock", _no_lock),
-        in_world(LocalWorld, protocol.test_the_lock_is_held_while_files_move),
+        in_world(LocalWorld, protocol.test_lock_is_held_during_publishing),
     ),
-    "a slot given up stays free": (
-        patch(Log, "_settle", give_up),
-        in_world(MemoryWorld, protocol.test_a_create_that_arrives_late_finds_its_slot_taken),
+    "a slot stays free after a failed create": (
+        patch(Log, "_resolve_failed_create", give_up),
+        in_world(MemoryWorld, protocol.test_delayed_create_fails_on_the_abort_record),
     ),
-    "the journal is not asked for conflicts": (
+    "the journal is not checked for conflicts": (
         patch(Transaction, "_find_foreign_commit", _nothing),
-        in_world(LocalWorld, commits.test_the_journal_tells_a_conflict_that_the_attributes_of_files_hide),
+        in_world(LocalWorld, commits.test_journal_shows_a_conflict_that_size_and_stamp_do_not),
     ),
-    "inputs are not looked at again": (
+    "inputs are not checked again": (
         patch(Transaction, "_find_changed_file", _nothing),
-        in_world(LocalWorld, commits.test_an_input_that_a_foreign_program_changed_is_a_conflict, False),
+        in_world(LocalWorld, commits.test_input_changed_by_another_program_is_a_conflict, False),
     ),
     "the folder is not listed again": (
         patch(Transaction, "_find_change_in_tree", _nothing),
-        in_world(
-            LocalWorld, commits.test_a_file_that_a_foreign_program_added_is_a_conflict_for_who_needs_to_see_every_file
-        ),
+        in_world(LocalWorld, commits.test_file_added_by_another_program_conflicts_with_a_complete_view),
     ),
-    "names are not looked at again": (
+    "new paths are not checked again": (
         patch(Transaction, "_find_taken_name", _nothing),
-        in_world(LocalWorld, commits.test_a_name_that_a_foreign_program_took_is_a_conflict),
+        in_world(LocalWorld, commits.test_file_created_by_another_program_is_a_conflict),
     ),
     "staged files are not checked": (
         patch(transaction, "check_staged", _nothing),
-        in_world(LocalWorld, commits.test_a_staged_file_that_is_not_whole_is_refused),
+        in_world(LocalWorld, commits.test_damaged_staged_file_is_rejected),
     ),
     "final names are not checked": (
         patch(LocalStorage, "check_publishable", _nothing),
-        in_world(LocalWorld, commits.test_a_name_too_long_for_the_disk_is_refused_before_anything_changes, 300),
+        in_world(LocalWorld, commits.test_too_long_file_name_is_rejected_before_any_change, 300),
     ),
-    "a journal that moved is not noticed": (
+    "a moved journal is not detected": (
         patch(Transaction, "_find_lost_staging", _nothing),
-        in_world(LocalWorld, commits.test_a_journal_that_appears_inside_meanwhile_is_a_conflict),
+        in_world(LocalWorld, commits.test_moved_journal_is_a_conflict),
     ),
 }
 
 
 @pytest.mark.parametrize("name", sorted(PROTOCOL_MUTANTS))
-def test_a_test_of_the_protocol_finds(name: str) -> None:
-    mutate, hunt = PROTOCOL_MUTANTS[name]
-    hunt()
+def test_protocol_tests_detect_mutant(name: str) -> None:
+    mutate, check = PROTOCOL_MUTANTS[name]
+    check()
     with mutate(), pytest.raises((AssertionError, FsspeckitError, OSError, pytest.fail.Exception)):
-        hunt()
+        check()

@@ -1,6 +1,6 @@
-"""Operations under an idempotency key, cut off at any call and tried again as a scheduler does: they happen once.
+"""Operations with an idempotency key that are interrupted at any call and retried are committed once.
 
-A check before the commit is held to the same: where it refuses, no fault makes the change happen after all.
+If a check before the commit fails, no fault can cause the commit.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def upsert(io: PyarrowDatasetIO, root: str) -> Any:
 
 
 def nothing_new(io: PyarrowDatasetIO, root: str) -> Any:
-    """An append of no rows: nothing changes, and the commit that says so is still made once."""
+    """Append no rows: nothing changes, and the commit is still recorded once."""
     return io.write_dataset(CHANGED.slice(0, 0), root, partition_by=["day"])
 
 
@@ -52,7 +52,7 @@ def under_key(call: Callable[[PyarrowDatasetIO, str], Any], check: Any = None) -
 
 
 def commits_under(world: World, key: str) -> int:
-    """How many records of the journal hold the key, by its bytes alone."""
+    """Return how many journal records contain the bytes of the key."""
     wanted = f'"idempotency_key": "{key}"', f'"idempotency_key":"{key}"'
     records = [data.decode() for path, data in world.files().items() if path.endswith(".json") and "/log/" in path]
     return sum(any(text in record for text in wanted) for record in records)
@@ -66,7 +66,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
 
 
 @pytest.mark.parametrize("name", sorted(CALLS))
-def test_a_change_that_is_tried_until_it_is_done_is_done_once(
+def test_change_retried_until_success_is_committed_once(
     world: World, name: str, sweep: Sweep, rng: random.Random
 ) -> None:
     run = under_key(CALLS[name])
@@ -93,7 +93,7 @@ def test_a_change_that_is_tried_until_it_is_done_is_done_once(
     assert min(seen["skipped"], seen["done by the second"]) > 0, seen
 
 
-def test_a_change_of_nothing_is_recorded_once(world: World, sweep: Sweep, rng: random.Random) -> None:
+def test_empty_change_is_recorded_once(world: World, sweep: Sweep, rng: random.Random) -> None:
     start(world)
     world.keep()
     rows, run = world.raw_rows(), under_key(nothing_new)
@@ -107,15 +107,13 @@ def test_a_change_of_nothing_is_recorded_once(world: World, sweep: Sweep, rng: r
 
 
 def refuse(before: View, after: View, info: Any) -> None:
-    """What a pipeline's check does with rows that it does not want."""
+    """A check that rejects every change, as a check of a pipeline can."""
     assert len(after.files) > len(before.files)
     assert info["operation"] == "write"
     raise CheckFailedError("not these rows; correct them")
 
 
-def test_a_check_that_refuses_keeps_the_old_dataset_whatever_fails(
-    world: World, sweep: Sweep, rng: random.Random
-) -> None:
+def test_failed_check_keeps_the_old_dataset_under_any_fault(world: World, sweep: Sweep, rng: random.Random) -> None:
     expected = expect(world, Operation("append", start, under_key(append)))
     run = under_key(append, refuse)
     refused = 0

@@ -1,4 +1,4 @@
-"""The protocol on an object store: moto's S3 over HTTP on loopback, through s3fs."""
+"""The commit protocol on an object store: the S3 server of moto over HTTP on localhost, through s3fs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sweeps import Sweep
 
 
 class S3World(World):
-    """A dataset in a bucket; every process has a client of its own."""
+    """A dataset in a bucket. Every process has its own client."""
 
     def __init__(self, server: Any, bucket: str, root: str = "lake/ds") -> None:
         self.bucket = bucket
@@ -35,7 +35,7 @@ class S3World(World):
         self._template: dict[str, bytes] = {}
 
     def new_storage(self) -> Storage:
-        """Another client than the one of ``storage``, with what it has listed before in its cache."""
+        """Return another client than ``storage``, with its listing cache filled."""
         return FsspecStorage(self._fs)
 
     def keep(self) -> None:
@@ -61,7 +61,7 @@ def world(s3_server: Any, s3_bucket: str) -> S3World:
     return made
 
 
-def test_put_if_absent_has_one_winner(s3_server: Any, s3_bucket: str) -> None:
+def test_put_if_absent_succeeds_once(s3_server: Any, s3_bucket: str) -> None:
     storages = [FsspecStorage(s3_server.filesystem()) for _ in range(6)]
 
     def take(numbered: tuple[int, Storage]) -> bool:
@@ -79,7 +79,7 @@ def test_put_if_absent_has_one_winner(s3_server: Any, s3_bucket: str) -> None:
         assert storages[0].read_bytes(f"{s3_bucket}/slot-{turn}") == str(won.index(True)).encode()
 
 
-def test_a_life_in_a_bucket(world: S3World) -> None:
+def test_append_rewrite_and_recover_in_a_bucket(world: S3World) -> None:
     journal = Journal(world.storage, world.root)
     assert [file.path for file in journal.view().files] == ["day=1/a.parquet", "day=1/b.parquet", "day=2/c.parquet"]
     append(world.storage, world.root)
@@ -103,7 +103,7 @@ def test_a_life_in_a_bucket(world: S3World) -> None:
     assert {path for path in world.files() if ".staging_" in path} == set()
 
 
-def test_a_listing_cache_hides_nothing(world: S3World, s3_server: Any) -> None:
+def test_listing_cache_does_not_hide_files(world: S3World, s3_server: Any) -> None:
     mine = s3_server.filesystem()
     stale = FsspecStorage(mine)
     journal = Journal(stale, world.root)
@@ -126,9 +126,7 @@ def test_a_listing_cache_hides_nothing(world: S3World, s3_server: Any) -> None:
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_a_file_of_another_writer_is_readable_right_after_a_listing_without_it(
-    world: S3World, s3_server: Any, wrapped: bool
-) -> None:
+def test_new_file_is_readable_after_an_older_listing(world: S3World, s3_server: Any, wrapped: bool) -> None:
     fs = DirFileSystem(path=f"{world.bucket}/lake", fs=s3_server.filesystem()) if wrapped else s3_server.filesystem()
     storage, root = FsspecStorage(fs), "ds" if wrapped else world.root
     assert storage.list_dir(join(root, "day=1"))
@@ -160,6 +158,25 @@ def test_conflicts(world: S3World) -> None:
             transaction.commit(Changes((Publish(staged, "day=1/mine.parquet", 5),), ("day=1/b.parquet",)))
 
 
+def test_an_object_that_changes_within_its_size_and_second_is_a_conflict(world: S3World) -> None:
+    """Only the ETag tells: the server counts times in seconds."""
+    journal = Journal(world.storage, world.root)
+    contents = []
+    for value in ("one", "two"):
+        buffer = io.BytesIO()
+        pq.write_table(table(range(7), value), buffer)
+        contents.append(buffer.getvalue())
+    assert len(contents[0]) == len(contents[1])
+    for content in contents * 2:
+        world.new_storage().write_bytes(join(world.root, "day=1/b.parquet"), content)
+        with journal.begin(journal.view(), "foreign") as transaction:
+            staged = stage(world.storage, transaction, table(range(5), "mine"))
+            other = contents[1 - contents.index(content)]
+            world.new_storage().write_bytes(join(world.root, "day=1/b.parquet"), other)
+            with pytest.raises(CommitConflictError, match="changed by another program"):
+                transaction.commit(Changes((Publish(staged, "day=1/mine.parquet", 5),), ("day=1/b.parquet",)))
+
+
 @pytest.mark.parametrize("operation", [append, rewrite, overwrite])
 def test_faults_and_recovery(world: S3World, operation: Any, sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fsspec, "LEASE_SECONDS", -1.0)
@@ -185,7 +202,7 @@ def test_faults_and_recovery(world: S3World, operation: Any, sweep: Sweep, monke
             assert not Journal(world.new_storage(), world.root).recover()
 
 
-def test_a_staging_folder_is_alive_for_the_length_of_its_lease(world: S3World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_staging_folder_is_alive_during_its_lease(world: S3World, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = Journal(world.storage, world.root)
     with journal.begin(journal.view(), "slow") as transaction:
         staged = stage(world.storage, transaction, table(range(80, 83), "mine"))
@@ -197,7 +214,7 @@ def test_a_staging_folder_is_alive_for_the_length_of_its_lease(world: S3World, m
     assert world.raw_rows()[(80, "mine")] == 0
 
 
-def test_a_dataset_that_is_the_whole_bucket_keeps_its_journal_inside(s3_server: Any, s3_bucket: str) -> None:
+def test_dataset_in_a_bucket_root_has_its_journal_inside(s3_server: Any, s3_bucket: str) -> None:
     storage, root = resolve(f"s3://{s3_bucket}", storage_options=s3_server.storage_options)
     append_files(storage, root, {"a.parquet": table(range(3), "x")})
     append_files(storage, root, {"day=1/b.parquet": table(range(3), "x")})
@@ -207,7 +224,7 @@ def test_a_dataset_that_is_the_whole_bucket_keeps_its_journal_inside(s3_server: 
     assert all("/.fsspeckit/" in name or name.endswith(".parquet") for name in names)
 
 
-def test_writers_that_race_lose_no_increment(s3_server: Any, s3_bucket: str, sweep: Sweep) -> None:
+def test_concurrent_writers_lose_no_increment(s3_server: Any, s3_bucket: str, sweep: Sweep) -> None:
     root = f"{s3_bucket}/counter"
     start_counter(FsspecStorage(s3_server.filesystem()), root)
     attempts = 30 if sweep.full else 4

@@ -15,7 +15,7 @@ from sweeps import sweep_size
 PROGRAM = Path(__file__).with_name("text_files.py")
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_odd_text_files() -> None:
     """In processes of their own, since a file may end one; a full sweep reads a hundred thousand."""
     count = str(sweep_size().size(ci=1500, full=100_000))

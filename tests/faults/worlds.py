@@ -1,4 +1,4 @@
-"""Places to run an operation in: a copy of a small dataset on disk or in memory, made fresh for every fault."""
+"""Test environments: a small dataset on disk or in memory that is reset for every fault."""
 
 from __future__ import annotations
 
@@ -24,42 +24,42 @@ SHARED_MEMORY = "/dev/shm"
 
 
 class Violation(AssertionError):
-    """The dataset is neither the old nor the new one, or something was left behind."""
+    """The dataset is neither the old nor the new one, or temporary files are left."""
 
 
 class World(ABC):
-    """One dataset, with a template of it to start from again."""
+    """One dataset, with a template to restore it from."""
 
     storage: Storage
     root: str
 
     @abstractmethod
     def keep(self) -> None:
-        """Take what stands now as the template."""
+        """Save the current state as the template."""
 
     @abstractmethod
     def reset(self) -> None:
-        """Put the template back."""
+        """Restore the template."""
 
     @abstractmethod
     def files(self) -> dict[str, bytes]:
-        """Every file, sidecars included, read without any of our code; paths relative to the folder of the dataset."""
+        """Return all files, including sidecars, read without fsspeckit, by path relative to the parent folder."""
 
     def new_storage(self) -> Storage:
-        """What a process that starts now would use."""
+        """Return the storage of a new process."""
         return self.storage
 
     def close(self) -> None:  # noqa: B027 - nothing to do for most
         """Clean up."""
 
     def dataset_files(self) -> dict[str, bytes]:
-        """Files of the dataset itself."""
+        """Return the files of the dataset without sidecars."""
         prefix = f"{self.root.partition('lake/')[2]}/"
         inside = {path.removeprefix(prefix): data for path, data in self.files().items() if path.startswith(prefix)}
         return {path: data for path, data in inside.items() if not path.startswith(".fsspeckit/")}
 
     def raw_rows(self) -> Rows:
-        """What a reader that knows nothing of us reads: all data files."""
+        """Return the rows of all data files, as a reader without fsspeckit sees them."""
         rows: Rows = Counter()
         for path, data in self.dataset_files().items():
             if is_data_file(path):
@@ -67,7 +67,7 @@ class World(ABC):
         return rows
 
     def view_rows(self, view: View) -> Rows:
-        """What our own reader reads."""
+        """Return the rows of a view."""
         rows: Rows = Counter()
         for file in view.files:
             rows += rows_of(self.storage.read_bytes(file.location))
@@ -75,7 +75,7 @@ class World(ABC):
 
 
 class LocalWorld(World):
-    """A folder on a memory disk, which is quick and behaves like any other POSIX disk."""
+    """A folder in a memory filesystem, which is fast and behaves like any POSIX filesystem."""
 
     def __init__(self) -> None:
         base = SHARED_MEMORY if os.path.isdir(SHARED_MEMORY) else None
@@ -107,7 +107,7 @@ class LocalWorld(World):
 
 
 class MemoryWorld(World):
-    """An fsspec memory filesystem of its own: the model of an object store."""
+    """An fsspec memory filesystem, as the model of an object store."""
 
     def __init__(self) -> None:
         self.fs = MemoryFileSystem(global_store=False, skip_instance_cache=True)
@@ -131,7 +131,7 @@ class MemoryWorld(World):
 
 @cache
 def rows_of(data: bytes) -> Rows:
-    """The rows of one Parquet file; one that cannot be read is a violation wherever it stands."""
+    """Return the rows of a Parquet file. A file that cannot be read is a violation."""
     try:
         table = pq.ParquetFile(pa.BufferReader(data)).read()
     except (OSError, pa.ArrowException) as error:

@@ -20,6 +20,8 @@ from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark.errors import SparkQueryError
 from fsspeckit.pipeline import Pipeline, StepFailedError
 
+pytestmark = pytest.mark.spark
+
 WHOLE = """
 name = "orders"
 idempotency_key = "${day}"

@@ -19,7 +19,7 @@ from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.report.layout import Layout, analyse, load_all_statistics
 from fsspeckit.report.overlap import Overlap, overlap
-from fsspeckit.report.score import _rows_of_a_group, score
+from fsspeckit.report.score import _rows_per_group, score
 from fsspeckit.report.text import render
 
 
@@ -71,7 +71,7 @@ def test_two_keys_share_the_order_of_a_curve(tmp_path: Path) -> None:
     snapshot, layout = lay(tmp_path / "stripes", *({"x": [x, x], "y": [0, 9]} for x in range(16)))
     found = score(snapshot, layout, ["x", "y"]).findings[1]
     assert (found.points, found.command.partition("--")[2]) == (15.0, "by x --by y --curve hilbert")
-    assert "a look-up of one y opens about 1 file (" in found.effect  # sixteen small files become one
+    assert "a lookup of one y opens about 1 file (" in found.effect  # sixteen small files become one
 
 
 def test_bounds_of_every_kind_are_readable(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_every_recommendation_does_what_it_says(tmp_path: Path) -> None:
 def test_row_groups_that_are_too_large_get_fewer_rows(tmp_path: Path) -> None:
     snapshot, _ = lay(tmp_path / "d", {"id": [1]})
     wide = [replace(file, rows=1_000_000, uncompressed=8 * 2**30) for file in snapshot.files]
-    assert _rows_of_a_group(wide) * 8 * 2**30 / 1_000_000 <= 2**28
+    assert _rows_per_group(wide) * 8 * 2**30 / 1_000_000 <= 2**28
 
 
 def test_columns_that_cannot_be_measured_are_shown(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def test_a_dataset_in_which_all_is_well(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     PyarrowDatasetIO().write_dataset(pa.table({"id": pa.array([None], pa.int64()), "v": [[1]]}), "lake")
     assert main(["inspect", "lake", "--html", "report.html", "-q"]) == 0
-    assert "Nothing: small files, overlap and row groups are all well." in Path("report.html").read_text("utf-8")
+    assert "Nothing: file sizes, overlap and row groups are good." in Path("report.html").read_text("utf-8")
 
 
 ODD: dict[str, dict[str, dict[str, Any]]] = {
@@ -228,12 +228,18 @@ def test_a_document_that_somebody_changed(
     assert remedy == "to do: write it with `fsspeckit inspect PATH --json`"
 
 
-def look(page: str, folder: Path, width: int, *flags: str) -> dict[str, Any]:
-    """What a browser makes of a page that is so many pixels wide."""
+@pytest.fixture
+def browser() -> str:
+    """The program of a browser."""
     names = [os.environ.get("CHROMIUM", "chromium"), "chromium-browser", "google-chrome"]
     program = next((found for name in names if (found := shutil.which(name))), None)
     if program is None:
         pytest.skip("there is no Chromium: install it, or point CHROMIUM to one")
+    return program
+
+
+def look(program: str, page: str, folder: Path, width: int, *flags: str) -> dict[str, Any]:
+    """What a browser makes of a page that is so many pixels wide."""
     probe = folder / f"probe-{width}.html"
     probe.write_text(PROBE.format(width=width, page=escape(page)), "utf-8")
     words = [program, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--virtual-time-budget=5000"]
@@ -244,8 +250,11 @@ def look(page: str, folder: Path, width: int, *flags: str) -> dict[str, Any]:
     return dict(json.loads(found[1].replace("&amp;", "&").replace("&lt;", "<").replace("&gt;", ">")))
 
 
-def test_a_browser_shows_it_on_a_desk_and_on_a_phone_in_light_and_dark(report: str, tmp_path: Path) -> None:
-    desk, phone = look(report, tmp_path, 1280), look(report, tmp_path, 360, "--blink-settings=preferredColorScheme=0")
+def test_a_browser_shows_it_on_a_desk_and_on_a_phone_in_light_and_dark(
+    browser: str, report: str, tmp_path: Path
+) -> None:
+    desk = look(browser, report, tmp_path, 1280)
+    phone = look(browser, report, tmp_path, 360, "--blink-settings=preferredColorScheme=0")
     for seen in (desk, phone):
         assert seen["wide"] <= seen["room"]
         assert seen["outside"] == []

@@ -1,7 +1,7 @@
-"""Between Arrow and numpy without pandas.
+"""Convert between Arrow and numpy by sharing buffers, without pandas.
 
-pyarrow imports pandas, where it is installed, at its first conversion from or to numpy or Python lists. That takes a
-quarter of a second, more than a whole small merge, so the usual path converts here, by sharing buffers.
+pyarrow imports pandas, if it is installed, at its first conversion from or to numpy or Python lists. The import takes a
+quarter of a second, more than a small merge, so the common operations convert with this module.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FLOATS = {16: np.float16, 32: np.float32, 64: np.float64}
 
 
 def to_numpy(array: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
-    """Values of a fixed-width array; what stands at a null is arbitrary. Temporal types come as integers."""
+    """Return the values of a fixed-width array; the value at a null is arbitrary. Temporal types become integers."""
     if isinstance(array, pa.ChunkedArray):
         parts = [to_numpy(chunk) for chunk in array.chunks]
         if len(parts) == 1:
@@ -49,21 +49,21 @@ def _dtype(type_: pa.DataType) -> Any:
 
 
 def single(column: pa.ChunkedArray) -> pa.Array:
-    """A column as one array; a single chunk is not copied."""
+    """Return a column as one array; a single chunk is not copied."""
     if column.num_chunks == 1:
         return column.chunk(0)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
 
 
 def valid_mask(array: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    """Which elements are not null."""
+    """Return a mask of the elements that are not null."""
     if array.null_count == 0:
         return np.ones(len(array), dtype=bool)
     return to_numpy(array.is_valid())
 
 
 def to_arrow(values: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
-    """A numpy array of numbers or booleans as an Arrow array that shares its memory."""
+    """Return a numpy array of numbers or booleans as an Arrow array; numbers share their memory."""
     bits = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
     if values.dtype == np.bool_:
         packed = pa.py_buffer(np.packbits(values, bitorder="little"))
@@ -73,11 +73,11 @@ def to_arrow(values: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None = Non
 
 
 def text_blocks(texts: pa.Array) -> npt.NDArray[np.void] | None:
-    """Texts that all have one length, as blocks of bytes that share their memory; nothing for others."""
+    """Return texts of equal length as fixed-size byte blocks that share their memory, or None for other texts."""
     if texts.type not in _OFFSETS or texts.null_count or not len(texts):
         return None
-    _, ends, data = texts.buffers()
-    offsets = np.frombuffer(ends, _OFFSETS[texts.type])[texts.offset : texts.offset + len(texts) + 1]
+    _, offset_buffer, data = texts.buffers()
+    offsets = np.frombuffer(offset_buffer, _OFFSETS[texts.type])[texts.offset : texts.offset + len(texts) + 1]
     start, stop, width = int(offsets[0]), int(offsets[-1]), int(offsets[1] - offsets[0])
     if not width or stop - start != width * len(texts) or bool((np.diff(offsets) != width).any()):
         return None
@@ -85,7 +85,7 @@ def text_blocks(texts: pa.Array) -> npt.NDArray[np.void] | None:
 
 
 def from_blocks(blocks: npt.NDArray[np.void], type_: pa.DataType) -> pa.Array:
-    """Blocks of bytes as texts of a type, or as binary values of their size."""
+    """Return fixed-size byte blocks as an array of a text, binary or fixed-size binary type."""
     if pa.types.is_fixed_size_binary(type_):
         return pa.Array.from_buffers(type_, len(blocks), [None, pa.py_buffer(blocks)])
     offsets = np.arange(0, blocks.nbytes + 1, blocks.dtype.itemsize, dtype=_OFFSETS[type_])
@@ -93,7 +93,7 @@ def from_blocks(blocks: npt.NDArray[np.void], type_: pa.DataType) -> pa.Array:
 
 
 def binary_array(values: Sequence[bytes | None], type_: pa.DataType) -> pa.Array:
-    """Python bytes as a ``binary`` or ``string`` array."""
+    """Return Python bytes as a ``binary`` or ``string`` array."""
     offsets = np.zeros(len(values) + 1, dtype=np.int64)
     np.cumsum([len(value or b"") for value in values], out=offsets[1:])
     valid = None if None not in values else np.array([value is not None for value in values])
@@ -104,5 +104,5 @@ def binary_array(values: Sequence[bytes | None], type_: pa.DataType) -> pa.Array
 
 
 def text_array(values: Sequence[str | None]) -> pa.Array:
-    """Python texts as a ``string`` array."""
+    """Return Python texts as a ``string`` array."""
     return binary_array([None if value is None else value.encode() for value in values], pa.string())

@@ -1,8 +1,8 @@
-"""Exact casts of Arrow arrays: the values arrive unchanged, or the cast is refused.
+"""Cast Arrow arrays exactly: all values stay equal, or the cast raises an error.
 
-pyarrow's own cast is silent about some losses (``float64`` to ``float32``), cannot do some lossless pairs (string view
-to dictionary, anything to a list view) and builds invalid arrays for others (list view to list). This module takes
-nested and encoded types apart, leaves only plain leaves to pyarrow, and proves every narrowing leaf by casting back.
+pyarrow's own cast ignores some losses (``float64`` to ``float32``), does not support some lossless casts (string view
+to dictionary, anything to a list view) and builds invalid arrays for others (list view to list). This module casts
+nested and encoded types recursively, uses pyarrow only for plain values, and verifies narrowing casts by casting back.
 Failures are raised as ``pa.ArrowException``; `fsspeckit.common.schema` adds the name of the column.
 """
 
@@ -36,12 +36,12 @@ def exact_cast(
 
     Args:
         array: The values.
-        target: The wanted type.
-        fill_missing: Fill struct fields that the values lack with null, where the target allows null.
-        leaf: Casts the leaves that are neither nested nor encoded; by default the exact cast of such values.
+        target: The type of the result.
+        fill_missing: Fill missing struct fields with null, if the target allows null.
+        leaf: Casts arrays that are neither nested nor encoded; `cast_leaf` by default.
 
     Raises:
-        pa.ArrowException: A value, or the type itself, does not fit.
+        pa.ArrowException: A value, or the type itself, cannot be cast without loss.
 
     Example:
         >>> import pyarrow as pa
@@ -90,7 +90,7 @@ def _from_dictionary(array: pa.Array, target: pa.DataType, rules: _Rules) -> pa.
             values = _cast(array.dictionary, target.value_type, rules)
             indices = array.indices.cast(target.index_type)
         except pa.ArrowException:
-            # A dictionary may hold values that no row uses; only used ones count, so look at the rows themselves.
+            # A dictionary may contain values that no row uses. Only used values must be castable.
             return _to_dictionary(_decoded(array), target, rules)
         return pa.DictionaryArray.from_arrays(indices, values, ordered=target.ordered)
     return _cast(_decoded(array), target, rules)
@@ -135,7 +135,7 @@ def _fixed_size_list(values: pa.Array, offsets: np.ndarray, mask: pa.Array | Non
     empty = np.zeros(len(offsets) - 1, dtype=bool) if mask is None else mask.to_numpy(zero_copy_only=False)
     if size == 0 or np.any(np.diff(offsets)[~empty] != size):
         raise pa.ArrowInvalid(f"not every list has the size {size}")
-    # A null slot still takes up its place among the values.
+    # A null slot also has `size` values.
     pieces, start = [], 0
     for slot in np.flatnonzero(empty):
         pieces += [values.slice(start, offsets[slot] - start), pa.nulls(size, values.type)]
@@ -145,7 +145,7 @@ def _fixed_size_list(values: pa.Array, offsets: np.ndarray, mask: pa.Array | Non
 
 
 def _extents(array: pa.Array) -> tuple[np.ndarray, pa.Array | None]:
-    """Offsets into the flattened values, and the mask of null slots."""
+    """Return offsets into the flattened values, and the mask of null slots."""
     lengths = pc.list_value_length(array).fill_null(0)
     offsets = np.zeros(len(array) + 1, dtype=np.int64)
     np.cumsum(lengths.to_numpy(zero_copy_only=False), out=offsets[1:])
@@ -167,8 +167,8 @@ def _cast_struct(array: pa.Array, target: pa.DataType, rules: _Rules) -> pa.Arra
     position = {field.name: index for index, field in enumerate(array.type)}
     extra = [name for name in position if target.get_field_index(name) < 0]
     if extra or len(position) != array.type.num_fields:
-        raise pa.ArrowInvalid(f"the struct has fields the target lacks, or one name twice: {extra or list(position)}")
-    # Flattening puts nulls where the parent is null, which a field that allows no null must not get.
+        raise pa.ArrowInvalid(f"the struct has fields that the target lacks, or duplicates: {extra or list(position)}")
+    # Flattening adds nulls where the parent is null, so fields that are not nullable use the unflattened child.
     flattened = array.flatten()
     children = []
     for field in target:
@@ -177,7 +177,7 @@ def _cast_struct(array: pa.Array, target: pa.DataType, rules: _Rules) -> pa.Arra
             children.append(_missing(field, len(array), rules))
             continue
         if not field.nullable and flattened[index].null_count > array.null_count:
-            raise pa.ArrowInvalid(f"field {field.name!r} holds nulls but the target allows none")
+            raise pa.ArrowInvalid(f"field {field.name!r} contains nulls but the target allows none")
         child = flattened[index] if field.nullable else array.field(index)
         children.append(_cast(child, field.type, rules))
     return pa.StructArray.from_arrays(children, fields=list(target), mask=array.is_null())
@@ -191,14 +191,14 @@ def _missing(field: pa.Field, length: int, rules: _Rules) -> pa.Array:
 
 def _refuse_nulls(values: pa.Array, field: pa.Field) -> None:
     if values.null_count and not field.nullable:
-        raise pa.ArrowInvalid(f"nested field {field.name!r} holds nulls but the target allows none")
+        raise pa.ArrowInvalid(f"nested field {field.name!r} contains nulls but the target allows none")
 
 
 def cast_leaf(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Cast values that are neither nested nor encoded without changing one."""
+    """Cast an array that is neither nested nor encoded without changing a value."""
     source = array.type
     if pat.is_timestamp(source) and pat.is_timestamp(target) and (source.tz is None) != (target.tz is None):
-        raise pa.ArrowInvalid("a timestamp with a zone and one without are different things")
+        raise pa.ArrowInvalid("a timestamp with a zone cannot be cast to one without, or the reverse")
     cast = _arrow_cast(array, target)
     if common_type(target, source) != target and not _same_values(_arrow_cast(cast, source), array):
         raise pa.ArrowInvalid(f"some values would change between {source} and {target}")
@@ -206,15 +206,15 @@ def cast_leaf(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _arrow_cast(array: pa.Array, target: pa.DataType) -> pa.Array:
-    """Cast with the checks of pyarrow, by way of a third type where pyarrow has no direct path."""
+    """Cast with the checks of pyarrow, through a third type if pyarrow has no direct cast."""
     source = array.type
     if pat.is_integer(source) and pat.is_decimal(target):
-        # pyarrow asks for room for every int64, whatever the values; decimal to decimal looks at the values.
+        # pyarrow requires a precision for every int64; a cast from decimal to decimal checks the values instead.
         array = array.cast(pa.decimal128(20, 0))
         source = array.type
     if pat.is_decimal(source) and pat.is_decimal(target):
         if source.bit_width > target.bit_width:
-            # pyarrow cuts the bits off before it moves the point; move the point first.
+            # pyarrow truncates the bits before it changes the scale; change the scale first.
             array = array.cast(pa.decimal256(76, target.scale))
     elif pat.is_decimal(source):
         if pat.is_decimal32(source) or pat.is_decimal64(source):
@@ -233,12 +233,12 @@ def _as_decimal128(type_: pa.DataType) -> pa.DataType:
 
 
 def _same_values(a: pa.Array, b: pa.Array) -> bool:
-    """Equality that takes NaN for NaN."""
+    """Compare arrays, with NaN equal to NaN."""
     if not pat.is_floating(a.type):
         return bool(a.equals(b))
     wide_a, wide_b = a.cast(pa.float64()), b.cast(pa.float64())
     nan_a, nan_b = pc.is_nan(wide_a), pc.is_nan(wide_b)
     if not nan_a.equals(nan_b):
         return False
-    nothing = pa.scalar(None, pa.float64())
-    return bool(pc.if_else(nan_a, nothing, wide_a).equals(pc.if_else(nan_b, nothing, wide_b)))
+    null = pa.scalar(None, pa.float64())
+    return bool(pc.if_else(nan_a, null, wide_a).equals(pc.if_else(nan_b, null, wide_b)))

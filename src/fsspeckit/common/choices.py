@@ -1,4 +1,4 @@
-"""The values that options may have, defined once for the library, the command line and pipelines. Imports nothing."""
+"""The allowed values of options, defined once for the library, the command line and pipelines. Imports nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DEFAULT_ENGINE: EngineName = "spark"
 
 
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
-    """Raise where an option has a value that it cannot have.
+    """Raise `ValueError` if an option does not have one of the allowed values.
 
     Example:
         >>> check_choice("curve", "linear", ("linear", "zorder"))

@@ -1,6 +1,6 @@
-"""Reading JSON documents that anybody may have written: every value is checked before it is used.
+"""Read untrusted JSON documents: every value is validated before it is used.
 
-What is not as expected is a `DocumentError` that names the place in the document and what to do.
+An invalid value is a `DocumentError` that names its position in the document and the action to take.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Node:
     """One value of a document.
 
     Args:
-        value: The value as `json` gives it.
-        place: Where it is, such as ``plan.entries[3]``.
-        remedy: What to do where the document is not as expected.
+        value: The value as `json` returns it.
+        place: Its position, such as ``plan.entries[3]``.
+        remedy: The action to take if the document is invalid.
 
     Example:
         >>> Node({"rows": [1, 2]}, "plan", "make a new plan")["rows"].each(Node.count)
@@ -35,76 +35,76 @@ class Node:
         self._value, self._place, self._remedy = value, place, remedy
 
     def __getitem__(self, key: str) -> Node:
-        """The value of a key, which must be there."""
+        """Return the value of a required key."""
         if key not in self.keys():
             raise self._error(f"the key {key!r} is missing")
         return self._inner(self._value[key], key)
 
     def keys(self) -> Collection[str]:
-        """The keys of an object."""
+        """Return the keys of an object."""
         if not isinstance(self._value, dict):
-            raise self._wrong("an object")
+            raise self._invalid("an object")
         return self._value.keys()
 
     def only(self, known: Collection[str]) -> Node:
-        """The same object, which must have no other keys."""
+        """Return the object, and refuse keys other than the known ones."""
         for key in self.keys():
             if key not in known:
                 raise self._error(f"the key {_shown(key)} is unknown")
         return self
 
     def each(self, read: Callable[[Node], _T]) -> list[_T]:
-        """What a function reads from each item of a list."""
+        """Return the result of a reader function for each item of a list."""
         if not isinstance(self._value, list):
-            raise self._wrong("a list")
+            raise self._invalid("a list")
         return [read(Node(item, f"{self._place}[{number}]", self._remedy)) for number, item in enumerate(self._value)]
 
     def values(self, read: Callable[[Node], _T]) -> dict[str, _T]:
-        """What a function reads from each value of an object, by its key."""
+        """Return the result of a reader function for each value of an object, by key."""
         return {self._inner(key, key).text(): read(self[key]) for key in self.keys()}
 
     def optional(self, read: Callable[[Node], _T]) -> _T | None:
-        """What a function reads from a value that may be null."""
+        """Return the result of a reader function, or None for null."""
         return None if self._value is None else read(self)
 
     def text(self) -> str:
-        """A text that can be written to a file and be part of a path."""
+        """Return a text that is valid UTF-8 without NUL, so that it can be part of a path."""
         if not isinstance(self._value, str):
-            raise self._wrong("text")
+            raise self._invalid("text")
         if "\0" in self._value or any("\ud800" <= char <= "\udfff" for char in self._value):
             raise self._error("the text has characters that are not allowed")
         return self._value
 
     def choice(self, known: Collection[str]) -> str:
-        """One of some texts."""
-        found = self.text()
-        if found not in known:
-            raise self._wrong(f"one of {', '.join(known)}")
-        return found
+        """Return a text that is one of the known texts."""
+        text = self.text()
+        if text not in known:
+            raise self._invalid(f"one of {', '.join(known)}")
+        return text
 
     def count(self) -> int:
-        """A whole number of 0 or more, of at most 64 bits."""
+        """Return an integer of 0 or more, of at most 64 bits."""
         if type(self._value) is not int or not 0 <= self._value <= _LARGEST:
-            raise self._wrong("a whole number of 0 or more")
+            raise self._invalid("a whole number of 0 or more")
         return self._value
 
     def number(self) -> float:
-        """A finite number."""
+        """Return a finite number."""
         if type(self._value) is int and abs(self._value) <= _LARGEST:
             return self._value
         if type(self._value) is not float or not math.isfinite(self._value):
-            raise self._wrong("a number")
+            raise self._invalid("a number")
         return self._value
 
     def refuse(self, what: str) -> DocumentError:
-        """The error for a value that is wrong for another reason."""
+        """Return the error for a value that is invalid for the reason ``what``."""
         return self._error(f"{_shown(self._value)} {what}")
 
     def _inner(self, value: Any, key: str) -> Node:
         return Node(value, f"{self._place}.{key[:_SHOWN]}" if self._place else key[:_SHOWN], self._remedy)
 
-    def _wrong(self, wanted: str) -> DocumentError:
-        return self._error(f"{_shown(self._value)} is not {wanted}")
+    def _invalid(self, expected: str) -> DocumentError:
+        return self._error(f"{_shown(self._value)} is not {expected}")
 
     def _error(self, what: str) -> DocumentError:
         place = f"{self._place}: " if self._place else ""
@@ -112,7 +112,7 @@ class Node:
 
 
 def read_json(path: Path, remedy: str) -> Node:
-    """The document in a file.
+    """Read the document in a file.
 
     Raises:
         DocumentError: The file is not JSON.
@@ -126,7 +126,7 @@ def read_json(path: Path, remedy: str) -> Node:
 
 
 def _shown(value: Any) -> str:
-    """A value for a message; of lists and objects only what they are."""
+    """Return a value as text for a message, shortened; lists and objects only by their type."""
     if isinstance(value, (dict, list)):
         return "an object" if isinstance(value, dict) else "a list"
     if type(value) is int and abs(value) > _LARGEST:

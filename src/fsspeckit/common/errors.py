@@ -1,27 +1,27 @@
-"""The exceptions of fsspeckit, and nothing else.
+"""The exceptions of fsspeckit.
 
     FsspeckitError
-    ├── DocumentError         ValueError         a plan or report file that is not what it should be
-    ├── FilterError           ValueError         a filter that is not one predicate over the columns
-    │   └── ExpressionError                      a condition or value outside the expression language
+    ├── DocumentError         ValueError         a plan or report file is damaged or was changed
+    ├── FilterError           ValueError         a filter is not one predicate over the columns
+    │   └── ExpressionError                      a condition or value is not in the expression language
     ├── KeyColumnError        ValueError         missing, null or duplicate keys
-    ├── PartitionError        ValueError         a partition move, a bad value, a layout in conflict
+    ├── PartitionError        ValueError         a key would move, an invalid partition value, different layouts
     ├── SchemaMismatchError   pa.ArrowInvalid, pa.ArrowTypeError (so ValueError and TypeError too)
-    ├── SourceFileError       pa.ArrowInvalid (so ValueError too): a csv or json file that cannot be read unchanged
-    ├── UnsupportedDataError  TypeError          a source that is not tabular data
-    ├── StorageOptionError    ValueError         a URL or storage options that a filesystem refuses
+    ├── SourceFileError       pa.ArrowInvalid (so ValueError too): a csv or json file cannot be read without loss
+    ├── UnsupportedDataError  TypeError          a source is not tabular data
+    ├── StorageOptionError    ValueError         a filesystem refuses its URL or storage options
     ├── TableFormatError      ValueError         the folder belongs to Delta, Iceberg or Hudi
     ├── NestedDatasetError    ValueError         the path is inside another dataset, or contains one
-    ├── DatasetNotFoundError  FileNotFoundError  no such dataset, or no file left after a filter
-    ├── DamagedFileError      OSError            a file that cannot be read as Parquet
-    ├── StorageError          OSError            trouble with the storage; path and operation in the message
-    │   └── OutcomeUnknownError                  it failed so badly that nobody can say whether the commit took place
+    ├── DatasetNotFoundError  FileNotFoundError  no such dataset, or no file matches a filter
+    ├── DamagedFileError      OSError            a file cannot be read as Parquet
+    ├── StorageError          OSError            the storage failed; the message names operation and path
+    │   └── OutcomeUnknownError                  it is unknown whether the commit took place
     ├── CommitConflictError   RuntimeError       another writer changed the dataset first
-    ├── AlreadyCommittedError RuntimeError       an operation was committed before under the same idempotency key
-    └── CheckFailedError      ValueError         the dataset would not be, or is not, what a check demands
+    ├── AlreadyCommittedError RuntimeError       the idempotency key is already committed
+    └── CheckFailedError      ValueError         the rows do not pass a check
 
-Plain bad arguments (an unknown strategy, a threshold of zero) raise ``ValueError``. Every message ends with what
-to do next.
+Invalid arguments (an unknown strategy, a threshold of zero) raise ``ValueError``. Every message ends with the action to
+take.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ from fsspeckit.common.text import printable, scrub
 
 
 class FsspeckitError(Exception):
-    """Root of every error that fsspeckit raises on its own account.
+    """Base class of the errors of fsspeckit.
 
-    Names in its message may hold control characters, and URLs may hold passwords; its text has neither.
+    `str(error)` escapes control characters, which names in a message may contain, and hides passwords in URLs;
+    `error.args` does not.
     """
 
     def __str__(self) -> str:
@@ -42,7 +43,7 @@ class FsspeckitError(Exception):
 
 
 class DocumentError(FsspeckitError, ValueError):
-    """A file that fsspeckit wrote, such as a plan, is damaged or was changed; the message names the place in it."""
+    """A document that fsspeckit wrote, such as a plan, is damaged or was changed; the message names the position."""
 
 
 class FilterError(FsspeckitError, ValueError):
@@ -54,11 +55,11 @@ class ExpressionError(FilterError):
 
 
 class KeyColumnError(FsspeckitError, ValueError):
-    """Key columns are missing, hold nulls, or are not unique in the source."""
+    """Key columns are missing, contain nulls, or are not unique in the source."""
 
 
 class PartitionError(FsspeckitError, ValueError):
-    """A partition value is unusable, a key would move, or layouts disagree."""
+    """A partition value is invalid, a key would move to another partition, or layouts differ."""
 
 
 class SchemaMismatchError(FsspeckitError, pa.ArrowInvalid, pa.ArrowTypeError):  # type: ignore[misc]
@@ -66,11 +67,11 @@ class SchemaMismatchError(FsspeckitError, pa.ArrowInvalid, pa.ArrowTypeError):  
 
 
 class SourceFileError(FsspeckitError, pa.ArrowInvalid):  # type: ignore[misc]
-    """A csv or json file cannot be read without changing a value; the message names the place in the file."""
+    """A csv or json file cannot be read without changing a value; the message names the position in the file."""
 
 
 class UnsupportedDataError(FsspeckitError, TypeError):
-    """The given source is not something that holds Arrow data."""
+    """The source does not provide Arrow data."""
 
 
 class StorageOptionError(FsspeckitError, ValueError):
@@ -78,7 +79,7 @@ class StorageOptionError(FsspeckitError, ValueError):
 
 
 class TableFormatError(FsspeckitError, ValueError):
-    """The folder is managed by a table format; changing files below it would corrupt the table."""
+    """The folder belongs to a table format; changing its files would corrupt the table."""
 
 
 class NestedDatasetError(FsspeckitError, ValueError):
@@ -98,15 +99,15 @@ class StorageError(FsspeckitError, OSError):
 
 
 class OutcomeUnknownError(StorageError):
-    """The storage failed so badly that nobody can say now whether the commit took place."""
+    """The storage failed, and it is unknown whether the commit took place; recovery determines the outcome."""
 
 
 class CommitConflictError(FsspeckitError, RuntimeError):
-    """Another writer changed the dataset between our snapshot and our commit; nothing was changed by us."""
+    """Another writer changed the dataset between snapshot and commit; this operation changed nothing."""
 
 
 class AlreadyCommittedError(FsspeckitError, RuntimeError):
-    """An operation was committed before under the same idempotency key; nothing was changed now."""
+    """An operation with the same idempotency key is already committed; this operation changed nothing."""
 
     def __init__(self, message: str, seq: int) -> None:
         super().__init__(message)
@@ -114,4 +115,4 @@ class AlreadyCommittedError(FsspeckitError, RuntimeError):
 
 
 class CheckFailedError(FsspeckitError, ValueError):
-    """Rows are not what a check demands; what was about to be committed was not."""
+    """The rows do not pass a check; nothing was committed."""

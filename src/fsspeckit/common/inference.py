@@ -1,7 +1,7 @@
-"""Better types for columns that hold text or needlessly wide numbers, decided by all values and only without loss.
+"""Infer narrower types for columns of text or integers, from all values and without loss.
 
-A text column changes type only when every value is written in the one canonical way of the new type, so that the text
-can be had back: ``01``, ``1.50`` or ``+1`` stay text. Nulls stay where they are.
+A text column changes its type only if every value is in the canonical form of the new type, so that formatting the
+value gives the same text: ``01``, ``1.50`` and ``+1`` stay text. Nulls are unchanged.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ def opt_dtype(
     exclude: Collection[str] = (),
     shrink_numerics: bool = False,
 ) -> pa.Table:
-    """Give columns the narrowest natural type that holds exactly the same values.
+    """Convert columns to the inferred type that represents exactly the same values.
 
-    Text becomes integers, floats, booleans, dates or timestamps where every value is in canonical form. Which type a
-    column gets depends on its values alone, never on their order or chunks.
+    Text becomes integers, floats, booleans, dates or timestamps if every value is in canonical form. The type depends
+    only on the values, not on their order or chunks.
 
     Args:
         table: The rows.
-        include: Only these columns; all by default.
-        exclude: Not these columns.
-        shrink_numerics: Also store integers in the narrowest integer type of the same sign.
+        include: Convert only these columns; all by default.
+        exclude: Do not convert these columns.
+        shrink_numerics: Also convert integers to the narrowest integer type of the same signedness.
 
     Returns:
         The same rows in the same order, nulls included.
 
     Raises:
-        KeyError: A name in `include` or `exclude` is no column.
+        KeyError: A name in `include` or `exclude` is not a column.
 
     Example:
         >>> import pyarrow as pa
@@ -59,19 +59,19 @@ def opt_dtype(
     unknown = [name for name in (*(include or ()), *exclude) if name not in table.column_names]
     if unknown:
         raise pa.ArrowKeyError(f"opt_dtype: no such columns: {unknown}. The table has {table.column_names}.")
-    wanted = set(table.column_names if include is None else include) - set(exclude)
+    selected = set(table.column_names if include is None else include) - set(exclude)
     for index, field in enumerate(table.schema):
-        if field.name not in wanted:
+        if field.name not in selected:
             continue
         column = table.column(index)
-        better = _better(column, shrink_numerics)
-        if better is not column:
-            table = table.set_column(index, field.with_type(better.type), better)
+        converted = _converted(column, shrink_numerics)
+        if converted is not column:
+            table = table.set_column(index, field.with_type(converted.type), converted)
     return table
 
 
 def canonical_integer(text: str) -> int | None:
-    """The integer that the text writes in the one usual way, or None; only those of 64 bits."""
+    """Return the 64-bit integer that the text represents in canonical form, or None."""
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit()) or len(digits) > 19:
         return None
@@ -79,7 +79,7 @@ def canonical_integer(text: str) -> int | None:
     return number if str(number) == text and number in _INT64 else None
 
 
-def _better(column: pa.ChunkedArray, shrink: bool) -> pa.ChunkedArray:
+def _converted(column: pa.ChunkedArray, shrink: bool) -> pa.ChunkedArray:
     if is_text(unwrapped(column.type)):
         column = _parsed(column)
     return _shrunk(column) if shrink and pat.is_integer(column.type) else column
@@ -90,27 +90,25 @@ def _parsed(column: pa.ChunkedArray) -> pa.ChunkedArray:
     encoded = plain if pat.is_dictionary(plain.type) else plain.dictionary_encode()
     encoded = encoded.unify_dictionaries()
     used = pc.unique(encoded).drop_null().cast(pa.large_string()).to_pylist()
-    found = _parse_all(used)
-    if found is None:
+    parser = _parser_of(used)
+    if parser is None:
         return column
-    type_, parse = found
-    chunks = [_replace(chunk, type_, parse) for chunk in encoded.chunks]
+    type_, parse = parser
+    chunks = [_parse_chunk(chunk, type_, parse) for chunk in encoded.chunks]
     return pa.chunked_array(chunks, type=type_)
 
 
-def _replace(chunk: pa.Array, type_: pa.DataType, parse: Callable[[str], Any]) -> pa.Array:
-    # Values that no row uses may be unreadable; they become null and are never taken.
+def _parse_chunk(chunk: pa.Array, type_: pa.DataType, parse: Callable[[str], Any]) -> pa.Array:
+    # Dictionary values that no row uses may not parse; they become null and are not taken.
     values = pa.array([None if text is None else parse(text) for text in chunk.dictionary.to_pylist()], type_)
     return values.take(chunk.indices)
 
 
-def _parse_all(texts: list[str]) -> tuple[pa.DataType, Callable[[str], Any]] | None:
+def _parser_of(texts: list[str]) -> tuple[pa.DataType, Callable[[str], Any]] | None:
+    """Return the first type, with its parser, that all texts are in canonical form of."""
     if not texts:
         return None
-    for type_, parse in _PARSERS:
-        if all(parse(text) is not None for text in texts):
-            return type_, parse
-    return None
+    return next(((type_, parse) for type_, parse in _PARSERS if all(parse(text) is not None for text in texts)), None)
 
 
 def _float(text: str) -> float | None:

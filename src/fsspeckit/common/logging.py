@@ -1,7 +1,7 @@
-"""Logging: loggers below ``fsspeckit``, unexpected errors logged once, clean-up that never stops half way.
+"""Loggers of fsspeckit, logging of unexpected errors, and clean-up that continues after a failure.
 
-As a library we configure no handler and no level; an application does. Nothing secret is handed to a logger: options
-go through `redact`, paths and messages through `scrub`.
+The library configures no handler and no level; the application does. Secrets are not logged: options go through
+`redact`, paths and messages through `scrub`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fsspeckit.common.text import scrub
 _ROOT = "fsspeckit"
 _HIDDEN = "***"
 
-# What a caller can bring about and is told about by the error itself.
+# Errors that a caller can cause; their message is enough, so they are not logged.
 _EXPECTED = (FsspeckitError, ValueError, FileNotFoundError, FileExistsError)
 
 logging.getLogger(_ROOT).addHandler(logging.NullHandler())
@@ -36,7 +36,7 @@ def get_logger(name: str) -> logging.Logger:
 
 
 def redact(options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return storage options fit for a log: the names, and only those values that cannot be secret.
+    """Return storage options for a log: all names, and only values that cannot be secret.
 
     Example:
         >>> redact({"key": "AKIA", "anon": False, "client_kwargs": {"endpoint_url": "https://user:pw@host"}})
@@ -47,7 +47,7 @@ def redact(options: Mapping[str, Any] | None) -> dict[str, Any]:
 
 @contextmanager
 def log_unexpected(operation: str, path: str) -> Iterator[None]:
-    """Log an error that the caller did not bring about, once, with operation and path; every error is raised on.
+    """Log an unexpected error once, with operation and path, and raise every error again.
 
     Works as a context manager and as a decorator.
 
@@ -61,7 +61,7 @@ def log_unexpected(operation: str, path: str) -> Iterator[None]:
         raise
     except Exception as error:
         if not getattr(error, "_fsspeckit_logged", False):
-            # Not exc_info: the handler would format the traceback after us, with every secret in it.
+            # Not exc_info: the handler would format the traceback, including its secrets.
             details = scrub(traceback.format_exc())
             get_logger(_ROOT).error("%s of %s failed: %s\n%s", operation, scrub(path), scrub(str(error)), details)
             error._fsspeckit_logged = True  # type: ignore[attr-defined]
@@ -69,14 +69,14 @@ def log_unexpected(operation: str, path: str) -> Iterator[None]:
 
 
 def release_all(resources: Iterable[tuple[str, Callable[[], object]]], operation: str) -> int:
-    """Release each named resource whatever happens to the others; a failure is logged.
+    """Release all resources; log a failure and continue with the next resource.
 
     Args:
         resources: Name and release function of each resource.
-        operation: What is being cleaned up after, named in the log.
+        operation: The operation that used the resources, for the log.
 
     Returns:
-        How many could not be released.
+        The number of resources that could not be released.
 
     Example:
         >>> release_all([("spool file", lambda: None)], "merge")
@@ -86,7 +86,7 @@ def release_all(resources: Iterable[tuple[str, Callable[[], object]]], operation
     for name, release in resources:
         try:
             release()
-        except Exception as error:  # noqa: BLE001 - the next resource must have its turn
+        except Exception as error:  # noqa: BLE001 - the other resources must be released too
             failures += 1
             get_logger(_ROOT).warning("clean-up after %s: %s failed: %s", operation, scrub(name), scrub(repr(error)))
     return failures

@@ -1,8 +1,7 @@
-"""Hive partition paths: value to folder text and back. The only copy of this logic.
+"""Convert partition values to hive folder names and back.
 
-Text is escaped the way Hive and Spark do it: a percent code for the ASCII characters that are special in paths, all
-else as it is. Values that could not be told apart when read back, or that no file system takes, are refused. Nothing
-here touches a storage.
+Text is escaped as in Hive and Spark: ASCII characters that are special in paths become percent codes. Values that would
+be read back as another value, or that file systems do not accept, are refused. No function accesses a storage.
 """
 
 from __future__ import annotations
@@ -33,15 +32,15 @@ _SHOWN = 60
 def parse_hive_partition_path(file_path: str, partition_columns: Sequence[str] | None = None) -> dict[str, str | None]:
     """Read the partition values from the folders of a file's path.
 
-    Only `name=value` folders count, never the file's own name. Values are url-decoded text; Hive's null marker is
-    None. To keep folders above a dataset out, pass the path relative to the dataset.
+    Only `name=value` folders are read, not the file name. Values are URL-decoded text; Hive's null marker is None. To
+    exclude folders above the dataset, pass the path relative to the dataset.
 
     Args:
-        file_path: Path of a file, `/` separated.
-        partition_columns: Only these columns, in this order; one that the path lacks is left out.
+        file_path: Path of a file, separated by `/`.
+        partition_columns: Return only these columns, in this order; columns that are not in the path are omitted.
 
     Raises:
-        PartitionError: One column stands twice with different values, or a percent code is not UTF-8.
+        PartitionError: A column has two different values, or a percent code is not UTF-8.
 
     Example:
         >>> parse_hive_partition_path("/data/year=2024/month=12/file.parquet")
@@ -49,26 +48,26 @@ def parse_hive_partition_path(file_path: str, partition_columns: Sequence[str] |
         >>> parse_hive_partition_path("city=K%C3%B6ln/day=__HIVE_DEFAULT_PARTITION__/x.parquet", ["day"])
         {'day': None}
     """
-    found: dict[str, str | None] = {}
+    values: dict[str, str | None] = {}
     for folder in file_path.split("/")[:-1]:
         encoded, separator, text = folder.partition("=")
         if not separator or not encoded:
             continue
         name, value = _decode(encoded, file_path), None if text == HIVE_NULL else _decode(text, file_path)
-        if found.setdefault(name, value) != value:
+        if values.setdefault(name, value) != value:
             raise PartitionError(
                 f"Partition column {name!r} has two values in {file_path!r}. Move the file to a folder with one value."
             )
     if partition_columns is None:
-        return found
-    return {name: found[name] for name in partition_columns if name in found}
+        return values
+    return {name: values[name] for name in partition_columns if name in values}
 
 
 def encode_value(value: Any) -> str:
     """Return the folder text of one partition value: `None`, text, number, boolean, date, timestamp or decimal.
 
     Raises:
-        PartitionError: The value cannot be a folder, or could not be read back.
+        PartitionError: The value cannot be a folder name, or would be read back as another value.
 
     Example:
         >>> encode_value("a/b"), encode_value(None), encode_value(True)
@@ -79,7 +78,7 @@ def encode_value(value: Any) -> str:
     try:
         array = pa.array([value])
     except pa.ArrowException as error:
-        raise PartitionError(f"A partition value cannot be of {type(value)}. Use text, numbers or dates.") from error
+        raise PartitionError(f"{type(value)} cannot be a partition value. Use text, numbers or dates.") from error
     return _encode_text(render(array)[0].as_py())
 
 
@@ -100,7 +99,7 @@ def partition_folder(names: Sequence[str], values: Sequence[Any]) -> str:
 def partition_folders(columns: Mapping[str, pa.Array | pa.ChunkedArray] | pa.Table) -> pa.Array:
     """Return the folder of every row of the given partition columns, as a string array.
 
-    Each distinct value is encoded once, so this may be given whole columns.
+    Each distinct value is encoded once.
 
     Example:
         >>> import pyarrow as pa
@@ -126,7 +125,7 @@ def encode_column(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return the folder text of every value of a column, as a string array without nulls.
 
     Raises:
-        PartitionError: A value cannot be a folder, or could not be read back.
+        PartitionError: A value cannot be a folder name, or would be read back as another value.
 
     Example:
         >>> import pyarrow as pa
@@ -139,10 +138,10 @@ def encode_column(array: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def render(array: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return partition values as plain text, before any escaping; null stays null.
+    """Return partition values as plain text, before escaping; null stays null.
 
-    Timestamps lose trailing zeros of the fraction, so that one moment is one folder whatever its unit; those with a
-    zone are written in UTC.
+    Timestamps are written without trailing zeros of the fraction, so that equal times of different units have the same
+    folder. Timestamps with a zone are written in UTC.
 
     Raises:
         PartitionError: Values of this type cannot be partition values.
@@ -170,27 +169,22 @@ def render(array: pa.Array | pa.ChunkedArray) -> pa.Array:
 def partition_type(values: Iterable[str | None]) -> pa.DataType:
     """Return the type of a partition column from the texts of its folders.
 
-    It is int64 when every value is an integer in canonical form (so `01` is text), else string.
+    The type is int64 if every value is an integer in canonical form (`01` is not), else string.
 
     Example:
         >>> partition_type(["2023", None, "2024"]), partition_type(["01", "2"])
         (DataType(int64), DataType(string))
     """
-    some = False
-    for value in values:
-        if value is None:
-            continue
-        if canonical_integer(value) is None:
-            return pa.string()
-        some = True
-    return pa.int64() if some else pa.string()
+    texts = [value for value in values if value is not None]
+    is_integer = bool(texts) and all(canonical_integer(text) is not None for text in texts)
+    return pa.int64() if is_integer else pa.string()
 
 
 def typed_values(texts: Sequence[str | None], type_: pa.DataType, name: str = "") -> pa.Array:
-    """Read decoded partition texts as values of a type; an error speaks of the column ``name``.
+    """Convert decoded partition texts to values of a type; errors name the column ``name``.
 
     Raises:
-        PartitionError: A text cannot be read as this type.
+        PartitionError: A text is not a value of this type.
 
     Example:
         >>> import pyarrow as pa
@@ -207,7 +201,7 @@ def typed_values(texts: Sequence[str | None], type_: pa.DataType, name: str = ""
     except pa.ArrowException as error:
         what = f"Values of the partition column {name!r}" if name else "Partition values"
         raise PartitionError(
-            f"{what} cannot be read as {type_}: {error}. Name the column's type, or read it as text."
+            f"{what} cannot be read as {type_}: {error}. Pass the type of the column, or read it as text."
         ) from error
 
 
@@ -223,10 +217,10 @@ def _encode_text(text: str | None) -> str:
         return HIVE_NULL
     if text in ("", HIVE_NULL):
         raise PartitionError(
-            f"The partition value {text!r} would be read back as null. Replace it by null or other text."
+            f"The partition value {text!r} would be read back as null. Replace it with null or another text."
         )
     if "\0" in text:
-        raise PartitionError(f"The partition value {text[:_SHOWN]!r} holds a NUL character. Remove it.")
+        raise PartitionError(f"The partition value {text[:_SHOWN]!r} contains a NUL character. Remove it.")
     return text.translate(_ESCAPES)
 
 
@@ -247,11 +241,11 @@ def _component(name: str, text: str) -> str:
 
 
 def _plain(array: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """One array without dictionary or run-end encoding."""
+    """Return one array without dictionary or run-end encoding."""
     type_ = unwrapped(array.type)
-    if pat.is_decimal32(type_) or pat.is_decimal64(type_):  # they lack kernels that all other types have
+    if pat.is_decimal32(type_) or pat.is_decimal64(type_):  # pyarrow has no dictionary_encode kernel for them
         type_ = pa.decimal128(type_.precision, type_.scale)
-    elif pat.is_string_view(type_):  # dictionary_encode takes their nulls for empty text
+    elif pat.is_string_view(type_):  # dictionary_encode returns their nulls as empty text
         type_ = pa.large_string()
     chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
     return pa.concat_arrays([exact_cast(chunk, type_) for chunk in chunks] or [pa.nulls(0, type_)])
@@ -267,8 +261,7 @@ def _timestamp_text(array: pa.Array) -> pa.Array:
 def _float_text(number: pa.Scalar) -> str | None:
     if not number.is_valid:
         return None
-    # Equal values share a folder, so a negative zero goes where zero goes. The shortest text that gives the same
-    # number back depends on the width.
+    # Equal values have one folder, so -0.0 is written as 0.0. The shortest exact text depends on the width.
     if number.as_py() == 0:
         return "0.0"
     if number.type.bit_width == 64:

@@ -1,8 +1,8 @@
-"""Schemas: joining those of source, target and files, and bringing tables to one, never at the cost of a value.
+"""Combine the schemas of source, target and files, and cast tables to a schema without loss.
 
-The only copy of schema compatibility; every engine and reader asks here. Type decisions are in
-`fsspeckit.common.types`, casts of single arrays in `fsspeckit.common.casting`, text columns in
-`fsspeckit.common.inference`; this module adds columns, nullability and errors that name what is wrong.
+Every engine and reader uses this module. Common types are decided in `fsspeckit.common.types`, arrays are cast in
+`fsspeckit.common.casting`, types of text columns are inferred in `fsspeckit.common.inference`; this module adds
+columns, nullability and error messages.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ def cast_schema(
     operation: str = "cast_schema",
     path: str = "",
 ) -> pa.Table:
-    """Bring a table to a schema without changing a value.
+    """Cast a table to a schema without changing a value.
 
-    Columns are found by name and put into the schema's order.
+    Columns are matched by name and returned in the order of the schema.
 
     Args:
         table: The rows.
-        schema: The wanted schema; its metadata and nullability are those of the result.
-        fill_missing: Fill columns that the table lacks with null, where the schema allows null.
-        operation: Named in errors.
-        path: The dataset, named in errors.
+        schema: The schema of the result, including metadata and nullability.
+        fill_missing: Fill missing columns with null, if the schema allows null.
+        operation: The operation, for errors.
+        path: The dataset, for errors.
 
     Returns:
-        The same rows under `schema`.
+        The same rows with `schema`.
 
     Raises:
-        SchemaMismatchError: A value does not fit its column exactly, a column is missing or left over, or a column
-            that must not be null holds nulls.
+        SchemaMismatchError: A value does not fit its column exactly, a column is missing or not in the schema, or a
+            column that is not nullable contains nulls.
 
     Example:
         >>> import pyarrow as pa
@@ -70,12 +70,12 @@ def cast_schema(
         column = _cast_column(table, field, fill_missing, where)
         if column.null_count and not field.nullable:
             raise SchemaMismatchError(
-                f"{where}: column {field.name!r} must not be null but holds {column.null_count} nulls. "
+                f"{where}: column {field.name!r} must not be null but contains {column.null_count} nulls. "
                 "Fill or drop these rows first."
             )
         columns.append(column)
     if not columns:
-        return table  # from_arrays cannot know the number of rows
+        return table  # from_arrays would lose the number of rows
     return pa.Table.from_arrays(columns, schema=schema)
 
 
@@ -87,17 +87,18 @@ def reconcile(
     operation: str = "merge",
     path: str = "",
 ) -> pa.Schema:
-    """Return the schema of a target after a source joined it.
+    """Return the schema of a target after a source is merged into it.
 
-    The target's column order, metadata and nullability stay; each type becomes the widest lossless one. Numbers
-    without a common type (`uint64` into `int64`) keep the target's type, and `cast_schema` then checks the values.
+    Column order, metadata and nullability of the target stay; each type becomes the lossless common type. Numbers
+    without a common type (`uint64` into `int64`) keep the type of the target, and `cast_schema` then checks the values.
 
     Args:
         target: Schema of the dataset.
-        source: Schema of the rows that come.
-        mode: "strict" wants the same columns on both sides; "evolve" appends new ones and lets nullable ones lack.
-        operation: Named in errors.
-        path: The dataset, named in errors.
+        source: Schema of the source rows.
+        mode: "strict" requires the same columns on both sides; "evolve" appends new columns and allows the source to
+            lack nullable ones.
+        operation: The operation, for errors.
+        path: The dataset, for errors.
 
     Raises:
         SchemaMismatchError: Columns differ, or types have no lossless common type.
@@ -120,13 +121,14 @@ def reconcile(
             continue
         joined = common_type(field.type, source.field(field.name).type, evolve=evolve, checked=True)
         if joined is None:
-            conflicts.append(f"{field.name!r} is {field.type} in the target and {source.field(field.name).type} here")
+            source_type = source.field(field.name).type
+            conflicts.append(f"{field.name!r} is {field.type} in the target and {source_type} in the source")
         else:
             fields.append(field.with_type(joined))
     if conflicts:
         raise SchemaMismatchError(
             f"{where}: no lossless common type: {'; '.join(conflicts)}. "
-            "Cast these source columns to the target's types first."
+            "Cast these source columns to the types of the target."
         )
     fields.extend(field.with_nullable(True) for field in source if target.get_field_index(field.name) < 0)
     return pa.schema(fields, metadata=target.metadata)
@@ -139,17 +141,16 @@ def unify_schemas(
     operation: str = "unify_schemas",
     path: str = "",
 ) -> pa.Schema:
-    """Return the one schema that holds the rows of all given schemas without loss.
+    """Return a schema that holds the rows of all given schemas without loss.
 
-    Columns come in the order in which they first appear; a column that some schema lacks, or allows to be null, is
-    nullable. Metadata of schemas and of columns is joined too: every key is kept, and where two schemas say different
-    things under one key, the first one is right.
+    Columns are in the order of their first appearance. A column is nullable if a schema lacks it or has it nullable.
+    Metadata of schemas and columns is combined: every key is kept, with its value in the first schema that has it.
 
     Args:
-        schemas: Schemas of the files of one dataset, or of tables that are to be joined.
-        checked: Join int64 and float64 too; `cast_schema` then finds values that do not fit.
-        operation: Named in errors.
-        path: The dataset, named in errors.
+        schemas: Schemas of the files of one dataset, or of tables to be concatenated.
+        checked: Also combine int64 and float64; `cast_schema` then refuses values that do not fit.
+        operation: The operation, for errors.
+        path: The dataset, for errors.
 
     Raises:
         SchemaMismatchError: A column has types without a lossless common type.
@@ -172,7 +173,7 @@ def unify_schemas(
 
 
 def convert_large_types_to_normal(schema: pa.Schema) -> pa.Schema:
-    """Replace large strings, binaries and lists by their normal kinds, at any depth.
+    """Replace large strings, binaries and lists with the normal types, at any depth.
 
     Example:
         >>> import pyarrow as pa
@@ -189,19 +190,17 @@ def _where(operation: str, path: str) -> str:
 def _refuse_duplicates(schema: pa.Schema, where: str) -> None:
     names = schema.names
     if len(set(names)) != len(names):
-        twice = sorted({name for name in names if names.count(name) > 1})
-        raise SchemaMismatchError(f"{where}: columns that stand twice: {twice}. Rename them first.")
+        duplicates = sorted({name for name in names if names.count(name) > 1})
+        raise SchemaMismatchError(f"{where}: duplicate column names: {duplicates}. Rename one of each pair.")
 
 
-def _refuse_other_columns(have: pa.Schema, want: pa.Schema, where: str, fill_missing: bool) -> None:
-    extra = [name for name in have.names if want.get_field_index(name) < 0]
-    missing = [
-        field.name for field in want if have.get_field_index(field.name) < 0 and not (fill_missing and field.nullable)
-    ]
+def _refuse_other_columns(source: pa.Schema, target: pa.Schema, where: str, fill_missing: bool) -> None:
+    extra = [name for name in source.names if target.get_field_index(name) < 0]
+    absent = [field for field in target if source.get_field_index(field.name) < 0]
+    missing = [field.name for field in absent if not (fill_missing and field.nullable)]
     if extra or missing:
         raise SchemaMismatchError(
-            f"{where}: the columns differ: missing {missing}, left over {extra}. "
-            "Select the columns of the schema first."
+            f"{where}: the columns differ: missing {missing}, additional {extra}. Select the columns of the schema."
         )
 
 
@@ -216,7 +215,7 @@ def _cast_column(table: pa.Table, field: pa.Field, fill_missing: bool, where: st
     except pa.ArrowException as error:
         raise SchemaMismatchError(
             f"{where}: column {field.name!r} cannot be cast from {column.type} to {field.type} without loss: {error}. "
-            "Cast it yourself first if the loss is intended."
+            "Cast it before if the loss is intended."
         ) from error
     return pa.chunked_array(chunks, type=field.type)
 
@@ -227,13 +226,14 @@ def _check_columns(target: pa.Schema, source: pa.Schema, mode: SchemaMode, where
     both = f"Target columns: {target.names}; source columns: {source.names}."
     if mode == "strict" and (missing or extra):
         raise SchemaMismatchError(
-            f"{where}: the source lacks {[field.name for field in missing]} and brings {extra}. {both} Give the source "
-            'the same columns, or merge with schema_mode="evolve" to add new columns and fill missing ones with null.'
+            f"{where}: the columns of the source differ: missing {[field.name for field in missing]}, additional "
+            f"{extra}. {both} Use the same columns in the source, "
+            'or pass schema_mode="evolve" to add new columns and fill missing ones with null.'
         )
     required = [field.name for field in missing if not field.nullable]
     if required:
         raise SchemaMismatchError(
-            f"{where}: the source lacks {required}, which must not be null in the target. {both} "
+            f"{where}: the source lacks the columns {required}, which must not be null in the target. {both} "
             "Add these columns to the source."
         )
 
@@ -248,11 +248,11 @@ def _unify_two(first: pa.Schema, second: pa.Schema, checked: bool, where: str) -
         joined = common_type(field.type, other.type, evolve=True, loosen=True, checked=checked)
         if joined is None:
             raise SchemaMismatchError(
-                f"{where}: column {field.name!r} is {field.type} in one place and {other.type} in another, "
-                "which have no lossless common type. Rewrite the files of one kind first."
+                f"{where}: column {field.name!r} is {field.type} in one file and {other.type} in another, "
+                "and these types have no lossless common type. Rewrite the files with one of the types."
             )
-        notes = _joined_metadata(field.metadata, other.metadata)
-        fields.append(pa.field(field.name, joined, field.nullable or other.nullable, notes))
+        metadata = _joined_metadata(field.metadata, other.metadata)
+        fields.append(pa.field(field.name, joined, field.nullable or other.nullable, metadata))
     fields.extend(field.with_nullable(True) for field in second if first.get_field_index(field.name) < 0)
     return pa.schema(fields, metadata=_joined_metadata(first.metadata, second.metadata))
 
@@ -260,11 +260,9 @@ def _unify_two(first: pa.Schema, second: pa.Schema, checked: bool, where: str) -
 def _joined_metadata(
     first: Mapping[bytes, bytes] | None, second: Mapping[bytes, bytes] | None
 ) -> dict[bytes, bytes] | None:
-    """All keys of both, in which the first one is right."""
-    return {
-        **(first or {}),
-        **{key: value for key, value in (second or {}).items() if key not in (first or {})},
-    } or None
+    """Return all keys of both; the first one takes precedence. The keys of the first one come first."""
+    first, second = first or {}, second or {}
+    return {**first, **{key: value for key, value in second.items() if key not in first}} or None
 
 
 def _normal_field(field: pa.Field) -> pa.Field:

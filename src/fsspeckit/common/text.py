@@ -1,14 +1,14 @@
-"""Text for people: without characters that control a terminal, and without secrets."""
+"""Text that is shown to users: without control characters, and without secrets."""
 
 from __future__ import annotations
 
 import re
 
-# Before the @ stands who logs in, except in Azure's URLs, where it is the container.
+# The part before the @ is the user, except in Azure's URLs, where it is the container.
 # A password may hold slashes; a colon before a number is that of a port.
 LOGIN = r"(?:[^/\s'\"]*@|[^/:\s'\"]+:(?!\d+(?:[/\s]|$))[^\s@'\"]*@)"
 _URL = re.compile(rf"((?:abfss?|wasbs?)://[\w$-]+@|\w+://){LOGIN}?([^\s?'\")]*)(?:\?[^\s'\")]*)?")
-# The same where a library repeats a part of a URL without its protocol.
+# The same in a part of a URL without its protocol, as libraries repeat it.
 _LOGIN = re.compile(r"(?<![^\s/'\"(\[=,])[^\s/'\"@:(\[=,]+:[^\s/'\"@]+@(?=\w)")
 _SIGNED = re.compile(r"([?&;](?:[\w-]*(?:sig|signature|token|secret|password|credential|key))=)[^\s&;'\")]+", re.I)
 _ACCOUNT = re.compile(r"\b((?:AccountKey|SharedAccessKey|SharedAccessSignature)=)[^\s;'\")]+")
@@ -34,11 +34,11 @@ def scrub(text: str) -> str:
 
 
 def printable(text: str, keep: str = "") -> str:
-    r"""Escape what is not printable: control characters, line ends, characters that change the direction of text.
+    r"""Escape characters that are not printable: control characters, line ends, marks that change the text direction.
 
     Args:
         text: Any text.
-        keep: Characters that stay as they are, such as a line end in a text of several lines.
+        keep: Characters that are not escaped, such as line ends in a text of several lines.
 
     Example:
         >>> printable("a\x1b[31m\n.parquet")

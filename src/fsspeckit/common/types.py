@@ -1,7 +1,7 @@
-"""The lattice of Arrow types: which two types have a lossless common type, and which two are the same Parquet column.
+"""Decide which Arrow types have a lossless common type, and which types are stored as the same Parquet column.
 
-Pure decisions about types; nothing here looks at a value. Where only the values can tell (a ``uint64`` column that
-happens to fit ``int64``) the answer is ``None`` unless the caller promises to check the values when casting.
+No function reads values. If the answer depends on the values (a ``uint64`` column whose values fit ``int64``), the
+result is ``None``, unless the caller passes ``checked`` and checks the values when casting.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _SIGNED = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    evolve: bool = False  # structs may bring new fields or lack some
-    loosen: bool = False  # the sides are equals: a nested field is nullable when either side is
-    checked: bool = False  # the caller checks values, so numbers may join that have no common type
+    evolve: bool = False  # structs may add or lack fields
+    loosen: bool = False  # a nested field is nullable if it is nullable on either side
+    checked: bool = False  # the caller checks values, so numbers without a common type get one
 
 
 def common_type(
@@ -33,19 +33,19 @@ def common_type(
     loosen: bool = False,
     checked: bool = False,
 ) -> pa.DataType | None:
-    """Return the widest lossless type of two types, or None.
+    """Return the type that holds the values of two types without loss, or None.
 
-    Types that differ only in their Arrow row_form (string kinds, list kinds, dictionary or plain, zone names) take the
-    target's row_form.
+    If the types differ only in their Arrow representation (string types, list types, dictionary or plain, zone names),
+    the result has the representation of the target.
 
     Args:
-        target: The type whose row_form wins.
-        source: The type that joins it.
-        evolve: Let structs gain fields and lack nullable ones.
-        loosen: Join as equals: a nested field is nullable when either side is. Otherwise the target's nullability
+        target: The type whose representation is kept.
+        source: The other type.
+        evolve: Allow structs to add fields and to lack nullable ones.
+        loosen: Make a nested field nullable if it is nullable on either side. Otherwise the nullability of the target
             stays.
-        checked: Join numbers that have no common type by type alone: into the target's type, or among equals into
-            float64 when one is a float. The caller then has to check the values (`cast_schema` does).
+        checked: Also combine numbers without a lossless common type: to the type of the target, or with `loosen` to
+            float64 if one is a float. The caller must check the values (`cast_schema` does).
 
     Example:
         >>> import pyarrow as pa
@@ -58,10 +58,10 @@ def common_type(
 
 
 def same_storage(a: pa.DataType, b: pa.DataType) -> bool:
-    """Tell whether two Arrow types are the same Parquet column in another Arrow row_form.
+    """Return whether two Arrow types are stored as the same Parquet column type.
 
-    String kinds, list kinds, dictionaries, zone names and nested nullability do not matter, nor do units that
-    Parquet cannot tell apart (seconds are stored as milliseconds, `date64` as `date32`).
+    String types, list types, dictionaries, zone names and nested nullability do not matter, nor do units that Parquet
+    stores alike (seconds are stored as milliseconds, `date64` as `date32`).
 
     Example:
         >>> import pyarrow as pa
@@ -74,17 +74,17 @@ def same_storage(a: pa.DataType, b: pa.DataType) -> bool:
 
 
 def is_text(type_: pa.DataType) -> bool:
-    """Any of the string kinds."""
+    """Return whether a type is any of the string types."""
     return bool(pat.is_string(type_) or pat.is_large_string(type_) or pat.is_string_view(type_))
 
 
 def is_bytes(type_: pa.DataType) -> bool:
-    """Any of the variable-length binary kinds."""
+    """Return whether a type is any of the variable-length binary types."""
     return bool(pat.is_binary(type_) or pat.is_large_binary(type_) or pat.is_binary_view(type_))
 
 
 def is_any_list(type_: pa.DataType) -> bool:
-    """Any of the list kinds, fixed-size lists included."""
+    """Return whether a type is any of the list types, fixed-size lists included."""
     return bool(
         pat.is_list(type_)
         or pat.is_large_list(type_)
@@ -95,14 +95,14 @@ def is_any_list(type_: pa.DataType) -> bool:
 
 
 def unwrapped(type_: pa.DataType) -> pa.DataType:
-    """The value type of a dictionary or run-end encoded type; any other type as it is."""
+    """Return the value type of a dictionary or run-end encoded type, or the type itself."""
     if pat.is_dictionary(type_) or pat.is_run_end_encoded(type_):
         return unwrapped(type_.value_type)
     return type_
 
 
 def list_like(kind: pa.DataType, value: pa.Field) -> pa.DataType:
-    """The list kind of `kind` around another value field."""
+    """Return the list type `kind` with another value field."""
     if pat.is_fixed_size_list(kind):
         return pa.list_(value, kind.list_size)
     for test, build in _LIST_KINDS:
@@ -134,28 +134,28 @@ def _common(target: pa.DataType, source: pa.DataType, rules: _Rules) -> pa.DataT
 
 
 def _common_encoded(target: pa.DataType, source: pa.DataType, rules: _Rules) -> pa.DataType | None:
-    """Dictionaries and run-end encoded types: compared by value type, dressed like the target."""
+    """Return the common type of dictionaries or run-end encoded types, encoded like the target."""
     value = _common(unwrapped(target), unwrapped(source), rules)
     if value is None or not pat.is_dictionary(target):
         return value
-    # The joined values may be more than a narrow index can number.
+    # Both sides together may have more values than a narrow index type can represent.
     wide = any(pat.is_dictionary(t) and t.index_type.bit_width == 64 for t in (target, source))
     ordered = target.ordered and pat.is_dictionary(source) and source.ordered
     return pa.dictionary(pa.int64() if wide else pa.int32(), value, ordered)
 
 
 def _common_number(target: pa.DataType, source: pa.DataType, rules: _Rules) -> pa.DataType | None:
-    found: pa.DataType | None
+    common: pa.DataType | None
     if pat.is_integer(target) and pat.is_integer(source):
-        found = _common_integer(target, source)
+        common = _common_integer(target, source)
     elif pat.is_decimal(target) or pat.is_decimal(source):
         if pat.is_floating(target) or pat.is_floating(source):
             return None
-        found = _common_decimal(target, source)
+        common = _common_decimal(target, source)
     else:
-        found = _common_float(target, source)
-    if found is not None or not rules.checked:
-        return found
+        common = _common_float(target, source)
+    if common is not None or not rules.checked:
+        return common
     return pa.float64() if rules.loosen and (pat.is_floating(target) or pat.is_floating(source)) else target
 
 
@@ -177,7 +177,7 @@ def _common_float(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
 
 
 def _mantissa(type_: pa.DataType) -> int:
-    """Bits that a float needs to hold every value of the type."""
+    """Return the mantissa bits that a float needs to represent every value of the type."""
     if pat.is_integer(type_):
         return int(type_.bit_width)
     return next(mantissa for mantissa, float_type in _FLOATS if float_type.equals(type_))
@@ -195,7 +195,7 @@ def _common_decimal(target: pa.DataType, source: pa.DataType) -> pa.DataType | N
 
 
 def _digits(type_: pa.DataType) -> tuple[int, int]:
-    """Digits before the point, and scale."""
+    """Return the digits before the decimal point, and the scale."""
     if pat.is_decimal(type_):
         return type_.precision - type_.scale, type_.scale
     return _INTEGER_DIGITS[type_.bit_width] + type_.equals(pa.uint64()), 0
@@ -256,27 +256,33 @@ def _common_list(target: pa.DataType, source: pa.DataType, rules: _Rules) -> pa.
 
 
 def _common_struct(target: pa.DataType, source: pa.DataType, rules: _Rules) -> pa.DataType | None:
-    ours, theirs = _by_name(target), _by_name(source)
-    if ours is None or theirs is None or (not rules.evolve and ours.keys() != theirs.keys()):
+    target_fields, source_fields = _by_name(target), _by_name(source)
+    if (
+        target_fields is None
+        or source_fields is None
+        or (not rules.evolve and target_fields.keys() != source_fields.keys())
+    ):
         return None
     fields: list[pa.Field] = []
-    for name, field in ours.items():
-        other = theirs.get(name)
+    for name, field in target_fields.items():
+        other = source_fields.get(name)
         joined = _common_field(field, other, rules) if other is not None else _optional(field, rules)
         if joined is None:
             return None
         fields.append(joined)
-    return pa.struct([*fields, *(field.with_nullable(True) for name, field in theirs.items() if name not in ours)])
+    return pa.struct(
+        [*fields, *(field.with_nullable(True) for name, field in source_fields.items() if name not in target_fields)]
+    )
 
 
 def _by_name(struct: pa.DataType) -> dict[str, pa.Field] | None:
-    """The fields of a struct by name, or None when a name stands twice."""
+    """Return the fields of a struct by name, or None if a name is not unique."""
     fields = {field.name: field for field in struct}
     return fields if len(fields) == struct.num_fields else None
 
 
 def _optional(field: pa.Field, rules: _Rules) -> pa.Field | None:
-    """A target field that the source lacks."""
+    """Return a target field that the source lacks, as nullable, or None if it must not be null."""
     if field.nullable or rules.loosen:
         return field.with_nullable(True)
     return None
@@ -290,7 +296,7 @@ def _common_field(target: pa.Field, source: pa.Field, rules: _Rules) -> pa.Field
 
 
 def _stored(type_: pa.DataType) -> pa.DataType:
-    """The plainest Arrow type of the same Parquet column."""
+    """Return the simplest Arrow type of the same Parquet column."""
     type_ = unwrapped(type_)
     if is_text(type_):
         return pa.string()

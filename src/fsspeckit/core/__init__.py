@@ -1,5 +1,5 @@
-"""The operations on a dataset: plan, run, commit. Everything that does not depend on one engine.
+"""The operations on a dataset: plan, run, commit. This package does not depend on an engine.
 
-Must not: import DuckDB, Spark or pandas, or know of the command line.
-Read first: operations/merge.py, then model.py for the data that it passes on.
+Must not: import DuckDB, Spark, pandas or the command line.
+Read first: operations/merge.py, then model.py for the data that it uses.
 """

@@ -1,7 +1,7 @@
-"""Names of files: which ones are data, and those that fsspeckit creates, which are always new in a dataset.
+"""Names of files: which files are data files, and the names of new files, which are unique.
 
-A dataset is read in the order of its files' names, so a new file's name begins with the moment it was made: rows that
-were appended later come later, and where only their order decides which one of two rows stays, it is the newer.
+A dataset is read in the order of file names, so the name of a new file starts with its time. Rows that are appended
+later come later, and if only the order decides which of two rows is kept, the newer one is kept.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TOKEN = re.compile(r"-r[0-9a-f]{12}$")
 
 
 def is_data_file(path: str) -> bool:
-    """Whether a path below the dataset root is data: a Parquet name, and no hidden part except hive folders.
+    """Return whether a path in a dataset is a data file: a Parquet name, and no hidden part except hive folders.
 
     Example:
         >>> is_data_file("day=1/part-0.parquet"), is_data_file("_tmp/part-0.parquet"), is_data_file("_day=1/a.pq")
@@ -35,13 +35,13 @@ def is_data_file(path: str) -> bool:
 
 
 def is_side_file(path: str) -> bool:
-    """Whether a file describes data files and goes stale with them: summary files at the root, Hadoop checksums."""
+    """Return whether a file describes data files, so that a change invalidates it: summary files, Hadoop checksums."""
     name = path.rpartition("/")[2]
     return path in _SUMMARY_FILES or (name.startswith(".") and name.endswith(".crc"))
 
 
 def is_inside(path: str) -> bool:
-    """Whether a path is relative and stays inside the folder that it is relative to.
+    """Return whether a path is relative and inside its folder.
 
     Example:
         >>> is_inside("day=1/a.parquet"), is_inside("../a.parquet"), is_inside("/a.parquet"), is_inside("a//b")
@@ -51,14 +51,14 @@ def is_inside(path: str) -> bool:
 
 
 def new_file_name(folder: str, template: str | None = None, index: int = 0) -> str:
-    """A file's path below the dataset; a template has ``{i}`` where the number goes."""
+    """Return the path of a new file in a dataset; ``{i}`` in a template is replaced with the index."""
     if template is not None:
         return join(folder, template.replace("{i}", str(index)))
-    return join(folder, f"part-{_moments.next():014x}-{uuid.uuid4().hex[:8]}.parquet")
+    return join(folder, f"part-{_timestamps.next():014x}-{uuid.uuid4().hex[:8]}.parquet")
 
 
-class _Moments:
-    """Microseconds since 1970, each given once and in rising order."""
+class _Timestamps:
+    """Microseconds since 1970 that are unique and increasing in this process."""
 
     def __init__(self) -> None:
         self._last, self._lock = 0, threading.Lock()
@@ -69,30 +69,30 @@ class _Moments:
             return self._last
 
 
-_moments = _Moments()
+_timestamps = _Timestamps()
 
 
 def rewritten_name(path: str) -> str:
-    """A new name beside the old one, for storages where a file is not replaced in place."""
+    """Return a new name in the same folder, for storages that do not replace files in place."""
     stem, dot, ending = basename(path).rpartition(".")
     stem = _TOKEN.sub("", stem if dot else ending)
     return join(dirname(path), f"{stem}-r{uuid.uuid4().hex[:12]}.parquet")
 
 
 def compacted_name(folder: str, token: str, index: int) -> str:
-    """The path of a file that a compaction writes; ``token`` stands for the run."""
+    """Return the path of a file that a compaction writes; ``token`` identifies the run."""
     return join(folder, f"part-{index:05d}-{token}-compact.parquet")
 
 
 def compact_token(target: str) -> str:
-    """Something unique for the names of a compaction, which tells what size it aimed at."""
+    """Return a unique token of a compaction. It contains a fingerprint of the target size."""
     return _fingerprint(target) + uuid.uuid4().hex[:8]
 
 
 def is_compacted(path: str, target: str) -> bool:
-    """Whether a compaction that aimed at this size wrote the file, by its name."""
-    found = _COMPACTED.search(path)
-    return found is not None and found[1] == _fingerprint(target)
+    """Return whether a compaction with this target size wrote the file, by its name."""
+    match = _COMPACTED.search(path)
+    return match is not None and match[1] == _fingerprint(target)
 
 
 def _fingerprint(text: str) -> str:
@@ -100,10 +100,10 @@ def _fingerprint(text: str) -> str:
 
 
 def optimized_name(folder: str, token: str, index: int) -> str:
-    """The path of a file that `optimize` writes; ``token`` stands for the run."""
+    """Return the path of a file that `optimize` writes; ``token`` identifies the run."""
     return join(folder, f"optimized-{token}-{index:05d}.parquet")
 
 
 def new_token() -> str:
-    """Something unique for the names of a run."""
+    """Return a unique token for the file names of a run."""
     return uuid.uuid4().hex[:12]

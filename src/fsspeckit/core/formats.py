@@ -1,4 +1,4 @@
-"""The formats of source files, by the endings of their names. It imports nothing, so that asking costs nothing."""
+"""The formats of source files, by file extension. The module imports no format library, so it loads fast."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ ENDINGS: dict[SourceFormat, tuple[str, ...]] = {
     "csv": (".csv", ".tsv"),
     "json": (".json", ".jsonl", ".ndjson"),
 }
-"""How the names of each format's files end."""
+"""File extensions of each format."""
 COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
-"""Endings of compressed files, after that of the format, with the codec."""
+"""Extensions of compressed files, after that of the format, and their codecs."""
 
 
 def can_delimit(text: str) -> bool:
@@ -20,13 +20,13 @@ def can_delimit(text: str) -> bool:
 
 
 def plain_name(path: str) -> str:
-    """A path in lower case without the ending of a compressed file."""
+    """Return a path in lower case without the extension of a compressed file."""
     name = path.lower()
     return next((name.removesuffix(ending) for ending in COMPRESSED if name.endswith(ending)), name)
 
 
 def format_of(path: str) -> SourceFormat | None:
-    """The format that the name of a file or a pattern tells, compressed or not.
+    """Return the format of a file or pattern by its extension, compressed or not; ``None`` if it is unknown.
 
     Example:
         >>> format_of("in/orders-*.CSV.gz"), format_of("lake/orders")

@@ -1,4 +1,4 @@
-"""Telling the caller how far an operation is: a callback, or a rich progress bar where one is asked for."""
+"""Report the progress of an operation to a callback or to a progress bar of rich."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ProgressEvent:
-    """A step of an operation: ``done`` of ``total`` files of a stage (``match``, ``write``, ``sort``).
+    """The progress of an operation: ``done`` of ``total`` files of a stage (``match``, ``write``, ``sort``).
 
-    ``rows`` and ``bytes`` say how much the whole stage goes through; 0 stands for unknown. ``unit`` says what is
-    counted: files, or the tasks of a Spark query that makes the rows or checks them, whose total may grow.
+    ``rows`` and ``bytes`` are those of the whole stage; 0 means unknown. ``unit`` is ``"files"``, or ``"tasks"`` for
+    the tasks of a Spark query that computes or checks the source, whose total may grow.
     """
 
     operation: str
@@ -30,14 +30,14 @@ Progress = ProgressCallback | bool | None
 
 
 class Reporter:
-    """Counts steps of a stage, from any thread, and passes them on."""
+    """Counts the finished items of a stage and calls the callback. Thread-safe."""
 
     def __init__(self, operation: str, callback: ProgressCallback | None) -> None:
         self._operation, self._callback = operation, callback
         self._lock = threading.Lock()
 
     def stage(self, stage: str, total: int, *, rows: int = 0, size: int = 0) -> Callable[[int], None]:
-        """Start a stage of so many files, rows and bytes; the returned function is told of each file that is done."""
+        """Start a stage of ``total`` files. Call the returned function with the number of finished files."""
         done = 0
 
         def advance(count: int) -> None:
@@ -52,19 +52,19 @@ class Reporter:
         return advance
 
     def tasks(self, stage: str) -> Callable[[int, int], None]:
-        """For a stage that an engine runs as tasks of its own: the returned function is told how many of how many."""
+        """Start a stage that an engine runs as tasks. Call the returned function with finished tasks and all tasks."""
 
-        def tell(done: int, total: int) -> None:
+        def report(done: int, total: int) -> None:
             if self._callback is not None:
                 with self._lock:
                     self._callback(ProgressEvent(self._operation, stage, done, total, unit="tasks"))
 
-        return tell
+        return report
 
 
 @contextmanager
 def reporting(operation: str, progress: Progress) -> Iterator[Reporter]:
-    """A reporter for one operation; ``progress=True`` shows a bar on the terminal."""
+    """Return a reporter for one operation; ``progress=True`` shows a progress bar on the terminal."""
     if progress is not True:
         yield Reporter(operation, progress or None)
         return

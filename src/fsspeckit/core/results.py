@@ -1,6 +1,6 @@
-"""What operations give back: plain numbers and paths, readable as attributes, as a mapping, as JSON and as a table.
+"""Results and plans of operations: available as attributes, as a mapping, as JSON and as a table.
 
-Results never touch storage; every number in them was measured by the run they describe.
+Every number is measured by the run that the result describes. Nothing here reads storage.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PLANNED = ("strategy", "path", *_COUNTS, "source_route")
 
 @dataclass(frozen=True, slots=True)
 class MergeFileMetadata:
-    """A file as it stands after an operation."""
+    """A file of the dataset after an operation."""
 
     path: str
     row_count: int
@@ -31,20 +31,20 @@ class MergeFileMetadata:
 
 
 class ResultMapping(Mapping[str, Any]):
-    """A result as a mapping from names to plain JSON types.
+    """A result as a mapping from names to JSON types.
 
-    Subclasses are dataclasses with ``eq=False``: a result equals one of its own class with the same fields, and any
-    mapping with the same items. Like a dictionary it has no hash.
+    Subclasses are dataclasses with ``eq=False``: a result equals a result of the same class with the same fields, and
+    any mapping with the same items. Like a dictionary it has no hash.
     """
 
     __slots__ = ()
 
     def _names(self) -> tuple[str, ...]:
-        """The keys, in their order; each is an attribute."""
+        """Return the keys in order. Each is an attribute."""
         return tuple(each.name for each in fields(self))  # type: ignore[arg-type]
 
     def to_dict(self) -> dict[str, Any]:
-        """The result as a dictionary of plain JSON types."""
+        """Return the result as a dictionary of JSON types."""
         return dict(self)
 
     def __getitem__(self, key: str) -> Any:
@@ -68,7 +68,7 @@ class ResultMapping(Mapping[str, Any]):
 
 
 class ResultView(ResultMapping):
-    """A result that prints as a small table, in a notebook too."""
+    """A result that is shown as a table, as text and in a notebook."""
 
     __slots__ = ()
 
@@ -87,12 +87,12 @@ class ResultView(ResultMapping):
 
 
 class _MergeView(ResultView):
-    """What a merge and its plan have in common."""
+    """The common base of the result and the plan of a merge."""
 
     __slots__ = ()
 
     def stats(self) -> dict[str, int]:
-        """The four canonical numbers."""
+        """Return the four counts of the specification."""
         return {name: int(self[name]) for name in ("inserted", "updated", "deleted", "total")}
 
 
@@ -129,8 +129,8 @@ class MergeResult(_MergeView):
 
     def _file_counts(self) -> str:
         lists = (self.rewritten_files, self.inserted_files, self.deleted_files, self.preserved_files)
-        words = ("rewritten", "new", "deleted", "untouched")
-        return ", ".join(f"{len(paths):,} {word}" for paths, word in zip(lists, words, strict=True))
+        labels = ("rewritten", "new", "deleted", "untouched")
+        return ", ".join(f"{len(paths):,} {label}" for paths, label in zip(lists, labels, strict=True))
 
     def _lines(self) -> list[tuple[str, str]]:
         return [
@@ -147,7 +147,7 @@ class MergeResult(_MergeView):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WriteResult(ResultView):
-    """Files and rows of a write; after a dry run, those that it would make."""
+    """Files and rows of a write; of a dry run, those that it would write."""
 
     mode: str
     rows: int
@@ -171,7 +171,7 @@ class WriteResult(ResultView):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MergePlan(_MergeView):
-    """What a merge would do: exact counts, and a line with its reason for every file."""
+    """The plan of a merge: exact counts, and an entry with a reason for every file."""
 
     strategy: str
     path: str
@@ -194,21 +194,21 @@ class MergePlan(_MergeView):
 
     @property
     def dry_run(self) -> bool:
-        """A plan always describes a run that was not made."""
+        """Always true: a plan is the result of a dry run."""
         return True
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The plan that `to_dict` wrote, without its tasks.
+        """Return the plan of a result of `to_dict`, without its tasks.
 
         Raises:
-            DocumentError: A value is not as `to_dict` writes it.
+            DocumentError: A value is missing or has the wrong type.
         """
         return cls.from_node(Node(dict(data), "plan", "make a new plan"))
 
     @classmethod
     def from_node(cls, node: Node) -> Self:
-        """The same from a part of a document."""
+        """Return the plan from a part of a document."""
         texts = {name: node[name].text() for name in ("strategy", "path", "source_route")}
         counts = {name: node[name].count() for name in _COUNTS}
         plan = cls(**texts, **counts, entries=tuple(node["entries"].each(_entry)))  # type: ignore[arg-type]
@@ -220,7 +220,7 @@ class MergePlan(_MergeView):
         return (*_PLANNED, "total", "dry_run", "entries")
 
     def count(self, action: str) -> int:
-        """How many files get the given action."""
+        """Return the number of files with the given action."""
         return sum(entry.action == action for entry in self.entries)
 
     def _lines(self) -> list[tuple[str, str]]:
@@ -246,9 +246,9 @@ class MergePlan(_MergeView):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MaintenanceResult(ResultView):
-    """What `compact`, `optimize` or `deduplicate` did, or with ``dry_run`` would do.
+    """The result of `compact`, `optimize` or `deduplicate`; with ``dry_run``, what it would do.
 
-    ``details`` are the facts of one operation, such as ``zorder_columns``; they are keys of the result like the rest.
+    ``details`` has the keys of one operation, such as ``zorder_columns``. They are keys of the result like the others.
     """
 
     operation: str
@@ -272,7 +272,7 @@ class MaintenanceResult(ResultView):
 
     @property
     def estimated_after_file_count(self) -> int:
-        """Files after the run that was planned."""
+        """The number of files after the planned run."""
         return self.after_file_count
 
     def _names(self) -> tuple[str, ...]:
@@ -292,7 +292,7 @@ class MaintenanceResult(ResultView):
             ("size", sizes),
             ("rows", f"{self.before_row_count:,} -> {self.after_row_count:,}"),
             (done, rewritten),
-            ("left alone", f"{len(self.skipped_files):,} files"),
+            ("skipped", f"{len(self.skipped_files):,} files"),
         ]
         lines += [(name.replace("_", " "), str(value)) for name, value in self.details.items()]
         return lines if self.dry_run else [*lines, ("seconds", f"{self.seconds:.2f} ({len(self.commits)} commits)")]
@@ -312,7 +312,7 @@ def _entry(node: Node) -> PlanEntry:
 
 
 def _plain(value: Any) -> Any:
-    """A value as plain JSON types."""
+    """Return a value as JSON types."""
     if isinstance(value, Mapping):
         return {name: _plain(each) for name, each in value.items()}
     if is_dataclass(value):
@@ -321,29 +321,29 @@ def _plain(value: Any) -> Any:
 
 
 def render(lines: Sequence[tuple[str, str]]) -> str:
-    """Two aligned columns."""
+    """Return names and values as text in two aligned columns."""
     return columns(lines)
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of text, each column as wide as its widest cell; what is not printable in a cell is escaped."""
+    """Return rows as text with aligned columns. Characters that are not printable are escaped."""
     shown = [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in shown) for i in range(len(shown[0]))]
     return "\n".join("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in shown)
 
 
 def quoted(text: str) -> str:
-    """A text as HTML."""
+    """Return a text escaped for HTML."""
     return html.escape(printable(text))
 
 
 def _size(entry: PlanEntry) -> str:
-    """The size of a file; that of a new one is not known before it is written."""
+    """Return the size of a file as text. The size of a new file is not known before it is written."""
     return "-" if entry.action == "insert" else readable_bytes(entry.bytes)
 
 
 def readable_bytes(size: int) -> str:
-    """A byte count for people."""
+    """Return a number of bytes as text with a unit."""
     value = float(size)
     for unit in ("B", "KB", "MB", "GB"):
         if value < 1024:

@@ -1,6 +1,6 @@
 """`DatasetIO`: every operation as a method, the same for all engines.
 
-Names, defaults and the checks of plain arguments live here; what operations mean lives in `fsspeckit.core`.
+This module has the names, defaults and checks of arguments. `fsspeckit.core.operations` runs the operations.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class DatasetIO(Maintenance):
     """Write, read, merge and maintain plain Parquet dataset folders.
 
     Args:
-        filesystem: An fsspec filesystem that paths belong to; without it, paths are local or URLs.
+        filesystem: The fsspec filesystem of all paths; without it, paths are local or URLs.
         storage_options: Options for the filesystem of URLs, such as credentials.
 
     Use a subclass of an engine, for example `fsspeckit.datasets.pyarrow.PyarrowDatasetIO`.
@@ -90,37 +90,38 @@ class DatasetIO(Maintenance):
         """Merge rows into a dataset, rewriting only files in which a row changes.
 
         Args:
-            data: The source: an Arrow table, batch, reader or dataset, a path of Parquet, csv or json files, or
-                anything with ``__arrow_c_stream__``. Csv and json are parsed with the types of the dataset.
-            path: The dataset's folder; it need not exist.
+            data: The source: an Arrow table, batch, reader or dataset, a path of Parquet, CSV or JSON files, or
+                any object with ``__arrow_c_stream__``. CSV and JSON are parsed with the types of the dataset.
+            path: The dataset's folder. It is created if it does not exist.
             strategy: ``"upsert"``, ``"insert"``, ``"update"``, ``"full_merge"`` or ``"deduplicate"``.
             key_columns: The column or columns that identify a row.
-            partition_by: Partition columns of a new dataset; an existing one's are read from its folders.
+            partition_by: Partition columns of a new dataset; those of an existing dataset are read from its folders.
             partition_columns: Another name for ``partition_by``.
-            dedup_order_by: With ``"deduplicate"``, keep the row that is highest here (``"-ts"``: lowest).
-            on_duplicate_source: What to do with a key that occurs twice in the source.
+            dedup_order_by: With ``"deduplicate"``, keep the row with the highest value (``"-ts"``: lowest).
+            on_duplicate_source: What to do if a key occurs twice in the source: ``"error"``, or keep the ``"first"``
+                or ``"last"`` row.
             null_keys: ``"match"`` treats NULL in a key as equal to NULL.
             schema_mode: ``"evolve"`` adds new columns; a column that the source lacks keeps its value in matched rows
                 and is null in inserted ones.
-            skip_unchanged: Leave a file alone when its matched rows equal the source's.
-            partition_move: What to do with a key that exists in another partition: ``"check"`` raises, ``"move"`` moves
-                the row, ``"unchecked"`` does not look for it.
+            skip_unchanged: Do not rewrite a file if its matched rows equal the source rows.
+            partition_move: What to do with a key that exists in another partition: ``"check"`` raises an error,
+                ``"move"`` moves the row, ``"unchecked"`` does not search for such keys.
             update_columns: Columns that matched rows get; inserted rows get all columns.
             delete_when: A condition over the source, such as ``"op = 'd'"``: these rows delete their key. Columns that
-                only this condition needs are not written.
-            update_when: A condition over ``source.`` and ``target.`` columns that matched rows must meet.
-            insert_when: A condition over ``source.`` columns that new rows must meet.
-            newer_by: A column such as a log sequence number; a matched row that is not newer is left alone.
-            scope: With ``"full_merge"``, a condition: only rows that meet it are deleted, and every source row must.
+                only this condition reads are not written.
+            update_when: A condition over ``source.`` and ``target.`` columns. Other matched rows are not updated.
+            insert_when: A condition over ``source.`` columns. Other new rows are not inserted.
+            newer_by: A column such as a log sequence number. A matched row is updated only if the source is newer.
+            scope: With ``"full_merge"``, a condition: only rows that match it are deleted, and every source row must.
             compression: Codec of all written files; by default, rewritten files keep theirs.
-            max_rows_per_file: Most rows of a new file.
-            row_group_size: Most rows of a row group; by default, rewritten files keep theirs.
-            batch_rows: Most rows in memory at once for a file; larger row groups are split.
-            memory_limit: Bytes (or ``"500MB"``) that rewriting may use; sets ``batch_rows`` where that is needed.
+            max_rows_per_file: The most rows of a new file.
+            row_group_size: The most rows of a row group; by default, rewritten files keep theirs.
+            batch_rows: The most rows of a file in memory at once; larger row groups are split.
+            memory_limit: Bytes (or ``"500MB"``) that rewriting may use; determines ``batch_rows``.
             progress: A callback for `ProgressEvent`, or ``True`` for a progress bar.
             dry_run: Return the plan with exact counts and write nothing.
-            plan: A plan from an earlier ``dry_run`` of the same call: do just that, or raise `CommitConflictError`
-                where the dataset or the source is not what it was made for.
+            plan: A plan from an earlier ``dry_run`` of the same call. If the merge would do anything else, because the
+                dataset or the source has changed, `CommitConflictError` is raised.
 
         Returns:
             The counts and files of the merge, or its plan.
@@ -153,7 +154,10 @@ class DatasetIO(Maintenance):
             scope=scope,
         )
         if dedup_order_by is not None and strategy != "deduplicate":
-            raise ValueError(f'dedup_order_by goes with strategy="deduplicate", not with {strategy!r}')
+            raise ValueError(
+                f"dedup_order_by has no effect with strategy={strategy!r}. "
+                'Use strategy="deduplicate", or omit dedup_order_by.'
+            )
         place = self._place(path)
         given = self._input(data)
         return merge.merge(self.engine, given, place, request, dry_run=dry_run, progress=progress, pinned=plan)
@@ -177,18 +181,18 @@ class DatasetIO(Maintenance):
         """Write rows as new files of a dataset.
 
         Args:
-            data: The rows, in any form that `merge` takes.
-            path: The dataset's folder; it need not exist.
-            mode: ``"append"``, ``"overwrite"`` (all data files), or ``"overwrite_partitions"`` (those in the data).
-            partition_by: Partition columns; an existing dataset's are read from its folders.
+            data: The rows, in any form that `merge` accepts.
+            path: The dataset's folder. It is created if it does not exist.
+            mode: ``"append"``, ``"overwrite"`` (all data files), or ``"overwrite_partitions"`` (those of the rows).
+            partition_by: Partition columns; those of an existing dataset are read from its folders.
             partition_columns: Another name for ``partition_by``.
             basename_template: File name with ``{i}`` for a number; by default names are unique.
-            compression: Codec; by default the dataset's own, else snappy.
-            max_rows_per_file: Most rows of a file.
-            row_group_size: Most rows of a row group.
+            compression: Codec; by default that of the dataset, or snappy for a new one.
+            max_rows_per_file: The most rows of a file.
+            row_group_size: The most rows of a row group.
             memory_limit: Bytes (or ``"500MB"``) that writing may use.
             progress: A callback for `ProgressEvent`, or ``True`` for a progress bar.
-            dry_run: Return which files would be written and removed, and write nothing.
+            dry_run: Return the files that would be written and removed, and write nothing.
 
         Returns:
             One entry for each written file, with its path, rows and size.
@@ -213,14 +217,14 @@ class DatasetIO(Maintenance):
         include_file_path: bool = False,
         use_threads: bool = True,
     ) -> pa.Table:
-        """Read one consistent state of a dataset, also while somebody writes to it.
+        """Read one consistent state of a dataset, even while another process writes to it.
 
         Args:
             path: The dataset's folder.
             columns: Columns to read; all by default.
-            filters: A `pyarrow.compute.Expression`, or tuples as pyarrow takes them.
+            filters: A `pyarrow.compute.Expression`, or tuples as in pyarrow.
             include_file_path: Add a column ``file_path``.
-            use_threads: Read in parallel; the rows are the same either way.
+            use_threads: Read files in parallel. It does not change the result.
 
         Returns:
             The rows, partition columns last.
@@ -336,7 +340,7 @@ class DatasetIO(Maintenance):
         rewrite_mode: Literal["incremental"] | None = None,
         **options: Any,
     ) -> WriteResult | MergeResult | MergePlan:
-        """Write or merge in one call: `merge` when a strategy is given, else `write_dataset`.
+        """Call `merge` if a strategy is given, else `write_dataset`.
 
         Args:
             data: The rows.
@@ -344,29 +348,29 @@ class DatasetIO(Maintenance):
             mode: As for `write_dataset`; a strategy takes precedence over it.
             strategy: As for `merge`.
             key_columns: As for `merge`.
-            rewrite_mode: ``"incremental"`` says that only affected files may be rewritten, which every merge keeps to;
-                ``"full_merge"`` refuses it.
+            rewrite_mode: ``"incremental"`` requires that only affected files are rewritten, which every merge does. It
+                is an error with ``"full_merge"``.
             **options: As for the method that is called.
         """
         if rewrite_mode not in (None, "incremental"):
-            raise ValueError(f'rewrite_mode={rewrite_mode!r} is unknown; use "incremental" or leave it out')
+            raise ValueError(f'rewrite_mode={rewrite_mode!r} is unknown. Use "incremental" or omit it.')
         if strategy is None:
             if rewrite_mode is not None or key_columns is not None:
                 raise ValueError(
-                    "key_columns and rewrite_mode go with a strategy; pass strategy, such as strategy='upsert'"
+                    "key_columns and rewrite_mode have no effect without a strategy. Pass strategy, such as 'upsert'."
                 )
             return self.write_dataset(data, path, mode=mode or "append", **options)
         _check_mode(mode, strategy, key_columns, rewrite_mode)
         return self.merge(data, path, strategy=strategy, key_columns=key_columns or (), **options)
 
     def on_terms(self, *, idempotency_key: str | None = None, check: Check | None = None) -> Self:
-        """The same, for one operation on one dataset that commits only on some terms.
+        """Return a copy of this object for one operation, whose commit has conditions.
 
         Args:
-            idempotency_key: Names the change. It is kept in the commit record, which a write or merge makes also
-                where it finds nothing to change; a second commit under it is refused with `AlreadyCommittedError`.
+            idempotency_key: A name of the change, which is stored in the commit record. A write or merge then commits
+                even if it changes nothing. A second commit with the same key raises `AlreadyCommittedError`.
             check: Called before the commit with views of the dataset before and after, staged files included, and the
-                facts of the change. What it raises, such as `CheckFailedError`, ends the operation: nothing changes.
+                facts of the change. If it raises an error, such as `CheckFailedError`, nothing is changed.
 
         Example:
             >>> import pyarrow as pa, tempfile
@@ -376,16 +380,16 @@ class DatasetIO(Maintenance):
             >>> io.committed(folder, "monday"), io.committed(folder, "tuesday")
             (1, None)
         """
-        made = copy.copy(self)
-        made.terms = Terms(idempotency_key, check)
-        return made
+        result = copy.copy(self)
+        result.terms = Terms(idempotency_key, check)
+        return result
 
     def committed(self, path: Any, idempotency_key: str) -> int | None:
-        """The sequence number of the commit that was made under a key; None where there is none."""
+        """Return the sequence number of the commit with an idempotency key, or None if there is none."""
         return self._place(path).journal.committed(idempotency_key)
 
     def recover(self, path: Any) -> Recovery:
-        """Finish or undo what a crashed writer left; every operation does this by itself when it starts."""
+        """Finish the commits and remove the staged files of crashed writers. Operations that write do this first."""
         return read.recover(self._place(path))
 
     def _place(self, path: Any) -> Place:
@@ -396,42 +400,42 @@ class DatasetIO(Maintenance):
         path = data.path if isinstance(data, TextFiles) else data
         return Input(text_files(data) or data, self._filesystem_for(path), self.storage_options)
 
-    def _filesystem_for(self, path: Any) -> Any:  # noqa: ARG002 - engines with filesystems of their own look at it
+    def _filesystem_for(self, path: Any) -> Any:  # noqa: ARG002 - engines with their own filesystems use it
         return self.filesystem
 
 
 def _check_mode(mode: str | None, strategy: str, key_columns: Columns | None, rewrite_mode: str | None) -> None:
     if rewrite_mode == "incremental" and strategy == "full_merge":
         raise ValueError(
-            'rewrite_mode="incremental" is not supported for full_merge, which looks at the whole dataset; leave it out'
+            'rewrite_mode="incremental" is not supported for full_merge, which may change all files. Omit rewrite_mode.'
         )
     if mode is not None:
         check_choice("mode", mode, get_args(WriteMode))
     if mode == "append" and strategy != "insert" and key_columns is None:
         raise ValueError(
-            f'mode="append" is not supported for strategy={strategy!r}, which rewrites files; '
-            "leave mode out and pass key_columns"
+            f'mode="append" is not supported for strategy={strategy!r}, which rewrites files. '
+            "Omit mode and pass key_columns."
         )
     if mode is not None and not (mode == "append" and strategy == "insert"):
-        warnings.warn(f"strategy={strategy!r} takes precedence over mode={mode!r}; leave mode out", stacklevel=3)
+        warnings.warn(f"strategy={strategy!r} takes precedence over mode={mode!r}. Omit mode.", stacklevel=3)
 
 
 def _partition_names(partition_by: Columns | None, partition_columns: Columns | None) -> tuple[str, ...] | None:
     first, second = column_names(partition_by), column_names(partition_columns)
     if first is not None and second is not None and first != second:
-        raise ValueError(f"partition_by={first} and partition_columns={second} disagree; pass one of them")
+        raise ValueError(f"partition_by={first} and partition_columns={second} differ. Pass one of them.")
     names = first if first is not None else second
     if names is not None and len(set(names)) < len(names):
-        raise ValueError(f"partition_by names a column twice: {names}; name each once")
+        raise ValueError(f"partition_by names a column twice: {names}. Name each column once.")
     return names
 
 
 def parse_bytes(limit: MemoryLimit) -> int | None:
-    """A number of bytes from a number or a text such as ``"500MB"``."""
+    """Return a number of bytes from a number or a text such as ``"500MB"``."""
     if limit is None:
         return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", str(limit).strip())
-    is_fraction = found is not None and "." in found[1] and found[2].upper() in ("", "B")
-    if found is None or is_fraction or found[2].upper() not in _UNITS or float(found[1]) <= 0:
-        raise ValueError(f'memory_limit={limit!r} is not a size; use bytes or a text such as "500MB" or "2GiB"')
-    return int(float(found[1]) * _UNITS[found[2].upper()])
+    parsed = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", str(limit).strip())
+    is_fraction = parsed is not None and "." in parsed[1] and parsed[2].upper() in ("", "B")
+    if parsed is None or is_fraction or parsed[2].upper() not in _UNITS or float(parsed[1]) <= 0:
+        raise ValueError(f'memory_limit={limit!r} is not a size. Use bytes or a text such as "500MB" or "2GiB".')
+    return int(float(parsed[1]) * _UNITS[parsed[2].upper()])

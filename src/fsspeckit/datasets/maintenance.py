@@ -1,4 +1,4 @@
-"""The maintenance methods of every `DatasetIO`: compact, optimize, deduplicate; names, defaults and plain checks."""
+"""The maintenance methods of every `DatasetIO`: compact, optimize and deduplicate."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KEYS = "deduplicate_key_columns"
 
 
 class Maintenance:
-    """Keeps dataset folders in shape."""
+    """The maintenance methods of a `DatasetIO`."""
 
     engine: Engine
     terms: Terms = Terms()
@@ -35,10 +35,12 @@ class Maintenance:
     def _place(self, path: Any) -> Place:
         raise NotImplementedError
 
-    def _limits(self, max_files: int | None, max_bytes: int | None, groups: int | None, *, twice: bool) -> Limits:
-        if self.terms and (groups is not None or twice):
-            what = "deduplicate_key_columns" if twice else "max_groups_per_commit"
-            raise ValueError(f"{what} makes several commits, and on_terms allows one; leave it out")
+    def _limits(
+        self, max_files: int | None, max_bytes: int | None, groups: int | None, *, deduplicates: bool = False
+    ) -> Limits:
+        if self.terms and (groups is not None or deduplicates):
+            what = "deduplicate_key_columns" if deduplicates else "max_groups_per_commit"
+            raise ValueError(f"{what} may need several commits, and on_terms allows one. Omit {what}.")
         return Limits(max_files, max_bytes, groups)
 
     def compact_parquet_dataset(
@@ -56,23 +58,24 @@ class Maintenance:
         max_groups_per_commit: int | None = None,
         progress: Progress = None,
     ) -> MaintenanceResult:
-        """Join small files of each partition into files of about the wanted size; rows and schema stay.
+        """Join small files of each partition into files of about the target size. Rows and schema do not change.
 
         Args:
             path: The dataset's folder.
-            target_mb_per_file: Wanted size of a file in MB (of 1024 x 1024 bytes).
-            target_rows_per_file: Wanted rows of a file; with both, a file ends where either would be passed.
-            partition_filter: Only folders with one of these prefixes, such as ``"date=2025-11-04"``.
-            compression: Codec of the new files; by default that of the files they come from.
+            target_mb_per_file: Target size of a file in MB (of 1024 x 1024 bytes).
+            target_rows_per_file: Target rows of a file; with both targets, neither is exceeded.
+            partition_filter: Only these folders, such as ``"date=2025-11-04"``.
+            compression: Codec of the new files; by default that of the input files.
             dry_run: Return the plan and write nothing.
-            row_group_size: Most rows of a row group.
-            max_files: Most files to join in this run.
-            max_bytes: Most bytes to read in this run.
-            max_groups_per_commit: Publish after so many groups, so that a long run can be cut off; by default once.
+            row_group_size: The most rows of a row group.
+            max_files: The most files to join in this run.
+            max_bytes: The most bytes to read in this run.
+            max_groups_per_commit: Commit after so many groups, so that an interrupted run keeps its progress; by
+                default there is one commit.
             progress: A callback for `ProgressEvent`, or ``True`` for a progress bar.
 
         Returns:
-            Files and bytes before and after, what was joined, what was left alone and why.
+            Files and bytes before and after, the joined files, and the reason for each skipped file.
 
         Example:
             >>> import pyarrow as pa, tempfile
@@ -84,7 +87,7 @@ class Maintenance:
             >>> result["before_file_count"], result["after_file_count"]
             (3, 1)
         """
-        limits = self._limits(max_files, max_bytes, max_groups_per_commit, twice=False)
+        limits = self._limits(max_files, max_bytes, max_groups_per_commit)
         request = CompactRequest(
             Target.of(target_mb_per_file, target_rows_per_file),
             _scope(partition_filter, compression, row_group_size, limits),
@@ -113,34 +116,35 @@ class Maintenance:
         max_groups_per_commit: int | None = None,
         progress: Progress = None,
     ) -> MaintenanceResult:
-        """Order the rows of each partition, so that readers can skip what they do not need.
+        """Sort the rows of each partition, so that readers can skip files and row groups.
 
         Args:
             path: The dataset's folder.
-            zorder_columns: Columns to order by, nulls last; may be left out where rows are only deduplicated.
-            target_mb_per_file: Wanted size of a file in MB; 128 for new files where neither target is given. Without
-                ``zorder_columns``, small files are joined only where a target is given.
-            target_rows_per_file: Most rows of a file, nearly.
-            partition_filter: Only folders with one of these prefixes.
-            compression: Codec of the new files; by default that of the files they come from.
+            zorder_columns: Columns to sort by, nulls last; optional if rows are only deduplicated.
+            target_mb_per_file: Target size of a file in MB; 128 for new files if no target is given. Without
+                ``zorder_columns``, small files are joined only if a target is given.
+            target_rows_per_file: Target rows of a file. Files may have slightly more rows.
+            partition_filter: Only these folders.
+            compression: Codec of the new files; by default that of the input files.
             dry_run: Return the plan and write nothing.
-            curve: ``"linear"`` orders by the first column, then the second and so on; ``"zorder"`` and ``"hilbert"``
-                are space-filling curves that keep rows together which are near in all columns.
-            deduplicate_key_columns: Leave only one row of each key, as `deduplicate_parquet_dataset` does.
-            dedup_order_by: Which row of a key stays. A run in pieces (``max_files``, ``max_bytes``,
-                ``max_groups_per_commit``) moves rows between pieces, so name an order in which no two rows of a key
-                are equal, such as a time and then a unique number: which of equals stays depends on the pieces.
+            curve: ``"linear"`` sorts by the first column, then the second and so on; ``"zorder"`` and ``"hilbert"``
+                are space-filling curves: rows that are near in all columns are near in the files.
+            deduplicate_key_columns: Keep only one row of each key, like `deduplicate_parquet_dataset`.
+            dedup_order_by: Which row of a key is kept. A run with ``max_files``, ``max_bytes`` or
+                ``max_groups_per_commit`` moves rows in several steps. Pass an order without ties, such as a time and a
+                unique number: which of two equal rows is kept depends on the steps.
             null_keys: ``"match"`` treats NULL in a key as equal to NULL.
-            bloom_filter_columns: Columns that get Bloom filters; files in order that lack one are rewritten.
-            force: Rewrite files that are in this order already, too.
-            row_group_size: Most rows of a row group.
-            max_files: Most files to rewrite in this run; files that belong in one order are cut where none else fits.
-            max_bytes: Most bytes to rewrite in this run.
-            max_groups_per_commit: Publish after so many groups; by default once, at the end.
+            bloom_filter_columns: Columns that get Bloom filters; sorted files without one are rewritten.
+            force: Also rewrite files that are already sorted.
+            row_group_size: The most rows of a row group.
+            max_files: The most files to rewrite in this run. Files that must be sorted together are split only if no
+                complete group fits.
+            max_bytes: The most bytes to rewrite in this run.
+            max_groups_per_commit: Commit after so many groups; by default there is one commit.
             progress: A callback for `ProgressEvent`, or ``True`` for a progress bar.
 
         Returns:
-            Files and bytes before and after, the files that were left alone and why.
+            Files and bytes before and after, and the reason for each skipped file.
 
         Example:
             >>> import pyarrow as pa, tempfile
@@ -152,14 +156,14 @@ class Maintenance:
             >>> io.read_parquet(folder)["id"].to_pylist()
             [1, 2, 3, 4]
         """
-        twice = deduplicate_key_columns is not None
-        limits = self._limits(max_files, max_bytes, max_groups_per_commit, twice=twice)
+        deduplicates = deduplicate_key_columns is not None
+        limits = self._limits(max_files, max_bytes, max_groups_per_commit, deduplicates=deduplicates)
         scope = _scope(partition_filter, compression, row_group_size, limits)
         keys = None if deduplicate_key_columns is None else tuple(normalize_keys(deduplicate_key_columns, _KEYS))
         order_by = column_names(dedup_order_by) or ()
         if keys is None and (order_by or null_keys != "error"):
             name = "dedup_order_by" if order_by else "null_keys"
-            raise ValueError(f"{name} goes with deduplicate_key_columns; pass both, or leave {name} out")
+            raise ValueError(f"{name} has no effect without deduplicate_key_columns. Pass both, or omit {name}.")
         request = OptimizeRequest(
             column_names(zorder_columns),
             curve,
@@ -187,26 +191,26 @@ class Maintenance:
         max_groups_per_commit: int | None = None,
         progress: Progress = None,
     ) -> MaintenanceResult:
-        """Leave one row of each key in the whole dataset, rewriting only files that lose rows.
+        """Keep one row of each key in the whole dataset, rewriting only files with duplicates.
 
         Args:
             path: The dataset's folder.
-            key_columns: The column or columns that identify a row; partition columns may be among them.
-            dedup_order_by: Keep the row that is highest here (``"-ts"``: lowest); without it, and among equals, the
-                last one in the order of file paths, as text, and of rows in a file. `compact` and `optimize` move rows
-                to other files, so name a column where it matters which row stays.
-            partition_filter: Only folders with one of these prefixes; rows elsewhere do not count.
+            key_columns: The column or columns that identify a row. Partition columns are allowed.
+            dedup_order_by: Keep the row with the highest value (``"-ts"``: lowest). Without it, and among equal rows,
+                the last one is kept, in the order of file paths and of rows in a file. `compact` and `optimize` move
+                rows to other files, so pass a column if it matters which row is kept.
+            partition_filter: Only these folders; rows in other folders are ignored.
             compression: Codec of rewritten files; by default their own.
             dry_run: Return the plan with exact counts and write nothing.
             null_keys: ``"match"`` treats NULL in a key as equal to NULL; by default it is an error.
-            row_group_size: Most rows of a row group; by default, files keep theirs.
-            max_files: Most files to rewrite in this run.
-            max_bytes: Most bytes to rewrite in this run.
-            max_groups_per_commit: Publish after so many files; by default once, at the end.
+            row_group_size: The most rows of a row group; by default, files keep theirs.
+            max_files: The most files to rewrite in this run.
+            max_bytes: The most bytes to rewrite in this run.
+            max_groups_per_commit: Commit after so many files; by default there is one commit.
             progress: A callback for `ProgressEvent`, or ``True`` for a progress bar.
 
         Returns:
-            Files, bytes and rows before and after; ``deduplicated_rows`` is how many went.
+            Files, bytes and rows before and after; ``deduplicated_rows`` is the number of removed rows.
 
         Example:
             >>> import pyarrow as pa, tempfile
@@ -216,7 +220,7 @@ class Maintenance:
             >>> io.deduplicate_parquet_dataset(folder, key_columns=["id"], dedup_order_by=["ts"])["deduplicated_rows"]
             1
         """
-        limits = self._limits(max_files, max_bytes, max_groups_per_commit, twice=False)
+        limits = self._limits(max_files, max_bytes, max_groups_per_commit)
         request = DeduplicateRequest(
             tuple(normalize_keys(key_columns)),
             column_names(dedup_order_by) or (),

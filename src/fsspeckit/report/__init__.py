@@ -1,4 +1,4 @@
-"""The layout of a dataset as its footers describe it: facts, a score, recommendations, an HTML page.
+"""Describe the layout of a dataset from its footers: facts, a score, recommendations, an HTML page.
 
 Must not: read rows or change anything.
 Read first: layout.py.

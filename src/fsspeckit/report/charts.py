@@ -1,7 +1,7 @@
-"""Charts of a layout as SVG text that takes its colours from the page around it, so that light and dark both fit.
+"""Draw the charts of a layout as SVG text.
 
-matplotlib draws with stand-in colours, which become variables of the page's style sheet. Every chart has a name for
-people who do not see it. Texts are printable already. Nothing here reads storage.
+matplotlib draws with placeholder colours, which are replaced with variables of the page's style sheet, so that a chart
+fits a light and a dark page. Every chart has a title for screen readers. Callers pass printable text only.
 """
 
 from __future__ import annotations
@@ -36,82 +36,83 @@ _NAMESPACES = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org
 
 
 def size_histogram(after: Mapping[str, int], before: Mapping[str, int] | None) -> str:
-    """Files by size, before and after side by side."""
+    """Return a bar chart of the number of files by size class."""
     names = list(dict.fromkeys([*(before or {}), *after]))
     names.sort(key=_size_rank)
-    said = ", ".join(f"{after.get(name, 0):,} {name}" for name in names)
+    summary = ", ".join(f"{after.get(name, 0):,} {name}" for name in names)
     series = [[mapping.get(name, 0) for name in names] for mapping in (before, after) if mapping is not None]
-    return _bars("sizes", f"Files by size: {said}", names, series, "files")
+    return _bars("sizes", f"Files by size: {summary}", names, series, "files")
 
 
 def _size_rank(name: str) -> tuple[bool, float]:
-    """Classes in the order of their sizes: under, from to, over."""
+    """Return the sort key of a size class: "under", then "from to", then "over"."""
     number, unit = re.findall(r"([\d.]+) (\w+)", name)[0]
     size = float(number) * 1024 ** ("B", "KB", "MB", "GB", "TB").index(unit)
     return name.startswith("over"), 0.0 if name.startswith("under") else size
 
 
 def partition_sizes(partitions: Sequence[Mapping[str, Any]], before: Sequence[Mapping[str, Any]] | None) -> str:
-    """The largest partitions, in MB."""
+    """Return a bar chart of the largest partitions in MB."""
     largest = sorted(partitions, key=lambda part: -part["bytes"])[:_SHOWN]
     names = [part["partition"] or "(no partition)" for part in largest]
     old = {part["partition"]: part["bytes"] for part in before or ()}
     series = [[part["bytes"] / 2**20 for part in largest]]
     if before is not None:
         series.insert(0, [old.get(part["partition"], 0) / 2**20 for part in largest])
-    said = f"{len(partitions):,} partitions, the largest {names[0]} with {series[-1][0]:,.1f} MB"
-    return _bars("partitions", f"Partition sizes: {said}", names, series, "MB")
+    summary = f"{len(partitions):,} partitions, the largest is {names[0]} with {series[-1][0]:,.1f} MB"
+    return _bars("partitions", f"Partition sizes: {summary}", names, series, "MB")
 
 
 def overlap_depths(columns: Sequence[Mapping[str, Any]], before: Sequence[Mapping[str, Any]] | None) -> str:
-    """How many files of a partition hold a value, by column."""
+    """Return a bar chart of the mean number of files of a partition that can contain a value, by column."""
     depths = mean_depths(columns)
     names = list(depths)[:_SHOWN]
     series = [[depths[name] for name in names]]
     if before is not None:
         old = mean_depths(before)
         series.insert(0, [old.get(name, 0.0) for name in names])
-    said = ", ".join(f"{name} {depths[name]:,.1f}" for name in names)
-    return _bars(
-        "depths", f"Mean overlap depth by column: {said}", names, series, "files that hold a value, on average"
-    )
+    summary = ", ".join(f"{name} {depths[name]:,.1f}" for name in names)
+    title = f"Mean overlap depth by column: {summary}"
+    return _bars("depths", title, names, series, "files that can contain a value, on average")
 
 
-def key_ranges(number: int, found: Mapping[str, Any], *, is_before: bool) -> str:
-    """A bar for each file from its least to its greatest value: a staircase is good, a wall is bad."""
+def key_ranges(number: int, key_range: Mapping[str, Any], *, is_before: bool) -> str:
+    """Return a chart with one bar for each file, from the minimum to the maximum of a column."""
     when = "before" if is_before else "now"
-    share = sum(high - low for low, high in found["ranges"]) / max(1, len(found["ranges"]))
-    said = f"a file spans {share:.0%} of all values on average"
+    ranges, column = key_range["ranges"], key_range["column"]
+    share = sum(high - low for low, high in ranges) / max(1, len(ranges))
     with _drawing(2.6) as (figure, axes):
-        for place, (low, high) in enumerate(found["ranges"]):
+        for row, (low, high) in enumerate(ranges):
             left, width = min(low, 0.996), max(high - low, 0.004)
-            axes.barh(place, width, left=left, height=0.9, color=_BEFORE if is_before else _MAIN, linewidth=0)
+            axes.barh(row, width, left=left, height=0.9, color=_BEFORE if is_before else _MAIN, linewidth=0)
         axes.set_xlim(-0.01, 1.01)
-        ends = [_start(found.get(name) or name) for name in ("least", "greatest")]
-        for label, side in zip(axes.set_xticks([0, 1], ends, parse_math=False), ("left", "right"), strict=True):
+        bounds = [_start(key_range.get(name) or name) for name in ("least", "greatest")]
+        for label, side in zip(axes.set_xticks([0, 1], bounds, parse_math=False), ("left", "right"), strict=True):
             label.label1.set_horizontalalignment(side)
-        axes.set_xlabel(found["column"], parse_math=False)
+        axes.set_xlabel(column, parse_math=False)
         axes.set_ylabel("files")
         axes.set_yticks([])
-        name = f"Ranges of {found['column']} in {found['files']:,} files, {when}: {said}"
-        return _svg(figure, f"ranges{number}{when}", name)
+        summary = f"a file spans {share:.0%} of all values on average"
+        return _svg(
+            figure, f"ranges{number}{when}", f"Ranges of {column} in {key_range['files']:,} files, {when}: {summary}"
+        )
 
 
-def _bars(prefix: str, name: str, labels: Sequence[str], series: Sequence[Sequence[float]], unit: str) -> str:
-    """Horizontal bars; of two series the first is the one before."""
+def _bars(prefix: str, title: str, labels: Sequence[str], series: Sequence[Sequence[float]], unit: str) -> str:
+    """Draw horizontal bars. Of two series, the first is the one before the change."""
     height = 0.7 / len(series)
     colors = [_MAIN] if len(series) == 1 else [_BEFORE, _MAIN]
     with _drawing(0.9 + 0.34 * max(1, len(labels)) * (1 if len(series) == 1 else 1.4)) as (figure, axes):
         for index, (values, color) in enumerate(zip(series, colors, strict=True)):
-            places = [place + (index - (len(series) - 1) / 2) * height for place in range(len(labels))]
-            drawn = axes.barh(places, values, height=height * 0.92, color=color, linewidth=0)
-            axes.bar_label(drawn, [_number(value) for value in values], padding=3, fontsize=10)
+            rows = [row + (index - (len(series) - 1) / 2) * height for row in range(len(labels))]
+            bars = axes.barh(rows, values, height=height * 0.92, color=color, linewidth=0)
+            axes.bar_label(bars, [_number(value) for value in values], padding=3, fontsize=10)
         axes.set_yticks(range(len(labels)), [_short(label) for label in labels], parse_math=False)
         axes.invert_yaxis()
         axes.margins(x=0.15)
         axes.set_xlabel(unit)
         axes.locator_params(axis="x", nbins=4)
-        return _svg(figure, prefix, name)
+        return _svg(figure, prefix, title)
 
 
 def _number(value: float) -> str:
@@ -119,18 +120,18 @@ def _number(value: float) -> str:
 
 
 def _short(label: str) -> str:
-    """A name, of which the end tells most."""
+    """Shorten a name at its start, because names of partitions differ at the end."""
     return label if len(label) <= 18 else "..." + label[-15:]
 
 
 def _start(value: str) -> str:
-    """A value, of which the beginning tells most."""
+    """Shorten a value at its end."""
     return value if len(value) <= 18 else value[:16] + "..."
 
 
 @contextmanager
 def _drawing(height: float) -> Iterator[tuple[Any, Any]]:
-    """A figure and its axes, with our settings as long as they are drawn on."""
+    """Yield a figure and its axes, with the settings of this module."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -139,8 +140,8 @@ def _drawing(height: float) -> Iterator[tuple[Any, Any]]:
         yield figure, figure.subplots()
 
 
-def _svg(figure: Any, prefix: str, name: str) -> str:
-    """A figure as an element of a page: named, in the page's colours, with ids of its own."""
+def _svg(figure: Any, prefix: str, title: str) -> str:
+    """Return a figure as an SVG element with a title, unique ids and the colours of the page."""
     sink = io.StringIO()
     figure.savefig(sink, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = sink.getvalue()
@@ -152,4 +153,4 @@ def _svg(figure: Any, prefix: str, name: str) -> str:
     for color, variable in _VARIABLES.items():
         body = body.replace(color, variable)
     head = f'<svg role="img" aria-labelledby="{prefix}-title" viewBox="{box[1]}" {_NAMESPACES}>'
-    return f'{head}<title id="{prefix}-title">{escape(name)}</title>{body}'
+    return f'{head}<title id="{prefix}-title">{escape(title)}</title>{body}'

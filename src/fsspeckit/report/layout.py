@@ -1,6 +1,6 @@
-"""What the footers of a dataset say about its layout: sizes, row groups, codecs, partitions, columns.
+"""Analyse the layout of a dataset from its footers: sizes, row groups, codecs, partitions, columns.
 
-Pure functions over a `Snapshot` that was loaded with the statistics of all columns; nothing here reads storage.
+`load_all_statistics` reads the footers; everything else is pure functions over the `Snapshot`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _EDGES = (0, 1 * MB, 8 * MB, 32 * MB, 128 * MB, 512 * MB)
 
 @dataclass(frozen=True, slots=True)
 class ColumnLayout:
-    """One column: its range, how far files overlap in it, and which files lack statistics or Bloom filters."""
+    """One column: its range, the overlap of files, and how many files lack statistics or have a Bloom filter."""
 
     name: str
     type: str
@@ -51,7 +51,7 @@ class PartitionLayout:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout(ResultMapping):
-    """A dataset's layout; ``skew`` is the largest partition's bytes over the mean of all."""
+    """The layout of a dataset; ``skew`` is the size of the largest partition divided by the mean size."""
 
     path: str
     rows: int
@@ -71,7 +71,7 @@ class Layout(ResultMapping):
 
     @property
     def pending_journal(self) -> bool:
-        """Whether a recovery would do something."""
+        """Whether the journal needs recovery."""
         return self.journal.needs_recovery
 
     def _names(self) -> tuple[str, ...]:
@@ -79,23 +79,26 @@ class Layout(ResultMapping):
 
 
 def load_all_statistics(place: Place, progress: Progress = None) -> Snapshot:
-    """The snapshot of a dataset with the statistics of every column; each footer is read once, where files agree."""
+    """Return the snapshot of a dataset with the statistics of every column.
+
+    Each footer is read once if all files have the columns of the first file, otherwise twice.
+    """
     view = existing_view(place)
     first = load_snapshot(place.storage, replace(view, files=view.files[:1]))
     names = first.schema.names if first.schema is not None else []
     with reporting("inspect", progress) as reporter:
 
         def load(columns: Sequence[str]) -> Snapshot:
-            told = reporter.stage("footers", len(view.files))
-            return load_snapshot(place.storage, view, stats_for=columns, on_done=told)
+            on_done = reporter.stage("footers", len(view.files))
+            return load_snapshot(place.storage, view, stats_for=columns, on_done=on_done)
 
         snapshot = load(names)
-        every = snapshot.schema.names if snapshot.schema is not None else []
-        return snapshot if set(every) <= set(names) else load(every)
+        all_names = snapshot.schema.names if snapshot.schema is not None else []
+        return snapshot if set(all_names) <= set(names) else load(all_names)
 
 
 def analyse(snapshot: Snapshot, path: str, journal: JournalStatus) -> Layout:
-    """The layout of a snapshot."""
+    """Return the layout of a snapshot."""
     files = snapshot.files
     folders = by_folder(files)
     partitions = tuple(
@@ -125,15 +128,15 @@ def analyse(snapshot: Snapshot, path: str, journal: JournalStatus) -> Layout:
 
 
 def by_folder(files: Sequence[DataFile]) -> dict[str, list[DataFile]]:
-    """Files by the folder they stand in."""
-    found: dict[str, list[DataFile]] = defaultdict(list)
+    """Group files by their folder."""
+    folders: dict[str, list[DataFile]] = defaultdict(list)
     for file in files:
-        found[file.path.rpartition("/")[0]].append(file)
-    return dict(found)
+        folders[file.path.rpartition("/")[0]].append(file)
+    return dict(folders)
 
 
 def histogram(sizes: Sequence[int]) -> dict[str, int]:
-    """How many files there are of each class of size.
+    """Return the number of files in each size class.
 
     Example:
         >>> histogram([100, 2 * MB, 3 * MB])
@@ -152,12 +155,12 @@ def _column(field: pa.Field, folders: Mapping[str, Sequence[DataFile]]) -> Colum
     natives = {file.stats[name].native for file in files if name in file.stats}
     native = next(iter(natives), None)
     ranges = [_ranges(part, name) for part in folders.values()] if _share_an_order(natives) else []
-    flat = [found for part in ranges for found in part]
+    flat = [bounds for part in ranges for bounds in part]
     return ColumnLayout(
         name=name,
         type=str(field.type),
-        lower=_shown(min(low for low, _ in flat), native) if flat else None,
-        upper=_shown(max(high for _, high in flat), native) if flat else None,
+        lower=_readable(min(low for low, _ in flat), native) if flat else None,
+        upper=_readable(max(high for _, high in flat), native) if flat else None,
         overlap=overlap(ranges),
         files_without_statistics=sum(name in file.schema.names and not has_bounds(file, name) for file in files),
         files_with_bloom_filter=sum(name in file.blooms for file in files),
@@ -165,19 +168,19 @@ def _column(field: pa.Field, folders: Mapping[str, Sequence[DataFile]]) -> Colum
 
 
 def _ranges(files: Sequence[DataFile], name: str) -> list[Range]:
-    return [found for file in files if file.rows and (found := file_range(file, name)) is not None]
+    return [bounds for file in files if file.rows and (bounds := file_range(file, name)) is not None]
 
 
 def _share_an_order(natives: set[pa.DataType | None]) -> bool:
-    """Raw bounds compare where all have one type, or all are numbers; milliseconds and microseconds do not."""
+    """Return whether raw bounds are comparable: all have one type (time units included), or all are numbers."""
     numbers = all(
         native is not None and (pa.types.is_integer(native) or pa.types.is_floating(native)) for native in natives
     )
     return len(natives) == 1 or numbers
 
 
-def _shown(value: Any, native: pa.DataType | None) -> str:
-    """A raw bound for people: text as text, moments as moments."""
+def _readable(value: Any, native: pa.DataType | None) -> str:
+    """Format a raw bound as text, a number or a time."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     if native is None or not pa.types.is_temporal(native) or pa.types.is_duration(native):

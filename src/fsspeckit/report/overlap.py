@@ -1,7 +1,7 @@
-"""How far the value ranges of files overlap, column by column, from footers alone.
+"""Measure the overlap of the value ranges of files, by column, from footers.
 
-A reader that looks for one value opens every file whose range holds it. The depth at a value is the number of such
-files: 1 everywhere is perfect, as many as there are files means that nothing can be skipped.
+A reader that searches one value opens every file whose range contains it. The depth at a value is the number of such
+files: 1 is ideal; if it equals the number of files, no file can be skipped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Range = tuple[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Depths at the lower ends of files' ranges; partitions are looked at one by one. ``files`` have a range."""
+    """Depths at the lower bounds of files, computed within each partition; ``files`` is how many files have bounds."""
 
     files: int
     mean_depth: float
@@ -26,7 +26,7 @@ class Overlap:
 
 
 def overlap(partitions: Iterable[Sequence[Range]]) -> Overlap | None:
-    """The overlap of ranges within each partition; None where there is no range.
+    """Return the overlap of ranges within each partition, or None if there is no range.
 
     Example:
         >>> overlap([[(1, 5), (6, 9)], [(1, 5), (2, 3)]])
@@ -42,19 +42,19 @@ def _depths(ranges: Sequence[Range]) -> list[int]:
 
 
 def file_range(file: DataFile, column: str) -> Range | None:
-    """The least and greatest value of a column in a file; None where no row group that has values tells."""
+    """Return the minimum and maximum of a column in a file, or None if a row group with values has no bounds."""
     stats = file.stats.get(column)
     if stats is None or not has_bounds(file, column):
         return None
     known = [(low, high) for low, high in zip(stats.lower, stats.upper, strict=True) if low is not None]
     if not known:
         return None
-    found = min(_comparable(low, stats) for low, _ in known), max(_comparable(high, stats) for _, high in known)
-    return None if any(value != value for value in found) else found
+    bounds = min(_comparable(low, stats) for low, _ in known), max(_comparable(high, stats) for _, high in known)
+    return None if any(bound != bound for bound in bounds) else bounds  # NaN
 
 
 def has_bounds(file: DataFile, column: str) -> bool:
-    """Whether every row group that has values of the column has bounds for them."""
+    """Return whether every row group with values of the column has bounds."""
     stats = file.stats.get(column)
     if stats is None:
         return False
@@ -63,7 +63,7 @@ def has_bounds(file: DataFile, column: str) -> bool:
 
 
 def _comparable(value: Any, stats: ColumnStats) -> Any:
-    """Decimals stand in footers as big-endian integers, which do not sort as bytes."""
+    """Convert decimal bounds to integers: footers store them as big-endian bytes, which do not sort."""
     if isinstance(value, bytes) and str(stats.native).startswith("decimal"):
         return int.from_bytes(value, "big", signed=True)
     return value

@@ -1,4 +1,4 @@
-"""The layout of a dataset as one HTML page that needs nothing but itself: no network, no script, light and dark."""
+"""Render the layout of a dataset as one self-contained HTML page, without network access or scripts."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _TEMPLATE = Path(__file__).with_name("page.html")
 
 
 class ReportNotInstalledError(FsspeckitError, ImportError):
-    """What the page is made with is not installed."""
+    """A package that renders the HTML report is not installed."""
 
 
 def render_page(after: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> str:
-    """The page of a document of `fsspeckit.report.document`, with one from before to compare with."""
+    """Return the HTML page of a document of `fsspeckit.report.document`, optionally compared with an earlier one."""
     missing = [name for name in ("jinja2", "matplotlib") if find_spec(name) is None]
     if missing:
         raise ReportNotInstalledError(
@@ -48,7 +48,7 @@ def render_page(after: Mapping[str, Any], before: Mapping[str, Any] | None = Non
 
 
 def _printable(value: Any) -> Any:
-    """A document whose texts have no control characters."""
+    """Return the document with control characters in texts escaped."""
     if isinstance(value, Mapping):
         return {printable(name): _printable(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -79,7 +79,7 @@ def _headline(after: Mapping[str, Any], before: Mapping[str, Any] | None) -> lis
 
 
 def _facts(after: Mapping[str, Any]) -> list[str]:
-    """What has no chart, in a few words each."""
+    """Return the facts that have no chart."""
     folders = ", ".join(after["partition_columns"])
     codecs = ", ".join(f"{name} ({count:,})" for name, count in after["codecs"].items())
     size = readable_bytes(after["uncompressed_per_row_group"])
@@ -93,50 +93,50 @@ def _facts(after: Mapping[str, Any]) -> list[str]:
 
 
 def _columns(after: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Every column of the schema; a nested one has a type and nothing to measure."""
+    """Return every column of the schema; nested columns have only a type."""
     measured = {column["name"]: column for column in after["columns"]}
-    nothing: dict[str, Any] = {"lower": None, "upper": None, "overlap": None}
-    nothing |= {"files_without_statistics": "-", "files_with_bloom_filter": "-"}
-    return [measured.get(name) or {"name": name, "type": kind, **nothing} for name, kind in after["schema"].items()]
+    unmeasured: dict[str, Any] = {"lower": None, "upper": None, "overlap": None}
+    unmeasured |= {"files_without_statistics": "-", "files_with_bloom_filter": "-"}
+    return [measured.get(name) or {"name": name, "type": kind, **unmeasured} for name, kind in after["schema"].items()]
 
 
 def _charts(after: Mapping[str, Any], before: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """Every chart with its title and what to look for."""
+    """Return every chart with its title and a note on how to read it."""
     old = before or {}
-    found: list[dict[str, Any]] = [
+    shown: list[dict[str, Any]] = [
         {
             "title": "File sizes",
-            "note": "A few files of about 128 MB are read fastest; many small ones cost a request each.",
+            "note": "Files of about 128 MB are read fastest; every small file costs one request.",
             "svgs": [charts.size_histogram(after["size_histogram"], old.get("size_histogram"))],
         }
     ]
     earlier = {each["column"]: each for each in old.get("key_ranges", ())}
     for number, each in enumerate(after["key_ranges"]):
-        was = earlier.get(each["column"])
-        found.append(
+        earlier_range = earlier.get(each["column"])
+        shown.append(
             {
                 "title": f"Ranges of {each['column']}",
-                "note": "A bar for each file, from its least to its greatest value. A staircase lets readers skip "
-                "files; a wall does not.",
+                "note": "One bar for each file, from its minimum to its maximum. Readers can skip files if the bars do "
+                "not overlap.",
                 "svgs": [
-                    *([charts.key_ranges(number, was, is_before=True)] if was is not None else []),
+                    *([charts.key_ranges(number, earlier_range, is_before=True)] if earlier_range is not None else []),
                     charts.key_ranges(number, each, is_before=False),
                 ],
             }
         )
     if any(column["overlap"] for column in after["columns"]):
-        found.append(
+        shown.append(
             {
                 "title": "Overlap depth by column",
-                "note": "In how many files of a partition a reader must look for one value; 1 is perfect.",
+                "note": "The number of files of a partition that a reader must open to find one value; 1 is ideal.",
                 "svgs": [charts.overlap_depths(after["columns"], old.get("columns"))],
             }
         )
-    found.append(
+    shown.append(
         {
             "title": "Partition sizes",
-            "note": f"The largest has {after['skew']:,.1f} times the bytes of the mean.",
+            "note": f"The largest partition is {after['skew']:,.1f} times as large as the mean.",
             "svgs": [charts.partition_sizes(after["partitions"], old.get("partitions"))],
         }
     )
-    return found
+    return shown

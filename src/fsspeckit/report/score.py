@@ -1,7 +1,7 @@
-"""A number for a layout, from 0 to 100, and the commands that would better it.
+"""Score a layout from 0 to 100, and recommend commands that improve it.
 
-Three things cost readers time and show in footers: files that could be fewer, files that overlap in every column so
-that none can be skipped, and row groups that are too small or too large. Each takes its share off 100.
+Three properties that footers show cost readers time: too many small files, files that overlap so that none can be
+skipped, and row groups that are too small or too large. Each reduces the score.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from fsspeckit.report.layout import MB, ColumnLayout, Layout, by_folder
 TARGET = 128 * MB
 _SMALL = TARGET // 4
 _LEAST_ROW_GROUP, _LARGEST_ROW_GROUP = 1 * MB, 1024 * MB
-_USUAL_ROWS = 1_000_000
+_DEFAULT_ROWS = 1_000_000
 _WEIGHTS = {"small files": 50, "overlap": 30, "row groups": 20}
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One part of the score: points lost, why, what to do and what that is likely to bring.
+    """One part of the score: the points lost, the reason, the recommended command and its estimated effect.
 
-    ``command`` and ``effect`` are empty where all is well.
+    ``command`` and ``effect`` are empty if no points are lost.
     """
 
     name: str
@@ -39,14 +39,14 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """The score of a dataset and what it is made of."""
+    """The score of a dataset and its parts."""
 
     value: int
     findings: tuple[Finding, ...]
 
 
 def score(snapshot: Snapshot, layout: Layout, keys: Sequence[str] = ()) -> Score:
-    """Score a layout; ``keys`` are the columns whose overlap counts, by default the one that overlaps least."""
+    """Score a layout; ``keys`` are the columns whose overlap is scored, by default the column that overlaps least."""
     path = shlex.quote(layout.path)
     findings = (_small_files(snapshot, path), _overlap(layout, keys, path), _row_groups(snapshot, layout, keys, path))
     return Score(max(0, round(100 - sum(finding.points for finding in findings))), findings)
@@ -58,48 +58,48 @@ def _finding(name: str, share: float, detail: str, command: str, effect: str = "
 
 
 def _small_files(snapshot: Snapshot, path: str) -> Finding:
-    """The share of files that a compaction would do away with."""
+    """Score the share of files that a compaction would remove."""
     excess = 0
     for part in by_folder(snapshot.files).values():
         small = [file.size for file in part if file.size < _SMALL]
         excess += max(0, len(small) - math.ceil(sum(small) / TARGET))
     total = len(snapshot.files)
-    detail = f"{total:,} files could be {total - excess:,}" if excess else f"none of {total:,} files is too many"
-    effect = f"a full scan opens {_files(total - excess)} in place of {total:,}"
+    detail = f"{total:,} files could be {total - excess:,}" if excess else f"{total:,} files, none can be combined"
+    effect = f"a full scan opens {_files(total - excess)} instead of {total:,}"
     return _finding("small files", excess / max(total, 1), detail, f"fsspeckit compact {path} --target-mb 128", effect)
 
 
 def _overlap(layout: Layout, keys: Sequence[str], path: str) -> Finding:
-    """How near the mean depth is to its worst, at which every file of a partition holds every value.
+    """Score the mean depth between the best and the worst case.
 
-    The best is one file for one column. Several columns share the order: of n files a curve leaves about n ** (1 - 1/k)
-    for each of k columns.
+    In the worst case every file of a partition can contain every value. In the best case one file can contain a value
+    of one column; with k columns on one curve over n files, about n ** (1 - 1/k) files.
     """
     worst = sum(part.files**2 for part in layout.partitions) / max(layout.files, 1)
     if worst <= 1:
-        return _finding("overlap", 0, "no partition has two files", "")
-    known = judged(layout, keys, worst)
+        return _finding("overlap", 0, "no partition has more than one file", "")
+    known = scored_columns(layout, keys, worst)
     if not known:
-        named, order = ", ".join(keys) or "any column", _order(layout, keys)
-        effect = "files get statistics, by which readers skip them"
+        names, order = ", ".join(keys) or "any column", _order(layout, keys)
+        effect = "files get statistics, so that readers can skip files"
         command = f"fsspeckit optimize {path} {order} --force"
-        return _finding("overlap", 1 if order else 0, f"no statistics of {named}", command, effect)
+        return _finding("overlap", 1 if order else 0, f"no statistics for {names}", command, effect)
     best = worst ** (1 - 1 / len(known))
     share = sum(max(0.0, _share(column, worst, best)) for column in known) / len(known)
     deepest = max(known, key=lambda column: _share(column, worst))
     depth = deepest.overlap.mean_depth if deepest.overlap is not None else 0.0
-    named = ", ".join(column.name for column in known)
-    detail = f"a value of {named} is looked for in {depth:,.1f} files on average, {worst:,.1f} at worst"
-    opens, size = _after(layout, len(known))
+    names = ", ".join(column.name for column in known)
+    detail = f"{depth:,.1f} files on average can contain a value of {names}, {worst:,.1f} in the worst case"
+    opens, size = _sorted_lookup(layout, len(known))
     effect = (
-        f"a look-up of one {deepest.name} opens about {_files(opens)} ({readable_bytes(round(size * opens))}) "
-        f"in place of {depth:,.1f} ({readable_bytes(round(layout.bytes / max(layout.files, 1) * depth))})"
+        f"a lookup of one {deepest.name} opens about {_files(opens)} ({readable_bytes(round(size * opens))}) "
+        f"instead of {depth:,.1f} ({readable_bytes(round(layout.bytes / max(layout.files, 1) * depth))})"
     )
     return _finding("overlap", share, detail, f"fsspeckit optimize {path} {_order(layout, keys)}", effect)
 
 
-def _after(layout: Layout, columns: int) -> tuple[float, float]:
-    """How many files a look-up opens once files of the usual size are in order, and the mean size of one."""
+def _sorted_lookup(layout: Layout, columns: int) -> tuple[float, float]:
+    """Estimate how many files a lookup opens after sorting into files of the target size, and their mean size."""
     counts = [max(1, math.ceil(part.bytes / TARGET)) for part in layout.partitions]
     worst = sum(count**2 for count in counts) / sum(counts)
     return worst ** (1 - 1 / columns), layout.bytes / sum(counts)
@@ -109,8 +109,8 @@ def _files(count: float) -> str:
     return "1 file" if round(count) == 1 else f"{count:,.0f} files"
 
 
-def judged(layout: Layout, keys: Sequence[str], worst: float = 2.0) -> list[ColumnLayout]:
-    """The columns that count: those that were named, else the one in which files overlap least."""
+def scored_columns(layout: Layout, keys: Sequence[str], worst: float = 2.0) -> list[ColumnLayout]:
+    """Return the columns whose overlap is scored: ``keys``, or the column in which files overlap least."""
     known = [column for column in layout.columns if column.overlap is not None]
     if keys:
         return [column for column in known if column.name in keys]
@@ -118,11 +118,12 @@ def judged(layout: Layout, keys: Sequence[str], worst: float = 2.0) -> list[Colu
 
 
 def _order(layout: Layout, keys: Sequence[str]) -> str:
-    """The options that say by what to order; the first column where statistics speak for none."""
+    """Return the sort options of `optimize`; without statistics, the keys or the first column."""
     plain = [column.name for column in layout.columns]
-    names = [column.name for column in judged(layout, keys)] or [key for key in keys if key in plain] or plain[:1]
-    words = " ".join(f"--by {shlex.quote(name)}" for name in names)
-    return f"{words} --curve hilbert" if len(names) > 1 else words
+    scored = [column.name for column in scored_columns(layout, keys)]
+    names = scored or [key for key in keys if key in plain] or plain[:1]
+    options = " ".join(f"--by {shlex.quote(name)}" for name in names)
+    return f"{options} --curve hilbert" if len(names) > 1 else options
 
 
 def _share(column: ColumnLayout, worst: float, best: float = 1.0) -> float:
@@ -130,25 +131,25 @@ def _share(column: ColumnLayout, worst: float, best: float = 1.0) -> float:
 
 
 def _row_groups(snapshot: Snapshot, layout: Layout, keys: Sequence[str], path: str) -> Finding:
-    """The share of rows in files whose row groups are too small to be worth a request, or too large to skip in."""
+    """Score the share of rows in files whose row groups are too small for one request or too large to skip."""
     bad = [file for file in snapshot.files if _has_bad_row_groups(file)]
     share = sum(file.rows for file in bad) / max(snapshot.rows, 1)
     detail = f"{len(bad):,} of {len(snapshot.files):,} files have row groups that are too small or too large"
-    rows = _rows_of_a_group(bad)
+    rows = _rows_per_group(bad)
     order = _order(layout, keys)
     command = f"fsspeckit optimize {path} {order} --force --row-group-size {rows}" if order else ""
     groups = sum(-(-file.rows // rows) if file in bad else len(file.row_groups) for file in snapshot.files)
     return _finding(
-        "row groups", share, detail, command, f"about {groups:,} row groups in place of {layout.row_groups:,}"
+        "row groups", share, detail, command, f"about {groups:,} row groups instead of {layout.row_groups:,}"
     )
 
 
-def _rows_of_a_group(bad: Sequence[DataFile]) -> int:
-    """The usual number, else as many rows of these files as make a group of a size that is neither."""
+def _rows_per_group(bad: Sequence[DataFile]) -> int:
+    """Return the default number of rows, adjusted if groups of it would be too small or too large."""
     row = sum(file.uncompressed for file in bad) / max(sum(file.rows for file in bad), 1)
-    if row * _USUAL_ROWS < 4 * _LEAST_ROW_GROUP:
+    if row * _DEFAULT_ROWS < 4 * _LEAST_ROW_GROUP:
         return math.ceil(4 * _LEAST_ROW_GROUP / max(row, 0.01))
-    return max(1, min(_USUAL_ROWS, int(_LARGEST_ROW_GROUP / 4 / row)))
+    return max(1, min(_DEFAULT_ROWS, int(_LARGEST_ROW_GROUP / 4 / row)))
 
 
 def _has_bad_row_groups(file: DataFile) -> bool:

@@ -1,4 +1,4 @@
-"""The layout of a dataset as tables of plain text."""
+"""Render the layout of a dataset as plain text tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WIDEST = 24
 
 
 def render(layout: Layout, score: Score) -> str:
-    """Everything that `inspect` shows."""
+    """Return the text that `inspect` prints."""
     parts = [_headline(layout, score), _sizes(layout), _columns(layout), _partitions(layout), _findings(score)]
     return "\n\n".join(part for part in parts if part)
 
@@ -56,15 +56,15 @@ def _sizes(layout: Layout) -> str:
 
 
 def _columns(layout: Layout) -> str:
-    head = ("column", "type", "min", "max", "depth mean", "max", "no statistics", "bloom filters")
+    head = ("column", "type", "min", "max", "mean depth", "max depth", "no statistics", "bloom filters")
     measured = {column.name: _column(column) for column in layout.columns}
     rows = [measured.get(name, (_short(name), _short(kind), *"------")) for name, kind in layout.schema.items()]
     return columns([head, *rows])
 
 
 def _column(column: ColumnLayout) -> tuple[str, ...]:
-    found = column.overlap
-    depths = ("-", "-") if found is None else (f"{found.mean_depth:,.1f}", f"{found.max_depth:,}")
+    overlap = column.overlap
+    depths = ("-", "-") if overlap is None else (f"{overlap.mean_depth:,.1f}", f"{overlap.max_depth:,}")
     bounds = (_short(column.lower), _short(column.upper))
     gaps = (f"{column.files_without_statistics:,} files", f"{column.files_with_bloom_filter:,} files")
     return (_short(column.name), _short(column.type), *bounds, *depths, *gaps)
@@ -82,7 +82,8 @@ def _partitions(layout: Layout) -> str:
     rows = [(part.partition, f"{part.files:,}", f"{part.rows:,}", readable_bytes(part.bytes)) for part in largest]
     more = len(layout.partitions) - len(largest)
     tail = f"\n... and {more:,} smaller ones" if more else ""
-    return columns([("partition", "files", "rows", "size"), *rows]) + f"{tail}\nskew: {layout.skew:,.1f} times the mean"
+    skew = f"\nskew: the largest partition is {layout.skew:,.1f} times as large as the mean"
+    return columns([("partition", "files", "rows", "size"), *rows]) + tail + skew
 
 
 def _findings(score: Score) -> str:
@@ -90,17 +91,17 @@ def _findings(score: Score) -> str:
     advised = [finding for finding in score.findings if finding.command]
     commands = [f"  {printable(finding.command)}\n    {printable(finding.effect)}" for finding in advised]
     advice = "\n".join(["", "to do:", *dict.fromkeys(commands)]) if commands else ""
-    return columns([("score", "points", "why"), *rows]) + advice
+    return columns([("score", "points", "reason"), *rows]) + advice
 
 
 def render_comparison(changed: Sequence[tuple[str, float, float]]) -> str:
-    """Numbers before and now."""
+    """Return a table of the numbers before and now."""
     rows = [(name, *(readable(name, value) for value in (old, new))) for name, old, new in changed]
     return columns([("compared", "before", "now"), *rows])
 
 
 def readable(name: str, value: float) -> str:
-    """A number of a comparison for people."""
+    """Format a number of a comparison."""
     if name == "bytes":
         return readable_bytes(round(value))
     return f"{value:,.1f}" if name.startswith("depth") else f"{value:,.0f}"

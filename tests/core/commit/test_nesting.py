@@ -1,4 +1,4 @@
-"""Outer and inner datasets that are created at the same moment: at most one of them gets a journal."""
+"""If an outer and an inner dataset are created at the same time, at most one of them gets a journal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def names(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
-def test_an_outer_dataset_that_appears_after_the_check_is_seen_by_the_inner_one(tmp_path: Path) -> None:
+def test_inner_writer_detects_an_outer_dataset_created_after_its_check(tmp_path: Path) -> None:
     inner = journal(tmp_path / "a" / "b")
     view = inner.view_to_change()
     with start(tmp_path / "a"):
@@ -36,7 +36,7 @@ def test_an_outer_dataset_that_appears_after_the_check_is_seen_by_the_inner_one(
         assert [name for name in names(tmp_path) if name != "a"] == before
 
 
-def test_an_inner_dataset_that_appears_after_the_check_is_seen_by_the_outer_one(tmp_path: Path) -> None:
+def test_outer_writer_detects_an_inner_dataset_created_after_its_check(tmp_path: Path) -> None:
     outer = journal(tmp_path / "a")
     view = outer.view_to_change()
     with start(tmp_path / "a" / "b"):
@@ -45,7 +45,7 @@ def test_an_inner_dataset_that_appears_after_the_check_is_seen_by_the_outer_one(
         assert not (tmp_path / ".a.fsspeckit").exists()
 
 
-def test_an_outer_dataset_that_appears_beside_an_existing_journal_is_seen(tmp_path: Path) -> None:
+def test_outer_dataset_of_an_existing_journal_is_detected(tmp_path: Path) -> None:
     with start(tmp_path / "a" / "b"):
         pass
     inner = journal(tmp_path / "a" / "b")
@@ -57,7 +57,7 @@ def test_an_outer_dataset_that_appears_beside_an_existing_journal_is_seen(tmp_pa
     assert (tmp_path / "a" / ".b.fsspeckit" / "lock").exists()
 
 
-def test_of_two_that_start_together_at_most_one_gets_a_journal(tmp_path: Path) -> None:
+def test_at_most_one_of_two_concurrent_nested_writers_gets_a_journal(tmp_path: Path) -> None:
     for turn in range(60):
         root = tmp_path / str(turn)
         barrier, begun = threading.Barrier(2), []
@@ -79,7 +79,7 @@ def test_of_two_that_start_together_at_most_one_gets_a_journal(tmp_path: Path) -
         assert (root / ".a.fsspeckit").exists() + (root / "a" / ".b.fsspeckit").exists() == len(begun)
 
 
-def test_a_folder_above_that_may_not_be_read_is_no_obstacle(tmp_path: Path) -> None:
+def test_unreadable_parent_folder_is_ignored(tmp_path: Path) -> None:
     class Closed(LocalStorage):
         def stat(self, path: str) -> object:
             if path.startswith(f"{tmp_path}/.x"):

@@ -1,4 +1,4 @@
-"""Commits on terms: once under a key, and only where a check agrees with what is staged."""
+"""Commits with an idempotency key, and with a check of the staged files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Any) -> str:
     return "memory://terms/ds"
 
 
-def test_a_key_commits_once(place: str) -> None:
+def test_idempotency_key_commits_once(place: str) -> None:
     io = PyarrowDatasetIO()
     seq = io.on_terms(idempotency_key="monday").write_dataset(rows(1), place).commit_seq
     assert io.committed(place, "monday") == seq
@@ -38,7 +38,7 @@ def test_a_key_commits_once(place: str) -> None:
     assert sorted(io.read_parquet(place)["id"].to_pylist()) == [1, 2, 3]
 
 
-def test_a_merge_that_changes_nothing_is_recorded_too(place: str) -> None:
+def test_merge_without_changes_is_recorded_under_its_key(place: str) -> None:
     io = PyarrowDatasetIO()
     io.write_dataset(rows(1), place)
     first = io.on_terms(idempotency_key="k").merge(rows(1), place, strategy="upsert", key_columns="id")
@@ -48,7 +48,18 @@ def test_a_merge_that_changes_nothing_is_recorded_too(place: str) -> None:
     assert io.read_parquet(place)["id"].to_pylist() == [1]
 
 
-def test_a_key_outlives_its_record(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_is_known_however_many_commits_follow(place: str) -> None:
+    io = PyarrowDatasetIO()
+    seq = io.on_terms(idempotency_key="first").write_dataset(rows(0), place).commit_seq
+    for number in range(1, 15):
+        io.write_dataset(rows(number), place)
+        assert io.committed(place, "first") == seq
+    with pytest.raises(AlreadyCommittedError, match="first"):
+        io.on_terms(idempotency_key="first").write_dataset(rows(0), place)
+    assert io.read_parquet(place).num_rows == 15
+
+
+def test_key_is_kept_after_its_record_is_pruned(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "KEPT_RECORDS", 2)
     monkeypatch.setattr(journal, "_PRUNE_SLACK", 0)
     monkeypatch.setattr(journal, "_KEPT_KEYS", 3)
@@ -61,8 +72,8 @@ def test_a_key_outlives_its_record(place: str, monkeypatch: pytest.MonkeyPatch) 
         io.on_terms(idempotency_key="run-3").write_dataset(rows(3), place)
 
 
-def test_of_racing_writers_with_one_key_one_commits(place: str) -> None:
-    """Appends conflict with nobody, so the key alone keeps them apart."""
+def test_one_of_several_concurrent_writers_with_one_key_commits(place: str) -> None:
+    """Appends do not conflict, so only the key prevents a second commit."""
     io, ready, outcomes = PyarrowDatasetIO(), threading.Barrier(4), []
 
     def write() -> None:
@@ -81,7 +92,7 @@ def test_of_racing_writers_with_one_key_one_commits(place: str) -> None:
     assert io.read_parquet(place)["id"].to_pylist() == [1]
 
 
-def test_a_check_sees_what_is_staged_and_may_refuse_it(place: str) -> None:
+def test_check_gets_staged_files_and_can_reject_the_change(place: str) -> None:
     io, seen = PyarrowDatasetIO(), []
     io.write_dataset(rows(1, 2), place)
     storage = io._place(place).storage
@@ -100,7 +111,7 @@ def test_a_check_sees_what_is_staged_and_may_refuse_it(place: str) -> None:
     assert not io.recover(place)
 
 
-def test_nobody_changes_the_dataset_between_a_check_and_its_commit(place: str) -> None:
+def test_change_between_check_and_commit_is_a_conflict(place: str) -> None:
     io = PyarrowDatasetIO()
     io.write_dataset(rows(1), place)
 
@@ -112,7 +123,7 @@ def test_nobody_changes_the_dataset_between_a_check_and_its_commit(place: str) -
     assert sorted(io.read_parquet(place)["id"].to_pylist()) == [1, 9]
 
 
-def test_maintenance_on_terms(place: str) -> None:
+def test_maintenance_with_key_and_check(place: str) -> None:
     io = PyarrowDatasetIO()
     for number in range(3):
         io.write_dataset(rows(number), place)

@@ -1,4 +1,4 @@
-"""What a commit promises to those who call it: snapshots, conflicts, refusals, and what it leaves in the folder."""
+"""The commit API: snapshots, conflicts, rejected changes, and the files after a commit."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def put(world: World, path: str, data: pa.Table) -> None:
         pq.write_table(data, file)
 
 
-def test_a_view_lists_data_and_side_files(world: World) -> None:
+def test_view_lists_data_and_side_files(world: World) -> None:
     view = Journal(world.storage, world.root).view()
     assert [file.path for file in view.files] == ["day=1/a.parquet", "day=1/b.parquet", "day=2/c.parquet"]
     assert [entry.path for entry in view.side_files] == ["_metadata", "day=1/.a.parquet.crc", "day=1/.b.parquet.crc"]
@@ -62,7 +62,7 @@ def test_a_view_lists_data_and_side_files(world: World) -> None:
     assert all(world.storage.stat(file.location) for file in view.files)
 
 
-def test_a_missing_dataset_is_a_view_that_does_not_exist_and_looking_creates_nothing(world: World) -> None:
+def test_view_of_a_missing_dataset_creates_nothing(world: World) -> None:
     before = world.files()
     journal = Journal(world.storage, join(world.root, "nowhere"))
     assert not journal.recover()
@@ -71,7 +71,7 @@ def test_a_missing_dataset_is_a_view_that_does_not_exist_and_looking_creates_not
     assert world.files() == before
 
 
-def test_looking_at_a_dataset_without_a_sidecar_creates_nothing(tmp_path: Path) -> None:
+def test_view_of_a_dataset_without_sidecar_creates_nothing(tmp_path: Path) -> None:
     (tmp_path / "ds").mkdir()
     pq.write_table(table(range(3), "x"), tmp_path / "ds" / "a.parquet")
     journal = Journal(LocalStorage(), str(tmp_path / "ds"))
@@ -80,7 +80,7 @@ def test_looking_at_a_dataset_without_a_sidecar_creates_nothing(tmp_path: Path) 
     assert sorted(os.listdir(tmp_path)) == ["ds"]
 
 
-def test_two_rewrites_of_one_file_conflict_and_the_second_changes_nothing(world: World) -> None:
+def test_second_rewrite_of_a_file_conflicts_and_changes_nothing(world: World) -> None:
     journal = Journal(world.storage, world.root)
     with journal.begin(journal.view(), "second") as second:
         changes = replace_a(world, second)
@@ -92,7 +92,7 @@ def test_two_rewrites_of_one_file_conflict_and_the_second_changes_nothing(world:
     assert not journal.recover()
 
 
-def test_appends_conflict_with_nobody(world: World) -> None:
+def test_appends_do_not_conflict(world: World) -> None:
     journal = Journal(world.storage, world.root)
     view = journal.view()
     with journal.begin(view, "one") as one, journal.begin(view, "two") as two, journal.begin(view, "three") as three:
@@ -104,7 +104,7 @@ def test_appends_conflict_with_nobody(world: World) -> None:
     assert world.raw_rows()[(0, "mine")] == 1
 
 
-def test_an_append_is_a_conflict_for_who_needs_to_see_every_file(world: World) -> None:
+def test_append_conflicts_with_a_change_on_a_complete_view(world: World) -> None:
     journal = Journal(world.storage, world.root)
     with journal.begin(journal.view(), "whole") as whole:
         changes = add(world, whole, complete_view=True)
@@ -113,7 +113,7 @@ def test_an_append_is_a_conflict_for_who_needs_to_see_every_file(world: World) -
             whole.commit(changes)
 
 
-def test_two_appends_of_one_name_conflict(world: World) -> None:
+def test_two_appends_with_the_same_file_name_conflict(world: World) -> None:
     journal = Journal(world.storage, world.root)
     with journal.begin(journal.view(), "second") as second:
         changes = add(world, second, "same.parquet")
@@ -123,7 +123,7 @@ def test_two_appends_of_one_name_conflict(world: World) -> None:
     assert world.raw_rows()[(80, "mine")] == 0
 
 
-def test_a_name_that_a_foreign_program_took_is_a_conflict(world: World) -> None:
+def test_file_created_by_another_program_is_a_conflict(world: World) -> None:
     journal = Journal(world.storage, world.root)
     with journal.begin(journal.view(), "append") as transaction:
         changes = add(world, transaction, "same.parquet")
@@ -134,7 +134,7 @@ def test_a_name_that_a_foreign_program_took_is_a_conflict(world: World) -> None:
 
 
 @pytest.mark.parametrize("complete", [True, False])
-def test_an_input_that_a_foreign_program_changed_is_a_conflict(world: World, complete: bool) -> None:
+def test_input_changed_by_another_program_is_a_conflict(world: World, complete: bool) -> None:
     journal = Journal(world.storage, world.root)
     with journal.begin(journal.view(), "rewrite") as transaction:
         changes = add(world, transaction, inputs=("day=1/b.parquet",), complete_view=complete)
@@ -143,7 +143,7 @@ def test_an_input_that_a_foreign_program_changed_is_a_conflict(world: World, com
             transaction.commit(changes)
 
 
-def test_a_file_that_a_foreign_program_added_is_a_conflict_for_who_needs_to_see_every_file(world: World) -> None:
+def test_file_added_by_another_program_conflicts_with_a_complete_view(world: World) -> None:
     journal = Journal(world.storage, world.root)
     with journal.begin(journal.view(), "rewrite") as transaction:
         changes = add(world, transaction, complete_view=True)
@@ -152,8 +152,8 @@ def test_a_file_that_a_foreign_program_added_is_a_conflict_for_who_needs_to_see_
             transaction.commit(changes)
 
 
-def test_the_journal_tells_a_conflict_that_the_attributes_of_files_hide(local: LocalWorld) -> None:
-    """A reused inode within one tick of the clock: the file looks unchanged."""
+def test_journal_shows_a_conflict_that_size_and_stamp_do_not(local: LocalWorld) -> None:
+    """A new file with the same inode and time of change looks unchanged."""
     journal = Journal(local.storage, local.root)
     blind = mock.patch("fsspeckit.core.storage.local._stamp", return_value="same")
     with blind, journal.begin(journal.view(), "second") as second:
@@ -164,27 +164,27 @@ def test_the_journal_tells_a_conflict_that_the_attributes_of_files_hide(local: L
             second.commit(changes)
 
 
-def test_stale_side_files_go_with_the_data_and_others_stay(world: World) -> None:
+def test_commit_removes_stale_side_files_only(world: World) -> None:
     rewrite(world.storage, world.root)
     names = set(world.dataset_files())
     assert {"_metadata", "day=1/.a.parquet.crc"}.isdisjoint(names)
     assert {"notes.txt", "day=1/.b.parquet.crc"} <= names
 
 
-def test_a_partition_that_lost_its_last_file_loses_its_folder_and_the_root_stays(local: LocalWorld) -> None:
+def test_empty_partition_folder_is_removed_and_root_stays(local: LocalWorld) -> None:
     overwrite(local.storage, local.root)
     assert sorted(os.listdir(local.root)) == ["notes.txt", "o0.parquet", "o1.parquet"]
     clear(local.storage, local.root)
     assert os.listdir(local.root) == ["notes.txt"]
 
 
-def test_a_folder_with_files_of_others_stays(local: LocalWorld) -> None:
+def test_folder_with_other_files_stays(local: LocalWorld) -> None:
     local.storage.write_bytes(join(local.root, "day=1/notes.txt"), b"x")
     clear(local.storage, local.root)
     assert os.listdir(join(local.root, "day=1")) == ["notes.txt"]
 
 
-def test_nothing_to_do_writes_no_record(world: World) -> None:
+def test_empty_change_writes_no_record(world: World) -> None:
     journal = Journal(world.storage, world.root)
     before = world.files()
     with journal.begin(journal.view(), "nothing") as transaction:
@@ -192,7 +192,7 @@ def test_nothing_to_do_writes_no_record(world: World) -> None:
     assert world.files() == before
 
 
-def test_leaving_without_commit_drops_what_was_staged(world: World) -> None:
+def test_exit_without_commit_deletes_staged_files(world: World) -> None:
     journal = Journal(world.storage, world.root)
     before = world.files()
     with pytest.raises(ZeroDivisionError), journal.begin(journal.view(), "fails") as transaction:
@@ -200,7 +200,7 @@ def test_leaving_without_commit_drops_what_was_staged(world: World) -> None:
     assert world.files() == before
 
 
-def test_a_staged_file_that_is_not_whole_is_refused(world: World) -> None:
+def test_damaged_staged_file_is_rejected(world: World) -> None:
     journal = Journal(world.storage, world.root)
     before = world.dataset_files()
     with journal.begin(journal.view(), "append") as transaction:
@@ -210,16 +210,16 @@ def test_a_staged_file_that_is_not_whole_is_refused(world: World) -> None:
             world.storage.write_bytes(staged, content)
             with pytest.raises(DamagedFileError, match=r"staged file .* is damaged"):
                 transaction.commit(Changes((Publish(staged, "mine.parquet", 3),)))
-        with pytest.raises(DamagedFileError, match="holds 3 rows instead of 4"):
+        with pytest.raises(DamagedFileError, match="has 3 rows instead of 4"):
             transaction.commit(
                 Changes((Publish(stage(world.storage, transaction, table(range(3), "x")), "mine.parquet", 4),))
             )
-        with pytest.raises(StorageError, match="is gone from"):
+        with pytest.raises(StorageError, match="is missing in"):
             transaction.commit(Changes((Publish(transaction.staged_path(), "mine.parquet", 4),)))
     assert world.dataset_files() == before
 
 
-def test_a_footer_longer_than_the_first_read_is_found(local: LocalWorld) -> None:
+def test_footer_longer_than_the_first_read(local: LocalWorld) -> None:
     journal = Journal(local.storage, local.root)
     wide = pa.table({f"column_{number:05d}": [1] for number in range(3000)})
     with journal.begin(journal.view(), "append") as transaction:
@@ -227,7 +227,7 @@ def test_a_footer_longer_than_the_first_read_is_found(local: LocalWorld) -> None
     assert os.path.exists(join(local.root, "wide.parquet"))
 
 
-def test_changes_that_make_no_sense_are_refused(world: World) -> None:
+def test_invalid_changes_are_rejected(world: World) -> None:
     journal = Journal(world.storage, world.root)
     before = world.dataset_files()
     with journal.begin(journal.view(), "bad") as transaction:
@@ -247,23 +247,23 @@ def test_changes_that_make_no_sense_are_refused(world: World) -> None:
         for changes in bad:
             with pytest.raises(ValueError, match=r"."):
                 transaction.commit(changes)
-        with pytest.raises(FileExistsError, match="exists already"):
+        with pytest.raises(FileExistsError, match="already exists"):
             transaction.commit(Changes((Publish(staged, "day=1/a.parquet", 3),)))
     assert world.dataset_files() == before
 
 
-def test_a_store_without_rename_does_not_replace_in_place() -> None:
+def test_object_store_rejects_replacement_in_place() -> None:
     world = MemoryWorld()
     start(world)
     journal = Journal(world.storage, world.root)
     with journal.begin(journal.view(), "bad") as transaction:
         staged = stage(world.storage, transaction, table(range(3), "x"))
-        with pytest.raises(ValueError, match="cannot replace a file in place"):
+        with pytest.raises(ValueError, match="cannot replace files"):
             transaction.commit(Changes((Publish(staged, "day=1/a.parquet", 3, replaces=True),)))
 
 
 @pytest.mark.parametrize("length", [300, 251])
-def test_a_name_too_long_for_the_disk_is_refused_before_anything_changes(local: LocalWorld, length: int) -> None:
+def test_too_long_file_name_is_rejected_before_any_change(local: LocalWorld, length: int) -> None:
     journal = Journal(local.storage, local.root)
     before = local.files()
     for path in (f"day={'x' * length}/a.parquet", f"{'x' * length}.parquet"):
@@ -275,11 +275,11 @@ def test_a_name_too_long_for_the_disk_is_refused_before_anything_changes(local: 
     assert local.files() == before
 
 
-def test_a_file_where_a_partition_folder_should_be_is_refused(local: LocalWorld) -> None:
+def test_file_at_the_path_of_a_partition_folder_is_rejected(local: LocalWorld) -> None:
     journal = Journal(local.storage, local.root)
     with journal.begin(journal.view(), "append") as transaction:
         changes = add(local, transaction, "notes.txt/a.parquet")
-        with pytest.raises(StorageError, match="a file where a folder is needed"):
+        with pytest.raises(StorageError, match="a folder is needed"):
             transaction.commit(changes)
 
 
@@ -287,26 +287,26 @@ def test_a_file_where_a_partition_folder_should_be_is_refused(local: LocalWorld)
     "path",
     ["_delta_log/0.json", ".hoodie/hoodie.properties", "metadata/v1.metadata.json", "metadata/version-hint.text"],
 )
-def test_the_folder_of_a_table_format_is_refused(world: World, path: str) -> None:
+def test_table_format_folder_is_rejected(world: World, path: str) -> None:
     world.storage.make_dirs(join(world.root, os.path.dirname(path)))
     world.storage.write_bytes(join(world.root, path), b"x")
     with pytest.raises(TableFormatError, match="not a plain Parquet folder"):
         Journal(world.storage, world.root).view()
 
 
-def test_a_plain_folder_called_metadata_is_no_table_format(world: World) -> None:
+def test_plain_folder_named_metadata_is_accepted(world: World) -> None:
     world.storage.make_dirs(join(world.root, "metadata"))
     world.storage.write_bytes(join(world.root, "metadata/readme.txt"), b"x")
     assert len(Journal(world.storage, world.root).view().files) == 3
 
 
-def test_symlinks_below_the_dataset_are_refused(local: LocalWorld) -> None:
+def test_symlinks_below_the_dataset_are_rejected(local: LocalWorld) -> None:
     os.symlink(join(local.root, "day=1"), join(local.root, "day=9"))
     with pytest.raises(StorageError, match="symbolic link"):
         Journal(local.storage, local.root).view()
 
 
-def test_a_dataset_reached_through_a_symlink_has_the_same_journal(local: LocalWorld) -> None:
+def test_dataset_behind_a_symlink_has_the_same_journal(local: LocalWorld) -> None:
     alias = join(local.folder, "alias")
     os.symlink(local.root, alias)
     append_files(local.storage, alias, {"via.parquet": table(range(3), "via")})
@@ -335,12 +335,12 @@ def test_a_dataset_reached_through_a_symlink_has_the_same_journal(local: LocalWo
         ("_x=1.parquet", False),
     ],
 )
-def test_what_counts_as_a_data_file(path: str, expected: bool) -> None:
+def test_data_file_names(path: str, expected: bool) -> None:
     assert is_data_file(path) is expected
 
 
 class NothingBeside(LocalStorage):
-    """As for somebody who may write the dataset but not the folder it is in."""
+    """A storage on which the dataset is writable and its parent folder is not."""
 
     def make_dirs(self, path: str) -> tuple[str, ...]:
         if "/.ds.fsspeckit" in path:
@@ -348,7 +348,7 @@ class NothingBeside(LocalStorage):
         return super().make_dirs(path)
 
 
-def test_without_a_writable_parent_the_sidecar_stands_inside_and_stays_there(tmp_path: Path) -> None:
+def test_sidecar_is_inside_if_the_parent_is_not_writable(tmp_path: Path) -> None:
     root = str(tmp_path / "ds")
     os.mkdir(root)
     append_files(NothingBeside(), root, {"a.parquet": table(range(3), "x")})
@@ -359,7 +359,7 @@ def test_without_a_writable_parent_the_sidecar_stands_inside_and_stays_there(tmp
     assert (view.head, [file.path for file in view.files]) == (2, ["a.parquet", "b.parquet"])
 
 
-def test_who_cannot_write_the_sidecar_beside_gets_an_error_and_does_not_make_another(tmp_path: Path) -> None:
+def test_read_only_sidecar_is_an_error_and_no_second_one_is_created(tmp_path: Path) -> None:
     root = str(tmp_path / "ds")
     append_files(LocalStorage(), root, {"a.parquet": table(range(3), "x")})
 
@@ -372,12 +372,12 @@ def test_who_cannot_write_the_sidecar_beside_gets_an_error_and_does_not_make_ano
     assert not os.path.exists(join(root, ".fsspeckit"))
 
 
-def test_two_first_writers_never_end_up_with_a_journal_each(tmp_path: Path) -> None:
+def test_two_first_writers_share_one_journal(tmp_path: Path) -> None:
     root = str(tmp_path / "ds")
     os.mkdir(root)
 
     class Late(NothingBeside):
-        """Finds out that it may not write beside just when somebody else did."""
+        """Gets the permission error just after another writer created the sidecar beside the dataset."""
 
         def make_dirs(self, path: str) -> tuple[str, ...]:
             try:
@@ -390,7 +390,7 @@ def test_two_first_writers_never_end_up_with_a_journal_each(tmp_path: Path) -> N
     assert not os.path.exists(join(root, ".fsspeckit"))
 
 
-def test_a_journal_that_appears_inside_meanwhile_is_a_conflict(local: LocalWorld) -> None:
+def test_moved_journal_is_a_conflict(local: LocalWorld) -> None:
     journal = Journal(local.storage, local.root)
     with journal.begin(journal.view(), "append") as transaction:
         changes = add(local, transaction)
@@ -399,7 +399,7 @@ def test_a_journal_that_appears_inside_meanwhile_is_a_conflict(local: LocalWorld
             transaction.commit(changes)
 
 
-def test_a_record_that_cannot_be_read_is_an_error_not_a_skip(world: World) -> None:
+def test_unreadable_record_is_an_error(world: World) -> None:
     sidecar = SidecarLocations(world.storage, world.root).find()
     assert sidecar is not None
     for content in (b"{", b"{}", b'{"format":2}'):
@@ -410,8 +410,8 @@ def test_a_record_that_cannot_be_read_is_an_error_not_a_skip(world: World) -> No
             Journal(world.storage, world.root).view()
 
 
-def test_a_reader_is_not_starved_by_busy_writers(local: LocalWorld) -> None:
-    """Every listing is overtaken by a commit, until the reader makes the writers wait."""
+def test_reader_is_not_starved_by_frequent_commits(local: LocalWorld) -> None:
+    """A commit interrupts every listing until the reader takes the lock."""
     numbers = iter(range(100))
 
     class Busy(LocalStorage):
@@ -433,7 +433,7 @@ def test_a_reader_is_not_starved_by_busy_writers(local: LocalWorld) -> None:
     assert len(view.files) == 3 + next(numbers)
 
 
-def test_a_commit_reports_its_slot_size_and_time(world: World) -> None:
+def test_commit_reports_slot_size_and_time(world: World) -> None:
     commit = append_files(world.storage, world.root, {"x.parquet": table(range(3), "x")})
     entry = world.storage.stat(join(world.root, "x.parquet"))
     assert isinstance(entry, Entry)
@@ -441,7 +441,7 @@ def test_a_commit_reports_its_slot_size_and_time(world: World) -> None:
     assert 0 < commit.seconds < 60
 
 
-def test_a_folder_that_another_program_removed_after_the_commit_is_made_again(local: LocalWorld) -> None:
+def test_folder_removed_by_another_program_after_the_commit_is_created_again(local: LocalWorld) -> None:
     journal = Journal(local.storage, local.root)
     with journal.begin(journal.view(), "append") as transaction:
         changes = add(local, transaction, "day=9/mine.parquet")

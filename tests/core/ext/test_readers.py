@@ -305,7 +305,10 @@ def test_an_empty_parquet_file_has_no_rows_and_a_file_of_no_bytes_is_damaged(tmp
             "a,b\n".encode("utf-16-be"),
             "is UTF-16 text and not UTF-8. Name the encoding of the file, such as encoding='utf-16'",
         ),
-        (gzip.compress(b"a,b\n"), "is gzip data and not text. Decompress the file, or let its name end in .gz"),
+        (
+            gzip.compress(b"a,b\n", mtime=0),
+            "is gzip data and not text. Decompress the file, or let its name end in .gz",
+        ),
         (bz2.compress(b"a,b\n"), "is bz2 data and not text. Decompress the file, or let its name end in .bz2"),
     ],
 )
@@ -316,7 +319,7 @@ def test_other_data_than_utf8_text_is_named(tmp_path: Path, name: str, data: byt
     assert f"{name}: the file {said}" in str(caught.value)
 
 
-@pytest.mark.parametrize("data", [b'{"a": 1}\n', gzip.compress(b'{"a": 1}\n' * 1000)[:-9]])
+@pytest.mark.parametrize("data", [b'{"a": 1}\n', gzip.compress(b'{"a": 1}\n' * 1000, mtime=0)[:-9]])
 def test_a_compressed_file_that_is_damaged(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "a.json.gz").write_bytes(data)
     with pytest.raises(SourceFileError, match=r"a\.json\.gz: the file cannot be decompressed as gzip"):

@@ -1,4 +1,4 @@
-"""The names of the incremental module: listing, metadata, proof, confirmation, planning, replacing, validation."""
+"""The incremental module: listing, metadata, pruning, confirmation, planning, replacing, validation."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class TestMerge:
 
     @pytest.mark.parametrize("strategy", ["full_merge", "deduplicate", "replace"])
     def test_other_strategies_are_refused(self, dataset: Path, strategy: Any) -> None:
-        with pytest.raises(ValueError, match="cannot be incremental"):
+        with pytest.raises(ValueError, match="is not incremental"):
             merge(pa.table({"id": [1], "v": ["new"]}), str(dataset), strategy, ["id"])
 
     @pytest.mark.parametrize("option", ["max_rows_per_file", "row_group_size"])
@@ -131,7 +131,9 @@ class TestMerge:
 
 
 class TestListing:
-    def test_data_files_sorted_in_the_callers_spelling(self, dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_data_files_are_sorted_and_start_with_the_given_path(
+        self, dataset: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         for hidden in ("_tmp/x.parquet", ".hidden.parquet", "README.txt"):
             write(dataset / hidden, id=[1])
         monkeypatch.chdir(dataset.parent)
@@ -193,7 +195,7 @@ class TestMetadata:
         assert type(file.column_stats[name]["min"]) is type(lower)
 
     @pytest.mark.parametrize("name", UNKNOWN)
-    def test_bounds_that_python_cannot_hold_exactly_are_unknown(self, tmp_path: Path, name: str) -> None:
+    def test_bounds_that_python_cannot_represent_exactly_are_unknown(self, tmp_path: Path, name: str) -> None:
         write(tmp_path / "a.parquet", **{name: UNKNOWN[name]})
         [file] = analyze(tmp_path)
         assert file.column_stats[name]["min"] is None
@@ -209,7 +211,7 @@ class TestMetadata:
         pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "a.parquet", write_statistics=False)
         assert analyze(tmp_path)[0].column_stats == {"id": stats(None, None, None)}
 
-    def test_cut_text_bounds_are_unknown(self, tmp_path: Path) -> None:
+    def test_truncated_string_bounds_are_unknown(self, tmp_path: Path) -> None:
         duckdb = pytest.importorskip("duckdb")
         polars = pytest.importorskip("polars")
         text = ["x" * 100, "y" * 100]
@@ -219,7 +221,7 @@ class TestMetadata:
         assert file.column_stats["t"]["max"] in (None, text[1])
         assert duckdb.read_parquet(str(tmp_path / "a.parquet")).fetchall() == [(value,) for value in text]
 
-    def test_nested_columns_do_not_lend_their_statistics(self, tmp_path: Path) -> None:
+    def test_statistics_of_nested_columns_are_not_used_for_flat_ones(self, tmp_path: Path) -> None:
         write(tmp_path / "a.parquet", s=[{"id": 100}], id=[1])
         assert analyze(tmp_path)[0].column_stats == {"id": stats(1, 1)}
 
@@ -262,7 +264,7 @@ class TestPartitionPruner:
         files = [in_partition(day="1"), in_partition(day="2")]
         assert candidates(files, ["id"], [1]) == ["day=1", "day=2"]
 
-    def test_columns_are_looked_at_together(self) -> None:
+    def test_columns_are_compared_together(self) -> None:
         files = [in_partition(y=y, m=m) for y in ("1", "2") for m in ("1", "2")]
         assert candidates(files, ["y", "m"], [(1, 2), (2, 1)]) == ["y=1/m=2", "y=2/m=1"]
 
@@ -282,12 +284,12 @@ class TestPartitionPruner:
             ([1, 2], [2], ["m=2"]),
         ],
     )
-    def test_folder_texts_are_read_as_the_keys_type(
+    def test_folder_values_are_parsed_as_the_keys_type(
         self, folders: list[Any], keys: list[Any], expected: list[str]
     ) -> None:
         assert candidates([in_partition(m=text) for text in folders], ["m"], keys) == expected
 
-    def test_partition_schema_says_what_is_a_partition_and_of_which_type(self) -> None:
+    def test_partition_schema_sets_partition_columns_and_types(self) -> None:
         files = [in_partition(m="01"), in_partition(m="2")]
         assert candidates(files, ["m"], ["1"], pa.schema([("m", pa.int32())])) == ["m=01"]
         assert candidates(files, ["m"], ["1"], pa.schema([("other", pa.int32())])) == ["m=01", "m=2"]
@@ -374,7 +376,9 @@ class TestMembership:
             ((False, False), False, True),
         ],
     )
-    def test_types_are_brought_together(self, bounds: tuple[Any, Any], inside: Any, outside: Any) -> None:
+    def test_keys_and_bounds_are_cast_to_a_common_type(
+        self, bounds: tuple[Any, Any], inside: Any, outside: Any
+    ) -> None:
         file = described(id=stats(*bounds))
         assert might(file, ["id"], [inside])
         assert not might(file, ["id"], [outside])
@@ -386,12 +390,12 @@ class TestMembership:
         assert not might(file, ["a", "b"], [(50, "b")])
         assert not might(described(a=stats(1, 9)), ["a", "b"], [(50, "b")])
 
-    def test_null_keys_count_only_where_the_file_may_have_nulls(self) -> None:
+    def test_null_keys_match_only_files_that_may_have_nulls(self) -> None:
         assert might(described(id=stats(1, 2, None)), ["id"], [None, 9])
         assert might(described(id=stats(1, 2, 3)), ["id"], [None, 9])
         assert not might(described(id=stats(1, 2, 0)), ["id"], [None, 9])
 
-    def test_an_empty_file_holds_nothing(self) -> None:
+    def test_an_empty_file_contains_no_key(self) -> None:
         assert not might(ParquetFileMetadata("a", 0, 0, {}), ["id"], [1])
 
     @pytest.mark.parametrize("keys", [[1], [(1, 2, 3)], ["ab"]])
@@ -400,7 +404,7 @@ class TestMembership:
             might(described(), ["a", "b"], keys)
 
     @given(data=st.data())
-    def test_a_file_that_holds_a_key_is_never_ruled_out(
+    def test_a_file_that_contains_a_key_is_never_excluded(
         self, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
     ) -> None:
         values, type_ = data.draw(st.sampled_from(KINDS))
@@ -417,7 +421,7 @@ class TestMembership:
 
 
 class TestConfirmation:
-    def test_files_that_hold_a_key_in_the_callers_order_and_spelling(
+    def test_files_with_a_key_are_returned_as_given_and_in_order(
         self, dataset: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(dataset)
@@ -443,7 +447,7 @@ class TestConfirmation:
         assert confirm_affected_files([path], ["a", "b"], [(1, "y"), (2, "x")]) == []
         assert confirm_affected_files([path], ["a", "b"], [(1, "y"), (2, "y")]) == [path]
 
-    def test_a_key_column_may_stand_in_the_folder(self, tmp_path: Path) -> None:
+    def test_a_key_column_may_be_a_partition_column(self, tmp_path: Path) -> None:
         paths = [write(tmp_path / f"year={year}" / "a.parquet", id=[1, 2]) for year in (2023, 2024)]
         assert confirm_affected_files(paths, ["id", "year"], [(1, 2024), (9, 2023)]) == [paths[1]]
 
@@ -453,7 +457,7 @@ class TestConfirmation:
         assert confirm_affected_files([path], ["id"], [2]) == [path]
         assert confirm_affected_files([path], ["id"], [3]) == []
 
-    def test_what_cannot_be_answered_is_an_error_and_not_an_answer(self, tmp_path: Path) -> None:
+    def test_files_that_cannot_be_checked_are_an_error(self, tmp_path: Path) -> None:
         path = write(tmp_path / "a.parquet", id=[1])
         with pytest.raises(SchemaMismatchError):
             confirm_affected_files([path], ["id"], ["1"])
@@ -481,7 +485,7 @@ class TestPlan:
         assert set(plan.new_files).isdisjoint(files)
         assert tree(dataset).keys() == {"0.parquet", "1.parquet", "2.parquet"}
 
-    def test_nothing_new_where_every_key_is_known(self, dataset: Path) -> None:
+    def test_no_new_files_if_every_key_exists(self, dataset: Path) -> None:
         assert plan_incremental_rewrite(str(dataset), [3], ["id"]).new_files == []
         assert plan_incremental_rewrite(str(dataset), [], ["id"]).affected_files == []
 
@@ -501,7 +505,7 @@ class TestPlan:
                 str(tmp_path / "ds"), [1], ["id"], partition_schema=pa.schema([("day", pa.string())])
             )
 
-    def test_partitions_outside_the_key_leave_new_files_open(self, tmp_path: Path) -> None:
+    def test_no_new_files_if_the_key_lacks_a_partition_column(self, tmp_path: Path) -> None:
         write(tmp_path / "ds" / "m=1" / "a.parquet", id=[1])
         plan = plan_incremental_rewrite(str(tmp_path / "ds"), [1, 9], ["id"])
         assert (len(plan.affected_files), plan.new_files) == (1, [])
@@ -534,7 +538,7 @@ class TestReplacing:
         assert [pq.read_table(path).num_rows for path in before] == [1, 1, 5]
         assert not staging.exists()
 
-    def test_other_sources_are_copied_and_stay(self, dataset: Path, tmp_path: Path) -> None:
+    def test_sources_outside_the_staging_folder_are_copied(self, dataset: Path, tmp_path: Path) -> None:
         source = write(tmp_path / "outside.parquet", id=[7], v=["new"])
         target = list_dataset_files(str(dataset))[0]
         IncrementalFileManager().atomic_replace_files([source], [target])
@@ -548,7 +552,7 @@ class TestReplacing:
         manager.atomic_replace_files([source], [new])
         assert new in list_dataset_files(str(dataset))
 
-    def test_hive_folders_belong_to_the_dataset_above(self, tmp_path: Path) -> None:
+    def test_hive_folders_belong_to_the_parent_dataset(self, tmp_path: Path) -> None:
         targets = [write(tmp_path / "ds" / f"m={m}" / "a.parquet", id=[1]) for m in (1, 2)]
         sources = [write(tmp_path / f"{m}.parquet", id=[5]) for m in (1, 2)]
         IncrementalFileManager().atomic_replace_files(sources, targets)
@@ -596,7 +600,7 @@ class TestReplacing:
             )
         assert tree(dataset) == before
 
-    def test_another_writer_first_is_a_conflict(self, dataset: Path) -> None:
+    def test_a_change_by_another_writer_is_a_conflict(self, dataset: Path) -> None:
         manager = IncrementalFileManager()
         staging = Path(manager.create_staging_directory(str(dataset)))
         source = write(staging / "x", id=[0], v=["mine"])
@@ -607,7 +611,7 @@ class TestReplacing:
         assert tree(dataset) == before
         assert not staging.exists()
 
-    def test_where_nothing_is_replaced_in_place_the_new_file_has_a_new_name(self, memory_fs: Any) -> None:
+    def test_without_replacement_in_place_the_new_file_has_a_new_name(self, memory_fs: Any) -> None:
         merge(pa.table({"id": [1, 2]}), "memory://lake/ds", "insert", ["id"])
         [old] = list_dataset_files("memory://lake/ds")
         manager = IncrementalFileManager()
@@ -625,7 +629,7 @@ class TestReplacing:
 
 
 class TestCleanUp:
-    def test_open_staging_folders_go_and_the_dataset_stays(self, dataset: Path) -> None:
+    def test_open_staging_folders_are_removed_and_the_dataset_is_kept(self, dataset: Path) -> None:
         manager = IncrementalFileManager()
         folders = [Path(manager.create_staging_directory(str(dataset))) for _ in range(2)]
         write(folders[0] / "x", id=[1])
@@ -636,7 +640,7 @@ class TestCleanUp:
         assert tree(dataset) == before
 
     @pytest.mark.scenario("UP-65")
-    def test_one_failure_is_logged_and_the_others_have_their_turn(
+    def test_one_failure_is_logged_and_the_others_are_removed(
         self, dataset: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         manager = IncrementalFileManager()

@@ -1,4 +1,4 @@
-"""The kernel that joins files: many small pieces gathered into row groups, and footers of any length."""
+"""The kernel that joins files: many small files are joined into row groups, and footers may have any length."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_rows_of_many_small_files_keep_their_order_and_fill_row_groups(tmp_path:
     assert pq.ParquetFile(joined, page_checksum_verification=True).read().equals(rows)
 
 
-def test_a_footer_longer_than_the_first_read_is_read_whole(tmp_path: Path) -> None:
+def test_a_footer_longer_than_the_first_read_is_read_completely(tmp_path: Path) -> None:
     path = tmp_path / "wide.parquet"
     pq.write_table(pa.table({f"a column with a long name {i}": [i] for i in range(300)}), path)
 
@@ -53,9 +53,7 @@ def test_blocks_of_joined_pieces_end_where_row_groups_end(tmp_path: Path, monkey
     test_rows_of_many_small_files_keep_their_order_and_fill_row_groups(tmp_path)
 
 
-def test_footers_are_kept_only_where_asked_for_and_while_there_is_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_footers_are_kept_only_on_request_and_up_to_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage, rows = LocalStorage(), pa.table({"id": [1, 2], "text": ["a", None]})
     for i in range(3):
         pq.write_table(rows, tmp_path / f"part-{i}.parquet")

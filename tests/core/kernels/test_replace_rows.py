@@ -1,4 +1,4 @@
-"""The file kernel keeps everything about a file but the rows it replaces."""
+"""A rewrite keeps everything of a file except the rows that it replaces."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_codec_row_groups_and_metadata_are_kept(folder, codec):
 
 
 def test_encodings_follow_the_input(folder):
-    """A dictionary stays where it paid, goes where it did not, and other encodings stay."""
+    """A useful dictionary is kept, a useless one is removed, and other encodings are kept."""
     options = {"use_dictionary": ["status", "note"], "column_encoding": {"id": "DELTA_BINARY_PACKED"}}
     pq.write_table(rows_of_many_kinds(), folder / "a.parquet", write_page_index=True, **options)
     upsert(folder, [1, 5], compression="snappy")
@@ -98,7 +98,7 @@ def test_small_batches_give_the_same_rows(folder, options):
 
 
 def test_row_groups_without_hits_of_an_unchanged_file_are_not_read(folder):
-    """Equal rows leave the file alone even when another part of it cannot be read."""
+    """A file with equal rows is not rewritten, even if another part of it cannot be read."""
     pq.write_table(rows_of_many_kinds(), folder / "a.parquet", row_group_size=1000, write_page_checksum=True)
     path = folder / "a.parquet"
     data = bytearray(path.read_bytes())
@@ -111,8 +111,8 @@ def test_row_groups_without_hits_of_an_unchanged_file_are_not_read(folder):
 
 
 @pytest.mark.parametrize("asked", [{}, {"compression": "zstd"}, {"batch_rows": 64}], ids=str)
-def test_statistics_of_coded_texts_forget_values_that_no_row_has(folder, asked):
-    """pyarrow takes every value of a dictionary for used where nulls make up the number; DuckDB answers from that."""
+def test_statistics_of_dictionary_columns_cover_only_used_values(folder, asked):
+    """pyarrow counts all dictionary values as used if there are nulls, and DuckDB answers from these statistics."""
     texts = [None, "m", "a", "z", *["m", "a"] * 2000]
     table = pa.table({"id": np.arange(len(texts)), "state": texts})
     pq.write_table(table, folder / "a.parquet")
@@ -132,8 +132,8 @@ def test_statistics_of_a_new_file_are_of_its_own_rows(folder):
     assert [meta.row_group(group).column(1).statistics.max for group in range(2)] == ["m", "z"]
 
 
-def test_old_timestamps_beyond_the_range_of_nanoseconds_survive(folder):
-    """INT96 holds the years 1 to 9999; read as nanoseconds they would turn into other years."""
+def test_int96_timestamps_beyond_the_range_of_nanoseconds_are_kept(folder):
+    """INT96 has the years 1 to 9999; read as nanoseconds they would become other years."""
     days = [dt.datetime.fromisoformat(day) for day in ("2020-01-01", "9999-12-31", "0001-01-01")]
     table = pa.table({"id": [1, 2, 3], "at": pa.array(days, pa.timestamp("us")), "v": [1, 2, 3]})
     pq.write_table(table, folder / "a.parquet", use_deprecated_int96_timestamps=True)
@@ -144,8 +144,8 @@ def test_old_timestamps_beyond_the_range_of_nanoseconds_survive(folder):
     assert pq.ParquetFile(folder / "a.parquet").schema.column(1).physical_type == "INT96"
 
 
-def test_old_timestamps_in_a_column_whose_name_has_a_dot(folder):
-    """The part before the dot is no column, or another one: -1 of it looks like nanoseconds."""
+def test_int96_timestamps_in_a_column_whose_name_has_a_dot(folder):
+    """The part before the dot is not a column, or is another one, whose -1 would be taken for nanoseconds."""
     days = [dt.datetime.fromisoformat(day) for day in ("2020-01-01", "1999-12-31")]
     table = pa.table({"a": [1, -1], "a.b": pa.array(days, pa.timestamp("us")), "v": [1, 2]})
     for name, rows in (("a.parquet", table), ("b.parquet", table.rename_columns(["id", "a.b", "v"]))):
@@ -157,7 +157,7 @@ def test_old_timestamps_in_a_column_whose_name_has_a_dot(folder):
         assert (found["a.b"].to_pylist(), found["v"].to_pylist()) == (days, [7, 2])
 
 
-def test_old_timestamps_with_nanoseconds_are_refused(folder):
+def test_int96_timestamps_with_nanoseconds_are_refused(folder):
     table = pa.table({"id": [1, 2], "at": pa.array([1, 1001], pa.timestamp("ns")), "v": [1, 2]})
     pq.write_table(table, folder / "a.parquet", use_deprecated_int96_timestamps=True)
     before = (folder / "a.parquet").read_bytes()

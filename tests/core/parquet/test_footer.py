@@ -1,4 +1,4 @@
-"""Footers: what is read of them is what pyarrow reads, and what does not fit together is refused."""
+"""Footers: the values equal those of pyarrow, and inconsistent footers are rejected."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def load(folder: Path, *columns: str) -> tuple[DataFile, ...]:
 
 
 def told_by_pyarrow(path: Path, name: str) -> list[tuple[Any, Any, int | None]]:
-    """Lowest and highest value and the number of nulls of each row group, as pyarrow reads them."""
+    """Return the minimum, the maximum and the null count of each row group, as pyarrow reads them."""
     meta = pq.read_metadata(path)
     index = [meta.schema.column(i).path for i in range(len(meta.schema))].index(name)
     found = []
@@ -93,11 +93,11 @@ def told_by_us(file: DataFile, name: str) -> list[tuple[Any, Any, int | None]]:
     "options", [{}, {"version": "1.0"}, {"write_page_index": True}, {"compression": "zstd"}], ids=str
 )
 @pytest.mark.parametrize("templates", [True, False])
-def test_statistics_are_those_that_pyarrow_reads(
+def test_statistics_equal_those_of_pyarrow(
     tmp_path: Path, options: dict[str, Any], templates: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not templates:
-        monkeypatch.setattr(data_files, "_WORTH_A_TEMPLATE", 10**9)
+        monkeypatch.setattr(data_files, "_MIN_FOOTERS_FOR_TEMPLATE", 10**9)
     table = pa.table(COLUMNS)
     for number in range(5):
         pq.write_table(
@@ -123,7 +123,7 @@ def test_statistics_are_those_that_pyarrow_reads(
         assert file.stats["nulls"].nulls == tuple(file.row_groups)
 
 
-def test_half_floats_and_filters(tmp_path: Path) -> None:
+def test_half_floats_and_bloom_filters(tmp_path: Path) -> None:
     table = pa.table({"half": COLUMNS["float16"], "id": [1, 2, 3]})
     for number in range(5):
         pq.write_table(table, tmp_path / f"{number}.parquet", bloom_filter_options={"id": {"ndv": 10}})
@@ -133,8 +133,8 @@ def test_half_floats_and_filters(tmp_path: Path) -> None:
         assert file.blooms == {"id": ((chunk.bloom_filter_offset, chunk.bloom_filter_length),)}
 
 
-def test_files_of_several_writers_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Templates of one layout do not match another, and what they read is what is read field by field."""
+def test_files_of_several_writers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A template does not match another layout, and gives the same result as parsing field by field."""
     for number in range(12):
         rows = pa.table({"id": range(number * 10, number * 10 + 10), "text": [f"{number}é"] * 10})
         path = tmp_path / f"{number:02d}.parquet"
@@ -145,14 +145,12 @@ def test_files_of_several_writers_side_by_side(tmp_path: Path, monkeypatch: pyte
         else:
             duckdb.sql(f"COPY (SELECT * FROM rows) TO '{path}'")
     matched = load(tmp_path, "id", "text")
-    monkeypatch.setattr(data_files, "_WORTH_A_TEMPLATE", 10**9)
+    monkeypatch.setattr(data_files, "_MIN_FOOTERS_FOR_TEMPLATE", 10**9)
     assert load(tmp_path, "id", "text") == matched
     assert [file.stats["id"].lower[0] for file in matched] == list(range(0, 120, 10))
 
 
-def test_footers_laid_out_alike_are_read_field_by_field_only_once_or_a_few_times(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_footers_with_one_layout_are_parsed_only_a_few_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[int] = []
 
     def counted(data: bytes, end: int) -> Footer:
@@ -185,9 +183,7 @@ def tables(draw: st.DrawFn) -> tuple[pa.Table, dict[str, Any]]:
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(tables(), min_size=1, max_size=4))
-def test_matching_and_reading_field_by_field_agree(
-    tmp_path_factory: pytest.TempPathFactory, examples: list[Any]
-) -> None:
+def test_template_and_parser_agree(tmp_path_factory: pytest.TempPathFactory, examples: list[Any]) -> None:
     folder = tmp_path_factory.mktemp("footers")
     for number, (table, options) in enumerate(examples * 4):
         pq.write_table(table, folder / f"{number:02d}.parquet", **options)
@@ -201,7 +197,7 @@ def test_matching_and_reading_field_by_field_agree(
 
 
 def write_footer(path: Path, tree: Struct) -> None:
-    """Put another footer at the end of a file."""
+    """Replace the footer of a file."""
     data = path.read_bytes()
     length = int.from_bytes(data[-8:-4], "little") + 8
     words = write_struct(tree)
@@ -228,7 +224,7 @@ def chunk(tree: Struct) -> Struct:
 
 
 def _claim(tree: Struct, rows: int) -> None:
-    """Numbers that fit each other, and not the few bytes of the file."""
+    """Numbers that are consistent, but too large for the file."""
     tree[FileField.rows] = (I64, rows + 3)
     group(tree)[GroupField.rows] = (I64, rows)
     for column in group(tree)[GroupField.columns][1][1]:
@@ -247,7 +243,7 @@ SPOILT: dict[str, Callable[[Struct], Any]] = {
     "group without columns": lambda tree: group(tree).pop(GroupField.columns),
     "negative rows of a group": lambda tree: group(tree).update({GroupField.rows: (I64, -3)}),
     "too many rows of a group": lambda tree: group(tree).update({GroupField.rows: (I64, 4)}),
-    "negative size of a group": lambda tree: group(tree).update({GroupField.plain_size: (I64, -1)}),
+    "negative size of a group": lambda tree: group(tree).update({GroupField.uncompressed_size: (I64, -1)}),
     "values and rows differ": lambda tree: meta(tree).update({MetaField.values: (I64, 2)}),
     "negative values": lambda tree: meta(tree).update({MetaField.values: (I64, -2)}),
     "another type": lambda tree: meta(tree).update({MetaField.kind: (I32, 1)}),
@@ -256,12 +252,12 @@ SPOILT: dict[str, Callable[[Struct], Any]] = {
     "another path": lambda tree: meta(tree).update({MetaField.path: (9, (BINARY, [b"no"]))}),
     "a path of numbers": lambda tree: meta(tree).update({MetaField.path: (9, (I32, [1]))}),
     "no metadata": lambda tree: chunk(tree).pop(ChunkField.meta),
-    "pages behind the end": lambda tree: meta(tree).update({MetaField.data_at: (I64, 10**9)}),
-    "pages before the file": lambda tree: meta(tree).update({MetaField.data_at: (I64, -5)}),
-    "pages without end": lambda tree: meta(tree).update({MetaField.size: (I64, 2**62)}),
-    "pages of negative size": lambda tree: meta(tree).update({MetaField.size: (I64, -1)}),
+    "pages behind the end": lambda tree: meta(tree).update({MetaField.data_offset: (I64, 10**9)}),
+    "pages before the file": lambda tree: meta(tree).update({MetaField.data_offset: (I64, -5)}),
+    "pages without end": lambda tree: meta(tree).update({MetaField.compressed_size: (I64, 2**62)}),
+    "pages of negative size": lambda tree: meta(tree).update({MetaField.compressed_size: (I64, -1)}),
     "more values than pages can have": lambda tree: _claim(tree, 2**45),
-    "data in another file": lambda tree: chunk(tree).update({ChunkField.path: (BINARY, b"/etc/passwd")}),
+    "data in another file": lambda tree: chunk(tree).update({ChunkField.file_path: (BINARY, b"/etc/passwd")}),
     "an encrypted column": lambda tree: chunk(tree).update({ChunkField.crypto: (STRUCT, {2: (STRUCT, {})})}),
     "an encrypted file": lambda tree: tree.update({FileField.encryption: (STRUCT, {1: (STRUCT, {})})}),
     "a schema that is too short": lambda tree: tree[FileField.schema][1][1].pop(),
@@ -287,10 +283,8 @@ def sample(folder: Path, copies: int = 1) -> list[Path]:
 
 @pytest.mark.parametrize("spoil", SPOILT.values(), ids=SPOILT)
 @pytest.mark.parametrize("copies", [1, 8])
-def test_numbers_that_do_not_fit_together_are_damage(
-    tmp_path: Path, spoil: Callable[[Struct], Any], copies: int
-) -> None:
-    """Also behind seven sound files, when their footers are matched."""
+def test_inconsistent_numbers_are_damage(tmp_path: Path, spoil: Callable[[Struct], Any], copies: int) -> None:
+    """Also after seven valid files, when templates are used."""
     *_, last = sample(tmp_path / "data", copies)
     tree = footer_of(last)
     spoil(tree)
@@ -300,7 +294,7 @@ def test_numbers_that_do_not_fit_together_are_damage(
 
 
 @pytest.mark.parametrize("copies", [1, 8])
-def test_a_footer_that_tells_of_no_rows_has_those_of_its_row_groups(tmp_path: Path, copies: int) -> None:
+def test_footer_with_zero_rows_has_the_rows_of_its_row_groups(tmp_path: Path, copies: int) -> None:
     """parquet-rs 0.3.0 wrote such files, and every reader returns their rows."""
     *_, last = sample(tmp_path / "data", copies)
     tree = footer_of(last)
@@ -321,7 +315,7 @@ STATISTICS: dict[str, tuple[Callable[[Struct], Any], str]] = {
 
 @pytest.mark.parametrize(("spoil", "what"), STATISTICS.values(), ids=STATISTICS)
 @pytest.mark.parametrize("copies", [1, 8])
-def test_statistics_that_cannot_be_prove_nothing(
+def test_impossible_statistics_are_ignored(
     tmp_path: Path, spoil: Callable[[Struct], Any], what: str, copies: int
 ) -> None:
     *_, last = sample(tmp_path / "data", copies)
@@ -337,7 +331,7 @@ def test_statistics_that_cannot_be_prove_nothing(
     assert (found.lower[1], found.upper[1], found.nulls[1]) == (3, 5, 0)
 
 
-def test_bounds_without_a_defined_order_prove_nothing_except_of_signed_numbers(tmp_path: Path) -> None:
+def test_bounds_without_a_defined_order_are_ignored_except_for_signed_numbers(tmp_path: Path) -> None:
     (path,) = sample(tmp_path / "data")
     tree = footer_of(path)
     for column in group(tree)[GroupField.columns][1][1]:
@@ -347,14 +341,14 @@ def test_bounds_without_a_defined_order_prove_nothing_except_of_signed_numbers(t
             (StatisticsField.max, StatisticsField.max_old),
         ):
             stats[old] = stats.pop(new)
-    del tree[FileField.orders]
+    del tree[FileField.column_orders]
     write_footer(path, tree)
     found = load(tmp_path / "data", "id", "text")[0].stats
     assert found["id"].lower == (0, None)
     assert found["text"].lower == (None, None)
 
 
-def test_bounds_that_were_cut_prove_nothing(tmp_path: Path) -> None:
+def test_truncated_bounds_are_ignored(tmp_path: Path) -> None:
     (path,) = sample(tmp_path / "data")
     tree = footer_of(path)
     text = group(tree)[GroupField.columns][1][1][1][ChunkField.meta][1]
@@ -365,10 +359,8 @@ def test_bounds_that_were_cut_prove_nothing(tmp_path: Path) -> None:
 
 @settings(deadline=None, max_examples=400)
 @given(st.data())
-def test_any_change_of_a_footer_is_damage_or_is_read(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
-    """Nothing but the two: no other error, and the process lives."""
+def test_changed_footer_is_damage_or_readable(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    """No other error is raised, and the process does not crash."""
     folder = tmp_path_factory.mktemp("flips")
     *_, last = sample(folder, data.draw(st.sampled_from([1, 5])))
     content = bytearray(last.read_bytes())
@@ -385,20 +377,20 @@ def test_any_change_of_a_footer_is_damage_or_is_read(
         assert files[-1].rows == sum(files[-1].row_groups)
 
 
-def test_a_number_without_end_is_damage() -> None:
+def test_number_of_more_than_64_bits_is_damage() -> None:
     with pytest.raises(pa.ArrowInvalid, match="64 bits"):
         read_struct(b"\x16" + b"\xff" * 100)
 
 
 @pytest.mark.parametrize("encoding", range(5, 10))
-def test_an_encoding_that_a_column_cannot_have_is_not_kept(tmp_path: Path, encoding: int) -> None:
-    """A flipped bit in the list of encodings must not end in an error of the writer."""
+def test_impossible_encoding_is_not_kept(tmp_path: Path, encoding: int) -> None:
+    """A flipped bit in the list of encodings must not cause an error of the writer."""
     (path,) = sample(tmp_path / "data")
     rows, tree = pq.read_table(path), footer_of(path)
     for column in group(tree)[GroupField.columns][1][1]:
         column[ChunkField.meta][1][MetaField.encodings] = (9, (I32, [encoding]))
-        column[ChunkField.meta][1].pop(MetaField.dictionary_at, None)
-        column[ChunkField.meta][1][MetaField.bloom_at] = (I64, 4)
+        column[ChunkField.meta][1].pop(MetaField.dictionary_offset, None)
+        column[ChunkField.meta][1][MetaField.bloom_offset] = (I64, 4)
     write_footer(path, tree)
     options = like_file(read_footer(STORAGE, str(path), path.stat().st_size), rows, WriteOptions(), [], False)
     pq.write_table(rows, tmp_path / "copy.parquet", **options)

@@ -1,4 +1,4 @@
-"""Bloom filters drop row groups that hold none of the keys, and never one that does."""
+"""Bloom filters drop only row groups that contain none of the keys."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def values_of(kind: str) -> tuple[pa.Array, pa.Array]:
 
 
 @pytest.mark.parametrize("kind", ["int64", "int32", "uint32", "ts", "string", "uuid"])
-def test_probe_has_no_false_negative_and_few_false_alarms(tmp_path, kind):
+def test_probe_has_no_false_negatives_and_few_false_positives(tmp_path, kind):
     present, absent = values_of(kind)
     folder = tmp_path / "data"
     folder.mkdir()
@@ -60,7 +60,7 @@ def test_hash_agrees_with_published_vectors():
 
 
 def test_a_merge_names_the_filter_as_the_reason(tmp_path):
-    """A key inside the file's range but not in it is ruled out without reading the key column."""
+    """A key inside the file's range that is not in the file is excluded without reading the key column."""
     folder = tmp_path / "events"
     folder.mkdir()
     numbers = pa.array(range(0, 2000, 2))
@@ -76,8 +76,8 @@ def test_a_merge_names_the_filter_as_the_reason(tmp_path):
     assert after.bloom_filter_offset is not None
 
 
-def test_a_filter_is_asked_for_every_key_or_not_at_all(tmp_path, monkeypatch):
-    """Of very many texts only the ends are kept; asking a filter for those two would lose all keys between them."""
+def test_a_filter_is_probed_with_all_keys_or_not_at_all(tmp_path, monkeypatch):
+    """Of very many strings only the bounds are kept; probing only those would lose all keys between them."""
     monkeypatch.setattr("fsspeckit.core.planning.statistics._MAX_SORTED_TEXTS", 50)
     folder = tmp_path / "events"
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""Which files reach into each other, from the ends of their values."""
+"""Which files overlap, from the bounds of their values."""
 
 from __future__ import annotations
 
@@ -24,11 +24,9 @@ INF = np.inf
         ([(0, 9), (1, 2), (3, 4), (10, 12)], "abba", [True, True, True, False]),
     ],
 )
-def test_files_of_other_runs_with_values_in_between(
-    ends: list[tuple[float, float]], runs: str, expected: list[bool]
-) -> None:
+def test_files_of_different_runs_overlap(ends: list[tuple[float, float]], runs: str, expected: list[bool]) -> None:
     assert runs_overlap(np.array(ends, dtype=float), list(runs)).tolist() == expected
 
 
-def test_a_file_without_a_run_does_not_count() -> None:
+def test_a_file_without_a_run_is_ignored() -> None:
     assert not runs_overlap(np.array([(0.0, 5.0), (3.0, 9.0)]), ["a", ""]).any()

@@ -1,4 +1,4 @@
-"""Joined files come near the wanted size, however sizes, partitions, contents and codecs are mixed."""
+"""Joined files come near the target size for any mix of sizes, partitions, contents and codecs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from fsspeckit.core.parquet.writer_options import filter_bytes
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from sweeps import sweep_size
 
+pytestmark = pytest.mark.sweep
 SEEDS = range(20) if sweep_size().full else range(2)
 
 
 def mixed(dataset: Path, random: np.random.Generator) -> None:
-    """Folders of their own contents and codecs, each with files of three very different sizes."""
+    """Folders with different contents and codecs, each with files of three very different sizes."""
     for day in range(3):
         words = np.array([f"word number {i}" for i in range([5, 300, 4000][day])])
         codecs = random.choice(["snappy", "zstd", "none", "gzip"], 1 + day % 2)
@@ -47,7 +48,7 @@ def test_sizes_come_near_the_target(tmp_path: Path, seed: int, codec: str | None
         assert all(0.8 <= size <= 1.2 for size in found[1:]), (day.name, found)
 
 
-def test_a_larger_target_joins_what_a_smaller_one_made(tmp_path: Path) -> None:
+def test_a_larger_target_joins_files_of_a_smaller_target(tmp_path: Path) -> None:
     dataset = tmp_path / "d"
     mixed(dataset, np.random.default_rng(0))
     target = sum(path.stat().st_size for path in (dataset / "day=0").iterdir()) / 2**20 / 6
@@ -87,7 +88,7 @@ def events(dataset: Path, *, rows: int = 8000, files: int = 30, shuffled: bool =
     ids=str,
 )
 def test_sorted_files_come_near_the_target(tmp_path: Path, wish: dict[str, Any], inputs: float, shuffled: bool) -> None:
-    """However large the inputs are to the target, and whatever is asked for on the way."""
+    """For inputs of any size, with and without other options."""
     target = events(tmp_path / "d", rows=2000, shuffled=shuffled) / inputs
     optimize = partial(PyarrowDatasetIO().optimize_parquet_dataset, str(tmp_path / "d"), ["id", "at"], target / 2**20)
     plan, result = optimize(dry_run=True, **wish), optimize(**wish)
@@ -109,7 +110,7 @@ def test_joined_files_with_small_row_groups_come_near_the_target(tmp_path: Path,
     assert compact().compacted_file_count == 0
 
 
-def test_what_is_in_order_is_not_measured_again(tmp_path: Path) -> None:
+def test_sorted_files_are_not_measured_again(tmp_path: Path) -> None:
     target = 3 * events(tmp_path / "d", files=6)
     stages: list[str] = []
     optimize = partial(PyarrowDatasetIO().optimize_parquet_dataset, str(tmp_path / "d"), "id", target / 2**20)

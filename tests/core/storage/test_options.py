@@ -1,4 +1,4 @@
-"""Wrong options and servers that cannot be reached: typed errors that name the option or the URL, and no secret."""
+"""Wrong options and unreachable servers raise typed errors with the option or the URL, and without secrets."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WAYS: dict[str, Callable[[str, dict[str, Any]], object]] = {
 
 @pytest.fixture
 def closed_port() -> int:
-    """A port of this machine without a server."""
+    """A local port without a server."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -43,7 +43,7 @@ def closed_port() -> int:
 
 @pytest.fixture
 def refusing_port() -> Iterator[int]:
-    """A server that refuses every login."""
+    """A server that rejects every login."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer() -> None:
@@ -58,30 +58,30 @@ def refusing_port() -> Iterator[int]:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"kee": SECRET}, "the option 'kee' is unknown; correct its name in storage_options"),
         ({"client_kwargs": {"endpont": SECRET}}, "the option 'endpont' is unknown"),
         ({"config_kwargs": {"signatur": SECRET}}, "the option 'signatur' is unknown"),
-        ({"client_kwargs": SECRET}, "refuses its options client_kwargs, key, secret (AttributeError)"),
-        ({"client_kwargs": {"endpoint_url": SECRET}}, "refuses its options client_kwargs, endpoint_url, key, secret"),
-        ({"client_kwargs": {"endpoint_url": 5}}, "refuses its options client_kwargs, endpoint_url, key, secret"),
-        ({"key": 5, "secret": [SECRET]}, "refuses its options client_kwargs, endpoint_url, key, secret"),
+        ({"client_kwargs": SECRET}, "rejects its options client_kwargs, key, secret (AttributeError)"),
+        ({"client_kwargs": {"endpoint_url": SECRET}}, "rejects its options client_kwargs, endpoint_url, key, secret"),
+        ({"client_kwargs": {"endpoint_url": 5}}, "rejects its options client_kwargs, endpoint_url, key, secret"),
+        ({"key": 5, "secret": [SECRET]}, "rejects its options client_kwargs, endpoint_url, key, secret"),
     ],
     ids=str,
 )
 @pytest.mark.parametrize("way", WAYS)
-def test_options_that_s3_refuses(s3_server: Any, s3_bucket: str, wrong: dict[str, Any], said: str, way: str) -> None:
+def test_options_that_s3_rejects(s3_server: Any, s3_bucket: str, wrong: dict[str, Any], message: str, way: str) -> None:
     options = s3_server.storage_options | {"secret": SECRET} | wrong
     path = f"s3://{s3_bucket}/lake"
     with pytest.raises(StorageOptionError) as caught:
         WAYS[way](path, options)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert isinstance(caught.value, ValueError)
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
-def test_an_ftp_server_that_is_not_there(closed_port: int) -> None:
+def test_unreachable_ftp_server(closed_port: int) -> None:
     with pytest.raises(StorageError) as caught:
         PyarrowDatasetIO().read_parquet(f"ftp://user:{SECRET}@127.0.0.1:{closed_port}/lake")
     assert isinstance(caught.value, OSError)
@@ -91,25 +91,25 @@ def test_an_ftp_server_that_is_not_there(closed_port: int) -> None:
     )
 
 
-def test_an_ftp_server_that_refuses_the_login(refusing_port: int) -> None:
+def test_ftp_server_that_rejects_the_login(refusing_port: int) -> None:
     options = {"username": "user", "password": SECRET}
     with pytest.raises(StorageError, match=r"cannot connect to ftp://127\.0\.0\.1:\d+/lake: 530 no \*\*\*; check"):
         PyarrowDatasetIO(storage_options=options).read_parquet(f"ftp://127.0.0.1:{refusing_port}/lake")
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "message"),
     [
-        ("ftp://127.0.0.1:port/x", "cannot open ftp://127.0.0.1:port/x: the filesystem refuses the URL"),
+        ("ftp://127.0.0.1:port/x", "cannot open ftp://127.0.0.1:port/x: the filesystem rejects the URL"),
         ("dbfs://x/y", "the filesystem needs 'instance' and 'token'; add it to storage_options"),
     ],
 )
-def test_urls_that_a_filesystem_refuses(url: str, said: str) -> None:
-    with pytest.raises(StorageOptionError, match=said.replace("(", r"\(")):
+def test_urls_that_a_filesystem_rejects(url: str, message: str) -> None:
+    with pytest.raises(StorageOptionError, match=message.replace("(", r"\(")):
         PyarrowDatasetIO().read_parquet(url)
 
 
-def test_secrets_in_the_errors_of_a_filesystem_are_hidden() -> None:
+def test_secrets_in_filesystem_errors_are_masked() -> None:
     options = option_pairs({"key": "public", "nested": {"sas_token": SECRET}, "anon": True})
     with (
         pytest.raises(StorageError, match=r"lake: no luck with \*\*\*") as caught,
@@ -119,9 +119,9 @@ def test_secrets_in_the_errors_of_a_filesystem_are_hidden() -> None:
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
-def test_mistakes_of_this_package_are_not_blamed_on_options() -> None:
+def test_errors_of_this_package_are_not_option_errors() -> None:
     with (
-        pytest.raises(ValueError, match="the path is empty"),
+        pytest.raises(ValueError, match="The path is empty"),
         report_options("read", "lake", option_pairs({"key": "x"})),
     ):
         resolve("")
@@ -136,9 +136,9 @@ def test_the_command_line(
     Path("a.csv").write_text("id\n1\n")
     words = ["--engine", "pyarrow", "--storage-option", f"kee={SECRET}"]
     assert main(["write", "a.csv", "s3://bucket/lake", *words]) == 2
-    said = capsys.readouterr().err
-    assert said.splitlines()[0].endswith("the option 'kee' is unknown")
-    assert said.splitlines()[1:] == ["to do: correct its name in --storage-option"]
+    message = capsys.readouterr().err
+    assert message.splitlines()[0].endswith("the option 'kee' is unknown")
+    assert message.splitlines()[1:] == ["to do: correct its name in --storage-option"]
     assert main(["write", "a.csv", "s3://bucket/lake", *words, "--debug"]) == 2
     assert SECRET not in capsys.readouterr().err
     assert main(["inspect", f"ftp://user:{SECRET}@127.0.0.1:{closed_port}/lake"]) == 1

@@ -1,4 +1,4 @@
-"""From what a caller names to a storage and a path in it."""
+"""Resolve paths, URLs and filesystems to a storage and a path in it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_resolve_filesystems(tmp_path: Path) -> None:
     assert resolve("memory://lake/ds", given) == (given, "/lake/ds")
 
 
-def test_resolve_refuses_what_makes_no_sense() -> None:
+def test_resolve_rejects_invalid_arguments() -> None:
     with pytest.raises(ValueError, match="path is empty"):
         resolve("")
     with pytest.raises(ValueError, match="not both"):
@@ -77,14 +77,14 @@ def test_resolve_refuses_what_makes_no_sense() -> None:
         ("simplecache::s3a://bucket/ds", "simplecache::s3://bucket/ds", None),
     ],
 )
-def test_spellings_of_fsspec_and_spark(given: str, fsspec: str, spark: str | None) -> None:
+def test_url_schemes_of_fsspec_and_spark(given: str, fsspec: str, spark: str | None) -> None:
     assert to_fsspec(given) == fsspec
     assert to_fsspec(fsspec) == fsspec
     if spark is not None:
         assert to_spark(given) == to_spark(spark) == spark
 
 
-def test_resolve_takes_the_spelling_of_spark(tmp_path: Path) -> None:
+def test_resolve_accepts_spark_urls(tmp_path: Path) -> None:
     assert resolve(f"file:{tmp_path}/ds") == (LocalStorage(), str(tmp_path / "ds"))
     for scheme in ("s3", "s3a", "s3n"):
         storage, root = resolve(f"{scheme}://bucket/lake/p=[x]", storage_options={"anon": True})
@@ -92,7 +92,7 @@ def test_resolve_takes_the_spelling_of_spark(tmp_path: Path) -> None:
         assert resolve(f"{scheme}://bucket/ds", S3FileSystem(anon=True))[1] == "bucket/ds"
 
 
-def test_the_address_of_a_path() -> None:
+def test_url_of_a_path() -> None:
     assert LocalStorage().url("/data/a b") == "file:///data/a b"
     wrapped = DirFileSystem(path="/base", fs=MemoryFileSystem())
     assert FsspecStorage(wrapped).url("ds") == "memory:///base/ds"

@@ -1,4 +1,4 @@
-"""What every storage promises, and what the local one does with the disk."""
+"""The interface of all storages, and the system calls of the local one."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def fill(storage: Storage, root: str, *paths: str) -> None:
         storage.write_bytes(join(root, path), path.encode())
 
 
-def test_list_tree_gives_every_file_and_no_bookkeeping(place: Place) -> None:
+def test_list_tree_returns_all_files_and_no_sidecar_content(place: Place) -> None:
     storage, root = place
     fill(
         storage,
@@ -64,7 +64,7 @@ def test_list_tree_gives_every_file_and_no_bookkeeping(place: Place) -> None:
     assert [entry.size for entry in tree.files] == [len(entry.path) for entry in tree.files]
 
 
-def test_what_is_listed_has_the_identity_that_stat_tells(place: Place) -> None:
+def test_listing_and_stat_return_the_same_stamp(place: Place) -> None:
     storage, root = place
     fill(storage, root, "a=1/x.parquet")
     (listed,) = storage.list_tree(root).files
@@ -74,7 +74,7 @@ def test_what_is_listed_has_the_identity_that_stat_tells(place: Place) -> None:
     assert (listed.size, listed.stamp) == (direct.size, direct.stamp) == (alone.size, alone.stamp)
 
 
-def test_a_rewritten_file_has_another_identity(place: Place) -> None:
+def test_rewritten_file_has_another_stamp(place: Place) -> None:
     storage, root = place
     fill(storage, root, "x")
     before = storage.stat(join(root, "x"))
@@ -86,7 +86,7 @@ def test_a_rewritten_file_has_another_identity(place: Place) -> None:
     assert before.stamp != after.stamp
 
 
-def test_missing_things(place: Place) -> None:
+def test_missing_files_and_folders(place: Place) -> None:
     storage, root = place
     assert storage.list_dir(root) == []
     assert storage.stat(join(root, "x")) is None
@@ -98,7 +98,7 @@ def test_missing_things(place: Place) -> None:
             call(root if call == storage.list_tree else join(root, "x"))
 
 
-def test_list_dir_tells_folders_from_files(place: Place) -> None:
+def test_list_dir_distinguishes_folders_and_files(place: Place) -> None:
     storage, root = place
     fill(storage, root, "a", "b/c", "b/d/e")
     assert [(entry.path, entry.size) for entry in storage.list_dir(root)] == [("a", 1), ("b", FOLDER)]
@@ -107,7 +107,7 @@ def test_list_dir_tells_folders_from_files(place: Place) -> None:
     assert folder.size == FOLDER
 
 
-def test_create_exclusive_has_one_winner(place: Place) -> None:
+def test_create_exclusive_succeeds_once(place: Place) -> None:
     storage, root = place
     storage.make_dirs(root)
     won: list[int] = []
@@ -170,7 +170,7 @@ def test_liveness(place: Place) -> None:
     assert not storage.is_alive(folder)
 
 
-def test_the_lock_excludes_other_threads(place: Place) -> None:
+def test_lock_excludes_other_threads(place: Place) -> None:
     storage, root = place
     storage.make_dirs(root)
     seen: list[str] = []
@@ -195,7 +195,7 @@ def test_storages_can_be_pickled() -> None:
         assert (copy.is_local, copy.in_place, copy.workers) == (storage.is_local, storage.in_place, storage.workers)
 
 
-def test_for_each_keeps_order_and_ends_with_all_calls_ended() -> None:
+def test_for_each_keeps_order_and_waits_for_all_calls() -> None:
     storage = FsspecStorage(fsspec.filesystem("memory"))
     storage.workers = 4
     ended: list[int] = []
@@ -215,7 +215,7 @@ def test_for_each_keeps_order_and_ends_with_all_calls_ended() -> None:
     assert sorted(ended) == [1, 2, 3]
 
 
-def test_an_unreadable_folder_is_an_error_and_not_an_empty_one(tmp_path: Path) -> None:
+def test_unreadable_local_folder_is_an_error(tmp_path: Path) -> None:
     storage = LocalStorage()
     fill(storage, str(tmp_path), "a=1/x", "a=2/x", "a=3/x")
     scandir = os.scandir
@@ -232,7 +232,7 @@ def test_an_unreadable_folder_is_an_error_and_not_an_empty_one(tmp_path: Path) -
             storage.list_dir(str(tmp_path / "a=2"))
 
 
-def test_an_unreadable_folder_of_fsspec_is_an_error_too() -> None:
+def test_unreadable_fsspec_folder_is_an_error() -> None:
     class Refusing(MemoryFileSystem):
         def ls(self, path: str, detail: bool = True, **kwargs: Any) -> Any:
             if str(path).endswith("a=2"):
@@ -245,7 +245,7 @@ def test_an_unreadable_folder_of_fsspec_is_an_error_too() -> None:
         storage.list_tree("/ds")
 
 
-def test_a_file_that_goes_while_its_folder_is_listed_takes_nothing_with_it(tmp_path: Path) -> None:
+def test_file_deleted_during_the_listing_is_skipped(tmp_path: Path) -> None:
     storage = LocalStorage()
     fill(storage, str(tmp_path), *(f"a=1/{number}" for number in range(5)), "a=2/x")
     lstat = local._lstat
@@ -260,7 +260,7 @@ def test_a_file_that_goes_while_its_folder_is_listed_takes_nothing_with_it(tmp_p
     assert paths == ["a=1/0", "a=1/1", "a=1/3", "a=1/4", "a=2/x"]
 
 
-def test_a_folder_that_goes_while_the_tree_is_listed_takes_nothing_with_it(tmp_path: Path) -> None:
+def test_folder_deleted_during_the_listing_is_skipped(tmp_path: Path) -> None:
     storage = LocalStorage()
     fill(storage, str(tmp_path), "a=1/x", "a=2/x", "a=3/x")
     scan = local._scan
@@ -276,7 +276,7 @@ def test_a_folder_that_goes_while_the_tree_is_listed_takes_nothing_with_it(tmp_p
 
 
 @pytest.mark.parametrize("target", ["file", "folder"])
-def test_symlinks_below_the_root_are_refused(tmp_path: Path, target: str) -> None:
+def test_symlinks_below_the_root_are_rejected(tmp_path: Path, target: str) -> None:
     storage = LocalStorage()
     fill(storage, str(tmp_path), "ds/a", "elsewhere/b")
     os.symlink(tmp_path / "elsewhere" / ("b" if target == "file" else ""), tmp_path / "ds" / "link")
@@ -284,7 +284,7 @@ def test_symlinks_below_the_root_are_refused(tmp_path: Path, target: str) -> Non
         storage.list_tree(str(tmp_path / "ds"))
 
 
-def test_errors_carry_operation_path_and_number(tmp_path: Path) -> None:
+def test_errors_contain_operation_path_and_errno(tmp_path: Path) -> None:
     storage = LocalStorage()
     full = mock.patch.object(local.os, "open", side_effect=OSError(errno.ENOSPC, "No space left on device"))
     with full, pytest.raises(StorageError, match=r"cannot write .*/x: No space left on device") as caught:
@@ -303,7 +303,7 @@ def test_secrets_in_urls_do_not_reach_messages() -> None:
     assert "GET https://host/x failed" in str(caught.value)
 
 
-def test_a_failed_create_leaves_no_temporary_file(tmp_path: Path) -> None:
+def test_failed_create_leaves_no_temporary_file(tmp_path: Path) -> None:
     broken = mock.patch.object(local.os, "fsync", side_effect=OSError(errno.EIO, "I/O error"))
     with broken, pytest.raises(StorageError):
         LocalStorage().create_exclusive(str(tmp_path / "slot"), b"x")
@@ -318,7 +318,7 @@ def test_retiring_into_a_missing_folder_is_an_error(tmp_path: Path) -> None:
     assert (tmp_path / "x").exists()
 
 
-def test_syncing_reaches_every_path_once(tmp_path: Path) -> None:
+def test_each_path_is_synced_once(tmp_path: Path) -> None:
     fill(LocalStorage(), str(tmp_path), *(f"f{number}" for number in range(20)))
     synced: list[str] = []
     fsync = os.fsync
@@ -333,7 +333,7 @@ def test_syncing_reaches_every_path_once(tmp_path: Path) -> None:
     assert sorted(synced) == sorted(paths)
 
 
-def test_another_device_is_refused_before_it_is_too_late(tmp_path: Path) -> None:
+def test_other_device_is_rejected_before_the_commit(tmp_path: Path) -> None:
     storage = LocalStorage()
     fill(storage, str(tmp_path), "staging/x", "ds/day=1/y")
     stat = os.stat
@@ -348,7 +348,7 @@ def test_another_device_is_refused_before_it_is_too_late(tmp_path: Path) -> None
         storage.check_publishable(str(tmp_path / "staging"), [str(tmp_path / "ds/day=1/z.parquet")])
 
 
-def test_a_folder_without_write_permission_is_refused_before_it_is_too_late(tmp_path: Path) -> None:
+def test_folder_without_write_permission_is_rejected_before_the_commit(tmp_path: Path) -> None:
     storage = LocalStorage()
     fill(storage, str(tmp_path), "staging/x", "ds/y")
     with (
@@ -358,7 +358,7 @@ def test_a_folder_without_write_permission_is_refused_before_it_is_too_late(tmp_
         storage.check_publishable(str(tmp_path / "staging"), [str(tmp_path / "ds/z.parquet")])
 
 
-def test_where_a_sidecar_may_stand(tmp_path: Path) -> None:
+def test_sidecar_parent(tmp_path: Path) -> None:
     assert LocalStorage().sidecar_parent(str(tmp_path / "ds")) == str(tmp_path)
     assert LocalStorage().sidecar_parent("/") is None
     assert LocalStorage().sidecar_parent("/proc") is None  # a mount point: files cannot be moved into it from beside it
@@ -372,13 +372,13 @@ def test_where_a_sidecar_may_stand(tmp_path: Path) -> None:
     assert wrapped.sidecar_parent("ds") == ""
 
 
-def test_a_memory_filesystem_of_its_own_is_used_as_it_is() -> None:
+def test_custom_memory_filesystem_is_used() -> None:
     fs = MemoryFileSystem(global_store=False, skip_instance_cache=True)
     FsspecStorage(fs).write_bytes("/x", b"1")
     assert fs.cat_file("/x") == b"1"
 
 
-def test_a_file_deleted_while_memory_is_listed_is_not_an_error() -> None:
+def test_file_deleted_during_a_memory_listing_is_not_an_error() -> None:
     class Busy(MemoryFileSystem):
         surprises = 3
 
@@ -402,8 +402,8 @@ def test_a_file_deleted_while_memory_is_listed_is_not_an_error() -> None:
         assert look("/ds")
 
 
-def test_listing_a_tree_is_one_pass(tmp_path: Path) -> None:
-    """No call per file beyond the attributes that the listing itself has at hand."""
+def test_listing_a_tree_makes_no_call_per_file(tmp_path: Path) -> None:
+    """The attributes come from the listing itself."""
     for number in range(50):
         os.mkdir(tmp_path / f"part={number}")
         for name in range(20):

@@ -1,4 +1,4 @@
-"""Curves: every cell once, neighbours are neighbours, and ranks that no skew can spoil."""
+"""Curves visit every cell once, neighbours on the Hilbert curve are adjacent, and ranks do not depend on skew."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def grid(columns: int, bits: int) -> list[Any]:
 
 @pytest.mark.parametrize(("columns", "bits"), GRIDS)
 @pytest.mark.parametrize("curve", [zorder, hilbert])
-def test_every_cell_has_a_place_of_its_own(curve: Any, columns: int, bits: int) -> None:
+def test_every_cell_has_a_unique_position(curve: Any, columns: int, bits: int) -> None:
     (places,) = curve(grid(columns, bits), bits)
     assert sorted(places.tolist()) == list(range(2 ** (columns * bits)))
 
@@ -47,7 +47,7 @@ def test_neighbours_on_the_hilbert_curve_are_one_step_apart(columns: int, bits: 
 
 
 @given(st.integers(2, 4), st.integers(1, 6), st.data())
-def test_places_do_not_depend_on_company(columns: int, bits: int, data: st.DataObject) -> None:
+def test_position_does_not_depend_on_other_rows(columns: int, bits: int, data: st.DataObject) -> None:
     cells = data.draw(
         st.lists(st.tuples(*[st.integers(0, 2**bits - 1)] * columns), min_size=1, max_size=20, unique=True)
     )
@@ -76,8 +76,8 @@ def test_any_number_of_columns(curve: Any, columns: int) -> None:
     assert len(np.unique(np.stack(words), axis=1).T) == distinct
 
 
-def test_words_beyond_the_first_follow_the_same_curve() -> None:
-    """Sixteen columns of four bits need two words; the curve over them is the one that a single number would give."""
+def test_curves_of_several_words() -> None:
+    """Sixteen columns of four bits need two words, which have the same order as one large number."""
     random = np.random.default_rng(3)
     cells = [random.integers(0, 16, 300).astype(np.uint32) for _ in range(16)]
     high, low = zorder(cells, 4)
@@ -118,8 +118,8 @@ def _check_ranks(values: list[Any], found: SortColumn) -> None:
         assert len(set(ranks)) == len(values)
 
 
-def test_skew_leaves_room_for_the_rest() -> None:
-    """Nine rows of ten have one value; the others still spread over a tenth of the ranks."""
+def test_skewed_values_keep_ranks_for_other_values() -> None:
+    """Nine of ten rows have one value; the other rows use a tenth of the ranks."""
     values = [5] * 9000 + list(range(1_000_000, 1_001_000))
     scale = QuantileScale.of(form(values), 12)
     ranks = scale.rank(form(values))
@@ -127,7 +127,7 @@ def test_skew_leaves_room_for_the_rest() -> None:
     assert ranks.max() > 4000
 
 
-def test_few_values_use_all_of_the_range() -> None:
+def test_few_values_use_the_whole_rank_range() -> None:
     ranks = QuantileScale.of(form([1, 2, 3, 4] * 100), 8).rank(form([1, 2, 3, 4]))
     assert ranks.tolist() == [0, 63, 127, 191]
 
@@ -138,7 +138,7 @@ ROWS = st.lists(
 
 
 @given(ROWS, st.integers(1, 8))
-def test_cuts_send_every_row_to_its_range(rows: list[Any], ranges: int) -> None:
+def test_cuts_assign_every_row_to_its_range(rows: list[Any], ranges: int) -> None:
     forms = [
         form([row[0] for row in rows], pa.int64()),
         form([row[1] for row in rows], pa.string()),
@@ -162,12 +162,12 @@ def test_order_of_several_columns(rows: list[Any]) -> None:
     assert [clean[i] for i in found] == sorted(clean)
 
 
-def test_wide_ranges_do_not_fit_one_number_and_are_sorted_all_the_same() -> None:
+def test_ranges_too_wide_for_one_number_are_sorted() -> None:
     low, high = -(2**63), 2**63 - 1
     first, second = [high, low, low, high], [1, high, low, 0]
     assert sort_order([form(first), form(second)]).tolist() == [2, 1, 3, 0]
 
 
-def test_a_curve_over_one_column_is_the_linear_order() -> None:
+def test_curve_over_one_column_is_the_linear_order() -> None:
     ordering = Ordering("hilbert", ("x",), (pa.int64(),))
     assert ordering.learned([form([1, 2])]).scales == ()

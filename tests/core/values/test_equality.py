@@ -55,7 +55,7 @@ def test_values_are_compared_row_by_row(type_, left, right, expected):
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_codes_are_compared_by_what_they_stand_for(shared):
+def test_dictionary_codes_are_compared_by_value(shared):
     left = pa.table({"s": pa.array(["a", None, "b"]).dictionary_encode()})
     right = pa.table({"s": ["a", None, "c"]})
     if shared:
@@ -65,7 +65,7 @@ def test_codes_are_compared_by_what_they_stand_for(shared):
     assert [mask.tolist() for mask in columns_equal(left, right)] == [[True, True, False]]
 
 
-def test_each_column_is_compared_on_its_own():
+def test_each_column_is_compared_separately():
     left = pa.table({"a": [1, 2, 3], "b": ["x", "y", None]})
     right = pa.table({"a": [1, 0, 3], "b": ["x", "y", "z"]})
     expected = [[True, False, True], [True, True, False]]

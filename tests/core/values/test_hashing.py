@@ -1,4 +1,4 @@
-"""Equal keys meet in one place, whatever array they stand in; different keys spread evenly."""
+"""Equal keys have equal hashes in any array, and different keys are distributed evenly."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KINDS = {
 
 @pytest.mark.parametrize("type_", _KINDS, ids=str)
 @given(data=st.data())
-def test_a_value_has_one_hash_wherever_it_stands(type_, data):
+def test_hash_does_not_depend_on_the_array(type_, data):
     values = data.draw(st.lists(st.none() | _KINDS[type_], min_size=1, max_size=20))
     at = data.draw(st.integers(0, len(values)))
     padded = pa.array([*values[-1:], *values, *values[:1]], type_)
@@ -31,20 +31,20 @@ def test_a_value_has_one_hash_wherever_it_stands(type_, data):
 
 
 @pytest.mark.parametrize("keys", [np.arange(100_000), np.arange(100_000) * 1024])
-def test_parts_are_of_one_size(keys):
+def test_parts_have_similar_sizes(keys):
     texts = pa.array([f"customer-{key:010d}-of-the-year" for key in keys.tolist()]).cast(pa.binary())
     for column in (pa.array(keys), texts):
         counts = np.bincount(partition_numbers(hash_keys([pa.chunked_array([column])]), 7), minlength=7)
         assert counts.max() < 1.05 * len(keys) / 7
 
 
-def test_the_order_of_columns_matters():
+def test_hash_depends_on_the_order_of_columns():
     a, b = (pa.chunked_array([pa.array(values)]) for values in ([1, 2], [2, 1]))
     hashes = hash_keys([a, b])
     assert hashes[0] != hashes[1]
     assert hash_keys([b, a]).tolist() == hashes[::-1].tolist()
 
 
-def test_no_rows_have_no_hash():
+def test_hash_of_no_rows_is_empty():
     assert len(hash_keys([pa.chunked_array([], pa.int64())])) == 0
     assert len(hash_keys([pa.chunked_array([pa.array([], pa.binary())])])) == 0

@@ -1,4 +1,4 @@
-"""Equal keys get equal codes, whatever row_form they wear; lookups agree with a dictionary."""
+"""Equal keys get equal codes, independent of their type; lookups agree with a Python dict."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def column(values, type_=None):
 
 
 def found(source, target, *more):
-    """Pairs of target position and source row for columns given as (source, target)."""
+    """Return pairs of target position and source row for columns given as (source, target)."""
     pairs = [(source, target), *more]
     index = KeyIndex([comparable(a, key_type(a.type)) for a, _ in pairs])
     positions, rows = index.lookup([comparable(b, key_type(a.type)) for a, b in pairs])
@@ -39,7 +39,7 @@ small = st.integers(-6, 6)
 
 @settings(max_examples=200)
 @given(st.lists(small, unique=True), st.lists(small), st.booleans())
-def test_integers_match_as_in_a_dictionary(source, target, in_order):
+def test_integer_lookup_agrees_with_a_dict(source, target, in_order):
     target = sorted(target) if in_order else target
     expected = [(i, source.index(value)) for i, value in enumerate(target) if value in source]
     assert found(column(source, pa.int64()), column(target, pa.int64())) == expected
@@ -97,7 +97,7 @@ def test_codes_of_many_wide_columns_do_not_overflow():
     assert positions.tolist() == rows.tolist() == values
 
 
-def test_nested_keys_are_refused():
+def test_nested_keys_are_rejected():
     with pytest.raises(SchemaMismatchError, match="flat columns"):
         key_type(pa.list_(pa.int64()))
 
@@ -115,7 +115,7 @@ def test_order_has_nulls_lowest_and_nan_highest():
     assert days == [1, -1, 0]
 
 
-def test_the_highest_wins_and_ties_go_to_the_later_row():
+def test_row_with_the_highest_rank_is_kept_and_ties_keep_the_later_row():
     codes = np.array([7, 8, 7, 7, 8])
     ranks = np.array([5, 1, 9, 9, 0])
     assert last_of_each(codes, [ranks]).tolist() == [1, 3]
@@ -123,7 +123,7 @@ def test_the_highest_wins_and_ties_go_to_the_later_row():
 
 
 def test_uuids_of_duckdb_are_keys(tmp_path):
-    """DuckDB writes UUIDs as such, and pyarrow reads them as an extension type."""
+    """DuckDB writes the UUID type, and pyarrow reads it as an extension type."""
     folder = tmp_path / "t"
     folder.mkdir()
     first, second = (f"00000000-0000-0000-0000-00000000000{i}" for i in (1, 2))
@@ -142,14 +142,14 @@ def test_uuids_of_duckdb_are_keys(tmp_path):
 
 @settings(max_examples=100)
 @given(st.lists(st.text("abc", max_size=3), unique=True), st.lists(st.text("abc", max_size=3)), st.integers(1, 3))
-def test_unique_texts_in_several_chunks_are_found_by_their_row(source, target, step):
+def test_unique_texts_in_several_chunks_are_found(source, target, step):
     cut = [pa.array(source[at : at + step], pa.string()) for at in range(0, len(source), step)]
     wanted = [(i, source.index(text)) for i, text in enumerate(target) if text in source]
     assert found(pa.chunked_array(cut, pa.string()), column(target, pa.string())) == wanted
 
 
 @pytest.mark.parametrize("type_", [pa.string(), pa.decimal128(9, 2), pa.float64()])
-def test_repeated_keys_that_are_no_numbers_are_found(type_):
+def test_duplicate_non_numeric_keys_are_detected(type_):
     values = column([str(i) for i in range(50)], pa.string()).cast(type_)
     once = Source(pa.table({"k": values}))
     twice = Source(pa.table({"k": pa.chunked_array([*values.chunks, values.chunk(0).slice(7, 1)])}))

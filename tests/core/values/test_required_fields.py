@@ -1,4 +1,4 @@
-"""Required fields inside structs that are null are written and read back, whatever their type."""
+"""Required fields of null structs are written and read back, for all types."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def required(type_: pa.DataType) -> pa.DataType:
 
 
 def structs(type_: pa.DataType, value: Any) -> pa.Array:
-    """A value, a null and a value again, with nulls inside the null, as readers make them."""
+    """Return a value, a null with null fields as readers create it, and a value."""
     if type_ == pa.uuid():
         child: pa.Array = pa.ExtensionArray.from_storage(type_, pa.array([b"a" * 16, None, b"b" * 16], pa.binary(16)))
     else:
@@ -61,7 +61,7 @@ def structs(type_: pa.DataType, value: Any) -> pa.Array:
 
 @pytest.mark.parametrize(("type_", "value"), VALUES, ids=[str(type_) for type_, _ in VALUES])
 @pytest.mark.parametrize("around", ["nothing", "list", "struct", "slice", "map"])
-def test_null_structs_survive(tmp_path: Path, type_: pa.DataType, value: Any, around: str) -> None:
+def test_null_structs_are_written_and_read_back(tmp_path: Path, type_: pa.DataType, value: Any, around: str) -> None:
     column = structs(type_, value)
     if around == "list":
         column = pa.ListArray.from_arrays(pa.array([0, 2, 2, 3], pa.int32()), column)
@@ -80,7 +80,7 @@ def test_null_structs_survive(tmp_path: Path, type_: pa.DataType, value: Any, ar
     assert pq.read_table(path).to_pylist() == table.to_pylist()
 
 
-def test_a_null_in_a_struct_that_is_not_null_is_not_hidden(tmp_path: Path) -> None:
+def test_null_in_a_valid_struct_is_an_error(tmp_path: Path) -> None:
     fields = [pa.field("x", pa.int64(), nullable=False)]
     column = pa.StructArray.from_arrays([pa.array([1, None])], fields=fields)
     with pytest.raises(pa.ArrowInvalid, match="non-nullable"):

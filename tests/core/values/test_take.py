@@ -1,4 +1,4 @@
-"""Taking and replacing rows for types with and without Arrow kernels, against Python lists."""
+"""Take and replace rows for types with and without Arrow kernels, compared with Python lists."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_rows_are_replaced_in_place(name, positions):
 
 
 @pytest.mark.parametrize("positions", [[1, 2], [0, 3]])
-def test_codes_take_values_that_the_dictionary_lacks(positions):
+def test_values_missing_in_the_dictionary_are_added(positions):
     table = pa.table({"c": pa.array(["a", "b", None, "a"]).dictionary_encode()})
     shared, source = share_codes(table, pa.table({"c": ["new", None]}))
     result = replace_rows(shared, np.array(positions), source)
@@ -49,7 +49,7 @@ def test_codes_take_values_that_the_dictionary_lacks(positions):
 
 
 @pytest.mark.parametrize("name", COLUMNS)
-def test_picking_rows_keeps_order(name):
+def test_taken_rows_keep_their_order(name):
     table = pa.table({"c": pa.chunked_array([COLUMNS[name].slice(0, 2), COLUMNS[name].slice(2)])})
     for rows in ([], [1, 2, 3], [0, 3, 5]):
         assert take_ascending(table, np.array(rows, dtype=np.int64))["c"].to_pylist() == [
@@ -57,8 +57,8 @@ def test_picking_rows_keeps_order(name):
         ]
 
 
-def test_categories_of_polars_are_written_and_used_as_keys(tmp_path):
-    """polars hands them over as dictionaries of views, for which Arrow has few kernels."""
+def test_polars_categories_are_written_and_used_as_keys(tmp_path):
+    """polars exports categories as dictionaries of string views, for which Arrow has few kernels."""
     frame = pl.DataFrame(
         {"id": ["a", "b"], "kind": ["x", None]}, schema={"id": pl.Categorical, "kind": pl.Enum(["x", "y"])}
     )
@@ -73,7 +73,7 @@ def test_categories_of_polars_are_written_and_used_as_keys(tmp_path):
 @pytest.mark.parametrize(
     "chunks", [[[1, 3, 1]], [[None, None]], [[3], [None, 0]], [[0, 1, 2, 3]], [[], [2]], [[]]], ids=str
 )
-def test_only_codes_in_use_stay(index, ordered, chunks):
+def test_unused_dictionary_values_are_removed(index, ordered, chunks):
     values = pa.array(["d", "a", "c", "b"])
     coded = [pa.DictionaryArray.from_arrays(pa.array(chunk, index), values, ordered=ordered) for chunk in chunks]
     table = pa.table({"n": range(sum(map(len, chunks))), "c": pa.chunked_array(coded)})

@@ -1,4 +1,4 @@
-"""The first look at text keys never misses one, whatever their lengths and however the array is cut."""
+"""The text filter has no false negatives, for all lengths and slices."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_lookup_finds_exactly_the_rows_with_a_key(keys, others, type_):
     assert list(zip(positions.tolist(), found.tolist(), strict=True)) == expected
 
 
-def test_few_rows_pass_by_chance():
+def test_false_positives_are_rare():
     keys = pa.chunked_array([pa.array([f"{i:036d}".encode() for i in range(1000)])])
     others = pa.chunked_array([pa.array([f"{i:036d}".encode() for i in range(10_000, 110_000)])])
     assert len(TextFilter(keys).candidates(others)) < 3000

@@ -1,4 +1,4 @@
-"""Texts are found where a dictionary would find them, however they are stored and dealt out."""
+"""Text lookup agrees with a Python dict, independent of storage and chunks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TEXTS = st.one_of(st.binary(max_size=12), st.binary(min_size=5, max_size=5))
 
 
 def chunked(values: list[bytes], kind: pa.DataType, cut: int) -> pa.ChunkedArray:
-    """Values in two chunks that are slices of something larger."""
+    """Return values in two chunks that are slices of larger arrays."""
     padded = pa.array([b"before", *values, b"after"], kind).slice(1, len(values))
     return pa.chunked_array([padded.slice(0, cut), padded.slice(cut)], kind)
 
@@ -31,8 +31,8 @@ def chunked(values: list[bytes], kind: pa.DataType, cut: int) -> pa.ChunkedArray
 @pytest.mark.parametrize("width", [None, 5])
 @given(data=st.data())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-def test_texts_are_found_where_they_stand(monkeypatch, kind, width, data):
-    monkeypatch.setattr(text_table, "_PIECE", data.draw(st.integers(1, 50)))
+def test_texts_are_found_at_their_positions(monkeypatch, kind, width, data):
+    monkeypatch.setattr(text_table, "_BLOCK_ROWS", data.draw(st.integers(1, 50)))
     texts = TEXTS if width is None else st.binary(min_size=width, max_size=width)
     values = data.draw(st.lists(texts, min_size=1, max_size=40, unique=True))
     asked = data.draw(st.lists(st.sampled_from(values) | TEXTS, max_size=40))
@@ -49,11 +49,11 @@ def test_fixed_size_values_are_found():
 
 
 @pytest.mark.parametrize("ragged", [False, True])
-def test_an_index_of_many_texts_finds_what_a_dictionary_finds(ragged):
+def test_index_of_many_texts_agrees_with_a_dict(ragged):
     rng = np.random.default_rng(1)
     keys = [str(uuid.UUID(bytes=rng.bytes(16))).encode() + (b"x" * (i % 3) if ragged else b"") for i in range(120_000)]
     values = pa.chunked_array([pa.array(keys[:50_000], pa.binary()), pa.array(keys[50_000:], pa.binary())])
-    assert TextTable.suits(values)
+    assert TextTable.supports(values)
     asked = [keys[i] for i in rng.integers(0, len(keys), 5_000).tolist()] + [b"absent", b""]
     positions, rows = KeyIndex([values]).lookup([pa.chunked_array([pa.array(asked, pa.binary())])])
     place = {key: number for number, key in enumerate(keys)}
@@ -63,10 +63,10 @@ def test_an_index_of_many_texts_finds_what_a_dictionary_finds(ragged):
 
 def test_nulls_are_found_beside_many_texts():
     many = pa.array([b"%d" % i for i in range(100_000)])
-    assert TextTable.suits(many)
-    assert not TextTable.suits(many.slice(1))
-    assert not TextTable.suits(pa.concat_arrays([many, pa.nulls(1, pa.binary())]))
-    assert not TextTable.suits(pa.array(range(100_000)))
+    assert TextTable.supports(many)
+    assert not TextTable.supports(many.slice(1))
+    assert not TextTable.supports(pa.concat_arrays([many, pa.nulls(1, pa.binary())]))
+    assert not TextTable.supports(pa.array(range(100_000)))
     index = KeyIndex([pa.chunked_array([many])])
     asked = [pa.chunked_array([pa.array([None, b"99999", b"no"], pa.binary())])]
     positions, rows = index.lookup(asked)
@@ -113,8 +113,8 @@ def test_rows_are_taken_across_chunks(sizes, data):
 
 
 @pytest.mark.parametrize("kind", ["of one length", "of many lengths"])
-def test_texts_whose_hashes_clash_are_told_apart(monkeypatch, kind):
-    """No two such texts are known, so hashes are cut to a few bits."""
+def test_texts_with_equal_hashes_are_distinguished(monkeypatch, kind):
+    """No texts with equal hashes are known, so hashes are truncated to a few bits."""
     monkeypatch.setattr(text_table, "hash_keys", lambda columns: hash_keys(columns) % np.uint64(50) << np.uint64(50))
     texts = [f"{n:06d}" if kind == "of one length" else str(n) for n in range(3000)]
     values = pa.array([text.encode() for text in texts[:2000]])

@@ -1,4 +1,4 @@
-"""Whose database work runs in: the caller's, left as it was, or one of our own with its limits."""
+"""The database of the engine: the caller's, which is not changed, or a new one with limits."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROWS = pa.table({"k": ["a", "b", "c"], "n": [1, 2, 3]})
 
 
 def state_of(connection):
-    """Everything of a database that a caller could notice."""
+    """The state of a database that is visible to the caller."""
     queries = (
         "SELECT name, value FROM duckdb_settings() ORDER BY 1",
         "SELECT database_name, schema_name, table_name FROM duckdb_tables() ORDER BY ALL",
@@ -59,7 +59,7 @@ def test_nothing_of_a_callers_database_changes(tmp_path):
     assert state_of(connection) == before
 
 
-def test_a_result_that_the_caller_is_reading_stays_open(tmp_path):
+def test_an_open_result_of_the_caller_stays_open(tmp_path):
     connection = duckdb.connect()
     result = connection.execute("SELECT range FROM range(100000)")
     assert result.fetchone() == (0,)
@@ -67,7 +67,7 @@ def test_a_result_that_the_caller_is_reading_stays_open(tmp_path):
     assert result.fetchone() == (1,)
 
 
-def test_work_beside_an_open_transaction_of_the_caller(tmp_path):
+def test_an_open_transaction_of_the_caller_is_not_affected(tmp_path):
     connection = duckdb.connect()
     connection.execute("BEGIN; CREATE TABLE mine AS SELECT 'a' AS k, 9 AS n")
     io = DuckDBDatasetIO(connection)
@@ -82,27 +82,27 @@ def test_text_files_are_spooled_to_the_folder_for_temporary_files(tmp_path):
     for number in range(2):
         (tmp_path / f"{number}.csv").write_text(f"id\n{number}\n")
     io = DuckDBDatasetIO(temp_directory=tmp_path / "file" / "below")
-    with pytest.raises(StorageError, match="name another as temp_directory"):
+    with pytest.raises(StorageError, match="Pass another one as temp_directory"):
         io.write_dataset(str(tmp_path / "*.csv"), str(tmp_path / "d"))
 
 
 @pytest.mark.parametrize("options", [{"memory_limit": "1GB"}, {"temp_directory": "/tmp"}])
-def test_limits_are_no_business_of_a_given_connection(options):
-    with pytest.raises(ValueError, match="set them on the connection"):
+def test_limits_cannot_be_set_for_a_given_connection(options):
+    with pytest.raises(ValueError, match="Set them on the connection"):
         DuckDBDatasetIO(duckdb.connect(), **options)
 
 
-def test_no_connection_and_no_folder(tmp_path):
+def test_invalid_connection_and_invalid_folder(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(TypeError, match="is no DuckDB connection; pass what"):
+    with pytest.raises(TypeError, match=r"is not a DuckDB connection\. Pass a result of"):
         DuckDBDatasetIO("events.duckdb")
     for folder in (tmp_path / "file", ""):
-        with pytest.raises(ValueError, match="is no folder; pass one"):
+        with pytest.raises(ValueError, match=r"is not a folder\. Pass the path"):
             DuckDBDatasetIO(temp_directory=folder)
 
 
 @pytest.mark.parametrize("limit", ["64MB", 64_000_000])
-def test_limits_of_our_own_database_hold(tmp_path, limit):
+def test_limits_of_a_new_database_are_applied(tmp_path, limit):
     io = DuckDBDatasetIO(memory_limit=limit, temp_directory=tmp_path / "spill")
     query = "SELECT value FROM duckdb_settings() WHERE name IN ('memory_limit', 'temp_directory') ORDER BY name"
     assert io.connection.execute(query).fetchall() == [("61.0 MiB",), (str(tmp_path / "spill"),)]
@@ -112,7 +112,7 @@ def test_limits_of_our_own_database_hold(tmp_path, limit):
     assert not (tmp_path / "spill").exists()
 
 
-def test_two_databases_spill_into_folders_of_their_own():
+def test_two_databases_spill_into_different_folders():
     query = "SELECT value FROM duckdb_settings() WHERE name = 'temp_directory'"
     (first,), (second,) = (create_duckdb_connection().execute(query).fetchone() for _ in range(2))
     assert first != second
@@ -177,8 +177,8 @@ def test_a_memory_limit_bounds_the_threads(monkeypatch, limit, most, is_given):
     assert max(seen) == most
 
 
-def test_folders_that_duckdb_chose_are_left_to_it(tmp_path, monkeypatch):
-    """They may be where nobody wants files: in the working folder, or beside the database."""
+def test_default_folders_of_duckdb_are_not_used(tmp_path, monkeypatch):
+    """They may be unsuitable: in the working folder, or next to the database file."""
     monkeypatch.chdir(tmp_path)
     created, of_file = create_duckdb_connection(), duckdb.connect(str(tmp_path / "a.duckdb"))
     folder = created.sql("SELECT current_setting('temp_directory')").fetchall()[0][0]
@@ -190,7 +190,7 @@ def test_folders_that_duckdb_chose_are_left_to_it(tmp_path, monkeypatch):
     assert not os.path.exists(folder)
 
 
-def test_a_temp_directory_that_cannot_be_made(tmp_path):
+def test_a_temp_directory_that_cannot_be_created(tmp_path):
     (tmp_path / "file").touch()
     io, folder = DuckDBDatasetIO(temp_directory=tmp_path / "file" / "spill"), str(tmp_path / "d")
     with pytest.raises(StorageError, match=r"file/spill .*; name another as temp_directory"):
@@ -198,7 +198,7 @@ def test_a_temp_directory_that_cannot_be_made(tmp_path):
     assert not (tmp_path / "d").exists()
 
 
-def test_rows_of_a_stream_wait_below_the_temp_directory(tmp_path):
+def test_rows_of_a_stream_are_spooled_to_the_temp_directory(tmp_path):
     io = DuckDBDatasetIO(temp_directory=tmp_path / "spill")
     seen = []
 
@@ -212,8 +212,8 @@ def test_rows_of_a_stream_wait_below_the_temp_directory(tmp_path):
 
 @pytest.mark.parametrize("make", [DuckDBDatasetIO, create_duckdb_connection])
 @pytest.mark.parametrize("limit", ["lots", "1XB", "80%", "", 0, -1, True, 1.5])
-def test_a_size_that_is_none_is_refused(make, limit):
-    with pytest.raises(ValueError, match=r"memory_limit=.* is not a size; use bytes or a text"):
+def test_an_invalid_size_is_refused(make, limit):
+    with pytest.raises(ValueError, match=r"memory_limit=.* is not a size. Use bytes or a text"):
         make(memory_limit=limit)
 
 
@@ -222,13 +222,13 @@ def test_sizes_in_terabytes():
     assert create_duckdb_connection(memory_limit="2TB").execute(query).fetchone() == ("1.8 TiB",)
 
 
-def test_too_little_memory_is_an_error_of_ours(tmp_path):
+def test_out_of_memory_is_a_typed_error(tmp_path):
     write_dataset(ROWS, str(tmp_path / "d"))
-    with pytest.raises(DuckDBError, match=r"Out of Memory.*; free memory .* or raise memory_limit"):
+    with pytest.raises(DuckDBError, match=r"Out of Memory.*\. Free memory .* or increase memory_limit"):
         DuckDBDatasetIO(memory_limit="1KB").merge(ROWS, str(tmp_path / "d"), strategy="upsert", key_columns=["k", "n"])
 
 
-def test_a_closed_connection_is_an_error_of_ours(tmp_path):
+def test_a_closed_connection_is_a_typed_error(tmp_path):
     connection, path = duckdb.connect(), str(tmp_path / "d")
     write_dataset(pa.table({"k": ["a", "b"], "n": [1, 2]}), path)
     before = sorted(tmp_path.rglob("*"))
@@ -240,7 +240,7 @@ def test_a_closed_connection_is_an_error_of_ours(tmp_path):
         lambda: merge(relation, path, "k"),
     )
     for call in calls:
-        with pytest.raises(DuckDBError, match="connection is closed: pass one that is open"):
+        with pytest.raises(DuckDBError, match="Pass an open connection"):
             call()
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -287,17 +287,17 @@ def test_s3_through_the_filesystem_of_the_connection(s3_server, s3_bucket):
     assert io.read_parquet(url, filters="n > 3").sort_by("k").to_pylist() == [{"k": "a", "n": 9}, {"k": "z", "n": 26}]
 
 
-def test_a_filesystem_that_only_duckdb_knows_is_no_reason_to_use_another(memory_fs):
+def test_a_filesystem_that_only_duckdb_has_is_not_replaced(memory_fs):
     created, registered = create_duckdb_connection(memory_fs), duckdb.connect()
     registered.register_filesystem(memory_fs)
     for connection in (created.cursor(), registered):
-        with pytest.raises(ValueError, match=r"memory:// that DuckDB does not hand out; pass it as filesystem="):
+        with pytest.raises(ValueError, match=r"memory:// that DuckDB does not return. Pass it as filesystem="):
             DuckDBDatasetIO(connection).write_dataset(ROWS, "memory://lake/d")
         assert not memory_fs.store
     assert DuckDBDatasetIO(registered, filesystem=memory_fs).write_dataset(ROWS, "memory://lake/d").rows == 3
 
 
-def test_other_paths_of_such_a_connection_go_where_they_say(tmp_path, memory_fs):
+def test_other_paths_do_not_use_the_registered_filesystem(tmp_path, memory_fs):
     io = DuckDBDatasetIO(create_duckdb_connection(memory_fs))
     assert life(io, str(tmp_path / "d"), ROWS) == 2
     assert not memory_fs.store
@@ -305,14 +305,14 @@ def test_other_paths_of_such_a_connection_go_where_they_say(tmp_path, memory_fs)
     assert DuckDBDatasetIO(io.connection, filesystem=other).write_dataset(ROWS, "/e").rows == 3
 
 
-def test_without_duckdb_the_message_says_what_to_install(monkeypatch, tmp_path):
+def test_without_duckdb_the_error_names_the_package(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "duckdb", None)
     with pytest.raises(DuckDBNotFoundError, match=r"pip install 'duckdb"):
         create_duckdb_connection()
 
 
-def test_a_script_ends_without_a_word(tmp_path):
-    """DuckDB complains on the terminal when objects of it outlive the interpreter."""
+def test_a_script_ends_without_output(tmp_path):
+    """DuckDB prints a message if its objects are destroyed after the interpreter ends."""
     script = (
         "import pyarrow as pa\n"
         "from fsspeckit.datasets.duckdb import DuckDBDatasetIO\n"

@@ -1,4 +1,4 @@
-"""The join finds what the shared lookup finds, for keys of every type, in groups and in parts."""
+"""The join gives the same matches as the local engine, for keys of every type, in groups and in parts."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_each_file_is_compared_with_the_rows_of_its_group(tmp_path):
     assert [match.positions.tolist() for match in found] == [[0, 1], [2, 3], [0], []]
 
 
-def test_parts_of_a_few_rows_find_the_same(tmp_path, monkeypatch):
+def test_small_parts_give_the_same_matches(tmp_path, monkeypatch):
     texts(tmp_path, [[f"{i}-{j}" for j in range(5)] for i in range(7)])
     source = Source(pa.table({"k": [f"{i}-{j}" for i in range(7) for j in (4, 1, 9)]}))
     specs = [KeySetSpec(range(source.rows), (KeyColumn("k", pa.string()),))]
@@ -95,8 +95,8 @@ def test_parts_of_a_few_rows_find_the_same(tmp_path, monkeypatch):
     assert [m.positions.tolist() for m in whole] == [m.positions.tolist() for m in parts]
 
 
-def test_many_rows_come_back_in_order(tmp_path):
-    """Enough for DuckDB to work on them in several threads and vectors; the second file's only group is left out."""
+def test_many_rows_are_returned_in_order(tmp_path):
+    """Enough rows for several DuckDB threads and vectors; the only row group of the second file is not scanned."""
     io = DuckDBDatasetIO()
     rows = io.connection.sql("SELECT md5(range::VARCHAR) AS k FROM range(450000)").to_arrow_table()
     io.write_dataset(rows, str(tmp_path / "d"), max_rows_per_file=150_000)

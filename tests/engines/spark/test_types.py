@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark import SparkDatasetIO
 from shuffled import by_shuffle
 
@@ -88,3 +90,27 @@ def test_every_type_survives_an_upsert(spark: Any, tmp_path: Path, way: str, mon
     (inserted,) = [pq.ParquetFile(file) for file in result.inserted_files]
     assert inserted.schema_arrow.equals(schema, check_metadata=False)
     assert str(inserted.read().to_pylist()) == str(source.slice(2, 1).cast(schema).to_pylist())
+
+
+_MAINTENANCE: dict[str, Callable[..., Any]] = {
+    "compact": lambda io, folder: io.compact_parquet_dataset(folder, target_rows_per_file=100),
+    "optimize": lambda io, folder: io.optimize_parquet_dataset(folder, ["id"], target_rows_per_file=4),
+    "zorder": lambda io, folder: io.optimize_parquet_dataset(folder, ["id", "c2"], curve="zorder"),
+    "deduplicate": lambda io, folder: io.deduplicate_parquet_dataset(folder, "id", "-id"),
+}
+
+
+@pytest.mark.parametrize("operation", _MAINTENANCE)
+def test_every_type_survives_maintenance(spark: Any, tmp_path: Path, operation: str) -> None:
+    """Executors make the same files as the engine of this process."""
+    found = []
+    for number, io in enumerate([PyarrowDatasetIO(), SparkDatasetIO(spark), by_shuffle(SparkDatasetIO(spark))]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        for name, ids in {"a": [1, 2, 3, 4], "b": [3, 9, 1, 5]}.items():
+            pq.write_table(_table([0, 1, 2, 0], ids, note=b"old"), folder / f"{name}.parquet", row_group_size=2)
+        _MAINTENANCE[operation](io, str(folder))
+        files = [pq.ParquetFile(path) for path in sorted(folder.glob("*.parquet"))]
+        found.append([(str(file.schema_arrow), str(file.read().to_pylist())) for file in files])
+    assert found[1] == found[0]
+    assert found[2] == found[0]

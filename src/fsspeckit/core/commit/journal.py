@@ -1,7 +1,7 @@
-"""The journal beside a dataset: where it is, and how a slot in it is taken.
+"""The journal of a dataset: locate it, list its slots, and create records in them.
 
-Every change is one record in one numbered slot, and a slot is taken once. This module knows nothing of what replaying a
-record does to the dataset. Concurrent writers meet here and only here: whoever creates the file of a slot has it.
+Each change is one record in one numbered slot. The writer that creates the file of a slot owns the slot; this is the
+only point where concurrent writers compete. What a record does to the dataset is in `replay`.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from fsspeckit.core.commit.nesting import (
     check_not_inside_dataset,
     sidecar_beside,
 )
-from fsspeckit.core.commit.record import MOST_RECORDS, Record, is_id, new_id
+from fsspeckit.core.commit.record import MAX_RECORDS, Record, is_id, new_id
 from fsspeckit.core.storage import Entry, Storage, for_each, join, parent
 
 KEPT_RECORDS = 64
-"""Records behind the newest that stay readable, for writers whose snapshot is a little old."""
+"""Number of records that `prune` keeps, so that writers with an older snapshot can still check for conflicts."""
 _PRUNE_SLACK = 32
 _KEPT_KEYS = 10_000
 _STAGING = ".staging_"
 _SLOT = re.compile(r"(\d{20})\.(json|done)", re.ASCII)
 _KEY = re.compile(r"(\d{20})-([0-9a-f]{64})", re.ASCII)
-_ATTEMPTS_TO_LIST = 3
+_LIST_ATTEMPTS = 3
 
 _logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """The slots as listed once. ``leftovers`` are temporary files of a crashed create."""
+    """One listing of the slots. ``leftovers`` are temporary files of a create that crashed."""
 
     records: tuple[int, ...] = ()
     done: frozenset[int] = frozenset()
@@ -46,12 +46,12 @@ class LogState:
 
     @property
     def newest(self) -> int:
-        """The highest slot taken; 0 for an empty journal."""
+        """Return the highest slot in use, or 0 for an empty journal."""
         return self.records[-1] if self.records else 0
 
     @property
     def is_pending(self) -> bool:
-        """Whether the newest record has still to be carried out. Older ones without ``.done`` never are: ghosts."""
+        """Return whether the newest record is not applied yet. Older records without ``.done`` are never applied."""
         return bool(self.records) and self.newest not in self.done
 
 
@@ -60,88 +60,88 @@ def _digest(key: str) -> str:
 
 
 class SidecarLocations:
-    """The two places where the sidecar of a dataset may stand: inside it, and beside it where there is a beside."""
+    """The two possible paths of a dataset's sidecar: inside the dataset, and beside it if it has a parent folder."""
 
     def __init__(self, storage: Storage, root: str) -> None:
         self._storage = storage
         self.root = root
         canonical = storage.canonical(root)
-        holder = storage.sidecar_parent(canonical)
+        folder = storage.sidecar_parent(canonical)
         name = canonical.rstrip("/").rpartition("/")[2]
         self.inside = join(canonical, INSIDE)
-        self.beside = None if holder is None else sidecar_beside(holder, name)
-        self._found: str | None = None
+        self.beside = None if folder is None else sidecar_beside(folder, name)
+        self._current: str | None = None
 
     def find(self) -> str | None:
-        """The sidecar that every writer of the dataset uses, as first found; a commit looks again."""
-        return self._found or self.find_again()
+        """Return the path of the dataset's sidecar, or None. The first result is cached."""
+        return self._current or self.refresh()
 
-    def find_again(self) -> str | None:
-        """Look where the sidecar stands now; one inside wins over one beside."""
-        places = [place for place in (self.inside, self.beside) if place is not None]
-        found = for_each(self._storage, self._look_at, places)
-        self._found = next((place for place, entry in zip(places, found, strict=True) if entry), None)
-        if self._found is not None and self._storage.is_local:
-            self._storage.refuse_links(self._found)
-            self._storage.list_names(self._found)
-        return self._found
+    def refresh(self) -> str | None:
+        """Locate the sidecar again without the cache. The one inside the dataset has precedence."""
+        paths = [path for path in (self.inside, self.beside) if path is not None]
+        entries = for_each(self._storage, self._stat, paths)
+        self._current = next((path for path, entry in zip(paths, entries, strict=True) if entry), None)
+        if self._current is not None and self._storage.is_local:
+            self._storage.refuse_links(self._current)
+            self._storage.list_names(self._current)
+        return self._current
 
-    def _look_at(self, place: str) -> Entry | None:
+    def _stat(self, path: str) -> Entry | None:
         try:
-            return self._storage.stat(place)
+            return self._storage.stat(path)
         except PermissionError:
-            if place != self.beside:
+            if path != self.beside:
                 raise
-            return None  # who may see the dataset only, as on an object store, reads it without its journal
+            return None  # a reader with access to the dataset folder only reads it without the journal
 
     def create(self) -> str:
-        """Create the sidecar beside the dataset, or inside it where nothing may be written beside it.
+        """Create the sidecar beside the dataset, or inside it if its parent folder is not writable.
 
-        Both creators look at the other's place after making their own, so two writers cannot end up with one each.
-        So do the creators of an outer and an inner dataset.
+        Each writer checks the other path after it created its own, so two writers always agree on one sidecar. The
+        same order of steps protects an outer and an inner dataset that are created at the same time.
         """
-        sidecar = self._create()
+        sidecar = self._create_beside_or_inside()
         try:
-            self._check_below()
+            self._check_contains_no_dataset()
             check_not_inside_dataset(self._storage, self.root)
         except NestedDatasetError:
             self._remove_if_unused(sidecar)
             raise
         return sidecar
 
-    def _check_below(self) -> None:
+    def _check_contains_no_dataset(self) -> None:
         try:
             tree = self._storage.list_tree(self.root)
         except FileNotFoundError:
             return
         check_contains_no_dataset(self.root, tree)
 
-    def _create(self) -> str:
+    def _create_beside_or_inside(self) -> str:
         if self.beside is not None:
             try:
-                self._make(self.beside)
+                self._create_at(self.beside)
             except PermissionError:
                 _logger.info("cannot write %s, keeping the journal inside the dataset", self.beside)
             else:
-                return self.find_again() or self.beside
-        self._make(self.inside)
+                return self.refresh() or self.beside
+        self._create_at(self.inside)
         if self.beside is not None and self._storage.stat(self.beside):
             self._remove_if_unused(self.inside)
-        return self.find_again() or self.inside
+        return self.refresh() or self.inside
 
     def _remove_if_unused(self, sidecar: str) -> None:
-        """Remove a sidecar that was just created; one that another writer uses already stays."""
+        """Remove a sidecar that was just created, unless another writer already uses it."""
         if set(self._storage.list_names(sidecar)) - {LOCK, "log"}:
             return
         self._storage.remove(join(sidecar, LOCK))
         self._storage.remove_dir_if_empty(join(sidecar, "log"))
         self._storage.remove_dir_if_empty(sidecar)
-        self._found = None
+        self._current = None
 
-    def _make(self, place: str) -> None:
-        created = self._storage.make_dirs(join(place, "log"))
+    def _create_at(self, path: str) -> None:
+        created = self._storage.make_dirs(join(path, "log"))
         self._storage.sync_dirs(parent(folder) for folder in created)
-        self._storage.write_bytes(join(place, LOCK), b"")
+        self._storage.write_bytes(join(path, LOCK), b"")
 
 
 class Log:
@@ -155,11 +155,11 @@ class Log:
         self.keys_folder = join(sidecar, "keys")
 
     def staging_path(self, transaction: str) -> str:
-        """The staging folder of a transaction."""
+        """Return the path of a transaction's staging folder."""
         return join(self.sidecar, _STAGING + transaction)
 
     def stagings(self) -> list[str]:
-        """Ids of the transactions that have a staging folder."""
+        """Return the ids of the transactions that have a staging folder."""
         names = self._storage.list_names(self.sidecar)
         ids = (name.removeprefix(_STAGING) for name in names if name.startswith(_STAGING))
         return [transaction for transaction in ids if is_id(transaction)]
@@ -170,108 +170,117 @@ class Log:
         for name in self._storage.list_names(self.folder):
             slot = _SLOT.fullmatch(name)
             if slot is not None and slot[2] == "json":
-                records.append(self._possible(int(slot[1])))
+                records.append(self._checked_number(int(slot[1])))
             elif slot is not None:
                 done.add(int(slot[1]))
             elif name.endswith(".tmp"):
                 leftovers.append(join(self.folder, name))
         return LogState(tuple(sorted(records)), frozenset(done), tuple(leftovers))
 
-    def _possible(self, seq: int) -> int:
-        if not 0 < seq < MOST_RECORDS:
+    def _checked_number(self, seq: int) -> int:
+        if not 0 < seq < MAX_RECORDS:
             raise StorageError(
-                f"{self._path(seq, 'json')} has a number that no writer gave it. Nothing was done. Delete it if "
-                "fsspeckit did not write it."
+                f"{self._path(seq, 'json')} is not a valid journal record: its number is out of range. "
+                "Nothing was changed. Delete the file if fsspeckit did not write it."
             )
         return seq
 
     def read(self, seq: int) -> Record:
-        """The record of a slot."""
+        """Read the record of a slot.
+
+        Raises:
+            FileNotFoundError: The slot is free.
+            StorageError: The record is invalid.
+        """
         path = self._path(seq, "json")
         return Record.from_bytes(self._storage.read_bytes(path), seq, path)
 
     def claim(self, record: Record) -> bool:
-        """Take the slot of a record. False: somebody else has it and nothing happened.
+        """Create the record in its slot. Return False, without any effect, if another writer owns the slot.
 
-        An error means that the slot is not ours, except for the one error that says the outcome is unknown.
+        Raises:
+            OutcomeUnknownError: The record may or may not exist. After any other error it does not.
         """
         path = self._path(record.seq, "json")
         try:
             self._storage.create_exclusive(path, record.to_bytes())
         except FileExistsError:
             try:
-                if not self._is_ours(record):
+                if not self._is_own(record):
                     return False
             except FileNotFoundError:
-                return False  # a late record of somebody else, withdrawn again
+                return False  # another writer created a record here and withdrew it
         except OSError as error:
-            if not self._settle(record, error):
+            if not self._resolve_failed_create(record, error):
                 return False
         if not self._storage.is_local:
-            self._check_not_late(record)
+            self._check_is_newest(record)
         return True
 
-    def _settle(self, record: Record, error: OSError) -> bool:
-        """A create failed, or its answer was lost: learn who has the slot, or take it ourselves for nothing."""
+    def _resolve_failed_create(self, record: Record, error: OSError) -> bool:
+        """Find out who owns the slot after a create failed or its response was lost.
+
+        On an object store, an abort record is created in the slot: then the lost request cannot succeed later.
+        """
         if isinstance(error, PermissionError):
             raise error
         if self._storage.is_local:
-            return self._confirm(record, error)
+            return self._check_owner(record, error)
         abort = Record(seq=record.seq, kind="abort", owner=new_id())
         try:
             self._storage.create_exclusive(self._path(record.seq, "json"), abort.to_bytes())
         except FileExistsError:
-            return self._confirm(record, error)
+            return self._check_owner(record, error)
         except OSError:
-            raise self._unknown(record) from error
-        self._close_abort(abort)
+            raise self._outcome_unknown(record) from error
+        self._finish_abort(abort)
         raise error
 
-    def _confirm(self, record: Record, error: OSError) -> bool:
-        """Look at the slot. If it is ours, what failed may have been the sync of its folder, so sync again."""
+    def _check_owner(self, record: Record, error: OSError) -> bool:
+        """Return whether the slot has our record. If so, sync the folder again: that may be the step that failed."""
         try:
-            if not self._is_ours(record):
+            if not self._is_own(record):
                 return False
             self.sync()
         except FileNotFoundError:
             if not self._storage.is_local:
-                raise self._unknown(record) from error
-            raise error from None  # a local create has no answer to lose: the slot is free, and it failed
+                raise self._outcome_unknown(record) from error
+            raise error from None  # a local create has no lost response: it failed and the slot is free
         except OSError:
-            raise self._unknown(record) from error
+            raise self._outcome_unknown(record) from error
         return True
 
-    def _close_abort(self, abort: Record) -> None:
+    def _finish_abort(self, abort: Record) -> None:
         try:
             self.finish(abort)
         except OSError as error:
-            _logger.debug("abort record %d is left for the next operation to close: %s", abort.seq, error)
+            _logger.debug("abort record %d is not marked as done, the next operation does it: %s", abort.seq, error)
 
-    def _is_ours(self, record: Record) -> bool:
-        """A client that repeats a request can turn its own success into "exists"."""
-        found = self.read(record.seq)
-        return found.kind == record.kind and found.owner == record.owner
+    def _is_own(self, record: Record) -> bool:
+        """Return whether the slot has this record: a client that repeats a request gets "exists" for its own file."""
+        existing = self.read(record.seq)
+        return existing.kind == record.kind and existing.owner == record.owner
 
-    def _check_not_late(self, record: Record) -> None:
-        """Where no lock protects us, our slot may have been pruned long ago and free again: then it counts for nothing.
+    def _check_is_newest(self, record: Record) -> None:
+        """Raise if a record was created in a slot that others used and pruned before (possible only without a lock).
 
-        A late record is never replayed, because only the newest is. Our staging folder tells it from a record that
-        others carried out and pruned meanwhile: they delete the folder first.
+        Such a record has no effect, because only the newest record is replayed. If our staging folder is missing,
+        other processes may have applied and pruned the record: they delete the folder first.
         """
-        state = self._state_after(record)
-        if state.newest == record.seq or self._was_done_for_us(record, state):
+        state = self._list_with_retries(record)
+        if state.newest == record.seq or self._was_replayed_by_other(record, state):
             return
         if record.kind == "commit" and not self._storage.staging_exists(self.staging_path(record.owner)):
-            raise self._unknown(record)
+            raise self._outcome_unknown(record)
         self._storage.remove(self._path(record.seq, "json"))
         raise CommitConflictError(
-            f"the journal went on to {state.newest} while slot {record.seq} was being taken. "
-            "Nothing was changed; run the operation again."
+            f"Other writers advanced the journal to slot {state.newest} while slot {record.seq} was being created. "
+            "Nothing was changed. Run the operation again."
         )
 
-    def _state_after(self, record: Record) -> LogState:
-        """List again, insisting: after the record stands, a failure must not look like a failed commit."""
-        for _ in range(_ATTEMPTS_TO_LIST - 1):
+    def _list_with_retries(self, record: Record) -> LogState:
+        """List the slots, with retries: after the record was created, an error must not look like a failed commit."""
+        for _ in range(_LIST_ATTEMPTS - 1):
             try:
                 return self.state()
             except OSError as error:
@@ -279,10 +288,10 @@ class Log:
         try:
             return self.state()
         except OSError as error:
-            raise self._unknown(record) from error
+            raise self._outcome_unknown(record) from error
 
-    def _was_done_for_us(self, record: Record, state: LogState) -> bool:
-        """Somebody who found our record carried it out before we came back."""
+    def _was_replayed_by_other(self, record: Record, state: LogState) -> bool:
+        """Return whether another process found our record and applied it."""
         if record.seq not in state.done:
             return False
         try:
@@ -290,54 +299,55 @@ class Log:
         except FileNotFoundError:
             return False
 
-    def _unknown(self, record: Record) -> OutcomeUnknownError:
+    def _outcome_unknown(self, record: Record) -> OutcomeUnknownError:
         return OutcomeUnknownError(
-            f"the storage does not say whether slot {record.seq} of {self.folder} was taken. "
-            "The outcome is unknown: run recover(), then look whether the change is there before running it again."
+            f"The outcome of the commit is unknown: the storage failed while slot {record.seq} of {self.folder} was "
+            "being written. Run recover(), then check whether the change is there before you run it again."
         )
 
     def sync(self) -> None:
-        """Make every slot that is visible now durable."""
+        """Make every visible slot durable."""
         self._storage.sync_dirs([self.folder])
 
     def finish(self, record: Record) -> None:
-        """Say that the record was carried out in full. Needs no sync: replaying a finished record changes nothing."""
+        """Mark the record as applied. No sync is needed: replaying an applied record changes nothing."""
         self._storage.write_bytes(self._path(record.seq, "done"), record.owner.encode())
 
     def prune(self, state: LogState) -> None:
-        """Drop old slots, ``.done`` first: a slot that looks finished must never be free."""
+        """Delete old slots. ``.done`` files go first, because a free slot must not look applied."""
         if len(state.records) <= KEPT_RECORDS + _PRUNE_SLACK:
             return
         last = state.records[-KEPT_RECORDS] - 1
         old = sorted({seq for seq in (*state.records, *state.done) if seq <= last})
-        self._keep_keys([seq for seq in old if seq in state.done and seq in state.records])
+        self._save_keys([seq for seq in old if seq in state.done and seq in state.records])
         for kind in ("done", "json"):
             for_each(self._storage, self._storage.remove, [self._path(seq, kind) for seq in old])
 
     def committed(self, key: str) -> int | None:
-        """The slot of the commit that was made under an idempotency key, None where there is none.
+        """Return the slot of the commit with an idempotency key, or None.
 
-        Records come first: one that is pruned meanwhile has left its key before. A record that is neither the newest
-        nor done counts for nothing.
+        Records are read before the saved keys: `prune` saves a key before it deletes the record. A record that is
+        neither the newest nor done has no effect and is ignored.
         """
         state = self.state()
-        counting = [seq for seq in state.records if seq in state.done or seq == state.newest]
-        for record in for_each(self._storage, self._read_if_there, counting):
+        effective = [seq for seq in state.records if seq in state.done or seq == state.newest]
+        for record in for_each(self._storage, self.read_or_none, effective):
             if record is not None and record.kind == "commit" and record.idempotency_key == key:
                 return record.seq
-        kept = map(_KEY.fullmatch, self._storage.list_names(self.keys_folder))
-        return next((int(name[1]) for name in kept if name is not None and name[2] == _digest(key)), None)
+        saved = map(_KEY.fullmatch, self._storage.list_names(self.keys_folder))
+        return next((int(name[1]) for name in saved if name is not None and name[2] == _digest(key)), None)
 
-    def _read_if_there(self, seq: int) -> Record | None:
+    def read_or_none(self, seq: int) -> Record | None:
+        """Read the record of a slot, or return None if the slot is free."""
         try:
             return self.read(seq)
         except FileNotFoundError:
             return None
 
-    def _keep_keys(self, seqs: Sequence[int]) -> None:
-        """What records say of idempotency keys outlives them, in names of empty files; very old ones go."""
-        found = [record for record in for_each(self._storage, self._read_if_there, seqs) if record is not None]
-        keyed = [record for record in found if record.idempotency_key is not None]
+    def _save_keys(self, seqs: Sequence[int]) -> None:
+        """Save the idempotency keys of records as names of empty files, and delete the oldest of these files."""
+        records = [record for record in for_each(self._storage, self.read_or_none, seqs) if record is not None]
+        keyed = [record for record in records if record.idempotency_key is not None]
         if not keyed:
             return
         created = self._storage.make_dirs(self.keys_folder)

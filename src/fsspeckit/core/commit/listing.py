@@ -1,7 +1,7 @@
-"""What stands in a dataset folder at one moment: data files, side files, and whether it is ours to touch at all.
+"""List a dataset folder as one consistent snapshot of data files and side files. Nothing is written or recovered.
 
-A view is a snapshot also while a commit is being published: what the pending record retires is left out, and what it
-has not yet published is read where it is staged. Taking a view writes nothing and never recovers.
+The snapshot is consistent also while a commit is being published: files that the pending record retires are left out,
+and files that it has not published yet are read from the staging folder.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ATTEMPTS_WITHOUT_LOCK = 3
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A snapshot of a dataset folder. ``head`` is the journal slot it belongs to."""
+    """A snapshot of a dataset folder. ``head`` is the newest journal slot in it."""
 
     root: str
     exists: bool
@@ -34,17 +34,17 @@ class View:
 
 
 def check_not_table_format(root: str, tree: Tree) -> None:
-    """Refuse a folder in which a table format keeps its own record of what is data."""
+    """Raise if the folder is a Delta Lake, Hudi or Iceberg table."""
     folders = set(tree.folders)
-    found = None
+    table_format = None
     if "_delta_log" in folders:
-        found = "a Delta Lake table (_delta_log)"
+        table_format = "a Delta Lake table (_delta_log)"
     elif ".hoodie" in folders:
-        found = "an Apache Hudi table (.hoodie)"
+        table_format = "an Apache Hudi table (.hoodie)"
     elif "metadata" in folders and any(_is_iceberg_metadata(entry.path) for entry in tree.files):
-        found = "an Apache Iceberg table (metadata)"
-    if found:
-        raise TableFormatError(f"{root} is {found}, not a plain Parquet folder. Use that format's own tools for it.")
+        table_format = "an Apache Iceberg table (metadata)"
+    if table_format:
+        raise TableFormatError(f"{root} is {table_format}, not a plain Parquet folder. Use the tools of that format.")
 
 
 def _is_iceberg_metadata(path: str) -> bool:
@@ -53,7 +53,7 @@ def _is_iceberg_metadata(path: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """What must be the same before and after listing."""
+    """The state of the journal. A listing is consistent if it is the same before and after it."""
 
     sidecar: str | None
     state: LogState
@@ -63,20 +63,24 @@ class _Head:
         return self.state.newest, self.state.is_pending
 
 
-def list_dataset(storage: Storage, root: str, places: SidecarLocations) -> View:
-    """Head, staged files, tree, head again; from the start where the head moved meanwhile."""
+def list_dataset(storage: Storage, root: str, locations: SidecarLocations) -> View:
+    """Return a snapshot of the dataset folder. List again if a commit happened during the listing.
+
+    Raises:
+        CommitConflictError: Every attempt was interrupted by a commit.
+    """
     for attempt in range(_ATTEMPTS):
-        # Writers in a tight loop could starve a reader of a large folder: after a few tries they wait for it.
-        waited_for = places.find() if attempt >= _ATTEMPTS_WITHOUT_LOCK and storage.is_local else None
-        with storage.lock(join(waited_for, LOCK), shared=True) if waited_for else nullcontext():
-            view = _view_once(storage, root, places)
+        # After a few attempts, block writers: many fast commits could otherwise starve a reader of a large folder.
+        locked = locations.find() if attempt >= _ATTEMPTS_WITHOUT_LOCK and storage.is_local else None
+        with storage.lock(join(locked, LOCK), shared=True) if locked else nullcontext():
+            view = _list_once(storage, root, locations)
         if view is not None:
             return view
-    raise CommitConflictError(f"{root} kept changing while it was being listed. Try again when fewer writers are busy.")
+    raise CommitConflictError(f"{root} changed during each of {_ATTEMPTS} listings. Run the operation again.")
 
 
-def _view_once(storage: Storage, root: str, places: SidecarLocations) -> View | None:
-    head = _read_head(storage, places)
+def _list_once(storage: Storage, root: str, locations: SidecarLocations) -> View | None:
+    head = _read_head(storage, locations)
     try:
         record = _pending_record(storage, head)
     except FileNotFoundError:
@@ -86,13 +90,13 @@ def _view_once(storage: Storage, root: str, places: SidecarLocations) -> View | 
         tree: Tree | None = storage.list_tree(root)
     except FileNotFoundError:
         tree = None
-    if _read_head(storage, places).position != head.position:
+    if _read_head(storage, locations).position != head.position:
         return None
     return _assemble(root, head, record, staged, tree)
 
 
-def _read_head(storage: Storage, places: SidecarLocations) -> _Head:
-    sidecar = places.find()
+def _read_head(storage: Storage, locations: SidecarLocations) -> _Head:
+    sidecar = locations.find()
     return _Head(sidecar, LogState() if sidecar is None else Log(storage, sidecar).state())
 
 
@@ -104,7 +108,7 @@ def _pending_record(storage: Storage, head: _Head) -> Record | None:
 
 
 def _staged_files(storage: Storage, head: _Head, record: Record | None) -> dict[str, str]:
-    """Where each file of the pending record is staged, for those that still are."""
+    """Return the paths of the files that the pending record still has in its staging folder, by name."""
     if head.sidecar is None or record is None:
         return {}
     staging = Log(storage, head.sidecar).staging_path(record.owner)
@@ -139,7 +143,7 @@ def _assemble(root: str, head: _Head, record: Record | None, staged: dict[str, s
 
 
 def _unpublished(item: Published, staged: dict[str, str], files: dict[str, ViewFile]) -> ViewFile | None:
-    """The staged file in place of one that is not published yet; None where the listing has it already."""
+    """Return the staged file of an item that is not published yet, or None if the listing already has it."""
     listed = files.get(item.path)
     published = listed is not None and (item.replaces is None or listed.stamp == item.stamp)
     if published or item.staged not in staged:

@@ -1,9 +1,9 @@
-"""One record of the journal: what it says, and how it is read back from a file that anybody may have written.
+"""The journal record: its fields, its JSON form, and the validation of a record that is read.
 
-A record is executed by the next writer of the dataset, so nothing in it is believed: every name must be relative and
-stay inside the dataset, a staged name is one name in the staging folder of its transaction, and ids have the form that
-`new_id` gives them. A record that breaks a rule is refused as a whole. Nothing here touches storage; that no folder on
-the way is a symbolic link is checked where the record is carried out.
+The next writer of the dataset applies a record, and anyone with access may have written the file, so every field is
+validated: paths are relative and stay inside the dataset, a staged name is a file name in the transaction's staging
+folder, and ids have the form of `new_id`. A record with one invalid field is rejected as a whole. `replay` checks
+that no folder in a path is a symbolic link.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from fsspeckit.core.file_names import is_data_file, is_inside, is_side_file
 from fsspeckit.core.storage.base import OWNER, Entry, is_sidecar_name, parent
 
 IDEMPOTENCY_KEY = "idempotency_key"
-MOST_RECORDS = 10**19
-"""No journal gets so many records; a higher number was not given by a writer."""
+MAX_RECORDS = 10**19
+"""Upper bound for the number of a record."""
 Kind = Literal["commit", "abort", "fence"]
 _FORMAT = 1
 _KINDS: tuple[Kind, ...] = ("commit", "abort", "fence")
@@ -30,30 +30,30 @@ _T = TypeVar("_T")
 
 
 def new_id() -> str:
-    """A fresh transaction id."""
+    """Return a new transaction id."""
     return uuid.uuid4().hex
 
 
 def is_id(text: object) -> bool:
-    """Whether a text has the form of a transaction id."""
+    """Return whether a value has the form of a transaction id."""
     return isinstance(text, str) and _ID.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a file was when we looked: enough to see that it is another one now."""
+    """Size and stamp of a file, to detect that another file has its path."""
 
     size: int
     stamp: str
 
     def matches(self, entry: Entry | None) -> bool:
-        """Whether the file that stands there now is still that one."""
+        """Return whether an entry is still the same file."""
         return entry is not None and entry.size == self.size and entry.stamp == self.stamp
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """One file that the record puts into the dataset; ``staged`` is its name in the staging folder."""
+    """A file that the record adds to the dataset. ``staged`` is its name in the staging folder."""
 
     staged: str
     path: str
@@ -65,7 +65,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Retired:
-    """One file that the record takes out of the dataset."""
+    """A file that the record removes from the dataset."""
 
     path: str
     identity: Identity
@@ -73,10 +73,10 @@ class Retired:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One slot of the journal. Only ``commit`` changes data; ``abort`` and ``fence`` keep others from committing.
+    """One slot of the journal. Only ``commit`` changes data; ``abort`` and ``fence`` prevent other commits.
 
-    ``owner`` says who wrote the record; ``fenced`` names transactions that may never commit. They are never mixed up:
-    a writer has won a slot only where the kind is ``commit`` and the owner is itself.
+    ``owner`` is the id of the writer of the record. ``fenced`` are the ids of transactions that can no longer commit.
+    A writer owns a slot only if the kind is ``commit`` and the owner is its own id.
     """
 
     seq: int
@@ -89,23 +89,32 @@ class Record:
     info: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def paths(self) -> list[str]:
+        """Return the paths of all published and retired files."""
+        return [item.path for item in self.publish] + [item.path for item in self.retire]
+
+    @property
     def idempotency_key(self) -> str | None:
-        """The key under which the change was made, of which there is at most one commit."""
+        """Return the idempotency key of the change. At most one commit has a given key."""
         return self.info.get(IDEMPOTENCY_KEY)
 
     def to_bytes(self) -> bytes:
-        """The record as it stands on disk."""
+        """Return the record as it is stored."""
         return json.dumps(_fields(self) | {"format": _FORMAT}, separators=(",", ":"), default=_fields).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes, seq: int, path: str) -> Record:
-        """Read the record of a slot; one that breaks a rule is an error, never skipped and never carried out."""
+        """Parse and validate the record of a slot.
+
+        Raises:
+            StorageError: The record is invalid. It is neither skipped nor applied.
+        """
         try:
-            return _checked(_record(json.loads(data), seq))
+            return _validated(_record(json.loads(data), seq))
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise StorageError(
-                f"the journal record {path} cannot be used: {_reason(error)}. Nothing was done. Restore the record "
-                "from a backup, or upgrade fsspeckit; if fsspeckit did not write it, delete the folder of the journal."
+                f"The journal record {path} cannot be used: {_reason(error)}. Nothing was changed. Restore the record "
+                "from a backup, upgrade fsspeckit, or delete the journal folder if fsspeckit did not write it."
             ) from error
 
 
@@ -115,18 +124,18 @@ def _fields(part: Record | Published | Retired | Identity) -> dict[str, Any]:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, KeyError):
-        return f"it lacks {error.args[0]!r}"
+        return f"{error.args[0]!r} is missing"
     return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 
 def _record(body: Any, seq: int) -> Record:
     body = _typed(body, dict, "the record")
     if body["format"] != _FORMAT:
-        raise ValueError(f"its format is {str(body['format'])[:20]!r}, and this version of fsspeckit reads {_FORMAT}")
+        raise ValueError(f"its format is {str(body['format'])[:20]!r}, but this version of fsspeckit reads {_FORMAT}")
     if body["seq"] != seq:
-        raise ValueError(f"it does not have the number of its file, {seq}")
+        raise ValueError(f"its number differs from that of its file, {seq}")
     if body["kind"] not in _KINDS:
-        raise ValueError(f"its kind is none of {', '.join(_KINDS)}")
+        raise ValueError(f"its kind is not one of {', '.join(_KINDS)}")
     return Record(
         seq=seq,
         kind=body["kind"],
@@ -172,7 +181,7 @@ def _text(value: Any) -> str:
 
 def _count(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError("a number of rows or bytes in it is not a whole number")
+        raise ValueError("a number of rows or bytes is not a non-negative integer")
     return value
 
 
@@ -182,12 +191,12 @@ def _typed(value: Any, kind: type[_T], name: str) -> _T:
     return value
 
 
-def _checked(record: Record) -> Record:
-    """Refuse every name that could reach outside of the dataset, or what a commit may not touch in it."""
+def _validated(record: Record) -> Record:
+    """Return the record, or raise if a path leaves the dataset or names a file that a commit must not change."""
     if not is_id(record.owner) or not all(map(is_id, record.fenced)):
-        raise ValueError("a transaction in it has no valid id")
+        raise ValueError("a transaction id is not valid")
     if record.kind != "commit" and (record.publish or record.retire or record.folders):
-        raise ValueError(f"it is a record of kind {record.kind}, which changes no files, and names some")
+        raise ValueError(f"a record of kind {record.kind} must not name files")
     if not isinstance(record.info.get(IDEMPOTENCY_KEY, ""), str):
         raise ValueError("its idempotency key is not text")
     published, retired = [item.path for item in record.publish], [item.path for item in record.retire]
@@ -197,15 +206,15 @@ def _checked(record: Record) -> Record:
         raise ValueError("it publishes or retires a file twice")
     staged = [item.staged for item in record.publish]
     if not all(map(_is_staged_name, staged)) or len(set(staged)) < len(staged):
-        raise ValueError("a staged file in it is not a file of the staging folder")
+        raise ValueError("a staged file is not in the staging folder")
     if not {*record.folders} <= {folder for path in published for folder in _folders_of(path)}:
-        raise ValueError("it makes a folder in which it publishes nothing")
+        raise ValueError("it creates a folder in which it publishes no file")
     return record
 
 
-def _check_names(paths: Sequence[str], may_be: Callable[[str], bool], verb: str) -> None:
+def _check_names(paths: Sequence[str], is_allowed: Callable[[str], bool], verb: str) -> None:
     for path in paths:
-        if not is_inside(path) or any(map(is_sidecar_name, path.split("/"))) or not may_be(path):
+        if not is_inside(path) or any(map(is_sidecar_name, path.split("/"))) or not is_allowed(path):
             raise ValueError(f"it {verb} {path[:200]!r}, which is not a data file inside the dataset")
 
 
@@ -214,8 +223,8 @@ def _is_staged_name(name: str) -> bool:
 
 
 def _folders_of(path: str) -> list[str]:
-    """All folders of a relative path, that of the dataset, which is ``""``, included."""
-    found = [parent(path)]
-    while found[-1]:
-        found.append(parent(found[-1]))
-    return found
+    """Return all folders of a relative path, including ``""``, the folder of the dataset."""
+    folders = [parent(path)]
+    while folders[-1]:
+        folders.append(parent(folders[-1]))
+    return folders

@@ -1,7 +1,7 @@
-"""Carrying out what the journal says: the publishing step of a commit, and the same step again after a crash.
+"""Apply journal records to a dataset: publish a commit, and finish it in a recovery after a crash.
 
-Every function here may be run twice, by two processes, or be cut off anywhere, and leaves what the record describes.
-The caller holds the lock of the sidecar. Nothing is decided here; the record was the decision.
+Every function is idempotent: it can be interrupted at any step or run by two processes, and a repeated run completes
+the record. The caller holds the lock of the sidecar.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recovery(ResultView):
-    """What a recovery did: records it carried out, and staging folders of dead transactions it removed."""
+    """Result of a recovery: the records that it applied and the transactions whose staging folders it removed."""
 
     replayed: tuple[int, ...] = ()
     removed: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ class Recovery(ResultView):
 
 @dataclass(frozen=True, slots=True)
 class JournalStatus:
-    """What stands in a journal now: ``pending`` is a record to carry out, ``dead`` stagings belong to nobody alive."""
+    """State of a journal: ``pending`` is the record to apply, ``dead`` and ``alive`` are transactions with staging."""
 
     sidecar: str | None = None
     newest: int = 0
@@ -46,12 +46,12 @@ class JournalStatus:
 
     @property
     def needs_recovery(self) -> bool:
-        """Whether a recovery would do something."""
+        """Return whether a recovery would change anything."""
         return self.pending is not None or bool(self.dead)
 
 
 class Replayer:
-    """Carries records out on one dataset."""
+    """Applies records to one dataset."""
 
     def __init__(self, storage: Storage, root: str, log: Log) -> None:
         self._storage = storage
@@ -59,7 +59,7 @@ class Replayer:
         self._log = log
 
     def publish_all(self, record: Record) -> None:
-        """First run, right after the record was created and the inputs were checked: no stat, no listing."""
+        """Apply a record that was just created. The inputs were just checked, so no file is checked again."""
         self._make_folders(record)
         for_each(self._storage, lambda item: self._publish(record, item), record.publish)
         for_each(self._storage, lambda pair: self._retire(record, *pair), enumerate(record.retire))
@@ -67,36 +67,39 @@ class Replayer:
         self._close(record)
 
     def replay(self, record: Record) -> None:
-        """Any later run: touch only what still is what the record says."""
+        """Apply a pending record, possibly for the second time. Change only files that match the record."""
         self._refuse_links(record)
         if record.kind == "commit":
             if record.retire and self._storage.has_folders:
                 self._storage.make_dirs(self._log.staging_path(record.owner))
             self._make_folders(record)
-            for_each(self._storage, lambda item: self._republish(record, item), record.publish)
-            for_each(self._storage, lambda pair: self._retire_again(record, *pair), enumerate(record.retire))
+            for_each(self._storage, lambda item: self._publish_if_unchanged(record, item), record.publish)
+            for_each(self._storage, lambda pair: self._retire_if_unchanged(record, *pair), enumerate(record.retire))
             self._storage.sync_dirs(folder for folder in self._folders_of(record) if self._storage.stat(folder))
         self._close(record)
         if record.kind == "commit" and self._storage.is_local:
             self._storage.remove_tree(self._log.staging_path(record.owner))
 
     def _refuse_links(self, record: Record) -> None:
-        """The record may have come with the dataset: no name in it may lead out of the dataset through a link."""
-        paths = [item.path for item in record.publish] + [item.path for item in record.retire]
-        self._storage.refuse_links(self._storage.canonical(self._root), {*record.folders, *map(parent, paths)} - {""})
+        """Raise if a path of the record leaves the dataset through a symbolic link: the record may be forged."""
+        folders = {*record.folders, *map(parent, record.paths)} - {""}
+        self._storage.refuse_links(self._storage.canonical(self._root), folders)
         self._storage.list_names(self._log.staging_path(record.owner))
 
     def _close(self, record: Record) -> None:
-        """Where no lock keeps late helpers out, they must find nothing left to copy once the record counts as done."""
+        """Mark the record as applied.
+
+        Without a lock, staged files are deleted first, so that a slow process cannot publish them after the mark.
+        """
         for transaction in record.fenced:
             self._storage.remove_tree(self._log.staging_path(transaction))
         if record.kind == "commit" and not self._storage.is_local:
             self._storage.remove_tree(self._log.staging_path(record.owner))
         self._log.finish(record)
-        self._drop_empty_folders(record)
+        self._remove_empty_folders(record)
 
     def _make_folders(self, record: Record) -> None:
-        """New folders are durable before the first file moves in, or a power loss could take both."""
+        """Create new folders and make them durable before the first file is moved into them."""
         for folder in record.folders:
             self._storage.make_dirs(join(self._root, folder))
         self._storage.sync_dirs(parent(join(self._root, folder)) for folder in record.folders)
@@ -107,53 +110,53 @@ class Replayer:
             self._storage.publish(staged, path)
         except FileNotFoundError:
             if self._storage.stat(staged) is not None:
-                # The staged file is there, so another program removed the folder that it goes to.
+                # The staged file exists, so another program removed the target folder.
                 self._storage.sync_dirs(map(parent, self._storage.make_dirs(parent(path))))
                 self._storage.publish(staged, path)
             elif self._storage.stat(path) is None:
                 _logger.error("%s of commit %d was deleted by another program", item.path, record.seq)
 
-    def _republish(self, record: Record, item: Published) -> None:
-        """A staged file that is gone was published before; one that would replace a changed file is left behind.
+    def _publish_if_unchanged(self, record: Record, item: Published) -> None:
+        """Publish a staged file, unless another program changed the file that it replaces.
 
-        Whoever changed that file did so after our commit, and would have won had we not been cut off.
+        That program wrote after the commit, so its change is newer and stays. A staged file that is missing was
+        published before.
         """
         current = self._storage.stat(join(self._root, item.path))
         published = current is not None and current.size == item.size and current.stamp == item.stamp
         if current is None or item.replaces is None or published or item.replaces.matches(current):
             self._publish(record, item)
         else:
-            _logger.warning("%s was changed after commit %d replaced it; keeping the change", item.path, record.seq)
+            _logger.warning("%s was changed after commit %d replaced it; the change is kept", item.path, record.seq)
 
     def _retire(self, record: Record, index: int, item: Retired) -> None:
         trash = join(self._log.staging_path(record.owner), f"{index}.retired")
         self._storage.retire(join(self._root, item.path), trash)
 
-    def _retire_again(self, record: Record, index: int, item: Retired) -> None:
+    def _retire_if_unchanged(self, record: Record, index: int, item: Retired) -> None:
         current = self._storage.stat(join(self._root, item.path))
         if current is None:
             return
         if item.identity.matches(current):
             self._retire(record, index, item)
         else:
-            _logger.warning("%s is not the file that commit %d retired; keeping it", item.path, record.seq)
+            _logger.warning("%s is not the file that commit %d retired; the file is kept", item.path, record.seq)
 
     def _folders_of(self, record: Record) -> list[str]:
-        paths = [item.path for item in record.publish] + [item.path for item in record.retire]
-        return sorted({parent(join(self._root, path)) for path in paths})
+        return sorted({parent(join(self._root, path)) for path in record.paths})
 
-    def _drop_empty_folders(self, record: Record) -> None:
-        """A partition that lost its last file loses its folder too; the dataset's own folder stays."""
+    def _remove_empty_folders(self, record: Record) -> None:
+        """Remove partition folders that lost their last file. The folder of the dataset stays."""
         if not self._storage.has_folders:
             return
-        for lost in sorted({parent(item.path) for item in record.retire}, reverse=True):
-            folder = lost
+        for retired in sorted({parent(item.path) for item in record.retire}, reverse=True):
+            folder = retired
             while folder and self._storage.remove_dir_if_empty(join(self._root, folder)):
                 folder = parent(folder)
 
 
 def journal_status(storage: Storage, log: Log) -> JournalStatus:
-    """What a recovery would find; writes nothing."""
+    """Return what a recovery would work on. Writes nothing."""
     state, stagings = log.state(), log.stagings()
     dead = _orphans(storage, log, stagings)
     alive = tuple(name for name in stagings if name not in dead)
@@ -161,7 +164,10 @@ def journal_status(storage: Storage, log: Log) -> JournalStatus:
 
 
 def recover(storage: Storage, root: str, log: Log) -> Recovery:
-    """Finish what was cut off and remove what dead transactions left; two listings where there is nothing to do."""
+    """Apply a pending record and remove the staging folders of dead transactions.
+
+    If there is nothing to do, the cost is two listings.
+    """
     state = log.state()
     if not (state.is_pending or state.leftovers or log.stagings()):
         return Recovery()
@@ -175,9 +181,9 @@ def recover(storage: Storage, root: str, log: Log) -> Recovery:
 
 
 def replay_pending(log: Log, replayer: Replayer, state: LogState) -> tuple[int, ...]:
-    """Carry out the newest record if nobody did; older ones without ``.done`` are ghosts and stay untouched.
+    """Apply the newest record if it is pending. Older records without ``.done`` have no effect.
 
-    Its writer may have died before the record was durable, so that comes first: what is begun must survive power loss.
+    The record is synced first: its writer may have died before the record was durable.
     """
     if not state.is_pending:
         return ()
@@ -188,7 +194,7 @@ def replay_pending(log: Log, replayer: Replayer, state: LogState) -> tuple[int, 
 
 
 def _fence_orphans(storage: Storage, log: Log, replayer: Replayer) -> tuple[str, ...]:
-    """Deleting somebody's staging is a commit of its own: once the slot is ours, that somebody can never commit."""
+    """Delete the staging folders of dead transactions. A fence record first ensures that they can no longer commit."""
     for _ in range(_ATTEMPTS_TO_FENCE):
         state = log.state()
         replay_pending(log, replayer, state)
@@ -200,10 +206,10 @@ def _fence_orphans(storage: Storage, log: Log, replayer: Replayer) -> tuple[str,
         if log.claim(record):
             replayer.replay(record)
             return orphans
-    raise CommitConflictError(f"other writers kept taking the next slot of {log.folder}. Run recover() again.")
+    raise CommitConflictError(f"Other writers created each next slot of {log.folder} first. Run recover() again.")
 
 
 def _orphans(storage: Storage, log: Log, transactions: Iterable[str]) -> tuple[str, ...]:
     candidates = list(transactions)
-    held = for_each(storage, lambda transaction: storage.is_alive(log.staging_path(transaction)), candidates)
-    return tuple(name for name, alive in zip(candidates, held, strict=True) if not alive)
+    alive = for_each(storage, lambda transaction: storage.is_alive(log.staging_path(transaction)), candidates)
+    return tuple(name for name, is_alive in zip(candidates, alive, strict=True) if not is_alive)

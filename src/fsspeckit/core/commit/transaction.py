@@ -1,8 +1,9 @@
-"""The commit: the only code that creates, replaces or deletes anything in a dataset folder.
+"""Commit a change to a dataset folder, atomically and with conflict detection.
 
-A change is staged beside the dataset, decided by one record in the journal, and then carried out. Two commits that
-rewrite the same file, or one that needed to see a file the other adds, conflict: the first record wins, the second
-writer gets :class:`CommitConflictError` and has changed nothing. Pure appends conflict with nobody.
+A transaction stages files in the sidecar, creates one record in the journal, and then publishes the files. The record
+is the commit: before it exists nothing has changed, after it exists the change is final. Two commits conflict if they
+rewrite the same file, or if one needs a complete view and the other adds a file. The second one raises
+:class:`CommitConflictError` and changes nothing. Appends never conflict.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """A staged file and the name it gets. ``replaces``: it takes the place of an input of that name (local only)."""
+    """A staged file and its path in the dataset. ``replaces``: it replaces the file at that path (local only)."""
 
     staged: str
     path: str
@@ -45,8 +46,8 @@ class Publish:
 class Changes:
     """One change of a dataset.
 
-    ``inputs`` are files that must still be as the view saw them; retired and replaced ones are implied. With
-    ``complete_view`` a data file that the view did not see is a conflict too.
+    ``inputs`` are files that must be unchanged since the view; retired and replaced files are always inputs. With
+    ``complete_view``, a data file that is not in the view is a conflict too.
     """
 
     publish: tuple[Publish, ...] = ()
@@ -58,7 +59,7 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A change that is decided. Not ``published``: the storage failed afterwards; the next operation finishes it."""
+    """A committed change. If not ``published``, the storage failed after the commit; the next operation finishes it."""
 
     seq: int
     seconds: float
@@ -71,11 +72,11 @@ Check = Callable[[View, View, Mapping[str, Any]], None]
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """On what terms changes are committed.
+    """Conditions of a commit.
 
-    Under ``key`` there is one commit at most. ``check`` is shown the dataset before and after, staged files included,
-    with the change's info, and may raise; nobody may change the dataset meanwhile. A change that is empty is
-    committed too.
+    At most one commit has a given idempotency ``key``. ``check`` gets the views before and after the change, with
+    staged files, and the change's info; it raises to reject the change. With a check, any concurrent change of the
+    dataset is a conflict. With either condition, an empty change is committed too.
     """
 
     key: str | None = None
@@ -100,18 +101,18 @@ class Journal:
     def __init__(self, storage: Storage, root: str, terms: Terms = Terms()) -> None:  # noqa: B008 - it is frozen
         self._storage = storage
         self._root = root
-        self._places = SidecarLocations(storage, root)
+        self._locations = SidecarLocations(storage, root)
         self.terms = terms
-        self.on_commit: Callable[[], None] = _nothing
+        self.on_commit: Callable[[], None] = lambda: None
 
     def committed(self, key: str) -> int | None:
-        """The slot of the commit that was made under an idempotency key. Writes nothing."""
-        sidecar = self._places.find()
+        """Return the slot of the commit with an idempotency key, or None. Writes nothing."""
+        sidecar = self._locations.find()
         return None if sidecar is None else Log(self._storage, sidecar).committed(key)
 
     def recover(self) -> Recovery:
-        """Finish a commit that was cut off and remove what dead writers left. Creates nothing."""
-        sidecar = self._places.find()
+        """Finish an interrupted commit and remove the staged files of dead writers. Creates no journal."""
+        sidecar = self._locations.find()
         if sidecar is None:
             return Recovery()
         done = recover(self._storage, self._root, Log(self._storage, sidecar))
@@ -120,18 +121,18 @@ class Journal:
         return done
 
     def status(self) -> JournalStatus:
-        """What a recovery would find. Writes nothing."""
-        sidecar = self._places.find()
+        """Return what a recovery would work on. Writes nothing."""
+        sidecar = self._locations.find()
         return JournalStatus() if sidecar is None else journal_status(self._storage, Log(self._storage, sidecar))
 
     def view(self) -> View:
-        """List the dataset as one snapshot; a missing one gives a view that does not exist. Writes nothing."""
-        return list_dataset(self._storage, self._root, self._places)
+        """Return a snapshot of the dataset; ``exists`` is False if there is none. Writes nothing."""
+        return list_dataset(self._storage, self._root, self._locations)
 
     def view_to_change(self, *, takes_filter: bool = False) -> View:
-        """List the dataset for an operation that changes it; raises where its files could belong to other datasets.
+        """Return a snapshot for an operation that changes the dataset. Raise if files may belong to other datasets.
 
-        ``takes_filter`` tells errors that the operation has a `partition_filter`.
+        ``takes_filter`` says that the operation has a `partition_filter`, which errors then suggest.
         """
         check_not_inside_dataset(self._storage, self._root, self._has_sidecar, takes_filter=takes_filter)
         view = self.view()
@@ -139,34 +140,30 @@ class Journal:
         return view
 
     def _has_sidecar(self) -> bool:
-        return self._places.find() is not None
+        return self._locations.find() is not None
 
     def begin(self, view: View, operation: str) -> Transaction:
-        """Open a transaction on a view: create its staging folder and show that we are alive."""
-        sidecar = self._places.find()
+        """Open a transaction on a view: create its staging folder and mark it as in use."""
+        sidecar = self._locations.find()
         if sidecar is None:
-            sidecar = self._places.create()
+            sidecar = self._locations.create()
         else:
             check_not_inside_dataset(self._storage, self._root)  # again: now its own journal is there for others to see
         log = Log(self._storage, sidecar)
         transaction = new_id()
-        self._storage.make_dirs(log.folder)  # its creator may have died before it came to this
+        self._storage.make_dirs(log.folder)  # the creator of the sidecar may have died before this step
         with self._storage.lock(log.lock_path):
             handle = self._storage.claim_staging(log.staging_path(transaction))
-        return Transaction(self._storage, self._places, log, view, operation, transaction, handle, self)
-
-
-def _nothing() -> None:
-    """Nobody is notified of commits."""
+        return Transaction(self._storage, self._locations, log, view, operation, transaction, handle, self)
 
 
 class Transaction:
-    """Staged files on their way into a dataset; leaving it without a commit drops them."""
+    """A context manager for one commit. Leaving it without a commit deletes the staged files."""
 
     def __init__(
         self,
         storage: Storage,
-        places: SidecarLocations,
+        locations: SidecarLocations,
         log: Log,
         view: View,
         operation: str,
@@ -175,7 +172,7 @@ class Transaction:
         journal: Journal,
     ) -> None:
         self._storage = storage
-        self._places = places
+        self._locations = locations
         self._log = log
         self._view = view
         self._operation = operation
@@ -183,7 +180,7 @@ class Transaction:
         self._handle = handle
         self._terms, self._on_commit = journal.terms, journal.on_commit
         self._files = {file.path: file for file in view.files}
-        self._droppable = True
+        self._can_delete_staging = True
         self.staging = log.staging_path(transaction)
 
     def __enter__(self) -> Self:
@@ -192,69 +189,69 @@ class Transaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Drop what was staged, unless a record may refer to it; then the next recovery decides."""
+        """Delete the staged files, unless a record may refer to them; the next recovery then handles them."""
         try:
-            if self._droppable:
-                self._drop()
+            if self._can_delete_staging:
+                self._delete_staging()
         finally:
             self._handle.release()
 
     def staged_path(self) -> str:
-        """A fresh name in the staging folder that no reader takes for data."""
+        """Return a new path in the staging folder. Its name is not that of a data file."""
         return join(self.staging, f"{new_id()}.staged")
 
     def commit(self, changes: Changes) -> Commit:
-        """Make the change, all of it or none.
+        """Commit the change, all of it or nothing.
 
         Raises:
-            CommitConflictError: Another writer was first; nothing was changed.
-            DamagedFileError: A staged file is not what it should be; nothing was changed.
-            OutcomeUnknownError: The storage broke down while the record was being written.
-            AlreadyCommittedError: There is a commit under the same key; nothing was changed.
+            CommitConflictError: Another writer committed first; nothing was changed.
+            DamagedFileError: A staged file is damaged; nothing was changed.
+            OutcomeUnknownError: The storage failed while the record was being written.
+            AlreadyCommittedError: A commit with the same idempotency key exists; nothing was changed.
         """
         if not changes.publish and not changes.retire and not self._terms:
             return Commit(self._view.head, 0.0, 0)
         self._check_shape(changes)
-        staged = self._seal(changes)
+        staged = self._check_and_sync_staged(changes)
         if self._terms.check is not None:
             changes = replace(changes, inputs=tuple(self._files), complete_view=True)
-            self._terms.check(self._view, self._after(changes, staged), changes.info)
+            self._terms.check(self._view, self._view_after(changes, staged), changes.info)
         started = time.perf_counter()
         with self._storage.lock(self._log.lock_path):
             record, state = self._claim(changes, staged)
-            published = self._carry_out(record, state)
-        self._droppable = published and self._storage.is_local
+            published = self._apply(record, state)
+        self._can_delete_staging = published and self._storage.is_local
         self._on_commit()
         size = sum(item.size for item in record.publish)
         return Commit(record.seq, time.perf_counter() - started, size, published)
 
     def _check_shape(self, changes: Changes) -> None:
-        """Refuse a change that could not be carried out on this view, before anything else."""
+        """Raise if the change is not possible on this view. This check comes first."""
         replaced = [item.path for item in changes.publish if item.replaces]
         named_once = [item.path for item in changes.publish] + list(changes.retire)
         if len(set(named_once)) != len(named_once):
-            raise ValueError("a file is published or retired twice in one change")
+            raise ValueError("A file is published or retired twice in one change. Name each file once.")
         unknown = [path for path in (*replaced, *changes.retire, *changes.inputs) if path not in self._files]
         if unknown:
-            raise ValueError(f"not in the view that the change was planned on: {', '.join(unknown[:5])}")
+            raise ValueError(f"Not in the view of this transaction: {', '.join(unknown[:5])}. Plan on this view.")
         if replaced and not self._storage.in_place:
-            raise ValueError("this storage cannot replace a file in place; publish under a new name and retire the old")
+            raise ValueError("This storage cannot replace files. Publish under a new name and retire the old file.")
         for item in changes.publish:
             if not is_data_file(item.path) or not is_inside(item.path):
-                raise ValueError(f"{item.path!r} is not the name of a data file inside the dataset")
+                raise ValueError(f"{item.path!r} is not a data file inside the dataset. Choose another name.")
             if parent(item.staged) != self.staging:
-                raise ValueError(f"{item.staged} is not staged in this transaction")
+                raise ValueError(f"{item.staged} is not in the staging folder {self.staging}. Write it there.")
             if item.path in self._files and not item.replaces:
-                raise FileExistsError(f"{join(self._view.root, item.path)} exists already. Choose another file name.")
+                raise FileExistsError(f"{join(self._view.root, item.path)} already exists. Choose another file name.")
 
-    def _seal(self, changes: Changes) -> dict[str, Entry]:
-        """Check every staged file and its final name, and make all of them durable together."""
+    def _check_and_sync_staged(self, changes: Changes) -> dict[str, Entry]:
+        """Check the staged files and their final paths, and make the files durable. Return the entries by name."""
         staged = {entry.path: entry for entry in self._storage.list_dir(self.staging)}
         names = [item.staged.rpartition("/")[2] for item in changes.publish]
         missing = [name for name in names if name not in staged]
         if missing:
             raise StorageError(
-                f"{missing[0]} is gone from {self.staging}. Nothing was changed; run the operation again."
+                f"{missing[0]} is missing in {self.staging}. Nothing was changed. Run the operation again."
             )
         self._storage.check_publishable(self.staging, [join(self._view.root, item.path) for item in changes.publish])
         for_each(
@@ -268,44 +265,45 @@ class Transaction:
         self._storage.sync_dirs([self.staging, self._log.sidecar, parent(self._log.sidecar)])
         return staged
 
-    def _after(self, changes: Changes, staged: Mapping[str, Entry]) -> View:
-        """The dataset as it will be, with new files read where they are staged."""
-        gone = {*changes.retire, *(item.path for item in changes.publish)}
-        files = {path: file for path, file in self._files.items() if path not in gone}
+    def _view_after(self, changes: Changes, staged: Mapping[str, Entry]) -> View:
+        """Return the view after the change. New files have the path of their staged file."""
+        removed = {*changes.retire, *(item.path for item in changes.publish)}
+        files = {path: file for path, file in self._files.items() if path not in removed}
         for item in changes.publish:
             entry = staged[item.staged.rpartition("/")[2]]
             files[item.path] = ViewFile(item.path, item.staged, entry.size, entry.stamp)
         return replace(self._view, exists=True, files=tuple(files[path] for path in sorted(files)))
 
     def _claim(self, changes: Changes, staged: Mapping[str, Entry]) -> tuple[Record, LogState]:
-        """Take the next slot; whenever another writer takes it first, check again whether we may still commit."""
+        """Create the record in the next slot. If another writer gets the slot, check for conflicts and try the next."""
         replayer = Replayer(self._storage, self._view.root, self._log)
         for _ in range(_ATTEMPTS_TO_CLAIM):
             state = self._log.state()
             replay_pending(self._log, replayer, state)
-            self._check_first_of_its_key()
+            self._check_key_is_unused()
             self._check_no_conflict(changes, state)
             record = self._record(changes, staged, state.newest + 1)
-            self._droppable = False
+            self._can_delete_staging = False
             try:
                 if self._log.claim(record):
                     return record, state
             except OutcomeUnknownError:
                 raise
             except (OSError, CommitConflictError):
-                self._droppable = True
+                self._can_delete_staging = True
                 raise
-            self._droppable = True
+            self._can_delete_staging = True
         raise CommitConflictError(
-            f"other writers of {self._view.root} kept being first. Nothing was changed; run again."
+            f"Other writers of {self._view.root} committed first in each of {_ATTEMPTS_TO_CLAIM} attempts. "
+            "Nothing was changed. Run the operation again."
         )
 
-    def _check_first_of_its_key(self) -> None:
+    def _check_key_is_unused(self) -> None:
         seq = None if self._terms.key is None else self._log.committed(self._terms.key)
         if seq is not None:
             raise AlreadyCommittedError(
-                f"{self._view.root}: slot {seq} was committed under the key {self._terms.key!r} before. "
-                "Nothing was changed now; use another key for another change.",
+                f"{self._view.root}: slot {seq} was already committed under the key {self._terms.key!r}. "
+                "Nothing was changed. Use another key for another change.",
                 seq,
             )
 
@@ -327,13 +325,13 @@ class Transaction:
         return Identity(file.size, file.stamp)
 
     def _stale_side_files(self, changes: Changes) -> list[Entry]:
-        """Summary files lie as soon as any data file changes, a checksum file as soon as its own does."""
-        gone = [*changes.retire, *(item.path for item in changes.publish if item.replaces)]
-        checksums = {join(parent(path), f".{path.rpartition('/')[2]}.crc") for path in gone}
+        """Return the side files that the change makes invalid: all summary files, and checksums of changed files."""
+        changed = [*changes.retire, *(item.path for item in changes.publish if item.replaces)]
+        checksums = {join(parent(path), f".{path.rpartition('/')[2]}.crc") for path in changed}
         return [entry for entry in self._view.side_files if not entry.path.endswith(".crc") or entry.path in checksums]
 
     def _missing_folders(self, changes: Changes) -> tuple[str, ...]:
-        """Folders that the change brings, the dataset's own (as ``""``) included."""
+        """Return the folders to create, including ``""``, the folder of the dataset."""
         if not self._storage.has_folders:
             return ()
         missing: dict[str, bool] = {}
@@ -345,7 +343,7 @@ class Transaction:
         return tuple(sorted(folder for folder, is_missing in missing.items() if is_missing))
 
     def _check_no_conflict(self, changes: Changes, state: LogState) -> None:
-        """Everything that could have changed since the view: the journal, our own staging, the inputs, the names."""
+        """Raise if the journal, our staging folder, an input or a new path changed since the view."""
         checks: list[Callable[[], str | None]] = [
             self._find_lost_staging,
             lambda: self._find_foreign_commit(changes, state),
@@ -357,7 +355,7 @@ class Transaction:
             checks += [partial(self._find_taken_name, item.path) for item in changes.publish if not item.replaces]
         reasons = [reason for reason in for_each(self._storage, lambda check: check(), checks) if reason]
         if reasons:
-            raise CommitConflictError(f"{self._view.root}: {reasons[0]}. Nothing was changed; run the operation again.")
+            raise CommitConflictError(f"{self._view.root}: {reasons[0]}. Nothing was changed. Run the operation again.")
 
     @staticmethod
     def _inputs(changes: Changes) -> list[str]:
@@ -365,36 +363,27 @@ class Transaction:
         return sorted({*changes.inputs, *changes.retire, *replaced})
 
     def _find_lost_staging(self) -> str | None:
-        if self._places.find_again() != self._log.sidecar:
-            return "its journal was moved meanwhile"
-        return (
-            None
-            if self._storage.staging_exists(self.staging)
-            else "this writer was taken for dead and its files removed"
-        )
+        if self._locations.refresh() != self._log.sidecar:
+            return "its journal was moved"
+        if not self._storage.staging_exists(self.staging):
+            return "a recovery considered this writer dead and removed its staged files"
+        return None
 
     def _find_foreign_commit(self, changes: Changes, state: LogState) -> str | None:
-        """Records since the view. Where some are pruned already, the listing of files has to tell."""
+        """Return a conflict with a record after the view. Changes in pruned records are found by the file checks."""
         since = [seq for seq in state.records if seq > self._view.head]
         inputs = set(self._inputs(changes))
         names = {item.path for item in changes.publish}
-        for record in for_each(self._storage, self._read_record, since):
+        for record in for_each(self._storage, self._log.read_or_none, since):
             if record is None or record.kind != "commit":
                 continue
             published = {item.path for item in record.publish}
-            touched = published | {item.path for item in record.retire}
-            if touched & inputs or published & names or (changes.complete_view and published):
+            if inputs.intersection(record.paths) or published & names or (changes.complete_view and published):
                 return f"another writer committed {record.info.get('operation', 'a change')} (slot {record.seq})"
         return None
 
-    def _read_record(self, seq: int) -> Record | None:
-        try:
-            return self._log.read(seq)
-        except FileNotFoundError:
-            return None
-
     def _find_change_in_tree(self, changes: Changes) -> str | None:
-        """List again: programs that know nothing of the journal may have written too."""
+        """Return a change by a program that does not use the journal, found by listing the dataset again."""
         try:
             listed = self._storage.list_tree(self._view.root).files
         except FileNotFoundError:
@@ -414,18 +403,18 @@ class Transaction:
         taken = self._storage.stat(join(self._view.root, path)) is not None
         return f"{path} was created by another program" if taken else None
 
-    def _carry_out(self, record: Record, state: LogState) -> bool:
-        """Publish what is decided. Errors do not undo it: the caller has its commit, and recovery has the rest."""
+    def _apply(self, record: Record, state: LogState) -> bool:
+        """Publish the committed files. Return False after an error; recovery then finishes the commit."""
         replayer = Replayer(self._storage, self._view.root, self._log)
         try:
             replayer.publish_all(record)
         except OSError as first:
-            _logger.info("publishing commit %d failed, trying once more: %s", record.seq, first)
+            _logger.info("publishing commit %d failed, retrying once: %s", record.seq, first)
             try:
                 replayer.replay(record)
             except OSError as error:
                 _logger.warning(
-                    "commit %d of %s is decided, but not all of it is published (%s); recover() finishes it",
+                    "commit %d of %s is final, but not all of its files are published (%s); run recover() to finish it",
                     record.seq,
                     self._view.root,
                     error,
@@ -438,12 +427,12 @@ class Transaction:
         try:
             self._log.prune(state)
         except OSError as error:
-            _logger.info("old records stay for the next commit to prune: %s", error)
+            _logger.info("old records could not be pruned, the next commit tries again: %s", error)
 
-    def _drop(self) -> None:
-        """Delete the staging folder; what cannot be deleted now is an orphan for the next recovery."""
-        self._droppable = False
+    def _delete_staging(self) -> None:
+        """Delete the staging folder. If that fails, the next recovery does it."""
+        self._can_delete_staging = False
         try:
             self._storage.remove_tree(self.staging)
         except OSError as error:
-            _logger.info("%s stays for the next recovery to remove: %s", self.staging, error)
+            _logger.info("%s could not be removed, the next recovery tries again: %s", self.staging, error)

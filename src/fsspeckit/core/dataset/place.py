@@ -1,4 +1,4 @@
-"""A dataset as the caller named it: its path, its storage and its journal."""
+"""The path, storage and journal of a dataset."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fsspeckit.core.storage import Storage, resolve
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A dataset as the caller named it."""
+    """A dataset: the path that the caller passed, the root in its storage, and its journal."""
 
     path: str
     root: str
@@ -32,30 +32,31 @@ class Place:
         terms: Terms = Terms(),  # noqa: B008 - it is frozen
         on_commit: Callable[[Place], None] | None = None,
     ) -> Place:
-        """Resolve a path or URL; ``on_commit`` is called after every commit and every replay of one."""
+        """Resolve a path or URL; ``on_commit`` is called after every commit and every replay of a commit."""
         storage, root = resolve(path, filesystem, storage_options)
-        place = cls(scrub(str(path)).rstrip("/"), root, storage, Journal(storage, root, terms))
+        name, journal = scrub(str(path)).rstrip("/"), Journal(storage, root, terms)
         if on_commit is not None:
-            place.journal.on_commit = partial(on_commit, place)
-        return place
+            # A place with a journal of its own: a reference cycle would keep the engine and its database open.
+            journal.on_commit = partial(on_commit, cls(name, root, storage, Journal(storage, root, terms)))
+        return cls(name, root, storage, journal)
 
     @contextmanager
     def scratch(self) -> Iterator[str]:
-        """A folder beside the dataset, on its storage, that is gone afterwards."""
+        """Create a folder next to the dataset, on its storage, and remove it when the context ends."""
         with self.journal.begin(self.journal.view_to_change(), "scratch") as transaction:
             yield transaction.staging
 
     def full(self, relative: str) -> str:
-        """A file's path in the caller's spelling."""
+        """Return the full path of a file, below the path that the caller passed."""
         return f"{self.path}/{relative}"
 
 
 @contextmanager
 def vanished_file_is_conflict(place: Place, operation: str) -> Iterator[None]:
-    """A file of the snapshot that is gone was removed by another writer."""
+    """Turn a missing file into a conflict: another writer removed a file of the snapshot."""
     try:
         yield
     except DatasetNotFoundError:
         raise
     except FileNotFoundError as error:
-        raise CommitConflictError(f"{place.path} changed during the {operation} ({error}); run it again") from error
+        raise CommitConflictError(f"{place.path} changed during the {operation} ({error}). Run it again.") from error

@@ -1,4 +1,4 @@
-"""The state of a dataset at one moment: its files with one schema over them. Nothing here writes."""
+"""The state of a dataset at one moment: its files and their common schema. Nothing here writes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KEPT_FOOTERS = 8 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All data files of a dataset with one schema over them."""
+    """All data files of a dataset and their common schema, which is ``None`` if there is no file."""
 
     root: str
     view: View
@@ -44,10 +44,15 @@ def load_snapshot(
     keep_footers: bool = False,
     on_done: Callable[[int], None] | None = None,
 ) -> Snapshot:
-    """Read all footers of the view's files; with ``empty_may_differ``, files without rows need not fit the others.
+    """Read the footers of all files of a view.
 
-    With ``keep_footers``, as many as fit into little memory are kept, for files that will be read as a whole.
-    ``on_done`` is told of every footer that is read.
+    Args:
+        storage: The storage of the files.
+        view: The files.
+        stats_for: Columns whose statistics and Bloom filters are needed.
+        empty_may_differ: Whether files without rows may have a schema that does not fit the others.
+        keep_footers: Whether raw footers are kept, up to 8 MB, for files that are read as a whole.
+        on_done: Called with the number of footers that were read.
     """
     columns, values = partition_layout([file.path for file in view.files])
     kept = _KEPT_FOOTERS if keep_footers else 0
@@ -62,24 +67,24 @@ def load_snapshot(
 
 
 def check_one_dataset(snapshot: Snapshot) -> None:
-    """Raise where folders hold files that have so few columns in common that they must be different datasets."""
-    kinds = list({id(file.schema): file for file in snapshot.files}.values())
-    for number, file in enumerate(kinds):
-        for other in kinds[:number]:
-            if file.folder != other.folder and _are_strangers(set(file.schema.names), set(other.schema.names)):
+    """Raise if files in different folders have so few columns in common that they are different datasets."""
+    by_schema = list({id(file.schema): file for file in snapshot.files}.values())
+    for number, file in enumerate(by_schema):
+        for other in by_schema[:number]:
+            if file.folder != other.folder and _are_unrelated(set(file.schema.names), set(other.schema.names)):
                 raise NestedDatasetError(
                     f"{snapshot.root} contains different datasets: {other.path} has the columns {other.schema.names}, "
                     f"and {file.path} has {file.schema.names}. Move the files of one dataset out of {snapshot.root}."
                 )
 
 
-def _are_strangers(one: set[str], other: set[str]) -> bool:
-    """Columns come and go in a dataset, but most of them stay; partition columns may be in the files of some."""
+def _are_unrelated(one: set[str], other: set[str]) -> bool:
+    """Return whether both have columns that the other lacks, and share less than half of the larger set."""
     return not (one <= other or other <= one) and 2 * len(one & other) < max(len(one), len(other))
 
 
 def joint_schema(files: Sequence[DataFile], root: str) -> pa.Schema | None:
-    """One schema over all files that hold rows; files without rows add what fits."""
+    """Return the common schema of all files that have rows. Files without rows extend it if they fit."""
     filled = [file for file in files if file.rows]
     schema = _unified(filled or files[:1], root)
     for empty in {id(file.schema): file.schema for file in files if not file.rows}.values():
@@ -91,36 +96,37 @@ def joint_schema(files: Sequence[DataFile], root: str) -> pa.Schema | None:
 
 
 def _unified(files: Sequence[DataFile], root: str) -> pa.Schema | None:
-    """One schema over all files; where two have none in common, the error names both."""
-    firsts = list({id(file.schema): file for file in reversed(files)}.values())[::-1]
+    """Return the common schema of all files. If there is none, the error names two files that do not fit."""
+    by_schema = list({id(file.schema): file for file in reversed(files)}.values())[::-1]
     try:
-        return unify_schemas(file.schema for file in firsts) if firsts else None
+        return unify_schemas(file.schema for file in by_schema) if by_schema else None
     except SchemaMismatchError as error:
-        for number, file in enumerate(firsts):
-            for other in firsts[:number]:
+        for number, file in enumerate(by_schema):
+            for other in by_schema[:number]:
                 unify_schemas([other.schema, file.schema], operation=f"joining {other.path} and {file.path}", path=root)
         raise error
 
 
 def single_file_view(storage: Storage, path: str) -> View | None:
-    """A path to one file, seen as a dataset of that file; ``None`` where the path is no file."""
-    found = storage.stat(path)
-    if found is None or found.size < 0:
+    """Return a view of one file, or ``None`` if the path is not a file."""
+    stat = storage.stat(path)
+    if stat is None or stat.size < 0:
         return None
-    file = ViewFile(basename(path), path, found.size, found.stamp)
+    file = ViewFile(basename(path), path, stat.size, stat.stamp)
     return View(dirname(path), exists=True, head=0, files=(file,), side_files=(), pending=False)
 
 
 def partition_layout(paths: Sequence[str]) -> tuple[tuple[str, ...], list[PartitionValues | None]]:
-    """Partition columns of a dataset from its folders, and each file's values (none for a file outside them)."""
+    """Return the partition columns of a dataset and the values of each file; ``None`` for a file outside partitions."""
     folders = [dirname(path) for path in paths]
     parsed = {folder: parse_hive_partition_path(f"{folder}/x") for folder in dict.fromkeys(folders)}
     layouts = {tuple(values) for values in parsed.values() if values}
     if len(layouts) > 1:
         shown = " and ".join(sorted("/".join(layout) for layout in layouts)[:2])
         raise PartitionError(
-            f"the dataset's folders disagree on the partition columns ({shown}); move the odd files away"
+            f"the folders of the dataset have different partition columns ({shown}). "
+            "Move the files of one of them to another dataset."
         )
     columns = next(iter(layouts), ())
-    found = {folder: tuple(values.values()) if values else None for folder, values in parsed.items()}
-    return columns, [found[folder] for folder in folders]
+    by_folder = {folder: tuple(values.values()) if values else None for folder, values in parsed.items()}
+    return columns, [by_folder[folder] for folder in folders]

@@ -1,7 +1,7 @@
-"""The rows a caller hands in, whatever they are: one Arrow table, in memory or mapped from a spool file.
+"""The source rows of an operation as one Arrow table, in memory or memory-mapped from a spool file.
 
-Planning passes over a source more than once, so a one-shot stream (or anything that would be read again) is written
-to an Arrow IPC file that is mapped, not loaded. Rows keep the types they came with; they are cast when taken.
+Planning reads a source more than once, so streams and files are written to an Arrow IPC file that is memory-mapped.
+Rows keep their types; they are cast when they are taken.
 """
 
 from __future__ import annotations
@@ -34,43 +34,43 @@ _SPOOL_ROWS = 65_536
 class Source:
     """Source rows, numbered from zero.
 
-    Planning asks for rows, schema and single columns only, so an engine may keep the table somewhere else.
+    Planning uses only the methods and properties, so an engine may store the rows elsewhere.
     """
 
     table: pa.Table
 
     @property
     def route(self) -> str:
-        """How the rows reach the tasks that need them."""
+        """How tasks get the rows; shown in plans."""
         return "memory"
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return int(self.table.num_rows)
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema as it came."""
+        """The schema of the data that the caller passed."""
         return self.table.schema
 
     @property
     def ordered(self) -> bool:
-        """Whether first and last mean something among the rows."""
+        """Whether the order of the rows is defined."""
         return True
 
-    def schema_for(self, target: pa.Schema | None) -> pa.Schema:  # noqa: ARG002 - sources of other engines look at it
-        """The schema that counts beside a target's, where a source cannot send all types."""
+    def schema_for(self, target: pa.Schema | None) -> pa.Schema:  # noqa: ARG002 - sources of other engines use it
+        """Return the schema to reconcile with a target's schema. Engines without some of its types adjust theirs."""
         return self.schema
 
     def columns(self, names: Sequence[str]) -> pa.Table:
-        """Whole columns."""
+        """Return complete columns."""
         return self.table.select(list(names))
 
     def take(self, rows: range | RowNumbers, schema: pa.Schema) -> pa.Table:
-        """The given rows under ``schema``: columns by name, cast exactly, missing ones null."""
+        """Return the given rows with ``schema``: columns by name, cast exactly, missing columns null."""
         names = [name for name in schema.names if name in self.schema.names]
-        table = self.columns(names or self.schema.names[:1])  # a table without columns would have no rows
+        table = self.columns(names or self.schema.names[:1])  # a table without columns has no rows
         if isinstance(rows, range):
             part = table.slice(rows.start, len(rows))
         elif len(rows) and bool(np.all(rows[1:] > rows[:-1])):
@@ -80,7 +80,7 @@ class Source:
         return cast_schema(part.select(names), schema, fill_missing=True, operation="source")
 
     def widen_codes(self, schema: pa.Schema) -> pa.Schema:
-        """The schema with wider dictionary codes where the source has more distinct values than they can number."""
+        """Return a schema with wider dictionary codes for columns with more distinct values than codes."""
         wide = with_wide_codes(schema)
         fields = [
             new if new.type != old.type and self._distinct(old) >= 2 ** (old.type.index_type.bit_width - 1) else old
@@ -96,12 +96,12 @@ class Source:
         return len(values)
 
     def check_casts(self, schema: pa.Schema, *, operation: str, path: str) -> None:
-        """Raise before anything is written where a value does not fit the result's type."""
+        """Raise if a value does not fit its type in ``schema``. Called before the first write."""
         for name in schema.names:
             if name in self.schema.names and self._differs(schema.field(name)):
-                wanted = pa.schema([schema.field(name)])
+                single = pa.schema([schema.field(name)])
                 for batch in self.columns([name]).to_batches(max_chunksize=_SPOOL_ROWS * 4):
-                    cast_schema(pa.Table.from_batches([batch]), wanted, operation=operation, path=path)
+                    cast_schema(pa.Table.from_batches([batch]), single, operation=operation, path=path)
 
     def _differs(self, field: pa.Field) -> bool:
         own = self.schema.field(field.name)
@@ -110,7 +110,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class DeferredRead:
-    """Rows that are read when the engine opens the source, where it wants temporary files to be."""
+    """Rows that are read when the engine opens the source, in the engine's folder for temporary files."""
 
     read: Callable[[], pa.Table]
 
@@ -145,9 +145,9 @@ class RowFiles(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """What a caller passed as data, and where its paths belong.
+    """The data that a caller passed, and the filesystem of its paths.
 
-    ``on_tasks`` is told how far an engine is that must compute the rows first: how many tasks of how many.
+    An engine that computes the rows first calls ``on_tasks`` with the number of finished tasks and of all tasks.
     """
 
     data: Any
@@ -157,7 +157,7 @@ class Input:
 
 
 def open_source(given: Input) -> Source:
-    """Turn what a caller passed as data into a source."""
+    """Open the caller's data as a source."""
     data = given.data.read() if isinstance(given.data, DeferredRead) else given.data
     if isinstance(data, pa.Table):
         return Source(with_one_dictionary(data))
@@ -178,10 +178,10 @@ def _reader(data: Any) -> pa.RecordBatchReader:
     scanner = getattr(data, "scanner", None)
     if scanner is not None and type(data).__module__.startswith("pyarrow."):
         return scanner().to_reader()
-    hint = "; use pa.Table.from_pylist(rows)" if isinstance(data, (list, tuple)) else ""
+    hint = " For a list of rows, use pa.Table.from_pylist(rows)." if isinstance(data, (list, tuple)) else ""
     raise UnsupportedDataError(
-        f"cannot read rows from {type(data).__name__}: pass a pyarrow Table, RecordBatch, RecordBatchReader or "
-        f"Dataset, a path, or an object with __arrow_c_stream__ (polars, pandas, DuckDB){hint}"
+        f"cannot read rows from {type(data).__name__}. Pass a pyarrow Table, RecordBatch, RecordBatchReader or "
+        f"Dataset, a path, or an object with __arrow_c_stream__ (polars, pandas, DuckDB).{hint}"
     )
 
 
@@ -192,7 +192,7 @@ def _spooled(files: RowFiles) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class SourceFiles:
-    """Parquet files that a caller named as data: one schema for all, hive folders as columns."""
+    """Parquet files that a caller passed as data, with one schema. Hive folders are columns."""
 
     storage: Storage
     files: tuple[DataFile, ...]
@@ -200,7 +200,7 @@ class SourceFiles:
     partitions: tuple[dict[str, str | None], ...]
 
     def batches(self, number: int, row_groups: Sequence[int] | None = None) -> Iterator[pa.RecordBatch]:
-        """The rows of one file, or of some of its row groups."""
+        """Yield the rows of one file, or of some of its row groups."""
         file, rows = self.files[number], 0
         groups = range(len(file.row_groups)) if row_groups is None else row_groups
         check_int96(self.storage, file, groups)
@@ -221,16 +221,16 @@ class SourceFiles:
 
 
 def source_files(path: Any, filesystem: Any, options: Mapping[str, Any] | None) -> SourceFiles:
-    """The files at a path (also the folders that the root itself ends in are columns); raises where there is none."""
+    """Return the files at a path, or raise if there is none. Hive folders at the end of the path are columns too."""
     storage, root = resolve(path, filesystem, options)
     view = single_file_view(storage, root) or Journal(storage, root).view()
     if not view.files:
-        raise DatasetNotFoundError(f"no parquet file to read at {path}; check the path of the source")
+        raise DatasetNotFoundError(f"no parquet file to read at {path}. Check the path of the source.")
     return files_of_view(storage, view)
 
 
 def files_of_view(storage: Storage, view: View) -> SourceFiles:
-    """The files of a view with one schema."""
+    """Return the files of a view with one schema."""
     outer = parse_hive_partition_path(f"{_hive_tail(view.root)}/x")
     inner, values = partition_layout([file.path for file in view.files])
     names = [*outer, *inner]
@@ -245,7 +245,7 @@ def files_of_view(storage: Storage, view: View) -> SourceFiles:
 
 
 def _hive_tail(root: str) -> str:
-    """The trailing ``a=1/b=2`` components of a path."""
+    """Return the trailing ``a=1/b=2`` components of a path."""
     parts = root.split("/")
     keep = len(parts)
     while keep and "=" in parts[keep - 1]:
@@ -254,5 +254,5 @@ def _hive_tail(root: str) -> str:
 
 
 def constant_column(text: str | None, field: pa.Field, rows: int) -> pa.Array:
-    """A partition value as a column."""
+    """Return a column with one partition value in all rows."""
     return pa.repeat(typed_values([text], field.type, field.name)[0], rows)

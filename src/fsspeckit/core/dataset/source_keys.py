@@ -1,6 +1,6 @@
-"""What planning must know of a source: sound keys, one row per key, and which rows belong to which partition.
+"""Check the keys of a source, select one row per key, and split rows by partition.
 
-All checks of the source's keys are here, so they hold for every engine and come before anything is written.
+All engines use these functions before the first write.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from fsspeckit.core.values.keys import (
 
 _SHOWN = 5
 UNREADABLE = "\0"
-"""How the identity of a folder begins that cannot be read as the source's types."""
+"""Prefix of the identity of a folder whose values cannot be parsed as the source's types."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartitionRows:
-    """Source rows of one partition; ``folder`` is where new files for it go."""
+    """Source rows of one partition; new files of the partition are written to ``folder``."""
 
     folder: str
     identity: str
@@ -48,7 +48,7 @@ class PartitionRows:
 
 
 def plain_keys(source: Source, keys: Sequence[KeyColumn], rows: range | RowNumbers) -> list[pa.ChunkedArray]:
-    """Key columns of some source rows, in the form in which keys are compared."""
+    """Return the key columns of some source rows, in the form in which keys are compared."""
     table = source.columns([key.name for key in keys])
     if not isinstance(rows, range):
         table = source.take(rows, table.schema)
@@ -58,17 +58,17 @@ def plain_keys(source: Source, keys: Sequence[KeyColumn], rows: range | RowNumbe
 
 
 def check_no_null_keys(table: pa.Table, keys: Sequence[str], side: str) -> None:
-    """Raise where a key column holds nulls."""
+    """Raise if a key column has nulls."""
     for key in keys:
         if table[key].null_count:
             raise null_key_error(key, side, table[key].null_count)
 
 
 def null_key_error(key: str, side: str, count: int) -> KeyColumnError:
-    """The error for a null in a key column of the source or the target."""
+    """Return the error for nulls in a key column of the source or the target."""
     return KeyColumnError(
-        f"key column {key!r} of the {side} has {count:,} NULL value(s); "
-        'drop or fill these rows, or pass null_keys="match" to treat NULL as equal to NULL'
+        f"key column {key!r} of the {side} has {count:,} NULL value(s). "
+        'Remove these rows or replace the values, or pass null_keys="match" to treat NULL as equal to NULL.'
     )
 
 
@@ -80,17 +80,17 @@ def select_rows(
     deduplicate: bool,
     order_by: Sequence[str],
 ) -> range | RowNumbers:
-    """The source rows that take part: one for each key."""
-    everything = range(source.rows)
+    """Return the source rows to merge: one for each key."""
+    all_rows = range(source.rows)
     if source.rows < 2:
-        return everything
-    columns = plain_keys(source, keys, everything)
+        return all_rows
+    columns = plain_keys(source, keys, all_rows)
     if not _is_number(columns) and _all_differ(hash_keys(columns)):
-        return everything
+        return all_rows
     codes = KeyEncoder(columns).codes
     repeated, counts = duplicate_codes(codes)
     if len(repeated) == 0:
-        return everything
+        return all_rows
     if not source.ordered and (on_duplicate != "error" or (deduplicate and not order_by)):
         raise _no_order(deduplicate)
     if deduplicate:
@@ -103,28 +103,30 @@ def select_rows(
 
 
 def _all_differ(hashes: Hashes) -> bool:
-    """Whether no two are equal; they are sorted in place."""
+    """Return whether all hashes differ. Sorts them in place."""
     hashes.sort()
     return is_increasing(hashes)
 
 
 def _is_number(columns: Sequence[pa.ChunkedArray]) -> bool:
-    """Whether keys are their own codes; of any others, different hashes prove that they differ, and cost less."""
+    """Return whether keys are single integers, which need no encoding. Other keys are compared by hash first."""
     return len(columns) == 1 and pa.types.is_int64(columns[0].type)
 
 
 def _rank(source: Source, name: str) -> Codes:
-    """Ranks by which the highest wins; a leading minus turns them round."""
-    wanted = name.removeprefix("-") if name not in source.schema.names else name
-    ranks = order_rank(source.columns([wanted])[wanted])
-    return ~ranks if wanted != name else ranks
+    """Return ranks of which the highest is kept. A leading minus in the name reverses the order."""
+    column = name.removeprefix("-") if name not in source.schema.names else name
+    ranks = order_rank(source.columns([column])[column])
+    return ~ranks if column != name else ranks
 
 
 def check_order_columns(schema: pa.Schema, order_by: Sequence[str], side: str = "source") -> None:
-    """Raise for an order column that a side does not have, or whose values have no order."""
+    """Raise if an order column is missing or its type has no order. ``side`` names the schema in errors."""
     missing = [name for name in order_by if name not in schema.names and name.removeprefix("-") not in schema.names]
     if missing:
-        raise KeyColumnError(f"dedup_order_by names unknown columns {missing}; the {side} has {schema.names}")
+        raise KeyColumnError(
+            f"dedup_order_by names columns that the {side} does not have: {missing}. Choose among {schema.names}."
+        )
     for name in order_by:
         check_sortable(schema.field(name if name in schema.names else name.removeprefix("-")), "dedup_order_by")
 
@@ -135,23 +137,23 @@ def _duplicate_error(source: Source, names: list[str], codes: Codes, repeated: C
         row = source.columns(names).slice(int(np.flatnonzero(codes == code)[0]), 1).to_pylist()[0]
         shown.append(f"{tuple(row.values()) if len(row) > 1 else next(iter(row.values()))!r} ({int(count)} times)")
     return KeyColumnError(
-        f"the source has {len(repeated):,} duplicate key(s) for {names}: {', '.join(shown)}. Make the source unique, "
+        f"the source has {len(repeated):,} duplicate key(s) for {names}: {', '.join(shown)}. Remove the duplicates, "
         'or pass on_duplicate_source="last" or "first", or strategy="deduplicate"'
     )
 
 
 def _no_order(deduplicate: bool) -> KeyColumnError:
-    wish = 'strategy="deduplicate" without dedup_order_by' if deduplicate else "on_duplicate_source"
+    option = 'strategy="deduplicate" without dedup_order_by' if deduplicate else "on_duplicate_source"
     return KeyColumnError(
-        f"the source has duplicate keys and its query ends in a shuffle, so its rows come in no order and {wish} would "
-        'keep any of them; sort it (orderBy), or use strategy="deduplicate" with dedup_order_by'
+        f"the source has duplicate keys and its query ends in a shuffle, so its rows have no order and {option} would "
+        'keep an arbitrary one. Sort the source (orderBy), or use strategy="deduplicate" with dedup_order_by'
     )
 
 
 def split_by_partition(
     source: Source, rows: range | RowNumbers, columns: Sequence[str], existing: Mapping[str, str]
 ) -> list[PartitionRows]:
-    """Rows of each partition, in source order; ``existing`` maps a partition's identity to its folder."""
+    """Return the rows of each partition, in source order; ``existing`` maps partition identities to folders."""
     if not columns:
         return [PartitionRows("", "", rows)] if len(rows) else []
     table = source.columns(columns)
@@ -166,10 +168,10 @@ def split_by_partition(
 
 
 class PartitionIdentities:
-    """One spelling for each partition, however its folder spells it: values are read as the source's types.
+    """Canonical names of partitions: folder values are parsed as the source's types, so all spellings are equal.
 
-    Columns in ``in_folders`` have no type but the one that the names of the folders tell. There, a folder with leading
-    zeros holds text, and no number of the source.
+    Columns in ``in_folders`` are only in the names of folders. There, a folder with leading zeros is text and
+    not equal to a number of the source.
     """
 
     def __init__(self, columns: Sequence[str], source: pa.Schema, in_folders: Collection[str] = ()) -> None:
@@ -180,18 +182,18 @@ class PartitionIdentities:
         self._similar: dict[str, PartitionValues] = {}
 
     def of(self, values: PartitionValues) -> str:
-        """The identity of a folder's values; each combination is worked out once."""
+        """Return the identity of the values of a folder."""
         if not self._columns:
             return ""
         if values not in self._known:
-            self._known[values] = self._spell(values)
+            self._known[values] = self._identity(values)
         return self._known[values]
 
-    def _spell(self, values: PartitionValues) -> str:
+    def _identity(self, values: PartitionValues) -> str:
         try:
             typed = [typed_values([text], type_) for text, type_ in zip(values, self._types, strict=True)]
         except PartitionError:
-            # No value of the source's types is spelled like that, so no row can belong there.
+            # No value of the source's types has this text, so no source row is in this partition.
             return f"{UNREADABLE}{values}"
         spelling = str(partition_folders(dict(zip(self._columns, typed, strict=True)))[0])
         pairs = zip(self._columns, values, typed, strict=True)
@@ -201,10 +203,10 @@ class PartitionIdentities:
         return spelling
 
     def check(self, groups: Sequence[PartitionRows]) -> None:
-        """Raise where the value of a row can be read from the text of a folder, and is written in another way.
+        """Raise if a source value equals the text of a folder only after parsing, such as 1 and `01`.
 
         Raises:
-            PartitionError: Nothing tells whether the row belongs there.
+            PartitionError: It is not known whether the row belongs to that folder.
         """
         exact = set(self._known.values())
         for group in groups:
@@ -212,12 +214,12 @@ class PartitionIdentities:
                 folder = partition_folder(self._columns, self._similar[group.identity])
                 raise PartitionError(
                     f"the source has the value of {group.identity!r}, and the dataset has the text of {folder!r}, "
-                    "which is another value; pass the partition column as text"
+                    "which is another value. Pass the partition column as text."
                 )
 
 
 def _is_other(text: str | None, value: pa.Array) -> bool:
-    """Whether a folder's text is not how the value that it was read as is written: `01`, `0x1` or, for true, `1`."""
+    """Return whether formatting the parsed value gives another text than the folder's: `01`, `0x1`, or `1` for true."""
     type_ = unwrapped(value.type)
     if text is None:
         return False

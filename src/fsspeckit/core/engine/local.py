@@ -1,7 +1,7 @@
-"""The engine that lives in one process: work on files and rows in a pool of threads, one file in each.
+"""The engine that runs in one process, in a thread pool with one file per thread.
 
-Decoding, matching and encoding release the interpreter lock, so a thread for each core keeps all of them busy. The
-PyArrow engine is this one, and the DuckDB engine extends it.
+Decoding, matching and encoding release the interpreter lock, so one thread per core uses all cores. The PyArrow engine
+is this one, and the DuckDB engine extends it.
 """
 
 from __future__ import annotations
@@ -42,36 +42,36 @@ class LocalEngine:
 
     @property
     def threads(self) -> int | None:
-        """Most threads for work that holds much memory; one for each core where there is no limit."""
+        """The most threads for work that needs much memory; ``None`` means one per core."""
         return None
 
     def committed(self, place: Place) -> None:
-        """Nothing is cached."""
+        """Do nothing: nothing is cached."""
 
     @contextmanager
     def open_source(self, given: Input, storage: Storage, scratch: Scratch) -> Iterator[Source]:  # noqa: ARG002
-        """Spool what can be read only once; threads share memory, so nothing else is needed."""
+        """Open the source; data that can be read only once is spooled to disk."""
         yield open_source(given)
 
     def match(
         self, storage: Storage, source: Source, specs: Sequence[KeySetSpec], scans: Sequence[Scan], on_done: OnDone
     ) -> list[Match]:
-        """Scan key columns, a batch of files in each thread."""
+        """Scan key columns, one batch of files per thread."""
         indexes = _Indexes(source, specs)
 
         def match_batch(batch: list[Scan]) -> list[Match]:
             spec = specs[batch[0].group]
-            found = match_files(storage, batch, indexes.get(batch[0].group), spec.keys)
+            matches = match_files(storage, batch, indexes.get(batch[0].group), spec.keys)
             on_done(len(batch))
-            return found
+            return matches
 
         work = list(batches(scans, [(len(spec.rows), spec.keys) for spec in specs], cores()))
-        return [match for found in run_in_threads(workers(storage), match_batch, work) for match in found]
+        return [match for matches in run_in_threads(workers(storage), match_batch, work) for match in matches]
 
     def run(
         self, storage: Storage, source: Source, tasks: Sequence[Task], staging: str | None, on_done: OnDone
     ) -> list[Outcome]:
-        """Run the file kernel, a file in each thread; finished files go to disk meanwhile."""
+        """Run one task per thread. Another thread syncs finished files to disk."""
         with ThreadPoolExecutor(1) as disk:
             synced: list[Future[None]] = []
 
@@ -94,7 +94,7 @@ class LocalEngine:
         return read_snapshot(storage, snapshot, request, path_of)
 
     def map(self, function: Callable[[_T], _R], items: Sequence[_T], on_done: OnDone) -> list[_R]:
-        """Apply a function to all items, one in each thread."""
+        """Apply a function to all items, one item per thread."""
 
         def apply(item: _T) -> _R:
             result = function(item)
@@ -111,7 +111,7 @@ class LocalEngine:
         parts: int,
         on_done: OnDone,
     ) -> list[_R]:
-        """Exchange in one process: pieces wait in memory while they are few, else in temporary files."""
+        """Exchange pieces in memory, and in temporary files beyond a limit."""
         threads = min(cores(), self.threads or cores())
         with Spill(parts, _PIECES_IN_MEMORY) as spill:
 
@@ -131,7 +131,7 @@ class LocalEngine:
 
 
 class _Indexes:
-    """Key indexes, each built by the first thread that needs it."""
+    """Key indexes. The first thread that needs an index builds it."""
 
     def __init__(self, source: Source, specs: Sequence[KeySetSpec]) -> None:
         self._source, self._specs = source, specs
@@ -146,22 +146,22 @@ class _Indexes:
 
 
 def key_index(source: Source, spec: KeySetSpec) -> KeyIndex:
-    """The keys of some source rows, to be looked up."""
+    """Return an index of the keys of some source rows."""
     return KeyIndex(plain_keys(source, spec.keys, spec.rows), None if isinstance(spec.rows, range) else spec.rows)
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def workers(storage: Storage) -> int:
-    """Threads worth having: one for each core, more where waiting for a network is the work."""
+    """Return the number of threads: one per core, and more for remote storage."""
     return cores() if storage.is_local else max(cores(), _REMOTE_WORKERS)
 
 
 def run_in_threads(threads: int, function: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
-    """Run over all items in threads; the first error cancels what has not started."""
+    """Call a function with all items in threads. The first error cancels calls that have not started."""
     if len(items) < 2:
         return [function(item) for item in items]
     with ThreadPoolExecutor(min(threads, len(items))) as pool:

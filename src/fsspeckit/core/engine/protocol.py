@@ -1,6 +1,6 @@
-"""The engine protocol: a few kinds of work over whole sets, so that an engine can distribute them.
+"""The engine protocol. Each method processes a whole set of items, so that an engine can distribute it.
 
-An engine never decides what to do and never touches the dataset folder: it reads files, and writes staged ones.
+An engine does not decide what to do and does not change the dataset folder: it reads files and writes staged files.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from fsspeckit.core.storage import Storage
 I = TypeVar("I")  # noqa: E741 - an item
 R = TypeVar("R")
 OnDone = Callable[[int], None]
+"""Called with the number of items that are done since the last call."""
 Scratch = Callable[[], AbstractContextManager[str]]
+"""Creates a folder on the dataset's storage that is removed when the context ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """What a reader wants of a snapshot."""
+    """The options of a read."""
 
     columns: tuple[str, ...] | None = None
     filters: Any = None
@@ -40,31 +42,31 @@ class Engine(Protocol):
     name: str
 
     def committed(self, place: Place) -> None:
-        """Forget what was cached of a dataset that has changed."""
+        """Discard what is cached of a dataset. Called after every commit."""
 
     def open_source(self, given: Input, storage: Storage, scratch: Scratch) -> AbstractContextManager[Source]:
-        """Take in the caller's rows so that they can be read more than once.
+        """Open the caller's data as a source that can be read more than once.
 
-        ``scratch`` gives a folder on the dataset's storage that is gone afterwards, for engines that must share rows.
+        ``scratch`` is for engines that share source rows with their workers.
         """
 
     def match(
         self, storage: Storage, source: Source, specs: Sequence[KeySetSpec], scans: Sequence[Scan], on_done: OnDone
     ) -> list[Match]:
-        """Find, for each scan, the rows whose key stands among the source rows of its key set."""
+        """Return, for each scan, the rows whose key is among the source rows of its key set."""
 
     def run(
         self, storage: Storage, source: Source, tasks: Sequence[Task], staging: str | None, on_done: OnDone
     ) -> list[Outcome]:
-        """Run tasks into ``staging``; without it, only compare and count."""
+        """Run tasks that write files to the folder ``staging``. Without it, only compare and count rows."""
 
     def read(
         self, storage: Storage, snapshot: Snapshot, request: ReadRequest, path_of: Callable[[str], str]
     ) -> pa.Table:
-        """Read a snapshot; ``path_of`` spells a file's path for the caller."""
+        """Read a snapshot; ``path_of`` returns the full path of a file for the caller."""
 
     def map(self, function: Callable[[I], R], items: Sequence[I], on_done: OnDone) -> list[R]:
-        """Apply a function to all items, side by side, and keep their order. Function and items are picklable."""
+        """Apply a function to all items in parallel and return results in order. Function and items are picklable."""
 
     def exchange(
         self,
@@ -74,9 +76,16 @@ class Engine(Protocol):
         parts: int,
         on_done: OnDone,
     ) -> list[R]:
-        """Bring together what belongs together, with memory bounded by items and parts, never by all of them.
+        """Shuffle rows from items to parts. Memory is bounded by the size of an item and of a part.
 
-        ``split`` runs once for each item and gives ``(part, table)`` pieces; ``gather`` runs once for each part, also
-        for one without pieces, and gets its pieces in the order of items and, within an item, of giving. Results come
-        in the order of parts. Both functions, and the items, are picklable; they write staged files by themselves.
+        Args:
+            split: Called once for each item; yields ``(part, table)`` pieces. Picklable.
+            items: The items. Picklable.
+            gather: Called once for each part, also for a part without pieces, with its pieces in the order of items
+                and, within an item, in the order of ``split``. Picklable. It may write staged files.
+            parts: The number of parts.
+            on_done: Called for each item and each part that is done.
+
+        Returns:
+            The results of ``gather``, in the order of parts.
         """

@@ -1,4 +1,4 @@
-"""Reading a snapshot: file by file in threads, folder values as typed columns, filters pushed into the files."""
+"""Read a snapshot with pyarrow: files in parallel, partition columns from folder names, filters pushed down."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fsspeckit.core.parquet.reader import check_int96, check_rows, open_file, re
 from fsspeckit.core.storage import Storage
 
 FILE_PATH = "file_path"
-_ADVICE = 'pass an expression such as pyarrow.compute.field("id") > 3, or tuples such as [("id", ">", 3)]'
+_ADVICE = 'Pass an expression such as pyarrow.compute.field("id") > 3, or tuples such as [("id", ">", 3)].'
 
 
 def read_snapshot(
@@ -33,9 +33,9 @@ def read_snapshot(
     *,
     schema: pa.Schema | None = None,
 ) -> pa.Table:
-    """All rows that the request asks for, in the order of the files; part of a snapshot brings the whole's schema."""
+    """Return the requested rows in the order of the files. Pass ``schema`` to read only part of a dataset's files."""
     schema = full_schema(snapshot) if schema is None else schema
-    names = _wanted(schema, request, snapshot.root)
+    names = _column_names(schema, request, snapshot.root)
     condition = _condition(request.filters, schema)
     out = pa.schema([schema.field(name) for name in names], schema.metadata)
     threads = request.use_threads and len(snapshot.files) == 1
@@ -56,7 +56,7 @@ def read_snapshot(
 
 
 def full_schema(snapshot: Snapshot) -> pa.Schema:
-    """The files' schema and, last, the partition columns that stand only in folder names."""
+    """Return the schema of the files and, last, the partition columns that are only in folder names."""
     assert snapshot.schema is not None
     names = [name for name in snapshot.partition_columns if name not in snapshot.schema.names]
     fields = [pa.field(name, partition_type(_texts(snapshot, name))) for name in names]
@@ -68,24 +68,24 @@ def _texts(snapshot: Snapshot, name: str) -> list[str | None]:
     return [file.partition[at] for file in snapshot.files if file.partition is not None]
 
 
-def _wanted(schema: pa.Schema, request: ReadRequest, root: str) -> list[str]:
+def _column_names(schema: pa.Schema, request: ReadRequest, root: str) -> list[str]:
     names = list(request.columns) if request.columns is not None else list(schema.names)
     missing = [name for name in names if name not in schema.names]
     if missing:
-        raise pa.ArrowKeyError(f"read: no column(s) {missing} in {root}; it has {schema.names}")
+        raise pa.ArrowKeyError(f"read: no column(s) {missing} in {root}. Choose among {schema.names}.")
     return names
 
 
 def _condition(filters: Any, schema: pa.Schema) -> pc.Expression | None:
-    """Filters as an expression that makes sense for the columns."""
+    """Return the filters as an expression. Raise if it cannot be applied to the columns."""
     if filters is None:
         return None
     if isinstance(filters, str):
         raise FilterError(
-            f"the filter {filters!r} is text, and SQL text is for the DuckDB engine (DuckDBDatasetIO, or "
-            f'engine="duckdb"); {_ADVICE}'
+            f"the filter {filters!r} is SQL text, which only the DuckDB engine supports (DuckDBDatasetIO, or "
+            f'engine="duckdb"). {_ADVICE}'
         )
-    # Arrow cannot compare values of extension types (UUID, JSON), and finds that out in the middle of a file.
+    # Arrow cannot compare values of extension types (UUID, JSON), and would raise only when it reads a file.
     plain = pa.schema([field for field in schema if not isinstance(field.type, pa.BaseExtensionType)])
     try:
         condition = filters if isinstance(filters, pc.Expression) else pq.filters_to_expression(filters)
@@ -93,15 +93,15 @@ def _condition(filters: Any, schema: pa.Schema) -> pc.Expression | None:
     except (pa.ArrowException, ValueError, TypeError) as error:
         reason = str(error).partition("\n")[0]
         others = [name for name in schema.names if name not in plain.names and name in str(filters)]
-        only = f"; {others} can only be filtered by SQL on the DuckDB engine" if others else ""
+        only = f" Filter {others} with SQL on the DuckDB engine." if others else ""
         raise FilterError(
-            f"the filter {filters} cannot be applied to the columns {plain.names} ({reason}){only}; {_ADVICE}"
+            f"the filter {filters} cannot be applied to the columns {plain.names} ({reason}).{only} {_ADVICE}"
         ) from error
     return condition
 
 
 class _FileReader:
-    """Reads one file of a snapshot under the snapshot's schema."""
+    """Reads one file of a snapshot with the snapshot's schema."""
 
     def __init__(
         self,
@@ -114,17 +114,15 @@ class _FileReader:
     ) -> None:
         import pyarrow.dataset as ds
 
-        scanned = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
-        self._format = ds.ParquetFileFormat(
-            coerce_int96_timestamp_unit=INT96_UNIT, default_fragment_scan_options=scanned
-        )
+        scan = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+        self._format = ds.ParquetFileFormat(coerce_int96_timestamp_unit=INT96_UNIT, default_fragment_scan_options=scan)
         self._storage, self._snapshot, self._schema, self._names = storage, snapshot, schema, names
         self._options = {"columns": names, "filter": condition, "use_threads": use_threads}
 
     def read(self, file: DataFile) -> pa.Table:
         condition = self._options["filter"]
-        looked_at = [name for name in file.int96 if name in self._names or name in str(condition)]
-        check_int96(self._storage, file, range(len(file.row_groups)), looked_at)
+        int96 = [name for name in file.int96 if name in self._names or name in str(condition)]
+        check_int96(self._storage, file, range(len(file.row_groups)), int96)
         with report_damage("reading", file.path), open_file(self._storage, file) as opened:
             fragment = self._format.make_fragment(opened, partition_expression=self._partition(file))
             try:
@@ -137,7 +135,7 @@ class _FileReader:
         return table
 
     def _check_casts(self, fragment: Any, file: DataFile) -> None:
-        """Raise where a value of a sound file does not fit the type that its column has over all files."""
+        """Raise if a value of an undamaged file does not fit the type of the common schema."""
         shared = [self._schema.field(field.name) for field in file.schema if field.name in self._schema.names]
         recast = [field for field in shared if not file.schema.field(field.name).type.equals(field.type)]
         table = fragment.to_table(columns=[field.name for field in recast])
@@ -147,7 +145,7 @@ class _FileReader:
             raise SchemaMismatchError(f"{error} Or leave the column out with columns=...") from error
 
     def _partition(self, file: DataFile) -> pc.Expression:
-        """What the folder says of the file's rows; columns that stand in the file itself speak for themselves."""
+        """Return the partition expression of a file: values of its folder name, except of columns in the file."""
         expression = pc.scalar(True)
         for at, name in enumerate(self._snapshot.partition_columns):
             if name in file.schema.names or name not in self._schema.names:

@@ -1,4 +1,4 @@
-"""The names that the specification fixes for incremental rewriting, as thin calls of the other packages.
+"""The functions that the specification names for incremental rewriting. They call the other packages.
 
 Must not: contain logic of its own. Listing is in commit, statistics and matching in planning, merges in operations.
 Read first: this file.
@@ -85,17 +85,17 @@ def merge(
         path: The dataset's folder; it need not exist.
         strategy: ``"insert"`` adds new keys, ``"update"`` replaces existing ones, ``"upsert"`` does both.
         key_columns: The columns that identify a row.
-        partition_columns: Partition columns of a new dataset; an existing one's are read from its folders.
+        partition_columns: Partition columns of a new dataset; those of an existing dataset are read from its folders.
         filesystem: An fsspec filesystem.
         compression: Codec of all written files; by default rewritten files keep theirs.
-        max_rows_per_file: Most rows of a new file.
-        row_group_size: Most rows of a row group; by default rewritten files keep theirs.
+        max_rows_per_file: The most rows of a new file.
+        row_group_size: The most rows of a row group; by default rewritten files keep theirs.
 
     Returns:
         Counts, and the files that were rewritten, inserted and preserved.
 
     Raises:
-        ValueError: The strategy, a key, a column or a partition is unsound; nothing was written.
+        ValueError: The strategy, a key, a column or a partition is invalid; nothing was written.
 
     Example:
         >>> import pyarrow as pa, tempfile
@@ -106,7 +106,7 @@ def merge(
         (1, 1, 1, 1)
     """
     if strategy not in _STRATEGIES:
-        raise ValueError(f"strategy={strategy!r} cannot be incremental; choose one of {', '.join(_STRATEGIES)}")
+        raise ValueError(f"strategy={strategy!r} is not incremental. Choose one of {', '.join(_STRATEGIES)}.")
     request = MergeRequest(
         strategy=strategy,
         key_columns=tuple(normalize_keys(key_columns)),
@@ -115,7 +115,7 @@ def merge(
     )
     engine = LocalEngine()
     result = run_merge(engine, Input(data, filesystem), Place.of(path, filesystem, None), request)
-    assert isinstance(result, MergeResult)  # only a dry run gives a plan
+    assert isinstance(result, MergeResult)  # only a dry run returns a plan
     return result
 
 
@@ -127,7 +127,7 @@ def list_dataset_files(dataset_path: str, filesystem: Any = None) -> list[str]:
         filesystem: An fsspec filesystem.
 
     Returns:
-        Full paths in the spelling of ``dataset_path``, sorted.
+        Full paths, which start with ``dataset_path``, sorted.
 
     Raises:
         DatasetNotFoundError: There is no such folder (a `FileNotFoundError`).
@@ -146,10 +146,10 @@ def list_dataset_files(dataset_path: str, filesystem: Any = None) -> list[str]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IncrementalRewritePlan(ResultMapping):
-    """What a set of keys means for a dataset.
+    """The files of a dataset that contain one of a set of keys.
 
-    ``new_files`` are free names for rows whose keys are in no file, one in each partition that gets such rows; there
-    are none where the partition is not part of the key, since keys alone then do not tell where a row goes.
+    ``new_files`` are unused names for rows whose keys are in no file, one in each partition of such rows. The list is
+    empty if a partition column is not part of the key, because keys then do not determine the partition.
     """
 
     affected_files: list[str]
@@ -165,20 +165,20 @@ def plan_incremental_rewrite(
     filesystem: Any = None,
     partition_schema: pa.Schema | None = None,
 ) -> IncrementalRewritePlan:
-    """Find the files that hold one of the keys: by partitions, statistics and Bloom filters, then by key columns.
+    """Find the files that contain one of the keys: by partitions, statistics and Bloom filters, then by key columns.
 
     Args:
         dataset_path: The dataset's folder.
         source_keys: The keys: scalars for one key column, else tuples in the order of ``key_columns``.
         key_columns: The columns that identify a row.
         filesystem: An fsspec filesystem.
-        partition_schema: Types of partition columns; without it folder texts are read as the keys' types.
+        partition_schema: Types of partition columns; without it folder values are parsed as the keys' types.
 
     Returns:
-        Which files need a rewrite, which stay, and how many rows the former have.
+        The files that need a rewrite, those that do not, and the number of rows of the former.
 
     Raises:
-        DatasetNotFoundError: There is no such dataset.
+        DatasetNotFoundError: The dataset does not exist.
         KeyColumnError: A key column is missing, or a key does not fit the key columns.
         PartitionError: ``partition_schema`` names a column by which the dataset is not partitioned.
         SchemaMismatchError: Keys and files have no common type.
@@ -196,13 +196,12 @@ def plan_incremental_rewrite(
     with log_unexpected("plan", place.path):
         snapshot = load_snapshot(place.storage, existing_view(place), stats_for=keys.column_names)
         _check_partition_schema(snapshot, partition_schema)
-        hit, folders = _look_up(place.storage, snapshot, keys)
-    affected = [file for file, is_hit in zip(snapshot.files, hit, strict=True) if is_hit]
+        is_affected, folders = _find_files(place.storage, snapshot, keys)
+    pairs = list(zip(snapshot.files, is_affected, strict=True))
+    affected = [file for file, has_key in pairs if has_key]
     return IncrementalRewritePlan(
         affected_files=[place.full(file.path) for file in affected],
-        unaffected_files=[
-            place.full(file.path) for file, is_hit in zip(snapshot.files, hit, strict=True) if not is_hit
-        ],
+        unaffected_files=[place.full(file.path) for file, has_key in pairs if not has_key],
         new_files=[place.full(new_file_name(folder)) for folder in folders],
         affected_rows=sum(file.rows for file in affected),
     )
@@ -211,7 +210,7 @@ def plan_incremental_rewrite(
 def confirm_affected_files(
     candidate_files: list[str], key_columns: Sequence[str], source_keys: Sequence[Any], filesystem: Any = None
 ) -> list[str]:
-    """Find the files that really hold one of the keys, by reading key columns only.
+    """Find the files that contain one of the keys, by reading key columns.
 
     Args:
         candidate_files: Paths of Parquet files of one dataset.
@@ -220,11 +219,11 @@ def confirm_affected_files(
         filesystem: An fsspec filesystem.
 
     Returns:
-        The affected files, in the given order and spelling.
+        The affected files, as given and in the given order.
 
     Raises:
         DatasetNotFoundError: A file is missing (a `FileNotFoundError`).
-        DamagedFileError: A file cannot be read; it is never just taken for affected.
+        DamagedFileError: A file cannot be read.
         SchemaMismatchError: Keys and files have no common type.
 
     Example:
@@ -243,19 +242,19 @@ def confirm_affected_files(
         belongs_to = storage if filesystem is None else filesystem
         files = for_each(storage, lambda path: _candidate(storage, path, resolve(path, belongs_to)[1]), candidate_files)
         view = View("", exists=True, head=0, files=tuple(files), side_files=(), pending=False)
-        hit, _ = _look_up(storage, load_snapshot(storage, view, stats_for=keys.column_names), keys)
-    return [path for path, is_hit in zip(candidate_files, hit, strict=True) if is_hit]
+        is_affected, _ = _find_files(storage, load_snapshot(storage, view, stats_for=keys.column_names), keys)
+    return [path for path, has_key in zip(candidate_files, is_affected, strict=True) if has_key]
 
 
 def validate_no_null_keys(source_table: pa.Table, key_columns: Sequence[str]) -> None:
-    """Refuse a source with null keys.
+    """Raise if a key of the source is null.
 
     Args:
         source_table: The source rows.
         key_columns: The columns that identify a row.
 
     Raises:
-        KeyColumnError: A key column is missing or holds nulls (a `ValueError`).
+        KeyColumnError: A key column is missing or has nulls (a `ValueError`).
 
     Example:
         >>> import pyarrow as pa
@@ -269,7 +268,7 @@ def validate_no_null_keys(source_table: pa.Table, key_columns: Sequence[str]) ->
 def validate_partition_column_immutability(
     source_table: pa.Table, target_table: pa.Table, key_columns: Sequence[str], partition_columns: Sequence[str]
 ) -> None:
-    """Refuse a source that would move an existing key to another partition.
+    """Raise if the source would move an existing key to another partition.
 
     Args:
         source_table: The source rows.
@@ -280,7 +279,7 @@ def validate_partition_column_immutability(
     Raises:
         PartitionError: A key of the target has other partition values in the source (a `ValueError`).
         KeyColumnError: A key column is missing.
-        SchemaMismatchError: Columns of the two sides have no common type.
+        SchemaMismatchError: Columns of source and target have no common type.
 
     Example:
         >>> import pyarrow as pa
@@ -293,15 +292,16 @@ def validate_partition_column_immutability(
         check_keys_exist(keys, table.column_names, side)
         missing = [name for name in names if name not in table.column_names]
         if missing:
-            raise PartitionError(f"partition column(s) {missing} not found in the {side}; add them to every row")
+            raise PartitionError(f"partition column(s) {missing} not found in the {side}. Add them to it.")
     source, target = Source(source_table.select(names)), Source(target_table.select(names))
     schema = reconcile(target.schema, source.schema, operation="checking partition columns")
     source.check_casts(schema, operation="checking partition columns", path="source")
     moved = np.setdiff1d(_rows_in(source, target, keys, schema), _rows_in(source, target, names, schema))
     if len(moved):
         raise PartitionError(
-            f"partition columns cannot change for existing keys: {source.table.take(moved[:_SHOWN]).to_pylist()} "
-            "stand(s) in another partition. Delete the old rows first, or correct the partition column"
+            "partition columns cannot change for existing keys: the keys of "
+            f"{source.table.take(moved[:_SHOWN]).to_pylist()} are in another partition. Delete the old rows first, or "
+            "correct the partition column."
         )
 
 
@@ -310,10 +310,10 @@ def _names(columns: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _candidate(storage: Storage, path: str, location: str) -> ViewFile:
-    """A file under its full path, so that hive folders count wherever its dataset begins."""
+    """Return a file with its full path, so that all hive folders in the path are partition columns."""
     view = single_file_view(storage, location)
     if view is None:
-        raise DatasetNotFoundError(f"no file at {path}; list the dataset again")
+        raise DatasetNotFoundError(f"no file at {path}. List the dataset again.")
     return replace(view.files[0], path=location)
 
 
@@ -322,43 +322,45 @@ def _check_partition_schema(snapshot: Snapshot, partition_schema: pa.Schema | No
     unknown = [name for name in declared if name not in snapshot.partition_columns]
     if unknown and snapshot.files:
         raise PartitionError(
-            f"partition_schema names {unknown}, but the dataset is partitioned by {list(snapshot.partition_columns)}"
+            f"partition_schema names {unknown}, but the dataset is partitioned by {list(snapshot.partition_columns)}. "
+            "Name only partition columns."
         )
 
 
-def _look_up(storage: Storage, snapshot: Snapshot, keys: pa.Table) -> tuple[list[bool], list[str]]:
-    """Which files hold a key, and the folders in which rows of the other keys would go, as far as the keys tell."""
+def _find_files(storage: Storage, snapshot: Snapshot, keys: pa.Table) -> tuple[list[bool], list[str]]:
+    """Return which files contain a key, and the folders for rows of the other keys, if the keys determine them."""
     if keys.num_rows == 0:
         return [False] * len(snapshot.files), []
     if snapshot.schema is None:
         return [], [""]
     source = Source(keys)
-    shape = _key_shape(snapshot, keys.schema)
-    source.check_casts(shape.body, operation="matching keys", path=snapshot.root)
-    rows = select_rows(source, shape.keys, on_duplicate="last", deduplicate=False, order_by=())
+    schemas = _key_schemas(snapshot, keys.schema)
+    source.check_casts(schemas.body, operation="matching keys", path=snapshot.root)
+    rows = select_rows(source, schemas.keys, on_duplicate="last", deduplicate=False, order_by=())
     request = MergeRequest("update", tuple(keys.column_names), null_keys="match")
-    draft = match_source(LocalEngine(), storage, snapshot, source, rows, shape, request, Reporter("plan", None))
-    placed = len(shape.partitions) == len(snapshot.partition_columns)
-    new = [group.folder for group, left in zip(draft.groups, draft.unmatched, strict=True) if placed and len(left)]
-    return [len(match.positions) > 0 for _, match, _ in draft.files], new
+    matched = match_source(LocalEngine(), storage, snapshot, source, rows, schemas, request, Reporter("plan", None))
+    has_key = [len(match.positions) > 0 for _, match, _ in matched.files]
+    if len(schemas.partitions) < len(snapshot.partition_columns):
+        return has_key, []
+    return has_key, [group.folder for group, new in zip(matched.groups, matched.unmatched, strict=True) if len(new)]
 
 
-def _key_shape(snapshot: Snapshot, keys: pa.Schema) -> MergeSchemas:
-    """The shape of a merge that has nothing but keys."""
+def _key_schemas(snapshot: Snapshot, keys: pa.Schema) -> MergeSchemas:
+    """Return the schemas of a merge whose source has only key columns."""
     assert snapshot.schema is not None
     check_keys_exist(keys.names, [*snapshot.schema.names, *snapshot.partition_columns], "target")
-    inner = [name for name in keys.names if name in snapshot.schema.names]
+    in_files = [name for name in keys.names if name in snapshot.schema.names]
     for file in snapshot.files:
-        check_keys_exist(inner if file.rows else (), file.schema.names, f"target (file {file.path})")
-    ours, theirs = (pa.schema([side.field(name) for name in inner]) for side in (snapshot.schema, keys))
-    body = reconcile(ours, theirs, operation="matching keys", path=snapshot.root)
+        check_keys_exist(in_files if file.rows else (), file.schema.names, f"target (file {file.path})")
+    target, source = (pa.schema([schema.field(name) for name in in_files]) for schema in (snapshot.schema, keys))
+    body = reconcile(target, source, operation="matching keys", path=snapshot.root)
     types = {field.name: field.type for field in (*keys, *body)}
     columns = tuple(KeyColumn(name, key_type(types[name], name)) for name in keys.names)
     return MergeSchemas(body, columns, tuple(name for name in snapshot.partition_columns if name in keys.names), ())
 
 
 def _rows_in(source: Source, target: Source, names: Sequence[str], schema: pa.Schema) -> RowNumbers:
-    """Source rows whose values of some columns stand in a row of the target."""
+    """Return the source rows whose values of some columns occur in a row of the target."""
     columns = [KeyColumn(name, key_type(schema.field(name).type, name)) for name in names]
     rows = select_rows(target, columns, on_duplicate="last", deduplicate=False, order_by=())
     positions, _ = KeyIndex(plain_keys(target, columns, rows)).lookup(plain_keys(source, columns, range(source.rows)))

@@ -1,7 +1,7 @@
-"""Staged replacement of single files, for callers that write files themselves.
+"""Replace single files of a dataset, for callers that write files themselves.
 
-A staging directory is the staging folder of a journaled transaction, so everything that holds for a commit holds here:
-all files or none, no torn state for readers, a crash is finished or undone by the next writer.
+The staging directory is that of a journaled transaction, so a replacement has the guarantees of a commit: all files or
+none, consistent reads, and recovery by the next writer after a crash.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _COPY_BYTES = 8 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class _NewFile:
-    """A file that goes into the dataset: where it is now, and what its footer counts."""
+    """A file to publish: its location, and the number of its rows."""
 
     storage: Storage
     location: str
@@ -58,12 +58,12 @@ class _Staging:
 
     def drop(self) -> None:
         with self.transaction:
-            pass  # leaving without a commit drops the folder
+            pass  # a transaction without a commit removes its folder
         if self.storage.staging_exists(self.folder):
-            raise StorageError(f"cannot remove {self.folder}; the next writer of the dataset does")
+            raise StorageError(f"cannot remove {self.folder}. The next writer of the dataset removes it.")
 
-    def take_in(self, file: _NewFile) -> str:
-        """The path of a file in the staging folder, copied there unless it is there already."""
+    def stage(self, file: _NewFile) -> str:
+        """Return the path of a file in the staging folder. Copy it if it is elsewhere."""
         if parent(file.location) == self.folder:
             return file.location
         staged = self.transaction.staged_path()
@@ -72,12 +72,12 @@ class _Staging:
         return staged
 
     def replace(self, files: Sequence[_NewFile], targets: Sequence[str]) -> None:
-        """Publish files under the names of the targets in one commit, and close the transaction."""
+        """Publish files with the names of the targets in one commit, and close the transaction."""
         known = {file.path for file in self.view.files}
         publish, retire = [], []
         with self.transaction:
             for file, target in zip(files, targets, strict=True):
-                path, staged = target.removeprefix(f"{self.view.root}/"), self.take_in(file)
+                path, staged = target.removeprefix(f"{self.view.root}/"), self.stage(file)
                 if path in known and not self.storage.in_place:
                     retire.append(path)
                     publish.append(Publish(staged, rewritten_name(path), file.rows))
@@ -87,7 +87,7 @@ class _Staging:
 
 
 class IncrementalFileManager:
-    """Replaces files of a dataset by files that the caller wrote, all of them or none.
+    """Replaces files of a dataset with files that the caller wrote: all of them or none.
 
     Example:
         >>> import pyarrow as pa, pyarrow.parquet as pq, tempfile
@@ -107,10 +107,10 @@ class IncrementalFileManager:
         self._open: list[_Staging] = []
 
     def create_staging_directory(self, base_path: str) -> str:
-        """Open a staging folder for a dataset, on the state that the dataset has now.
+        """Create a staging folder for the current state of a dataset.
 
-        One staging folder serves one replacement: it is gone afterwards, with all that was left in it. A file that
-        another writer changes before the replacement makes that a conflict.
+        A staging folder is for one replacement, which removes it with all remaining files. If another writer changes
+        a target file before, the replacement raises a conflict.
 
         Args:
             base_path: The dataset's folder, a path or URL.
@@ -125,34 +125,34 @@ class IncrementalFileManager:
         return _spelled_like(str(base_path), storage, root, staging.folder)
 
     def atomic_replace_files(self, source_files: list[str], target_files: list[str], filesystem: Any = None) -> None:
-        """Put each source file in the place of the target file beside it, in one commit.
+        """Replace each target file with the source file at the same index, in one commit.
 
-        Everything is checked before the first change. A source in the staging folder moves; any other one is copied
-        and stays. A target that does not exist yet is a new file of the dataset. Without a staging folder for the
-        targets' dataset, the dataset is taken to be their common folder, less its hive folders.
+        All checks come before the first change. A source file in the staging folder is moved; any other is copied. A
+        target that does not exist is a new file of the dataset. Without a staging folder, the dataset is the common
+        folder of the targets, without its hive folders.
 
-        On storages that do not replace files in place (object stores, memory) the old file is retired and the new one
-        gets a new name beside it, since readers may hold a plan or a range of the old one; list the dataset to see it.
+        On storages that do not replace files in place (object stores, memory) the new file gets a new name in the
+        folder of the old one, because readers may still read the old file. List the dataset to get the name.
 
         Args:
             source_files: Parquet files with the new content.
-            target_files: As many files of one dataset.
+            target_files: Files of one dataset, one for each source file.
             filesystem: An fsspec filesystem that all paths belong to.
 
         Raises:
-            ValueError: The lists differ in length, name a file twice, or leave the dataset.
+            ValueError: The lists differ in length, name a file twice, or name files of several datasets.
             FileNotFoundError: A source file is missing.
-            DamagedFileError: A source file is not a whole Parquet file.
-            CommitConflictError: Another writer changed a target first; nothing was changed.
+            DamagedFileError: A source file is not a complete Parquet file.
+            CommitConflictError: Another writer changed a target; nothing was changed.
         """
         if len(source_files) != len(target_files):
             raise ValueError(
-                f"{len(source_files)} source file(s) for {len(target_files)} target file(s); name one for each target"
+                f"{len(source_files)} source file(s) for {len(target_files)} target file(s). Name one for each target."
             )
         if not source_files:
             return
         with log_unexpected("replace files", str(target_files[0])):
-            sources = [_look_at(*resolve(path, filesystem), path) for path in source_files]
+            sources = [_new_file(*resolve(path, filesystem), path) for path in source_files]
             storage, _ = resolve(target_files[0], filesystem)
             targets = [resolve(path, storage if filesystem is None else filesystem)[1] for path in target_files]
             _check_distinct("source_files", [file.location for file in sources])
@@ -160,34 +160,34 @@ class IncrementalFileManager:
             self._staging_for(storage, sources, targets).replace(sources, targets)
 
     def cleanup_staging_files(self) -> None:
-        """Drop every staging folder that is still open; one that fails is logged, and the others have their turn."""
+        """Remove every open staging folder. A failure is logged, and the other folders are still removed."""
         staged, self._open = self._open, []
         release_all([(staging.folder, staging.drop) for staging in staged], "incremental rewrite")
 
     def _staging_for(self, storage: Storage, sources: Sequence[_NewFile], targets: Sequence[str]) -> _Staging:
-        """The open staging folder of the targets' dataset, the one that holds the sources if there are more."""
-        fitting = [staging for staging in self._open if staging.covers(storage, targets)]
-        if not fitting:
+        """Return the open staging folder of the targets' dataset. If there are several, the one with most sources."""
+        candidates = [staging for staging in self._open if staging.covers(storage, targets)]
+        if not candidates:
             return _Staging.begin(storage, _dataset_of(storage, targets))
-        chosen = max(fitting, key=lambda staging: sum(parent(file.location) == staging.folder for file in sources))
+        chosen = max(candidates, key=lambda staging: sum(parent(file.location) == staging.folder for file in sources))
         self._open.remove(chosen)
         return chosen
 
 
 def _check_distinct(name: str, locations: Sequence[str]) -> None:
     if len(set(locations)) < len(locations):
-        raise ValueError(f"{name} names a file twice; name each once")
+        raise ValueError(f"{name} names a file twice. Name each file once.")
 
 
-def _look_at(storage: Storage, location: str, path: str) -> _NewFile:
+def _new_file(storage: Storage, location: str, path: str) -> _NewFile:
     view = single_file_view(storage, location)
     if view is None:
-        raise DatasetNotFoundError(f"no source file at {path}; write it before it replaces another")
+        raise DatasetNotFoundError(f"no source file at {path}. Write it before you replace another file with it.")
     return _NewFile(storage, location, load_snapshot(storage, view).rows)
 
 
 def _dataset_of(storage: Storage, targets: Sequence[str]) -> str:
-    """The common folder of the targets without its hive folders, unless a journal says that it is another one."""
+    """Return the common folder of the targets, without its hive folders. Raise if a journal is in another folder."""
     folders = {parent(target) for target in targets}
     root = commonpath(folders)
     while "=" in basename(root):
@@ -196,20 +196,20 @@ def _dataset_of(storage: Storage, targets: Sequence[str]) -> str:
     if known - {None, root} or len(known) > 1:
         shown = ", ".join(sorted(folder for folder in known if folder is not None))
         raise ValueError(
-            f"the target files belong to {shown}; call create_staging_directory on their one dataset first"
+            f"the target files belong to {shown}. Call create_staging_directory with the path of their dataset first."
         )
     return root
 
 
 def _nearest_journal(storage: Storage, folder: str) -> str | None:
-    """The folder, or the nearest above it, that some writer has treated as a dataset."""
+    """Return the folder or its nearest parent that has a journal."""
     while folder and SidecarLocations(storage, folder).find() is None:
         folder = "" if parent(folder) == folder else parent(folder)
     return folder or None
 
 
 def _spelled_like(base_path: str, storage: Storage, root: str, folder: str) -> str:
-    """A folder of the storage as a URL where the caller named the dataset by one."""
+    """Return a folder of the storage as a URL if the caller passed a URL."""
     inner = root.lstrip("/")
     base = base_path.rstrip("/")
     if storage.is_local or not base.endswith(inner):

@@ -1,7 +1,7 @@
-"""What footers and folders say about each file, as plain data, and what they prove about a set of keys.
+"""Metadata of files as plain data, and pruning of files by partition values and statistics.
 
-The face that the specification gives to `snapshot`, `pruning` and `common.partitions`; nothing is decided here that is
-not decided there. A file is ruled out only on proof: what is missing, inexact or not comparable keeps it in.
+These are the classes of the specification; they use `dataset.snapshot`, `planning.statistics` and `common.partitions`.
+A file is excluded only on proof: missing, inexact or incomparable statistics keep it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ParquetFileMetadata:
     """Metadata of one Parquet file.
 
     ``column_stats`` maps a flat column to its ``min``, ``max`` and ``null_count`` over all row groups; a value that is
-    not known exactly is None. ``partition_values`` are the texts of the file's hive folders, None for Hive's null.
+    not known exactly is None. ``partition_values`` are the values of the hive folders as text, None for Hive's null.
 
     Example:
         >>> ParquetFileMetadata("lake/day=1/a.parquet", 1, 3, {"id": {"min": 1, "max": 3, "null_count": 0}}).total_rows
@@ -62,7 +62,7 @@ class ParquetMetadataAnalyzer:
     """
 
     def analyze_dataset_files(self, dataset_path: str, filesystem: Any = None) -> list[ParquetFileMetadata]:
-        """Read all footers of a dataset.
+        """Read the footers of all files of a dataset.
 
         Args:
             dataset_path: The dataset's folder.
@@ -72,8 +72,8 @@ class ParquetMetadataAnalyzer:
             One entry for each file, sorted by path.
 
         Raises:
-            DatasetNotFoundError: There is no such dataset (a `FileNotFoundError`).
-            DamagedFileError: A file cannot be read; the message names it.
+            DatasetNotFoundError: The dataset does not exist (a `FileNotFoundError`).
+            DamagedFileError: A file cannot be read.
         """
         place = Place.of(dataset_path, filesystem, None)
         with log_unexpected("analyze", place.path):
@@ -82,7 +82,7 @@ class ParquetMetadataAnalyzer:
 
 
 class PartitionPruner:
-    """Rules files out by the values of their partition folders.
+    """Excludes files by their partition values.
 
     Example:
         >>> files = [ParquetFileMetadata(f"lake/day={d}/a.parquet", 1, 3, {}, {"day": d}) for d in ("1", "2")]
@@ -97,16 +97,16 @@ class PartitionPruner:
         source_keys: Sequence[Any],
         partition_schema: pa.Schema | None = None,
     ) -> list[str]:
-        """Find the files whose partition may hold a key.
+        """Find the files whose partition may contain a key.
 
-        Only partition columns that are part of the key can tell; a file that lacks one of them, or whose folder text
-        cannot be read as the column's type, stays a candidate.
+        Only partition columns that are part of the key are used. A file that lacks one of them, or whose folder value
+        cannot be parsed as the column's type, is a candidate.
 
         Args:
             file_metadata: The files.
             key_columns: The columns that identify a row.
             source_keys: The keys: scalars for one key column, else tuples in the order of ``key_columns``.
-            partition_schema: Types of the partition columns; without it folder texts are read as the keys' types.
+            partition_schema: Types of the partition columns; without it folder values are parsed as the keys' types.
 
         Returns:
             Paths of the candidates, in the given order.
@@ -117,12 +117,12 @@ class PartitionPruner:
             return [file.path for file in file_metadata]
         if keys.num_rows == 0:
             return []
-        wanted = _WantedPartitions(keys, partition_schema)
-        return [file.path for file in file_metadata if wanted.may_be_in(file.partition_values or {})]
+        partitions = _KeyPartitions(keys, partition_schema)
+        return [file.path for file in file_metadata if partitions.may_include(file.partition_values or {})]
 
 
 class ConservativeMembershipChecker:
-    """Rules files out by the statistics of their key columns.
+    """Excludes files by the statistics of their key columns.
 
     Example:
         >>> file = ParquetFileMetadata("a.parquet", 1, 9, {"id": {"min": 10, "max": 20, "null_count": 0}})
@@ -133,10 +133,10 @@ class ConservativeMembershipChecker:
     def file_might_contain_keys(
         self, file_metadata: ParquetFileMetadata, key_columns: Sequence[str], source_keys: Sequence[Any]
     ) -> bool:
-        """Tell whether a file may hold one of the keys.
+        """Return whether a file may contain one of the keys.
 
-        The keys are a set, not a range: bounds that fall between two keys rule the file out. For a composite key one
-        disjoint column is proof. To ask for many files, `plan_incremental_rewrite` looks at the keys only once.
+        Keys are a set, not a range: a file whose bounds lie between two keys is excluded. For a composite key, one
+        disjoint column is proof. For many files use `plan_incremental_rewrite`, which converts the keys only once.
 
         Args:
             file_metadata: The file.
@@ -153,11 +153,11 @@ class ConservativeMembershipChecker:
         if file_metadata.total_rows == 0 or keys.num_rows == 0:
             return False
         stats = file_metadata.column_stats
-        return all(_may_hold(stats.get(name, {}), keys[name].combine_chunks()) for name in keys.column_names)
+        return all(_may_contain(stats.get(name, {}), keys[name].combine_chunks()) for name in keys.column_names)
 
 
 def existing_view(place: Place) -> View:
-    """The files of a dataset that must exist, though it may be empty."""
+    """Return the files of a dataset, which may be empty. Raise if it does not exist."""
     view = place.journal.view()
     if not view.exists:
         raise DatasetNotFoundError(f"no parquet dataset at {place.path}; check the path, or write it first")
@@ -165,7 +165,7 @@ def existing_view(place: Place) -> View:
 
 
 def key_table(key_columns: str | Sequence[str], source_keys: Sequence[Any]) -> pa.Table:
-    """Keys as a table: scalars for one key column, else tuples.
+    """Return keys as a table: scalars for one key column, else tuples.
 
     Raises:
         KeyColumnError: The tuples do not fit the key columns.
@@ -176,13 +176,13 @@ def key_table(key_columns: str | Sequence[str], source_keys: Sequence[Any]) -> p
         return pa.table([_key_array(names[0], keys)], names=names)
     for key in keys:
         if not isinstance(key, (tuple, list)) or len(key) != len(names):
-            raise KeyColumnError(f"{key!r} is not a key of {names}; pass tuples of {len(names)} values")
+            raise KeyColumnError(f"{key!r} is not a key of {names}. Pass tuples of {len(names)} values.")
     return pa.table([_key_array(name, [key[i] for key in keys]) for i, name in enumerate(names)], names=names)
 
 
 def _key_array(name: str, values: list[Any]) -> pa.Array:
     try:
-        if _would_be_cut(values):
+        if _would_lose_values(values):
             raise pa.ArrowInvalid("dates, times, zones or nanoseconds are mixed")
         try:
             return pa.array(values)
@@ -190,12 +190,12 @@ def _key_array(name: str, values: list[Any]) -> pa.Array:
             return pa.array(values, pa.uint64())
     except (pa.ArrowException, OverflowError, TypeError) as error:
         raise SchemaMismatchError(
-            f"the source keys of {name!r} have no common type ({error}); pass values of one type"
+            f"the source keys of {name!r} have no common type ({error}). Pass values of one type."
         ) from error
 
 
-def _would_be_cut(values: list[Any]) -> bool:
-    """Mixtures that pyarrow takes without an error and that change a key."""
+def _would_lose_values(values: list[Any]) -> bool:
+    """Return whether pyarrow would change a value without an error: mixed dates, times and zones, or nanoseconds."""
     days = any(type(value) is datetime.date for value in values)
     zones = {value.tzinfo is None for value in values if isinstance(value, datetime.datetime)}
     fine = any(getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0) for value in values)
@@ -203,7 +203,7 @@ def _would_be_cut(values: list[Any]) -> bool:
 
 
 def with_partition_types(keys: pa.Table, partition_schema: pa.Schema | None) -> pa.Table:
-    """Bring keys that are partition columns to their declared types."""
+    """Cast keys that are partition columns to the types of ``partition_schema``."""
     if partition_schema is None:
         return keys
     declared = set(partition_schema.names)
@@ -211,38 +211,38 @@ def with_partition_types(keys: pa.Table, partition_schema: pa.Schema | None) -> 
     return cast_schema(keys, pa.schema(fields), operation="reading the source keys")
 
 
-class _WantedPartitions:
-    """The partitions that the keys name, for each set of partition columns that files have."""
+class _KeyPartitions:
+    """The partitions of the keys, for each set of partition columns that files have."""
 
     def __init__(self, keys: pa.Table, partition_schema: pa.Schema | None) -> None:
         self._keys = keys
         declared = keys.column_names if partition_schema is None else partition_schema.names
         self._columns = [name for name in keys.column_names if name in declared]
-        self._must_have = partition_schema is not None
-        self._found: dict[tuple[str, ...], frozenset[str] | None] = {}
+        self._needs_all = partition_schema is not None
+        self._known: dict[tuple[str, ...], frozenset[str] | None] = {}
 
-    def may_be_in(self, values: Mapping[str, Any]) -> bool:
+    def may_include(self, values: Mapping[str, Any]) -> bool:
         columns = tuple(name for name in self._columns if name in values)
-        if not columns or (self._must_have and len(columns) < len(self._columns)):
+        if not columns or (self._needs_all and len(columns) < len(self._columns)):
             return True
-        wanted = self._folders(columns)
-        if wanted is None:
+        folders = self._folders(columns)
+        if folders is None:
             return True
         try:
             texts = tuple(_text(values[name]) for name in columns)
             identity = PartitionIdentities(columns, self._keys.schema).of(texts)
-            return identity in wanted or identity.startswith(UNREADABLE)
+            return identity in folders or identity.startswith(UNREADABLE)
         except (PartitionError, pa.ArrowException):
             return True
 
     def _folders(self, columns: tuple[str, ...]) -> frozenset[str] | None:
-        if columns not in self._found:
+        if columns not in self._known:
             try:
                 folders = partition_folders(self._keys.select(list(columns)))
-                self._found[columns] = frozenset(folders.unique().to_pylist())
+                self._known[columns] = frozenset(folders.unique().to_pylist())
             except (PartitionError, pa.ArrowException):
-                self._found[columns] = None
-        return self._found[columns]
+                self._known[columns] = None
+        return self._known[columns]
 
 
 def _text(value: Any) -> str | None:
@@ -252,8 +252,8 @@ def _text(value: Any) -> str | None:
     return text
 
 
-def _may_hold(stats: Mapping[str, Any], keys: pa.Array) -> bool:
-    """Whether one column's bounds leave a chance for one of the keys."""
+def _may_contain(stats: Mapping[str, Any], keys: pa.Array) -> bool:
+    """Return whether the bounds of one column allow one of the keys."""
     lower, upper = stats.get("min"), stats.get("max")
     if lower is None or upper is None or (keys.null_count and stats.get("null_count") != 0):
         return True
@@ -261,22 +261,22 @@ def _may_hold(stats: Mapping[str, Any], keys: pa.Array) -> bool:
         bounds = _key_array("bounds", [lower, upper])
         type_ = common_type(bounds.type, keys.type, checked=True)
         if type_ is None or not pc.less_equal(bounds[0], bounds[1]).as_py():
-            return True  # not comparable, NaN, or no range at all
-        wanted = KeySet.of(pa.chunked_array([exact_cast(keys, type_)]))
-        ends = ordered(exact_cast(bounds, type_), wanted.type)
+            return True  # not comparable, NaN, or not a range
+        key_set = KeySet.of(pa.chunked_array([exact_cast(keys, type_)]))
+        sortable = ordered(exact_cast(bounds, type_), key_set.type)
     except (pa.ArrowException, SchemaMismatchError, OverflowError):
         return True
-    if ends is None or wanted.values is None or wanted.has_nan:
+    if sortable is None or key_set.values is None or key_set.has_nan:
         return True
-    return bool(wanted.hits(ends[:1], ends[1:])[0])
+    return bool(key_set.hits(sortable[:1], sortable[1:])[0])
 
 
 def _load_with_statistics(storage: Storage, view: View) -> Snapshot:
-    """Statistics of all columns; footers are read again only where later files bring columns that the first lacks."""
+    """Load statistics of all columns. Footers are read again only if the first file lacks a column of another."""
     names = _column_names(load_snapshot(storage, replace(view, files=view.files[:1])))
     snapshot = load_snapshot(storage, view, stats_for=names)
-    everything = _column_names(snapshot)
-    return snapshot if set(everything) <= set(names) else load_snapshot(storage, view, stats_for=everything)
+    all_names = _column_names(snapshot)
+    return snapshot if set(all_names) <= set(names) else load_snapshot(storage, view, stats_for=all_names)
 
 
 def _column_names(snapshot: Snapshot) -> list[str]:
@@ -301,19 +301,19 @@ def _summary(stats: ColumnStats, type_: pa.DataType) -> dict[str, Any]:
 
 
 def _bounds(stats: ColumnStats, type_: pa.DataType) -> tuple[Any, Any]:
-    """Bounds of the whole file as Python values; none unless they are known for every row group."""
+    """Return the bounds of the whole file as Python values; ``None`` unless they are known for every row group."""
     raw = (*stats.lower, *stats.upper)
     if not raw or stats.native is None or any(value is None or value != value for value in raw):
         return None, None
     try:
-        values = _presentable(native_array(raw, stats.native), type_).to_pylist()
+        values = _for_python(native_array(raw, stats.native), type_).to_pylist()
     except (pa.ArrowException, ValueError, OverflowError):
         return None, None
     return min(values[: len(stats.lower)]), max(values[len(stats.lower) :])
 
 
-def _presentable(array: pa.Array, type_: pa.DataType) -> pa.Array:
-    """A type whose values Python can hold exactly: text, microseconds, UTC; raises where a value does not fit."""
+def _for_python(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Cast to a type that Python represents exactly: str, microseconds, UTC. Raise if a value does not fit."""
     if is_text(type_):
         return array.cast(pa.string())
     if pa.types.is_timestamp(array.type):

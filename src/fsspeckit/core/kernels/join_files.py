@@ -202,7 +202,7 @@ class Output:
             return StagedFile(self._open_sink(), schema, options, metadata)
         options["store_schema"] = False
         return StagedFile(
-            self._open_sink(), sample.schema.remove_metadata(), options, without_sort_note(self._footer.notes)
+            self._open_sink(), sample.schema.remove_metadata(), options, without_sort_note(self._footer.key_values)
         )
 
 

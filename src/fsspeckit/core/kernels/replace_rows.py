@@ -153,7 +153,7 @@ class _Output:
         note = self.task.file.sort_note
         is_sorted = note is not None and set(note.columns) <= set(self._constant_columns())
         kept = replace(note, rows=self.task.rows_out) if note is not None and is_sorted else None
-        return (without_sort_note(self.footer.notes) or {}) | sort_note_metadata(kept)
+        return (without_sort_note(self.footer.key_values) or {}) | sort_note_metadata(kept)
 
 
 def _splice_group(

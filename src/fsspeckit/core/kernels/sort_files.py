@@ -86,7 +86,7 @@ def sample_forms(sample: pa.Table, ordering: Ordering) -> list[SortColumn]:
 def make_cuts(sample: pa.Table, ordering: Ordering, bases: RowNumbers, ranges: int, weights: Weights) -> RangeCuts:
     """Return sample rows that split the order into ranges of equal weight. Equal rows are ordered by position."""
     position = bases[to_numpy(sample["file"])] + to_numpy(sample["row"])
-    forms = [*ordering.shaped(sample_forms(sample, ordering)), SortColumn(position)]
+    forms = [*ordering.on_curve(sample_forms(sample, ordering)), SortColumn(position)]
     order = sort_order(forms)
     at = _range_starts(weights[order], ranges)
     return RangeCuts(tuple(form.take(order[at]) for form in forms))

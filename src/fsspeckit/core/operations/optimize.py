@@ -179,7 +179,7 @@ def _read_bounds(
     files = files_to_read(snapshot.files, snapshot.schema, request)
     if not files:
         return {}
-    on_done = reporter.stage("look", len(files))
+    on_done = reporter.stage("read bounds", len(files))
     with vanished_file_is_conflict(place, "optimize"):
         bounds = engine.map(ReadFileBounds(place.storage, _ordering(request, snapshot.schema)), files, on_done)
     return {file.path: each for file, each in zip(files, bounds, strict=True)}

@@ -154,7 +154,7 @@ def _body(source: Source, existing: _Existing, request: WriteRequest, path: str)
                 "file is rewritten. Cast the source, or use merge, which widens the dataset."
             )
     if not body.names:
-        problem = "Every column is a partition column" if source.schema.names else "The source has no columns"
+        problem = "every column is a partition column" if source.schema.names else "the source has no columns"
         raise SchemaMismatchError(f"{problem}. Add a column that is not a partition column.")
     check_writable(body, request.mode)
     return body

@@ -1,8 +1,8 @@
-"""Statistics of column chunks: which of them are proof, and of what. No proof, no statistics.
+"""Read the statistics of column chunks, and discard those that cannot be trusted for pruning.
 
-Bounds count only where the format defines their order, the writer did not cut them, and they have the length that the
-type says. A count of nulls that cannot be is as good as none. That the lower bound is not above the upper one is
-checked where bounds are compared, since only there their order is known.
+Bounds are used only if the format defines their order, the writer did not truncate them, and their length matches the
+type. An impossible null count is discarded. The code that compares bounds checks that the lower bound is not above the
+upper one, because only that code knows the order of the type.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ from fsspeckit.core.parquet.bytes.thrift import BINARY, FALSE, I32, I64, LIST, S
 from fsspeckit.core.parquet.footer import PHYSICAL, Leaf
 
 _EXACT_TEXT_WRITERS = ("parquet-cpp", "DuckDB")
-_SURELY_WHOLE = 16
-_DIGITS_128 = 38
+_MIN_TRUNCATED_LENGTH = 16
+_MAX_DECIMAL128_DIGITS = 38
 _TYPE_DEFINED_ORDER = 1
 _NUMBERS = {"BOOLEAN": "?", "INT32": "<i", "INT64": "<q", "FLOAT": "<f", "DOUBLE": "<d"}
 
 
 @dataclass(frozen=True, slots=True)
 class RawStats:
-    """Statistics of one chunk as bytes; ``exact`` is what the writer says of texts, if anything.
+    """Statistics of one chunk as bytes.
 
-    ``old`` bounds are those of the older fields, whose order is not defined for all types.
+    ``exact`` is the writer's flag that bounds are not truncated, if it has one. ``old`` bounds come from the deprecated
+    fields, whose order is not defined for all types.
     """
 
     nulls: int | None
@@ -43,41 +44,41 @@ class RawStats:
 
 
 def raw_stats(meta: Struct) -> RawStats:
-    """What the metadata of a chunk say."""
-    found = _of_kind(meta, MetaField.statistics, STRUCT) or {}
-    nulls, values = _of_kind(found, StatisticsField.nulls, I64), meta[MetaField.values][1]
-    lower, upper = (_of_kind(found, field, BINARY) for field in (StatisticsField.min, StatisticsField.max))
+    """Return the statistics in the metadata of a chunk."""
+    stats = _get(meta, MetaField.statistics, STRUCT) or {}
+    nulls, values = _get(stats, StatisticsField.nulls, I64), meta[MetaField.values][1]
+    lower, upper = (_get(stats, field, BINARY) for field in (StatisticsField.min, StatisticsField.max))
     old = lower is None or upper is None
     if old:
-        lower, upper = (_of_kind(found, field, BINARY) for field in (StatisticsField.min_old, StatisticsField.max_old))
-    at = _of_kind(meta, MetaField.bloom_at, I64)
-    size = _of_kind(meta, MetaField.bloom_size, I32)
+        lower, upper = (_get(stats, field, BINARY) for field in (StatisticsField.min_old, StatisticsField.max_old))
+    offset = _get(meta, MetaField.bloom_offset, I64)
+    size = _get(meta, MetaField.bloom_size, I32)
     return RawStats(
         nulls if nulls is not None and 0 <= nulls <= values else None,
         lower,
         upper,
-        is_exact(found),
+        _is_exact(stats),
         old,
-        None if at is None or size is None else (at, size),
+        None if offset is None or size is None else (offset, size),
     )
 
 
-def is_exact(statistics: Struct) -> bool | None:
-    """Whether the writer says that bounds were not cut."""
+def _is_exact(statistics: Struct) -> bool | None:
+    """Return the writer's flag that bounds are not truncated, or None."""
     fields = StatisticsField.min_is_exact, StatisticsField.max_is_exact
-    told = [statistics.get(field, (0, None))[0] for field in fields]
-    if FALSE in told:
+    flags = [statistics.get(field, (0, None))[0] for field in fields]
+    if FALSE in flags:
         return False
-    return True if told == [TRUE, TRUE] else None
+    return True if flags == [TRUE, TRUE] else None
 
 
-def _of_kind(tree: Struct, field: int, kind: int) -> Any:
-    found, value = tree.get(field, (0, None))
-    return value if found == kind else None
+def _get(tree: Struct, field: int, kind: int) -> Any:
+    actual, value = tree.get(field, (0, None))
+    return value if actual == kind else None
 
 
 def has_defined_order(orders: tuple[int, Any], leaf: int) -> bool:
-    """Whether a footer says that bounds of a column are in the order of its type; ``orders`` is the footer's field."""
+    """Return whether the bounds of a leaf have the order of its type. ``orders`` is the column orders of the footer."""
     kind, value = orders
     if kind != LIST or value[0] != STRUCT or leaf >= len(value[1]):
         return False
@@ -87,7 +88,7 @@ def has_defined_order(orders: tuple[int, Any], leaf: int) -> bool:
 def column_stats(
     chunks: Sequence[RawStats], leaf: Leaf, native: pa.DataType | None, writer: str, *, ordered: bool
 ) -> ColumnStats:
-    """Statistics of a column, one entry for each chunk; bounds that are not proof are ``None``."""
+    """Return the statistics of a column, one entry per chunk. Bounds that cannot be trusted are ``None``."""
     bounds = [_bounds(chunk, leaf, native, writer, ordered) for chunk in chunks]
     lower, upper = zip(*bounds, strict=True) if bounds else ((), ())
     return ColumnStats(lower, upper, tuple(chunk.nulls for chunk in chunks), native)
@@ -96,23 +97,23 @@ def column_stats(
 def _bounds(chunk: RawStats, leaf: Leaf, native: pa.DataType | None, writer: str, ordered: bool) -> tuple[Any, Any]:
     if native is None or chunk.lower is None or chunk.upper is None:
         return None, None
-    if not (_old_is_defined(native) if chunk.old else ordered):
+    if not (_has_defined_old_order(native) if chunk.old else ordered):
         return None, None
     lower, upper = (_value(raw, leaf, native) for raw in (chunk.lower, chunk.upper))
     if lower is None or upper is None:
         return None, None
-    if PHYSICAL[leaf.physical] == "BYTE_ARRAY" and not _is_whole(chunk, writer):
+    if PHYSICAL[leaf.physical] == "BYTE_ARRAY" and not _is_untruncated(chunk, writer):
         return None, None
     return lower, upper
 
 
-def _old_is_defined(native: pa.DataType) -> bool:
-    """Writers always agreed on the order of signed numbers and times."""
+def _has_defined_old_order(native: pa.DataType) -> bool:
+    """Return whether all writers use the same order in the deprecated fields: for signed numbers and times."""
     return bool(pa.types.is_signed_integer(native) or pa.types.is_floating(native) or pa.types.is_temporal(native))
 
 
 def _value(raw: bytes, leaf: Leaf, native: pa.DataType) -> Any:
-    """A bound as a Python value; ``None`` where its length is not that of its type."""
+    """Return a bound as a Python value, or ``None`` if its length does not match its type."""
     physical = PHYSICAL[leaf.physical]
     form = _NUMBERS.get(physical)
     if form is not None:
@@ -124,16 +125,16 @@ def _value(raw: bytes, leaf: Leaf, native: pa.DataType) -> Any:
     return float(np.frombuffer(raw, "<f2")[0]) if native == pa.float32() else raw
 
 
-def _is_whole(chunk: RawStats, writer: str) -> bool:
-    """Some writers cut long texts without saying so."""
+def _is_untruncated(chunk: RawStats, writer: str) -> bool:
+    """Return whether bounds are not truncated. Some writers truncate long values without setting the flag."""
     if chunk.exact is not None:
         return chunk.exact
     longest = max(len(chunk.lower or b""), len(chunk.upper or b""))
-    return writer.startswith(_EXACT_TEXT_WRITERS) or longest < _SURELY_WHOLE
+    return writer.startswith(_EXACT_TEXT_WRITERS) or longest < _MIN_TRUNCATED_LENGTH
 
 
 def native_type(physical: str, logical: str, arrow: pa.DataType) -> pa.DataType | None:
-    """The Arrow type of raw statistics, or ``None`` where they cannot be used as proof."""
+    """Return the Arrow type of raw statistics, or ``None`` if they cannot be used for pruning."""
     if pa.types.is_dictionary(arrow):
         arrow = arrow.value_type
     if isinstance(arrow, pa.BaseExtensionType):
@@ -149,7 +150,7 @@ def native_type(physical: str, logical: str, arrow: pa.DataType) -> pa.DataType 
     if physical == "FIXED_LEN_BYTE_ARRAY" and pa.types.is_fixed_size_binary(arrow):
         return pa.binary()
     if physical == "FIXED_LEN_BYTE_ARRAY" and pa.types.is_decimal(arrow):
-        wide = pa.decimal256 if arrow.precision > _DIGITS_128 else pa.decimal128
+        wide = pa.decimal256 if arrow.precision > _MAX_DECIMAL128_DIGITS else pa.decimal128
         return wide(arrow.precision, arrow.scale)
     return pa.float32() if physical == "FIXED_LEN_BYTE_ARRAY" and pa.types.is_float16(arrow) else None
 

@@ -1,9 +1,9 @@
-"""The footer of a Parquet file, read and checked here rather than by pyarrow. Nothing of the data is decoded.
+"""Read and check the footer of a Parquet file without pyarrow. No data is decoded.
 
-pyarrow ends the whole process over some damaged footers when it is asked for a column chunk, so it never is: it only
-gets to see footers that were checked here, to make an Arrow schema of them and to decode pages. A footer is an enemy's
-until its numbers fit each other: rows, values, sizes and places. Damage raises `pa.ArrowInvalid`; the caller names the
-file. Statistics are read in `fsspeckit.core.parquet.column_stats`.
+pyarrow crashes the process on some damaged footers when it is asked for a column chunk. So pyarrow gets only footers
+that were checked here, to build an Arrow schema and to decode pages, and is never asked for a column chunk. The check
+covers numbers of rows and values, sizes and offsets. Damage raises `pa.ArrowInvalid`; the caller adds the path.
+Statistics are read in `fsspeckit.core.parquet.column_stats`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from fsspeckit.common.errors import DamagedFileError
 from fsspeckit.core.parquet.bytes.format_fields import (
     MAGIC,
+    TRAILER,
     ChunkField,
     FileField,
     GroupField,
@@ -27,7 +28,7 @@ from fsspeckit.core.parquet.bytes.format_fields import (
     SortField,
     chunks_of,
     groups_of,
-    notes_of,
+    key_values_of,
 )
 from fsspeckit.core.parquet.bytes.thrift import BINARY, I32, I64, LIST, STRUCT, TRUE, Struct, read_struct
 from fsspeckit.core.storage import Storage
@@ -35,9 +36,9 @@ from fsspeckit.core.storage import Storage
 PHYSICAL = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
 """Names of physical types, by their numbers in footers."""
 CODECS = ("UNCOMPRESSED", "SNAPPY", "GZIP", "LZO", "BROTLI", "LZ4_LEGACY", "ZSTD", "LZ4")
-"""Names of codecs, by their numbers in footers. The older LZ4 has a frame that can be read and not written."""
+"""Names of codecs, by their numbers in footers. LZ4_LEGACY can be read but not written."""
 INT96_UNIT = "us"
-"""Old writers store timestamps as INT96; read as nanoseconds, years beyond 2262 would wrap round."""
+"""Unit of INT96 timestamps of old writers. As nanoseconds, years after 2262 would overflow."""
 _ENCODINGS = {
     0: "PLAIN",
     2: "PLAIN_DICTIONARY",
@@ -50,10 +51,9 @@ _ENCODINGS = {
     9: "BYTE_STREAM_SPLIT",
 }
 _ENCRYPTED_MAGIC = b"PARE"
-_TRAILER = 8
-_FIRST_READ, _FIRST_LOCAL_READ = 64 * 1024, 4 * 1024  # a second read is a round trip, or next to nothing
-_DEEPEST = 100
-_PAGE_VALUES, _PAGE_BYTES = 1 << 31, 8  # a page has fewer values than that, and takes more bytes
+_FIRST_READ, _FIRST_LOCAL_READ = 64 * 1024, 4 * 1024  # a second read costs a round trip only on remote storage
+_MAX_DEPTH = 100
+_MAX_PAGE_VALUES, _MIN_PAGE_BYTES = 1 << 31, 8  # every page has fewer values and more bytes
 _REPEATED = 2
 _DECIMAL_CONVERTED, _DECIMAL_LOGICAL = 5, 5
 _ENCRYPTED = "it is encrypted, which fsspeckit cannot read"
@@ -61,9 +61,9 @@ _ENCRYPTED = "it is encrypted, which fsspeckit cannot read"
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A column of values in a file's schema; ``top`` is the number of the top-level column that it belongs to.
+    """A leaf column of a file's schema. ``top`` is the number of its top-level column.
 
-    ``width`` is the length of values that all have one, else zero.
+    ``width`` is the length of fixed-length values, else zero.
     """
 
     path: str
@@ -76,7 +76,7 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """What a footer says of one column chunk."""
+    """The metadata of one column chunk."""
 
     leaf: Leaf
     codec: str
@@ -91,14 +91,14 @@ class Chunk:
 
 
 class Footer:
-    """A footer whose numbers fit each other and its file; ``data_end`` is where the footer begins in the file."""
+    """A checked footer. ``data_end`` is the offset of the footer in the file."""
 
     def __init__(self, data: bytes, data_end: int) -> None:
         self.data, self.data_end = data, data_end
         self.tree, end = read_struct(data)
         _check_fields(self.tree)
         if end != len(data):
-            raise pa.ArrowInvalid("its footer is followed by something else")
+            raise pa.ArrowInvalid("its footer has extra bytes at the end")
         self.leaves = _leaves(self.tree)
         self.groups = groups_of(self.tree)
         for group in self.groups:
@@ -109,26 +109,26 @@ class Footer:
         return Footer, (self.data, self.data_end)
 
     @cached_property
-    def notes(self) -> dict[bytes, bytes]:
-        """What the writer noted, by name."""
-        return notes_of(self.tree)
+    def key_values(self) -> dict[bytes, bytes]:
+        """Return the key-value metadata."""
+        return key_values_of(self.tree)
 
     @property
     def writer(self) -> str:
-        """The program that wrote the file, as far as it tells."""
+        """Return the name of the program that wrote the file, or an empty string."""
         return writer_of(self.tree)
 
     def group_rows(self, group: int) -> int:
-        """Rows of a row group."""
+        """Return the number of rows of a row group."""
         return int(self.groups[group][GroupField.rows][1])
 
     def chunks(self, group: int) -> list[Chunk]:
-        """The column chunks of a row group, one for each leaf."""
-        found = chunks_of(self.groups[group])
-        return [_chunk(chunk, leaf) for chunk, leaf in zip(found, self.leaves, strict=True)]
+        """Return the column chunks of a row group, one per leaf."""
+        chunks = chunks_of(self.groups[group])
+        return [_chunk(chunk, leaf) for chunk, leaf in zip(chunks, self.leaves, strict=True)]
 
     def sorting(self, group: int) -> list[pq.SortingColumn]:
-        """The order that the writer says the rows of a row group have."""
+        """Return the sort order of a row group as its writer declared it."""
         return [
             pq.SortingColumn(
                 by[SortField.column][1],
@@ -139,89 +139,91 @@ class Footer:
         ]
 
     def for_pyarrow(self) -> pq.FileMetaData:
-        """The same footer as pyarrow knows it, to open the file with. Never ask it for a column chunk."""
+        """Return the footer as pyarrow metadata, to open the file with. Do not ask it for a column chunk."""
         return open_footer(self.data).metadata
 
 
 def read_footer(storage: Storage, path: str, size: int) -> Footer:
-    """Read the footer of a file; raises `pa.ArrowInvalid` on damage."""
+    """Read and check the footer of a file. Raise `pa.ArrowInvalid` on damage."""
     data = read_footer_bytes(storage, path, size)
-    return Footer(data, size - len(data) - _TRAILER)
+    return Footer(data, size - len(data) - TRAILER)
 
 
 def read_footer_bytes(storage: Storage, path: str, size: int) -> bytes:
-    """The bytes of a file's footer, unchecked but for their length."""
+    """Read the bytes of a file's footer. Only the length is checked."""
     tail = storage.read_tail(path, _FIRST_LOCAL_READ if storage.is_local else _FIRST_READ)
     if tail[-4:] == _ENCRYPTED_MAGIC:
         raise pa.ArrowInvalid(_ENCRYPTED)
-    if len(tail) < _TRAILER + len(MAGIC) or tail[-4:] != MAGIC:
-        raise pa.ArrowInvalid("it does not end like a Parquet file" if tail else "it is empty")
-    length = int.from_bytes(tail[-8:-4], "little") + _TRAILER
+    if len(tail) < TRAILER + len(MAGIC) or tail[-4:] != MAGIC:
+        raise pa.ArrowInvalid("it does not end with the Parquet magic" if tail else "it is empty")
+    length = int.from_bytes(tail[-8:-4], "little") + TRAILER
     if length + len(MAGIC) > size:
         raise pa.ArrowInvalid("its footer is longer than the file")
     if length > len(tail):
         tail = storage.read_tail(path, length)
-    return tail[-length:-_TRAILER]
+    return tail[-length:-TRAILER]
 
 
 def open_footer(data: bytes) -> pq.ParquetReader:
-    """A reader of pyarrow that knows nothing but a footer."""
+    """Return a pyarrow reader of a file that consists of only the footer."""
     file = b"".join((MAGIC, data, len(data).to_bytes(4, "little"), MAGIC))
     return open_reader(pa.BufferReader(file), pre_buffer=False)
 
 
 def open_reader(source: pa.NativeFile, **options: Any) -> pq.ParquetReader:
-    """What a `pq.ParquetFile` has inside; that also makes an index of column names, which costs more than a footer."""
+    """Open a low-level pyarrow reader. `pq.ParquetFile` also builds an index of column names, which costs more."""
     reader = pq.ParquetReader()
     reader.open(source, coerce_int96_timestamp_unit=INT96_UNIT, arrow_extensions_enabled=True, **options)
     return reader
 
 
 def writer_of(tree: Struct) -> str:
-    """The program that wrote a file."""
-    kind, writer = tree.get(FileField.writer, (BINARY, b""))
+    """Return the name of the program that wrote a file."""
+    kind, writer = tree.get(FileField.created_by, (BINARY, b""))
     return str(writer, "utf-8", "replace") if kind == BINARY else ""
 
 
 def check_not_encrypted(tree: Struct) -> None:
-    """Raise for a footer, or the part of one behind the row groups, that tells of encryption."""
+    """Raise if the footer, or its part after the row groups, has encryption fields."""
     if tree.keys() & {FileField.encryption, FileField.signing}:
         raise pa.ArrowInvalid(_ENCRYPTED)
 
 
-def check_sum(told: int, rows: int) -> int:
-    """The rows of all row groups, which count; a file that tells of none is one of a writer that never told."""
-    if told not in (rows, 0):
-        raise pa.ArrowInvalid(f"its footer tells of {told} rows, and its row groups of {rows}")
+def check_row_sum(total: int, rows: int) -> int:
+    """Return the sum of the row groups' rows. Raise if the total in the footer differs; some writers always write 0."""
+    if total not in (rows, 0):
+        raise pa.ArrowInvalid(f"its footer has {total} rows, but its row groups have {rows}")
     return rows
 
 
 def check_values(values: int, rows: int, is_repeated: bool) -> None:
-    """Raise where a chunk cannot have so many values: a row has one, or one at least where values repeat."""
+    """Raise if a chunk has a wrong number of values: one per row, or at least one for a repeated column."""
     if values < rows or (values > rows and not is_repeated):
         raise pa.ArrowInvalid(f"a row group of {rows} rows has a column of {values} values")
 
 
-def check_place(rows: int, data_at: int, dictionary_at: int, uncompressed: int, size: int, data_end: int) -> None:
-    """Raise where the pages of a chunk are not inside the file; those of no rows may be anywhere."""
-    start = first_page(data_at, dictionary_at)
-    if rows and not len(MAGIC) <= start <= data_at <= start + size <= data_end:
+def check_offsets(
+    rows: int, data_offset: int, dictionary_offset: int, uncompressed: int, size: int, data_end: int
+) -> None:
+    """Raise if the pages of a chunk are not inside the file. Offsets of an empty chunk are not checked."""
+    start = first_page(data_offset, dictionary_offset)
+    if rows and not len(MAGIC) <= start <= data_offset <= start + size <= data_end:
         raise pa.ArrowInvalid("a column chunk is not inside the file")
     if size < 0 or uncompressed < 0:
         raise pa.ArrowInvalid("a column chunk has a negative size")
-    if rows > _PAGE_VALUES * (size // _PAGE_BYTES + 1):
+    if rows > _MAX_PAGE_VALUES * (size // _MIN_PAGE_BYTES + 1):
         raise pa.ArrowInvalid(f"a column chunk of {size} bytes cannot have {rows} values")
 
 
-def first_page(data_at: int, dictionary_at: int) -> int:
-    """Where the first page of a chunk is; a dictionary page comes before the others, or there is none at all."""
-    return dictionary_at if 0 < dictionary_at < data_at else data_at
+def first_page(data_offset: int, dictionary_offset: int) -> int:
+    """Return the offset of a chunk's first page: the dictionary page, if there is one, is before the data pages."""
+    return dictionary_offset if 0 < dictionary_offset < data_offset else data_offset
 
 
 def check_count(value: int) -> int:
-    """A number of rows, values or bytes, which is not below zero."""
+    """Return a number of rows, values or bytes. Raise if it is negative."""
     if value < 0:
-        raise pa.ArrowInvalid("its footer has a negative number where none can be")
+        raise pa.ArrowInvalid("its footer has a negative count or size")
     return int(value)
 
 
@@ -232,41 +234,41 @@ def _check_fields(tree: Struct) -> None:
 
 
 def _checked_rows(tree: Struct, groups: Sequence[Struct]) -> int:
-    return check_sum(tree[FileField.rows][1], sum(group[GroupField.rows][1] for group in groups))
+    return check_row_sum(tree[FileField.rows][1], sum(group[GroupField.rows][1] for group in groups))
 
 
 def _check_group(group: Struct, leaves: Sequence[Leaf], data_end: int) -> None:
     rows = _get_count(group, GroupField.rows, I64)
-    _get_count(group, GroupField.plain_size, I64)
+    _get_count(group, GroupField.uncompressed_size, I64)
     chunks = _get_structs(group, GroupField.columns)
     if len(chunks) != len(leaves):
-        raise pa.ArrowInvalid(f"a row group has {len(chunks)} columns, and the schema {len(leaves)}")
+        raise pa.ArrowInvalid(f"a row group has {len(chunks)} columns, but the schema has {len(leaves)}")
     for chunk, leaf in zip(chunks, leaves, strict=True):
         _check_chunk(chunk, leaf, rows, data_end)
     for by in sorting_of(group):
         if not 0 <= _get(by, SortField.column, I32) < len(leaves) or len(by) < 3:
-            raise _odd()
+            raise _invalid_field()
 
 
 def sorting_of(group: Struct) -> list[Struct]:
-    """What a row group says of its order."""
+    """Return the sorting columns of a row group."""
     return _get_structs(group, GroupField.sorting) if GroupField.sorting in group else []
 
 
 def _check_chunk(chunk: Struct, leaf: Leaf, rows: int, data_end: int) -> None:
     if chunk.keys() & {ChunkField.crypto, ChunkField.encrypted}:
         raise pa.ArrowInvalid(_ENCRYPTED)
-    if ChunkField.path in chunk:
+    if ChunkField.file_path in chunk:
         raise pa.ArrowInvalid("its data is in another file")
     meta: Struct = _get(chunk, ChunkField.meta, STRUCT)
     if _get(meta, MetaField.kind, I32) != leaf.physical or _path(meta) != leaf.path:
-        raise pa.ArrowInvalid("a column chunk is of another column than the schema says")
+        raise pa.ArrowInvalid("a column chunk does not match the schema")
     if not 0 <= _get(meta, MetaField.codec, I32) < len(CODECS):
         raise pa.ArrowInvalid("a column chunk has an unknown codec")
     check_values(_get_count(meta, MetaField.values, I64), rows, leaf.is_repeated)
-    dictionary_at = _get(meta, MetaField.dictionary_at, I64) if MetaField.dictionary_at in meta else 0
-    sizes = _get(meta, MetaField.plain_size, I64), _get(meta, MetaField.size, I64)
-    check_place(rows, _get(meta, MetaField.data_at, I64), dictionary_at, *sizes, data_end)
+    dictionary_offset = _get(meta, MetaField.dictionary_offset, I64) if MetaField.dictionary_offset in meta else 0
+    sizes = _get(meta, MetaField.uncompressed_size, I64), _get(meta, MetaField.compressed_size, I64)
+    check_offsets(rows, _get(meta, MetaField.data_offset, I64), dictionary_offset, *sizes, data_end)
     _get_list(meta, MetaField.encodings, I32)
 
 
@@ -282,12 +284,12 @@ def _chunk(chunk: Struct, leaf: Leaf) -> Chunk:
         codec=CODECS[meta[MetaField.codec][1]],
         encodings=tuple(_ENCODINGS.get(number, "") for number in meta[MetaField.encodings][1][1]),
         values=meta[MetaField.values][1],
-        uncompressed=meta[MetaField.plain_size][1],
-        compressed=meta[MetaField.size][1],
-        start=first_page(meta[MetaField.data_at][1], meta.get(MetaField.dictionary_at, (0, 0))[1]),
-        has_dictionary=MetaField.dictionary_at in meta,
-        has_index=ChunkField.index_at in chunk,
-        has_bloom=MetaField.bloom_at in meta,
+        uncompressed=meta[MetaField.uncompressed_size][1],
+        compressed=meta[MetaField.compressed_size][1],
+        start=first_page(meta[MetaField.data_offset][1], meta.get(MetaField.dictionary_offset, (0, 0))[1]),
+        has_dictionary=MetaField.dictionary_offset in meta,
+        has_index=ChunkField.column_index_offset in chunk,
+        has_bloom=MetaField.bloom_offset in meta,
     )
 
 
@@ -296,24 +298,24 @@ def _leaves(tree: Struct) -> tuple[Leaf, ...]:
     if not elements:
         raise pa.ArrowInvalid("its footer has no schema")
     rest = iter(elements[1:])
-    found = [leaf for top in range(_children(elements[0])) for leaf in _below(rest, (), False, top)]
+    leaves = [leaf for top in range(_children(elements[0])) for leaf in _leaves_below(rest, (), False, top)]
     if next(rest, None) is not None:
-        raise pa.ArrowInvalid("its schema is longer than it says")
-    return tuple(found)
+        raise pa.ArrowInvalid("its schema has too many elements")
+    return tuple(leaves)
 
 
-def _below(elements: Iterator[Struct], above: tuple[str, ...], repeated: bool, top: int) -> list[Leaf]:
-    """The leaves of the next element of a schema, which lists a group before its members."""
+def _leaves_below(elements: Iterator[Struct], above: tuple[str, ...], repeated: bool, top: int) -> list[Leaf]:
+    """Return the leaves of the next schema element. A group is listed before its members."""
     element = next(elements, None)
     if element is None:
-        raise pa.ArrowInvalid("its schema is shorter than it says")
-    if len(above) >= _DEEPEST:
+        raise pa.ArrowInvalid("its schema has too few elements")
+    if len(above) >= _MAX_DEPTH:
         raise pa.ArrowInvalid("its schema is nested too deeply")
     path = (*above, _name(_get(element, SchemaField.name, BINARY)))
     repeated = repeated or element.get(SchemaField.repetition) == (I32, _REPEATED)
     children = _children(element)
     if children or SchemaField.kind not in element:
-        return [leaf for _ in range(children) for leaf in _below(elements, path, repeated, top)]
+        return [leaf for _ in range(children) for leaf in _leaves_below(elements, path, repeated, top)]
     physical = _get(element, SchemaField.kind, I32)
     if not 0 <= physical < len(PHYSICAL):
         raise pa.ArrowInvalid("a column has an unknown type")
@@ -340,9 +342,9 @@ def _name(raw: bytes) -> str:
 
 
 def _get(tree: Struct, field: int, kind: int) -> Any:
-    found, value = tree.get(field, (0, None))
-    if found != kind:
-        raise _odd()
+    actual, value = tree.get(field, (0, None))
+    if actual != kind:
+        raise _invalid_field()
     return value
 
 
@@ -351,9 +353,9 @@ def _get_count(tree: Struct, field: int, kind: int) -> int:
 
 
 def _get_list(tree: Struct, field: int, kind: int) -> list[Any]:
-    found, values = _get(tree, field, LIST)
-    if values and found != kind:
-        raise _odd()
+    actual, values = _get(tree, field, LIST)
+    if values and actual != kind:
+        raise _invalid_field()
     return list(values)
 
 
@@ -361,21 +363,21 @@ def _get_structs(tree: Struct, field: int) -> list[Struct]:
     return _get_list(tree, field, STRUCT)
 
 
-def _odd() -> pa.ArrowInvalid:
-    return pa.ArrowInvalid("its footer lacks a field, or has one of another type")
+def _invalid_field() -> pa.ArrowInvalid:
+    return pa.ArrowInvalid("a field of its footer is missing or has the wrong type")
 
 
 def check_staged(storage: Storage, path: str, size: int, rows: int) -> None:
-    """Raise where a file just written is not a whole Parquet file of ``rows`` rows."""
+    """Raise if a staged file is not a complete Parquet file with ``rows`` rows."""
     try:
         footer = read_footer(storage, path, size)
     except pa.ArrowException as error:
         raise _damaged(path, str(error)) from error
     if footer.rows != rows:
-        raise _damaged(path, f"it holds {footer.rows} rows instead of {rows}")
+        raise _damaged(path, f"it has {footer.rows} rows instead of {rows}")
 
 
 def _damaged(path: str, reason: str) -> DamagedFileError:
     return DamagedFileError(
-        f"the staged file {path} is damaged: {reason}. Nothing was changed; run the operation again."
+        f"The staged file {path} is damaged: {reason}. Nothing was changed. Run the operation again."
     )

@@ -1,9 +1,9 @@
-"""Row groups of footers that are laid out alike, read by matching bytes: far faster than field by field.
+"""Read row groups of footers with a known layout by matching bytes, which is much faster than parsing fields.
 
-The files of a dataset mostly come from one writer and have one schema, so their row groups differ in numbers and bounds
-only. A template is made from a row group that was read field by field. It has the bytes that must be the same (which
-fields there are, names, types, codecs, encodings) and gaps for what may differ. Texts have their length before them
-and are skipped by it, so a match is an exact reading of the bytes. What does not match is read field by field.
+Most files of a dataset have one writer and one schema, so their row groups differ only in numbers and bounds. A
+template is built from a row group that was parsed field by field. It contains the bytes that must be equal (fields,
+names, types, codecs, encodings) and gaps for values that may differ. Binary values are skipped by their length, so a
+match reads the bytes exactly. A row group that does not match is parsed field by field.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from fsspeckit.core.parquet.bytes.thrift import (
     write_value,
 )
 from fsspeckit.core.parquet.column_stats import RawStats, raw_stats
-from fsspeckit.core.parquet.footer import CODECS, PHYSICAL, Leaf, check_count, check_place, check_values
+from fsspeckit.core.parquet.footer import CODECS, PHYSICAL, Leaf, check_count, check_offsets, check_values
 
 _NUMBER = rb"[\x80-\xff]{0,9}+[\x00-\x7f]"
 _NUMBERS = (I16, I32, I64)
-_SAME = (MetaField.kind, MetaField.encodings, MetaField.path, MetaField.codec)
-_CHECKED = {
+_CONSTANT_FIELDS = (MetaField.kind, MetaField.encodings, MetaField.path, MetaField.codec)
+_CHECKED_FIELDS = {
     MetaField.values: "values",
-    MetaField.data_at: "data_at",
-    MetaField.dictionary_at: "dictionary_at",
-    MetaField.plain_size: "plain_size",
-    MetaField.size: "size",
+    MetaField.data_offset: "data_offset",
+    MetaField.dictionary_offset: "dictionary_offset",
+    MetaField.uncompressed_size: "uncompressed_size",
+    MetaField.compressed_size: "size",
 }
-_COUNT = 3  # field of an entry of page counts; the others say what is counted
+_COUNT = 3  # field of an encoding statistic; the other fields are the page type and the encoding
 
 
 class RowGroupFacts(NamedTuple):
-    """What planning takes from a row group: rows, bytes before compression, and statistics of some leaves."""
+    """What planning needs from a row group: rows, uncompressed bytes, and statistics of some leaves."""
 
     rows: int
     uncompressed: int
@@ -56,15 +56,15 @@ class RowGroupFacts(NamedTuple):
 
 
 def read_group(group: Struct, wanted: Sequence[int]) -> RowGroupFacts:
-    """The facts of a row group that was read field by field."""
+    """Return the facts of a parsed row group."""
     chunks = [chunk[ChunkField.meta][1] for chunk in chunks_of(group)]
     codec = CODECS[chunks[0][MetaField.codec][1]] if chunks else ""
     stats = {leaf: raw_stats(chunks[leaf]) for leaf in wanted}
-    return RowGroupFacts(group[GroupField.rows][1], group[GroupField.plain_size][1], codec, stats)
+    return RowGroupFacts(group[GroupField.rows][1], group[GroupField.uncompressed_size][1], codec, stats)
 
 
 class _Gap(NamedTuple):
-    """The name of what a gap holds: a field of a leaf, or of the group itself where there is no leaf."""
+    """The name of the value in a gap: a field of a leaf, or of the row group if ``leaf`` is None."""
 
     leaf: int | None
     name: str
@@ -72,76 +72,76 @@ class _Gap(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A piece of a pattern. One that holds something has one pair of parentheses; a text follows its length."""
+    """A part of a pattern. A part with a gap has one capturing group; for a binary value it captures the length."""
 
     pattern: bytes
-    holds: _Gap | None = None
-    is_text: bool = False
+    gap: _Gap | None = None
+    is_binary: bool = False
 
 
 class _UnknownFieldError(Exception):
-    """A field for which there is no rule here."""
+    """A field without a rule."""
 
 
 Rule = Callable[[int, int, Any], Iterator[_Part]]
 
 
 class RowGroupTemplate:
-    """A row group with gaps, of which those of some leaves are wanted."""
+    """The layout of a row group, with gaps for its numbers and for the statistics of the wanted leaves."""
 
     def __init__(self, group: Struct, leaves: Sequence[Leaf], wanted: Sequence[int]) -> None:
         self._leaves, self._facts = leaves, read_group(group, wanted)
-        self._checked = [tuple(_Gap(leaf, name) for name in _CHECKED.values()) for leaf in range(len(leaves))]
+        self._checked = [tuple(_Gap(leaf, name) for name in _CHECKED_FIELDS.values()) for leaf in range(len(leaves))]
         self._patterns: list[re.Pattern[bytes]] = []
         self._gaps: list[_Gap | None] = []
         pattern = b""
         for part in _parts(group, _group_rule(leaves, frozenset(wanted))):
             pattern += part.pattern
-            if part.holds is not None or part.is_text:
-                self._gaps.append(part.holds)
-            if part.is_text:
+            if part.gap is not None or part.is_binary:
+                self._gaps.append(part.gap)
+            if part.is_binary:
                 self._patterns.append(re.compile(pattern, re.DOTALL))
                 pattern = b""
         self._patterns.append(re.compile(pattern, re.DOTALL))
 
     @classmethod
     def of(cls, group: Struct, leaves: Sequence[Leaf], wanted: Sequence[int]) -> RowGroupTemplate | None:
-        """A template, unless the row group has fields that are not known here."""
+        """Return a template, or None if the row group has unknown fields."""
         try:
             return cls(group, leaves, wanted)
         except _UnknownFieldError:
             return None
 
     def match(self, data: bytes, at: int, data_end: int) -> tuple[RowGroupFacts, int] | None:
-        """The facts of the row group at a position, and the position after it, if it is laid out like this one.
+        """Return the facts of the row group at a position, and the position after it, or None if the layout differs.
 
-        Numbers that do not fit together raise `pa.ArrowInvalid`, as they do where a footer is read field by field.
+        Inconsistent numbers raise `pa.ArrowInvalid`, as they do when a footer is parsed field by field.
         """
-        found: list[bytes] = []
+        raw: list[bytes] = []
         for pattern in self._patterns[:-1]:
-            matched = pattern.match(data, at)
-            if matched is None:
+            match = pattern.match(data, at)
+            if match is None:
                 return None
-            at = matched.end()
-            found += matched.groups()
-            size = found[-1][0] if len(found[-1]) == 1 else read_varint(found[-1], 0)[0]
-            found[-1] = data[at : at + size]
+            at = match.end()
+            raw += match.groups()
+            size = raw[-1][0] if len(raw[-1]) == 1 else read_varint(raw[-1], 0)[0]
+            raw[-1] = data[at : at + size]
             at += size
-        matched = self._patterns[-1].match(data, at)
-        if matched is None:
+        match = self._patterns[-1].match(data, at)
+        if match is None:
             return None
-        found += matched.groups()
-        return self._read(dict(zip(self._gaps, found, strict=True)), data_end), matched.end()
+        raw += match.groups()
+        return self._read(dict(zip(self._gaps, raw, strict=True)), data_end), match.end()
 
-    def _read(self, found: dict[_Gap | None, bytes], data_end: int) -> RowGroupFacts:
-        rows, uncompressed = check_count(_number(found[_ROWS])), check_count(_number(found[_BYTES]))
-        for leaf, (values, data_at, dictionary_at, plain_size, size) in zip(self._leaves, self._checked, strict=True):
-            if found[values] != found[_ROWS]:
-                check_values(_number(found[values]), rows, leaf.is_repeated)
-            before = _number(found[dictionary_at]) if dictionary_at in found else 0
-            sizes = _number(found[plain_size]), _number(found[size])
-            check_place(rows, _number(found[data_at]), before, *sizes, data_end)
-        stats = {leaf: _filled(leaf, raw, found) for leaf, raw in self._facts.stats.items()}
+    def _read(self, raw: dict[_Gap | None, bytes], data_end: int) -> RowGroupFacts:
+        rows, uncompressed = check_count(_number(raw[_ROWS])), check_count(_number(raw[_BYTES]))
+        for leaf, (values, data, dictionary, before, after) in zip(self._leaves, self._checked, strict=True):
+            if raw[values] != raw[_ROWS]:
+                check_values(_number(raw[values]), rows, leaf.is_repeated)
+            dictionary_offset = _number(raw[dictionary]) if dictionary in raw else 0
+            sizes = _number(raw[before]), _number(raw[after])
+            check_offsets(rows, _number(raw[data]), dictionary_offset, *sizes, data_end)
+        stats = {leaf: _stats_from(leaf, like, raw) for leaf, like in self._facts.stats.items()}
         return RowGroupFacts(rows, uncompressed, self._facts.codec, stats)
 
 
@@ -152,22 +152,22 @@ def _number(raw: bytes) -> int:
     return read_signed(raw, 0)[0]
 
 
-def _filled(leaf: int, like: RawStats, found: dict[_Gap | None, bytes]) -> RawStats:
-    """Statistics that have what others have, from the gaps of another row group."""
-    nulls = found.get(_Gap(leaf, "nulls"))
+def _stats_from(leaf: int, like: RawStats, raw: dict[_Gap | None, bytes]) -> RawStats:
+    """Return the statistics of a leaf from the gaps, with the flags of the template's row group."""
+    nulls = raw.get(_Gap(leaf, "nulls"))
     count = None if nulls is None else _number(nulls)
-    at, size = found.get(_Gap(leaf, "bloom_at")), found.get(_Gap(leaf, "bloom_size"))
+    offset, size = raw.get(_Gap(leaf, "bloom_offset")), raw.get(_Gap(leaf, "bloom_size"))
     return replace(
         like,
-        nulls=count if count is not None and 0 <= count <= _number(found[_Gap(leaf, "values")]) else None,
-        lower=found.get(_Gap(leaf, "lower")),
-        upper=found.get(_Gap(leaf, "upper")),
-        bloom=None if at is None or size is None else (_number(at), _number(size)),
+        nulls=count if count is not None and 0 <= count <= _number(raw[_Gap(leaf, "values")]) else None,
+        lower=raw.get(_Gap(leaf, "lower")),
+        upper=raw.get(_Gap(leaf, "upper")),
+        bloom=None if offset is None or size is None else (_number(offset), _number(size)),
     )
 
 
 def _parts(fields: Struct, rule: Rule) -> Iterator[_Part]:
-    """The parts of a struct, field by field; the rule says what a field's value may be."""
+    """Yield the parts of a struct. The rule returns the parts of a field's value."""
     last = 0
     for number in sorted(fields):
         kind, value = fields[number]
@@ -191,12 +191,12 @@ def _any_number(kind: int, gap: _Gap | None = None) -> Iterator[_Part]:
     yield _Part(_NUMBER) if gap is None else _Part(b"(" + _NUMBER + b")", gap)
 
 
-def _the_same(kind: int, value: Any) -> Iterator[_Part]:
+def _same_value(kind: int, value: Any) -> Iterator[_Part]:
     yield _Part(re.escape(write_value(kind, value)))
 
 
 def _group_rule(leaves: Sequence[Leaf], wanted: frozenset[int]) -> Rule:
-    gaps = {GroupField.rows: _ROWS, GroupField.plain_size: _BYTES}
+    gaps = {GroupField.rows: _ROWS, GroupField.uncompressed_size: _BYTES}
 
     def chunk_parts(number: int, chunk: Struct) -> Iterator[_Part]:
         return _parts(chunk, _chunk_rule(number, leaves[number], number in wanted))
@@ -205,7 +205,7 @@ def _group_rule(leaves: Sequence[Leaf], wanted: frozenset[int]) -> Rule:
         if field == GroupField.columns:
             return _list_parts(value, chunk_parts)
         if field == GroupField.sorting:
-            return _the_same(kind, value)
+            return _same_value(kind, value)
         return _any_number(kind, gaps.get(field))
 
     return rule
@@ -221,18 +221,18 @@ def _chunk_rule(number: int, leaf: Leaf, is_wanted: bool) -> Rule:
 
 
 def _meta_rule(number: int, leaf: Leaf, is_wanted: bool) -> Rule:
-    gaps = {field: _Gap(number, name) for field, name in _CHECKED.items()}
+    gaps = {field: _Gap(number, name) for field, name in _CHECKED_FIELDS.items()}
     if is_wanted:
-        gaps |= {MetaField.bloom_at: _Gap(number, "bloom_at"), MetaField.bloom_size: _Gap(number, "bloom_size")}
+        gaps |= {MetaField.bloom_offset: _Gap(number, "bloom_offset"), MetaField.bloom_size: _Gap(number, "bloom_size")}
 
     def rule(field: int, kind: int, value: Any) -> Iterator[_Part]:
-        if field in _SAME:
-            return _the_same(kind, value)
+        if field in _CONSTANT_FIELDS:
+            return _same_value(kind, value)
         if field == MetaField.statistics and kind == STRUCT:
             return _parts(value, _statistics_rule(number, leaf, value if is_wanted else {}))
-        if field == MetaField.page_counts and kind == LIST and value[0] == STRUCT:
+        if field == MetaField.encoding_stats and kind == LIST and value[0] == STRUCT:
             return _list_parts(value, lambda _, count: _parts(count, _page_count_rule))
-        if field == MetaField.sizes and kind == STRUCT:
+        if field == MetaField.size_statistics and kind == STRUCT:
             return _parts(value, _sizes_rule)
         return _any_number(kind, gaps.get(field))
 
@@ -240,7 +240,7 @@ def _meta_rule(number: int, leaf: Leaf, is_wanted: bool) -> Rule:
 
 
 def _statistics_rule(number: int, leaf: Leaf, wanted: Struct) -> Rule:
-    """Bounds are those of the newer fields where both are there."""
+    """Use the bounds of the newer fields if both exist, else those of the deprecated fields."""
     new = {StatisticsField.min, StatisticsField.max} <= wanted.keys()
     low, high = (
         (StatisticsField.min, StatisticsField.max) if new else (StatisticsField.min_old, StatisticsField.max_old)
@@ -252,7 +252,7 @@ def _statistics_rule(number: int, leaf: Leaf, wanted: Struct) -> Rule:
         if kind != BINARY:
             yield from _any_number(kind, gap)
         elif PHYSICAL[leaf.physical] == "BYTE_ARRAY" or len(value) > 127:
-            yield _Part(b"(" + _NUMBER + b")", gap, is_text=True)
+            yield _Part(b"(" + _NUMBER + b")", gap, is_binary=True)
         else:
             inner = b".{%d}" % len(value)
             yield _Part(re.escape(bytes((len(value),))))
@@ -262,10 +262,10 @@ def _statistics_rule(number: int, leaf: Leaf, wanted: Struct) -> Rule:
 
 
 def _page_count_rule(field: int, kind: int, value: Any) -> Iterator[_Part]:
-    return _any_number(kind) if field == _COUNT else _the_same(kind, value)
+    return _any_number(kind) if field == _COUNT else _same_value(kind, value)
 
 
-def _sizes_rule(field: int, kind: int, value: Any) -> Iterator[_Part]:  # noqa: ARG001 - as rules are called
+def _sizes_rule(field: int, kind: int, value: Any) -> Iterator[_Part]:  # noqa: ARG001 - the signature of a rule
     if kind != LIST:
         return _any_number(kind)
     return _list_parts(value, lambda _, __: _any_number(value[0]))

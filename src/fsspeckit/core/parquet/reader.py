@@ -1,4 +1,4 @@
-"""Opening data files: as they were listed, with errors that name them, and with no value changed on the way."""
+"""Open data files: check that they are unchanged since the listing, and report damage with the path of the file."""
 
 from __future__ import annotations
 
@@ -16,35 +16,36 @@ from fsspeckit.core.storage import Entry, Storage
 
 
 def open_file(storage: Storage, file: ViewFile | DataFile) -> pa.NativeFile:
-    """Open a file of a view for reading; FileNotFoundError where it is gone or replaced since: take a fresh view then.
+    """Open a file of a view for reading.
 
-    Where files are replaced in place, a name alone does not say which commit one reads.
+    Raises:
+        FileNotFoundError: The file was deleted or replaced since the view. Take a new view.
     """
     opened = storage.open_input(file.location)
     if storage.in_place:
         try:
-            _check_is(storage.stat(file.location), file)
+            _check_unchanged(storage.stat(file.location), file)
         except FileNotFoundError:
             opened.close()
             raise
     return opened
 
 
-def read_into(storage: Storage, file: DataFile, room: memoryview) -> None:
-    """Read the first bytes of a file like `open_file` opens it."""
-    found = storage.read_into(file.location, room)
+def read_into(storage: Storage, file: DataFile, buffer: memoryview) -> None:
+    """Fill a buffer with the first bytes of a file, with the same check as `open_file`."""
+    entry = storage.read_into(file.location, buffer)
     if storage.in_place:
-        _check_is(found, file)
+        _check_unchanged(entry, file)
 
 
-def _check_is(found: Entry | None, file: ViewFile | DataFile) -> None:
-    if found is None or (found.size, found.stamp) != (file.size, file.stamp):
+def _check_unchanged(entry: Entry | None, file: ViewFile | DataFile) -> None:
+    if entry is None or (entry.size, entry.stamp) != (file.size, file.stamp):
         raise FileNotFoundError(f"{file.location} was replaced since it was listed. List the dataset again.")
 
 
 @contextmanager
 def report_damage(operation: str, path: str) -> Iterator[None]:
-    """Turn what pyarrow raises on a broken file into an error that names it."""
+    """Raise errors of pyarrow on a damaged file as `DamagedFileError` with the path."""
     try:
         yield
     except FileNotFoundError:
@@ -58,7 +59,7 @@ def report_damage(operation: str, path: str) -> Iterator[None]:
 
 
 def read_footer(storage: Storage, file: DataFile) -> Footer:
-    """The footer of a data file, read and checked."""
+    """Read and check the footer of a data file."""
     with report_damage("reading the footer", file.path):
         data = file.raw_footer or read_footer_bytes(storage, file.location, file.size)
         return Footer(data, file.data + 4)
@@ -73,15 +74,20 @@ def open_parquet(
     coded: Sequence[str] = (),
     footer: Footer | None = None,
 ) -> pq.ParquetFile:
-    """Open a data file as it was listed; one replaced since is a FileNotFoundError.
+    """Open a data file. A file that was replaced since the listing raises FileNotFoundError.
 
-    With ``verify`` every page read is checked against its checksum, where it has one. ``partial`` says that few columns
-    are wanted: their ranges are read as such, or the disk's read-ahead would fetch their neighbours too. Columns in
-    ``coded`` are read as dictionary codes. A footer that is given or kept is not read again.
+    Args:
+        storage: Storage of the file.
+        file: The file as listed.
+        verify: Check every page against its checksum, if it has one.
+        partial: Only a few columns are read. Their ranges are read separately, because the read-ahead of a local disk
+            would also fetch the columns between them.
+        coded: Columns to read as dictionary codes.
+        footer: The footer, if it was read already.
     """
     return pq.ParquetFile(
         open_file(storage, file),
-        metadata=footer.for_pyarrow() if footer is not None else _kept_footer(file),
+        metadata=footer.for_pyarrow() if footer is not None else _cached_footer(file),
         read_dictionary=list(coded),
         coerce_int96_timestamp_unit=INT96_UNIT,
         pre_buffer=partial or not storage.is_local,
@@ -90,38 +96,38 @@ def open_parquet(
 
 
 def open_rows(storage: Storage, file: DataFile, coded: Sequence[str]) -> pq.ParquetReader:
-    """Open a data file like `open_parquet`, to read and verify whole row groups of it."""
+    """Open a data file like `open_parquet`, to read and verify whole row groups."""
     return open_reader(
         open_file(storage, file),
-        metadata=_kept_footer(file),
+        metadata=_cached_footer(file),
         read_dictionary=list(coded),
         pre_buffer=not storage.is_local,
         page_checksum_verification=True,
     )
 
 
-def _kept_footer(file: ViewFile | DataFile) -> pq.FileMetaData | None:
+def _cached_footer(file: ViewFile | DataFile) -> pq.FileMetaData | None:
     if isinstance(file, ViewFile) or file.raw_footer is None:
         return None
     return open_footer(file.raw_footer).metadata
 
 
-def check_rows(found: int, file: DataFile, row_groups: Sequence[int]) -> None:
-    """Raise where decoded row groups have not the rows that their footer says."""
+def check_rows(rows: int, file: DataFile, row_groups: Sequence[int]) -> None:
+    """Raise if the number of decoded rows differs from that in the footer."""
     expected = sum(file.row_groups[group] for group in row_groups)
-    if found != expected:
+    if rows != expected:
         raise DamagedFileError(
-            f"{file.path} has {found} rows in row groups of {expected} rows; restore or move the file, then run again"
+            f"{file.path} has {rows} rows in row groups of {expected} rows; restore or move the file, then run again"
         )
 
 
 def check_int96(
     storage: Storage, file: DataFile, row_groups: Iterable[int], columns: Iterable[str] | None = None
 ) -> None:
-    """Raise where INT96 timestamps, in all columns or in some, are not whole microseconds of 64 bits.
+    """Raise if INT96 timestamps, in all columns or in some, are not exact as 64-bit microseconds.
 
-    They are read as microseconds, so digits below would be lost, and years beyond 290,000 would be others. Read as
-    nanoseconds they may wrap round, and so do microseconds that are made nanoseconds: the difference is exact.
+    They are read as microseconds, so nanoseconds would be lost, and years after 290,000 would overflow. The values as
+    nanoseconds and the microseconds times 1000 overflow alike, so their difference is exact.
     """
     names = [name for name in file.int96 if columns is None or name in columns]
     for group in row_groups if names else ():
@@ -131,8 +137,8 @@ def check_int96(
             leaves = (_leaves(table[name].combine_chunks()) for table in (micros, nanos, seconds))
             if not all(map(_are_exact, *leaves)):
                 raise SchemaMismatchError(
-                    f"column {name!r} of {file.path} holds INT96 timestamps with nanoseconds, or beyond the year "
-                    "290000, and fsspeckit has only microseconds for them; rewrite it with 64-bit timestamps first"
+                    f"column {name!r} of {file.path} has INT96 timestamps with nanoseconds, or after the year 290000, "
+                    "which do not fit into 64-bit microseconds; rewrite it with 64-bit timestamps first"
                 )
 
 
@@ -143,14 +149,14 @@ def _read_int96(storage: Storage, file: DataFile, group: int, names: Sequence[st
 
 def _are_exact(micros: pa.Array, nanos: pa.Array, seconds: pa.Array) -> bool:
     if not pa.types.is_timestamp(micros.type) or micros.type == seconds.type:
-        return True  # a column that is stored in another way
-    low, exact, high = map(to_numpy, (micros, nanos, seconds))
-    wrong = (low * 1000 != exact) | (low // 1_000_000 != high)
+        return True  # the column is not stored as INT96
+    us, ns, s = map(to_numpy, (micros, nanos, seconds))
+    wrong = (us * 1000 != ns) | (us // 1_000_000 != s)
     return not bool((wrong & valid_mask(micros)).any())
 
 
 def _leaves(array: pa.Array) -> Iterator[pa.Array]:
-    """The values inside a column, however deep, in one order for equal types."""
+    """Yield the leaf arrays of a column. The order depends only on the type."""
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
     if pa.types.is_map(array.type):

@@ -1,8 +1,8 @@
-"""The note that `optimize` leaves in a footer, and keeping it out of schemas.
+"""Read and write the sort note: footer metadata by which `optimize` recognizes files that it sorted.
 
-Arrow hands a footer's notes on as metadata of the schema, so a note could travel with a table into a file that it is
-not true of. It is therefore taken off whatever is read, and written only where it is meant; and it names the number of
-rows of its file, so that one carried over by another program is not believed.
+Arrow copies footer metadata into the schema, so a note could be copied into another file for which it is wrong. It is
+removed from every schema that is read. It also contains the number of rows of its file, so that a note that another
+program copied is ignored.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ _NAME = b"fsspeckit.layout"
 
 
 def read_sort_note(metadata: Mapping[bytes, bytes] | None, rows: int) -> SortNote | None:
-    """The note of a footer, where it has one that can be true."""
+    """Return the sort note of a file with ``rows`` rows, or None if it is missing or invalid."""
     if not metadata or _NAME not in metadata:
         return None
     try:
-        found = json.loads(metadata[_NAME])
-        size, count = found["target"]
-        columns = tuple(map(str, found["columns"]))
-        low, high = (_values(row, len(columns)) for row in found["ends"])
+        document = json.loads(metadata[_NAME])
+        size, count = document["target"]
+        columns = tuple(map(str, document["columns"]))
+        low, high = (_values(row, len(columns)) for row in document["ends"])
         note = SortNote(
-            str(found["curve"]),
+            str(document["curve"]),
             columns,
-            str(found["run"]),
-            int(found["rows"]),
+            str(document["run"]),
+            int(document["rows"]),
             (low, high),
             (None if size is None else float(size), None if count is None else int(count)),
         )
@@ -42,10 +42,10 @@ def read_sort_note(metadata: Mapping[bytes, bytes] | None, rows: int) -> SortNot
 
 
 def _values(row: Sequence[Any], count: int) -> tuple[BoundValue, ...]:
-    """One end: a number, text or null for each column; raises where it is anything else."""
+    """Return the values of a bound: an integer, bytes or None per column. Raise for anything else."""
     values = tuple(b64decode(value) if isinstance(value, str) else value for value in row)
     if len(values) != count or not all(value is None or type(value) in (int, bytes) for value in values):
-        raise ValueError("not the end of so many columns")
+        raise ValueError("not a bound of these columns")
     return values
 
 
@@ -54,7 +54,7 @@ def _texts(row: Sequence[BoundValue]) -> list[Any]:
 
 
 def sort_note_metadata(note: SortNote | None) -> dict[bytes, bytes]:
-    """A note as the metadata that a writer takes."""
+    """Return a sort note as footer metadata."""
     if note is None:
         return {}
     document = {
@@ -69,13 +69,13 @@ def sort_note_metadata(note: SortNote | None) -> dict[bytes, bytes]:
 
 
 def without_sort_note(metadata: Mapping[bytes, bytes] | None) -> dict[bytes, bytes] | None:
-    """Metadata without the note."""
+    """Return metadata without the sort note."""
     if not metadata:
         return None
     return {key: value for key, value in metadata.items() if key != _NAME} or None
 
 
 def schema_without_sort_note(schema: pa.Schema) -> pa.Schema:
-    """A schema without the note; itself where it has none."""
+    """Return a schema without the sort note."""
     metadata = schema.metadata
     return schema.with_metadata(without_sort_note(metadata)) if metadata and _NAME in metadata else schema

@@ -1,7 +1,7 @@
-"""How a Parquet file is written: like the file it replaces, or, for a new file, as its first rows suggest.
+"""Choose the options of the Parquet writer: those of the file that is replaced, or from a sample of a new file's rows.
 
-Owns every option passed to the Parquet writer. A dictionary that was tried and given up costs more than the rest of
-the encoding, so one is asked for only where the input shows that it pays. Page checksums are always written.
+A dictionary that the writer starts and discards costs more than the rest of the encoding, so one is requested only if
+the input shows that it saves space. Page checksums are always written.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from fsspeckit.core.parquet.footer import PHYSICAL, Chunk, Footer
 WriterOptions = dict[str, Any]
 
 DEFAULT_CODEC = "snappy"
-_WRITTEN_AS = {"": "none", "UNCOMPRESSED": "none", "LZ4_LEGACY": "lz4"}
+_CODEC_NAMES = {"": "none", "UNCOMPRESSED": "none", "LZ4_LEGACY": "lz4"}
 DEFAULT_ROW_GROUP = 500_000
 _logger = logging.getLogger(__name__)
 _ALWAYS: WriterOptions = {"version": "2.6", "write_page_checksum": True}
-_GROUP_BYTES = 128 * 1024 * 1024
-_FEWEST_ROWS = 1024
-_PAYS = 0.8
+_MAX_GROUP_BYTES = 128 * 1024 * 1024
+_MIN_GROUP_ROWS = 1024
+_MAX_DICTIONARY_SHARE = 0.8
 _SAMPLE_ROWS = 4096
 _SAMPLE_DISTINCT = 0.25
 _JOINED_DISTINCT = 0.5
-_FALSE_HITS = 0.05  # of a Bloom filter: the share that pyarrow allows
-_SMALLEST_FILTER = 32
+_FALSE_POSITIVES = 0.05  # of a Bloom filter: the share that pyarrow allows
+_MIN_FILTER_BYTES = 32
 _FILTER_HEADER = 15
 _KEPT_ENCODINGS = {
     "DELTA_BINARY_PACKED": ("INT32", "INT64"),
@@ -41,22 +41,22 @@ _KEPT_ENCODINGS = {
     "DELTA_BYTE_ARRAY": ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"),
     "BYTE_STREAM_SPLIT": ("INT32", "INT64", "FLOAT", "DOUBLE", "FIXED_LEN_BYTE_ARRAY"),
 }
-"""Encodings that a rewritten file keeps, and the physical types that can have them; a damaged footer may say others."""
-_FILTERED = ("INT32", "INT64", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
+"""Encodings that a rewritten file keeps, with their physical types: a damaged footer may have other combinations."""
+_BLOOM_TYPES = ("INT32", "INT64", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
 
 
 def codec_name(footer_name: str) -> str:
-    """The writer's name for a codec as footers spell it; the older LZ4, which cannot be written, becomes the newer."""
-    return _WRITTEN_AS.get(footer_name, footer_name.lower())
+    """Return pyarrow's name for a codec of a footer. LZ4_LEGACY cannot be written and becomes LZ4_RAW."""
+    return _CODEC_NAMES.get(footer_name, footer_name.lower())
 
 
 def report_codecs(files: Iterable[DataFile]) -> None:
-    """Log that files which are rewritten change their codec, because the one that they have cannot be written."""
-    old = [file.path for file in files if file.codec in _WRITTEN_AS and codec_name(file.codec) != "none"]
+    """Log a warning if rewritten files change their codec because the old one cannot be written."""
+    old = [file.path for file in files if file.codec in _CODEC_NAMES and codec_name(file.codec) != "none"]
     if old:
         _logger.warning(
-            "%d file(s), such as %s, have the older LZ4 codec, which cannot be written; they are rewritten with lz4 "
-            "(LZ4_RAW). Pass compression to choose another codec.",
+            "%d file(s), such as %s, have the deprecated LZ4 codec, which cannot be written; they are rewritten with "
+            "lz4 (LZ4_RAW). Pass compression to choose another codec.",
             len(old),
             old[0],
         )
@@ -65,10 +65,10 @@ def report_codecs(files: Iterable[DataFile]) -> None:
 def like_file(
     footer: Footer, sample: pa.Table, options: WriteOptions, key_columns: Sequence[str], recast: bool
 ) -> WriterOptions:
-    """Writer options that repeat a file's codecs, encodings and indexes; ``sample`` is what was decoded of it first."""
+    """Return writer options with the codecs, encodings and indexes of a file. ``sample`` is its first decoded rows."""
     chunks = footer.chunks(0)
     plain = _plain_sizes(sample, footer.group_rows(0))
-    dictionary = [c.leaf.path for c in chunks if c.has_dictionary and _pays(c, plain.get(c.leaf.path))]
+    dictionary = [c.leaf.path for c in chunks if c.has_dictionary and _saves_space(c, plain.get(c.leaf.path))]
     encodings = {} if recast else {c.leaf.path: kept for c in chunks if (kept := _kept_encoding(c))}
     codecs = {c.leaf.path: codec_name(c.codec) for c in chunks}
     return _ALWAYS | {
@@ -78,7 +78,7 @@ def like_file(
         "write_page_index": any(c.has_index for c in chunks),
         "bloom_filter_options": _blooms(chunks, footer) or None,
         "sorting_columns": _sorting(footer, key_columns, sample.schema) if not recast else None,
-        "store_schema": b"ARROW:schema" in footer.notes,
+        "store_schema": b"ARROW:schema" in footer.key_values,
         "use_deprecated_int96_timestamps": _all_int96(footer, sample.schema),
         "store_decimal_as_integer": any(
             PHYSICAL[c.leaf.physical] in ("INT32", "INT64") and c.leaf.is_decimal for c in chunks
@@ -88,16 +88,16 @@ def like_file(
 
 
 def like_files(footer: Footer, sample: pa.Table, options: WriteOptions, recast: bool, rows: int) -> WriterOptions:
-    """Writer options for rows of several files that were written alike, in row groups of at most ``rows``.
+    """Return writer options for rows of several files with the same layout, in row groups of at most ``rows``.
 
-    A dictionary that did not pay in a small file may pay for all of them: then their rows repeat each other's values.
+    A dictionary that saves no space in one small file can save space for all of them, if they have common values.
     """
-    found = like_file(footer, sample, options, (), recast)
-    blooms = {name: {"ndv": rows} for name in found["bloom_filter_options"] or ()}
-    tried = [c.leaf.path for c in footer.chunks(0) if c.has_dictionary and c.leaf.path in sample.column_names]
-    repeated = [name for name in tried if _repeats(sample[name], _JOINED_DISTINCT)]
-    dictionary = list(dict.fromkeys([*(found["use_dictionary"] or ()), *repeated]))
-    return found | {
+    like_one = like_file(footer, sample, options, (), recast)
+    blooms = {name: {"ndv": rows} for name in like_one["bloom_filter_options"] or ()}
+    candidates = [c.leaf.path for c in footer.chunks(0) if c.has_dictionary and c.leaf.path in sample.column_names]
+    repeated = [name for name in candidates if _repeats(sample[name], _JOINED_DISTINCT)]
+    dictionary = list(dict.fromkeys([*(like_one["use_dictionary"] or ()), *repeated]))
+    return like_one | {
         "sorting_columns": None,
         "bloom_filter_options": blooms or None,
         "use_dictionary": dictionary or False,
@@ -105,17 +105,17 @@ def like_files(footer: Footer, sample: pa.Table, options: WriteOptions, recast: 
 
 
 def rows_per_group(files: Sequence[DataFile], options: WriteOptions) -> int:
-    """Rows of a new row group: as asked, else many, unless rows are wide."""
+    """Return the rows of a new row group: as requested, else the default, or fewer if rows are wide."""
     if options.row_group_size is not None:
         return options.row_group_size
     width = sum(file.uncompressed for file in files) // max(1, sum(file.rows for file in files))
-    return max(_FEWEST_ROWS, min(DEFAULT_ROW_GROUP, _GROUP_BYTES // max(1, width)))
+    return max(_MIN_GROUP_ROWS, min(DEFAULT_ROW_GROUP, _MAX_GROUP_BYTES // max(1, width)))
 
 
 def dictionary_columns(footer: Footer, schema: pa.Schema) -> list[str]:
-    """Text columns that surely kept a dictionary in every row group: cheaper to handle as codes, never as texts.
+    """Return the text columns that certainly have a dictionary in every row group. They are read as codes.
 
-    A plain text takes four bytes at least, so fewer than three for each value is proof.
+    A plain value takes at least four bytes, so fewer than three bytes per value prove a dictionary.
     """
     if not footer.groups or any(pa.types.is_nested(field.type) for field in schema):
         return []
@@ -130,15 +130,15 @@ def _kept_dictionary(chunk: Chunk) -> bool:
 
 
 def _plain_sizes(sample: pa.Table, group_rows: int) -> dict[str, float]:
-    """Bytes that flat columns of the first row group would take without a dictionary."""
+    """Estimate the bytes of the flat columns of the first row group without a dictionary."""
     scale = group_rows / max(1, sample.num_rows)
     columns = zip(sample.column_names, sample.columns, strict=True)
     known = {n: c for n, c in columns if not pa.types.is_nested(c.type) and not pa.types.is_dictionary(c.type)}
     return {name: column.nbytes * scale for name, column in known.items()}
 
 
-def _pays(chunk: Chunk, plain_bytes: float | None) -> bool:
-    return plain_bytes is None or chunk.uncompressed < _PAYS * plain_bytes
+def _saves_space(chunk: Chunk, plain_bytes: float | None) -> bool:
+    return plain_bytes is None or chunk.uncompressed < _MAX_DICTIONARY_SHARE * plain_bytes
 
 
 def _kept_encoding(chunk: Chunk) -> str | None:
@@ -151,14 +151,14 @@ def _kept_encoding(chunk: Chunk) -> str | None:
 
 
 def _blooms(chunks: Sequence[Chunk], footer: Footer) -> dict[str, dict[str, int]]:
-    most = max(map(footer.group_rows, range(len(footer.groups))))
+    rows = max(map(footer.group_rows, range(len(footer.groups))))
     return {
-        c.leaf.path: {"ndv": max(1, most)} for c in chunks if c.has_bloom and PHYSICAL[c.leaf.physical] in _FILTERED
+        c.leaf.path: {"ndv": max(1, rows)} for c in chunks if c.has_bloom and PHYSICAL[c.leaf.physical] in _BLOOM_TYPES
     }
 
 
 def _sorting(footer: Footer, key_columns: Sequence[str], schema: pa.Schema) -> Any:
-    """Replaced rows keep their keys, so an order over key columns still holds; any other may not."""
+    """Return the sort order if it has only key columns: replaced rows keep their keys, but not other values."""
     sorting = footer.sorting(0)
     if not sorting or any(pa.types.is_nested(field.type) for field in schema):
         return None
@@ -166,49 +166,50 @@ def _sorting(footer: Footer, key_columns: Sequence[str], schema: pa.Schema) -> A
 
 
 def _all_int96(footer: Footer, schema: pa.Schema) -> bool:
-    found = sum(PHYSICAL[leaf.physical] == "INT96" for leaf in footer.leaves)
-    return bool(found and found >= sum(pa.types.is_timestamp(field.type) for field in schema))
+    int96 = sum(PHYSICAL[leaf.physical] == "INT96" for leaf in footer.leaves)
+    return bool(int96 and int96 >= sum(pa.types.is_timestamp(field.type) for field in schema))
 
 
 def for_new_file(sample: pa.Table, options: WriteOptions) -> WriterOptions:
-    """Writer options for rows that replace nothing."""
+    """Return writer options for a new file."""
     flat = [name for name, column in zip(sample.column_names, sample.columns, strict=True) if _repeats(column)]
     nested = [path for path in leaf_paths(sample.schema) if path not in sample.column_names]
     return _ALWAYS | {"compression": options.compression or DEFAULT_CODEC, "use_dictionary": flat + nested or False}
 
 
 def _repeats(column: pa.ChunkedArray, share: float = _SAMPLE_DISTINCT) -> bool:
-    """Whether the values of a sample repeat enough for a dictionary."""
+    """Return whether the values of a sample repeat often enough for a dictionary."""
     if pa.types.is_dictionary(column.type):
         return True
-    if not _has_unique(column.type):
+    if not _can_count_distinct(column.type):
         return False
     half = _SAMPLE_ROWS // 2
-    rows = column if len(column) <= _SAMPLE_ROWS else _ends(column, half)
+    rows = column if len(column) <= _SAMPLE_ROWS else _first_and_last(column, half)
     return len(rows.unique()) <= max(16, share * len(rows))
 
 
-def _has_unique(type_: pa.DataType) -> bool:
-    """Whether distinct values of a type can be counted, and are worth it."""
+def _can_count_distinct(type_: pa.DataType) -> bool:
+    """Return whether distinct values of a type can be counted, and a dictionary can save space."""
     if pa.types.is_decimal(type_):
         return bool(type_.bit_width >= 128)
     texts = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.float32(), pa.float64())
     return type_ in texts or pa.types.is_integer(type_) or pa.types.is_temporal(type_)
 
 
-def _ends(column: pa.ChunkedArray, half: int) -> pa.ChunkedArray:
+def _first_and_last(column: pa.ChunkedArray, half: int) -> pa.ChunkedArray:
     return pa.chunked_array([*column.slice(0, half).chunks, *column.slice(len(column) - half).chunks], column.type)
 
 
 def check_distinct(schema: pa.Schema, operation: str) -> None:
-    """Raise for a column name that stands twice."""
+    """Raise if two columns have the same name."""
     if len(set(schema.names)) < len(schema.names):
-        twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
-        raise SchemaMismatchError(f"{operation}: column(s) {twice} stand twice; rename one of each")
+        duplicates = sorted({name for name in schema.names if schema.names.count(name) > 1})
+        names = ", ".join(map(repr, duplicates))
+        raise SchemaMismatchError(f"{operation}: duplicate column names: {names}. Rename one of each pair.")
 
 
 def check_writable(schema: pa.Schema, operation: str) -> None:
-    """Raise for columns that no Parquet file can hold, before anything is written."""
+    """Raise for column types that Parquet does not support, before anything is written."""
     check_distinct(schema, operation)
     for field in schema:
         try:
@@ -221,20 +222,20 @@ def check_writable(schema: pa.Schema, operation: str) -> None:
 
 
 def check_blooms(schema: pa.Schema, columns: Sequence[str]) -> None:
-    """Raise for columns that are not there or can have no Bloom filter."""
+    """Raise for columns that do not exist or cannot have a Bloom filter."""
     for name in columns:
         if name not in schema.names:
             raise ValueError(f"bloom_filter_columns names unknown column {name!r}; choose among {schema.names}")
         field = schema.field(name)
-        refused = "it is nested" if pa.types.is_nested(field.type) else _bloom_trouble(field.with_nullable(True))
-        if refused:
+        reason = "it is nested" if pa.types.is_nested(field.type) else _bloom_error(field.with_nullable(True))
+        if reason:
             raise ValueError(
-                f"column {name!r} of type {field.type} cannot have a Bloom filter ({refused}); leave it out"
+                f"column {name!r} of type {field.type} cannot have a Bloom filter ({reason}); leave it out"
             )
 
 
-def _bloom_trouble(field: pa.Field) -> str | None:
-    """What the writer says to a Bloom filter of such a column, asked by writing one null."""
+def _bloom_error(field: pa.Field) -> str | None:
+    """Return the error of the writer for a Bloom filter on such a column, or None. Found by writing one null."""
     schema = pa.schema([field])
     try:
         with pq.ParquetWriter(io.BytesIO(), schema, bloom_filter_options={field.name: {"ndv": 1}}) as writer:
@@ -245,7 +246,7 @@ def _bloom_trouble(field: pa.Field) -> str | None:
 
 
 def leaf_paths(schema: pa.Schema) -> list[str]:
-    """Paths of a schema's Parquet leaves, asked of the writer itself."""
+    """Return the paths of a schema's Parquet leaves, from an empty file that pyarrow writes."""
     if not any(pa.types.is_nested(field.type) for field in schema):
         return list(schema.names)
     sink = io.BytesIO()
@@ -255,7 +256,7 @@ def leaf_paths(schema: pa.Schema) -> list[str]:
 
 
 def leaf_count(type_: pa.DataType) -> int:
-    """How many Parquet leaf columns a type has."""
+    """Return the number of Parquet leaf columns of a type."""
     if pa.types.is_dictionary(type_):
         return leaf_count(type_.value_type)
     if isinstance(type_, pa.BaseExtensionType):
@@ -266,6 +267,6 @@ def leaf_count(type_: pa.DataType) -> int:
 
 
 def filter_bytes(distinct: float) -> int:
-    """Bytes that a filter of so many values takes in a file: a power of two, as small as keeps false hits rare."""
-    bits = -8 * max(1.0, distinct) / log(1 - _FALSE_HITS ** (1 / 8))
-    return max(_SMALLEST_FILTER, (1 << ceil(log2(bits))) // 8) + _FILTER_HEADER
+    """Return the bytes of a Bloom filter for so many distinct values: the smallest sufficient power of two."""
+    bits = -8 * max(1.0, distinct) / log(1 - _FALSE_POSITIVES ** (1 / 8))
+    return max(_MIN_FILTER_BYTES, (1 << ceil(log2(bits))) // 8) + _FILTER_HEADER

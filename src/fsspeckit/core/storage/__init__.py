@@ -1,10 +1,9 @@
 """Files and folders on local disks and on every fsspec filesystem. The only package that accesses a filesystem.
 
 :func:`resolve` turns a path, a URL or an fsspec filesystem into a :class:`Storage` and a path. fsspec is imported only
-for paths that are not local: every new Python process of Spark would wait for it.
+for paths that are not local, because the import delays every new Python process of Spark.
 
-Must not: know of Parquet or datasets.
-Read first: base.py, which defines the contract of a storage.
+This package must not depend on Parquet or datasets. Read first: base.py, which defines the interface of a storage.
 """
 
 from __future__ import annotations
@@ -51,9 +50,9 @@ def resolve(
     """Turn a path or URL into a storage and an absolute path inside it.
 
     Args:
-        path: A local path, or a URL such as ``s3://bucket/events``, in fsspec's spelling or in Spark's.
+        path: A local path, or a URL such as ``s3://bucket/events``, with the scheme of fsspec or of Spark.
         filesystem: An fsspec filesystem (or a :class:`Storage`) that ``path`` belongs to.
-        storage_options: Options for the filesystem of a URL; refused where ``filesystem`` is given.
+        storage_options: Options for the filesystem of a URL. Not allowed together with ``filesystem``.
 
     Returns:
         The storage and the path in it, without protocol and trailing slash.
@@ -65,10 +64,12 @@ def resolve(
     """
     text = to_fsspec(os.fspath(path))
     if not text:
-        raise ValueError("the path is empty. Name the folder of the dataset.")
+        raise ValueError("The path is empty. Pass the folder of the dataset.")
     _check_options(storage_options)
     if filesystem is not None and storage_options:
-        raise ValueError("storage_options configure the filesystem of a URL. Give either them or filesystem, not both.")
+        raise ValueError(
+            "storage_options configure the filesystem of a URL. Pass storage_options or filesystem, not both."
+        )
     if isinstance(filesystem, Storage) and filesystem.is_local:
         return filesystem, local_path(text)
     if filesystem is None and "://" not in text and "::" not in text:
@@ -78,23 +79,23 @@ def resolve(
         return filesystem, filesystems.path_of(text)
     if filesystem is None:
         filesystem, text = filesystems.open_url(text, storage_options or {}, _PACKAGES.get(extra_of(text) or ""))
-    found: tuple[Storage, str] = filesystems.adapt(filesystem, text)
-    return found
+    resolved: tuple[Storage, str] = filesystems.adapt(filesystem, text)
+    return resolved
 
 
 def _check_options(options: Any) -> None:
-    """Refuse what is no mapping of names; values may be secret, so only types are told."""
+    """Raise if the options are not a mapping with string keys. Values may be secret, so messages name only types."""
     if options is not None and not isinstance(options, Mapping):
         kind = type(options).__name__
-        raise ValueError(f'storage_options is of type {kind}; pass a dictionary such as {{"anon": True}}')
-    strange = sorted({type(name).__name__ for name in options or () if not isinstance(name, str)})
-    if strange:
-        raise ValueError(f"storage_options has names of type {', '.join(strange)}; names of options are texts")
+        raise ValueError(f'storage_options is of type {kind}. Pass a dictionary such as {{"anon": True}}.')
+    types = sorted({type(name).__name__ for name in options or () if not isinstance(name, str)})
+    if types:
+        raise ValueError(f"storage_options has keys of type {', '.join(types)}. Use strings as keys.")
 
 
 @cache
 def _filesystems() -> Any:
-    """What is known of fsspec; our own variables are none of its business, whatever the caller does with warnings."""
+    """Import the module that needs fsspec, without fsspec's warning about environment variables of fsspeckit."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Ignoring environment variable FSSPECKIT_")
         from fsspeckit.core.storage import filesystems
@@ -102,14 +103,14 @@ def _filesystems() -> Any:
 
 
 def extra_of(path: str) -> str | None:
-    """The extra that the store of a URL needs."""
+    """Return the extra of this package that the store of a URL needs, or None."""
     return _EXTRAS.get(protocol_of(to_fsspec(path)))
 
 
 def for_each(storage: Storage, function: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
-    """Call for every item, side by side where a call is a round trip; returns when all calls have ended."""
-    work = list(items)
-    if storage.workers == 1 or len(work) < 2:
-        return [function(item) for item in work]
-    with ThreadPoolExecutor(min(storage.workers, len(work))) as pool:
-        return list(pool.map(function, work))
+    """Call a function for every item, in parallel on remote storages. Return after all calls have ended."""
+    arguments = list(items)
+    if storage.workers == 1 or len(arguments) < 2:
+        return [function(item) for item in arguments]
+    with ThreadPoolExecutor(min(storage.workers, len(arguments))) as pool:
+        return list(pool.map(function, arguments))

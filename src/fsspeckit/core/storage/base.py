@@ -1,7 +1,7 @@
-"""The storage contract: what the rest of fsspeckit may ask of a place that holds files.
+"""The interface of a storage.
 
-Paths are absolute inside the storage, separated by ``/``, without protocol and trailing slash. Nothing here knows of
-datasets or Parquet; durability (``sync_files``, ``sync_dirs``) is asked for by the caller, never assumed.
+Paths are absolute inside the storage, separated by ``/``, without protocol and trailing slash. A write is durable only
+after the caller calls ``sync_files`` and ``sync_dirs``.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _KEPT_ERRORS = (
     AssertionError,
 )
 OWNER = "owner"
-"""The file in a staging folder that stands for its living owner: written once, and deleted only with the folder."""
+"""Name of the file in a staging folder that marks it as in use: written once, deleted only with the folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One file or folder as listed; ``path`` is relative to the listed root and ``stamp`` changes with the content."""
+    """A listed file or folder. ``path`` is relative to the listed root, ``stamp`` changes with the content."""
 
     path: str
     size: int
@@ -45,7 +45,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """Everything below a root: files sorted by path, folders, and sidecars, whose content is not listed."""
+    """All files below a root sorted by path, all folders, and all sidecars. The content of sidecars is not listed."""
 
     files: tuple[Entry, ...]
     folders: tuple[str, ...]
@@ -53,10 +53,10 @@ class Tree:
 
 
 class Handle(Protocol):
-    """Proof of life of a running transaction; dies with the process."""
+    """Marks the staging folder of a running transaction as alive. It ends with the process."""
 
     def release(self) -> None:
-        """Give the liveness up."""
+        """End the mark."""
 
 
 class Storage(ABC):
@@ -68,78 +68,78 @@ class Storage(ABC):
     """Whether another process can open the same files."""
     has_folders: bool = True
     workers: int = 1
-    """How many calls are worth making at once (round trips of a remote store); 1 where a call costs microseconds."""
+    """Number of parallel calls: several for a remote store with round trips, 1 where a call takes microseconds."""
 
     @abstractmethod
     def list_tree(self, root: str) -> Tree:
-        """List recursively; raise on any unreadable folder or symlink, FileNotFoundError where ``root`` is missing."""
+        """List recursively. Raise on unreadable folders and symlinks, and FileNotFoundError if ``root`` is missing."""
 
     @abstractmethod
     def list_dir(self, path: str) -> list[Entry]:
-        """Files and folders directly inside; empty where ``path`` is missing."""
+        """Return the files and folders directly inside, or an empty list if ``path`` is missing."""
 
     def list_names(self, path: str) -> list[str]:
-        """Names directly inside, for who needs no more; empty where ``path`` is missing. Raises on symbolic links."""
+        """Return the names directly inside, or an empty list if ``path`` is missing. Raise on symbolic links."""
         return [entry.path for entry in self.list_dir(path)]
 
     def refuse_links(self, folder: str, below: Iterable[str] = ()) -> None:  # noqa: B027 - few storages have links
-        """Raise where the folder, or one of these folders relative to it, is reached through a symbolic link."""
+        """Raise if the folder, or one of the folders ``below`` relative to it, is or contains a symbolic link."""
 
     @abstractmethod
     def stat(self, path: str) -> Entry | None:
-        """The file or folder at ``path``, None where there is none."""
+        """Return the file or folder at ``path``, or None."""
 
     @abstractmethod
     def read_bytes(self, path: str) -> bytes:
-        """Content of a small file."""
+        """Return the content of a small file."""
 
     @abstractmethod
     def read_tail(self, path: str, size: int) -> bytes:
-        """The last ``size`` bytes, or the whole file where it is shorter."""
+        """Return the last ``size`` bytes, or the whole file if it is shorter."""
 
     @abstractmethod
-    def read_into(self, path: str, room: memoryview) -> Entry | None:
-        """Fill ``room`` with the first bytes of a file; where names are used again, tell which file it was."""
+    def read_into(self, path: str, buffer: memoryview) -> Entry | None:
+        """Fill ``buffer`` with the first bytes of a file. Return its entry on storages that reuse paths, else None."""
 
     @abstractmethod
     def create_exclusive(self, path: str, data: bytes) -> None:
-        """Durable put-if-absent of a whole file; FileExistsError where the name is taken."""
+        """Create a whole file durably and atomically. Raise FileExistsError if the path exists."""
 
     @abstractmethod
     def write_bytes(self, path: str, data: bytes) -> None:
-        """Write a small file; not durable before the folder is synced."""
+        """Write a small file. It is not durable before its folder is synced."""
 
     @abstractmethod
     def open_input(self, path: str) -> pa.NativeFile:
-        """Open for random access."""
+        """Open a file for random access."""
 
     @abstractmethod
     def open_output(self, path: str) -> pa.NativeFile:
-        """Open a new file for writing; its folder exists."""
+        """Open a new file for writing. Its folder must exist."""
 
     @abstractmethod
     def make_dirs(self, path: str) -> tuple[str, ...]:
-        """Create a folder and its parents, and say which were missing. Nothing to do where folders are only names."""
+        """Create a folder and its parents, and return those that were missing. No-op on storages without folders."""
 
     @abstractmethod
     def publish(self, staged: str, path: str) -> None:
-        """Give a staged file its final name, replacing in one step what stands there."""
+        """Move or copy a staged file to its final path. A file at that path is replaced atomically."""
 
     @abstractmethod
     def retire(self, path: str, trash: str) -> None:
-        """Take a file out of the dataset; ``trash`` is where a local storage may park it. A missing file is fine."""
+        """Remove a file from the dataset. A local storage moves it to ``trash``. A missing file is not an error."""
 
     @abstractmethod
     def remove(self, path: str) -> None:
-        """Delete a file; a missing one is fine."""
+        """Delete a file. A missing file is not an error."""
 
     @abstractmethod
     def remove_tree(self, path: str) -> None:
-        """Delete a folder with all it holds; a missing one is fine."""
+        """Delete a folder with its content. A missing folder is not an error."""
 
     @abstractmethod
     def remove_dir_if_empty(self, path: str) -> bool:
-        """Delete a folder that holds nothing and say whether it is gone."""
+        """Delete a folder if it is empty, and return whether it was deleted."""
 
     @abstractmethod
     def sync_files(self, paths: Iterable[str]) -> None:
@@ -151,56 +151,56 @@ class Storage(ABC):
 
     @abstractmethod
     def lock(self, path: str, *, shared: bool = False) -> AbstractContextManager[None]:
-        """Mutual exclusion between writers of one sidecar, where the storage has such a thing."""
+        """Lock a sidecar against other writers, if the storage supports locks."""
 
     @abstractmethod
     def claim_staging(self, folder: str) -> Handle:
-        """Create a staging folder and mark it as alive for as long as the handle is."""
+        """Create a staging folder that is alive until the handle is released."""
 
     @abstractmethod
     def is_alive(self, folder: str) -> bool:
-        """Whether somebody alive still holds the staging folder (a guess on storages that have only clocks)."""
+        """Return whether the owner of a staging folder is alive (an estimate from file ages on object stores)."""
 
     @abstractmethod
     def staging_exists(self, folder: str) -> bool:
-        """Whether the staging folder that ``hold`` made was never deleted since."""
+        """Return whether the staging folder that `claim_staging` created still exists."""
 
     @abstractmethod
     def check_publishable(self, staging: str, paths: Iterable[str]) -> None:
-        """Raise where a staged file could not be given one of these final names (device, permission, length)."""
+        """Raise if a staged file cannot be published at one of these paths (device, permission, length of the name)."""
 
     @abstractmethod
     def sidecar_parent(self, path: str) -> str | None:
-        """The folder in which a sidecar may stand beside ``path``; None for a bucket, a mount point or the very top."""
+        """Return the folder for a sidecar beside ``path``, or None for a bucket, a mount point or the root."""
 
     @abstractmethod
     def canonical(self, path: str) -> str:
-        """The one spelling of a path that all writers agree on."""
+        """Return the canonical form of a path, which is the same for all writers."""
 
     @abstractmethod
     def url(self, path: str) -> str:
-        """The path with its protocol, as other programs name it."""
+        """Return the URL of a path, for other programs."""
 
 
 def parent(path: str) -> str:
-    """The folder of a path; empty for a path without one."""
+    """Return the folder of a path, or an empty string."""
     head, _, _ = path.rpartition("/")
     return head if head or not path.startswith("/") else "/"
 
 
 def join(folder: str, *names: str) -> str:
-    """Join with single slashes; empty names are skipped."""
+    """Join with single slashes. Empty names are skipped."""
     parts = [name for name in names if name]
     return "/".join([folder.rstrip("/"), *parts] if folder else parts)
 
 
 def is_sidecar_name(name: str) -> bool:
-    """Whether a folder name is reserved for the bookkeeping of fsspeckit."""
+    """Return whether a folder name is reserved for sidecars."""
     return name.startswith(".") and name.endswith(".fsspeckit")
 
 
-class report_errors:  # noqa: N801 - used like a function, around each call of a filesystem, where a generator would cost more
-    """Let every storage error leave with operation and path in its message."""
+class report_errors:  # noqa: N801 - used like a function; a generator costs more, and every filesystem call uses it
+    """Add the operation and the path to the message of every storage error."""
 
     __slots__ = ("_operation", "_path")
 
@@ -214,15 +214,15 @@ class report_errors:  # noqa: N801 - used like a function, around each call of a
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if isinstance(error, Exception) and not isinstance(error, _KEPT_ERRORS):
-            # The traceback would show the secrets of the library's own message.
-            raise self._renamed(error) from (error if scrub(str(error)) == str(error) else None)
+            # The message of the library may contain secrets, which a traceback would show.
+            raise self._with_context(error) from (error if scrub(str(error)) == str(error) else None)
 
-    def _renamed(self, error: Exception) -> OSError:
+    def _with_context(self, error: Exception) -> OSError:
         kept = (FileNotFoundError, FileExistsError, PermissionError)
         base: type[OSError] = next((kind for kind in kept if isinstance(error, kind)), StorageError)
-        renamed = base(f"cannot {self._operation} {scrub(self._path)}: {self._reason(error)}")
-        renamed.errno = getattr(error, "errno", None)
-        return renamed
+        replacement = base(f"cannot {self._operation} {scrub(self._path)}: {self._reason(error)}")
+        replacement.errno = getattr(error, "errno", None)
+        return replacement
 
     def _reason(self, error: Exception) -> str:
         return scrub(getattr(error, "strerror", None) or str(error) or type(error).__name__)

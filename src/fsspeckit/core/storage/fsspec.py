@@ -1,10 +1,10 @@
-"""Everything that is not a local disk, through fsspec: object stores, ``memory://``, wrappers.
+"""All storages except local disks, through fsspec: object stores, ``memory://``, wrappers.
 
-There is no rename and nothing to sync here: publishing is a server-side copy, and a name is never used twice. Listing
-caches are bypassed on every call, since other writers' files must be seen.
+These storages have no rename and need no sync: publishing is a server-side copy, and a path is never reused. Every
+call bypasses the listing caches, so that files of other writers are visible.
 """
 
-# ruff: noqa: D102 - the methods are described once, in the base class
+# ruff: noqa: D102 - the base class documents the methods
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from fsspeckit.core.storage.base import FOLDER, OWNER, Entry, Handle, Storage, T
 from fsspeckit.core.storage.options import option_pairs, report_options
 
 LEASE_SECONDS = 24 * 3600.0
-"""A staging folder in which nothing was written for so long counts as abandoned. Only liveness hangs on it."""
+"""A staging folder without a write for this time counts as abandoned. Correctness does not depend on it."""
 
 _REMOTE_WORKERS = 16
 _NO_CACHE = "use_listings_cache"
-_LOOKS = 20
+_MEMORY_RETRIES = 20
 _T = TypeVar("_T")
 _OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "az", "adl", "abfss", "oci", "oss", "memory"})
 
@@ -41,8 +41,8 @@ _live: set[str] = set()
 _registry = threading.Lock()
 
 
-class _MemoryHold:
-    """Liveness inside this process, which is the only one that can see its memory."""
+class _MemoryOwner:
+    """Marks a staging folder in memory as alive. Only this process can access it."""
 
     def __init__(self, key: str) -> None:
         self._key = key
@@ -54,17 +54,17 @@ class _MemoryHold:
             _live.discard(self._key)
 
 
-class _LeaseHold:
-    """Nothing to give up: the age of the files in the folder is the lease."""
+class _LeaseOwner:
+    """A handle without state: the age of the files in the staging folder is the lease."""
 
     def release(self) -> None:
         return None
 
 
 class _MemoryUpload:
-    """A file that appears whole when it is closed, as in an object store.
+    """A file that becomes visible when it is closed, as in an object store.
 
-    A file of the memory filesystem itself cannot be written while another thread asks for its size.
+    The memory filesystem's own files fail if another thread asks for the size during a write.
     """
 
     def __init__(self, filesystem: AbstractFileSystem, path: str) -> None:
@@ -96,9 +96,7 @@ class FsspecStorage(Storage):
     def __init__(self, filesystem: AbstractFileSystem) -> None:
         filesystem = _without_listing_cache(filesystem)
         self._fs = filesystem
-        base = filesystem
-        while isinstance(base, DirFileSystem):
-            base = base.fs
+        base = self._base = _unwrapped(filesystem)
         protocols = _protocols(base)
         self._options = tuple(pair for pair in option_pairs(base.storage_options) if pair[0] != _NO_CACHE)
         self._in_memory = isinstance(base, MemoryFileSystem)
@@ -129,12 +127,12 @@ class FsspecStorage(Storage):
             path = str(info["name"]).removeprefix(prefix)
             parts = path.rstrip("/").split("/")
             is_file = info["type"] == "file" and not path.endswith("/")
-            holders = parts[:-1] if is_file else parts
-            sidecar = next((depth for depth, part in enumerate(holders) if is_sidecar_name(part)), None)
+            above = parts[:-1] if is_file else parts
+            sidecar = next((depth for depth, part in enumerate(above) if is_sidecar_name(part)), None)
             if sidecar is not None:
-                sidecars.add("/".join(holders[: sidecar + 1]))
+                sidecars.add("/".join(above[: sidecar + 1]))
                 continue
-            folders.update("/".join(holders[: depth + 1]) for depth in range(len(holders)))
+            folders.update("/".join(above[: depth + 1]) for depth in range(len(above)))
             if is_file:
                 files.append(_entry(path, info))
         folders.discard("")
@@ -142,60 +140,60 @@ class FsspecStorage(Storage):
         return Tree(tuple(files), tuple(sorted(folders)), tuple(sorted(sidecars)))
 
     def _find(self, root: str) -> list[Mapping[str, Any]]:
-        """One flat listing, a thousand names to a round trip; only where ``find`` is known to raise on trouble."""
-        self._fs.invalidate_cache()  # of a path, it would leave older listings of the folders below it
-        found: dict[str, Mapping[str, Any]] = self._fs.find(root, detail=True)
-        infos = [info for name, info in found.items() if name != root]
-        if not infos and root not in found:
+        """List flat, with a thousand names per round trip. Used only for filesystems whose ``find`` raises errors."""
+        self._fs.invalidate_cache()  # with a path it would keep cached listings of the folders below
+        listed: dict[str, Mapping[str, Any]] = self._fs.find(root, detail=True)
+        infos = [info for name, info in listed.items() if name != root]
+        if not infos and root not in listed:
             raise FileNotFoundError(root)
         return infos
 
     def _walk(self, root: str) -> list[Mapping[str, Any]]:
-        """Folder by folder, level by level; ``find`` and ``walk`` of fsspec swallow errors and lose whole folders."""
+        """List level by level. ``find`` and ``walk`` of fsspec ignore errors and can omit whole folders."""
         infos: list[Mapping[str, Any]] = []
         level = [root]
         with ThreadPoolExecutor(self.workers) as pool:
             while level:
                 run = pool.map if len(level) > 1 and self.workers > 1 else map
-                found = [info for infos_of_folder in run(self._ls_or_gone, level) for info in infos_of_folder]
-                if level == [root] and not found:
+                listed = [info for folder in run(self._ls_or_empty, level) for info in folder]
+                if level == [root] and not listed:
                     self._ls(root)
-                infos += found
-                folders = (str(info["name"]) for info in found if info["type"] == "directory")
+                infos += listed
+                folders = (str(info["name"]) for info in listed if info["type"] == "directory")
                 level = [name for name in folders if not is_sidecar_name(name.rstrip("/").rpartition("/")[2])]
         return infos
 
-    def _ls_or_gone(self, path: str) -> list[Mapping[str, Any]]:
+    def _ls_or_empty(self, path: str) -> list[Mapping[str, Any]]:
         try:
             return self._ls(path)
         except FileNotFoundError:
-            return []  # went between its parent's listing and ours; the caller checks the root itself
+            return []  # deleted after its parent was listed; the caller checks the root itself
 
     def _ls(self, path: str) -> list[Mapping[str, Any]]:
         with self._call("list", path):
             self._fs.invalidate_cache(path)
-            found: list[Mapping[str, Any]] = self._steadily(lambda: self._fs.ls(path, detail=True))
+            listed: list[Mapping[str, Any]] = self._retry_in_memory(lambda: self._fs.ls(path, detail=True))
         stripped = path.strip("/")
-        infos = [info for info in found if str(info["name"]).strip("/") != stripped]
-        if found and not infos and found[0]["type"] == "file" and not str(found[0]["name"]).endswith("/"):
-            raise StorageError(f"{path} is a file where a folder is expected")
+        infos = [info for info in listed if str(info["name"]).strip("/") != stripped]
+        if listed and not infos and listed[0]["type"] == "file" and not str(listed[0]["name"]).endswith("/"):
+            raise StorageError(f"{path} is a file, but a folder is needed. Use the path of a folder.")
         for info in infos:
             if info.get("islink"):
                 raise StorageError(
-                    f"{info['name']} is a symbolic link: readers disagree about those. Replace it with the real file."
+                    f"{info['name']} is a symbolic link, which not all readers follow. Replace it with the real file."
                 )
         return infos
 
-    def _steadily(self, look: Callable[[], _T]) -> _T:
-        """The memory filesystem looks a name up twice: a file deleted in between is a KeyError, and we look again."""
-        for _ in range(_LOOKS if self._in_memory else 0):
+    def _retry_in_memory(self, call: Callable[[], _T]) -> _T:
+        """Call again after a KeyError of the memory filesystem: it looks up a path twice and fails on a deletion."""
+        for _ in range(_MEMORY_RETRIES if self._in_memory else 0):
             with suppress(KeyError):
-                return look()
-        return look()
+                return call()
+        return call()
 
     def list_dir(self, path: str) -> list[Entry]:
         with self._call("list", path):
-            infos = self._ls_or_gone(path)
+            infos = self._ls_or_empty(path)
         entries = [_entry(str(info["name"]).rstrip("/").rpartition("/")[2], info) for info in infos]
         return sorted(entries, key=lambda entry: entry.path)
 
@@ -203,7 +201,7 @@ class FsspecStorage(Storage):
         with self._call("stat", path):
             self._fs.invalidate_cache(parent(path))
             try:
-                return _entry(path, self._steadily(lambda: self._fs.info(path)))
+                return _entry(path, self._retry_in_memory(lambda: self._fs.info(path)))
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
@@ -219,12 +217,12 @@ class FsspecStorage(Storage):
             self._fs.invalidate_cache(parent(path))
             return bytes(self._fs.cat_file(path, start=-size))
 
-    def read_into(self, path: str, room: memoryview) -> Entry | None:
+    def read_into(self, path: str, buffer: memoryview) -> Entry | None:
         with self._call("read", path):
-            found = self._fs.cat_file(path, end=len(room))
-        if len(found) < len(room):
-            raise StorageError(f"{path} ends {len(room) - len(found)} bytes too early")
-        room[:] = found[: len(room)]
+            data = self._fs.cat_file(path, end=len(buffer))
+        if len(data) < len(buffer):
+            raise StorageError(f"{path} is {len(buffer) - len(data)} bytes too short")
+        buffer[:] = data[: len(buffer)]
         return None
 
     def create_exclusive(self, path: str, data: bytes) -> None:
@@ -247,7 +245,7 @@ class FsspecStorage(Storage):
     def open_input(self, path: str) -> pa.NativeFile:
         with self._call("open", path):
             if self._in_memory:
-                # Its open files share one position, so two readers of a file would disturb each other.
+                # Open files of the memory filesystem share one position, so two readers of a file interfere.
                 return pa.BufferReader(self._fs.cat_file(path))
             self._fs.invalidate_cache(parent(path))
             return pa.PythonFile(self._fs.open(path, "rb"), mode="r")
@@ -268,7 +266,7 @@ class FsspecStorage(Storage):
             self._fs.invalidate_cache(parent(staged))
             self._fs.cp_file(staged, path)
 
-    def retire(self, path: str, trash: str) -> None:  # noqa: ARG002 - nothing is parked where deleting is one call
+    def retire(self, path: str, trash: str) -> None:  # noqa: ARG002 - a deletion is one call
         self.remove(path)
 
     def remove(self, path: str) -> None:
@@ -276,7 +274,7 @@ class FsspecStorage(Storage):
             self._fs.rm_file(path)
 
     def remove_tree(self, path: str) -> None:
-        """Delete file by file: bulk deletion of s3fs does not report the keys it failed to delete."""
+        """Delete file by file: the bulk deletion of s3fs does not report keys that it failed to delete."""
         try:
             tree = self.list_tree(path)
         except FileNotFoundError:
@@ -301,14 +299,14 @@ class FsspecStorage(Storage):
         return True
 
     def sync_files(self, paths: Iterable[str]) -> None:
-        """A finished upload is durable."""
+        """Do nothing: a finished upload is durable."""
 
     def sync_dirs(self, paths: Iterable[str]) -> None:
-        """There are no folders to sync."""
+        """Do nothing: there are no folders to sync."""
 
     @contextmanager
     def lock(self, path: str, *, shared: bool = False) -> Iterator[None]:  # noqa: ARG002
-        """One process owns a memory filesystem, so a lock of that process is enough; elsewhere the journal decides."""
+        """Lock within the process on a memory filesystem. Other filesystems have no lock; the journal is enough."""
         if not self._in_memory:
             yield
             return
@@ -319,12 +317,12 @@ class FsspecStorage(Storage):
             yield
 
     def claim_staging(self, folder: str) -> Handle:
-        """The owner file is written once and never again: where it is missing, the folder was fenced and deleted."""
+        """Create the folder with its owner file, which is never written again: if it is missing, a fence deleted it."""
         if not self._creates_atomically:
-            _logger.warning("%r has no atomic create: let only one process write at a time", self)
+            _logger.warning("%r has no atomic create: run only one writing process at a time", self)
         self.make_dirs(folder)
         self.write_bytes(join(folder, OWNER), b"alive")
-        return _MemoryHold(self._key(folder)) if self._in_memory else _LeaseHold()
+        return _MemoryOwner(self._key(folder)) if self._in_memory else _LeaseOwner()
 
     def is_alive(self, folder: str) -> bool:
         if self._in_memory:
@@ -339,7 +337,7 @@ class FsspecStorage(Storage):
     def check_publishable(self, staging: str, paths: Iterable[str]) -> None:  # noqa: ARG002
         for path in paths:
             if len(path.encode()) > 1024:
-                raise StorageError(f"{path[:60]}... has more than 1024 bytes. Use shorter partition values.")
+                raise StorageError(f"The path {path[:60]}... has more than 1024 bytes. Use shorter partition values.")
 
     def sidecar_parent(self, path: str) -> str | None:
         full = self._full(path).strip("/")
@@ -349,34 +347,34 @@ class FsspecStorage(Storage):
         return path
 
     def url(self, path: str) -> str:
-        base = self._fs
-        while isinstance(base, DirFileSystem):
-            base = base.fs
         container, _, rest = self._full(path).lstrip("/").partition("/")
-        account = getattr(base, "account_name", None)
-        if account and "abfs" in _protocols(base):
+        account = getattr(self._base, "account_name", None)
+        if account and "abfs" in _protocols(self._base):
             return f"abfss://{container}@{account}.dfs.core.windows.net/{rest}"
-        return str(base.unstrip_protocol(self._full(path)))
+        return str(self._base.unstrip_protocol(self._full(path)))
 
     def _full(self, path: str) -> str:
-        """The path in the filesystem below all folder wrappers."""
+        """Return the path in the innermost filesystem, below all `DirFileSystem` wrappers."""
         base = self._fs
         while isinstance(base, DirFileSystem):
             path, base = base._join(path), base.fs
         return str(base._strip_protocol(path))
 
     def _key(self, path: str) -> str:
-        base = self._fs
-        while isinstance(base, DirFileSystem):
-            base = base.fs
-        return f"{id(base.store)}:{self._full(path)}"
+        return f"{id(self._base.store)}:{self._full(path)}"
+
+
+def _unwrapped(filesystem: AbstractFileSystem) -> AbstractFileSystem:
+    while isinstance(filesystem, DirFileSystem):
+        filesystem = filesystem.fs
+    return filesystem
 
 
 def _without_listing_cache(filesystem: AbstractFileSystem) -> AbstractFileSystem:
-    """A twin of a cloud filesystem that remembers no listings.
+    """Return a copy of a cloud filesystem without a listing cache. The caller's filesystem is not changed.
 
-    Invalidating before each call is not enough: a thread that lists at that moment fills the cache again, and reading a
-    file that another writer just created then fails as if it were missing. The caller's own filesystem stays as it is.
+    Invalidating the cache before each call is not enough: another thread can fill it with an older listing, and a file
+    that another writer just created then seems to be missing.
     """
     if isinstance(filesystem, DirFileSystem):
         inner = _without_listing_cache(filesystem.fs)
@@ -402,7 +400,7 @@ def _entry(path: str, info: Mapping[str, Any]) -> Entry:
 
 
 def _modified(info: Mapping[str, Any]) -> float:
-    """Seconds since the epoch from whatever the filesystem calls it; 0.0 where it tells nothing."""
+    """Return the time of the last change in seconds since the epoch, or 0.0 if the filesystem does not report it."""
     for name in ("LastModified", "last_modified", "mtime", "updated", "modified", "created"):
         value = info.get(name)
         if isinstance(value, str):
@@ -416,7 +414,7 @@ def _modified(info: Mapping[str, Any]) -> float:
 
 
 def _is_precondition_failure(error: BaseException | None) -> bool:
-    """Stores and client versions report a taken name in different ways; the HTTP answer is the same."""
+    """Return whether the path exists already. Clients raise different errors, but the HTTP status is always 412."""
     while error is not None:
         response = getattr(error, "response", None)
         if isinstance(response, Mapping):

@@ -1,9 +1,9 @@
-"""Local POSIX disks, straight through ``os``: real renames, real fsync, real locks.
+"""Local POSIX filesystems through the ``os`` module, with atomic rename, fsync and flock.
 
-fsspec's local filesystem is not used, because it copies across devices, never syncs, and checks before it creates.
+fsspec's local filesystem is not used: it copies across devices, never syncs, and its exclusive create is not atomic.
 """
 
-# ruff: noqa: D102 - the methods are described once, in the base class
+# ruff: noqa: D102 - the base class documents the methods
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from fsspeckit.core.storage.base import (
 )
 
 _DISK_THREADS = 8
-_PLAIN = os.O_CLOEXEC | os.O_NOFOLLOW
+_NO_FOLLOW = os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class _OwnerLock:
-    """An flock on the owner file of a staging folder; the kernel drops it when the process dies."""
+    """An flock on the owner file of a staging folder. The kernel releases it when the process ends."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -73,21 +73,21 @@ class LocalStorage(Storage):
             folder = pending.pop()
             with report_errors("list", join(root, folder)):
                 try:
-                    found = _scan(join(root, folder), f"{folder}/" if folder else "", files, sidecars)
+                    subfolders = _scan(join(root, folder), f"{folder}/" if folder else "", files, sidecars)
                 except FileNotFoundError:
                     if not folder:
                         raise
-                    continue  # the folder went between its parent's listing and ours: it is simply not there
-            folders += found
-            pending += found
+                    continue  # another process deleted the folder after its parent was listed
+            folders += subfolders
+            pending += subfolders
         files.sort(key=_by_path)
         return Tree(tuple(files), tuple(sorted(folders)), tuple(sorted(sidecars)))
 
     def list_dir(self, path: str) -> list[Entry]:
         with report_errors("list", path):
             try:
-                with os.scandir(path) as found:
-                    entries = [_entry(item.name, _lstat(item)) for item in found]
+                with os.scandir(path) as items:
+                    entries = [_entry(item.name, _lstat(item)) for item in items]
             except FileNotFoundError:
                 return []
         return sorted((entry for entry in entries if entry is not None), key=_by_path)
@@ -95,8 +95,8 @@ class LocalStorage(Storage):
     def list_names(self, path: str) -> list[str]:
         with report_errors("list", path):
             try:
-                with os.scandir(path) as found:
-                    items = list(found)
+                with os.scandir(path) as scanned:
+                    items = list(scanned)
             except FileNotFoundError:
                 return []
             for item in items:
@@ -106,7 +106,7 @@ class LocalStorage(Storage):
 
     def refuse_links(self, folder: str, below: Iterable[str] = ()) -> None:
         names = {"", *below}
-        names |= {above for name in names for above in _folders_above(name)}
+        names |= {above for name in names for above in _parent_folders(name)}
         with report_errors("stat", folder):
             for path in sorted(join(folder, name) for name in names):
                 if os.path.islink(path):
@@ -131,17 +131,17 @@ class LocalStorage(Storage):
             finally:
                 os.close(descriptor)
 
-    def read_into(self, path: str, room: memoryview) -> Entry | None:
+    def read_into(self, path: str, buffer: memoryview) -> Entry | None:
         with report_errors("read", path), open(path, "rb", buffering=0) as file:
-            found = _entry(path, os.fstat(file.fileno()))
-            while room and (count := file.readinto(room)):
-                room = room[count:]
-        if room:
-            raise StorageError(f"{path} ends {len(room)} bytes too early")
-        return found
+            entry = _entry(path, os.fstat(file.fileno()))
+            while buffer and (count := file.readinto(buffer)):
+                buffer = buffer[count:]
+        if buffer:
+            raise StorageError(f"{path} is {len(buffer)} bytes too short")
+        return entry
 
     def create_exclusive(self, path: str, data: bytes) -> None:
-        """A complete, synced temporary file is linked to the name: nobody ever sees half a record."""
+        """Link a complete and synced temporary file to the path, so that no reader sees a partial file."""
         temporary = join(parent(path), f".{uuid.uuid4().hex}.tmp")
         with report_errors("create", path):
             try:
@@ -158,7 +158,7 @@ class LocalStorage(Storage):
 
     @staticmethod
     def _write(path: str, data: bytes, *, sync: bool) -> None:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _PLAIN, 0o666)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _NO_FOLLOW, 0o666)
         try:
             view = memoryview(data)
             while view:
@@ -198,7 +198,7 @@ class LocalStorage(Storage):
                 os.rename(path, trash)
             except FileNotFoundError:
                 if os.path.lexists(path):
-                    raise  # it is the trash folder that is missing
+                    raise  # the file exists, so the folder of ``trash`` is missing
 
     def remove(self, path: str) -> None:
         with report_errors("remove", path), suppress(FileNotFoundError):
@@ -212,7 +212,7 @@ class LocalStorage(Storage):
         try:
             os.rmdir(path)
         except OSError:
-            return False  # not empty, gone, or not ours to delete: an empty folder harms nobody
+            return False  # not empty, missing, or no permission: a remaining empty folder is harmless
         return True
 
     def sync_files(self, paths: Iterable[str]) -> None:
@@ -225,7 +225,7 @@ class LocalStorage(Storage):
     def lock(self, path: str, *, shared: bool = False) -> Iterator[None]:
         mode = os.O_RDONLY if shared else os.O_RDWR | os.O_CREAT
         with report_errors("lock", path):
-            descriptor = os.open(path, mode | _PLAIN, 0o666)
+            descriptor = os.open(path, mode | _NO_FOLLOW, 0o666)
             fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
         try:
             yield
@@ -235,14 +235,14 @@ class LocalStorage(Storage):
     def claim_staging(self, folder: str) -> Handle:
         with report_errors("create folder", folder):
             os.mkdir(folder)
-            descriptor = os.open(join(folder, OWNER), os.O_RDWR | os.O_CREAT | _PLAIN, 0o666)
+            descriptor = os.open(join(folder, OWNER), os.O_RDWR | os.O_CREAT | _NO_FOLLOW, 0o666)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return _OwnerLock(descriptor)
 
     def is_alive(self, folder: str) -> bool:
         with report_errors("open", folder):
             try:
-                descriptor = os.open(join(folder, OWNER), os.O_RDWR | _PLAIN)
+                descriptor = os.open(join(folder, OWNER), os.O_RDWR | _NO_FOLLOW)
             except FileNotFoundError:
                 return False
             try:
@@ -265,7 +265,7 @@ class LocalStorage(Storage):
             while folder not in checked and not os.path.isdir(folder):
                 if os.path.lexists(folder):
                     raise StorageError(
-                        f"{folder} is a file where a folder is needed. Nothing was changed; move it away."
+                        f"{folder} is a file, but a folder is needed. Nothing was changed. Move the file."
                     )
                 missing.append(folder)
                 folder = parent(folder)
@@ -293,8 +293,8 @@ class LocalStorage(Storage):
 def _scan(folder: str, prefix: str, files: list[Entry], sidecars: list[str]) -> list[str]:
     """Append the files and sidecars of one folder and return the names of its other subfolders."""
     folders: list[str] = []
-    with os.scandir(folder) as found:
-        for item in found:
+    with os.scandir(folder) as items:
+        for item in items:
             if item.is_symlink():
                 raise _link_error(f"{folder}/{item.name}")
             if item.is_dir(follow_symlinks=False):
@@ -306,25 +306,25 @@ def _scan(folder: str, prefix: str, files: list[Entry], sidecars: list[str]) -> 
     return folders
 
 
-def _folders_above(path: str) -> list[str]:
+def _parent_folders(path: str) -> list[str]:
     parts = path.split("/")
     return ["/".join(parts[:depth]) for depth in range(1, len(parts))]
 
 
 def _link_error(path: str) -> StorageError:
     return StorageError(
-        f"{path} is a symbolic link: readers disagree about those, and it could lead out of the dataset. "
+        f"{path} is a symbolic link. Readers treat links differently, and a link can lead out of the dataset. "
         "Replace it with the real file or folder."
     )
 
 
 def _remove_tree(folder: str) -> None:
-    """Delete depth first; what somebody else deletes at the same time is as good as deleted by us."""
+    """Delete depth first. Files that another process deletes at the same time are not an error."""
     if os.path.islink(folder):
         os.unlink(folder)
         return
-    with os.scandir(folder) as found:
-        items = list(found)
+    with os.scandir(folder) as scanned:
+        items = list(scanned)
     files = []
     for item in items:
         if item.is_dir(follow_symlinks=False):
@@ -332,7 +332,7 @@ def _remove_tree(folder: str) -> None:
                 _remove_tree(item.path)
         else:
             files.append(item.path)
-    _side_by_side(_unlink, files)
+    _run_in_threads(_unlink, files)
     os.rmdir(folder)
 
 
@@ -342,7 +342,7 @@ def _unlink(path: str) -> None:
 
 
 def _lstat(item: os.DirEntry[str]) -> os.stat_result | None:
-    """The attributes of a listed file; None where just this file went meanwhile."""
+    """Return the attributes of a listed file, or None if it was deleted after the listing."""
     try:
         return item.stat(follow_symlinks=False)
     except FileNotFoundError:
@@ -357,7 +357,7 @@ def _entry(path: str, info: os.stat_result | None) -> Entry | None:
 
 
 def _stamp(info: os.stat_result) -> str:
-    """A rewritten file has another inode; one changed in place has another time."""
+    """Return a stamp that changes with the file: a rewrite changes the inode, a change in place changes the time."""
     return f"{info.st_mtime_ns}:{info.st_ino}"
 
 
@@ -366,23 +366,22 @@ def _by_path(entry: Entry) -> str:
 
 
 def _sync_all(paths: Iterable[str]) -> None:
-    _side_by_side(_sync, list(dict.fromkeys(paths)))
+    _run_in_threads(_sync, list(dict.fromkeys(paths)))
 
 
-def _side_by_side(work: Callable[[str], None], paths: Sequence[str]) -> None:
-    """The disk merges what it is asked for at once: twenty files cost little more than one."""
+def _run_in_threads(function: Callable[[str], None], paths: Sequence[str]) -> None:
+    """Call a function for every path in parallel. The disk combines requests: 20 files take little longer than one."""
 
-    def each_of(share: Sequence[str]) -> None:
+    def run(share: Sequence[str]) -> None:
         for path in share:
-            work(path)
+            function(path)
 
-    shares = [paths[first::_DISK_THREADS] for first in range(min(_DISK_THREADS, len(paths)))]
-    if len(shares) < 2:
-        each_of(paths)
+    if len(paths) < 2:
+        run(paths)
         return
+    shares = [paths[first::_DISK_THREADS] for first in range(min(_DISK_THREADS, len(paths)))]
     with ThreadPoolExecutor(len(shares)) as pool:
-        for _ in pool.map(each_of, shares):
-            pass
+        list(pool.map(run, shares))
 
 
 def _sync(path: str) -> None:
@@ -395,13 +394,13 @@ def _sync(path: str) -> None:
 
 
 def _check_folder(folder: str, device: int) -> None:
-    """A rename into this folder must be possible after the point of no return."""
+    """Raise if a file cannot be renamed into this folder. After the commit, the rename must not fail."""
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise PermissionError(f"cannot write to {folder}: permission denied. Nothing was changed; grant write access.")
+        raise PermissionError(f"Cannot write to {folder}: permission denied. Nothing was changed. Grant write access.")
     if os.stat(folder).st_dev != device:
         raise StorageError(
-            f"{folder} is on another device than the staging folder of the dataset, so files cannot be moved there in "
-            "one step. Nothing was changed; keep a dataset on one device."
+            f"{folder} is on another device than the staging folder of the dataset, so files cannot be moved there "
+            "atomically. Nothing was changed. Keep the dataset on one device."
         )
 
 
@@ -410,11 +409,11 @@ def _check_length(folder: str, path: str) -> None:
     limit = os.pathconf(folder, "PC_NAME_MAX")
     if len(name) > limit:
         raise StorageError(
-            f"the name {path.rpartition('/')[2][:60]}... has {len(name)} bytes, and {folder} allows {limit}. "
-            "Nothing was changed; use a shorter partition value or file name."
+            f"The name {path.rpartition('/')[2][:60]}... has {len(name)} bytes, but {folder} allows {limit}. "
+            "Nothing was changed. Use a shorter partition value or file name."
         )
 
 
 def local_path(path: str) -> str:
-    """A path or file URL as an absolute path."""
+    """Return a path or file URL as an absolute path."""
     return os.path.abspath(os.path.expanduser(path.removeprefix("file://").removeprefix("local://")))

@@ -1,6 +1,6 @@
-"""Errors of filesystems that their options cause: the names of options are told, their values never.
+"""Report errors that filesystem options cause. Messages contain the names of options, never their values.
 
-fsspec hands options on to libraries that refuse them late, at the first call, and with errors of any class.
+fsspec passes options to libraries that reject them only at the first call, with errors of any class.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MISSING = re.compile(r"missing \d+ required (?:positional|keyword-only) argumen
 
 
 class report_options(report_errors):  # noqa: N801 - used like a function, as its base class
-    """Let errors that options cause leave as `StorageOptionError`, and all others without the secrets of options."""
+    """Raise errors that options cause as `StorageOptionError`, and remove secrets from all other errors."""
 
     __slots__ = ("_options",)
 
@@ -31,18 +31,18 @@ class report_options(report_errors):  # noqa: N801 - used like a function, as it
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._options and error is not None and is_refusal(error):
-            raise refusal(error, f"cannot {self._operation} {self._path}", self._options) from None
-        if isinstance(error, OSError) and hidden(str(error), self._options) != str(error):
-            raise self._renamed(error) from None  # the traceback would tell the secret
+        if self._options and error is not None and is_option_error(error):
+            raise option_error(error, f"cannot {self._operation} {self._path}", self._options) from None
+        if isinstance(error, OSError) and without_secrets(str(error), self._options) != str(error):
+            raise self._with_context(error) from None  # the original error contains the secret
         super().__exit__(kind, error, traceback)
 
     def _reason(self, error: Exception) -> str:
-        return hidden(super()._reason(error), self._options)
+        return without_secrets(super()._reason(error), self._options)
 
 
 def option_pairs(options: Mapping[str, Any]) -> Options:
-    """Names and values of options, at every depth."""
+    """Return the names and values of options, including those of nested mappings."""
     return tuple(_pairs(options))
 
 
@@ -53,16 +53,16 @@ def _pairs(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield from _pairs(value)
 
 
-def hidden(text: str, options: Options) -> str:
-    """A text without the values of options that are secret by their names."""
+def without_secrets(text: str, options: Options) -> str:
+    """Return a text in which the values of secret options are masked. The name decides whether an option is secret."""
     secrets = {value for name, value in options if isinstance(value, str) and value and _SECRET.search(name)}
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, "***")
     return text
 
 
-def is_refusal(error: BaseException) -> bool:
-    """Whether a library may have raised an error because of its options, and not this package by a mistake."""
+def is_option_error(error: BaseException) -> bool:
+    """Return whether an error may come from a library that rejects its options, and not from a bug in this package."""
     if isinstance(error, (FsspeckitError, UnicodeError)) or not isinstance(
         error, (TypeError, ValueError, AttributeError)
     ):
@@ -73,17 +73,17 @@ def is_refusal(error: BaseException) -> bool:
     return last is None or not str(last.tb_frame.f_globals.get("__name__", "")).startswith("fsspeckit.")
 
 
-def refusal(error: BaseException, what: str, options: Options) -> StorageOptionError:
-    """The error to raise; the text of the library's own may hold values, so that only names are taken from it."""
+def option_error(error: BaseException, what: str, options: Options) -> StorageOptionError:
+    """Return the error to raise. Only names are taken from the original message, because it may contain values."""
     unknown, missing = _UNKNOWN.search(str(error)), _MISSING.search(str(error))
     names = sorted({name for name, _ in options})
     if unknown and unknown[1] in names:
-        said = f"the option {unknown[1]!r} is unknown; correct its name in storage_options"
+        reason = f"the option {unknown[1]!r} is unknown; correct its name in storage_options"
     elif missing:
-        said = f"the filesystem needs {missing[1]}; add it to storage_options"
+        reason = f"the filesystem needs {missing[1]}; add it to storage_options"
     elif names:
-        said = f"the filesystem refuses its options {', '.join(names)} ({type(error).__name__})"
-        said += "; check their names and values in storage_options"
+        reason = f"the filesystem rejects its options {', '.join(names)} ({type(error).__name__})"
+        reason += "; check their names and values in storage_options"
     else:
-        said = f"the filesystem refuses the URL ({type(error).__name__}); correct the URL"
-    return StorageOptionError(f"{what}: {said}")
+        reason = f"the filesystem rejects the URL ({type(error).__name__}); correct the URL"
+    return StorageOptionError(f"{what}: {reason}")

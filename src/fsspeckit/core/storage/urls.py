@@ -1,6 +1,6 @@
-"""Two spellings of one address: URLs as fsspec takes them and as Spark takes them, mapped by an explicit table.
+"""Convert URLs between the schemes of fsspec and those of Spark, with an explicit table.
 
-Schemes that both spell the same (``hdfs``, ``gs``, ``abfss``) or that only one of them knows stay as they are.
+Schemes that are the same in both (``hdfs``, ``gs``, ``abfss``), or that only one of them supports, are not changed.
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ _ONE_SLASH = re.compile(r"^(file|hdfs|viewfs|dbfs):/(?!/)")
 
 
 def to_fsspec(url: str) -> str:
-    """A URL or local path, however Spark spells it, for fsspec.
+    """Return a URL or local path with the scheme of fsspec.
 
     Example:
         >>> to_fsspec("s3a://bucket/events"), to_fsspec("file:/data/events"), to_fsspec("data/a:b")
         ('s3://bucket/events', 'file:///data/events', 'data/a:b')
     """
-    return "::".join(_respell(_ONE_SLASH.sub(r"\1:///", part, count=1), _TO_FSSPEC) for part in url.split("::"))
+    return "::".join(_replace_scheme(_ONE_SLASH.sub(r"\1:///", part, count=1), _TO_FSSPEC) for part in url.split("::"))
 
 
 def to_spark(url: str) -> str:
-    """A URL, however fsspec spells it, for Spark.
+    """Return a URL with the scheme of Spark.
 
     Example:
         >>> to_spark("s3://bucket/events"), to_spark("abfss://box@account.dfs.core.windows.net/events")
         ('s3a://bucket/events', 'abfss://box@account.dfs.core.windows.net/events')
     """
-    return _respell(_ONE_SLASH.sub(r"\1:///", url, count=1), _TO_SPARK)
+    return _replace_scheme(_ONE_SLASH.sub(r"\1:///", url, count=1), _TO_SPARK)
 
 
 def protocol_of(url: str) -> str:
-    """The protocol of a URL, of a chain of them that of the last; nothing for a path."""
+    """Return the first protocol of a URL or URL chain that is followed by ``://``, or an empty string for a path."""
     return url.partition("://")[0].rpartition("::")[2] if "://" in url else ""
 
 
 def has_login(url: str) -> bool:
-    """Whether a URL, or one of a chain, names a user and a password."""
+    """Return whether a URL, or one of a chain, contains a user and a password."""
     logins = (re.match(LOGIN, part.partition("://")[2]) for part in url.split("::"))
     return any(login is not None and ":" in login[0] for login in logins)
 
 
-def _respell(url: str, table: dict[str, str]) -> str:
-    found = _SCHEME.match(url)
-    if found is None:
+def _replace_scheme(url: str, table: dict[str, str]) -> str:
+    match = _SCHEME.match(url)
+    if match is None:
         return url
-    scheme = found[1].lower()
-    return f"{table.get(scheme, scheme)}://{url[found.end() :]}"
+    scheme = match[1].lower()
+    return f"{table.get(scheme, scheme)}://{url[match.end() :]}"

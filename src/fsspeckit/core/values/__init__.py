@@ -1,5 +1,5 @@
 """Values in memory: keys, equality, hashing, sort orders, taking and replacing rows.
 
-Must not: know of files or datasets. It works on Arrow and numpy arrays.
+This package works on Arrow and numpy arrays and must not depend on files or datasets.
 Read first: keys.py, which defines when two keys are equal.
 """

@@ -1,8 +1,8 @@
-"""Orders of rows over any number of columns of any ordered type: linear, z-order and Hilbert.
+"""Sort orders over any number of columns of any ordered type: linear, z-order and Hilbert.
 
-A column becomes numbers whose order is that of its values (`sortable` in `keys.py`). For a curve each number is
-replaced by its rank among the quantiles of a sample, so that skew, units and types do not matter and each column has
-its say; then bits are interleaved. Nulls come last everywhere. Keys of an order live in memory only.
+A column is converted to numbers or bytes with the order of its values (`sortable` in `keys.py`). For a curve, each
+value is replaced by its rank among the quantiles of a sample, so that all columns have the same weight independent of
+skew, unit and type; then the bits of the ranks are interleaved. Nulls are last. Sort keys are never stored.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ Words = npt.NDArray[np.uint64]
 Ranks = npt.NDArray[np.uint32]
 Values: TypeAlias = Any  # a numpy array of int64, or an Arrow array of large_binary; pyarrow has no types
 _WORD_BITS = 62
-_MOST_BITS = 12
-_FEWEST_BITS = 4
+_MAX_BITS = 12
+_MIN_BITS = 4
 _BLOCK = 16_384
 
 
 def is_linear(curve: str, columns: Sequence[str]) -> bool:
-    """Whether an order compares whole rows, column by column; a curve over one column does."""
+    """Return whether rows are compared column by column. A curve over one column is linear too."""
     return curve == "linear" or len(columns) == 1
 
 
 def bits_for(columns: int) -> int:
-    """Bits of each column's rank: all columns in one word where that leaves enough for each."""
-    return max(_FEWEST_BITS, min(_MOST_BITS, _WORD_BITS // columns))
+    """Return the bits of each column's rank: as many as fit into one word, within limits."""
+    return max(_MIN_BITS, min(_MAX_BITS, _WORD_BITS // columns))
 
 
 def zorder(ranks: Sequence[Ranks], bits: int) -> list[Words]:
-    """Places on the z-order curve, as words, the most significant first."""
-    return _by_blocks(ranks, bits, _interleave)
+    """Return the positions on the z-order curve as words, the most significant first."""
+    return _in_blocks(ranks, bits, _interleave)
 
 
 def hilbert(ranks: Sequence[Ranks], bits: int) -> list[Words]:
-    """Places on the Hilbert curve, as words, the most significant first."""
-    return _by_blocks(ranks, bits, lambda block, bits: _interleave(_unfold(block, bits), bits))
+    """Return the positions on the Hilbert curve as words, the most significant first."""
+    return _in_blocks(ranks, bits, lambda block, bits: _interleave(_hilbert_axes(block, bits), bits))
 
 
-def _by_blocks(ranks: Sequence[Ranks], bits: int, function: Any) -> list[Words]:
-    """Work on pieces that stay in the processor's cache."""
+def _in_blocks(ranks: Sequence[Ranks], bits: int, function: Any) -> list[Words]:
+    """Process blocks of rows that fit into the CPU cache."""
     count = len(ranks[0])
     result = [np.empty(count, dtype=np.uint64) for _ in range(-(-len(ranks) * bits // _WORD_BITS))]
     for start in range(0, count, _BLOCK):
@@ -63,22 +63,20 @@ def _by_blocks(ranks: Sequence[Ranks], bits: int, function: Any) -> list[Words]:
 
 
 def _interleave(ranks: Sequence[Ranks], bits: int) -> list[Words]:
-    places = [(column, bit) for bit in range(bits - 1, -1, -1) for column in range(len(ranks))]
+    if len(ranks) * bits <= _WORD_BITS:
+        return [_interleave_in_one_word(ranks, bits)]
+    order = [(column, bit) for bit in range(bits - 1, -1, -1) for column in range(len(ranks))]
     words = []
-    for start in range(0, len(places), _WORD_BITS):
-        inside = places[start : start + _WORD_BITS]
-        if len(places) <= _WORD_BITS:
-            words.append(_spread(ranks, bits))
-            continue
+    for start in range(0, len(order), _WORD_BITS):
         word: Words = np.zeros(len(ranks[0]), dtype=np.uint64)
-        for column, bit in inside:
+        for column, bit in order[start : start + _WORD_BITS]:
             word = (word << np.uint64(1)) | ((ranks[column] >> np.uint32(bit)) & np.uint32(1)).astype(np.uint64)
         words.append(word)
     return words
 
 
-def _spread(ranks: Sequence[Ranks], bits: int) -> Words:
-    """All bits in one word: a table gives the bits of a rank at their distance."""
+def _interleave_in_one_word(ranks: Sequence[Ranks], bits: int) -> Words:
+    """Interleave with a lookup table that has the spread bits of each rank."""
     step = len(ranks)
     numbers = np.arange(2**bits, dtype=np.uint64)
     table: Words = np.zeros(2**bits, dtype=np.uint64)
@@ -90,8 +88,8 @@ def _spread(ranks: Sequence[Ranks], bits: int) -> Words:
     return word
 
 
-def _unfold(ranks: Sequence[Ranks], bits: int) -> list[Ranks]:
-    """Coordinates turned and mirrored, level by level, so that interleaving their bits follows Hilbert's curve."""
+def _hilbert_axes(ranks: Sequence[Ranks], bits: int) -> list[Ranks]:
+    """Rotate and mirror the coordinates level by level, so that their interleaved bits follow the Hilbert curve."""
     axes = [rank.copy() for rank in ranks]
     first, last = axes[0], axes[-1]
     for level in range(bits - 1, 0, -1):
@@ -104,25 +102,25 @@ def _unfold(ranks: Sequence[Ranks], bits: int) -> list[Ranks]:
                 axis ^= swap  # noqa: PLW2901 - in place
     for before, axis in pairwise(axes):
         axis ^= before  # noqa: PLW2901 - in place
-    turned = np.zeros_like(first)
+    flips = np.zeros_like(first)
     for level in range(bits - 1, 0, -1):
         is_set = np.uint32(0) - ((last >> np.uint32(level)) & np.uint32(1))
-        turned ^= np.uint32(2**level - 1) & is_set
+        flips ^= np.uint32(2**level - 1) & is_set
     for axis in axes:
-        axis ^= turned  # noqa: PLW2901 - in place
+        axis ^= flips  # noqa: PLW2901 - in place
     return axes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SortColumn:
-    """Values of one column in an order: numbers or bytes, and which are not null (``None``: all)."""
+    """A column in sortable form: numbers or bytes, and a mask of valid rows (``None``: all are valid)."""
 
     values: Values
     valid: npt.NDArray[np.bool_] | None = None
 
     @classmethod
     def of(cls, column: pa.ChunkedArray) -> SortColumn:
-        """The form of a column that is in sortable form already."""
+        """Wrap a column that already is in sortable form."""
         array = single(column)
         valid = valid_mask(array) if array.null_count else None
         return cls(to_numpy(array) if pa.types.is_int64(array.type) else array, valid)
@@ -131,25 +129,25 @@ class SortColumn:
         return len(self.values)
 
     def take(self, rows: RowNumbers) -> SortColumn:
-        """Some rows of it."""
+        """Return the given rows."""
         values = self.values[rows] if isinstance(self.values, np.ndarray) else self.values.take(to_arrow(rows))
         return SortColumn(values, None if self.valid is None else self.valid[rows])
 
     def ranks(self) -> tuple[Words, int]:
-        """Numbers from zero in the order of the values, nulls last, and the bits that the largest needs."""
+        """Return numbers from zero in the order of the values, nulls last, and the bits of the largest one."""
         if len(self) == 0:
             return np.empty(0, dtype=np.uint64), 0
         if isinstance(self.values, np.ndarray):
-            ranks, top = _from_zero(self.values, self.valid)
+            ranks, top = _number_ranks(self.values, self.valid)
         else:
-            ranks, top = _dense(self.values)
+            ranks, top = _binary_ranks(self.values)
         if self.valid is not None:
             top += 1
             ranks = np.where(self.valid, ranks, np.uint64(top))
         return ranks, top.bit_length()
 
 
-def _from_zero(values: npt.NDArray[np.int64], valid: npt.NDArray[np.bool_] | None) -> tuple[Words, int]:
+def _number_ranks(values: npt.NDArray[np.int64], valid: npt.NDArray[np.bool_] | None) -> tuple[Words, int]:
     known = values if valid is None else values[valid]
     if len(known) == 0:
         return np.zeros(len(values), dtype=np.uint64), 0
@@ -161,7 +159,7 @@ def _from_zero(values: npt.NDArray[np.int64], valid: npt.NDArray[np.bool_] | Non
         return values.view(np.uint64) - np.uint64(low % 2**64), high - low
 
 
-def _dense(values: pa.Array) -> tuple[Words, int]:
+def _binary_ranks(values: pa.Array) -> tuple[Words, int]:
     encoded = values.dictionary_encode()
     order = to_numpy(pc.sort_indices(encoded.dictionary))
     ranks = np.empty(len(order) + 1, dtype=np.uint64)
@@ -171,7 +169,7 @@ def _dense(values: pa.Array) -> tuple[Words, int]:
 
 
 def sort_order(forms: Sequence[SortColumn]) -> RowNumbers:
-    """Row numbers in order; several columns are packed into one number where their ranges leave room."""
+    """Return the row numbers in sort order. Columns are packed into one 64-bit number if their ranges fit."""
     ranked = [form.ranks() for form in forms]
     if sum(bits for _, bits in ranked) <= 64:
         packed = ranked[0][0]
@@ -183,7 +181,7 @@ def sort_order(forms: Sequence[SortColumn]) -> RowNumbers:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QuantileScale:
-    """Quantiles of a column: each value becomes the share of rows below it, as a number of some bits."""
+    """Quantiles of a column, to replace a value by the share of rows below it, as a rank of some bits."""
 
     bounds: Values
     ranks: Ranks
@@ -191,7 +189,7 @@ class QuantileScale:
 
     @classmethod
     def of(cls, form: SortColumn, bits: int) -> QuantileScale:
-        """Learn from a sample."""
+        """Compute the quantiles of a sample."""
         top = 2**bits - 1
         known = form if form.valid is None else form.take(np.flatnonzero(form.valid))
         count = len(known)
@@ -208,9 +206,9 @@ class QuantileScale:
         return cls(bounds, ranks, max(int(ranks[-1]) + 1, count * top // len(form)))
 
     def rank(self, form: SortColumn) -> Ranks:
-        """The ranks of values."""
-        found = self.ranks[_search(self.bounds, form.values, "right")]
-        return found if form.valid is None else np.where(form.valid, found, np.uint32(self.null_rank))
+        """Return the ranks of values."""
+        ranks = self.ranks[_search(self.bounds, form.values, "right")]
+        return ranks if form.valid is None else np.where(form.valid, ranks, np.uint32(self.null_rank))
 
 
 def _search(ordered: Values, wanted: Values, side: Any) -> npt.NDArray[np.int64]:
@@ -218,17 +216,14 @@ def _search(ordered: Values, wanted: Values, side: Any) -> npt.NDArray[np.int64]
         return np.asarray(np.searchsorted(ordered, wanted, side))
     if len(ordered) == 0:
         return np.zeros(len(wanted), dtype=np.int64)
-    found = pc.search_sorted(ordered, wanted, side=side)
-    return (
-        np.where(valid_mask(found), to_numpy(found).astype(np.int64), 0)
-        if found.null_count
-        else to_numpy(found).astype(np.int64)
-    )
+    positions = pc.search_sorted(ordered, wanted, side=side)
+    numbers = to_numpy(positions).astype(np.int64)
+    return np.where(valid_mask(positions), numbers, 0) if positions.null_count else numbers
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ordering:
-    """How rows are ordered; ``scales`` are those of a curve, none for the linear order."""
+    """A sort order. ``scales`` are the quantiles of a curve's columns; the linear order has none."""
 
     curve: Curve
     columns: tuple[str, ...]
@@ -237,21 +232,21 @@ class Ordering:
 
     @property
     def is_linear(self) -> bool:
-        """Whether whole rows are compared, column by column."""
+        """Return whether rows are compared column by column."""
         return is_linear(self.curve, self.columns)
 
     def raw_forms(self, table: pa.Table) -> list[SortColumn]:
-        """The columns themselves; what a table lacks is null."""
+        """Return the columns of the order in sortable form. A missing column is null."""
         return [
             SortColumn.of(sortable_column(table, name, t)) for name, t in zip(self.columns, self.types, strict=True)
         ]
 
     def forms(self, table: pa.Table) -> list[SortColumn]:
-        """What rows are compared by, the first first."""
-        return self.shaped(self.raw_forms(table))
+        """Return the sort keys of a table, the most significant first."""
+        return self.on_curve(self.raw_forms(table))
 
-    def shaped(self, raw: Sequence[SortColumn]) -> list[SortColumn]:
-        """Columns as they are, or their place on the curve."""
+    def on_curve(self, raw: Sequence[SortColumn]) -> list[SortColumn]:
+        """Return the columns unchanged for the linear order, or their positions on the curve."""
         if not self.scales:
             return list(raw)
         ranks = [scale.rank(form) for scale, form in zip(self.scales, raw, strict=True)]
@@ -259,7 +254,7 @@ class Ordering:
         return [SortColumn(word.view(np.int64)) for word in function(ranks, bits_for(len(ranks)))]
 
     def learned(self, raw: Sequence[SortColumn]) -> Ordering:
-        """The same order with the scales that a sample suggests; a curve over one column is the linear order."""
+        """Return the same order with the scales of a sample. A linear order needs none."""
         if self.is_linear:
             return self
         scales = tuple(QuantileScale.of(form, bits_for(len(raw))) for form in raw)
@@ -267,7 +262,7 @@ class Ordering:
 
 
 def sortable_column(table: pa.Table, name: str, type_: pa.DataType) -> pa.ChunkedArray:
-    """A column of a table in sortable form, whatever its width or row_form in this file."""
+    """Return a column of a table in sortable form, independent of its width and encoding in the file."""
     if name not in table.column_names:
         return sortable(pa.chunked_array([pa.nulls(table.num_rows, type_)]))
     column = table[name]
@@ -278,12 +273,12 @@ def sortable_column(table: pa.Table, name: str, type_: pa.DataType) -> pa.Chunke
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RangeCuts:
-    """Rows at which one range of the order ends and the next begins, ascending."""
+    """The first rows of all ranges of the order except the first range, ascending."""
 
     forms: tuple[SortColumn, ...]
 
     def locate(self, forms: Sequence[SortColumn]) -> npt.NDArray[np.int64]:
-        """For each row the number of cuts that are not above it."""
+        """Return for each row the number of its range: the number of cuts that are not above it."""
         rows = len(forms[0])
         if not self.forms or len(self.forms[0]) == 0:
             return np.zeros(rows, dtype=np.int64)
@@ -292,7 +287,7 @@ class RangeCuts:
     def _locate(
         self, level: int, low: int, high: int, forms: Sequence[SortColumn], rows: RowNumbers | None
     ) -> npt.NDArray[np.int64]:
-        """Compare one column; rows equal to a cut in it are compared by the next column, the others are done."""
+        """Compare one column. Only rows that are equal to a cut in it are compared by the next column."""
         form = forms[level] if rows is None else forms[level].take(rows)
         first, after = _span(self.forms[level], low, high, form)
         if level + 1 == len(self.forms):
@@ -309,7 +304,7 @@ class RangeCuts:
 def _span(
     cuts: SortColumn, low: int, high: int, form: SortColumn
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """For each value the first of the cuts ``low`` to ``high`` that is not below it, and the first above it."""
+    """Return for each value the first of the cuts ``low`` to ``high`` that is not below it, and the first above it."""
     known = high if cuts.valid is None else low + int(np.count_nonzero(cuts.valid[low:high]))
     values = cuts.values[low:known]
     first, after = low + _search(values, form.values, "left"), low + _search(values, form.values, "right")

@@ -17,7 +17,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 def columns_equal(left: pa.Table, right: pa.Table) -> list[Mask]:
-    """For two tables of one length and one schema, which rows are equal, column by column."""
+    """Return for each column which rows of two tables are equal. The tables have one length and one schema."""
     return [
         values_equal(single(a).indices, single(b).indices)
         if one_dictionary(a, b)
@@ -27,7 +27,7 @@ def columns_equal(left: pa.Table, right: pa.Table) -> list[Mask]:
 
 
 def values_equal(a: pa.Array, b: pa.Array) -> Mask:
-    """Element-wise equality of two arrays of one type."""
+    """Compare two arrays of one type element by element."""
     type_ = a.type
     if isinstance(type_, pa.BaseExtensionType):
         return values_equal(a.storage, b.storage)
@@ -78,7 +78,7 @@ def _is_list(type_: pa.DataType) -> bool:
 
 
 def _lists_equal(a: pa.Array, b: pa.Array, both: Mask) -> Mask:
-    """Lists are equal when they have one length and their elements are pairwise equal."""
+    """Compare lists: they are equal if they have the same length and equal elements."""
     lengths_a, lengths_b = _lengths(a), _lengths(b)
     comparable = both & (lengths_a == lengths_b)
     rows = np.flatnonzero(comparable)

@@ -1,7 +1,7 @@
-"""A number for each key, the same in every process, by which rows with one key meet in one place.
+"""Hash keys to distribute rows over partitions. A hash is the same in every process.
 
-Only for spreading rows: equal keys have equal numbers, and unequal ones may too. Takes key columns in the plain form
-of `fsspeckit.core.values.keys`.
+Equal keys have equal hashes; different keys can have equal hashes too. Key columns must be in the comparable form of
+`fsspeckit.core.values.keys`.
 """
 
 from __future__ import annotations
@@ -16,37 +16,37 @@ from fsspeckit.common.bridge import to_numpy, valid_mask
 from fsspeckit.core.values.take import in_parts, take_rows
 
 Hashes = npt.NDArray[np.uint64]
-_SPREAD = np.uint64(0x9E3779B97F4A7C15)
-_STIR = np.uint64(0xBF58476D1CE4E5B9)
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+_MIX_MULTIPLIER = np.uint64(0xBF58476D1CE4E5B9)
 _NULL = np.uint64(0x5851F42D4C957F2D)
 _WORD = 8
-_PIECE = 1 << 16  # rows whose words stay in the processor's cache from step to step
+_BLOCK_ROWS = 1 << 16  # rows that fit into the CPU cache
 
 
 def hash_keys(columns: Sequence[pa.ChunkedArray]) -> Hashes:
-    """One hash for each row of some key columns."""
+    """Return one hash per row of the key columns."""
     hashes = np.zeros(len(columns[0]), dtype=np.uint64)
     for column in columns:
         start = 0
-        for piece in in_pieces(column, _PIECE):
-            before = hashes[start : start + len(piece)]
-            before[:] = _stir(before * _SPREAD + _hash_chunk(piece))
-            start += len(piece)
+        for block in in_blocks(column, _BLOCK_ROWS):
+            before = hashes[start : start + len(block)]
+            before[:] = _mix(before * _MULTIPLIER + _hash_chunk(block))
+            start += len(block)
     return hashes
 
 
-def in_pieces(column: pa.ChunkedArray, rows: int) -> Iterator[pa.Array]:
-    """A column in pieces of at most so many rows."""
+def in_blocks(column: pa.ChunkedArray, rows: int) -> Iterator[pa.Array]:
+    """Yield a column in blocks of at most ``rows`` rows."""
     return (chunk.slice(at, rows) for chunk in column.chunks for at in range(0, len(chunk), rows))
 
 
 def partition_numbers(hashes: Hashes, parts: int) -> npt.NDArray[np.int64]:
-    """Which of some parts each hash belongs to."""
+    """Return the partition number of each hash."""
     return ((hashes >> np.uint64(32)) * np.uint64(parts) >> np.uint64(32)).astype(np.int64)
 
 
 def cut_by_part(table: pa.Table, part: npt.NDArray[np.int64]) -> Iterator[tuple[int, pa.Table]]:
-    """A table cut by the part of each row, order kept."""
+    """Yield the rows of each partition, in their order. ``part`` has the partition number of each row."""
     if len(part) == 0:
         return
     if bool((part == part[0]).all()):
@@ -59,8 +59,8 @@ def cut_by_part(table: pa.Table, part: npt.NDArray[np.int64]) -> Iterator[tuple[
         yield int(part[order[start]]), ordered.slice(start, stop - start)
 
 
-def _stir(values: Hashes) -> Hashes:
-    values = (values ^ (values >> np.uint64(31))) * _STIR
+def _mix(values: Hashes) -> Hashes:
+    values = (values ^ (values >> np.uint64(31))) * _MIX_MULTIPLIER
     return np.asarray(values ^ (values >> np.uint64(29)))
 
 
@@ -70,36 +70,36 @@ def _hash_chunk(chunk: pa.Array) -> Hashes:
 
 
 def _hash_numbers(chunk: pa.Array) -> Hashes:
-    return _stir(to_numpy(chunk).view(np.uint64) * _SPREAD)
+    return _mix(to_numpy(chunk).view(np.uint64) * _MULTIPLIER)
 
 
 def _hash_bytes(chunk: pa.Array) -> Hashes:
-    """Eight bytes of every value at a time, as long as any value goes on."""
-    starts, lengths, data = _layout(chunk)
-    hashes = _stir(lengths.astype(np.uint64) + np.uint64(1))
+    """Hash eight bytes of every value per step, up to the end of the longest value."""
+    starts, lengths, data = _value_words(chunk)
+    hashes = _mix(lengths.astype(np.uint64) + np.uint64(1))
     if len(lengths) and lengths.min() == lengths.max():
-        return _hash_even(hashes, int(lengths[0]), data)
+        return _hash_fixed_width(hashes, int(lengths[0]), data)
     rows = np.flatnonzero(lengths > 0)
     for done in range(0, int(lengths.max(initial=0)), _WORD):
         rows = rows[lengths[rows] > done]
         left = np.minimum(lengths[rows] - done, _WORD).astype(np.uint64)
         mask = ~np.uint64(0) >> (np.uint64(64) - np.uint64(8) * left)
         words = data[starts[rows] + done] & mask
-        hashes[rows] = _stir(hashes[rows] * _SPREAD + words)
+        hashes[rows] = _mix(hashes[rows] * _MULTIPLIER + words)
     return hashes
 
 
-def _hash_even(hashes: Hashes, width: int, data: Hashes) -> Hashes:
-    """The same for values of one width, which need not be gathered."""
+def _hash_fixed_width(hashes: Hashes, width: int, data: Hashes) -> Hashes:
+    """Hash values of one width, which need no lookup of their offsets."""
     for done in range(0, width, _WORD):
         left = min(width - done, _WORD)
         words = data[done::width][: len(hashes)] & (~np.uint64(0) >> np.uint64(64 - 8 * left))
-        hashes = _stir(hashes * _SPREAD + words)
+        hashes = _mix(hashes * _MULTIPLIER + words)
     return hashes
 
 
-def _layout(chunk: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Hashes]:
-    """Where each value starts, how long it is, and the eight bytes that begin at any place."""
+def _value_words(chunk: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Hashes]:
+    """Return the start and the length of each value, and the eight bytes at every position of the data."""
     buffers = chunk.buffers()
     if pa.types.is_fixed_size_binary(chunk.type):
         width = int(chunk.type.byte_width)

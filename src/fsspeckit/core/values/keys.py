@@ -1,8 +1,8 @@
-"""Keys as numbers: the one place that knows when two keys are equal.
+"""Compare keys: this module defines when two keys are equal, and how values are ordered.
 
-Every key column is brought to a plain form in which equal keys have equal bits (zones, units, string kinds and
-dictionaries gone, NaN and zero canonical). A `KeyEncoder` maps tuples of such columns to integer codes, learned from
-the source; a `KeyIndex` finds, for rows of a target, the source row with the same key. Nothing here reads storage.
+Every key column is converted to a comparable form in which equal keys have equal bits, independent of time zone, unit,
+string type and dictionary, with one NaN and one zero. A `KeyEncoder` maps the key tuples of the source to integer
+codes. A `KeyIndex` finds the source row with the same key as a target row.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from fsspeckit.core.values.text_table import TextTable, codes_of, positions_in
 Codes = npt.NDArray[np.int64]
 _NO_ROWS: RowNumbers = np.empty(0, dtype=np.int64)
 _MAX_CODE = 2**62
-FEW_TEXTS = 100_000  # more would take a large bitmap, and leave little to filter out
+FEW_TEXTS = 100_000  # with more keys, the bitmap of a TextFilter is large and filters few rows
 _SIGN = 2**63
 _SMALL_DECIMAL = 18
-_HASH_PAYS = 4  # index_in builds its hash table anew on every call
+_SEARCH_FACTOR = 4  # with this many more keys than rows, a binary search is faster than the hash table of index_in
 
 
 def key_type(type_: pa.DataType, name: str = "") -> pa.DataType:
-    """The type in which keys of ``type_`` are compared; raises, by the column's name, for types without equality."""
+    """Return the type in which keys of ``type_`` are compared. Raise for nested types, with the column's name."""
     if pa.types.is_dictionary(type_):
         return key_type(type_.value_type, name)
     if isinstance(type_, pa.BaseExtensionType):
@@ -46,7 +46,7 @@ def key_type(type_: pa.DataType, name: str = "") -> pa.DataType:
 
 
 def check_sortable(field: pa.Field, parameter: str) -> None:
-    """Raise for a column whose values have no order, by the parameter that names it."""
+    """Raise if the type of a column has no order. The message contains the parameter that names the column."""
     type_ = unwrapped(field.type)
     if pa.types.is_nested(type_) or pa.types.is_interval(type_):
         raise SchemaMismatchError(
@@ -55,7 +55,7 @@ def check_sortable(field: pa.Field, parameter: str) -> None:
 
 
 def comparable(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
-    """Bring a key column to the form in which equal keys are equal bits."""
+    """Convert a key column to the form in which equal keys have equal bits."""
     if isinstance(column.type, pa.BaseExtensionType):
         column = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
     if pa.types.is_dictionary(column.type):
@@ -80,7 +80,7 @@ def comparable(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
 
 
 def canonical_floats(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """64-bit patterns of floats with one NaN and one zero."""
+    """Return the 64-bit patterns of floats, with one NaN and one zero."""
     return pa.chunked_array([_canonical_chunk(chunk) for chunk in column.chunks], pa.int64())
 
 
@@ -103,30 +103,30 @@ def _view(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
 
 
 def _dictionary(column: pa.ChunkedArray, nulls: Literal["mask", "encode"] = "mask") -> tuple[pa.Array, Codes]:
-    """Distinct values of a column and, for each row, which one it has (-1 for a null, unless null is a value too)."""
-    # All chunks share one dictionary already; unifying them would hash all of it once for each chunk.
+    """Return the distinct values of a column and the code of each row (-1 for null, unless nulls are encoded)."""
+    # All chunks share one dictionary; unify_dictionaries would hash it once per chunk.
     encoded = column.dictionary_encode()
     if encoded.num_chunks == 0:
         return pa.nulls(0, column.type), np.empty(0, dtype=np.int64)
     values = encoded.chunk(0).dictionary
-    found = np.concatenate([codes_of(chunk.indices) for chunk in encoded.chunks])
+    codes = np.concatenate([codes_of(chunk.indices) for chunk in encoded.chunks])
     if nulls == "encode" and column.null_count:
-        found[found < 0] = len(values)
+        codes[codes < 0] = len(values)
         values = pa.concat_arrays([values, pa.nulls(1, values.type)])
-    return values, found
+    return values, codes
 
 
 @dataclass(frozen=True)
-class _Fold:
-    """How one more column is folded into the codes of the columns before it."""
+class _KeyColumnCodes:
+    """The known values of one key column, to combine its codes with those of the columns before it."""
 
     values: pa.Array | pa.ChunkedArray
     compressed: Codes | None
 
     @cached_property
     def _table(self) -> TextTable | None:
-        texts = self.values.slice(0, len(self.values) - self.values.null_count)  # a null is the last of the values
-        return TextTable(texts) if TextTable.suits(texts) else None
+        texts = self.values.slice(0, len(self.values) - self.values.null_count)  # a null is the last value
+        return TextTable(texts) if TextTable.supports(texts) else None
 
     def _find(self, column: pa.ChunkedArray) -> Codes:
         if self._table is None:
@@ -138,18 +138,18 @@ class _Fold:
         return found
 
     def apply(self, codes: Codes | None, column: pa.ChunkedArray) -> Codes | None:
-        """Codes with one more column, ``None`` when none of its values is known: most files of a merge."""
-        found = self._find(column)
-        if bool((found < 0).all()):
+        """Return the codes with one more column, or ``None`` if no value is known, as in most files of a merge."""
+        own = self._find(column)
+        if bool((own < 0).all()):
             return None
         if codes is None:
-            return found
-        mixed = np.where((codes < 0) | (found < 0), -1, codes * len(self.values) + found)
-        return mixed if self.compressed is None else _locate(self.compressed, mixed)
+            return own
+        combined = np.where((codes < 0) | (own < 0), -1, codes * len(self.values) + own)
+        return combined if self.compressed is None else _locate(self.compressed, combined)
 
 
 def _locate(sorted_codes: Codes, wanted: Codes) -> Codes:
-    """Position of each wanted code in the sorted codes, -1 where absent."""
+    """Return the position of each wanted code in the sorted codes, or -1."""
     if len(sorted_codes) == 0:
         return np.full(len(wanted), -1, dtype=np.int64)
     at = np.minimum(np.searchsorted(sorted_codes, wanted), len(sorted_codes) - 1)
@@ -157,21 +157,21 @@ def _locate(sorted_codes: Codes, wanted: Codes) -> Codes:
 
 
 class KeyEncoder:
-    """Maps key tuples to integers; keys never seen by ``fit`` are reported as absent.
+    """Maps key tuples to integer codes. ``codes`` are those of the given rows; other keys are unknown.
 
-    A single integer-like column without nulls is its own code, and a single column that is known to be ``unique`` is
-    its own dictionary; everything else goes through dictionaries.
+    A single integer column without nulls is its own code, and a single column that is ``unique`` is its own
+    dictionary. All other keys are encoded with dictionaries.
     """
 
     def __init__(self, columns: Sequence[pa.ChunkedArray], *, unique: bool = False) -> None:
-        self._folds: list[_Fold] = []
+        self._columns: list[_KeyColumnCodes] = []
         self.dense = False
         self.identity = len(columns) == 1 and pa.types.is_int64(columns[0].type) and columns[0].null_count == 0
         if self.identity:
             self.codes: Codes = to_numpy(columns[0])
             return
         if unique and len(columns) == 1 and columns[0].null_count == 0:
-            self._folds.append(_Fold(columns[0], None))
+            self._columns.append(_KeyColumnCodes(columns[0], None))
             self.codes, self.dense = np.arange(len(columns[0])), True
             return
         codes: Codes | None = None
@@ -180,27 +180,27 @@ class KeyEncoder:
         self.codes = codes if codes is not None else np.empty(0, dtype=np.int64)
 
     def _learn(self, codes: Codes | None, column: pa.ChunkedArray) -> Codes:
-        values, found = _dictionary(column, nulls="encode")
+        values, own = _dictionary(column, nulls="encode")
         if codes is None:
-            self._folds.append(_Fold(values, None))
-            return found
-        mixed = codes * max(1, len(values)) + found
+            self._columns.append(_KeyColumnCodes(values, None))
+            return own
+        combined = codes * max(1, len(values)) + own
         compressed = None
-        if len(mixed) and int(mixed.max()) > _MAX_CODE // max(1, len(mixed)):
-            compressed, mixed = np.unique(mixed, return_inverse=True)
-        self._folds.append(_Fold(values, compressed))
-        return mixed
+        if len(combined) and int(combined.max()) > _MAX_CODE // max(1, len(combined)):
+            compressed, combined = np.unique(combined, return_inverse=True)
+        self._columns.append(_KeyColumnCodes(values, compressed))
+        return combined
 
     def transform(self, columns: Sequence[pa.ChunkedArray]) -> tuple[Codes, npt.NDArray[np.bool_] | None]:
-        """Codes of other rows and, unless every row is known, which rows have a known code."""
+        """Return the codes of other rows, and which rows have a known code (``None``: all)."""
         if self.identity:
             column = columns[0]
             if column.null_count == 0:
                 return to_numpy(column), None
             return codes_of(column), valid_mask(column)
         codes: Codes | None = None
-        for fold, column in zip(self._folds, columns, strict=True):
-            codes = fold.apply(codes, column)
+        for known, column in zip(self._columns, columns, strict=True):
+            codes = known.apply(codes, column)
             if codes is None:
                 return np.full(len(column), -1), np.zeros(len(column), dtype=bool)
         assert codes is not None
@@ -208,7 +208,7 @@ class KeyEncoder:
 
 
 class KeyIndex:
-    """Finds source rows by key. Source keys must be unique; ``rows`` numbers them (default 0, 1, 2 ...)."""
+    """Finds source rows by key. Source keys must be unique. ``rows`` are their row numbers (default 0, 1, 2 ...)."""
 
     def __init__(self, columns: Sequence[pa.ChunkedArray], rows: RowNumbers | None = None) -> None:
         self._encoder = KeyEncoder(columns, unique=True)
@@ -222,7 +222,7 @@ class KeyIndex:
         return len(self._keys)
 
     def lookup(self, columns: Sequence[pa.ChunkedArray]) -> tuple[RowNumbers, RowNumbers]:
-        """Positions of the given rows that match, ascending, and the source row of each."""
+        """Return the positions of the rows that match, ascending, and the source row of each."""
         if len(self) == 0 or len(columns[0]) == 0:
             return _NO_ROWS, _NO_ROWS
         if self._filter is not None:
@@ -275,7 +275,7 @@ class KeyIndex:
             return positions, wanted
         start = int(np.searchsorted(self._keys, wanted.min(), "left"))
         keys = self._keys[start : int(np.searchsorted(self._keys, wanted.max(), "right"))]
-        if len(keys) > _HASH_PAYS * len(wanted):
+        if len(keys) > _SEARCH_FACTOR * len(wanted):
             at = _locate(keys, wanted)
         else:
             at = positions_in(to_arrow(wanted), to_arrow(keys))
@@ -289,7 +289,7 @@ def _is_few_texts(columns: Sequence[pa.ChunkedArray]) -> bool:
 
 
 def is_increasing(codes: npt.NDArray[Any]) -> bool:
-    """Whether every value is above the one before it."""
+    """Return whether every value is above the previous one."""
     return bool(np.all(codes[1:] > codes[:-1]))
 
 
@@ -298,7 +298,7 @@ def _is_sorted(codes: Codes) -> bool:
 
 
 def duplicate_codes(codes: Codes) -> tuple[Codes, Codes]:
-    """Codes that occur more than once, and how often."""
+    """Return the codes that occur more than once, and how often."""
     ordered = codes if _is_sorted(codes) else np.sort(codes)
     if not np.any(ordered[1:] == ordered[:-1]):
         return _NO_ROWS, _NO_ROWS
@@ -307,19 +307,19 @@ def duplicate_codes(codes: Codes) -> tuple[Codes, Codes]:
 
 
 def order_rank(column: pa.ChunkedArray) -> Codes:
-    """Numbers in the order of the values, nulls lowest, NaN highest; equal values have equal numbers."""
+    """Return numbers in the order of the values, nulls lowest, NaN highest. Equal values have equal numbers."""
     column = sortable(column)
     if pa.types.is_int64(column.type) and column.null_count == 0:
         return to_numpy(column)
-    values, found = _dictionary(column)
+    values, codes = _dictionary(column)
     ranks = np.empty(len(values) + 1, dtype=np.int64)
     ranks[to_numpy(pc.sort_indices(values))] = np.arange(len(values))
     ranks[-1] = -1
-    return ranks[found]
+    return ranks[codes]
 
 
 def sortable(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column as ``int64`` or ``large_binary`` whose order is the order of its values; nulls stay, NaN is highest."""
+    """Return a column as ``int64`` or ``large_binary`` with the order of its values. Nulls stay, NaN is highest."""
     type_ = key_type(column.type)
     if isinstance(column.type, pa.BaseExtensionType):
         column = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
@@ -343,7 +343,7 @@ def sortable(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def is_bytewise(type_: pa.DataType) -> bool:
-    """Whether the sortable form of a type is bytes rather than numbers."""
+    """Return whether the sortable form of a type is bytes and not numbers."""
     return bool(sortable(pa.chunked_array([], key_type(type_))).type == pa.large_binary())
 
 
@@ -352,7 +352,7 @@ def _decimal_form(type_: pa.DataType) -> pa.DataType:
 
 
 def _sortable_decimals(chunk: pa.Array) -> pa.Array:
-    """Small decimals as numbers; others as bytes, the highest first, with the sign turned round."""
+    """Return small decimals as numbers, and others as big-endian bytes with the sign bit flipped."""
     if chunk.type.bit_width < 128:
         chunk = chunk.cast(pa.decimal128(chunk.type.precision, chunk.type.scale))
     width, data, valid = chunk.type.byte_width, chunk.buffers()[1], valid_mask(chunk) if chunk.null_count else None
@@ -371,7 +371,7 @@ def _sortable_decimals(chunk: pa.Array) -> pa.Array:
 
 
 def _sortable_floats(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Signed integers in the order of the floats."""
+    """Return signed integers in the order of the floats."""
     chunks = []
     for chunk in canonical_floats(column.cast(pa.float64())).chunks:
         bits = to_numpy(chunk)
@@ -382,14 +382,14 @@ def _sortable_floats(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def last_of_each(codes: Codes, ranks: Sequence[Codes]) -> RowNumbers:
-    """Row numbers, ascending, of the winner of each code: highest ranks first, ties to the later row."""
+    """Return the ascending row numbers of the row to keep for each code: highest ranks, then the later row."""
     order = np.argsort(codes)
     ordered = codes[order]
     same = ordered[1:] == ordered[:-1]
     if not same.any():
         return np.arange(len(codes))
-    rivals = order[np.append(same, False) | np.append(False, same)]
-    rivals = rivals[np.lexsort((rivals, *(rank[rivals] for rank in reversed(ranks)), codes[rivals]))]
+    repeated = order[np.append(same, False) | np.append(False, same)]
+    repeated = repeated[np.lexsort((repeated, *(rank[repeated] for rank in reversed(ranks)), codes[repeated]))]
     keep = np.ones(len(codes), dtype=bool)
-    keep[rivals[:-1][codes[rivals[1:]] == codes[rivals[:-1]]]] = False
+    keep[repeated[:-1][codes[repeated[1:]] == codes[repeated[:-1]]]] = False
     return np.flatnonzero(keep)

@@ -1,8 +1,8 @@
-"""Required fields inside structs that are null: Arrow has a null there too, and Parquet's writer takes it for a fault.
+"""Fill required fields of null structs, because pyarrow's Parquet writer rejects nulls in a required field.
 
-A struct that is null has no fields, so whatever stands in their place is never written. Arrow's readers and
-`pa.nulls` leave nulls there, and the writer of pyarrow refuses nulls in a field that is declared without. So they
-are made to look like values. A null in a struct that is not null is left, and is an error when it is written.
+The fields of a null struct are never written, so any value is correct there. Arrow's readers and `pa.nulls` leave
+nulls there. They are replaced by arbitrary values. A null in a struct that is not null stays, and raises an error when
+it is written.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from fsspeckit.common.bridge import valid_mask
 
 
 def fill_required(table: pa.Table) -> pa.Table:
-    """A table in which required fields of null structs look like values; itself where there are none."""
+    """Return a table in which required fields of null structs have values."""
     for at, field in enumerate(table.schema):
         if _has_required(field.type):
-            chunks = [_filled(chunk) for chunk in table.column(at).chunks]
+            chunks = [_fill(chunk) for chunk in table.column(at).chunks]
             table = table.set_column(at, field, pa.chunked_array(chunks, field.type))
     return table
 
 
 def _has_required(type_: pa.DataType) -> bool:
-    """Whether a type has a required field somewhere inside a struct that may be null."""
+    """Return whether a type contains a struct with a required field."""
     if not pa.types.is_nested(type_):
         return False
     fields = [type_.field(i) for i in range(type_.num_fields)]
@@ -33,14 +33,14 @@ def _has_required(type_: pa.DataType) -> bool:
     return required or any(_has_required(field.type) for field in fields)
 
 
-def _filled(array: pa.Array) -> pa.Array:
+def _fill(array: pa.Array) -> pa.Array:
     if not _has_required(array.type) or not len(array):
         return array
     if not pa.types.is_struct(array.type):
-        return _with_values(array)
+        return _fill_list(array)
     valid, children = valid_mask(array), []
     for i, field in enumerate(array.type):
-        child = _filled(array.field(i))
+        child = _fill(array.field(i))
         if not field.nullable and child.null_count and not (valid & ~valid_mask(child)).any():
             child = _without_nulls(child)
         children.append(child)
@@ -48,8 +48,8 @@ def _filled(array: pa.Array) -> pa.Array:
     return pa.StructArray.from_arrays(children, fields=list(array.type), mask=mask)
 
 
-def _with_values(array: pa.Array) -> pa.Array:
-    """A list or map whose values are filled; its own places and nulls stay."""
+def _fill_list(array: pa.Array) -> pa.Array:
+    """Fill the values of a list or map. Its offsets and nulls stay."""
     if array.offset:
         array = pa.concat_arrays([array, array.slice(0, 0)])
     if pa.types.is_map(array.type):
@@ -59,11 +59,11 @@ def _with_values(array: pa.Array) -> pa.Array:
     else:
         values = array.values
     own = array.buffers()[: 1 if pa.types.is_fixed_size_list(array.type) else 2]
-    return pa.Array.from_buffers(array.type, len(array), own, children=[_filled(values)])
+    return pa.Array.from_buffers(array.type, len(array), own, children=[_fill(values)])
 
 
 def _without_nulls(array: pa.Array) -> pa.Array:
-    """An array of the same values, without nulls; what stands in their place is arbitrary."""
+    """Return an array in which nulls are replaced by arbitrary values."""
     if pa.types.is_dictionary(array.type):
         codes = _without_nulls(array.indices)
         values = array.dictionary if len(array.dictionary) else _one_value(array.type.value_type)
@@ -74,12 +74,12 @@ def _without_nulls(array: pa.Array) -> pa.Array:
         children = [array.field(i) for i in range(array.type.num_fields)]
         filled = [c if f.nullable else _without_nulls(c) for c, f in zip(children, array.type, strict=True)]
         return pa.StructArray.from_arrays(filled, fields=list(array.type))
-    places = np.where(valid_mask(array), np.arange(len(array)), len(array))
-    return pa.concat_arrays([array, _one_value(array.type)]).take(pa.array(places))
+    rows = np.where(valid_mask(array), np.arange(len(array)), len(array))
+    return pa.concat_arrays([array, _one_value(array.type)]).take(pa.array(rows))
 
 
 def _one_value(type_: pa.DataType) -> pa.Array:
-    """Any value of a type."""
+    """Return an array with one arbitrary value of a type."""
     if pa.types.is_nested(type_):
         return pa.array([[]] if not pa.types.is_fixed_size_list(type_) else [[None] * type_.list_size], type_)
     if pa.types.is_fixed_size_binary(type_):

@@ -1,7 +1,7 @@
-"""Pieces of tables on their way from where they were split to where they are gathered.
+"""Hold the pieces of tables during an exchange: in memory up to a budget, then in temporary Arrow files.
 
-A few stay in memory; beyond a budget they go to temporary Arrow files on the local disk, one file for each item that
-is split, so that writers never wait for each other. All of it is gone when the exchange ends.
+Each item that is split writes its own file on the local disk, so that writers do not block each other. All pieces are
+deleted at the end of the exchange.
 """
 
 from __future__ import annotations
@@ -21,35 +21,36 @@ import pyarrow as pa
 from fsspeckit.common.errors import StorageError
 
 _parent: ContextVar[str | None] = ContextVar("spill_parent", default=None)
-_most: ContextVar[int | None] = ContextVar("spill_most", default=None)
+_memory_limit: ContextVar[int | None] = ContextVar("spill_memory_limit", default=None)
 
 
 @contextmanager
-def spilling(folder: str | None, most: int | None) -> Iterator[None]:
-    """Within this, temporary files go to the given folder, and at most so many bytes of pieces wait in memory."""
-    tokens = _parent.set(folder), _most.set(most)
+def spilling(folder: str | None, limit: int | None) -> Iterator[None]:
+    """Set the folder for temporary files, and the maximum bytes of pieces in memory, inside the context."""
+    tokens = _parent.set(folder), _memory_limit.set(limit)
     try:
         yield
     finally:
         _parent.reset(tokens[0])
-        _most.reset(tokens[1])
+        _memory_limit.reset(tokens[1])
 
 
 def spill_parent() -> str | None:
-    """The folder for temporary files, made when first asked for; None for the system's."""
+    """Return the folder for temporary files, and create it if it is missing. None is the folder of the system."""
     folder = _parent.get()
     if folder is not None:
         try:
             os.makedirs(folder, exist_ok=True)
-        except OSError as error:  # among them FileNotFoundError, which elsewhere means that a data file is gone
+        except OSError as error:  # FileNotFoundError is converted too: callers take it for a missing data file
             raise StorageError(
-                f"no folder for temporary files can be made at {folder} ({error}); name another as temp_directory"
+                f"The folder for temporary files {folder} cannot be created ({error}). "
+                "Pass another one as temp_directory."
             ) from error
     return folder
 
 
 def spool(reader: pa.RecordBatchReader) -> pa.Table:
-    """Write a stream to a temporary Arrow file and map it; the file goes with the table."""
+    """Write a stream to a temporary Arrow file, and return it memory-mapped. The file is already unlinked."""
     handle, name = tempfile.mkstemp(prefix="fsspeckit-", suffix=".arrows", dir=spill_parent())
     os.close(handle)
     try:
@@ -63,7 +64,7 @@ def spool(reader: pa.RecordBatchReader) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """One piece: in memory, or where it lies on disk."""
+    """A piece in memory, or its location on disk."""
 
     item: int
     number: int
@@ -81,13 +82,13 @@ class _Piece:
 
 
 class Spill:
-    """Pieces by part; ``budget`` bytes of them stay in memory."""
+    """Pieces of tables by part. At most ``budget`` bytes stay in memory."""
 
     def __init__(self, parts: int, budget: int) -> None:
         self._pieces: list[list[_Piece]] = [[] for _ in range(parts)]
         self._lock = threading.Lock()
-        most = _most.get()
-        self._left = budget if most is None else min(budget, most)
+        limit = _memory_limit.get()
+        self._free_bytes = budget if limit is None else min(budget, limit)
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def __enter__(self) -> Self:
@@ -101,30 +102,30 @@ class Spill:
             self._folder.cleanup()
 
     def writer(self, item: int) -> Writer:
-        """Where one item puts its pieces."""
+        """Return the writer of one item's pieces."""
         return Writer(self, item)
 
     def take(self, part: int) -> Iterator[pa.Table]:
-        """The pieces of a part in the order of items, each loaded when it is asked for; they are given once."""
+        """Yield the pieces of a part in the order of items, and remove them. Each is loaded when it is needed."""
         with self._lock:
             pieces, self._pieces[part] = self._pieces[part], []
         for piece in sorted(pieces, key=lambda piece: (piece.item, piece.number)):
             yield piece.load()
 
-    def keeps(self, size: int) -> bool:
-        """Whether so many bytes may stay in memory; they are then counted."""
+    def reserve_memory(self, size: int) -> bool:
+        """Reserve bytes of the budget. Return False if it is used up."""
         with self._lock:
-            fits = self._left >= size
-            self._left -= size if fits else 0
+            fits = self._free_bytes >= size
+            self._free_bytes -= size if fits else 0
             return fits
 
     def put(self, part: int, piece: _Piece) -> None:
-        """Note a piece."""
+        """Add a piece to a part."""
         with self._lock:
             self._pieces[part].append(piece)
 
     def folder(self) -> str:
-        """The temporary folder, made when first needed."""
+        """Return the temporary folder, and create it on the first call."""
         with self._lock:
             if self._folder is None:
                 self._folder = tempfile.TemporaryDirectory(prefix="fsspeckit-", dir=spill_parent())
@@ -132,7 +133,7 @@ class Spill:
 
 
 class Writer:
-    """Takes the pieces of one item."""
+    """Stores the pieces of one item."""
 
     def __init__(self, spill: Spill, item: int) -> None:
         self._spill, self._item, self._number = spill, item, 0
@@ -149,8 +150,8 @@ class Writer:
             self._sink.close()
 
     def add(self, part: int, table: pa.Table) -> None:
-        """Take one piece."""
-        if self._spill.keeps(table.nbytes):
+        """Store a piece of a part."""
+        if self._spill.reserve_memory(table.nbytes):
             piece = _Piece(self._item, self._number, table, "", 0, 0)
         else:
             piece = self._write(table)

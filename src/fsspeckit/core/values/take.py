@@ -1,4 +1,4 @@
-"""Taking and replacing rows of Arrow tables, for every type, also those that Arrow's own kernels do not cover."""
+"""Take and replace rows of Arrow tables, for all types, including those without an Arrow kernel."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ import pyarrow.compute as pc
 from fsspeckit.common.bridge import from_blocks, single, text_blocks, to_arrow, to_numpy, valid_mask
 from fsspeckit.core.model import RowNumbers
 
-_FEW = 4  # a fourth of the rows; for more of them joining chunks is cheaper
+_FEW_ROWS_DIVISOR = 4  # if more than a fourth of the rows are taken, joining the chunks first is faster
 
 
 def take_ascending(table: pa.Table, rows: RowNumbers) -> pa.Table:
-    """The given rows of a table, ascending; a run of neighbours is a slice."""
+    """Return the given rows of a table, which are ascending. Contiguous rows are a slice without a copy."""
     if len(rows) == 0:
         return table.slice(0, 0)
-    if _is_run(rows):
+    if _is_contiguous(rows):
         return table.slice(int(rows[0]), len(rows))
     return take_rows(table, rows)
 
 
-def _is_run(rows: RowNumbers) -> bool:
+def _is_contiguous(rows: RowNumbers) -> bool:
     return int(rows[-1]) - int(rows[0]) + 1 == len(rows)
 
 
 def filter_rows(table: pa.Table, keep: npt.NDArray[np.bool_]) -> pa.Table:
-    """The rows of a table for which ``keep`` is true."""
+    """Return the rows of a table for which ``keep`` is true."""
     try:
         return table.filter(to_arrow(keep))
     except pa.ArrowNotImplementedError:
@@ -39,15 +39,15 @@ def filter_rows(table: pa.Table, keep: npt.NDArray[np.bool_]) -> pa.Table:
 
 
 def take_rows(table: pa.Table, rows: RowNumbers) -> pa.Table:
-    """The given rows in the given order; neighbours are not copied."""
+    """Return the given rows in the given order. Contiguous rows are a slice without a copy."""
     if len(rows) == 0:
         return table.slice(0, 0)
-    if _is_run(rows) and bool((np.diff(rows) == 1).all()):
+    if _is_contiguous(rows) and bool((np.diff(rows) == 1).all()):
         return table.slice(int(rows[0]), len(rows))
     order, by_sizes = to_arrow(rows), dict[tuple[int, ...], _ByChunk]()
     columns = []
     for column in table.columns:
-        if column.num_chunks < 2 or len(rows) > len(column) // _FEW or pa.types.is_dictionary(column.type):
+        if column.num_chunks < 2 or len(rows) > len(column) // _FEW_ROWS_DIVISOR or pa.types.is_dictionary(column.type):
             columns.append(_take(column, order))
             continue
         sizes = tuple(len(chunk) for chunk in column.chunks)
@@ -58,12 +58,12 @@ def take_rows(table: pa.Table, rows: RowNumbers) -> pa.Table:
 
 
 def in_parts(part: RowNumbers) -> RowNumbers:
-    """The order in which rows of one part stand together; small numbers are sorted digit by digit."""
+    """Return the row order by part number, stable within a part. numpy uses a radix sort for 16-bit numbers."""
     return np.argsort(part.astype(np.uint16) if int(part.max(initial=0)) < 1 << 16 else part, kind="stable")
 
 
 class _ByChunk:
-    """Takes few rows of a column in many chunks, chunk by chunk: Arrow would join all of it first."""
+    """Takes a few rows of a column with many chunks, chunk by chunk. Arrow would join all chunks first."""
 
     def __init__(self, sizes: Sequence[int], rows: RowNumbers) -> None:
         ends = np.cumsum(sizes)
@@ -71,35 +71,35 @@ class _ByChunk:
         self._order = in_parts(which)
         cuts = np.searchsorted(which[self._order], np.arange(len(sizes) + 1))
         inside = (rows - (ends - sizes)[which])[self._order]
-        found = [(chunk, a, b) for chunk, (a, b) in enumerate(pairwise(cuts.tolist())) if a < b]
-        self._parts = [(chunk, self._order[a:b], inside[a:b]) for chunk, a, b in found]
+        spans = [(chunk, a, b) for chunk, (a, b) in enumerate(pairwise(cuts.tolist())) if a < b]
+        self._parts = [(chunk, self._order[a:b], inside[a:b]) for chunk, a, b in spans]
         self._rows = rows
 
     def take(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
         if column.null_count == 0 and _is_number(column.type):
-            return pa.chunked_array([self._numbers(column)])
+            return pa.chunked_array([self._take_numbers(column)])
         try:
             parts = [column.chunk(chunk).take(to_arrow(inside)) for chunk, _, inside in self._parts]
-            return pa.chunked_array([pa.concat_arrays(parts).take(self._back)], column.type)
+            return pa.chunked_array([pa.concat_arrays(parts).take(self._inverse_order)], column.type)
         except pa.ArrowNotImplementedError:
             return _take(column, to_arrow(self._rows))
 
     @cached_property
-    def _back(self) -> pa.Array:
-        """Where each row stands once the parts are joined."""
-        back = np.empty(len(self._rows), dtype=np.int64)
-        back[self._order] = np.arange(len(back))
-        return to_arrow(back)
+    def _inverse_order(self) -> pa.Array:
+        """Return the position of each row in the joined parts."""
+        positions = np.empty(len(self._rows), dtype=np.int64)
+        positions[self._order] = np.arange(len(positions))
+        return to_arrow(positions)
 
-    def _numbers(self, column: pa.ChunkedArray) -> pa.Array:
+    def _take_numbers(self, column: pa.ChunkedArray) -> pa.Array:
         result = np.empty(len(self._rows), dtype=to_numpy(column.chunk(0)).dtype)
-        for chunk, places, inside in self._parts:
-            result[places] = to_numpy(column.chunk(chunk))[inside]
+        for chunk, positions, inside in self._parts:
+            result[positions] = to_numpy(column.chunk(chunk))[inside]
         return pa.Array.from_buffers(column.type, len(result), [None, pa.py_buffer(result)])
 
 
 def _is_number(type_: pa.DataType) -> bool:
-    """Whether values are whole bytes that numpy knows."""
+    """Return whether values have a numpy type of whole bytes."""
     return pa.types.is_primitive(type_) and not pa.types.is_boolean(type_) and not pa.types.is_interval(type_)
 
 
@@ -113,7 +113,7 @@ def _take(column: pa.ChunkedArray, order: pa.Array) -> pa.ChunkedArray:
 
 
 def _take_runs(column: pa.ChunkedArray, order: RowNumbers) -> pa.ChunkedArray:
-    """Take by copying runs of neighbours, for types that have no take kernel."""
+    """Take rows by joining slices of contiguous rows, for types without a take kernel."""
     if len(order) == 0:
         return column.slice(0, 0)
     breaks = np.flatnonzero(np.diff(order) != 1) + 1
@@ -123,28 +123,28 @@ def _take_runs(column: pa.ChunkedArray, order: RowNumbers) -> pa.ChunkedArray:
 
 
 def replace_rows(table: pa.Table, positions: RowNumbers, source: pa.Table) -> pa.Table:
-    """The table with the source's rows at the given, ascending positions."""
+    """Return the table with the source's rows at the given positions, which are ascending."""
     if len(positions) == 0:
         return table
-    place = _Run(positions) if _is_run(positions) else _Scatter(positions, table.num_rows)
+    target = _ContiguousRows(positions) if _is_contiguous(positions) else _ScatteredRows(positions, table.num_rows)
     pairs = zip(table.columns, source.columns, strict=True)
-    columns = [_replace_codes(a, b, place) if one_dictionary(a, b) else place.put(a, b) for a, b in pairs]
+    columns = [_replace_codes(a, b, target) if one_dictionary(a, b) else target.replace(a, b) for a, b in pairs]
     return pa.table(columns, schema=table.schema)
 
 
-class _Run:
-    """Neighbouring rows: cut and joined without copying."""
+class _ContiguousRows:
+    """Replaces contiguous rows by joining slices, without a copy."""
 
     def __init__(self, positions: RowNumbers) -> None:
         self._first, self._after = int(positions[0]), int(positions[-1]) + 1
 
-    def put(self, old: pa.ChunkedArray, new: pa.ChunkedArray) -> pa.ChunkedArray:
+    def replace(self, old: pa.ChunkedArray, new: pa.ChunkedArray) -> pa.ChunkedArray:
         head, tail = old.slice(0, self._first), old.slice(self._after)
         return pa.chunked_array([*head.chunks, *new.chunks, *tail.chunks], old.type)
 
 
-class _Scatter:
-    """Rows here and there: masked where Arrow can, put in place where texts have one length, else taken from both."""
+class _ScatteredRows:
+    """Replaces scattered rows: with a mask, in a copy for texts of one length, or by taking rows of both columns."""
 
     def __init__(self, positions: RowNumbers, rows: int) -> None:
         order, mask = np.arange(rows), np.zeros(rows, dtype=bool)
@@ -152,28 +152,30 @@ class _Scatter:
         mask[positions] = True
         self._positions, self._order, self._mask = positions, to_arrow(order), to_arrow(mask)
 
-    def put(self, old: pa.ChunkedArray, new: pa.ChunkedArray) -> pa.ChunkedArray:
+    def replace(self, old: pa.ChunkedArray, new: pa.ChunkedArray) -> pa.ChunkedArray:
         if pa.types.is_primitive(old.type) and not pa.types.is_duration(old.type) and old.num_chunks == 1:
             return pa.chunked_array([pc.replace_with_mask(old.chunk(0), self._mask, single(new))])
         blocks = text_blocks(old.chunk(0)) if old.num_chunks == 1 else None
-        fresh = None if blocks is None else text_blocks(single(new))
-        if blocks is not None and fresh is not None and blocks.dtype == fresh.dtype:
+        added = None if blocks is None else text_blocks(single(new))
+        if blocks is not None and added is not None and blocks.dtype == added.dtype:
             blocks = blocks.copy()
-            blocks[self._positions] = fresh
+            blocks[self._positions] = added
             return pa.chunked_array([from_blocks(blocks, old.type)])
         return _take(pa.chunked_array([*old.chunks, *new.chunks], old.type), self._order)
 
 
 def one_dictionary(a: pa.ChunkedArray, b: pa.ChunkedArray) -> bool:
-    """Whether the codes of two columns mean the same."""
+    """Return whether two columns have the same dictionary, so that their codes can be compared."""
     if not pa.types.is_dictionary(a.type) or a.type != b.type or a.num_chunks != 1 or b.num_chunks != 1:
         return False
     return bool(a.chunk(0).dictionary.equals(b.chunk(0).dictionary))
 
 
-def _replace_codes(old: pa.ChunkedArray, new: pa.ChunkedArray, place: _Run | _Scatter) -> pa.ChunkedArray:
+def _replace_codes(
+    old: pa.ChunkedArray, new: pa.ChunkedArray, target: _ContiguousRows | _ScatteredRows
+) -> pa.ChunkedArray:
     coded = single(old)
-    codes = single(place.put(pa.chunked_array([coded.indices]), pa.chunked_array([single(new).indices])))
+    codes = single(target.replace(pa.chunked_array([coded.indices]), pa.chunked_array([single(new).indices])))
     return pa.chunked_array([_coded(codes, coded.dictionary, old.type)])
 
 
@@ -182,15 +184,15 @@ def _coded(codes: pa.Array, dictionary: pa.Array, type_: pa.DictionaryType) -> p
 
 
 def used_codes(table: pa.Table) -> pa.Table:
-    """The table with one dictionary for each coded column, of the values of its rows; a writer stores all of it."""
+    """Return the table with dictionaries of only the values in use: a writer stores the whole dictionary."""
     for i, column in enumerate(table.columns):
         if pa.types.is_dictionary(column.type) and column.num_chunks:
             coded = single(column.unify_dictionaries())
-            table = table.set_column(i, table.field(i), _of_used(coded))
+            table = table.set_column(i, table.field(i), _with_used_values(coded))
     return table
 
 
-def _of_used(coded: pa.DictionaryArray) -> pa.DictionaryArray:
+def _with_used_values(coded: pa.DictionaryArray) -> pa.DictionaryArray:
     codes, valid = to_numpy(coded.indices), None
     if coded.indices.null_count:
         valid = valid_mask(coded.indices)
@@ -200,16 +202,16 @@ def _of_used(coded: pa.DictionaryArray) -> pa.DictionaryArray:
     used = np.flatnonzero(is_used)
     if len(used) == len(is_used):
         return coded
-    places = np.zeros(len(is_used), dtype=codes.dtype)
-    places[used] = np.arange(len(used))
+    new_codes = np.zeros(len(is_used), dtype=codes.dtype)
+    new_codes[used] = np.arange(len(used))
     values = single(_take(pa.chunked_array([coded.dictionary]), to_arrow(used)))
-    return _coded(to_arrow(places[codes], valid), values, coded.type)
+    return _coded(to_arrow(new_codes[codes], valid), values, coded.type)
 
 
 def share_codes(table: pa.Table, source: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Both tables with one dictionary for each column that is codes in the table and plain values in the source.
+    """Encode source columns with the dictionaries of the table, and add missing values to these dictionaries.
 
-    The source may lack columns of the table.
+    The source may have fewer columns than the table. Return the table and the source.
     """
     for i, name in enumerate(source.column_names):
         at = table.column_names.index(name)
@@ -217,15 +219,15 @@ def share_codes(table: pa.Table, source: pa.Table) -> tuple[pa.Table, pa.Table]:
         if not pa.types.is_dictionary(old.type) or pa.types.is_dictionary(new.type):
             continue
         coded = single(old.unify_dictionaries())
-        fresh = _encode(single(new), coded.dictionary)
-        if len(fresh.dictionary) > len(coded.dictionary):
-            table = table.set_column(at, table.field(at), _coded(coded.indices, fresh.dictionary, old.type))
-        source = source.set_column(i, table.field(at), fresh)
+        added = _encode(single(new), coded.dictionary)
+        if len(added.dictionary) > len(coded.dictionary):
+            table = table.set_column(at, table.field(at), _coded(coded.indices, added.dictionary, old.type))
+        source = source.set_column(i, table.field(at), added)
     return table, source
 
 
 def _encode(values: pa.Array, dictionary: pa.Array) -> pa.DictionaryArray:
-    """Values as codes of a dictionary, to which those it lacks are added."""
+    """Encode values with a dictionary, and add missing values to it."""
     codes = pc.index_in(values, value_set=dictionary)
     if codes.null_count > values.null_count:
         unseen = values.filter(pc.and_(codes.is_null(), values.is_valid())).unique()
@@ -235,13 +237,13 @@ def _encode(values: pa.Array, dictionary: pa.Array) -> pa.DictionaryArray:
 
 
 def with_wide_codes(schema: pa.Schema) -> pa.Schema:
-    """The schema with room for any number of distinct values in its dictionaries; itself where there is."""
+    """Return the schema with at least 32-bit dictionary codes."""
     fields = [field.with_type(_wide(field.type)) for field in schema]
     return schema if fields == list(schema) else pa.schema(fields, schema.metadata)
 
 
 def needs_wider_codes(error: pa.ArrowInvalid) -> bool:
-    """Whether a dictionary got more values than its codes can tell apart."""
+    """Return whether an error means that a dictionary has more values than its code type allows."""
     return "larger index type" in str(error)
 
 
@@ -255,7 +257,7 @@ _VIEWS = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 
 
 def _plain_dictionaries(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A dictionary of views, as polars makes them, as one of plain texts, which Arrow can handle."""
+    """Convert a dictionary of string views, as polars creates it, to one of strings, which Arrow supports better."""
     value = _VIEWS[column.type.value_type]
     index = pa.int64() if column.type.index_type.bit_width == 64 else pa.int32()
     ordered = column.type.ordered
@@ -265,12 +267,12 @@ def _plain_dictionaries(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def with_one_dictionary(table: pa.Table) -> pa.Table:
-    """Every dictionary column with one dictionary for all its chunks, its codes wider where they must be."""
+    """Return the table with one dictionary per column for all chunks. Codes become wider if necessary."""
     for i, field in enumerate(table.schema):
         column = table.column(i)
         if pa.types.is_dictionary(field.type) and field.type.value_type in _VIEWS:
             column = _plain_dictionaries(column)
-            field = field.with_type(column.type)  # noqa: PLW2901 - the same field in another row_form
+            field = field.with_type(column.type)  # noqa: PLW2901 - the same field with another type
             table = table.set_column(i, field, column)
         if not pa.types.is_dictionary(field.type) or column.num_chunks < 2:
             continue

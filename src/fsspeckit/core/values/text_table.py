@@ -1,8 +1,8 @@
-"""Where each of many texts stands among many others.
+"""Find the positions of many texts among many others.
 
-Arrow's own search builds a hash table of all values anew for every column, and past the size of a processor's cache
-each step of it waits for memory. Here hashes are sorted once and looked up for many rows at a time, and only texts with
-equal hashes are compared. Texts of one length, such as most identifiers are, are moved as blocks of bytes.
+Arrow's `index_in` builds a hash table of all values on every call, and each step waits for memory if the table does
+not fit into the CPU cache. Here the hashes are sorted once and looked up for many rows at a time, and only texts with
+equal hashes are compared. Texts of one length, such as most identifiers, are processed as fixed-size values.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsspeckit.common.bridge import from_blocks, single, text_blocks, to_arrow, to_numpy, valid_mask
-from fsspeckit.core.values.hashing import Hashes, hash_keys, in_pieces
+from fsspeckit.core.values.hashing import Hashes, hash_keys, in_blocks
 
 Positions = npt.NDArray[np.int64]
-_FEWEST = 100_000
-_PIECE = 1 << 17  # rows whose numbers stay in the cache from step to step
-_MOST_BYTES = 1 << 30  # offsets of plain texts have 32 bits
+_MIN_VALUES = 100_000
+_BLOCK_ROWS = 1 << 17  # rows that fit into the CPU cache
+_MAX_BYTES = 1 << 30  # offsets of plain texts have 32 bits
 
 
 def codes_of(array: pa.Array | pa.ChunkedArray) -> Positions:
-    """Integers of an array, -1 where null."""
+    """Return the integers of an array, with -1 for nulls."""
     numbers = to_numpy(array).astype(np.int64)
     return np.where(valid_mask(array), numbers, -1) if array.null_count else numbers
 
 
 def positions_in(column: pa.Array | pa.ChunkedArray, values: pa.Array | pa.ChunkedArray) -> Positions:
-    """The position of each element of a column among distinct values, -1 for what is not there."""
+    """Return the position of each element of a column among distinct values, or -1."""
     return codes_of(pc.index_in(column, value_set=values))
 
 
 class TextTable:
-    """Many distinct texts, ready to be searched.
+    """A search index of many distinct texts.
 
-    The texts stand in the order of their hashes, each as one number: the first bits of its hash, then its position.
-    The very first bits say where to look.
+    Each entry is one number: the high bits of the hash, then the position of the text. Entries are sorted, and the
+    highest bits of a hash select a bucket of entries.
     """
 
     def __init__(self, values: pa.Array | pa.ChunkedArray) -> None:
@@ -46,7 +46,7 @@ class TextTable:
         bits = len(column).bit_length()
         self._low, self._top = np.uint64(bits), np.uint64(64 - bits)
         self._position = ~(~np.uint64(0) << self._low)
-        with ThreadPoolExecutor(1) as pool:  # joining the texts waits for memory, hashing them for the processor
+        with ThreadPoolExecutor(1) as pool:  # joining texts is limited by memory, hashing by the CPU
             joined = pool.submit(lambda: _as_blocks(single(column)))
             self._entries = hash_keys([column])
             self._entries &= ~self._position
@@ -57,15 +57,15 @@ class TextTable:
             self._values = joined.result()
 
     @staticmethod
-    def suits(values: pa.Array | pa.ChunkedArray) -> bool:
-        """Whether the values are texts without nulls, many, and not too large."""
+    def supports(values: pa.Array | pa.ChunkedArray) -> bool:
+        """Return whether the values are texts without nulls, and their number and size are in the supported range."""
         kind = values.type
         text = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
-        return bool(text and len(values) >= _FEWEST and values.null_count == 0 and values.nbytes <= _MOST_BYTES)
+        return bool(text and len(values) >= _MIN_VALUES and values.null_count == 0 and values.nbytes <= _MAX_BYTES)
 
     def find(self, column: pa.ChunkedArray) -> Positions:
-        """The position of each text of a column without nulls among the values, -1 for what is not there."""
-        return np.concatenate([np.empty(0, dtype=np.int64), *map(self._find, in_pieces(column, _PIECE))])
+        """Return the position of each text of a column among the values, or -1. The column has no nulls."""
+        return np.concatenate([np.empty(0, dtype=np.int64), *map(self._find, in_blocks(column, _BLOCK_ROWS))])
 
     def _find(self, texts: pa.Array) -> Positions:
         result = np.full(len(texts), -1, dtype=np.int64)
@@ -75,10 +75,10 @@ class TextTable:
         left = np.flatnonzero(at < end)
         while len(left):
             entries = self._entries.take(at.take(left))
-            alike = np.flatnonzero((entries ^ hashes.take(left)) >> self._low == 0)
-            rows, found = left.take(alike), (entries.take(alike) & self._position).astype(np.int64)
-            same = _equal(texts.take(to_arrow(rows)), self._values.take(to_arrow(found)))
-            result[rows] = np.where(same, found, -1)
+            same_hash = np.flatnonzero((entries ^ hashes.take(left)) >> self._low == 0)
+            rows, positions = left.take(same_hash), (entries.take(same_hash) & self._position).astype(np.int64)
+            same = _equal(texts.take(to_arrow(rows)), self._values.take(to_arrow(positions)))
+            result[rows] = np.where(same, positions, -1)
             at[left] += 1
             left = left.take(np.flatnonzero((at < end).take(left) & (result.take(left) < 0)))
         return result
@@ -98,7 +98,7 @@ def _chunked(values: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _as_blocks(texts: pa.Array) -> pa.Array:
-    """Texts of one length as binary values of fixed size, others as they are."""
+    """Return texts of one length as fixed-size binary values, and other texts unchanged."""
     blocks = text_blocks(texts)
     return texts if blocks is None else from_blocks(blocks, pa.binary(blocks.dtype.itemsize))
 

@@ -36,14 +36,14 @@ class DuckDBDatasetIO(DatasetIO):
     """Write, read, merge and maintain plain Parquet dataset folders with DuckDB.
 
     Args:
-        connection: The connection to work in, through cursors of it; its settings are left alone. By default, one of
-            our own in memory.
-        filesystem: An fsspec filesystem that paths belong to; without it, paths are local or URLs. A filesystem that
+        connection: The connection to use, through cursors; its settings are not changed. By default, a new in-memory
+            database.
+        filesystem: The fsspec filesystem of all paths; without it, paths are local or URLs. A filesystem that
             `create_duckdb_connection` registered is used for its URLs.
         storage_options: Options for the filesystem of URLs, such as credentials.
-        memory_limit: The most memory that a database of our own uses, in bytes or as a text such as ``"1GB"``; rows
-            that are sorted or compared keep within it too.
-        temp_directory: Where what does not fit goes.
+        memory_limit: The memory limit of a new database, in bytes or as a text such as ``"1GB"``. It also limits the
+            rows that are sorted or compared.
+        temp_directory: The folder for data that does not fit into memory.
 
     Example:
         >>> import duckdb, tempfile
@@ -74,7 +74,7 @@ class DuckDBDatasetIO(DatasetIO):
 
     @property
     def connection(self) -> DuckDBPyConnection:
-        """The connection that work runs beside."""
+        """The connection of the database that is used."""
         return self.engine.database.connection
 
     def _filesystem_for(self, path: Any) -> Any:
@@ -101,7 +101,7 @@ def merge(
         path: The dataset's folder.
         key_columns: The column or columns that identify a row.
         strategy: ``"upsert"``, ``"insert"``, ``"update"``, ``"full_merge"`` or ``"deduplicate"``.
-        connection: The connection to work in.
+        connection: The connection to use.
         filesystem: An fsspec filesystem.
         storage_options: Options for the filesystem of a URL.
         **options: Further options of `DuckDBDatasetIO.merge`.
@@ -146,7 +146,7 @@ def merge_parquet_dataset_duckdb(
     storage_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> dict[str, int]:
-    """Merge a source into a dataset and return the canonical counts; arguments as for `merge`.
+    """Merge a source into a dataset and return the counts; arguments as for `merge`.
 
     Returns:
         ``inserted``, ``updated``, ``deleted`` and ``total``.
@@ -172,12 +172,12 @@ def compact_parquet_dataset(
 
     Args:
         path: The dataset's folder.
-        target_mb_per_file: Wanted size of a file in MB.
-        target_rows_per_file: Wanted rows of a file.
-        partition_filter: Only folders with one of these prefixes.
+        target_mb_per_file: Target size of a file in MB.
+        target_rows_per_file: Target rows of a file.
+        partition_filter: Only these folders.
         compression: Codec of the new files.
         dry_run: Return the plan and write nothing.
-        connection: The connection to work in.
+        connection: The connection to use.
         filesystem: An fsspec filesystem.
         storage_options: Options for the filesystem of a URL.
         **options: Further options of `DuckDBDatasetIO.compact_parquet_dataset`.
@@ -200,16 +200,16 @@ def deduplicate_parquet_dataset(
     storage_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Leave one row of each key in a dataset and return the statistics as a dictionary.
+    """Keep one row of each key in a dataset and return the statistics as a dictionary.
 
     Args:
         path: The dataset's folder.
         key_columns: The column or columns that identify a row.
-        dedup_order_by: Keep the row that is highest here (``"-ts"``: lowest).
-        partition_filter: Only folders with one of these prefixes.
+        dedup_order_by: Keep the row with the highest value (``"-ts"``: lowest).
+        partition_filter: Only these folders.
         compression: Codec of rewritten files.
         dry_run: Return the plan with exact counts and write nothing.
-        connection: The connection to work in.
+        connection: The connection to use.
         filesystem: An fsspec filesystem.
         storage_options: Options for the filesystem of a URL.
         **options: Further options of `DuckDBDatasetIO.deduplicate_parquet_dataset`.
@@ -233,17 +233,17 @@ def optimize_parquet_dataset(
     storage_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Order the rows of a dataset and return the statistics as a dictionary.
+    """Sort the rows of a dataset and return the statistics as a dictionary.
 
     Args:
         path: The dataset's folder.
-        zorder_columns: Columns to order by, nulls last.
-        target_mb_per_file: Wanted size of a file in MB.
-        target_rows_per_file: Most rows of a file, nearly.
-        partition_filter: Only folders with one of these prefixes.
+        zorder_columns: Columns to sort by, nulls last.
+        target_mb_per_file: Target size of a file in MB.
+        target_rows_per_file: Target rows of a file.
+        partition_filter: Only these folders.
         compression: Codec of the new files.
         dry_run: Return the plan and write nothing.
-        connection: The connection to work in.
+        connection: The connection to use.
         filesystem: An fsspec filesystem.
         storage_options: Options for the filesystem of a URL.
         **options: Further options of `DuckDBDatasetIO.optimize_parquet_dataset`, such as ``curve``.

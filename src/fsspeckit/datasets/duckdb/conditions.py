@@ -1,7 +1,7 @@
-"""The database in which conditions are checked and applied: one of our own in memory.
+"""The in-memory database in which SQL conditions are checked and applied.
 
-A condition speaks of columns alone, so nothing of the caller's connection has a say in it: no function, macro, table or
-setting. What would follow the machine is fixed here, and nothing can be changed, read or loaded from outside.
+A condition refers only to columns, so functions, macros, tables and settings of the caller's connection have no effect.
+Settings that depend on the machine are fixed, and access to files and extensions is disabled.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from fsspeckit.datasets.duckdb.connection import Database, create_duckdb_connect
 from fsspeckit.datasets.duckdb.failures import report_duckdb_errors
 
 _SETTINGS = (
-    # Files are looked at side by side already.
+    # Files are already processed in parallel.
     ("threads", "1"),
-    # Before the next, since it is one of the extension icu, which a build without it has to load.
+    # Before loading is disabled: the setting belongs to the extension icu, which some builds must load.
     ("TimeZone", "'UTC'"),
     ("autoinstall_known_extensions", "false"),
     ("autoload_known_extensions", "false"),
     ("python_enable_replacements", "false"),
     ("enable_external_access", "false"),
-    # Last, since no setting can be changed after it.
+    # Last: no setting can be changed after it.
     ("lock_configuration", "true"),
 )
-_NO_FOLDER = ""  # a condition is applied to rows as they come, so there is nothing to spill
+_NO_FOLDER = ""  # a condition is applied row by row, so nothing is spilled
 
 
 def condition_database() -> Database:
-    """A new database for conditions."""
+    """Return a new database for conditions."""
     connection = create_duckdb_connection(temp_directory=_NO_FOLDER)
     with report_duckdb_errors("opening the database for filters"):
         for name, value in _SETTINGS:

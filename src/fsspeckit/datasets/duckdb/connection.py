@@ -1,7 +1,7 @@
-"""The DuckDB database that work runs in: the caller's, through a cursor, or one of our own in memory.
+"""The DuckDB database that the engine uses: the caller's, through cursors, or a new in-memory database.
 
-Settings belong to a whole database, so those of a caller's connection are never touched; its limit of memory and its
-folder for what does not fit bind our own work too. DuckDB is imported here, when it is first used.
+Settings apply to a whole database, so those of a caller's connection are never changed. Its memory limit and its folder
+for temporary files also apply to fsspeckit's own work. DuckDB is imported here, on first use.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from fsspeckit.datasets.io import parse_bytes
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-_SHARE = 8  # of the memory limit for pieces that wait; the rest is for rows in work
-_FOR_A_THREAD = 384 * 1024 * 1024  # bytes of rows that a thread decodes, sorts and encodes, as measured
+_SHARE = 8  # the part of the memory limit for pieces of an exchange; the rest is for rows that threads process
+_THREAD_BYTES = 384 * 1024 * 1024  # measured memory of a thread that decodes, sorts and encodes rows
 _filesystems: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 _OWN_FOLDER = "fsspeckit-duckdb-"
-# With the names of schemas, since the caller's database may have functions of the same names.
+# With schema names, because the caller's database may have functions with the same names.
 _SETTINGS = """
     SELECT system.main.current_setting('memory_limit'), system.main.current_setting('temp_directory'), path
     FROM system.main.duckdb_databases()"""
@@ -38,14 +38,15 @@ _SETTINGS = """
 def create_duckdb_connection(
     filesystem: Any = None, *, memory_limit: int | str | None = None, temp_directory: Any = None
 ) -> DuckDBPyConnection:
-    """A new DuckDB database in memory, ready for `DuckDBDatasetIO`.
+    """Create an in-memory DuckDB database for `DuckDBDatasetIO`.
 
     Args:
-        filesystem: An fsspec filesystem to register: SQL reads and writes its URLs, and so does a `DuckDBDatasetIO`
-            on this connection.
-        memory_limit: The most memory that DuckDB uses, in bytes or as a text such as ``"1GB"``; what does not fit
-            goes to ``temp_directory``.
-        temp_directory: The folder for that; by default one below the system's, gone when the connection is closed.
+        filesystem: An fsspec filesystem to register. SQL and a `DuckDBDatasetIO` on this connection read and write its
+            URLs.
+        memory_limit: The memory limit of DuckDB, in bytes or as a text such as ``"1GB"``. Data that does not fit is
+            written to ``temp_directory``.
+        temp_directory: The folder for temporary files; by default a folder in the system's temporary folder, which is
+            removed when the connection is closed.
 
     Returns:
         The connection.
@@ -57,7 +58,7 @@ def create_duckdb_connection(
         >>> connection.close()
     """
     if find_spec("duckdb") is None:
-        raise DuckDBNotFoundError(f"the DuckDB engine needs DuckDB; install it with `{install_command('duckdb')}`")
+        raise DuckDBNotFoundError(f"the DuckDB engine needs DuckDB. Install it with `{install_command('duckdb')}`.")
     import duckdb
 
     folder = temp_directory if temp_directory is not None else _spill_folder()
@@ -73,15 +74,16 @@ def create_duckdb_connection(
 
 
 def _spill_folder() -> str:
-    """A folder of its own for each database: they would clear away each other's files. DuckDB makes it when needed."""
+    """Return a new folder: databases in one folder remove each other's files. DuckDB creates it when needed."""
     return os.path.join(tempfile.gettempdir(), f"{_OWN_FOLDER}{uuid.uuid4().hex}")
 
 
 def registered_filesystem(connection: DuckDBPyConnection | None, path: Any) -> Any:
-    """The filesystem that `create_duckdb_connection` registered, where ``path`` is one of its URLs.
+    """Return the filesystem that `create_duckdb_connection` registered, if ``path`` is one of its URLs.
 
     Raises:
-        ValueError: One is registered for such URLs that only DuckDB knows; another client might see another storage.
+        ValueError: The connection has another filesystem for such URLs. DuckDB does not return it, and a new client
+            might access another storage.
     """
     if connection is None or not isinstance(path, str) or "://" not in path:
         return None
@@ -89,17 +91,17 @@ def registered_filesystem(connection: DuckDBPyConnection | None, path: Any) -> A
     own = getattr(filesystem, "protocol", ())
     if protocol in ((own,) if isinstance(own, str) else own):
         return filesystem
-    with report_duckdb_errors("asking the DuckDB connection for its filesystems"):
+    with report_duckdb_errors("listing the filesystems of the DuckDB connection"):
         if protocol in connection.list_filesystems():
             raise ValueError(
-                f"the connection has a filesystem for {protocol}:// that DuckDB does not hand out; pass it as "
-                "filesystem= too, or use the very connection that create_duckdb_connection made"
+                f"the connection has a filesystem for {protocol}:// that DuckDB does not return. Pass it as "
+                "filesystem= too, or use the connection that create_duckdb_connection returned."
             )
     return None
 
 
 class Database:
-    """Cursors of one database; without a connection of the caller, it is opened when first needed."""
+    """Creates cursors of one database. Without a connection, a new database is opened on first use."""
 
     def __init__(
         self,
@@ -109,13 +111,13 @@ class Database:
     ) -> None:
         if connection is not None and not (memory_limit is None and temp_directory is None):
             raise ValueError(
-                "memory_limit and temp_directory are settings of a whole database, and those of a given connection "
-                "are left alone; set them on the connection, or leave connection out"
+                "memory_limit and temp_directory apply to a whole database, and the settings of a given connection "
+                "are not changed. Set them on the connection, or omit connection."
             )
         if connection is not None and not hasattr(connection, "cursor"):
-            raise TypeError(f"connection={connection!r} is no DuckDB connection; pass what duckdb.connect() returns")
+            raise TypeError(f"connection={connection!r} is not a DuckDB connection. Pass a result of duckdb.connect().")
         if temp_directory is not None and (not os.fspath(temp_directory) or os.path.isfile(temp_directory)):
-            raise ValueError(f"temp_directory={temp_directory!r} is no folder; pass one, which need not exist yet")
+            raise ValueError(f"temp_directory={temp_directory!r} is not a folder. Pass the path of a folder.")
         self._connection, self._is_given = connection, connection is not None
         self._limit = parse_bytes(memory_limit)
         self._folder = None if temp_directory is None else os.fspath(temp_directory)
@@ -123,7 +125,7 @@ class Database:
 
     @property
     def connection(self) -> DuckDBPyConnection:
-        """The connection itself, which belongs to the caller."""
+        """The connection of the caller, or of the new database."""
         with self._lock:
             if self._connection is None:
                 self._connection = create_duckdb_connection(memory_limit=self._limit, temp_directory=self._folder)
@@ -131,13 +133,13 @@ class Database:
 
     @property
     def threads(self) -> int | None:
-        """Threads whose rows together keep within the memory limit; none where there is no limit."""
+        """The number of threads whose rows fit into the memory limit; ``None`` without a limit."""
         limit, _ = self._bounds()
-        return None if limit is None else max(1, limit // _FOR_A_THREAD)
+        return None if limit is None else max(1, limit // _THREAD_BYTES)
 
     @contextmanager
     def cursor(self) -> Iterator[DuckDBPyConnection]:
-        """A connection of our own to the same database; views that it registers are seen by nobody else."""
+        """Open a separate connection to the same database. Views that it registers are private to it."""
         with report_duckdb_errors("opening a cursor of the DuckDB connection"):
             cursor = self.connection.cursor()
         try:
@@ -146,24 +148,24 @@ class Database:
             cursor.close()
 
     def spilling(self) -> AbstractContextManager[None]:
-        """Our own temporary files under the limits of the database: its folder, and a share of its memory."""
+        """Limit fsspeckit's temporary files like those of the database: its folder, and a part of its memory limit."""
         limit, folder = self._bounds()
         return spilling(folder, None if limit is None else limit // _SHARE)
 
     def _bounds(self) -> tuple[int | None, str | None]:
-        """The memory limit and the folder, if any was named: what is DuckDB's own choice may not even be writable."""
+        """Return the memory limit and the folder, if the caller set one: DuckDB's default may not be writable."""
         if not self._is_given:
             return self._limit, self._folder
-        with self.cursor() as cursor, report_duckdb_errors("asking the DuckDB connection for its settings"):
-            found = cursor.execute(_SETTINGS).fetchall()
-        limit, folder, _ = found[0]
-        usual = ("", ".tmp", *(f"{path}.tmp" for *_, path in found))
-        is_own = folder in usual or os.path.basename(folder).startswith(_OWN_FOLDER)
-        return _as_bytes(limit), None if is_own else folder
+        with self.cursor() as cursor, report_duckdb_errors("reading the settings of the DuckDB connection"):
+            settings = cursor.execute(_SETTINGS).fetchall()
+        limit, folder, _ = settings[0]
+        defaults = ("", ".tmp", *(f"{path}.tmp" for *_, path in settings))
+        is_default = folder in defaults or os.path.basename(folder).startswith(_OWN_FOLDER)
+        return _as_bytes(limit), None if is_default else folder
 
 
 def _as_bytes(setting: str) -> int | None:
-    """A limit as DuckDB tells it; it has units for limits that are none."""
+    """Return the memory limit from the text that DuckDB returns, or ``None`` if it means no limit."""
     try:
         return parse_bytes(setting)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The DuckDB engine: keys are matched by DuckDB's joins, files are rewritten by the same kernel as everywhere."""
+"""The DuckDB engine: DuckDB joins match keys, and the kernels of the local engine rewrite files."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class DuckDBEngine(LocalEngine):
 
     @property
     def threads(self) -> int | None:
-        """As many threads as the database may use."""
+        """The number of threads that fit into the memory limit of the database."""
         return self.database.threads
 
     @cached_property
@@ -54,7 +54,7 @@ class DuckDBEngine(LocalEngine):
 
     @contextmanager
     def open_source(self, given: Input, storage: Storage, scratch: Scratch) -> Iterator[Source]:  # noqa: ARG002
-        """Run a relation once, in its own connection; anything else is Arrow data already."""
+        """Run a relation once, in its own connection. Other data is opened like in the local engine."""
         if is_relation(given.data):
             given = replace(given, data=relation_reader(given.data))
         with self.database.spilling():
@@ -64,15 +64,15 @@ class DuckDBEngine(LocalEngine):
     def match(
         self, storage: Storage, source: Source, specs: Sequence[KeySetSpec], scans: Sequence[Scan], on_done: OnDone
     ) -> list[Match]:
-        """Join, except where the shared lookup hashes next to nothing and is faster still."""
-        search = [is_searched(len(spec.rows), spec.keys) for spec in specs]
-        searched = [i for i, scan in enumerate(scans) if search[scan.group]]
-        joined = sorted(set(range(len(scans))) - set(searched))
-        found = super().match(storage, source, specs, [scans[i] for i in searched], on_done)
+        """Match keys with a join. Keys that need little hashing are matched by the local engine, which is faster."""
+        is_local = [is_searched(len(spec.rows), spec.keys) for spec in specs]
+        local = [i for i, scan in enumerate(scans) if is_local[scan.group]]
+        joined = sorted(set(range(len(scans))) - set(local))
+        matches = super().match(storage, source, specs, [scans[i] for i in local], on_done)
         if joined:
             with self.database.cursor() as cursor:
-                found += match_by_join(cursor, storage, source, specs, [scans[i] for i in joined], on_done)
-        return [match for _, match in sorted(zip([*searched, *joined], found, strict=True), key=lambda pair: pair[0])]
+                matches += match_by_join(cursor, storage, source, specs, [scans[i] for i in joined], on_done)
+        return [match for _, match in sorted(zip([*local, *joined], matches, strict=True), key=lambda pair: pair[0])]
 
     def read(
         self, storage: Storage, snapshot: Snapshot, request: ReadRequest, path_of: Callable[[str], str]
@@ -90,6 +90,6 @@ class DuckDBEngine(LocalEngine):
         parts: int,
         on_done: OnDone,
     ) -> list[_R]:
-        """Let pieces wait in memory while they are few, else in files below ``temp_directory``."""
+        """Exchange pieces in memory, and in files in ``temp_directory`` beyond a limit."""
         with self.database.spilling():
             return super().exchange(split, items, gather, parts, on_done)

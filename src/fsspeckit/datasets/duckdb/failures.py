@@ -1,4 +1,4 @@
-"""What DuckDB raises, as errors of the house that say what to do next."""
+"""Convert errors of DuckDB to errors of fsspeckit that say what to do."""
 
 from __future__ import annotations
 
@@ -9,25 +9,26 @@ import pyarrow as pa
 
 from fsspeckit.common.errors import FsspeckitError
 
-# What reading an Arrow stream raises when the one who fills it fails.
+# Errors of reading an Arrow stream whose producer fails.
 _STREAM_ERRORS = (OSError, pa.ArrowException)
-_BLAMELESS = (
+# Errors that are not caused by data or query: DuckDB's class, the start of its message in pyarrow, and the advice.
+_ENVIRONMENT_ERRORS = (
     (
         "ConnectionException",
         ("Connection Error",),
-        "the connection is closed: pass one that is open, or leave connection out",
+        "Pass an open connection, or omit connection.",
     ),
     (
         "OutOfMemoryException",
         ("Out of Memory Error",),
-        "free memory on this machine, or raise memory_limit where one is set",
+        "Free memory on this machine, or increase memory_limit if it is set.",
     ),
     (
         "IOException",
         ("IO Error", "HTTP Error"),
-        "see to it that temp_directory exists, can be written and has room",
+        "Check that temp_directory exists, is writable and has free space.",
     ),
-    ("InterruptException", ("INTERRUPT Error",), "run it again"),
+    ("InterruptException", ("INTERRUPT Error",), "Run it again."),
 )
 
 
@@ -36,19 +37,19 @@ class DuckDBNotFoundError(FsspeckitError, ImportError):
 
 
 class DuckDBError(FsspeckitError, RuntimeError):
-    """DuckDB could not do its part of the work."""
+    """An operation of DuckDB failed."""
 
 
 @contextmanager
 def report_duckdb_errors(
-    doing: str, otherwise: Callable[[str], Exception] | None = None, *, stream: bool = False
+    action: str, data_error: Callable[[str], Exception] | None = None, *, stream: bool = False
 ) -> Iterator[None]:
-    """Turn an error of DuckDB into one of ours.
+    """Convert an error of DuckDB to an error of fsspeckit.
 
     Args:
-        doing: What was tried.
-        otherwise: Makes the error from DuckDB's reason where the data is to blame.
-        stream: Whether an Arrow stream of DuckDB is read, whose errors are raised by pyarrow with DuckDB's words.
+        action: What is done, for the message.
+        data_error: Returns the error for DuckDB's message if data or query cause it.
+        stream: Whether an Arrow stream of DuckDB is read: pyarrow raises its errors, with DuckDB's message.
     """
     import duckdb
 
@@ -58,18 +59,19 @@ def report_duckdb_errors(
     except expected as error:
         reason = str(error).partition("\n")[0]
         advice = _advice(error)
-        if advice is None and otherwise is not None:
-            raise otherwise(reason) from error
-        raise DuckDBError(f"{doing}: {reason}; {advice or 'run it again, and report it if it stays'}") from error
+        if advice is None and data_error is not None:
+            raise data_error(reason) from error
+        advice = advice or "Run it again, and report the error if it occurs again."
+        raise DuckDBError(f"{action}: {reason}. {advice}") from error
 
 
 def _advice(error: Exception) -> str | None:
-    """What to do where neither data nor query is to blame; what pyarrow raises is known by its first words alone."""
+    """Return what to do about an error that is not caused by data or query. Errors of pyarrow are matched by text."""
     import duckdb
 
-    for kind, openings, advice in _BLAMELESS:
-        if isinstance(error, getattr(duckdb, kind)):
+    for class_name, prefixes, advice in _ENVIRONMENT_ERRORS:
+        if isinstance(error, getattr(duckdb, class_name)):
             return advice
-        if isinstance(error, _STREAM_ERRORS) and str(error).startswith(openings):
+        if isinstance(error, _STREAM_ERRORS) and str(error).startswith(prefixes):
             return advice
     return None

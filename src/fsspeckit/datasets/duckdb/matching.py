@@ -1,7 +1,7 @@
-"""Key matching as a join in DuckDB, over the plain form of keys in which equal keys are equal bits.
+"""Match keys with a DuckDB join over the comparable form of keys, in which equal keys have equal bits.
 
-Both sides are Arrow data: whole numbers and bytes, whatever the types of the columns are, so that DuckDB's own ideas of
-collation, NaN, decimals or time zones play no part. Rows are numbered; only numbers come back.
+Source and target are Arrow data of integers and bytes, so DuckDB's rules for collation, NaN, decimals and time zones
+have no effect. The join returns only row numbers.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ def match_by_join(
     scans: Sequence[Scan],
     on_done: OnDone,
 ) -> list[Match]:
-    """Find, for each scan, the rows whose key stands in its key set: one join for as many files as memory allows."""
-    found: dict[int, Match] = {}
+    """Return the match of each scan. One join processes as many files as memory allows."""
+    matches: dict[int, Match] = {}
     for numbers in _parts(scans, specs):
         part = [scans[number] for number in numbers]
-        found.update(zip(numbers, _join(cursor, storage, source, specs, part), strict=True))
+        matches.update(zip(numbers, _join(cursor, storage, source, specs, part), strict=True))
         on_done(len(part))
-    return [found[number] for number in range(len(scans))]
+    return [matches[number] for number in range(len(scans))]
 
 
 def _parts(scans: Sequence[Scan], specs: Sequence[KeySetSpec]) -> Iterator[list[int]]:
-    """Numbers of scans that compare the same columns, up to a number of rows."""
+    """Yield numbers of scans that compare the same columns, up to a number of rows."""
     by_keys: dict[tuple[KeyColumn, ...], list[int]] = {}
     for number, scan in enumerate(scans):
         by_keys.setdefault(specs[scan.group].keys, []).append(number)
@@ -71,13 +71,13 @@ def _join(
     tables = run_in_threads(workers(storage), lambda scan: read_keys(storage, scan, keys), scans)
     groups = np.repeat([scan.group for scan in scans], [scan.rows for scan in scans])
     target = _numbered(joined_columns(tables, keys), groups, np.arange(len(groups)))
-    wanted = sorted({scan.group for scan in scans})
-    compared = [f"key{i}" for i in range(len(keys))] + (["part"] if len(wanted) > 1 else [])
+    key_sets = sorted({scan.group for scan in scans})
+    compared = [f"key{i}" for i in range(len(keys))] + (["part"] if len(key_sets) > 1 else [])
     same = " AND ".join(f"t.{name} IS NOT DISTINCT FROM s.{name}" for name in compared)
     query = f"SELECT t.number AS position, s.number AS source_row FROM {_TARGET} t JOIN {_SOURCE} s ON {same}"  # noqa: S608
     with report_duckdb_errors("matching keys"):
         cursor.register(_TARGET, target)
-        cursor.register(_SOURCE, _source_rows(source, {group: specs[group] for group in wanted}))
+        cursor.register(_SOURCE, _source_rows(source, {group: specs[group] for group in key_sets}))
         pairs = cursor.sql(query).to_arrow_table()
         cursor.unregister(_TARGET)
         cursor.unregister(_SOURCE)
@@ -86,7 +86,7 @@ def _join(
 
 
 def _source_rows(source: Source, specs: Mapping[int, KeySetSpec]) -> pa.Table:
-    """The keys of some groups below each other."""
+    """Return the concatenated keys of some key sets."""
     parts = [plain_keys(source, spec.keys, spec.rows) for spec in specs.values()]
     columns = [
         pa.chunked_array([chunk for column in columns for chunk in column.chunks], columns[0].type)

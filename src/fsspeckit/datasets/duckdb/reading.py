@@ -1,7 +1,7 @@
-"""Reading with a filter in SQL: DuckDB says which rows of a file, the shared reader reads them.
+"""Read with a filter in SQL: DuckDB selects the rows of a file, and the common reader reads them.
 
-Only the columns of the condition are read of every file, and the others of files that have rows left, so that values
-come from the one reader and keep their types, whatever DuckDB makes of them.
+The columns of the condition are read from every file, the others only from files with selected rows. All values come
+from the common reader, so they keep their types.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Reads single files of a snapshot under the schema of all of them."""
+    """Reads single files of a snapshot with the schema of the snapshot."""
 
     storage: Storage
     snapshot: Snapshot
@@ -48,54 +48,53 @@ class _Reader:
 def read_where(
     database: Database, storage: Storage, snapshot: Snapshot, request: ReadRequest, path_of: Callable[[str], str]
 ) -> pa.Table:
-    """Read the rows of a snapshot for which an SQL condition holds, in the order of the files.
+    """Read the rows of a snapshot for which an SQL condition is true, in the order of the files.
 
-    ``database`` is one for conditions.
+    ``database`` is a database for conditions.
     """
     schema = full_schema(snapshot)
     reader = _Reader(storage, snapshot, schema, path_of)
-    wanted = replace(request, filters=None, use_threads=False)
+    unfiltered = replace(request, filters=None, use_threads=False)
     with database.cursor() as cursor:
         predicate = parse_predicate(cursor, request.filters)
         names = predicate.columns_of(schema.names)
         tested = pa.Table.from_batches([], schema).select(names)
-        _refuse_what_duckdb_rounds(cursor, tested.schema)
+        _check_not_rounded(cursor, tested.schema)
         _select(cursor, tested, 0, predicate)
 
     def read_one(file: DataFile) -> pa.Table | None:
-        tested = reader.read(file, replace(wanted, columns=tuple(names), include_file_path=False))
+        tested = reader.read(file, replace(unfiltered, columns=tuple(names), include_file_path=False))
         with database.cursor() as cursor:
             rows = _select(cursor, tested, file.rows, predicate)
-        return take_ascending(reader.read(file, wanted), rows) if len(rows) else None
+        return take_ascending(reader.read(file, unfiltered), rows) if len(rows) else None
 
     files = snapshot.files
     tables = (
         run_in_threads(workers(storage), read_one, files) if request.use_threads else [read_one(file) for file in files]
     )
-    found = [table for table in tables if table is not None]
-    return pa.concat_tables(found) if found else reader.read(files[0], wanted).slice(0, 0)
+    selected = [table for table in tables if table is not None]
+    return pa.concat_tables(selected) if selected else reader.read(files[0], unfiltered).slice(0, 0)
 
 
 def _select(cursor: DuckDBPyConnection, table: pa.Table, rows: int, predicate: Predicate) -> RowNumbers:
-    """Numbers of the rows for which the condition holds, ascending; the table may lack columns, but not rows."""
+    """Return the numbers of the rows for which the condition is true, ascending. The table may have no columns."""
     name = predicate.unused_name
     schema = table.schema.append(pa.field(name, pa.int64()))
     numbered = pa.Table.from_arrays([*table.columns, to_arrow(np.arange(rows))], schema=schema)
-    # The table and the only output have a name that the condition does not hold, else it could mean one of them.
+    # The table and its number column have a name that does not occur in the condition.
     query = f"SELECT {quote(name)} FROM {quote(name)} WHERE {predicate.sql}"  # noqa: S608
     with as_filter_error(predicate.text):
         cursor.register(name, numbered)
-        found = to_numpy(cursor.sql(query).to_arrow_table()[name])
-    return np.sort(found)
+        return np.sort(to_numpy(cursor.sql(query).to_arrow_table()[name]))
 
 
-def _refuse_what_duckdb_rounds(cursor: DuckDBPyConnection, schema: pa.Schema) -> None:
-    """No SQL for columns with nanoseconds that DuckDB cuts off, since rows would be compared as what they are not."""
+def _check_not_rounded(cursor: DuckDBPyConnection, schema: pa.Schema) -> None:
+    """Raise if a column has nanoseconds that DuckDB truncates, because it would compare other values."""
     rounded = [field.name for field in schema if any(_is_rounded(cursor, leaf) for leaf in _leaves(field.type))]
     if rounded:
         raise FilterError(
-            f"DuckDB has no nanoseconds for the types of the columns {rounded}, so SQL cannot compare them; use tuples "
-            "or an expression of pyarrow.compute.field as filters, or store microseconds"
+            f"DuckDB truncates the nanoseconds of the columns {rounded}, so SQL cannot compare them. Use tuples or an "
+            "expression of pyarrow.compute.field as filters, or store microseconds."
         )
 
 
@@ -108,10 +107,10 @@ def _leaves(type_: pa.DataType) -> Iterator[pa.DataType]:
 
 
 def _is_rounded(cursor: DuckDBPyConnection, type_: pa.DataType) -> bool:
-    """Whether DuckDB takes two nanoseconds for the same; for which types it does depends on its version."""
+    """Return whether DuckDB treats two different nanoseconds as equal. That depends on the type and the version."""
     if getattr(type_, "unit", None) != "ns":
         return False
     moments = pa.table({"moment": pa.array([0, 1], pa.int64()).cast(type_)})
-    with report_duckdb_errors("asking for the types of DuckDB"):
+    with report_duckdb_errors("testing the types of DuckDB"):
         cursor.register("moments", moments)
         return len(cursor.execute("SELECT DISTINCT moment FROM moments").fetchall()) == 1

@@ -1,4 +1,4 @@
-"""Datasets on the PyArrow engine: the local engine as it is, without a JVM.
+"""Datasets on the PyArrow engine, which is the local engine. It needs no Java.
 
 Must not: import the other engines.
 Read first: this file.
@@ -48,9 +48,9 @@ def compact_parquet_dataset_pyarrow(
 
     Args:
         path: The dataset's folder.
-        target_mb_per_file: Wanted size of a file in MB.
-        target_rows_per_file: Wanted rows of a file.
-        partition_filter: Only folders with one of these prefixes.
+        target_mb_per_file: Target size of a file in MB.
+        target_rows_per_file: Target rows of a file.
+        partition_filter: Only these folders.
         compression: Codec of the new files.
         dry_run: Return the plan and write nothing.
         filesystem: An fsspec filesystem.
@@ -76,13 +76,13 @@ def deduplicate_parquet_dataset_pyarrow(
     storage_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Leave one row of each key in a dataset and return the statistics as a dictionary.
+    """Keep one row of each key in a dataset and return the statistics as a dictionary.
 
     Args:
         path: The dataset's folder.
         key_columns: The column or columns that identify a row.
-        dedup_order_by: Keep the row that is highest here (``"-ts"``: lowest).
-        partition_filter: Only folders with one of these prefixes.
+        dedup_order_by: Keep the row with the highest value (``"-ts"``: lowest).
+        partition_filter: Only these folders.
         compression: Codec of rewritten files.
         dry_run: Return the plan with exact counts and write nothing.
         filesystem: An fsspec filesystem.
@@ -109,14 +109,14 @@ def optimize_parquet_dataset_pyarrow(
     storage_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Order the rows of a dataset and return the statistics as a dictionary.
+    """Sort the rows of a dataset and return the statistics as a dictionary.
 
     Args:
         path: The dataset's folder.
-        zorder_columns: Columns to order by, nulls last.
-        target_mb_per_file: Wanted size of a file in MB.
-        target_rows_per_file: Most rows of a file, nearly.
-        partition_filter: Only folders with one of these prefixes.
+        zorder_columns: Columns to sort by, nulls last.
+        target_mb_per_file: Target size of a file in MB.
+        target_rows_per_file: Target rows of a file.
+        partition_filter: Only these folders.
         compression: Codec of the new files.
         dry_run: Return the plan and write nothing.
         filesystem: An fsspec filesystem.
@@ -147,7 +147,7 @@ def merge_parquet_dataset_pyarrow(
     storage_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> dict[str, int]:
-    """Merge a source into a dataset and return the canonical counts.
+    """Merge a source into a dataset and return the counts.
 
     Args:
         source: Rows or a path, as for `PyarrowDatasetIO.merge`.

@@ -1,4 +1,4 @@
-"""Small files read in one call: the same rows as one by one, and whatever is unusual is left to the usual way."""
+"""Small files read in one call have the same rows as files read one by one; unusual files are read one by one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fsspeckit.core.kernels.join_files import RowForm, combine_files, read_file
 from fsspeckit.core.model import CombineTask, DataFile, WriteOptions
 from fsspeckit.core.parquet.bytes.pages import decoded_size
 from fsspeckit.core.parquet.bytes.small_files import _CHUNK, SmallFilesReader, _Chunk, _number
-from fsspeckit.core.parquet.bytes.thrift import natural, read_struct, write_struct
+from fsspeckit.core.parquet.bytes.thrift import read_non_negative, read_struct, write_struct
 from fsspeckit.core.storage.local import LocalStorage
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from sweeps import sweep_size
@@ -62,14 +62,14 @@ def one_by_one(files: Sequence[DataFile], coded: Sequence[str] = ()) -> pa.Table
 
 
 def same(one: pa.Table, two: pa.Table) -> bool:
-    """Equal, with NaN and whatever chunks and dictionaries they have."""
+    """Compare with NaN equal to NaN, independent of chunks and dictionaries."""
     plain = [table.unify_dictionaries().combine_chunks() for table in (one, two)]
     return plain[0].schema.equals(plain[1].schema) and repr(plain[0].to_pylist()) == repr(plain[1].to_pylist())
 
 
 @st.composite
 def written(draw):
-    """A few files of one schema, each with its own rows, codec, pages and row groups."""
+    """Generate files of one schema, each with its own rows, codec, pages and row groups."""
     names = draw(st.lists(st.sampled_from(sorted(EXAMPLES)), min_size=1, max_size=5, unique=True))
     required = draw(st.booleans())
     schema = pa.schema([pa.field(name, EXAMPLES[name][0], nullable=not required) for name in names], {"who": "me"})
@@ -97,7 +97,7 @@ def written(draw):
 
 @settings(deadline=None, max_examples=80)
 @given(written())
-def test_files_read_together_are_as_one_by_one(tmp_path_factory, files):
+def test_files_read_together_equal_files_read_one_by_one(tmp_path_factory, files):
     folder = tmp_path_factory.mktemp("together")
     for number, (table, options) in enumerate(files):
         pq.write_table(table, folder / f"{number}.parquet", **options)
@@ -119,7 +119,7 @@ def write_some(folder: Path, count: int = 4, **options: object) -> None:
         pq.write_table(table, folder / f"{number}.parquet", **options)
 
 
-def test_what_one_footer_cannot_speak_for_is_not_read_together(tmp_path):
+def test_files_with_different_layouts_are_not_read_together(tmp_path):
     write_some(tmp_path)
     files = load(tmp_path)
     assert SmallFilesReader(STORAGE, ()).read(files[:1]) is None
@@ -132,7 +132,7 @@ def test_what_one_footer_cannot_speak_for_is_not_read_together(tmp_path):
     assert SmallFilesReader(STORAGE, ()).read(load(tmp_path / "old")) is None
 
 
-def test_files_of_several_writers_are_joined_all_the_same(tmp_path):
+def test_files_of_several_writers_are_joined(tmp_path):
     write_some(tmp_path, 3)
     duckdb.sql(f"copy (select 100::bigint as id, 'duck' as text) to '{tmp_path}/3.parquet'")
     duckdb.sql(f"copy (select 101::bigint as id, 'duck' as text) to '{tmp_path}/4.parquet'")
@@ -148,8 +148,8 @@ def test_files_of_several_writers_are_joined_all_the_same(tmp_path):
     assert len(list(tmp_path.glob("*.parquet"))) == 1
 
 
-def test_after_something_unusual_the_rest_is_read_one_by_one(tmp_path):
-    """Bytes that are fetched in vain are fetched again."""
+def test_after_a_failure_files_are_read_one_by_one(tmp_path):
+    """After a failed attempt, the bytes are read again."""
     write_some(tmp_path, 4)
     duckdb.sql(f"copy (select 100::bigint as id, 'duck' as text) to '{tmp_path}/4.parquet'")
     *files, other = load(tmp_path)
@@ -159,14 +159,14 @@ def test_after_something_unusual_the_rest_is_read_one_by_one(tmp_path):
     assert together.read(files[2:]) is None
 
 
-def test_footers_need_not_be_kept(tmp_path):
+def test_files_without_cached_footers(tmp_path):
     write_some(tmp_path)
     files = load_snapshot(STORAGE, Journal(STORAGE, str(tmp_path)).view()).files
     assert not any(file.raw_footer for file in files)
     assert same(SmallFilesReader(STORAGE, ()).read(files), one_by_one(files))
 
 
-def test_damage_in_one_of_many_files_is_told_by_its_name(tmp_path):
+def test_damage_error_has_the_path_of_the_file(tmp_path):
     folder = tmp_path / "data"
     write_some(folder, 6, write_page_checksum=True, compression="none")
     broken = folder / "3.parquet"
@@ -180,7 +180,7 @@ def test_damage_in_one_of_many_files_is_told_by_its_name(tmp_path):
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def test_a_file_replaced_since_it_was_listed_is_not_read(tmp_path):
+def test_file_replaced_since_the_listing_is_not_read(tmp_path):
     write_some(tmp_path)
     files = load(tmp_path)
     other = tmp_path / "other"
@@ -200,7 +200,7 @@ def flip(path: Path, place: int, bit: int) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"data_page_version": "2.0"}, {"write_page_checksum": True}], ids=str)
 @pytest.mark.parametrize("use_dictionary", [True, False])
-def test_a_page_that_promises_too_many_values_does_not_move_rows_of_other_files(tmp_path, options, use_dictionary):
+def test_page_with_too_many_values_does_not_affect_other_files(tmp_path, options, use_dictionary):
     write_some(tmp_path, compression="none", use_dictionary=use_dictionary, **options)
     place = pq.read_metadata(tmp_path / "1.parquet").row_group(0).column(0).data_page_offset
     header, _ = read_struct((tmp_path / "1.parquet").read_bytes(), place)
@@ -215,7 +215,7 @@ def test_a_page_that_promises_too_many_values_does_not_move_rows_of_other_files(
         assert [*found[:10], *found[20:]] == [*range(10), *range(20, 40)]
 
 
-def test_a_file_without_its_last_pages_does_not_borrow_those_of_the_next(tmp_path):
+def test_truncated_file_does_not_use_pages_of_the_next_file(tmp_path):
     write_some(tmp_path, compression="none", use_dictionary=False)
     path = tmp_path / "1.parquet"
     data, (_, file, *_) = path.read_bytes(), load(tmp_path)
@@ -224,7 +224,7 @@ def test_a_file_without_its_last_pages_does_not_borrow_those_of_the_next(tmp_pat
         PyarrowDatasetIO().compact_parquet_dataset(str(tmp_path), target_rows_per_file=1000)
 
 
-def test_groups_of_columns_are_not_taken_for_each_other(tmp_path):
+def test_struct_columns_of_different_names_are_not_read_together(tmp_path):
     for number, name in enumerate("pq"):
         duckdb.sql(f"copy (select {number} as id, {{'x': {number}}} as {name}) to '{tmp_path}/{number}.parquet'")
     files = load(tmp_path)
@@ -235,7 +235,7 @@ def test_groups_of_columns_are_not_taken_for_each_other(tmp_path):
     assert pq.read_table(only).to_pylist() == [{"id": 0, "p": {"x": 0}, "q": None}, {"id": 1, "p": None, "q": {"x": 1}}]
 
 
-def test_every_damaged_bit_of_a_file_leaves_the_rows_of_others_alone(tmp_path):
+def test_damaged_bit_in_a_file_does_not_change_rows_of_others(tmp_path):
     write_some(tmp_path, 3, compression="none")
     good, place = (tmp_path / "1.parquet").read_bytes(), load(tmp_path)[1].data
     rng, read = np.random.default_rng(5), 0
@@ -251,7 +251,7 @@ def test_every_damaged_bit_of_a_file_leaves_the_rows_of_others_alone(tmp_path):
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_every_damaged_bit_of_a_footer_leaves_all_rows_as_they_are(tmp_path, number):
+def test_damaged_bit_in_a_footer_does_not_change_rows(tmp_path, number):
     write_some(tmp_path, 2, row_group_size=6)
     files, path = list(load(tmp_path)), tmp_path / f"{number}.parquet"
     good, expected, file, read = path.read_bytes(), one_by_one(files), files[number], 0
@@ -266,22 +266,22 @@ def test_every_damaged_bit_of_a_footer_leaves_all_rows_as_they_are(tmp_path, num
     assert read  # statistics are not looked at
 
 
-def test_a_chunk_that_is_elsewhere_or_negative_is_left_to_the_usual_way(tmp_path):
+def test_chunk_with_an_unexpected_offset_is_rejected(tmp_path):
     write_some(tmp_path, 1)
     (file,) = load(tmp_path)
     end, name, meta = file.data + 4, b"\x02id", pq.read_metadata(tmp_path / "0.parquet").row_group(0).column(0)
     (found, _) = _CHUNK.finditer((tmp_path / "0.parquet").read_bytes())
     chunk = _Chunk.of(found, name, 10, end)
-    assert (chunk.start, chunk.data_at) == (meta.dictionary_page_offset, meta.data_page_offset)
+    assert (chunk.start, chunk.data_offset) == (meta.dictionary_page_offset, meta.data_page_offset)
     assert (chunk.values, chunk.end - chunk.start) == (meta.num_values, meta.total_compressed_size)
     for own, rows, last in ((b"\x02no", 10, end), (name, 11, end), (name, 10, chunk.end - 1)):
         with pytest.raises(pa.ArrowInvalid):
             _Chunk.of(found, own, rows, last)
     with pytest.raises(pa.ArrowInvalid):
-        natural(b"\x03")
+        read_non_negative(b"\x03")
 
 
-def test_texts_that_repeat_do_not_fill_the_memory(tmp_path):
+def test_repeated_texts_do_not_exceed_the_memory_limit(tmp_path):
     for number in range(4):
         texts = ["long" * 1000, "other" * 1000] * 2000
         pq.write_table(pa.table({"text": pa.array(texts, pa.large_string())}), tmp_path / f"{number}.parquet")
@@ -289,13 +289,13 @@ def test_texts_that_repeat_do_not_fill_the_memory(tmp_path):
     assert SmallFilesReader(STORAGE, ()).read(load(tmp_path)[:2]) is not None
 
 
-def test_bytes_beside_the_chunks_count_too(tmp_path):
+def test_bytes_outside_the_chunks_are_counted(tmp_path):
     write_some(tmp_path, 3)
     files = [replace(file, size=20 * 1024 * 1024) for file in load(tmp_path)]
     assert len(join_files._window(STORAGE, files, 1000)) == 1
 
 
-def test_sizes_of_chunks_are_learned_from_any_headers(tmp_path):
+def test_decoded_size_of_uncommon_page_headers(tmp_path):
     texts = pa.table({"text": [f"t{i % 50}" for i in range(3000)]})
     for options in ({}, {"use_dictionary": False}, {"data_page_version": "2.0"}, {"write_page_checksum": True}):
         for page in (1 << 20, 64):
@@ -322,7 +322,7 @@ def test_rows_are_dropped_from_the_right_files(tmp_path, monkeypatch):
     assert pq.read_table(tmp_path / "x.parquet")["id"].to_pylist() == [i for i in range(80) if i not in gone]
 
 
-def test_no_more_rows_are_decoded_at_once_than_memory_is_meant_for(tmp_path, monkeypatch):
+def test_rows_decoded_at_once_are_limited(tmp_path, monkeypatch):
     write_some(tmp_path / "data", 7)
     files = load(tmp_path / "data")
     read: list[int] = []
@@ -335,13 +335,13 @@ def test_no_more_rows_are_decoded_at_once_than_memory_is_meant_for(tmp_path, mon
         read.clear()
 
 
-def test_numbers_are_written_as_thrift_writes_them():
+def test_numbers_are_encoded_as_in_thrift():
     for value in (0, 1, *(2**bit + step for bit in range(1, 40) for step in (-1, 0, 1))):
-        assert natural(_number(value)) == value
+        assert read_non_negative(_number(value)) == value
         assert write_struct({1: (6, value)})[1:-1] == _number(value)
 
 
-def test_a_chunk_with_an_unusual_field_is_not_taken_for_one_without(tmp_path):
+def test_chunk_with_an_unknown_field_does_not_match(tmp_path):
     write_some(tmp_path, 1)
     data = (tmp_path / "0.parquet").read_bytes()
     footer, _ = read_struct(data[-8 - int.from_bytes(data[-8:-4], "little") :])

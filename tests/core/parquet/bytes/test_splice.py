@@ -1,4 +1,4 @@
-"""Files put together from chunks of an old file and new ones: every reader sees what it should, nothing else moves."""
+"""Files with copied and new column chunks: readers return the expected rows, and copied chunks are unchanged."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def column(name: str, rows: int, salt: int, nulls: bool) -> pa.Array:
 
 @st.composite
 def files(draw):
-    """A table, how to write it, and which columns of which row groups get new values."""
+    """Generate a table, its writer options, and the columns of each row group that get new values."""
     names = draw(st.lists(st.sampled_from(sorted(MAKERS)), min_size=1, max_size=6, unique=True))
     rows, nulls = draw(st.integers(1, 120)), draw(st.booleans())
     old = pa.table({"id": pa.array(range(rows), pa.int64()), **{name: column(name, rows, 0, nulls) for name in names}})
@@ -89,7 +89,7 @@ def options_like(path) -> dict:
 
 
 def splice(path, changes, nulls):
-    """Give some columns of each row group new values, in place; tells the row groups as they should be."""
+    """Replace some columns of each row group in place. Return the expected row groups."""
     reader, parts = pq.ParquetFile(path), []
     options = options_like(path)
     origin = can_splice(footer_of(path), reader.schema_arrow.remove_metadata(), options)
@@ -116,7 +116,7 @@ def splice(path, changes, nulls):
 
 @settings(deadline=None, max_examples=120)
 @given(files())
-def test_a_spliced_file_reads_like_one_written_in_one_go(tmp_path_factory, example):
+def test_spliced_file_equals_a_file_written_at_once(tmp_path_factory, example):
     old, options, changes, nulls = example
     path = tmp_path_factory.mktemp("splice") / "a.parquet"
     pq.write_table(old, path, **options)
@@ -129,7 +129,7 @@ def test_a_spliced_file_reads_like_one_written_in_one_go(tmp_path_factory, examp
         for number, expected in enumerate(groups):
             assert repr(file.read_row_group(number).to_pylist()) == repr(expected.to_pylist())
             check_statistics(meta.row_group(number), expected, changes[number], was.row_group(number))
-    check_places(path, before, changes)
+    check_offsets(path, before, changes)
     in_duckdb = duckdb.sql(f"select * from read_parquet('{path}')").to_arrow_table()
     pq.write_table(pa.concat_tables(groups), path)
     expected = duckdb.sql(f"select * from read_parquet('{path}')").to_arrow_table()
@@ -137,7 +137,7 @@ def test_a_spliced_file_reads_like_one_written_in_one_go(tmp_path_factory, examp
 
 
 def check_statistics(group, expected, changed, was):
-    """Bounds and null counts are those of the values, also through a reader that trusts them."""
+    """Bounds and null counts are those of the values, also in a reader that uses them for pruning."""
     top = {field.name: pa.types.is_nested(field.type) for field in expected.schema}
     for i in range(group.num_columns):
         chunk, name = group.column(i), group.column(i).path_in_schema.split(".")[0]
@@ -154,10 +154,10 @@ def check_statistics(group, expected, changed, was):
     assert group.total_byte_size == sum(chunk.total_uncompressed_size for chunk in chunks)
 
 
-def check_places(path, before, changes):
-    """Every page is where the footer and the indexes say, with its checksum; filters of keys are what they were.
+def check_offsets(path, before, changes):
+    """Every page is at the offset in the footer and the index, with a checksum. Bloom filters of keys are unchanged.
 
-    A page of nothing but NaN has no bounds, so whether there is an index of bounds depends on the values.
+    A page of only NaN values has no bounds, so the existence of a column index depends on the values.
     """
     data, old = path.read_bytes(), footer(before)
     new = footer(data)
@@ -194,7 +194,7 @@ def footer(data):
 
 
 def walk(data, meta):
-    """The pages of a chunk: place to size."""
+    """Return the pages of a chunk: offset to size."""
     at = start = min(meta[field][1] for field in (9, 11) if field in meta)
     pages, plain = {}, 0
     while at < start + meta[7][1]:
@@ -234,7 +234,7 @@ def path(tmp_path):
 
 
 def update(path, ids, **options):
-    """New amounts for some rows; all else stays."""
+    """Replace the amounts of some rows, and nothing else."""
     table = rows().take(pa.array(ids))
     changed = table.set_column(1, "amount", pa.array([-1.0] * len(ids)))
     return PyarrowDatasetIO().merge(changed, path.parent, strategy="update", key_columns="id", **options)
@@ -263,7 +263,7 @@ def test_copied_pages_get_checksums(path):
         pq.ParquetFile(path, page_checksum_verification=True).read()
 
 
-def test_damage_in_a_copied_chunk_is_found(path):
+def test_damage_in_a_copied_chunk_is_detected(path):
     pq.write_table(rows(), path, row_group_size=1000, write_page_checksum=True)
     data = bytearray(path.read_bytes())
     data[pq.read_metadata(path).row_group(2).column(2).data_page_offset + 200] ^= 1

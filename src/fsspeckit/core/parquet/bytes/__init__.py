@@ -1,5 +1,4 @@
-"""Parquet below pyarrow: footers, pages and column chunks as bytes, so that unchanged chunks can be copied.
+"""Footers, pages and column chunks of Parquet as bytes, so that unchanged chunks can be copied without decoding.
 
-Must not: be imported from outside the parquet package and the kernels.
-Read first: splice.py.
+Only the parquet package and the kernels may import this package. Read first: splice.py.
 """

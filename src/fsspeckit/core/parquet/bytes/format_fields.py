@@ -1,4 +1,4 @@
-"""The parts of a Parquet file as its footer describes them: field numbers, and small files made in memory."""
+"""Field numbers of the Parquet metadata structs, and helpers that read their values or encode a file in memory."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ import pyarrow.parquet as pq
 from fsspeckit.core.parquet.bytes.thrift import BINARY, I32, LIST, STRUCT, Struct, read_struct
 
 MAGIC = b"PAR1"
-_TRAILER = 8
-MOST_ROWS = 1 << 26
-"""Rows of a row group; pyarrow cuts larger ones."""
+TRAILER = 8
+"""Size of the footer length and the magic at the end of a file."""
+MAX_GROUP_ROWS = 1 << 26
+"""Maximum number of rows in a row group; pyarrow splits larger ones."""
 
 
 class FileField:
     """Fields of a footer."""
 
-    version, schema, rows, groups, notes, writer, orders, encryption, signing = range(1, 10)
+    version, schema, rows, groups, key_values, created_by, column_orders, encryption, signing = range(1, 10)
 
 
 class SchemaField:
@@ -31,7 +32,7 @@ class SchemaField:
 class GroupField:
     """Fields of a row group."""
 
-    columns, plain_size, rows, sorting, start, size, ordinal = range(1, 8)
+    columns, uncompressed_size, rows, sorting, file_offset, compressed_size, ordinal = range(1, 8)
 
 
 class SortField:
@@ -40,20 +41,21 @@ class SortField:
     column, descending, nulls_first = range(1, 4)
 
 
-class NoteField:
-    """Fields of a footer's note."""
+class KeyValueField:
+    """Fields of a key-value pair."""
 
     key, value = 1, 2
 
 
 class ChunkField:
-    """Fields of a column chunk; of its page index, ``offsets`` say where pages are and ``index`` what they hold."""
+    """Fields of a column chunk."""
 
-    path, start, meta, offsets_at, offsets_size, index_at, index_size, crypto, encrypted = range(1, 10)
+    file_path, file_offset, meta, offset_index_offset, offset_index_size = range(1, 6)
+    column_index_offset, column_index_size, crypto, encrypted = range(6, 10)
 
 
 class StatisticsField:
-    """Fields of a chunk's statistics; ``max_old`` and ``min_old`` are in an order that not all writers agree on."""
+    """Fields of a chunk's statistics. The order of ``max_old`` and ``min_old`` differs between writers."""
 
     max_old, min_old, nulls, distinct, max, min, max_is_exact, min_is_exact = range(1, 9)
 
@@ -61,47 +63,48 @@ class StatisticsField:
 class MetaField:
     """Fields of a chunk's metadata."""
 
-    kind, encodings, path, codec, values, plain_size, size = range(1, 8)
-    data_at, index_at, dictionary_at, statistics, page_counts, bloom_at, bloom_size, sizes = range(9, 17)
+    kind, encodings, path, codec, values, uncompressed_size, compressed_size = range(1, 8)
+    data_offset, index_page_offset, dictionary_offset, statistics, encoding_stats = range(9, 14)
+    bloom_offset, bloom_size, size_statistics = range(14, 17)
 
 
 def read_footer_struct(file: pa.Buffer) -> Struct:
-    """The footer of a Parquet file in memory, or of one that has nothing but a footer."""
+    """Parse the footer at the end of a Parquet file in memory."""
     view = memoryview(file).cast("B")
-    length = int.from_bytes(view[-_TRAILER : -len(MAGIC)], "little") + _TRAILER
+    length = int.from_bytes(view[-TRAILER : -len(MAGIC)], "little") + TRAILER
     return read_struct(view[-length:])[0]
 
 
 def groups_of(footer: Struct) -> list[Struct]:
-    """Row groups as a footer describes them."""
-    found: list[Struct] = footer[FileField.groups][1][1]
-    return found
+    """Return the row groups of a footer."""
+    groups: list[Struct] = footer[FileField.groups][1][1]
+    return groups
 
 
-def notes_of(footer: Struct) -> dict[bytes, bytes]:
-    """What a footer notes besides its own fields."""
-    kind, value = footer.get(FileField.notes, (LIST, (STRUCT, [])))
+def key_values_of(footer: Struct) -> dict[bytes, bytes]:
+    """Return the key-value metadata of a footer."""
+    kind, value = footer.get(FileField.key_values, (LIST, (STRUCT, [])))
     if kind != LIST or (value[1] and value[0] != STRUCT):
-        raise pa.ArrowInvalid("its notes are no list")
-    return dict(map(_note, value[1]))
+        raise pa.ArrowInvalid("its key-value metadata is not a list of pairs")
+    return dict(map(_key_value, value[1]))
 
 
-def _note(pair: Struct) -> tuple[bytes, bytes]:
-    """A name and what is noted under it; a note may be a name alone."""
-    (kind, key), (other, value) = pair.get(NoteField.key, (0, b"")), pair.get(NoteField.value, (BINARY, b""))
+def _key_value(pair: Struct) -> tuple[bytes, bytes]:
+    """Return a key and its value, which is optional."""
+    (kind, key), (other, value) = pair.get(KeyValueField.key, (0, b"")), pair.get(KeyValueField.value, (BINARY, b""))
     if (kind, other) != (BINARY, BINARY):
-        raise pa.ArrowInvalid("a note in it is not a text")
+        raise pa.ArrowInvalid("a key or value of its metadata is not binary")
     return key, value
 
 
 def chunks_of(group: Struct) -> list[Struct]:
-    """Column chunks of a row group."""
-    found: list[Struct] = group[GroupField.columns][1][1]
-    return found
+    """Return the column chunks of a row group."""
+    chunks: list[Struct] = group[GroupField.columns][1][1]
+    return chunks
 
 
 def encode_file(table: pa.Table, options: dict[str, Any]) -> pa.Buffer:
-    """A Parquet file in memory; its rows, if there are any and not more than `MOST_ROWS`, in one row group."""
+    """Return a table as a Parquet file in memory. Up to `MAX_GROUP_ROWS` rows become one row group, no rows none."""
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(sink, table.schema, **options) as writer:
         if table.num_rows:
@@ -110,12 +113,12 @@ def encode_file(table: pa.Table, options: dict[str, Any]) -> pa.Buffer:
 
 
 def empty_footer(schema: pa.Schema, options: dict[str, Any]) -> Struct:
-    """The footer of a file without rows."""
+    """Return the footer of a file without rows."""
     return read_footer_struct(encode_file(pa.Table.from_batches([], schema), options))
 
 
 def leaf_ranges(footer: Struct) -> list[range]:
-    """Which leaves belong to each top-level column."""
+    """Return the leaf numbers of each top-level column."""
     root, *elements = footer[FileField.schema][1][1]
     ranges, at, leaf = [], 0, 0
     for _ in range(root[SchemaField.children][1]):

@@ -1,10 +1,10 @@
-"""A new Parquet file put together from an old one: column chunks that did not change are copied as bytes.
+"""Rewrite a Parquet file and copy the bytes of column chunks that did not change.
 
-Decoding and encoding are the cost of a rewrite, so only columns with new values are encoded; see
-`fsspeckit.core.parquet.bytes.assembler` for how chunks old and new become a file.
+Decoding and encoding are most of the cost of a rewrite, so only columns with new values are encoded.
+`fsspeckit.core.parquet.bytes.assembler` writes the old and new chunks to a file.
 
-Not every file can be spliced: `can_splice` says which. Readers look at the name of a file's writer to work around its
-faults, and a spliced file has one name for all chunks, so chunks are taken only from writers without known faults.
+`can_splice` returns whether a file can be spliced. Readers use the name of the writer in the footer to work around its
+bugs, and a spliced file has one name for all chunks, so chunks are copied only from writers without known bugs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fsspeckit.core.parquet.bytes.assembler import (
     span_of,
 )
 from fsspeckit.core.parquet.bytes.format_fields import (
-    MOST_ROWS,
+    MAX_GROUP_ROWS,
     ChunkField,
     FileField,
     GroupField,
@@ -45,108 +45,112 @@ from fsspeckit.core.parquet.writer_options import WriterOptions
 from fsspeckit.core.values.required_fields import fill_required
 from fsspeckit.core.values.take import used_codes
 
-_SOUND_WRITER = re.compile(r"parquet-cpp-arrow version (\d+)\.")
-_SOUND_SINCE = 12  # no reader has a workaround for files of this version or a later one
-_SHAPING = ("version", "use_deprecated_int96_timestamps", "store_decimal_as_integer", "use_compliant_nested_type")
+_SUPPORTED_WRITER = re.compile(r"parquet-cpp-arrow version (\d+)\.")
+_FIRST_SUPPORTED_VERSION = 12  # no reader has a workaround for files of this version or a later one
+_SCHEMA_OPTIONS = (
+    "version",
+    "use_deprecated_int96_timestamps",
+    "store_decimal_as_integer",
+    "use_compliant_nested_type",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class SpliceSource:
-    """A file that chunks are copied from: its footer, and which leaves each column has."""
+    """A file to copy chunks from: its footer, and the leaf numbers of each column."""
 
     footer: Struct
     leaves: Mapping[str, range]
 
 
 def may_splice(footer: Footer) -> bool:
-    """Whether chunks of a file's writer can stand beside those of pyarrow."""
-    writer = _SOUND_WRITER.match(footer.writer)
-    return writer is not None and int(writer[1]) >= _SOUND_SINCE and len(footer.groups) > 0
+    """Return whether chunks of the file's writer can be in one file with those of pyarrow."""
+    writer = _SUPPORTED_WRITER.match(footer.writer)
+    return writer is not None and int(writer[1]) >= _FIRST_SUPPORTED_VERSION and len(footer.groups) > 0
 
 
 def can_splice(footer: Footer, schema: pa.Schema, options: WriterOptions) -> SpliceSource | None:
-    """The file as an origin of chunks, if they fit beside those that a writer with this schema and options makes."""
+    """Return the file as a source of chunks, or None if they do not fit a writer with this schema and these options."""
     if not may_splice(footer):
         return None
-    old, new = footer.tree, _empty_footer(schema, *(options[name] for name in _SHAPING))
+    old, new = footer.tree, _empty_footer(schema, *(options[name] for name in _SCHEMA_OPTIONS))
     if _shape(old) != _shape(new):
         return None
-    if len(set(schema.names)) < len(schema) or not all(map(_is_plain, groups_of(old))):
+    if len(set(schema.names)) < len(schema) or not all(map(_is_copyable, groups_of(old))):
         return None
     version = max(old[FileField.version], new[FileField.version])
-    joined = old | {FileField.version: version, FileField.writer: new[FileField.writer]}
+    joined = old | {FileField.version: version, FileField.created_by: new[FileField.created_by]}
     return SpliceSource(joined, dict(zip(schema.names, leaf_ranges(old), strict=True)))
 
 
 @lru_cache(maxsize=64)
-def _empty_footer(schema: pa.Schema, *shaping: Any) -> Struct:
-    return empty_footer(schema, dict(zip(_SHAPING, shaping, strict=True)))
+def _empty_footer(schema: pa.Schema, *values: Any) -> Struct:
+    return empty_footer(schema, dict(zip(_SCHEMA_OPTIONS, values, strict=True)))
 
 
 def _shape(footer: Struct) -> tuple[Any, ...]:
-    """What chunks of one file must agree on: the schema, except for the name of its root, and the order of values."""
+    """Return what all chunks of a file have in common: the schema without the root's name, and the column orders."""
     root, *elements = footer[FileField.schema][1][1]
-    return root[SchemaField.children], elements, footer.get(FileField.orders)
+    return root[SchemaField.children], elements, footer.get(FileField.column_orders)
 
 
-def _is_plain(group: Struct) -> bool:
-    """Whether chunks have all lengths told."""
+def _is_copyable(group: Struct) -> bool:
+    """Return whether the footer has the offset and the size of every part of the row group."""
     for chunk in chunks_of(group):
         meta = chunk[ChunkField.meta][1]
-        lengths = (
-            (chunk, ChunkField.offsets_at, ChunkField.offsets_size),
-            (chunk, ChunkField.index_at, ChunkField.index_size),
-            (meta, MetaField.bloom_at, MetaField.bloom_size),
+        parts = (
+            (chunk, ChunkField.offset_index_offset, ChunkField.offset_index_size),
+            (chunk, ChunkField.column_index_offset, ChunkField.column_index_size),
+            (meta, MetaField.bloom_offset, MetaField.bloom_size),
         )
-        if MetaField.index_at in meta or any((at in tree) != (size in tree) for tree, at, size in lengths):
+        if any((offset in tree) != (size in tree) for tree, offset, size in parts):
             return False
-        if not span_of(chunk)[0]:
+        if MetaField.index_page_offset in meta or not span_of(chunk)[0]:
             return False
-    return bool(group[GroupField.rows][1] <= MOST_ROWS)
+    return bool(group[GroupField.rows][1] <= MAX_GROUP_ROWS)
 
 
 class SplicedFile:
-    """A Parquet file being put together in an open sink, which it closes, as it closes the source."""
+    """Writes a spliced Parquet file to an open sink. It closes the sink and the source file."""
 
     def __init__(self, origin: SpliceSource, path: str, source: pa.NativeFile, sink: pa.NativeFile) -> None:
         self._origin, self._path, self._source, self._sink = origin, path, source, sink
         self._file = AssembledFile(sink)
 
     def copy_group(self, number: int) -> None:
-        """Take a row group over as it is."""
+        """Copy a row group."""
         group = groups_of(self._origin.footer)[number]
-        self._file.put_group(group, self._copied(chunks_of(group)))
+        self._file.add_group(group, self._copied(chunks_of(group)))
 
     def new_group(self, number: int, table: pa.Table, options: WriterOptions) -> None:
-        """Write all columns of a row group that has other rows now."""
+        """Encode all columns of a row group whose number of rows may differ from the old one."""
         group = groups_of(self._origin.footer)[number] | {GroupField.rows: (I64, table.num_rows)}
         table = fill_required(used_codes(table))
-        made = new_chunks(table, options)
-        self._file.put_group(group, [chunk for name in table.column_names for chunk in made[name]])
+        chunks = new_chunks(table, options)
+        self._file.add_group(group, [chunk for name in table.column_names for chunk in chunks[name]])
 
     def mix_group(self, number: int, table: pa.Table, options: WriterOptions) -> None:
-        """Take a row group over, except for the columns of the table."""
+        """Copy a row group, except for the columns of the table, which are encoded."""
         group = groups_of(self._origin.footer)[number]
         old, table = chunks_of(group), fill_required(used_codes(table))
-        new = new_chunks(table, options)
-        pieces: dict[int, ChunkBytes] = {}
-        for name, made in new.items():
-            pieces |= zip(self._origin.leaves[name], made, strict=True)
-        kept = [leaf for leaf in range(len(old)) if leaf not in pieces]
-        if any(by[SortField.column][1] in pieces for by in group.get(GroupField.sorting, (0, (0, [])))[1][1]):
+        chunks: dict[int, ChunkBytes] = {}
+        for name, encoded in new_chunks(table, options).items():
+            chunks |= zip(self._origin.leaves[name], encoded, strict=True)
+        kept = [leaf for leaf in range(len(old)) if leaf not in chunks]
+        if any(by[SortField.column][1] in chunks for by in group.get(GroupField.sorting, (0, (0, [])))[1][1]):
             group = {field: value for field, value in group.items() if field != GroupField.sorting}
-        pieces |= zip(kept, self._copied([old[leaf] for leaf in kept]), strict=True)
-        self._file.put_group(group, [pieces[leaf] for leaf in range(len(old))])
+        chunks |= zip(kept, self._copied([old[leaf] for leaf in kept]), strict=True)
+        self._file.add_group(group, [chunks[leaf] for leaf in range(len(old))])
 
-    def close(self, notes: Mapping[bytes, bytes]) -> int:
-        """Finish the file and tell its size."""
-        size = self._file.finish(self._origin.footer, notes)
+    def close(self, metadata: Mapping[bytes, bytes]) -> int:
+        """Finish the file and return its size."""
+        size = self._file.finish(self._origin.footer, metadata)
         self._source.close()
         self._sink.close()
         return size
 
     def abandon(self) -> None:
-        """Close a file that will not be finished; recovery or abort removes it."""
+        """Close an unfinished file. The transaction or recovery deletes it."""
         close_quietly(self._source, self._sink)
 
     def _copied(self, chunks: list[Struct]) -> list[ChunkBytes]:

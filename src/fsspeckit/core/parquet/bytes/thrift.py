@@ -1,7 +1,7 @@
-"""Thrift's compact protocol without a schema: bytes to a tree of numbered fields and back.
+"""Read and write Thrift's compact protocol without a schema, as a tree of numbered fields.
 
-Parquet keeps its footers, page headers and indexes in it. Fields that nobody here knows stay in the tree, so whatever
-a writer noted is handed on. Damage raises `pa.ArrowInvalid`.
+Parquet encodes footers, page headers and page indexes with it. Unknown fields stay in the tree, so that they are
+written again. Damaged input raises `pa.ArrowInvalid`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ Bytes = bytes | memoryview
 
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
 _INTEGERS = (I32, I64, I16)
-_DEEPEST = 32
-_MOST_BITS = 70  # ten bytes of seven bits each
+_MAX_DEPTH = 32
+_MAX_BITS = 70  # ten bytes of seven bits each
 
 
 def read_struct(data: Bytes, at: int = 0, *, after: int = 0) -> tuple[Struct, int]:
-    """The struct that starts at a position, and the position after it; ``after`` is a field that was read before."""
+    """Return the struct at a position, and the position after it. ``after`` is the number of the previous field."""
     try:
         return _struct(data, at, 0, after)
     except IndexError:
@@ -29,8 +29,8 @@ def read_struct(data: Bytes, at: int = 0, *, after: int = 0) -> tuple[Struct, in
 
 
 def _struct(data: Bytes, at: int, depth: int, number: int = 0) -> tuple[Struct, int]:
-    """Numbers are read here rather than by a call: there are hundreds of them in a footer."""
-    if depth > _DEEPEST:
+    """Numbers are decoded inline, because a footer has hundreds of them and a call costs more."""
+    if depth > _MAX_DEPTH:
         raise pa.ArrowInvalid("its metadata is nested too deeply")
     fields: Struct = {}
     while head := data[at]:
@@ -49,8 +49,8 @@ def _struct(data: Bytes, at: int, depth: int, number: int = 0) -> tuple[Struct, 
         elif kind in (TRUE, FALSE):
             fields[number] = kind, None
         else:
-            found, at = _value(data, at, kind, depth)
-            fields[number] = kind, found
+            inner, at = _value(data, at, kind, depth)
+            fields[number] = kind, inner
     return fields, at + 1
 
 
@@ -68,13 +68,13 @@ def _value(data: Bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
         return _map(data, at, depth)
     if kind == DOUBLE:
         return _raw(data, at, 8), at + 8
-    if kind in (BYTE, TRUE, FALSE):  # the last two only in lists, where each takes a byte
+    if kind in (BYTE, TRUE, FALSE):  # a boolean has a byte only in a list
         return data[at], at + 1
     raise pa.ArrowInvalid(f"its metadata has a field of unknown type {kind}")
 
 
 def _list(data: Bytes, at: int, depth: int) -> tuple[tuple[int, list[Any]], int]:
-    size, kind, at = read_list_head(data, at)
+    size, kind, at = read_list_header(data, at)
     values = []
     for _ in range(size):
         value, at = _value(data, at, kind, depth + 1)
@@ -102,12 +102,12 @@ def _raw(data: Bytes, at: int, size: int) -> bytes:
 
 
 def read_varint(data: Bytes, at: int) -> tuple[int, int]:
-    """The unsigned number at a position, and the position after it."""
+    """Return the unsigned number at a position, and the position after it."""
     byte = data[at]
     if byte < 0x80:
         return byte, at + 1
     value, shift = byte & 0x7F, 7
-    while shift < _MOST_BITS:
+    while shift < _MAX_BITS:
         at += 1
         byte = data[at]
         value |= (byte & 0x7F) << shift
@@ -117,25 +117,25 @@ def read_varint(data: Bytes, at: int) -> tuple[int, int]:
     raise pa.ArrowInvalid("its metadata has a number of more than 64 bits")
 
 
-def natural(word: bytes) -> int:
-    """The signed number that these bytes are; raises where it is below zero."""
+def read_non_negative(data: bytes) -> int:
+    """Return the signed number in these bytes. Raise if it is negative."""
     value = shift = 0
-    for byte in word:
+    for byte in data:
         value |= (byte & 0x7F) << shift
         shift += 7
     if value & 1:
-        raise pa.ArrowInvalid("its metadata has a negative number where none can be")
+        raise pa.ArrowInvalid("its metadata has a negative count, size or offset")
     return value >> 1
 
 
 def read_signed(data: Bytes, at: int) -> tuple[int, int]:
-    """The signed number at a position, and the position after it."""
+    """Return the signed number at a position, and the position after it."""
     value, at = read_varint(data, at)
     return value >> 1 ^ -(value & 1), at
 
 
 def field_header(number: int, last: int, kind: int) -> bytes:
-    """How a field begins that follows the field ``last`` of its struct."""
+    """Return the header of a field that follows the field ``last`` of its struct."""
     if 0 < number - last < 16:
         return bytes((number - last << 4 | kind,))
     out = bytearray((kind,))
@@ -144,7 +144,7 @@ def field_header(number: int, last: int, kind: int) -> bytes:
 
 
 def list_header(size: int, kind: int) -> bytes:
-    """How a list of so many elements begins."""
+    """Return the header of a list with ``size`` elements."""
     if size < 15:
         return bytes((size << 4 | kind,))
     out = bytearray((0xF0 | kind,))
@@ -153,14 +153,14 @@ def list_header(size: int, kind: int) -> bytes:
 
 
 def write_value(kind: int, value: Any) -> bytes:
-    """The bytes of a value without the header of its field."""
+    """Return the bytes of a value without its field header."""
     out = bytearray()
     _put(out, kind, value)
     return bytes(out)
 
 
-def read_list_head(data: Bytes, at: int) -> tuple[int, int, int]:
-    """How many elements of which type the list at a position has, and where they begin."""
+def read_list_header(data: Bytes, at: int) -> tuple[int, int, int]:
+    """Return the size and element type of the list at a position, and the position of its first element."""
     head = data[at]
     if head >> 4 < 15:
         return head >> 4, head & 15, at + 1
@@ -169,7 +169,7 @@ def read_list_head(data: Bytes, at: int) -> tuple[int, int, int]:
 
 
 def write_struct(fields: Struct) -> bytes:
-    """The bytes of a struct."""
+    """Return the bytes of a struct."""
     out = bytearray()
     _put_struct(out, fields)
     return bytes(out)
@@ -220,7 +220,7 @@ def _put_map(out: bytearray, key_kind: int, value_kind: int, pairs: list[tuple[A
 
 
 def put_varint(out: bytearray, value: int) -> None:
-    """Append an unsigned number, seven bits to a byte."""
+    """Append an unsigned number with seven bits per byte."""
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
         value >>= 7
