@@ -9,7 +9,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fsspeckit.api import compact, deduplicate, merge, optimize, read_parquet, recover, write_dataset
+    from fsspeckit.api import compact, deduplicate, delete, merge, optimize, read_parquet, recover, update, write_dataset
     from fsspeckit.common.errors import (
         AlreadyCommittedError,
         CheckFailedError,
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         DamagedFileError,
         DatasetNotFoundError,
         DocumentError,
+        ExpressionError,
         FilterError,
         FsspeckitError,
         KeyColumnError,
@@ -41,6 +42,7 @@ __all__ = [
     "DamagedFileError",
     "DatasetNotFoundError",
     "DocumentError",
+    "ExpressionError",
     "FilterError",
     "FsspeckitError",
     "KeyColumnError",
@@ -56,10 +58,12 @@ __all__ = [
     "UnsupportedDataError",
     "compact",
     "deduplicate",
+    "delete",
     "merge",
     "optimize",
     "read_parquet",
     "recover",
+    "update",
     "write_dataset",
 ]
 

@@ -21,7 +21,7 @@ from fsspeckit.core.parquet.writer_options import report_codecs
 from fsspeckit.core.planning.merge_request import compute_merge_stats
 from fsspeckit.core.planning.pinned_plan import check_against_plan, check_outcomes
 from fsspeckit.core.progress import Reporter
-from fsspeckit.core.results import MergeFileMetadata, MergePlan, MergeResult
+from fsspeckit.core.results import MergeFileMetadata, MergePlan, MergeResult, RowOperation
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,7 +33,7 @@ class PreparedChange:
         strategy: The strategy of a merge, or the operation again.
     """
 
-    operation: str
+    operation: RowOperation
     strategy: str
     options: WriteOptions
     snapshot: Snapshot
@@ -189,6 +189,7 @@ def _as_result(
         commit_seq=commit.seq if commit else None,
         seconds=seconds,
         commit_seconds=commit.seconds if commit else 0.0,
+        operation=prepared.operation,
     )
 
 
@@ -221,5 +222,6 @@ def _as_plan(place: Place, prepared: PreparedChange, outcomes: Sequence[Outcome]
         unchanged=sum(outcome.unchanged for outcome in outcomes),
         entries=tuple(entries),
         source_route=prepared.source_route,
+        operation=prepared.operation,
         tasks=(*prepared.rewrites, *prepared.inserts),
     )
