@@ -9,7 +9,17 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fsspeckit.api import compact, deduplicate, delete, merge, optimize, read_parquet, recover, update, write_dataset
+    from fsspeckit.api import (
+        compact,
+        deduplicate,
+        delete,
+        merge,
+        optimize,
+        read_parquet,
+        recover,
+        update,
+        write_dataset,
+    )
     from fsspeckit.common.errors import (
         AlreadyCommittedError,
         CheckFailedError,
