@@ -9,7 +9,17 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fsspeckit.api import compact, deduplicate, merge, optimize, read_parquet, recover, write_dataset
+    from fsspeckit.api import (
+        compact,
+        deduplicate,
+        delete,
+        merge,
+        optimize,
+        read_parquet,
+        recover,
+        update,
+        write_dataset,
+    )
     from fsspeckit.common.errors import (
         AlreadyCommittedError,
         CheckFailedError,
@@ -17,6 +27,7 @@ if TYPE_CHECKING:
         DamagedFileError,
         DatasetNotFoundError,
         DocumentError,
+        ExpressionError,
         FilterError,
         FsspeckitError,
         KeyColumnError,
@@ -41,6 +52,7 @@ __all__ = [
     "DamagedFileError",
     "DatasetNotFoundError",
     "DocumentError",
+    "ExpressionError",
     "FilterError",
     "FsspeckitError",
     "KeyColumnError",
@@ -56,10 +68,12 @@ __all__ = [
     "UnsupportedDataError",
     "compact",
     "deduplicate",
+    "delete",
     "merge",
     "optimize",
     "read_parquet",
     "recover",
+    "update",
     "write_dataset",
 ]
 

@@ -50,6 +50,50 @@ def merge(
     return dataset_io(engine, filesystem, storage_options).merge(data, path, **options)
 
 
+def delete(
+    path: Any,
+    *,
+    where: Any,
+    engine: str = DEFAULT_ENGINE,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> MergeResult | MergePlan:
+    """Delete the rows for which a condition is true; options as for `fsspeckit.datasets.io.DatasetIO.delete`.
+
+    Example:
+        >>> import fsspeckit, pyarrow as pa
+        >>> folder = "memory://doc/delete"
+        >>> _ = fsspeckit.write_dataset(pa.table({"id": [1, 2, 3]}), folder, engine="pyarrow")
+        >>> fsspeckit.delete(folder, where="id >= 2", engine="pyarrow").deleted
+        2
+    """
+    return dataset_io(engine, filesystem, storage_options).delete(path, where=where, **options)
+
+
+def update(
+    path: Any,
+    *,
+    set: Mapping[str, str],  # noqa: A002 - the word of SQL
+    where: Any,
+    engine: str = DEFAULT_ENGINE,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> MergeResult | MergePlan:
+    """Set columns to computed values; options as for `fsspeckit.datasets.io.DatasetIO.update`.
+
+    Example:
+        >>> import fsspeckit, pyarrow as pa
+        >>> folder = "memory://doc/update"
+        >>> _ = fsspeckit.write_dataset(pa.table({"id": [1, 2], "n": [10, 20]}), folder, engine="pyarrow")
+        >>> _ = fsspeckit.update(folder, set={"n": "n + id"}, where="id = 2", engine="pyarrow")
+        >>> fsspeckit.read_parquet(folder, engine="pyarrow")["n"].to_pylist()
+        [10, 22]
+    """
+    return dataset_io(engine, filesystem, storage_options).update(path, set=set, where=where, **options)
+
+
 def write_dataset(
     data: Any,
     path: Any,

@@ -80,8 +80,9 @@ def test_the_examples_of_every_help_page_run(tmp_path: Path, monkeypatch, capsys
         'steps = [{ name = "tidy", do = "compact", dataset = "a" }]\n'
     )
     names = [command.name for command in app.registered_commands]
-    pages = [[name] for name in names if name != "apply"] + [["plan", "merge"], ["apply"]]
-    assert len(pages) == 11
+    pages = [[name] for name in names if name != "apply"]
+    pages += [page for verb in ("merge", "delete", "update") for page in (["plan", verb], ["apply"])]
+    assert len(pages) == 17
     for page in pages:
         assert main([*page, "--help"]) == 0
         example = capsys.readouterr().out.partition("Example:")[2]

@@ -40,7 +40,8 @@ LIBRARY = {
     if "_" in name
 } - {"dataset_path", "source_keys"}
 NAMED = re.compile(rf"(?<![\w'\"/.-])(?:{'|'.join(LIBRARY)})\b(?!['\"/])|\b\w+_parquet_dataset\b|(?<![\w.])\w+\(\)")
-COMMANDS = sorted({command.name or "" for command in app.registered_commands} | {"plan merge"})
+PLANS = {"plan merge", "plan delete", "plan update"}
+COMMANDS = sorted({command.name or "" for command in app.registered_commands} | PLANS)
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +137,34 @@ BAD: dict[str, list[list[str]]] = {
         ["twice.csv", "lake", "--key", "id"],
         ["null.parquet", "lake", "--key", "day"],
     ],
+    "delete": [
+        ["nowhere", "--where", "true"],
+        ["lake", "--where", "idd = 1"],
+        ["lake", "--where", "id ="],
+        ["lake", "--where", ""],
+        ["lake", "--where", "id"],
+        ["lake", "--where", "id = 'x'"],
+        ["lake", "--where", "1 / (id - 1) = 1"],
+        ["lake", "--where", "id = 1", "--compression", "zip"],
+        ["lake", "--where", "true"],
+        ["lake"],
+    ],
+    "plan delete": [["lake", "--where", "idd = 1"], ["lake", "--where", "true", "-o", "no/plan.json"]],
+    "update": [
+        ["lake", "--set", "id=idd", "--where", "true"],
+        ["lake", "--set", "idd=1", "--where", "true"],
+        ["lake", "--set", "id=day", "--where", "true"],
+        ["lake", "--set", "id", "--where", "true"],
+        ["lake", "--set", "=1", "--where", "true"],
+        ["lake", "--set", "id=", "--where", "true"],
+        ["lake", "--set", "id=1", "--set", "id=2", "--where", "true"],
+        ["lake", "--set", "id=1", "--where", "idd = 1"],
+        ["lake", "--set", "id=1 / (id - 1)", "--where", "true"],
+        ["parted", "--set", "day='w'", "--where", "true"],
+        ["lake", "--set", "id=1"],
+        ["lake", "--where", "true"],
+    ],
+    "plan update": [["lake", "--set", "id=day", "--where", "true"], ["lake", "--set", "id=1", "--where", "idd = 1"]],
     "compact": [
         ["lake", "--target-mb", "-1"],
         ["lake", "--target-rows", "0"],
@@ -167,7 +196,7 @@ BAD: dict[str, list[list[str]]] = {
     "inspect": [["nowhere"], ["lake", "--key", "who"], ["lake", "--compare", "in.csv"]],
     "recover": [["nowhere"], ["s3://"]],
     "doctor": [["s4://x"]],
-    "apply": [["in.csv"], ["bad-plan.json"]],
+    "apply": [["in.csv"], ["bad-plan.json"], ["bad-delete.json"]],
     "run": [["in.csv"], ["nowhere.toml"], ["p.toml", "--var", "x=1"], []],
 }
 
@@ -194,6 +223,9 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["plan", "merge", "in.csv", "lake", "--key", "id", "-o", "plan.json", "-q"]) == 0
     text = Path("plan.json").read_text().replace('"null_keys": "error"', '"null_keys": "what"')
     Path("bad-plan.json").write_text(text)
+    assert main(["plan", "delete", "lake", "--where", "id = 1", "-o", "plan.json", "-q"]) == 0
+    text = Path("plan.json").read_text().replace('"where": "id = 1"', '"where": "idd = 1"')
+    Path("bad-delete.json").write_text(text)
 
 
 @pytest.mark.parametrize(
@@ -207,8 +239,8 @@ def test_what_a_command_says_can_be_typed(
     said = shown.err or shown.out
     if command != "doctor":
         assert len(said.splitlines()) == 2, said
-    for other, rest in re.findall(r"`fsspeckit (plan merge|\w+)([^`]*)`", said):
-        assert {*re.findall(r"--[a-z][a-z-]+", rest)} <= offered[other] | {"--help"}, said
+    for other, rest in re.findall(r"`fsspeckit (plan\b|\w+)([^`]*)`", said):
+        assert {*re.findall(r"--[a-z][a-z-]+", rest)} <= offered.get(other, set()) | {"--help"}, said
     said = re.sub(r"`fsspeckit [^`]*`", "", said)
     assert {*re.findall(r"(?<!\w)--[a-z][a-z-]+", said)} <= offered[command] | {"--help"}, said
     assert NAMED.search(said) is None, said
@@ -232,9 +264,12 @@ def test_a_command_knows_its_options(offered: dict[str, set[str]], monkeypatch: 
     monkeypatch.setattr(command, "execute", lambda this, _: seen.update({this.command: this.offered}) or 0)
     needed = {"write": 2, "merge": 2, "plan merge": 2, "run": 1}
     for name in COMMANDS:
-        keys = ["--key", "id"] if name in ("merge", "plan merge", "dedupe") else []
+        verb = name.split()[-1]
+        keys = ["--key", "id"] if verb in ("merge", "dedupe") else []
+        keys += ["--where", "true"] if verb in ("delete", "update") else []
+        keys += ["--set", "id=1"] if verb == "update" else []
         assert main([*name.split(), *["x"] * needed.get(name, 1), *keys]) == 0
-        assert seen.pop(name.split()[-1]) == offered[name] - {"--help"}, name
+        assert seen.pop(verb) == offered[name] - {"--help"}, name
 
 
 def test_names_of_files_and_columns_are_left_alone() -> None:

@@ -20,6 +20,7 @@ from fsspeckit.cli.plan_files import SavedPlan
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.incremental import plan_incremental_rewrite
 from fsspeckit.core.planning import maintenance_request
+from fsspeckit.core.results import MergePlan
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.pipeline import PipelineResult, StepRecord
 from fsspeckit.report.layout import analyse, load_all_statistics
@@ -50,16 +51,31 @@ def test_every_result_is_a_table_of_html(tmp_path: Path) -> None:
     io.write_dataset(rows.slice(1), folder)
     plan = io.merge(rows, folder, strategy="insert", key_columns="id", dry_run=True)
     merged = io.merge(rows, folder, strategy="insert", key_columns="id")
+    updates = [io.update(folder, set={"id": "id"}, where="true", dry_run=dry_run) for dry_run in (True, False)]
+    deletes = [io.delete(folder, where="id = 9", dry_run=dry_run) for dry_run in (True, False)]
     single = io.deduplicate_parquet_dataset(folder, ["id"])
     joined = io.compact_parquet_dataset(folder, target_mb_per_file=1)
     sorted_ = io.optimize_parquet_dataset(folder, ["id"], force=True)
-    for result in (written, plan, merged, single, joined, sorted_, io.recover(folder)):
+    for result in (written, plan, merged, *updates, *deletes, single, joined, sorted_, io.recover(folder)):
         cells = Cells(result._repr_html_())
         assert cells.strange == set(), result
         shown = dict(zip(cells.texts[::2], cells.texts[1::2], strict=True))
         assert len(shown) >= 2
         assert all(f"{name}" in str(result) and value in str(result) for name, value in shown.items())
     assert folder in Cells(plan._repr_html_()).texts[1]
+
+
+def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
+    io, folder, rows = PyarrowDatasetIO(), str(tmp_path / "lake"), pa.table({"id": [1, 2]})
+    io.write_dataset(rows, folder)
+    for plan in (
+        io.merge(rows, folder, strategy="update", key_columns="id", dry_run=True),
+        io.update(folder, set={"id": "id + 1"}, where="id = 2", dry_run=True),
+        io.delete(folder, where="id = 2", dry_run=True),
+    ):
+        assert isinstance(plan, MergePlan)
+        again = MergePlan.from_dict(plan.to_dict())
+        assert (again, str(again)) == (plan, str(plan))
 
 
 def results(folder: str) -> list[Any]:

@@ -30,6 +30,50 @@ def mistakes(found: dict[str, Any], **variables: str) -> list[str]:
     return [str(problem) for problem in caught.value.problems]
 
 
+def update(**more: Any) -> dict[str, Any]:
+    return step("mark", "update", dataset="bronze", set={"status": "'open'"}, where="status IS NULL") | more
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"where": "status ="}, "steps[0] (mark).where: not an SQL expression at character 8 of 'status ='"),
+        ({"where": ""}, "steps[0] (mark).where: '' is not one expression; pass one condition or value"),
+        ({"where": "true; true"}, "steps[0] (mark).where: 'true; true' is not one expression; pass one"),
+        ({"where": 5}, "steps[0] (mark).where: 5 is wrong; input should be a valid string"),
+        ({"set": {}}, "steps[0] (mark).set: a value of type dict is wrong; dictionary should have at least 1 item"),
+        ({"set": {"a": "b +"}}, "steps[0] (mark).set.a: not an SQL expression"),
+        ({"set": {"a": 1}}, "steps[0] (mark).set.a: 1 is wrong; input should be a valid string"),
+        ({"dataset": "gold"}, "steps[0] (mark).dataset: there is no dataset 'gold'; use one of bronze, silver"),
+        ({"into": "bronze"}, "steps[0] (mark).into: this key is unknown; use one of name, after, dataset, where"),
+        ({"do": "delete"}, "steps[0] (mark).set: this key is unknown; use one of name, after, dataset, where"),
+        ({"compression": "zip"}, "steps[0] (mark).compression: 'zip' is not allowed; use one of"),
+    ],
+    ids=str,
+)
+def test_a_mistake_in_a_delete_or_update_is_named_by_its_key(change: dict[str, Any], said: str) -> None:
+    (problem,) = mistakes(raw(update(**change)))
+    assert problem.startswith(said)
+
+
+def test_deletes_and_updates_keep_their_place_among_the_steps_of_a_dataset() -> None:
+    found = raw(
+        merge("load"),
+        update(),
+        step("purge", "delete", dataset="bronze", where="id < 0"),
+        merge("more", into="silver", **{"from": "orders"}),
+        step("first", "delete", dataset="silver", where="true"),
+        step("tidy", "compact", dataset="bronze"),
+    )
+    assert Pipeline.of(found).steps == ("load", "mark", "purge", "more", "first", "tidy")
+
+
+def test_an_expression_of_a_delete_needs_no_trust() -> None:
+    """It is not SQL of Spark, and functions are checked by name when the step runs."""
+    found = raw(step("purge", "delete", dataset="bronze", where="note = 'reflect(' OR `using` = 1"))
+    assert Pipeline.of(found).steps == ("purge",)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -184,6 +228,7 @@ def test_the_schema_describes_every_step() -> None:
     schema = Pipeline.json_schema()
     kinds = set(schema["properties"]["steps"]["items"]["discriminator"]["mapping"])
     assert kinds == {
-        *("select", "rename", "cast", "filter", "deduplicate", "merge", "write", "compact", "optimize", "check")
+        *("select", "rename", "cast", "filter", "deduplicate", "merge", "write", "delete", "update"),
+        *("compact", "optimize", "check"),
     }
     assert schema["additionalProperties"] is False

@@ -227,6 +227,8 @@ def test_a_check_fails_before_the_commit(lake: Path, spark: Any, checks: dict[st
         {"do": "merge", "from": "raw", "into": "out", "keys": ["id"], "strategy": "full_merge"},
         {"do": "write", "from": "raw", "into": "out", "mode": "overwrite"},
         {"do": "deduplicate", "dataset": "out", "keys": ["id"]},
+        {"do": "delete", "dataset": "out", "where": "id = 9"},
+        {"do": "update", "dataset": "out", "set": {"amount": "amount + 1"}, "where": "id = 8"},
         {"do": "compact", "dataset": "out"},
         {"do": "optimize", "dataset": "out", "by": ["id"]},
     ],
@@ -249,6 +251,38 @@ def test_checks_of_every_step_that_changes_a_dataset(lake: Path, spark: Any, ste
     assert not io.recover("lake/out")
     raw["steps"][0]["checks"]["accepted"]["id"] = [7, 8, 9]
     assert Pipeline.of(raw).run(spark).step("load").commit_seq == 3
+
+
+def test_rows_are_deleted_and_updated_once(lake: Path, spark: Any) -> None:
+    raw = small()
+    raw["variables"] = {"least": 15}
+    raw["steps"] += [
+        {"name": "raise", "do": "update", "dataset": "out", "set": {"amount": "amount + ${least}"}, "where": "id = 2"},
+        {
+            "name": "purge",
+            "do": "delete",
+            "dataset": "out",
+            "where": "amount < ${least}",
+            "checks": {"rows": {"max": 2}, "reconciled": True},
+        },
+        {"name": "none", "do": "delete", "dataset": "out", "where": "id = 7", "checks": {"rows": {"min": 1}}},
+    ]
+    first = Pipeline.of(raw).run(spark, idempotency_key="k")
+    assert [(step.rows, step.files, step.commit_seq) for step in first.steps] == [
+        (3, 1, 1),
+        (2, 1, 2),
+        (1, 1, 3),
+        (0, 0, 4),
+    ]
+    assert (first.step("raise").details["updated"], first.step("purge").details["deleted"]) == (2, 1)
+    table = PyarrowDatasetIO().read_parquet("lake/out")
+    assert sorted(table["amount"].to_pylist()) == [35, 36]
+    again = Pipeline.of(raw).run(spark, idempotency_key="k")
+    assert [(step.status, step.commit_seq) for step in again.steps] == [("skipped", seq) for seq in (1, 2, 3, 4)]
+    assert PyarrowDatasetIO().read_parquet("lake/out").equals(table)
+    raw["steps"][1]["set"] = {"amont": "1"}
+    with pytest.raises(StepFailedError, match=r"step 'raise': set: unknown column\(s\) \['amont'\]; choose among"):
+        Pipeline.of(raw).run(spark, idempotency_key="l")
 
 
 def test_another_writer_before_the_commit_of_a_checked_step_is_a_conflict(lake: Path, spark: Any) -> None:

@@ -11,7 +11,21 @@ import typer
 from fsspeckit import __version__
 from fsspeckit.cli import terminal
 from fsspeckit.cli.command import Run
-from fsspeckit.cli.commands import compact, dedupe, doctor, inspect, merge, optimize, plan, recover, run, write
+from fsspeckit.cli.commands import (
+    apply,
+    compact,
+    dedupe,
+    delete,
+    doctor,
+    inspect,
+    merge,
+    optimize,
+    plan,
+    recover,
+    run,
+    update,
+    write,
+)
 from fsspeckit.cli.errors import CommandError, show
 
 app = typer.Typer(
@@ -40,7 +54,7 @@ def _program(
     pass
 
 
-for _module in (write, merge, compact, optimize, dedupe, recover, inspect, plan, run, doctor):
+for _module in (write, merge, update, delete, compact, optimize, dedupe, recover, inspect, plan, apply, run, doctor):
     _module.register(app)
 
 

@@ -43,12 +43,12 @@ def describe(error: BaseException, words: Callable[[str], str]) -> tuple[str, st
         return _line(str(error)), _line(error.remedy), error.code
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", "run it again; nothing half done is to be seen in the dataset", INTERRUPTED
-    from fsspeckit.common.errors import CommitConflictError, DocumentError, StorageOptionError
+    from fsspeckit.common.errors import CommitConflictError, DocumentError, ExpressionError, StorageOptionError
     from fsspeckit.common.text import scrub
 
     text = scrub(str(error)) or type(error).__name__
     problem, remedy = split(text if isinstance(error, DocumentError) else words(text))  # a document has its own keys
-    is_usage = type(error) is ValueError or isinstance(error, (DocumentError, StorageOptionError))
+    is_usage = type(error) is ValueError or isinstance(error, (DocumentError, ExpressionError, StorageOptionError))
     code = CONFLICT if isinstance(error, CommitConflictError) else USAGE if is_usage else FAILED
     if isinstance(error, PermissionError) and not remedy:
         remedy = f"see to it that you may read and write there{DOCTOR_LOOKS}"

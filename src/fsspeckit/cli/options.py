@@ -15,8 +15,16 @@ Dest = Annotated[str, typer.Argument(metavar="DEST", help="The dataset's folder 
 Format = Annotated[SourceFormat | None, typer.Option("--format", help="Format of SRC.")]
 Delimiter = Annotated[str | None, typer.Option("--delimiter", help="What stands between two values of a csv.")]
 Encoding = Annotated[str | None, typer.Option("--encoding", help="Encoding of csv and json files; utf-8 by default.")]
+Where = Annotated[
+    str,
+    typer.Option("--where", metavar="CONDITION", help='SQL condition, such as "id = 7"; true matches all rows.'),
+]
+Assignments = Annotated[
+    list[str],
+    typer.Option("--set", metavar="COLUMN=EXPRESSION", help="New value of a column, as SQL; repeatable."),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Say what would be done and write nothing.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Agree to what deletes everything.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation before deleting all rows.")]
 PartitionBy = Annotated[list[str], typer.Option("--partition-by", metavar="COLUMN", help="Of a new dataset.")]
 Compression = Annotated[str | None, typer.Option("--compression", help="Codec of written files.")]
 MaxRows = Annotated[int, typer.Option("--max-rows-per-file", help="Most rows of a new file.")]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -12,13 +12,15 @@ from fsspeckit.cli.errors import usage
 from fsspeckit.common.choices import EngineName
 
 if TYPE_CHECKING:
+    from fsspeckit.cli.sources import Source
     from fsspeckit.common.documents import Node
     from fsspeckit.core.results import MergePlan
 
 FORMAT = 1
 _COUNTS = {"insert": "inserted", "update": "updated", "delete": "deleted", "unchanged": "unchanged", "total": "total"}
 _ACTIONS = ("rewrite", "insert", "delete", "keep")
-_REMEDY = "make a new plan with `fsspeckit plan merge SRC DEST --key COLUMN -o FILE`"
+_REMEDY = "make a new plan with `fsspeckit plan`"
+_KEYS = ("fsspeckit_plan", "command", "made_at", "engine", "dest", "options", "counts", "totals", "plan")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +36,39 @@ class SavedSource:
 
 @dataclass(frozen=True, slots=True)
 class SavedPlan:
-    """What a plan file says."""
+    """What a plan file says; only a merge has a source."""
 
     engine: str
     dest: str
-    source: SavedSource
+    source: SavedSource | None
     options: dict[str, Any]
     plan: MergePlan
+
+
+def document_of(saved: SavedPlan) -> dict[str, Any]:
+    """A plan as the document that is written to a file."""
+    from fsspeckit.common.text import scrub
+
+    source = {} if saved.source is None else {"source": asdict(saved.source) | {"path": scrub(saved.source.path)}}
+    return {
+        "fsspeckit_plan": FORMAT,
+        "command": saved.plan.operation,
+        "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "engine": saved.engine,
+        "dest": scrub(saved.dest),
+        **source,
+        "options": saved.options,
+        "counts": counts_of(saved.plan),
+        "totals": totals_of(saved.plan),
+        "plan": saved.plan.to_dict(),
+    }
+
+
+def state_of(source: Source) -> list[dict[str, Any]]:
+    """The files of a source as a plan file records them."""
+    from fsspeckit.common.text import scrub
+
+    return [file | {"path": scrub(file["path"])} for file in source.files()]
 
 
 def counts_of(plan: MergePlan) -> dict[str, int]:
@@ -81,15 +109,19 @@ def _read(document: Node) -> SavedPlan:
 
     if document["fsspeckit_plan"].count() != FORMAT:
         raise document["fsspeckit_plan"].refuse("is the format of another version of fsspeckit")
-    document["command"].choice(("merge",))
+    command = document["command"].choice(_OPTIONS)
+    has_source = command == "merge"
+    document.only((*_KEYS, "source") if has_source else _KEYS)
     plan = MergePlan.from_node(document["plan"])
+    if plan.operation != command:
+        raise document["command"].refuse("does not agree with the plan")
     check_plan_names(plan)
     _check_summary(document, plan)
     return SavedPlan(
         engine=document["engine"].choice(get_args(EngineName)),
         dest=document["dest"].text(),
-        source=_source(document["source"]),
-        options=_options(document["options"]),
+        source=_source(document["source"]) if has_source else None,
+        options=_options(document["options"], command),
         plan=plan,
     )
 
@@ -126,11 +158,11 @@ def _file(node: Node) -> dict[str, Any]:
     return {"path": node["path"].text(), "bytes": node["bytes"].count(), "stamp": node["stamp"].text()}
 
 
-def _options(node: Node) -> dict[str, Any]:
-    """Arguments of `DatasetIO.merge`, which checks what they say."""
-    node.only(_READERS)
-    names = dict.fromkeys(["strategy", "key_columns", *node.keys()])  # these two must be there
-    return {name: _READERS[name](node[name]) for name in names}
+def _options(node: Node, command: str) -> dict[str, Any]:
+    """Arguments of the method of `DatasetIO` that the command calls, which checks what they say."""
+    required, optional = _OPTIONS[command]
+    node.only((*required, *optional))
+    return {name: _READERS[name](node[name]) for name in dict.fromkeys([*required, *node.keys()])}
 
 
 def _text(node: Node) -> str:
@@ -153,4 +185,14 @@ _READERS: dict[str, Callable[[Node], Any]] = {
     "key_columns": _texts,
     "partition_by": _texts,
     "dedup_order_by": _texts,
+    "where": _text,
+    "set": lambda node: node.values(_text),
 }
+_REWRITING = ("compression", "row_group_size", "memory_limit")
+_NEW_ROWS = ("on_duplicate_source", "null_keys", "schema_mode", "max_rows_per_file", "partition_by", "dedup_order_by")
+_OPTIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "merge": (("strategy", "key_columns"), (*_NEW_ROWS, *_REWRITING)),
+    "delete": (("where",), _REWRITING),
+    "update": (("set", "where"), _REWRITING),
+}
+"""The options of each command: those that must be there, and others."""

@@ -30,6 +30,8 @@ WORDS = (
     *("columns", "compression", "connection", "curve", "encoding", "engine", "filesystem", "mode", "schema"),
     "strategy",
 )
+# Arguments that hold expressions; messages about an expression begin with them ("where: unknown column ...").
+EXPRESSIONS = ("set", "where")
 FUNCTIONS = (*("create_duckdb_connection", "deduplicate_parquet_dataset", "read_parquet", r"recover\(\)"),)
 _LITERAL = r"\[[^\]]*\]|\"[^\"]*\"|'[^']*'|\.\.\.|(?=[\s,.;)]|$)"
 _NUMBER = r"-?\d[\d.]*(?<!\.)|True|False|None"
@@ -38,6 +40,7 @@ _NAME = re.compile(
     rf"(?<![\w'\"`/.=-])(?:({'|'.join(PARAMETERS)})\b(?:=({_LITERAL}|{_NUMBER}))?|({'|'.join(WORDS)})=({_LITERAL})"
     rf"|({'|'.join(FUNCTIONS)}))(?![\w'\"`/%=]|[-.:+@]\w)"
 )
+_EXPRESSION = re.compile(rf"({'|'.join(EXPRESSIONS)})(?=: )")
 _QUOTED = re.compile(r"(?<![\w=])(?:'[^']*'|\"[^\"]*\"|`[^`]*`)(?!\w)")
 _MASK = re.compile(r"\0(\d+)\0")
 Spelling = Callable[[str], str | None]
@@ -58,7 +61,13 @@ def reworded(message: str, spelled: Spelling, given: Callable[[str, str], str] =
         '1 null; fill it'
         >>> reworded("null_keys='x' is unknown", {}.get)
         "null keys 'x' is unknown"
+        >>> reworded("where: unknown column 'x'", {"where": "--where"}.get)
+        "--where: unknown column 'x'"
     """
+    argument = _EXPRESSION.match(message)
+    if argument is not None:
+        rest = reworded(message[argument.end() :], spelled, given)
+        return (spelled(argument[0]) or argument[0]) + rest
     quoted = _QUOTED.findall(message)
     numbers = iter(range(len(quoted)))
     masked = _QUOTED.sub(lambda _: f"\0{next(numbers)}\0", message)

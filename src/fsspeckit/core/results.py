@@ -17,7 +17,14 @@ from fsspeckit.core.model import Action, PlanEntry, Task
 
 _COUNTS = ("source_count", "target_count_before", "inserted", "updated", "deleted", "unchanged")
 FileOperation = Literal["rewritten", "inserted", "preserved"]
-_PLANNED = ("strategy", "path", *_COUNTS, "source_route")
+RowOperation = Literal["merge", "delete", "update"]
+_PLANNED = ("operation", "strategy", "path", *_COUNTS, "source_route")
+_CHANGES: dict[str, tuple[str, ...]] = {
+    "merge": ("inserted", "updated", "deleted"),
+    "delete": ("deleted",),
+    "update": ("updated",),
+}
+"""The counts of rows that an operation can change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +94,16 @@ class ResultView(ResultMapping):
 
 
 class _MergeView(ResultView):
-    """The common base of the result and the plan of a merge."""
+    """The common base of the results and plans of merge, delete and update."""
 
     __slots__ = ()
+
+    def _count_lines(self, route: str = "") -> list[tuple[str, str]]:
+        """The counts that mean something for the operation."""
+        notes = {"updated": f" ({self['unchanged']:,} of them unchanged)"}
+        source = [("source rows", f"{self['source_count']:,}{route}")] if self["operation"] == "merge" else []
+        changes = [(name, f"{self[name]:,}{notes.get(name, '')}") for name in _CHANGES[self["operation"]]]
+        return [*source, *changes, ("total rows", f"{self['target_count_before']:,} -> {self['total']:,}")]
 
     def stats(self) -> dict[str, int]:
         """Return the four counts of the specification."""
@@ -98,7 +112,7 @@ class _MergeView(ResultView):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MergeResult(_MergeView):
-    """Counts and files of a finished merge."""
+    """Counts and files of a finished merge, delete or update."""
 
     strategy: str
     source_count: int
@@ -118,10 +132,11 @@ class MergeResult(_MergeView):
     commit_seconds: float = 0.0
     stale: int = 0
     moved: int = 0
+    operation: RowOperation = "merge"
 
     @property
     def total(self) -> int:
-        """Rows in the dataset after the merge."""
+        """Rows in the dataset after the operation."""
         return self.target_count_after
 
     def _names(self) -> tuple[str, ...]:
@@ -130,16 +145,13 @@ class MergeResult(_MergeView):
     def _file_counts(self) -> str:
         lists = (self.rewritten_files, self.inserted_files, self.deleted_files, self.preserved_files)
         labels = ("rewritten", "new", "deleted", "untouched")
-        return ", ".join(f"{len(paths):,} {label}" for paths, label in zip(lists, labels, strict=True))
+        return _file_counts(self.operation, {label: len(paths) for label, paths in zip(labels, lists, strict=True)})
 
     def _lines(self) -> list[tuple[str, str]]:
+        first = ("strategy", self.strategy) if self.operation == "merge" else ("operation", self.operation)
         return [
-            ("strategy", self.strategy),
-            ("source rows", f"{self.source_count:,}"),
-            ("inserted", f"{self.inserted:,}"),
-            ("updated", f"{self.updated:,} ({self.unchanged:,} of them unchanged)"),
-            ("deleted", f"{self.deleted:,}"),
-            ("total rows", f"{self.target_count_before:,} -> {self.total:,}"),
+            first,
+            *self._count_lines(),
             ("files", self._file_counts()),
             ("seconds", f"{self.seconds:.2f} (commit {self.commit_seconds:.3f})"),
         ]
@@ -171,7 +183,7 @@ class WriteResult(ResultView):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MergePlan(_MergeView):
-    """The plan of a merge: exact counts, and an entry with a reason for every file."""
+    """The plan of a merge, delete or update: exact counts, and an entry with a reason for every file."""
 
     strategy: str
     path: str
@@ -183,13 +195,14 @@ class MergePlan(_MergeView):
     unchanged: int
     entries: tuple[PlanEntry, ...]
     source_route: str = field(default="memory", compare=False)
+    operation: RowOperation = "merge"
     tasks: tuple[Task, ...] = field(repr=False, compare=False, default=())
     stale: int = 0
     moved: int = 0
 
     @property
     def total(self) -> int:
-        """Rows in the dataset after the merge."""
+        """Rows in the dataset after the operation."""
         return self.target_count_before + self.inserted - self.deleted
 
     @property
@@ -211,9 +224,14 @@ class MergePlan(_MergeView):
         """Return the plan from a part of a document."""
         texts = {name: node[name].text() for name in ("strategy", "path", "source_route")}
         counts = {name: node[name].count() for name in _COUNTS}
-        plan = cls(**texts, **counts, entries=tuple(node["entries"].each(_entry)))  # type: ignore[arg-type]
+        operation = cast("RowOperation", node["operation"].choice(get_args(RowOperation)))
+        entries = tuple(node["entries"].each(_entry))
+        plan = cls(**texts, **counts, entries=entries, operation=operation)  # type: ignore[arg-type]
         if plan.total < 0:
             raise node["deleted"].refuse("is more than the dataset has rows")
+        for name in ("source_count", *_CHANGES["merge"]):
+            if operation != "merge" and name not in _CHANGES[operation] and counts[name]:
+                raise node[name].refuse(f"does not go with the operation {operation}")
         return plan
 
     def _names(self) -> tuple[str, ...]:
@@ -224,15 +242,12 @@ class MergePlan(_MergeView):
         return sum(entry.action == action for entry in self.entries)
 
     def _lines(self) -> list[tuple[str, str]]:
-        actions = ", ".join(f"{self.count(name):,} {name}" for name in ("rewrite", "insert", "delete", "keep"))
+        title = {"merge": f"{self.strategy} into", "delete": "delete from", "update": "update of"}[self.operation]
+        actions = {name: self.count(name) for name in ("rewrite", "insert", "delete", "keep")}
         return [
-            ("plan", f"{self.strategy} into {self.path}"),
-            ("source rows", f"{self.source_count:,} (by {self.source_route})"),
-            ("inserted", f"{self.inserted:,}"),
-            ("updated", f"{self.updated:,} ({self.unchanged:,} of them unchanged)"),
-            ("deleted", f"{self.deleted:,}"),
-            ("total rows", f"{self.target_count_before:,} -> {self.total:,}"),
-            ("files", actions),
+            ("plan", f"{title} {self.path}"),
+            *self._count_lines(f" (by {self.source_route})"),
+            ("files", _file_counts(self.operation, actions)),
         ]
 
     def __str__(self) -> str:
@@ -296,6 +311,13 @@ class MaintenanceResult(ResultView):
         ]
         lines += [(name.replace("_", " "), str(value)) for name, value in self.details.items()]
         return lines if self.dry_run else [*lines, ("seconds", f"{self.seconds:.2f} ({len(self.commits)} commits)")]
+
+
+def _file_counts(operation: str, counts: Mapping[str, int]) -> str:
+    """Files by what happens to them; a delete or an update names only what it does."""
+    first, *_, last = counts
+    shown = [name for name in counts if operation == "merge" or counts[name] or name in (first, last)]
+    return ", ".join(f"{counts[name]:,} {name}" for name in shown)
 
 
 def _entry(node: Node) -> PlanEntry:

@@ -9,7 +9,6 @@ import copy
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Literal, Self, get_args
 
 import pyarrow as pa
@@ -243,6 +242,7 @@ class DatasetIO(Maintenance):
         memory_limit: MemoryLimit = None,
         progress: Progress = None,
         dry_run: bool = False,
+        plan: MergePlan | None = None,
     ) -> MergeResult | MergePlan:
         """Delete the rows for which a condition is true.
 
@@ -259,6 +259,7 @@ class DatasetIO(Maintenance):
             memory_limit: Most memory for rewriting, such as ``"2GB"``.
             progress: As for `merge`.
             dry_run: Return the plan, with exact counts, and write nothing.
+            plan: As for `merge`.
 
         Returns:
             Counts and files, as `merge` returns them; ``deleted`` is the number of deleted rows.
@@ -275,9 +276,9 @@ class DatasetIO(Maintenance):
             >>> io.delete(folder, where="id >= 2").deleted
             2
         """
-        options = WriteOptions(compression, row_group_size=row_group_size, batch_rows=batch_rows)
-        options = replace(options, memory_limit=parse_bytes(memory_limit))
-        return delete.delete(self.engine, self._place(path), where, options, dry_run=dry_run, progress=progress)
+        options = _rewrite_options(compression, row_group_size, batch_rows, memory_limit)
+        place = self._place(path)
+        return delete.delete(self.engine, place, where, options, dry_run=dry_run, progress=progress, pinned=plan)
 
     def update(
         self,
@@ -291,6 +292,7 @@ class DatasetIO(Maintenance):
         memory_limit: MemoryLimit = None,
         progress: Progress = None,
         dry_run: bool = False,
+        plan: MergePlan | None = None,
     ) -> MergeResult | MergePlan:
         """Set columns of the rows for which a condition is true to computed values.
 
@@ -307,6 +309,7 @@ class DatasetIO(Maintenance):
             memory_limit: Most memory for rewriting, such as ``"2GB"``.
             progress: As for `merge`.
             dry_run: Return the plan, with exact counts, and write nothing.
+            plan: As for `merge`.
 
         Returns:
             Counts and files, as `merge` returns them; ``unchanged`` rows had their values already.
@@ -324,10 +327,9 @@ class DatasetIO(Maintenance):
             >>> io.read_parquet(folder)["n"].to_pylist()
             [10, 22]
         """
-        options = WriteOptions(compression, row_group_size=row_group_size, batch_rows=batch_rows)
-        options = replace(options, memory_limit=parse_bytes(memory_limit))
+        options = _rewrite_options(compression, row_group_size, batch_rows, memory_limit)
         place = self._place(path)
-        return update.update(self.engine, place, set, where, options, dry_run=dry_run, progress=progress)
+        return update.update(self.engine, place, set, where, options, dry_run=dry_run, progress=progress, pinned=plan)
 
     def write_parquet_dataset(
         self,
@@ -428,6 +430,13 @@ def _partition_names(partition_by: Columns | None, partition_columns: Columns | 
     if names is not None and len(set(names)) < len(names):
         raise ValueError(f"partition_by names a column twice: {names}. Name each column once.")
     return names
+
+
+def _rewrite_options(
+    compression: str | None, row_group_size: int | None, batch_rows: int | None, memory_limit: MemoryLimit
+) -> WriteOptions:
+    limit = parse_bytes(memory_limit)
+    return WriteOptions(compression, row_group_size=row_group_size, batch_rows=batch_rows, memory_limit=limit)
 
 
 def parse_bytes(limit: MemoryLimit) -> int | None:

@@ -158,7 +158,7 @@ def _reconciled(place: Place, before: View, after: View, rows: int, info: Mappin
 
 def _promised(place: Place, before: View, after: View, info: Mapping[str, Any]) -> tuple[int, int]:
     match info["operation"]:
-        case "merge":
+        case "merge" | "delete" | "update":
             return int(info["inserted"]), int(info["deleted"])
         case "write":
             left = {file.path for file in after.files}

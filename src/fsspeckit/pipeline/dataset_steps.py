@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fsspeckit.core.dataset.source import RowFiles
 from fsspeckit.core.progress import Progress
 from fsspeckit.core.results import MaintenanceResult, MergePlan, MergeResult, WriteResult
 from fsspeckit.datasets.spark import SparkDatasetIO
-from fsspeckit.pipeline.model import AnyStep, Compact, Deduplicate, Merge, Optimize, Write
+from fsspeckit.pipeline.model import AnyStep, Compact, Deduplicate, Delete, Merge, Optimize, Update, Write
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -36,6 +36,8 @@ def change(
                 row_group_size=step.row_group_size,
                 progress=progress,
             )
+        case Delete() | Update():
+            return _change_rows(io, path, step, progress)
         case Deduplicate():
             return io.deduplicate_parquet_dataset(path, step.keys, step.order_by or None, progress=progress)
         case Compact() | Optimize():
@@ -60,6 +62,18 @@ def _merge(io: SparkDatasetIO, path: str, step: Merge, rows: Rows, progress: Pro
         row_group_size=step.row_group_size,
         progress=progress,
     )
+    assert not isinstance(result, MergePlan)
+    return result
+
+
+def _change_rows(io: SparkDatasetIO, path: str, step: Delete | Update, progress: Progress) -> MergeResult:
+    options: dict[str, Any] = {
+        "where": step.where,
+        "compression": step.compression,
+        "row_group_size": step.row_group_size,
+        "progress": progress,
+    }
+    result = io.update(path, set=step.set, **options) if isinstance(step, Update) else io.delete(path, **options)
     assert not isinstance(result, MergePlan)
     return result
 

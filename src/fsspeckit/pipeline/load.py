@@ -149,7 +149,8 @@ def _problems(error: ValidationError, raw: Mapping[str, Any]) -> Iterator[Proble
             case "missing":
                 yield Problem(key, "it is missing", _add(model, where[-1]))
             case "value_error":
-                yield Problem(key, str(context["error"]), "correct it")
+                what, _, remedy = str(context["error"]).rpartition("; ")
+                yield Problem(key, what, remedy) if what else Problem(key, remedy, "correct it")
             case "string_pattern_mismatch":
                 yield Problem(key, f"{value} is not allowed", f"it must match {context['pattern']}")
             case _:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from fsspeckit.common.choices import Codec, Curve, NullKeys, OnDuplicate, SchemaMode, StrategyName, WriteMode
 
@@ -209,6 +209,38 @@ class Write(Step, Layout):
     checks: Checks | None = None
 
 
+def _one_expression(text: str) -> str:
+    from fsspeckit.core.expressions.grammar import parse_one
+
+    parse_one(text)
+    return text
+
+
+Expression = Annotated[str, AfterValidator(_one_expression)]
+"""SQL in the expression language of fsspeckit; columns and types are checked against the dataset when the step runs."""
+
+
+class _RowChange(Step):
+    dataset: Name
+    where: Expression = Field(description="A condition, in the expression language of fsspeckit")
+    compression: Codec | None = None
+    row_group_size: PositiveInt | None = None
+    checks: Checks | None = None
+
+
+class Delete(_RowChange):
+    """Rows of a dataset deleted, those for which a condition is true."""
+
+    do: Literal["delete"]
+
+
+class Update(_RowChange):
+    """Columns set to computed values, in the rows for which a condition is true."""
+
+    do: Literal["update"]
+    set: Annotated[dict[str, Expression], Field(min_length=1)] = Field(description="New values, by column")
+
+
 class _Upkeep(Step):
     dataset: Name
     target_mb: Annotated[float, Field(gt=0)] | None = None
@@ -251,7 +283,7 @@ class Check(Step):
         return self
 
 
-AnyStep = Select | Rename | Cast | Filter | Deduplicate | Merge | Write | Compact | Optimize | Check
+AnyStep = Select | Rename | Cast | Filter | Deduplicate | Merge | Write | Delete | Update | Compact | Optimize | Check
 
 
 class PipelineFile(Part):

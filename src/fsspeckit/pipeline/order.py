@@ -12,12 +12,14 @@ from graphlib import CycleError, TopologicalSorter
 
 from fsspeckit.core.storage.urls import to_fsspec
 from fsspeckit.pipeline.load import PipelineFileError, Problem
-from fsspeckit.pipeline.model import AnyStep, Compact, Deduplicate, Merge, Optimize, PipelineFile, Write
+from fsspeckit.pipeline.model import AnyStep, Compact, Deduplicate, Delete, Merge, Optimize, PipelineFile, Update, Write
+
+_WRITERS = (Merge, Write, Delete, Update, Compact, Optimize, Deduplicate)
 
 
 def is_writer(step: AnyStep) -> bool:
     """Whether a step changes a dataset."""
-    return isinstance(step, (Merge, Write, Compact, Optimize, Deduplicate)) and step.dataset is not None
+    return isinstance(step, _WRITERS) and step.dataset is not None
 
 
 def source_of(step: AnyStep) -> str | None:

@@ -25,9 +25,9 @@ Status = Literal["done", "skipped", "failed", "not run"]
 class StepRecord(ResultMapping):
     """One step: what went in and what it wrote.
 
-    ``rows`` are those that were merged, written or checked, and of maintenance those of the dataset; ``files`` and
-    ``bytes`` are what was written. Row steps are lazy and have none of these: Spark runs them with the step that
-    writes. ``details`` are the counts of one operation.
+    ``rows`` are those that were merged, written, deleted, updated or checked, and of maintenance those of the dataset;
+    ``files`` and ``bytes`` are what was written. Row steps are lazy and have none of these: Spark runs them with the
+    step that writes. ``details`` are the counts of one operation.
     """
 
     name: str
@@ -94,7 +94,8 @@ def facts(result: MergeResult | WriteResult | MaintenanceResult) -> dict[str, An
     if isinstance(result, MergeResult):
         written = [file for file in result.files if file.operation != "preserved"]
         counts = result.stats() | {"unchanged": result.unchanged, "deleted_files": len(result.deleted_files)}
-        rows, seq = result.source_count, result.commit_seq
+        rows = result.source_count if result.operation == "merge" else result.updated + result.deleted
+        seq = result.commit_seq
         return _written(rows, len(written), sum(file.size_bytes or 0 for file in written), seq, counts)
     if isinstance(result, WriteResult):
         counts = {"deleted_files": len(result.deleted_files)}

@@ -1,4 +1,4 @@
-"""The commands `plan` and `apply`: a merge that is looked at first, and then done to the letter or not at all.
+"""The commands `plan merge`, `plan delete` and `plan update`: what `fsspeckit apply` does later, written to a file.
 
 The file holds the plan, the state of every file of the dataset and of the source, and the options. It never holds
 storage options, which may be secret: `apply` is given them again.
@@ -7,18 +7,20 @@ storage options, which may be secret: `apply` is given them again.
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
 
 from fsspeckit.cli.command import Run, command
+from fsspeckit.cli.commands.delete import delete_options
 from fsspeckit.cli.commands.merge import is_noop, merge_options
-from fsspeckit.cli.confirm import ask
+from fsspeckit.cli.commands.update import update_options
 from fsspeckit.cli.errors import check_target, usage
 from fsspeckit.cli.options import (
+    Assignments,
     Compression,
+    Dataset,
     Delimiter,
     Dest,
     Duplicates,
@@ -34,17 +36,16 @@ from fsspeckit.cli.options import (
     RowGroup,
     Src,
     Strategy,
-    Yes,
+    Where,
 )
-from fsspeckit.cli.plan_files import FORMAT, counts_of, read_plan, totals_of
+from fsspeckit.cli.plan_files import SavedPlan, SavedSource, document_of, state_of
 from fsspeckit.cli.sources import STDIN, Source
 from fsspeckit.common.text import printable
 
-if TYPE_CHECKING:
-    from fsspeckit.core.results import MergePlan
-
+_UPDATE = """
+fsspeckit plan update lake/orders --set "amount=amount * 2" --where "id = 7" -o plan.json --engine pyarrow
+"""
 Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where the plan is written.")]
-PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="A file that `fsspeckit plan` wrote.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -53,12 +54,12 @@ def register(app: typer.Typer) -> None:
         name="plan", help="Write down what an operation would do.", no_args_is_help=True, rich_markup_mode=None
     )
     app.add_typer(group)
-    command(
-        group,
-        "merge",
-        example="fsspeckit plan merge updates.csv lake/orders --key id -o plan.json --engine pyarrow",
-    )(plan_merge)
-    command(app, "apply", example="fsspeckit apply plan.json")(apply)
+    for name, example, function in (
+        ("merge", "fsspeckit plan merge updates.csv lake/orders --key id -o plan.json --engine pyarrow", plan_merge),
+        ("delete", 'fsspeckit plan delete lake/orders --where "id = 7" -o plan.json --engine pyarrow', plan_delete),
+        ("update", _UPDATE, plan_update),
+    ):
+        command(group, name, example=example)(function)
 
 
 def plan_merge(
@@ -87,65 +88,55 @@ def plan_merge(
     check_target(output, "--output")
     source = Source.of(run, _absolute(src), format_, delimiter, encoding)
     options = merge_options(locals())
-    files = source.files()
+    saved = SavedSource(source.path, source.format, source.delimiter, source.encoding, state_of(source))
     with run.bars() as progress:
         plan = run.io().merge(source.rows(), _absolute(dest), dry_run=True, progress=progress, **options)
-    document = _document(run, source, files, _absolute(dest), options, cast("MergePlan", plan))
+    return _finish(run, _absolute(dest), options, plan, output, saved)
+
+
+def plan_delete(
+    run: Run,
+    path: Dataset,
+    where: Where,
+    compression: Compression = None,
+    row_group_size: RowGroup = None,
+    memory_limit: Memory = None,
+    output: Output = None,
+) -> int:
+    """Plan a delete exactly, file by file, and write the plan down for `fsspeckit apply`."""
+    check_target(output, "--output")
+    options = delete_options(locals())
+    with run.bars() as progress:
+        plan = run.io().delete(_absolute(path), dry_run=True, progress=progress, **options)
+    return _finish(run, _absolute(path), options, plan, output)
+
+
+def plan_update(
+    run: Run,
+    path: Dataset,
+    set_: Assignments,
+    where: Where,
+    compression: Compression = None,
+    row_group_size: RowGroup = None,
+    memory_limit: Memory = None,
+    output: Output = None,
+) -> int:
+    """Plan an update exactly, file by file, and write the plan down for `fsspeckit apply`."""
+    check_target(output, "--output")
+    options = update_options(locals())
+    with run.bars() as progress:
+        plan = run.io().update(_absolute(path), dry_run=True, progress=progress, **options)
+    return _finish(run, _absolute(path), options, plan, output)
+
+
+def _finish(
+    run: Run, dest: str, options: dict[str, Any], plan: Any, output: Path | None, source: SavedSource | None = None
+) -> int:
+    document = document_of(SavedPlan(run.chosen_engine(), dest, source, options, plan))
     if output is not None:
         output.write_text(json.dumps(document, indent=2) + "\n", "utf-8")
     run.say(document, f"{plan}\n" + (f"written to {printable(str(output))}" if output is not None else ""))
     return run.noop_exit_code if is_noop(plan) else 0
-
-
-def _document(
-    run: Run, source: Source, files: list[dict[str, Any]], dest: str, options: dict[str, Any], plan: MergePlan
-) -> dict[str, Any]:
-    from fsspeckit.common.text import scrub
-
-    return {
-        "fsspeckit_plan": FORMAT,
-        "command": "merge",
-        "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "engine": run.chosen_engine(),
-        "dest": scrub(dest),
-        "source": {
-            "path": scrub(source.path),
-            "format": source.format,
-            "delimiter": source.delimiter,
-            "encoding": source.encoding,
-            "files": [file | {"path": scrub(file["path"])} for file in files],
-        },
-        "options": options,
-        "counts": counts_of(plan),
-        "totals": totals_of(plan),
-        "plan": plan.to_dict(),
-    }
-
-
-def apply(run: Run, plan_file: PlanFile, yes: Yes = False) -> int:
-    """Do what a plan says, to the letter; refuse with exit code 3 where the dataset or the source has changed since."""
-    saved = read_plan(plan_file)
-    plan = saved.plan
-    source = Source(
-        saved.source.path, saved.source.format, saved.source.delimiter, saved.source.encoding, run.options()
-    )
-    rows = source.rows_for(run.place(saved.dest))
-    _check_source(source, saved.source.files)
-    if plan.target_count_before and not plan.total:
-        ask(run, f"the plan deletes all {plan.target_count_before:,} rows of {saved.dest}", yes=yes)
-    with run.bars() as progress:
-        io = run.io(saved.engine)
-        result = io.merge(rows, saved.dest, progress=progress, plan=plan, **saved.options)
-    return run.finish(result, noop=is_noop(result))
-
-
-def _check_source(source: Source, saved: list[dict[str, Any]]) -> None:
-    from fsspeckit.common.errors import CommitConflictError
-    from fsspeckit.common.text import scrub
-
-    now = [file | {"path": scrub(file["path"])} for file in source.files()]
-    if now != saved:
-        raise CommitConflictError(f"the source {source.path} has changed since the plan was made; make a new plan")
 
 
 def _absolute(path: str) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +15,15 @@ from fsspeckit.core.expressions.types import cast_to, kind_of, plain_type, same_
 
 _OPERATORS = {"=": "=", "==": "=", "!=": "<>", "<>": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _ADVICE = "pass SQL text such as \"day = '2026-11-02' AND amount > 10\", or tuples such as [('id', '>', 3)]"
+
+
+@contextmanager
+def errors_name(argument: str) -> Iterator[None]:
+    """Begin the message of every expression error with the argument that the expression is from."""
+    try:
+        yield
+    except ExpressionError as error:
+        raise ExpressionError(f"{argument}: {error}") from error
 
 
 def compile_condition(given: Any, schema: pa.Schema, *, tables: Sequence[str] = ()) -> Expression:

@@ -21,7 +21,7 @@ from fsspeckit.core.parquet.writer_options import report_codecs
 from fsspeckit.core.planning.merge_request import compute_merge_stats
 from fsspeckit.core.planning.pinned_plan import check_against_plan, check_outcomes
 from fsspeckit.core.progress import Reporter
-from fsspeckit.core.results import MergeFileMetadata, MergePlan, MergeResult
+from fsspeckit.core.results import MergeFileMetadata, MergePlan, MergeResult, RowOperation
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,7 +33,7 @@ class PreparedChange:
         strategy: The strategy of a merge, or the operation again.
     """
 
-    operation: str
+    operation: RowOperation
     strategy: str
     options: WriteOptions
     snapshot: Snapshot
@@ -193,6 +193,7 @@ def _as_result(
         commit_seconds=commit.seconds if commit else 0.0,
         stale=prepared.stale,
         moved=prepared.moved,
+        operation=prepared.operation,
     )
 
 
@@ -225,6 +226,7 @@ def _as_plan(place: Place, prepared: PreparedChange, outcomes: Sequence[Outcome]
         unchanged=sum(outcome.unchanged for outcome in outcomes),
         entries=tuple(entries),
         source_route=prepared.source_route,
+        operation=prepared.operation,
         tasks=(*prepared.rewrites, *prepared.inserts),
         stale=prepared.stale,
         moved=prepared.moved,

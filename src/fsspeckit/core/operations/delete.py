@@ -15,7 +15,7 @@ from fsspeckit.core.dataset.snapshot import Snapshot, check_one_dataset, load_sn
 from fsspeckit.core.dataset.source import Input
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.engine.read import full_schema
-from fsspeckit.core.expressions.conditions import columns_named, compile_condition
+from fsspeckit.core.expressions.conditions import columns_named, compile_condition, errors_name
 from fsspeckit.core.model import RewriteTask, RowChange, WriteOptions
 from fsspeckit.core.operations.change import PreparedChange, run_change
 from fsspeckit.core.planning.conditions import MatchingRows, find_matching_rows
@@ -39,10 +39,13 @@ def delete(
     with log_unexpected("delete", place.path), reporting("delete", progress) as reporter:
         if pinned is not None:
             check_plan_names(pinned)
-        snapshot = load_target(place, "delete", columns_named(where), dry_run=dry_run)
+        with errors_name("where"):
+            columns = columns_named(where)
+        snapshot = load_target(place, "delete", columns, dry_run=dry_run)
         schema = full_schema(snapshot)
-        with vanished_file_is_conflict(place, "delete"):
+        with errors_name("where"):
             condition = compile_condition(where, schema)
+        with vanished_file_is_conflict(place, "delete"):
             found = find_matching_rows(engine, place.storage, snapshot, schema, condition, reporter)
         return run_without_source(
             engine, place, _prepare(snapshot, found, options), reporter, started=started, dry_run=dry_run, pinned=pinned

@@ -14,7 +14,7 @@ from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.engine.read import full_schema
-from fsspeckit.core.expressions.conditions import columns_named, compile_condition, compile_values
+from fsspeckit.core.expressions.conditions import columns_named, compile_condition, compile_values, errors_name
 from fsspeckit.core.expressions.tree import Expression, with_constants
 from fsspeckit.core.model import RewriteTask, RowChange, WriteOptions
 from fsspeckit.core.operations.change import PreparedChange
@@ -41,11 +41,16 @@ def update(
     with log_unexpected("update", place.path), reporting("update", progress) as reporter:
         if pinned is not None:
             check_plan_names(pinned)
-        snapshot = load_target(place, "update", columns_named(where), dry_run=dry_run)
+        with errors_name("where"):
+            columns = columns_named(where)
+        snapshot = load_target(place, "update", columns, dry_run=dry_run)
         schema = full_schema(snapshot)
-        with vanished_file_is_conflict(place, "update"):
-            condition, computed = compile_condition(where, schema), compile_values(values, schema)
+        with errors_name("where"):
+            condition = compile_condition(where, schema)
+        with errors_name("set"):
+            computed = compile_values(values, schema)
             _check_columns(computed, snapshot)
+        with vanished_file_is_conflict(place, "update"):
             found = find_matching_rows(engine, place.storage, snapshot, schema, condition, reporter)
         prepared = _prepare(snapshot, schema, found, computed, options)
         return run_without_source(engine, place, prepared, reporter, started=started, dry_run=dry_run, pinned=pinned)

@@ -1,0 +1,250 @@
+"""The commands `delete` and `update`, and their plans."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from fsspeckit.cli.app import main
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from mutations import put
+
+Fsspeckit = Callable[..., tuple[int, str, str]]
+ROWS = pa.table({"id": [1, 2, 3, 4], "day": ["mon", "mon", "tue", None], "amount": [10, 20, 30, None]})
+DELETE = ("delete", "lake", "--where", "id < 2")
+UPDATE = ("update", "lake", "--set", "amount=amount * 2", "--set", "day = 'wed'", "--where", "id = 3")
+
+
+@pytest.fixture
+def fsspeckit(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fsspeckit:
+    """Run a command beside a dataset of two files; exit code, standard output, standard error."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("FSSPECKIT_ENGINE", "pyarrow")
+    PyarrowDatasetIO().write_dataset(ROWS, "lake", max_rows_per_file=2)
+
+    def run(*words: str) -> tuple[int, str, str]:
+        code = main(words)
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+def rows() -> list[dict[str, Any]]:
+    return sorted(PyarrowDatasetIO().read_parquet("lake").to_pylist(), key=lambda row: row["id"])
+
+
+def files() -> dict[str, bytes]:
+    return {name: Path("lake", name).read_bytes() for name in os.listdir("lake")}
+
+
+def test_delete_shows_what_a_delete_does(fsspeckit: Fsspeckit) -> None:
+    code, out, err = fsspeckit(*DELETE, "--dry-run")
+    assert (code, err) == (0, "")
+    assert [line.split()[0] for line in out.splitlines()[:4]] == ["plan", "deleted", "total", "files"]
+    assert out.splitlines()[0].endswith("delete from lake")
+    assert rows() == ROWS.to_pylist()
+    code, out, err = fsspeckit(*DELETE)
+    assert (code, err) == (0, "")
+    lines = dict(line.split("  ", 1) for line in out.splitlines())
+    assert {name: text.strip() for name, text in lines.items() if name != "seconds"} == {
+        "operation": "delete",
+        "deleted": "1",
+        "total rows": "4 -> 3",
+        "files": "1 rewritten, 1 untouched",
+    }
+    assert rows() == ROWS.to_pylist()[1:]
+    assert fsspeckit(*DELETE, "--noop-exit-code", "9", "-q") == (9, "", "")
+
+
+def test_update_shows_what_an_update_does(fsspeckit: Fsspeckit) -> None:
+    code, out, _ = fsspeckit(*UPDATE, "-n")
+    assert (code, out.splitlines()[0].endswith("update of lake")) == (0, True)
+    assert [line.split()[0] for line in out.splitlines()[:4]] == ["plan", "updated", "total", "files"]
+    code, out, _ = fsspeckit(*UPDATE)
+    assert [line.split()[0] for line in out.splitlines()] == ["operation", "updated", "total", "files", "seconds"]
+    assert rows()[2] == {"id": 3, "day": "wed", "amount": 60}
+    same = ("update", "lake", "--set", "day=day", "--where", "true", "--noop-exit-code", "9")
+    code, out, _ = fsspeckit(*same)
+    assert code == 9
+    assert "4 (4 of them unchanged)" in out
+
+
+@pytest.mark.parametrize("words", [DELETE, UPDATE], ids=lambda words: words[0])
+def test_json_has_the_keys_of_a_merge(fsspeckit: Fsspeckit, words: tuple[str, ...]) -> None:
+    Path("in.csv").write_text("id,day,amount\n9,mon,1\n")
+    for more in ("--dry-run", "--no-progress"):
+        merged = json.loads(fsspeckit("merge", "in.csv", "lake", "--key", "id", more, "--json")[1])
+        found = json.loads(fsspeckit(*words, more, "--json")[1])
+        assert found.keys() == merged.keys()
+        assert (merged["operation"], found["operation"], found["strategy"]) == ("merge", words[0], words[0])
+        assert (found["inserted"], found["source_count"]) == (0, 0)
+
+
+@pytest.mark.parametrize("where", ["true", "id > 0", "id IS NOT NULL OR day = 'x'"])
+def test_a_delete_of_all_rows_needs_a_yes(fsspeckit: Fsspeckit, where: str) -> None:
+    code, out, err = fsspeckit("delete", "lake", "--where", where)
+    assert (code, out) == (2, "")
+    assert err == "error: --where matches all 4 rows of lake, so no row is left\nto do: add --yes if that is meant\n"
+    assert rows() == ROWS.to_pylist()
+    assert fsspeckit("delete", "lake", "--where", where, "--dry-run")[0] == 0
+    code, out, _ = fsspeckit("delete", "lake", "--where", where, "--yes", "--json")
+    assert (code, json.loads(out)["total"], files()) == (0, 0, {})
+
+
+def test_an_update_of_all_rows_is_not_asked_about(fsspeckit: Fsspeckit) -> None:
+    assert fsspeckit("update", "lake", "--set", "amount=0", "--where", "true", "-q")[0] == 0
+    assert {row["amount"] for row in rows()} == {0}
+
+
+@pytest.mark.parametrize(
+    ("words", "problem", "remedy"),
+    [
+        (("delete", "--where", "idd = 1"), "--where: unknown column 'idd' at character 1 of", "did you mean 'id'?"),
+        (("delete", "--where", "id = 'x'"), "--where: cannot compare a number with a text", "cast one of them"),
+        (("delete", "--where", "id"), "--where: 'id' is a number, not a condition", "compare it"),
+        (("update", "--set", "id=1", "--where", "idd = 1"), "--where: unknown column 'idd'", "did you mean 'id'?"),
+        (("update", "--set", "amont=1", "--where", "true"), "--set: unknown column(s) ['amont']", "choose among"),
+        (("update", "--set", "amount=idd", "--where", "true"), "--set: unknown column 'idd'", "did you mean 'id'?"),
+        (("update", "--set", "amount=day", "--where", "true"), "--set: 'day' has the type string", "cast it"),
+        (("update", "--set", "amount", "--where", "true"), "--set 'amount' is not COLUMN=EXPRESSION", "write it as"),
+        (
+            ("update", "--set", "id=1", "--set", "id=2", "--where", "true"),
+            "--set names the column 'id' twice",
+            "name each column once",
+        ),
+    ],
+    ids=str,
+)
+def test_errors_name_the_option(fsspeckit: Fsspeckit, words: tuple[str, ...], problem: str, remedy: str) -> None:
+    before = files()
+    code, out, err = fsspeckit(words[0], "lake", *words[1:])
+    assert (code, out) == (2, "")
+    first, second = err.splitlines()
+    assert first.startswith(f"error: {problem}")
+    assert second.startswith(f"to do: {remedy}")
+    assert files() == before
+
+
+@pytest.fixture(params=[DELETE, UPDATE], ids=lambda words: words[0])
+def plan(request: pytest.FixtureRequest, fsspeckit: Fsspeckit) -> dict[str, Any]:
+    """A plan in `plan.json`."""
+    code, out, err = fsspeckit("plan", *request.param, "-o", "plan.json")
+    assert (code, err) == (0, "")
+    assert "written to plan.json" in out
+    document: dict[str, Any] = json.loads(Path("plan.json").read_text())
+    return document
+
+
+def test_a_plan_has_the_operation_and_its_expressions(plan: dict[str, Any]) -> None:
+    is_delete = plan["command"] == "delete"
+    assert plan["counts"] == {
+        "insert": 0,
+        "update": int(not is_delete),
+        "delete": int(is_delete),
+        "unchanged": 0,
+        "total": 4 - is_delete,
+    }
+    expressions = {"set": {"amount": "amount * 2", "day": "'wed'"}, "where": "id = 3"}
+    expected = {"where": "id < 2"} if is_delete else expressions
+    assert {name: value for name, value in plan["options"].items() if value is not None} == expected
+    assert "source" not in plan
+    assert sorted(entry["action"] for entry in plan["plan"]["entries"]) == ["keep", "rewrite"]
+
+
+def test_apply_does_what_the_plan_says_from_anywhere(plan: dict[str, Any], fsspeckit: Fsspeckit) -> None:
+    before = files()
+    os.mkdir("elsewhere")
+    os.chdir("elsewhere")
+    code, out, _ = fsspeckit("apply", "../plan.json", "--json")
+    os.chdir("..")
+    done = json.loads(out)
+    assert (code, done["operation"], done["updated"] + done["deleted"]) == (0, plan["command"], 1)
+    changed = {entry["path"] for entry in plan["plan"]["entries"] if entry["action"] == "rewrite"}
+    after = files()
+    assert {name for name in before if after[name] != before[name]} == changed
+    assert fsspeckit("apply", "plan.json")[0] == 3
+    assert files() == after
+
+
+def test_apply_refuses_a_dataset_that_changed(plan: dict[str, Any], fsspeckit: Fsspeckit) -> None:
+    PyarrowDatasetIO().write_dataset(ROWS, "lake")
+    before = files()
+    code, out, err = fsspeckit("apply", "plan.json")
+    assert (code, out, err.splitlines()[1]) == (3, "", "to do: make a new plan")
+    assert files() == before
+
+
+def test_apply_refuses_another_condition(plan: dict[str, Any], fsspeckit: Fsspeckit) -> None:
+    plan["options"]["where"] = "id > 1"
+    Path("plan.json").write_text(json.dumps(plan))
+    before = files()
+    assert fsspeckit("apply", "plan.json")[0] == 3
+    plan["options"]["where"] = "idd > 1"
+    Path("plan.json").write_text(json.dumps(plan))
+    code, _, err = fsspeckit("apply", "plan.json")
+    assert (code, err.startswith("error: where: unknown column 'idd'")) == (2, True)
+    assert files() == before
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        (("options", "where"), 5, "options.where: 5 is not text"),
+        (("options", "where"), None, "options.where: None is not text"),
+        (("options", "key_columns"), ["id"], "options: the key 'key_columns' is unknown"),
+        (("options", "max_rows_per_file"), 5, "options: the key 'max_rows_per_file' is unknown"),
+        (("options", "compression"), 5, "options.compression: 5 is not text"),
+        (("source",), {}, "the key 'source' is unknown"),
+        (("command",), "merge", "command: 'merge' does not agree with the plan"),
+        (("plan", "inserted"), 1, "plan.inserted: 1 does not go with the operation"),
+        (("plan", "source_count"), 1, "plan.source_count: 1 does not go with the operation"),
+        (("plan", "operation"), "merge", "command: "),
+        (("plan", "entries", 0, "path"), "../x.parquet", "which is not a path inside the dataset"),
+        (("counts", "total"), 9, "counts: an object that does not agree with the plan"),
+    ],
+    ids=str,
+)
+def test_a_plan_that_somebody_changed(
+    plan: dict[str, Any], fsspeckit: Fsspeckit, place: tuple[Any, ...], value: Any, said: str
+) -> None:
+    put(plan, place, value)
+    Path("plan.json").write_text(json.dumps(plan))
+    before = files()
+    code, out, err = fsspeckit("apply", "plan.json", "--json")
+    assert (code, json.loads(out)["error"]) == (2, "DocumentError")
+    assert said in err
+    assert files() == before
+
+
+def test_a_plan_needs_its_expressions(plan: dict[str, Any], fsspeckit: Fsspeckit) -> None:
+    options = plan["options"]
+    for key in {"where", "set"} & options.keys():
+        plan["options"] = {name: value for name, value in options.items() if name != key}
+        Path("plan.json").write_text(json.dumps(plan))
+        code, _, err = fsspeckit("apply", "plan.json")
+        assert (code, f"options: the key '{key}' is missing" in err) == (2, True)
+
+
+def test_a_plan_of_an_update_sets_columns_to_text(fsspeckit: Fsspeckit) -> None:
+    assert fsspeckit("plan", *UPDATE, "-o", "plan.json", "-q")[0] == 0
+    plan = json.loads(Path("plan.json").read_text())
+    plan["options"]["set"] = {"amount": 5}
+    Path("plan.json").write_text(json.dumps(plan))
+    code, _, err = fsspeckit("apply", "plan.json")
+    assert (code, "options.set.amount: 5 is not text" in err) == (2, True)
+
+
+def test_a_plan_that_deletes_all_rows_needs_a_yes(fsspeckit: Fsspeckit) -> None:
+    assert fsspeckit("plan", "delete", "lake", "--where", "true", "-o", "plan.json", "-q")[0] == 0
+    code, _, err = fsspeckit("apply", "plan.json")
+    assert (code, "the plan deletes all 4 rows" in err, rows()) == (2, True, ROWS.to_pylist())
+    assert fsspeckit("apply", "plan.json", "--yes", "-q")[0] == 0
+    assert files() == {}
