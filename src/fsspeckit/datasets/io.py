@@ -197,12 +197,17 @@ class DatasetIO(Maintenance):
         Args:
             path: The dataset's folder.
             columns: Columns to read; all by default.
-            filters: A `pyarrow.compute.Expression`, or tuples as pyarrow takes them.
+            filters: A condition as text, such as ``"day = '2026-11-02' AND amount > 10"``. The page on expressions
+                lists what it can use. Or tuples as pyarrow takes them, or a `pyarrow.compute.Expression`.
             include_file_path: Add a column ``file_path``.
             use_threads: Read in parallel; the rows are the same either way.
 
         Returns:
             The rows, partition columns last.
+
+        Raises:
+            FilterError: The filter is not one condition over the columns.
+            DatasetNotFoundError: There is no dataset at the path.
         """
         request = ReadRequest(column_names(columns), filters, include_file_path, use_threads)
         return read.read(self.engine, self._place(path), request)

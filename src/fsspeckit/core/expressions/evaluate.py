@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as pads
 from pyarrow import types as pat
 
 from fsspeckit.common.bridge import to_numpy
@@ -74,9 +73,15 @@ def _value(expression: Expression, table: pa.Table) -> Values:
         case InList():
             return _in_list(expression, table)
         case ArrowCondition():
-            return pads.dataset(table).scanner(columns={"found": expression.condition}).to_table()["found"]
+            return _arrow_condition(expression, table)
         case Call():
             return _call(expression, table)
+
+
+def _arrow_condition(expression: ArrowCondition, table: pa.Table) -> Values:
+    import pyarrow.dataset as pads  # loads pandas where it is installed, and few callers need it
+
+    return pads.dataset(table).scanner(columns={"found": expression.condition}).to_table()["found"]
 
 
 def _column(column: Column, table: pa.Table) -> Values:
