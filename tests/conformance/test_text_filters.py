@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import fsspeckit
 from conformance.builders import put
 from conformance.tree import tree_of
 from fsspeckit import FilterError, SchemaMismatchError
@@ -100,6 +101,11 @@ def test_columns_of_the_condition_are_not_in_the_result(io: Any, folder: str) ->
     assert (none.num_rows, none.schema) == (0, found.schema)
 
 
+def test_the_function_of_the_package(engine: str, folder: str) -> None:
+    found = fsspeckit.read_parquet(folder, engine=engine.partition("-")[0], filters="part = 2 AND name = 'i'")
+    assert found["id"].to_pylist() == [8]
+
+
 ERRORS = {
     "nam = 'a'": "unknown column 'nam' at character 1 .*; did you mean 'name'",
     "ID = 1": "unknown column 'ID' .*did you mean 'id'",
@@ -110,6 +116,7 @@ ERRORS = {
     "name > 5": "cannot compare a text with a number",
     "point = 1": "cannot be compared",
     "part = 'one'": "cannot compare a number with a text",
+    "raw = 'a'": "cannot compare a binary with a text .*; write the bytes, as in X'00FF'",
     "id + 1": "is a number, not a condition",
     "id >": r"not an SQL expression at character 4 of 'id >' \(a value is missing\); correct",
     "name = 'x": r"not an SQL expression \"name = 'x\" \(a quotation mark may not be closed\)",

@@ -248,7 +248,9 @@ class _Parser:
         found = same_type(left, right)
         if found is None:
             kinds = f"a {kind_of(left.type)} with a {kind_of(right.type)}"
-            raise self._error(f"cannot compare {kinds}", node, "cast one of them, as in CAST(id AS VARCHAR)")
+            is_binary = "binary" in (kind_of(left.type), kind_of(right.type))
+            advice = "write the bytes, as in X'00FF'" if is_binary else "cast one of them, as in CAST(id AS VARCHAR)"
+            raise self._error(f"cannot compare {kinds}", node, advice)
         return found
 
     def _null_safe(self, node: Any) -> Expression:
