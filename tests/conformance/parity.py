@@ -26,7 +26,7 @@ PAGE = ROOT / "docs" / "engines.md"
 _START, _END = "<!-- parity -->", "<!-- end of parity -->"
 _OPERATIONS = {
     "write: append, overwrite, overwrite partitions": ("test_write_examples",),
-    "read: columns, filters, what counts as data": ("test_read_examples",),
+    "read: columns, filters, what counts as data": ("test_read_examples", "test_text_filters"),
     "merge: every strategy": ("test_merge_examples", "test_merge_properties"),
     "merge: types and columns": ("test_schema_examples",),
     "merge: partitions": ("test_partition_examples",),

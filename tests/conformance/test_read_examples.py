@@ -64,7 +64,6 @@ BAD = {
     "uuid": [("u", "=", b"")],
     "empty": [],
     "number": 7,
-    "text": "id >",
 }
 
 

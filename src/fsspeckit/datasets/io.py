@@ -221,12 +221,17 @@ class DatasetIO(Maintenance):
         Args:
             path: The dataset's folder.
             columns: Columns to read; all by default.
-            filters: A `pyarrow.compute.Expression`, or tuples as in pyarrow.
+            filters: A condition as text, such as ``"day = '2026-11-02' AND amount > 10"`` (the page on expressions
+                lists what it can use), tuples as in pyarrow, or a `pyarrow.compute.Expression`.
             include_file_path: Add a column ``file_path``.
             use_threads: Read files in parallel. It does not change the result.
 
         Returns:
             The rows, partition columns last.
+
+        Raises:
+            FilterError: The filter is not one condition over the columns.
+            DatasetNotFoundError: There is no dataset at the path.
         """
         request = ReadRequest(column_names(columns), filters, include_file_path, use_threads)
         return read.read(self.engine, self._place(path), request)

@@ -281,7 +281,8 @@ def test_columns_of_any_name(connection, io, tmp_path, name, type_):
     io.write_dataset(relation, str(tmp_path / "d"), partition_by=["n"])
     result = io.merge(relation, str(tmp_path / "d"), strategy="upsert", key_columns=[name])
     assert (result.updated, result.unchanged) == (3, 3)
-    read = io.read_parquet(str(tmp_path / "d"), filters=f"{quoted}::VARCHAR = '{IDS[0]}'")
+    value = f"'{IDS[0]}'" if type_ == "VARCHAR" else f"X'{IDS[0].hex}'"
+    read = io.read_parquet(str(tmp_path / "d"), filters=f"{quoted} = {value}")
     assert (read.num_rows, read.column_names) == (1, [name, "n"])
 
 

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from fsspeckit.common.errors import KeyColumnError, SchemaMismatchError, StorageError
+from fsspeckit.common.errors import FilterError, KeyColumnError, SchemaMismatchError, StorageError
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark import SparkDatasetIO, merge_parquet_dataset_spark
 
@@ -91,6 +91,24 @@ def test_a_snapshot_is_read_as_a_frame(io, tmp_path):
     assert [row.asDict() for row in frame.orderBy("id").collect()] == table.to_pylist()
     chosen = io.read(tmp_path / "t", columns=["kind", "id"], filters=[("part", "=", "01")])
     assert [tuple(row) for row in chosen.collect()] == [("a", 1)]
+
+
+def test_a_frame_of_rows_that_match_a_text(io, tmp_path):
+    """Text is the expression language, compiled on the driver; files without a match make no task."""
+    table = pa.table({"id": range(8), "name": ["a", None] * 4, "part": [n // 2 for n in range(8)]})
+    io.write_dataset(table, tmp_path / "t", partition_by=["part"])
+    for text, ids in {
+        "part = 1": [2, 3],
+        "name IS NULL AND id > 2": [3, 5, 7],
+        "part IN (0, 3) AND lower(name) = 'a'": [0, 6],
+        "part = 9": [],
+    }.items():
+        frame = io.read(tmp_path / "t", columns=["id"], filters=text)
+        assert sorted(row.id for row in frame.collect()) == ids, text
+    assert io.read(tmp_path / "t", filters="part = 1").rdd.getNumPartitions() == 1
+    for text in ("nope = 1", "name = 1", "id >"):
+        with pytest.raises(FilterError):
+            io.read(tmp_path / "t", filters=text)
 
 
 def test_a_type_that_spark_lacks_is_named(io, tmp_path):

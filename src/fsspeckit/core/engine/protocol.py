@@ -5,7 +5,7 @@ An engine does not decide what to do and does not change the dataset folder: it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -15,7 +15,8 @@ import pyarrow as pa
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source import Input, Source
-from fsspeckit.core.model import KeySetSpec, Match, Outcome, Scan, Task
+from fsspeckit.core.expressions.tree import Expression
+from fsspeckit.core.model import DataFile, KeySetSpec, Match, Outcome, Scan, Task
 from fsspeckit.core.storage import Storage
 
 I = TypeVar("I")  # noqa: E741 - an item
@@ -26,14 +27,33 @@ Scratch = Callable[[], AbstractContextManager[str]]
 """Creates a folder on the dataset's storage that is removed when the context ends."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class RowSelection:
+    """Rows of a file: those of some row groups for which a condition is true, or all of them without a condition."""
+
+    row_groups: tuple[int, ...]
+    condition: Expression | None
+
+
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """The options of a read."""
+    """The options of a read.
+
+    Attributes:
+        filters: As the caller passes them; an engine gets filters of pyarrow only.
+        selections: The rows to read, by the paths of files; other files are not read. ``None`` means all rows.
+    """
 
     columns: tuple[str, ...] | None = None
     filters: Any = None
     include_file_path: bool = False
     use_threads: bool = True
+    selections: Mapping[str, RowSelection] | None = None
+
+    def files_of(self, snapshot: Snapshot) -> tuple[DataFile, ...]:
+        """Return the files to read."""
+        wanted = self.selections
+        return snapshot.files if wanted is None else tuple(file for file in snapshot.files if file.path in wanted)
 
 
 class Engine(Protocol):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from contextlib import contextmanager
+from itertools import accumulate
+from typing import Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -15,14 +18,18 @@ from fsspeckit.common.errors import FilterError, SchemaMismatchError
 from fsspeckit.common.partitions import partition_type, typed_values
 from fsspeckit.common.schema import cast_schema
 from fsspeckit.core.dataset.snapshot import Snapshot
-from fsspeckit.core.engine.protocol import ReadRequest
+from fsspeckit.core.engine.protocol import ReadRequest, RowSelection
+from fsspeckit.core.expressions.evaluate import matching_rows
+from fsspeckit.core.expressions.tree import Expression, columns_of
 from fsspeckit.core.model import DataFile
 from fsspeckit.core.parquet.footer import INT96_UNIT
 from fsspeckit.core.parquet.reader import check_int96, check_rows, open_file, report_damage
 from fsspeckit.core.storage import Storage
+from fsspeckit.core.values.take import filter_rows
 
+_Scan: TypeAlias = Callable[..., pa.Table]
 FILE_PATH = "file_path"
-_ADVICE = 'Pass an expression such as pyarrow.compute.field("id") > 3, or tuples such as [("id", ">", 3)].'
+_ADVICE = 'Pass text such as "id > 3", or tuples such as [("id", ">", 3)].'
 
 
 def read_snapshot(
@@ -38,21 +45,27 @@ def read_snapshot(
     names = _column_names(schema, request, snapshot.root)
     condition = _condition(request.filters, schema)
     out = pa.schema([schema.field(name) for name in names], schema.metadata)
-    threads = request.use_threads and len(snapshot.files) == 1
-    reader = _FileReader(storage, snapshot, schema, names, condition, threads)
+    files = request.files_of(snapshot)
+    reader = _FileReader(storage, snapshot, schema, names, request.use_threads and len(files) == 1)
 
     def read_one(file: DataFile) -> pa.Table:
-        table = cast_schema(reader.read(file), out, operation="read", path=file.path)
+        if request.selections is None:
+            found = reader.read(file, condition)
+        else:
+            found = reader.read_selected(file, request.selections[file.path])
+        return finished(cast_schema(found, out, operation="read", path=file.path), file.path)
+
+    def finished(table: pa.Table, path: str) -> pa.Table:
         if not request.include_file_path:
             return table
-        return table.append_column(FILE_PATH, pa.repeat(pa.scalar(path_of(file.path), pa.string()), table.num_rows))
+        return table.append_column(FILE_PATH, pa.repeat(pa.scalar(path_of(path), pa.string()), table.num_rows))
 
-    if request.use_threads and len(snapshot.files) > 1:
+    if request.use_threads and len(files) > 1:
         with ThreadPoolExecutor(max(os.cpu_count() or 1, storage.workers)) as pool:
-            tables = list(pool.map(read_one, snapshot.files))
+            tables = list(pool.map(read_one, files))
     else:
-        tables = [read_one(file) for file in snapshot.files]
-    return pa.concat_tables(tables)
+        tables = [read_one(file) for file in files]
+    return pa.concat_tables(tables) if tables else finished(pa.Table.from_batches([], out), "")
 
 
 def full_schema(snapshot: Snapshot) -> pa.Schema:
@@ -80,11 +93,6 @@ def _condition(filters: Any, schema: pa.Schema) -> pc.Expression | None:
     """Return the filters as an expression. Raise if it cannot be applied to the columns."""
     if filters is None:
         return None
-    if isinstance(filters, str):
-        raise FilterError(
-            f"the filter {filters!r} is SQL text, which only the DuckDB engine supports (DuckDBDatasetIO, or "
-            f'engine="duckdb"). {_ADVICE}'
-        )
     # Arrow cannot compare values of extension types (UUID, JSON), and would raise only when it reads a file.
     plain = pa.schema([field for field in schema if not isinstance(field.type, pa.BaseExtensionType)])
     try:
@@ -93,7 +101,7 @@ def _condition(filters: Any, schema: pa.Schema) -> pc.Expression | None:
     except (pa.ArrowException, ValueError, TypeError) as error:
         reason = str(error).partition("\n")[0]
         others = [name for name in schema.names if name not in plain.names and name in str(filters)]
-        only = f" Filter {others} with SQL on the DuckDB engine." if others else ""
+        only = f" Filter {others} with text." if others else ""
         raise FilterError(
             f"the filter {filters} cannot be applied to the columns {plain.names} ({reason}).{only} {_ADVICE}"
         ) from error
@@ -104,35 +112,70 @@ class _FileReader:
     """Reads one file of a snapshot with the snapshot's schema."""
 
     def __init__(
-        self,
-        storage: Storage,
-        snapshot: Snapshot,
-        schema: pa.Schema,
-        names: list[str],
-        condition: pc.Expression | None,
-        use_threads: bool,
+        self, storage: Storage, snapshot: Snapshot, schema: pa.Schema, names: list[str], use_threads: bool
     ) -> None:
         import pyarrow.dataset as ds
 
         scan = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
         self._format = ds.ParquetFileFormat(coerce_int96_timestamp_unit=INT96_UNIT, default_fragment_scan_options=scan)
         self._storage, self._snapshot, self._schema, self._names = storage, snapshot, schema, names
-        self._options = {"columns": names, "filter": condition, "use_threads": use_threads}
+        self._use_threads = use_threads
 
-    def read(self, file: DataFile) -> pa.Table:
-        condition = self._options["filter"]
-        int96 = [name for name in file.int96 if name in self._names or name in str(condition)]
-        check_int96(self._storage, file, range(len(file.row_groups)), int96)
+    def read(self, file: DataFile, condition: pc.Expression | None) -> pa.Table:
+        """Return the rows of a file for which a condition of pyarrow is true."""
+        groups = range(len(file.row_groups))
+        looked_at = [name for name in file.int96 if name in self._names or name in str(condition)]
+        check_int96(self._storage, file, groups, looked_at)
+        with self._opened(file) as scan:
+            table = scan(self._names, filter=condition)
+        if condition is None:
+            check_rows(table.num_rows, file, groups)
+        return table
+
+    def read_selected(self, file: DataFile, selection: RowSelection) -> pa.Table:
+        """Return the selected rows of a file. Row groups without one are read only for the columns of the condition."""
+        groups, condition = selection.row_groups, selection.condition
+        with self._opened(file) as scan:
+            if condition is None:
+                return self._read_groups(scan, file, self._names, groups)
+            tested = self._read_groups(scan, file, self._columns_of(condition), groups)
+            keeps = [matching_rows(condition, part) for part in _split(tested, [file.row_groups[i] for i in groups])]
+            hits = [(group, keep) for group, keep in zip(groups, keeps, strict=True) if keep.any()]
+            rest = [name for name in self._names if name not in tested.column_names]
+            others = self._read_groups(scan, file, rest, [group for group, _ in hits])
+        found = filter_rows(tested, np.concatenate(keeps))
+        if rest and hits:
+            others = filter_rows(others, np.concatenate([keep for _, keep in hits]))
+        return pa.table({name: (others if name in rest else found)[name] for name in self._names})
+
+    def _columns_of(self, condition: Expression) -> list[str]:
+        wanted = columns_of(condition)
+        return [name for name in self._schema.names if wanted is None or name in wanted]
+
+    def _read_groups(self, scan: _Scan, file: DataFile, names: list[str], groups: Sequence[int]) -> pa.Table:
+        """Return some columns of some row groups."""
+        if not names or not groups:
+            return pa.Table.from_batches([], pa.schema([self._schema.field(name) for name in names]))
+        check_int96(self._storage, file, groups, names)
+        table = scan(names, groups)
+        check_rows(table.num_rows, file, groups)
+        return table
+
+    @contextmanager
+    def _opened(self, file: DataFile) -> Iterator[_Scan]:
+        """Open a file once to scan columns of it, of all row groups or of some."""
         with report_damage("reading", file.path), open_file(self._storage, file) as opened:
             fragment = self._format.make_fragment(opened, partition_expression=self._partition(file))
-            try:
-                table = fragment.to_table(schema=self._schema, **self._options)
-            except pa.ArrowInvalid:
-                self._check_casts(fragment, file)
-                raise
-        if condition is None:
-            check_rows(table.num_rows, file, range(len(file.row_groups)))
-        return table
+
+            def scan(names: list[str], groups: Sequence[int] | None = None, **options: Any) -> pa.Table:
+                part = fragment if groups is None else fragment.subset(row_group_ids=list(groups))
+                try:
+                    return part.to_table(schema=self._schema, columns=names, use_threads=self._use_threads, **options)
+                except pa.ArrowInvalid:
+                    self._check_casts(fragment, file)
+                    raise
+
+            yield scan
 
     def _check_casts(self, fragment: Any, file: DataFile) -> None:
         """Raise if a value of an undamaged file does not fit the type of the common schema."""
@@ -154,3 +197,8 @@ class _FileReader:
             value = typed_values([text], self._schema.field(name).type, name)[0]
             expression = expression & (pc.field(name) == value if value.is_valid else pc.field(name).is_null())
         return expression
+
+
+def _split(table: pa.Table, sizes: Sequence[int]) -> list[pa.Table]:
+    """Split a table into parts of some numbers of rows."""
+    return [table.slice(end - size, size) for end, size in zip(accumulate(sizes), sizes, strict=True)]

@@ -49,15 +49,27 @@ def parse_one(text: str) -> Any:
 
     try:
         found = [node for node in sqlglot.parse(text, dialect=_dialect()) if node is not None]
+    except RecursionError as error:
+        raise nested_too_deeply() from error
     except SqlglotError as error:
         details = getattr(error, "errors", None) or [{}]
         column = details[0].get("col")
-        where = "" if column is None else f" at character {column} of {text!r}"
-        reason = details[0].get("description") or "it cannot be read"
-        raise ExpressionError(f"not an SQL expression{where} ({reason}); correct the text") from error
+        where = "" if column is None else f"at character {column} of "
+        reason = _reason(details[0].get("description") or "a quotation mark may not be closed")
+        raise ExpressionError(f"not an SQL expression {where}{text!r} ({reason}); correct the text") from error
     if len(found) != 1:
         raise ExpressionError(f"{text!r} is not one expression; pass one condition or value")
     return found[0]
+
+
+def _reason(description: str) -> str:
+    """What sqlglot says, without names of its classes."""
+    return "a value is missing" if "<class" in description else description
+
+
+def nested_too_deeply() -> ExpressionError:
+    """The error for expressions that exceed Python's stack."""
+    return ExpressionError("an expression is nested too deeply; pass fewer levels, or use IN with a list of values")
 
 
 def position_of(node: Any) -> int | None:

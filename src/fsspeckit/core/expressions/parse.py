@@ -27,8 +27,8 @@ from fsspeckit.core.expressions.functions import (
     Function,
     fits,
 )
-from fsspeckit.core.expressions.grammar import exp, parse_one, position_of
-from fsspeckit.core.expressions.tree import Call, Column, Expression, InList, Literal, null_of
+from fsspeckit.core.expressions.grammar import exp, nested_too_deeply, parse_one, position_of
+from fsspeckit.core.expressions.tree import Call, Column, Expression, InList, Literal, depth_of, null_of
 from fsspeckit.core.expressions.types import (
     cast_to,
     common_type,
@@ -46,6 +46,7 @@ AGGREGATES = ("sum", "count", "min", "max", "avg", "mean", "median", "any_value"
 _SYNONYMS = {"ifnull": "coalesce", "ceiling": "ceil", "substr": "substring", "pow": "power", "char_length": "length"}
 _COMPARISONS = {"EQ": "=", "NEQ": "<>", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}
 _ARITHMETIC = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "Mod": "%"}
+_MOST_LEVELS = 200  # pickle needs four frames of Python's stack for each
 _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 _SECONDS = {"SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86400, "WEEK": 604800}
 _CAST_TYPES = {
@@ -114,9 +115,12 @@ def parse_expression(text: str, schema: pa.Schema, *, tables: Sequence[str] = ()
     if not isinstance(text, str) or not text.strip():
         raise ExpressionError(f'{text!r} is not an expression; pass text such as "price * 1.1"')
     try:
-        return _Parser(text, schema, tables).expression(parse_one(text))
+        found = _Parser(text, schema, tables).expression(parse_one(text))
+        if depth_of(found) <= _MOST_LEVELS:
+            return found
     except RecursionError as error:
-        raise ExpressionError("an expression is nested too deeply; use IN with a list of values") from error
+        raise nested_too_deeply() from error
+    raise nested_too_deeply()
 
 
 class _Parser:
@@ -244,7 +248,9 @@ class _Parser:
         found = same_type(left, right)
         if found is None:
             kinds = f"a {kind_of(left.type)} with a {kind_of(right.type)}"
-            raise self._error(f"cannot compare {kinds}", node, "cast one of them, as in CAST(id AS VARCHAR)")
+            is_binary = "binary" in (kind_of(left.type), kind_of(right.type))
+            advice = "write the bytes, as in X'00FF'" if is_binary else "cast one of them, as in CAST(id AS VARCHAR)"
+            raise self._error(f"cannot compare {kinds}", node, advice)
         return found
 
     def _null_safe(self, node: Any) -> Expression:

@@ -90,6 +90,17 @@ def columns_of(expression: Expression) -> frozenset[str] | None:
             return frozenset()
 
 
+def depth_of(expression: Expression) -> int:
+    """Return the number of levels of an expression."""
+    match expression:
+        case Call():
+            return 1 + max(map(depth_of, expression.arguments), default=0)
+        case InList():
+            return 1 + depth_of(expression.value)
+        case _:
+            return 1
+
+
 def with_constants(expression: Expression, values: Mapping[str, Literal]) -> Expression:
     """Return an expression in which some columns are constants, such as the partition values of a file."""
     match expression:

@@ -16,6 +16,8 @@ _MOST_DIGITS = 76
 def plain_type(type_: pa.DataType) -> pa.DataType:
     """Return the type in which values are evaluated: without dictionaries, extensions, views and time zones."""
     type_ = unwrapped(type_)
+    if isinstance(type_, pa.BaseExtensionType):
+        return plain_type(type_.storage_type)
     if pat.is_string_view(type_) or pat.is_large_string(type_):
         return pa.large_string()
     if pat.is_binary_view(type_) or pat.is_large_binary(type_) or pat.is_fixed_size_binary(type_):

@@ -9,8 +9,9 @@ from fsspeckit.common.logging import log_unexpected
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.replay import Recovery
 from fsspeckit.core.dataset.place import Place
-from fsspeckit.core.dataset.snapshot import load_snapshot, single_file_view
+from fsspeckit.core.dataset.snapshot import single_file_view
 from fsspeckit.core.engine.protocol import Engine, ReadRequest
+from fsspeckit.core.planning.read import plan_read
 
 _READ_ATTEMPTS = 20
 
@@ -21,7 +22,8 @@ def read(engine: Engine, place: Place, request: ReadRequest) -> pa.Table:
         for attempt in range(_READ_ATTEMPTS):
             view = existing_view(place)
             try:
-                return engine.read(place.storage, load_snapshot(place.storage, view), request, place.full)
+                snapshot, planned = plan_read(place.storage, view, request)
+                return engine.read(place.storage, snapshot, planned, place.full)
             except FileNotFoundError:
                 if attempt == _READ_ATTEMPTS - 1:
                     raise

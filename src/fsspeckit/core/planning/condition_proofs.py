@@ -155,12 +155,13 @@ def _knowledge(expression: Expression, known: Mapping[str, Known]) -> Known:
             return known.get(expression.name, _NOTHING)
         case Call(function="cast") if kind_of(expression.arguments[0].type) == kind_of(expression.type):
             return _cast_knowledge(_knowledge(expression.arguments[0], known), expression.type)
+        case Literal(value=value):
+            return Known(value, value, can_be_null=False) if value.is_valid else _ALWAYS_NULL
         case _ if columns_of(expression) == frozenset():
             try:
-                value = constant_value(expression).value
+                return _knowledge(constant_value(expression), known)
             except ExpressionError:
                 return _NOTHING
-            return Known(value, value, can_be_null=False) if value.is_valid else _ALWAYS_NULL
         case _:
             return _NOTHING
 
@@ -220,11 +221,14 @@ def _with_nulls(found: Truth, *values: Known) -> Truth:
 
 
 def _in_list_truth(condition: InList, value: Known) -> Truth:
-    options = condition.options
-    inside = [option for option in options if _holds("<=", value.lower, option) and _holds("<=", option, value.upper)]
-    can = Truth.TRUE if inside else Truth.NONE
+    inside = condition.options
+    if value.lower is not None:
+        inside = inside.filter(compute.compare("greater_equal", inside, value.lower))
+    if value.upper is not None:
+        inside = inside.filter(compute.compare("less_equal", inside, value.upper))
+    can = Truth.TRUE if len(inside) else Truth.NONE
     exact = value.lower is not None and value.upper is not None and value.lower.equals(value.upper)
-    if not (exact and any(_holds("=", value.lower, option) for option in inside)):
+    if not (exact and len(inside)):
         can |= Truth.NULL if condition.has_null else Truth.FALSE
     return _with_nulls(can, value)
 

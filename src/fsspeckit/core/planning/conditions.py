@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
 from fsspeckit.common.partitions import typed_values
 from fsspeckit.core.dataset.snapshot import Snapshot
-from fsspeckit.core.engine.protocol import Engine
+from fsspeckit.core.engine.protocol import Engine, RowSelection
 from fsspeckit.core.expressions.tree import Call, Column, Expression, InList, Literal, null_of, with_constants
 from fsspeckit.core.expressions.types import plain_type
 from fsspeckit.core.kernels.find_rows import FindRows
@@ -19,7 +20,7 @@ from fsspeckit.core.planning.bloom import drop_by_bloom
 from fsspeckit.core.planning.condition_proofs import Truth, possible_truths
 from fsspeckit.core.planning.statistics import KeySet
 from fsspeckit.core.progress import Reporter
-from fsspeckit.core.storage import Storage
+from fsspeckit.core.storage import Storage, for_each
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,11 +51,30 @@ def find_matching_rows(
     reporter: Reporter,
 ) -> list[MatchingRows]:
     """Return the matching rows of every file of a snapshot; ``schema`` has all columns with their types."""
-    proofs = [_prove(storage, snapshot, file, schema, condition) for file in snapshot.files]
+    proofs = _proofs(storage, snapshot, schema, condition)
     items = [(Scan(proof.file, proof.unknown, 0), proof.condition) for proof in proofs if proof.unknown]
     on_done = reporter.stage("match", len(items), rows=sum(scan.rows for scan, _ in items))
     found = iter(engine.map(FindRows(storage, schema), items, on_done) if items else ())
     return [_combine(proof, next(found) if proof.unknown else None) for proof in proofs]
+
+
+def select_rows(
+    storage: Storage, snapshot: Snapshot, schema: pa.Schema, condition: Expression
+) -> dict[str, RowSelection]:
+    """Return what to read of each file to find the rows for which a condition is true, without reading rows."""
+    proofs = _proofs(storage, snapshot, schema, condition)
+    return {
+        proof.file.path: RowSelection(
+            tuple(sorted(proof.matching + proof.unknown)), proof.condition if proof.unknown else None
+        )
+        for proof in proofs
+        if proof.matching or proof.unknown
+    }
+
+
+def _proofs(storage: Storage, snapshot: Snapshot, schema: pa.Schema, condition: Expression) -> list[_Proof]:
+    """Bloom filters are read from storage, so files are examined in parallel where that is remote."""
+    return for_each(storage, partial(_prove, storage, snapshot, schema, condition), snapshot.files)
 
 
 def constants_of(snapshot: Snapshot, file: DataFile, schema: pa.Schema) -> dict[str, Literal]:
@@ -71,7 +91,7 @@ def constants_of(snapshot: Snapshot, file: DataFile, schema: pa.Schema) -> dict[
     return found
 
 
-def _prove(storage: Storage, snapshot: Snapshot, file: DataFile, schema: pa.Schema, condition: Expression) -> _Proof:
+def _prove(storage: Storage, snapshot: Snapshot, schema: pa.Schema, condition: Expression, file: DataFile) -> _Proof:
     condition = with_constants(condition, constants_of(snapshot, file, schema))
     truths = possible_truths(condition, file)
     groups = [group for group, rows in enumerate(file.row_groups) if rows]

@@ -1,4 +1,4 @@
-"""Datasets on the DuckDB engine: the local engine, with DuckDB for relations, joins and SQL conditions.
+"""Datasets on the DuckDB engine: the local engine, with DuckDB for relations and joins.
 
 Must not: import the other engines.
 Read first: engine.py.
@@ -131,7 +131,7 @@ def read_parquet(
     storage_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> pa.Table:
-    """Read a dataset into an Arrow table; options as for `DuckDBDatasetIO.read_parquet`, filters also as SQL text."""
+    """Read a dataset into an Arrow table; options as for `DuckDBDatasetIO.read_parquet`."""
     return DuckDBDatasetIO(connection, filesystem, storage_options).read_parquet(path, **options)
 
 

@@ -5,22 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source import Input, Source, open_source
 from fsspeckit.core.engine.local import LocalEngine
-from fsspeckit.core.engine.protocol import OnDone, ReadRequest, Scratch
+from fsspeckit.core.engine.protocol import OnDone, Scratch
 from fsspeckit.core.kernels.match_keys import is_searched
 from fsspeckit.core.model import KeySetSpec, Match, Scan
 from fsspeckit.core.storage import Storage
-from fsspeckit.datasets.duckdb.conditions import condition_database
 from fsspeckit.datasets.duckdb.connection import Database
 from fsspeckit.datasets.duckdb.matching import match_by_join
-from fsspeckit.datasets.duckdb.reading import read_where
 from fsspeckit.datasets.duckdb.relations import is_relation, relation_reader
 
 if TYPE_CHECKING:
@@ -31,7 +27,7 @@ _R = TypeVar("_R")
 
 
 class DuckDBEngine(LocalEngine):
-    """The local engine with DuckDB for relations, joins and SQL conditions."""
+    """The local engine with DuckDB for relations and joins."""
 
     name = "duckdb"
 
@@ -47,10 +43,6 @@ class DuckDBEngine(LocalEngine):
     def threads(self) -> int | None:
         """The number of threads that fit into the memory limit of the database."""
         return self.database.threads
-
-    @cached_property
-    def _conditions(self) -> Database:
-        return condition_database()
 
     @contextmanager
     def open_source(self, given: Input, storage: Storage, scratch: Scratch) -> Iterator[Source]:  # noqa: ARG002
@@ -73,14 +65,6 @@ class DuckDBEngine(LocalEngine):
             with self.database.cursor() as cursor:
                 matches += match_by_join(cursor, storage, source, specs, [scans[i] for i in joined], on_done)
         return [match for _, match in sorted(zip([*local, *joined], matches, strict=True), key=lambda pair: pair[0])]
-
-    def read(
-        self, storage: Storage, snapshot: Snapshot, request: ReadRequest, path_of: Callable[[str], str]
-    ) -> pa.Table:
-        """Read all files into one table; a filter may be an SQL condition."""
-        if isinstance(request.filters, str):
-            return read_where(self._conditions, storage, snapshot, request, path_of)
-        return super().read(storage, snapshot, request, path_of)
 
     def exchange(
         self,

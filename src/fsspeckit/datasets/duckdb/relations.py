@@ -13,7 +13,6 @@ from fsspeckit.common.casting import exact_cast
 from fsspeckit.common.errors import SchemaMismatchError, UnsupportedDataError
 from fsspeckit.common.types import is_any_list, list_like
 from fsspeckit.datasets.duckdb.failures import report_duckdb_errors
-from fsspeckit.datasets.duckdb.filters import quote
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyRelation
@@ -124,7 +123,12 @@ def _sql_type(type_: DuckDBPyType) -> str:
             return f"{children[0][2]}[{type_.children[1][1]}]"
         case "map":
             return f"MAP({children[0][2]}, {children[1][2]})"
-    return f"STRUCT({', '.join(f'{quote(name)} {exact}' for name, _, exact in children)})"
+    return f"STRUCT({', '.join(f'{_quoted(name)} {exact}' for name, _, exact in children)})"
+
+
+def _quoted(name: str) -> str:
+    """A name as an SQL identifier, whatever characters it has."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _arrow_type(type_: DuckDBPyType, received: pa.DataType) -> pa.DataType:

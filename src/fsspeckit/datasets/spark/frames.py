@@ -54,8 +54,9 @@ def snapshot_frame(spark: SparkSession, storage: Storage, snapshot: Snapshot, re
     if missing:
         raise pa.ArrowKeyError(f"read: no column(s) {missing} in {snapshot.root}; it has {schema.names}")
     check_executors(spark, storage, lambda: nullcontext(snapshot.files[0].location))
-    rows = _SnapshotRows(storage, snapshot, replace(request, columns=names, use_threads=False))
-    sizes = [file.size for file in snapshot.files]
+    wanted = replace(snapshot, files=request.files_of(snapshot))
+    rows = _SnapshotRows(storage, wanted, replace(request, columns=names, use_threads=False), schema)
+    sizes = [file.size for file in wanted.files]
     return frame_of_files(spark, rows, sizes, pa.schema([schema.field(name) for name in names]))
 
 
@@ -68,7 +69,7 @@ def frame_of_files(spark: SparkSession, rows: FileRows, sizes: Sequence[int], sc
     body = _ReadFiles(rows, exact, wanted, bundles)
     # Before PySpark 4.2 the default is to give timestamps without a time zone the zone of the session.
     types = from_arrow_schema(wanted, prefer_timestamp_ntz=True)
-    return spark.range(0, len(bundles), 1, len(bundles)).mapInArrow(portable(spark, body), types)
+    return spark.range(0, len(bundles), 1, max(len(bundles), 1)).mapInArrow(portable(spark, body), types)
 
 
 def _bundles(sizes: Sequence[int]) -> list[tuple[int, ...]]:
@@ -91,11 +92,12 @@ class _SnapshotRows:
     storage: Storage
     snapshot: Snapshot
     request: ReadRequest
+    schema: pa.Schema
 
     def __call__(self, number: int) -> Iterator[tuple[str, pa.Table]]:
         file = self.snapshot.files[number]
         one = replace(self.snapshot, files=(file,))
-        yield file.path, read_snapshot(self.storage, one, self.request, str, schema=full_schema(self.snapshot))
+        yield file.path, read_snapshot(self.storage, one, self.request, str, schema=self.schema)
 
 
 @dataclass(frozen=True, slots=True)

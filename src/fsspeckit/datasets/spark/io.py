@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from fsspeckit.core.dataset.snapshot import load_snapshot
 from fsspeckit.core.engine.protocol import ReadRequest
 from fsspeckit.core.operations.read import existing_view
+from fsspeckit.core.planning.read import plan_read
 from fsspeckit.datasets.io import Columns, DatasetIO, column_names
 from fsspeckit.datasets.spark.engine import SparkEngine
 from fsspeckit.datasets.spark.frames import snapshot_frame
@@ -51,16 +51,17 @@ class SparkDatasetIO(DatasetIO):
         Args:
             path: The dataset's folder.
             columns: Columns to read; all by default.
-            filters: A `pyarrow.compute.Expression`, or tuples as pyarrow takes them; applied while files are read.
+            filters: As for `read_parquet`: text in the expression language, not in Spark SQL, or filters of pyarrow.
+                They are applied while files are read; files that cannot match a text are not read.
 
         Returns:
             A lazy DataFrame over the files of this moment. When another writer has replaced one of them before Spark
             gets to it, the Spark job fails and says so: read again.
         """
         place = self._place(path)
-        snapshot = load_snapshot(place.storage, existing_view(place))
         request = ReadRequest(column_names(columns), filters)
-        return snapshot_frame(self.spark, place.storage, snapshot, request)
+        snapshot, planned = plan_read(place.storage, existing_view(place), request)
+        return snapshot_frame(self.spark, place.storage, snapshot, planned)
 
     def merge_batches(
         self, path: Any, *, key_columns: Columns, checkpoint: str, strategy: str = "upsert", **options: Any

@@ -1,0 +1,28 @@
+"""Plan a read with a filter as text: compile it, and find the row groups that can have a matching row."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fsspeckit.core.commit.listing import View
+from fsspeckit.core.dataset.snapshot import Snapshot, load_snapshot
+from fsspeckit.core.engine.protocol import ReadRequest
+from fsspeckit.core.engine.read import full_schema
+from fsspeckit.core.expressions.conditions import columns_named, compile_condition
+from fsspeckit.core.planning.conditions import select_rows
+from fsspeckit.core.storage import Storage
+
+
+def plan_read(storage: Storage, view: View, request: ReadRequest) -> tuple[Snapshot, ReadRequest]:
+    """Return a snapshot, and the request with the rows to read in place of a filter as text.
+
+    Raises:
+        ExpressionError: The filter is not one condition over the columns of the dataset.
+    """
+    if not isinstance(request.filters, str):
+        return load_snapshot(storage, view), request
+    snapshot = load_snapshot(storage, view, stats_for=columns_named(request.filters))
+    schema = full_schema(snapshot)
+    condition = compile_condition(request.filters, schema)
+    selections = select_rows(storage, snapshot, schema, condition)
+    return snapshot, replace(request, filters=None, selections=selections)
