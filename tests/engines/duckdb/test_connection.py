@@ -193,7 +193,7 @@ def test_default_folders_of_duckdb_are_not_used(tmp_path, monkeypatch):
 def test_a_temp_directory_that_cannot_be_created(tmp_path):
     (tmp_path / "file").touch()
     io, folder = DuckDBDatasetIO(temp_directory=tmp_path / "file" / "spill"), str(tmp_path / "d")
-    with pytest.raises(StorageError, match=r"file/spill .*; name another as temp_directory"):
+    with pytest.raises(StorageError, match=r"file/spill .*Pass another one as temp_directory"):
         io.write_dataset(pa.RecordBatchReader.from_batches(ROWS.schema, ROWS.to_batches()), folder)
     assert not (tmp_path / "d").exists()
 

@@ -1,5 +1,6 @@
 """The commit protocol: staging, journal records, publishing, recovery, and the listing that readers use.
 
-This is the only package that writes to a dataset folder. It must not depend on rows, schemas or operations.
+This is the only package that writes to a dataset folder.
+Must not: depend on rows, schemas or operations.
 Read first: transaction.py, then replay.py.
 """

@@ -3,7 +3,8 @@
 :func:`resolve` turns a path, a URL or an fsspec filesystem into a :class:`Storage` and a path. fsspec is imported only
 for paths that are not local, because the import delays every new Python process of Spark.
 
-This package must not depend on Parquet or datasets. Read first: base.py, which defines the interface of a storage.
+Must not: depend on Parquet or datasets.
+Read first: base.py, which defines the interface of a storage.
 """
 
 from __future__ import annotations
