@@ -195,6 +195,7 @@ class RowChange:
         drop_others: Whether all rows that are not replaced are removed. Then ``dropped`` is empty.
         columns: The columns in which replaced rows get new values; ``None`` means all columns.
         computed: Expressions that compute the new values from the replaced row itself, instead of a source row.
+        keep_for_null: Whether a replaced row keeps its value where the source row has NULL.
     """
 
     replaced: RowNumbers = field(default_factory=lambda: NO_ROWS)
@@ -203,6 +204,7 @@ class RowChange:
     drop_others: bool = False
     columns: tuple[str, ...] | None = None
     computed: Mapping[str, Expression] = field(default_factory=dict)
+    keep_for_null: bool = False
 
     def rows_left(self, rows: int) -> int:
         """Return the number of rows after the change of a file of ``rows`` rows."""

@@ -10,6 +10,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fsspeckit.common.schema import cast_schema
@@ -130,12 +131,22 @@ class ChangedRowsReader:
             stop = start + decoded.num_rows
             low, high = np.searchsorted(self._change.replaced, [start, stop])
             replaced = self._change.replaced[low:high] - start
-            computes = bool(self._change.computed)
-            source = self._computed(decoded, replaced) if computes else self._source.slice(low, high - low)
-            table, source = share_codes(decoded, source)
+            table, source = share_codes(decoded, self._new_values(decoded, replaced, int(low), int(high)))
             equal, columns = self._compare(table, replaced, source)
             yield ChangedRows(group, table, replaced, source, equal, columns, self._change.kept(start, stop))
             start = stop
+
+    def _new_values(self, table: pa.Table, replaced: RowNumbers, low: int, high: int) -> pa.Table:
+        """Return the new values of replaced rows; ``low`` and ``high`` are their range among all replaced rows."""
+        if self._change.computed:
+            return self._computed(table, replaced)
+        source = self._source.slice(low, high - low)
+        if not self._change.keep_for_null or not source.num_rows:
+            return source
+        old = take_ascending(table.select(source.column_names), replaced)
+        pairs = zip(source.columns, old.columns, source.schema, strict=True)
+        kept = [pc.coalesce(new, before.cast(field.type)) for new, before, field in pairs]
+        return pa.table(kept, schema=source.schema)
 
     def _computed(self, table: pa.Table, replaced: RowNumbers) -> pa.Table:
         """Return the computed values of replaced rows."""

@@ -71,6 +71,8 @@ class MergeRequest:
     insert_when: str | None = None
     newer_by: str | None = None
     scope: str | None = None
+    except_columns: tuple[str, ...] = ()
+    ignore_null_updates: bool = False
 
     def __post_init__(self) -> None:
         check_choice("strategy", self.strategy, get_args(StrategyName))
@@ -223,7 +225,7 @@ def merge_schemas(source: pa.Schema, snapshot: Snapshot, request: MergeRequest, 
     file_keys = [name for name in request.key_columns if name not in in_folders]
     if not file_keys:
         raise KeyColumnError("all key columns are partition columns. Name at least one column that is in the files.")
-    ours = without_columns(source, [*in_folders, *_only_for_conditions(request, partitions, known)])
+    ours = without_columns(source, [*in_folders, *_columns_not_written(request, partitions, known)])
     mode = request.schema_mode
     if request.update_columns is not None:
         _check_update_columns(request, ours, known)
@@ -241,12 +243,14 @@ def merge_schemas(source: pa.Schema, snapshot: Snapshot, request: MergeRequest, 
     return MergeSchemas(body, keys, partitions, added, tuple(in_folders), updated)
 
 
-def _only_for_conditions(request: MergeRequest, partitions: Sequence[str], known: Sequence[str]) -> list[str]:
-    """Return source columns that ``delete_when`` reads and the dataset lacks, such as ``op``: they are not written."""
-    if request.delete_when is None:
-        return []
+def _columns_not_written(request: MergeRequest, partitions: Sequence[str], known: Sequence[str]) -> list[str]:
+    """Return source columns that are not written: those in ``except_columns``, and those that only a condition reads.
+
+    A column that ``delete_when`` reads and the dataset lacks, such as ``op``, is only for the condition.
+    """
     needed = {*request.key_columns, *partitions, *known, request.newer_by}
-    return [name for name in columns_named(request.delete_when) if name not in needed]
+    for_condition = [] if request.delete_when is None else columns_named(request.delete_when)
+    return [*request.except_columns, *(name for name in for_condition if name not in needed)]
 
 
 def _check_update_columns(request: MergeRequest, source: pa.Schema, known: Sequence[str]) -> None:
@@ -361,7 +365,12 @@ def rewrite_tasks(
         if hits == 0 and not each.lost and schema is file.schema:
             continue
         change = RowChange(
-            each.match.positions, each.match.source_rows, each.dropped, each.drop_others, schemas.updated
+            each.match.positions,
+            each.match.source_rows,
+            each.dropped,
+            each.drop_others,
+            schemas.updated,
+            keep_for_null=request.ignore_null_updates,
         )
         tasks.append(RewriteTask(file, change, schema, request.key_columns, request.skip_unchanged, request.options))
     return tasks
