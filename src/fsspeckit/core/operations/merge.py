@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from fsspeckit.common.errors import PartitionError
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
 from fsspeckit.core.dataset.snapshot import Snapshot, check_one_dataset, load_snapshot
@@ -108,6 +109,11 @@ def _plan(
         scope = rows_in_scope(engine, place, snapshot, source, rules, reporter)
         check = RuleCheck(engine, place, snapshot, source, rules, reporter)
         changes = decide_changes(matched, removals, scope, check, request.rule)
+    if changes.moved and (schemas.updated is not None or request.ignore_null_updates):
+        raise PartitionError(
+            f"{changes.moved:,} row(s) would move to another partition, and the source does not have all their values. "
+            "Pass all columns of these rows, or merge them by themselves."
+        )
     return _prepare(changes, schemas, snapshot, source, request)
 
 

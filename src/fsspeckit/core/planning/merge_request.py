@@ -71,6 +71,7 @@ class MergeRequest:
     insert_when: str | None = None
     newer_by: str | None = None
     scope: str | None = None
+    written: tuple[str, ...] | None = None
     except_columns: tuple[str, ...] = ()
     ignore_null_updates: bool = False
 
@@ -225,7 +226,7 @@ def merge_schemas(source: pa.Schema, snapshot: Snapshot, request: MergeRequest, 
     file_keys = [name for name in request.key_columns if name not in in_folders]
     if not file_keys:
         raise KeyColumnError("all key columns are partition columns. Name at least one column that is in the files.")
-    ours = without_columns(source, [*in_folders, *_columns_not_written(request, partitions, known)])
+    ours = without_columns(source, [*in_folders, *_columns_not_written(request, source, partitions, known)])
     mode = request.schema_mode
     if request.update_columns is not None:
         _check_update_columns(request, ours, known)
@@ -243,14 +244,26 @@ def merge_schemas(source: pa.Schema, snapshot: Snapshot, request: MergeRequest, 
     return MergeSchemas(body, keys, partitions, added, tuple(in_folders), updated)
 
 
-def _columns_not_written(request: MergeRequest, partitions: Sequence[str], known: Sequence[str]) -> list[str]:
-    """Return source columns that are not written: those in ``except_columns``, and those that only a condition reads.
+def _columns_not_written(
+    request: MergeRequest, source: pa.Schema, partitions: Sequence[str], known: Sequence[str]
+) -> list[str]:
+    """Return the source columns that are not written.
 
-    A column that ``delete_when`` reads and the dataset lacks, such as ``op``, is only for the condition.
+    These are ``except_columns``, columns that are not in ``written``, and columns that only a condition reads: a column
+    that ``delete_when`` reads and the dataset lacks, such as ``op``.
     """
-    needed = {*request.key_columns, *partitions, *known, request.newer_by}
+    needed = {*request.key_columns, *partitions, request.newer_by}
+    named = [*request.except_columns, *(request.written or ())]
+    unknown = [name for name in named if name not in source.names]
+    if unknown:
+        raise SchemaMismatchError(f"column(s) {unknown} not found in the source. Choose among {source.names}.")
+    kept = [name for name in request.except_columns if name in needed]
+    if kept:
+        raise KeyColumnError(f"except_columns names {kept}, which the merge needs in the dataset. Leave them out.")
+    others = [] if request.written is None else [name for name in source.names if name not in request.written]
     for_condition = [] if request.delete_when is None else columns_named(request.delete_when)
-    return [*request.except_columns, *(name for name in for_condition if name not in needed)]
+    only_read = [name for name in for_condition if name not in known]
+    return [*request.except_columns, *(name for name in (*others, *only_read) if name not in needed)]
 
 
 def _check_update_columns(request: MergeRequest, source: pa.Schema, known: Sequence[str]) -> None:
