@@ -42,6 +42,7 @@ LOCKED = {
         "TableFormatError",
         "TextFiles",
         "UnsupportedDataError",
+        "apply_changes",
         "compact",
         "deduplicate",
         "delete",

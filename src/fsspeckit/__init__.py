@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fsspeckit.api import (
+        apply_changes,
         compact,
         deduplicate,
         delete,
@@ -66,6 +67,7 @@ __all__ = [
     "TableFormatError",
     "TextFiles",
     "UnsupportedDataError",
+    "apply_changes",
     "compact",
     "deduplicate",
     "delete",

@@ -14,6 +14,7 @@ import pyarrow as pa
 from fsspeckit.common.choices import DEFAULT_ENGINE
 from fsspeckit.core.commit.replay import Recovery
 from fsspeckit.core.results import MaintenanceResult, MergePlan, MergeResult, WriteResult
+from fsspeckit.datasets.arguments import Columns
 from fsspeckit.datasets.io import DatasetIO
 
 _CLASSES = {"spark": "SparkDatasetIO", "duckdb": "DuckDBDatasetIO", "pyarrow": "PyarrowDatasetIO"}
@@ -48,6 +49,30 @@ def merge(
     """
     options.setdefault("strategy", "upsert")
     return dataset_io(engine, filesystem, storage_options).merge(data, path, **options)
+
+
+def apply_changes(
+    source: Any,
+    path: Any,
+    *,
+    key_columns: Columns,
+    sequence_by: str,
+    engine: str = DEFAULT_ENGINE,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> MergeResult | MergePlan:
+    """Apply a change feed; options as for `fsspeckit.datasets.io.DatasetIO.apply_changes`.
+
+    Example:
+        >>> import fsspeckit, pyarrow as pa
+        >>> feed = pa.table({"id": [1, 1], "name": ["a", "A"], "lsn": [1, 2]})
+        >>> options = {"key_columns": "id", "sequence_by": "lsn", "engine": "pyarrow"}
+        >>> fsspeckit.apply_changes(feed, "memory://doc/changes", **options).inserted
+        1
+    """
+    io = dataset_io(engine, filesystem, storage_options)
+    return io.apply_changes(source, path, key_columns=key_columns, sequence_by=sequence_by, **options)
 
 
 def delete(
