@@ -99,7 +99,7 @@ def test_a_file_changes_between_two_commits_of_one_run(
     for number in range(4):
         put(f"{folder}/day={number // 2}/{number}.parquet", [3 * number + i for i in range(3)])
     before_commit(1, lambda: put(f"{folder}/day=1/2.parquet", ids))
-    with pytest.raises(CommitConflictError, match="what was committed until then"):
+    with pytest.raises(CommitConflictError, match="Earlier commits of this run are kept"):
         IO.compact_parquet_dataset(folder, target_rows_per_file=100, max_groups_per_commit=1)
     assert ids_of(folder) == sorted([*range(6), *ids, 9, 10, 11])
 
@@ -110,7 +110,7 @@ def test_a_needed_file_changes_between_two_commits_of_one_run(folder: str, befor
     put(f"{folder}/b.parquet", [3, 4])
     put(f"{folder}/c.parquet", [4, 5])
     before_commit(1, lambda: put(f"{folder}/c.parquet", [6, 5]))
-    with pytest.raises(CommitConflictError, match="what was committed until then"):
+    with pytest.raises(CommitConflictError, match="Earlier commits of this run are kept"):
         IO.deduplicate_parquet_dataset(folder, "id", max_groups_per_commit=1)
     assert ids_of(folder) == [1, 3, 4, 5, 6]
 

@@ -44,8 +44,8 @@ def test_a_filter_keeps_the_rows_that_the_oracle_says(
     kept = [row for row in written if condition.of(row) is True and (not part or row["p"] == 1)]
     found = PyarrowDatasetIO().read_parquet(str(folder), filters=text)
     names = [*SCHEMA.names, "p"]
-    assert found.column_names == names
-    assert str(found.to_pylist()) == str([{name: row[name] for name in names} for row in kept])
+    assert sorted(found.column_names) == sorted(names)
+    assert str(found.select(names).to_pylist()) == str([{name: row[name] for name in names} for row in kept])
     only = PyarrowDatasetIO().read_parquet(str(folder), filters=text, columns=["p", "s"])
     assert only.to_pylist() == [{"p": row["p"], "s": row["s"]} for row in kept]
 

@@ -28,8 +28,8 @@ def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
         monkeypatch.setattr(keys, "_MAX_CODE", 3)
         monkeypatch.setattr(keys, "FEW_TEXTS", 0)
         monkeypatch.setattr(match_keys, "FEW_TEXTS", 0)
-        monkeypatch.setattr(text_table, "_FEWEST", 1)
-        monkeypatch.setattr(text_table, "_PIECE", 3)
+        monkeypatch.setattr(text_table, "_MIN_VALUES", 1)
+        monkeypatch.setattr(text_table, "_BLOCK_ROWS", 3)
         monkeypatch.setattr(statistics, "_MAX_SORTED_TEXTS", 1)
     name: str = request.param
     return name
