@@ -206,7 +206,7 @@ def test_a_number_does_not_go_where_its_text_has_leading_zeros(
     source = tmp_path / "s.json" if kind == "json" else pa.table({"id": [1], "v": ["new"], "day": days})
     before = tree_of(tmp_path / "d")
     with pytest.raises(
-        PartitionError, match=r"the dataset has the text of 'day=01'.* pass the partition column as text"
+        PartitionError, match=r"the dataset has the text of 'day=01'.* Pass the partition column as text"
     ):
         change(io, source, tmp_path / "d", operation)
     assert tree_of(tmp_path / "d") == before
@@ -239,7 +239,7 @@ def change(io: Any, source: Any, path: Path, operation: str) -> None:
 
 def test_a_source_without_columns_is_told_as_such(io: Any, tmp_path: Path) -> None:
     (tmp_path / "s.csv").write_text("")
-    with pytest.raises(KeyColumnError, match="it has no columns: check that its files are not empty"):
+    with pytest.raises(KeyColumnError, match="It has no columns: check that its files are not empty"):
         io.merge(tmp_path / "s.csv", str(tmp_path / "d"), **MERGE)
 
 
