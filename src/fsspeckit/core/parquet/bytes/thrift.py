@@ -117,17 +117,6 @@ def read_varint(data: Bytes, at: int) -> tuple[int, int]:
     raise pa.ArrowInvalid("its metadata has a number of more than 64 bits")
 
 
-def read_non_negative(data: bytes) -> int:
-    """Return the signed number in these bytes. Raise if it is negative."""
-    value = shift = 0
-    for byte in data:
-        value |= (byte & 0x7F) << shift
-        shift += 7
-    if value & 1:
-        raise pa.ArrowInvalid("its metadata has a negative count, size or offset")
-    return value >> 1
-
-
 def read_signed(data: Bytes, at: int) -> tuple[int, int]:
     """Return the signed number at a position, and the position after it."""
     value, at = read_varint(data, at)
