@@ -128,9 +128,6 @@ class FaultStorage(Storage):
     def read_tail(self, path: str, size: int) -> bytes:
         return self._call("read_tail", lambda: self.inner.read_tail(path, size), writes=False)
 
-    def read_into(self, path: str, buffer: memoryview) -> Entry | None:
-        return self._call("read_into", lambda: self.inner.read_into(path, buffer), writes=False)
-
     def create_exclusive(self, path: str, data: bytes) -> None:
         def tear() -> None:
             if self.is_local:

@@ -270,6 +270,19 @@ SPOILT: dict[str, Callable[[Struct], Any]] = {
     "a sorting column that is not there": lambda tree: group(tree).update(
         {GroupField.sorting: (9, (STRUCT, [{1: (I32, 99), 2: (TRUE, None), 3: (FALSE, None)}]))}
     ),
+    "a sort order without a direction": lambda tree: group(tree).update(
+        {GroupField.sorting: (9, (STRUCT, [{1: (I32, 0), 5: (TRUE, None), 6: (TRUE, None)}]))}
+    ),
+    "no version": lambda tree: tree.pop(FileField.version),
+    "no file offset": lambda tree: chunk(tree).pop(ChunkField.file_offset),
+    "a number that is too large for its type": lambda tree: meta(tree).update({MetaField.codec: (I32, 2**32 + 1)}),
+    "a list that is too long": lambda tree: tree.update({50: (9, (STRUCT, [{}] * 1_000_001))}),
+    **{
+        f"a Bloom filter at {offset} of {size} bytes": lambda tree, offset=offset, size=size: meta(tree).update(
+            {MetaField.bloom_offset: (I64, offset), MetaField.bloom_size: (I32, size)}
+        )
+        for offset, size in ((-1, 10), (-(2**63), 10), (2**63 - 1, 10), (0, 10), (4, -1), (4, 2**31 - 1))
+    },
 }
 
 
@@ -294,6 +307,45 @@ def test_inconsistent_numbers_are_damage(tmp_path: Path, spoil: Callable[[Struct
 
 
 @pytest.mark.parametrize("copies", [1, 8])
+@pytest.mark.parametrize("column", ["id", "text"])
+def test_changed_bloom_filter_offset_is_damage(tmp_path: Path, copies: int, column: str) -> None:
+    """In files with Bloom filters, so that templates have them. Statistics are read of one column."""
+    rows = pa.table({"id": range(6), "text": list("abcdef")})
+    for number in range(copies):
+        path = tmp_path / f"{number}.parquet"
+        pq.write_table(rows, path, bloom_filter_options={"id": {"ndv": 6}})
+    tree = footer_of(path)
+    meta(tree)[MetaField.bloom_offset] = (I64, -1)
+    write_footer(path, tree)
+    with pytest.raises(DamagedFileError, match=path.name):
+        load(tmp_path, column)
+
+
+@pytest.mark.parametrize("field", [FileField.version, FileField.schema, FileField.rows, FileField.groups])
+@pytest.mark.parametrize("copies", [1, 8])
+def test_field_that_occurs_twice_is_damage(tmp_path: Path, field: int, copies: int) -> None:
+    """Other readers use the second field."""
+    *_, last = sample(tmp_path / "data", copies)
+    tree, data = footer_of(last), last.read_bytes()
+    second = bytes((tree[field][0], field << 1)) + write_struct({1: tree[field]})[1:]
+    words = write_struct(tree)[:-1] + second
+    last.write_bytes(data[: -8 - len(words) + len(second) - 1] + words + len(words).to_bytes(4, "little") + b"PAR1")
+    with pytest.raises(DamagedFileError, match=last.name):
+        load(tmp_path / "data", "id")
+
+
+def test_footer_that_is_too_long_is_not_read(tmp_path: Path) -> None:
+    """The file is sparse, so that the test needs no disk space."""
+    path, size = tmp_path / "a.parquet", 3 << 30
+    with path.open("wb") as file:
+        file.write(b"PAR1")
+        file.seek(4 + size)
+        file.write(size.to_bytes(4, "little") + b"PAR1")
+    with pytest.raises(DamagedFileError, match="more than fsspeckit reads"):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize("copies", [1, 8])
 def test_footer_with_zero_rows_has_the_rows_of_its_row_groups(tmp_path: Path, copies: int) -> None:
     """parquet-rs 0.3.0 wrote such files, and every reader returns their rows."""
     *_, last = sample(tmp_path / "data", copies)
@@ -303,10 +355,13 @@ def test_footer_with_zero_rows_has_the_rows_of_its_row_groups(tmp_path: Path, co
     assert [file.rows for file in load(tmp_path / "data")] == [6] * copies
 
 
+_ONE = (1).to_bytes(8, "little")
 STATISTICS: dict[str, tuple[Callable[[Struct], Any], str]] = {
     "bound of another length": (lambda stats: stats.update({StatisticsField.min: (BINARY, b"123")}), "bounds"),
     "bound is a number": (lambda stats: stats.update({StatisticsField.max: (I64, 5)}), "bounds"),
     "no upper bound": (lambda stats: stats.pop(StatisticsField.max), "bounds"),
+    "lower bounds differ": (lambda stats: stats.update({StatisticsField.min: (BINARY, _ONE)}), "old bounds"),
+    "old upper bounds differ": (lambda stats: stats.update({StatisticsField.max_old: (BINARY, _ONE)}), "old bounds"),
     "negative nulls": (lambda stats: stats.update({StatisticsField.nulls: (I64, -1)}), "nulls"),
     "more nulls than values": (lambda stats: stats.update({StatisticsField.nulls: (I64, 4)}), "nulls"),
     "nulls are text": (lambda stats: stats.update({StatisticsField.nulls: (BINARY, b"1")}), "nulls"),
@@ -321,12 +376,13 @@ def test_impossible_statistics_are_ignored(
     *_, last = sample(tmp_path / "data", copies)
     tree = footer_of(last)
     stats = meta(tree)[MetaField.statistics][1]
-    for old in (StatisticsField.max_old, StatisticsField.min_old):
-        stats.pop(old, None)
+    if what != "old bounds":
+        for old in (StatisticsField.max_old, StatisticsField.min_old):
+            stats.pop(old, None)
     spoil(stats)
     write_footer(last, tree)
     found = load(tmp_path / "data", "id")[-1].stats["id"]
-    assert ((found.lower[0], found.upper[0]) == (None, None)) == (what == "bounds")
+    assert ((found.lower[0], found.upper[0]) == (None, None)) == ("bounds" in what)
     assert (found.nulls[0] is None) == (what == "nulls")
     assert (found.lower[1], found.upper[1], found.nulls[1]) == (3, 5, 0)
 

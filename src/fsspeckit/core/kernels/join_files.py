@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,8 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from fsspeckit.common.schema import cast_schema
-from fsspeckit.core.model import NO_ROWS, CombineTask, DataFile, Outcome, RowNumbers, WriteOptions
-from fsspeckit.core.parquet.bytes.small_files import SmallFilesReader
+from fsspeckit.core.model import CombineTask, DataFile, Outcome, RowNumbers, WriteOptions
 from fsspeckit.core.parquet.footer import Footer
 from fsspeckit.core.parquet.reader import check_int96, check_rows, open_rows, read_footer, report_damage
 from fsspeckit.core.parquet.sort_note import without_sort_note
@@ -35,9 +33,6 @@ from fsspeckit.core.values.take import filter_rows
 
 _FETCHED_FILES = 32
 _FETCHED_BYTES = 32 * 1024 * 1024
-
-_MOST_ROWS = 200_000
-"""The most rows that are decoded at once. The size of a file does not limit the memory of its decoded rows."""
 
 _BLOCK_ROWS = 20_000
 """Small tables are joined up to this many rows: the encoder's cost per chunk is far higher than that of the copy."""
@@ -212,45 +207,25 @@ def combine_files(task: CombineTask, storage: Storage, staged: str) -> Outcome:
     row_form = RowForm.of(task.files, task.schema, footer)
     sink, group_rows = partial(storage.open_output, staged), rows_per_group(task.files, task.options)
     with Output(sink, row_form, footer, task.options, group_rows) as output:
-        for table in read_files(storage, task.files, row_form, task.drops, group_rows):
+        for table in read_files(storage, task.files, row_form, task.drops):
             output.add(table)
         size = output.finish()
         return Outcome(staged, output.rows, size, 0, True)
 
 
 def read_files(
-    storage: Storage, files: Sequence[DataFile], row_form: RowForm, drops: Mapping[str, RowNumbers], most_rows: int
-) -> Iterator[pa.Table]:
-    """Yield the rows of files in order, without dropped rows. Small files are read together, up to ``most_rows``."""
-    filled, small_files, at = [file for file in files if file.rows], SmallFilesReader(storage, row_form.coded), 0
-    most_rows = min(most_rows, _MOST_ROWS)
-    while at < len(filled):
-        window = _window(storage, filled[at:], most_rows)
-        at += len(window)
-        table = small_files.read(window) if sum(file.rows for file in window) <= most_rows else None
-        if table is not None:
-            yield without_rows(row_form.apply(table, window[0].path), _dropped_rows(window, drops), 0)
-        else:
-            yield from _read_each(storage, window, row_form, drops)
-
-
-def _read_each(
     storage: Storage, files: Sequence[DataFile], row_form: RowForm, drops: Mapping[str, RowNumbers]
 ) -> Iterator[pa.Table]:
-    """Yield the rows of files, read one by one, or in parallel if the storage is remote."""
-    if storage.workers > 1 and len(files) > 1:
-        for tables in for_each(storage, lambda file: list(_kept_rows(storage, file, row_form, drops)), files):
+    """Yield the rows of files in order, without dropped rows. On remote storage, some files are read in parallel."""
+    filled, at = [file for file in files if file.rows], 0
+    while at < len(filled):
+        window = filled[at : at + 1] if storage.workers == 1 else _window(filled[at:])
+        at += len(window)
+        if len(window) == 1:
+            yield from _kept_rows(storage, window[0], row_form, drops)
+            continue
+        for tables in for_each(storage, lambda file: list(_kept_rows(storage, file, row_form, drops)), window):
             yield from tables
-    else:
-        for file in files:
-            yield from _kept_rows(storage, file, row_form, drops)
-
-
-def _dropped_rows(window: Sequence[DataFile], drops: Mapping[str, RowNumbers]) -> RowNumbers:
-    """Return the dropped rows as positions in the concatenation of all files."""
-    starts = accumulate((file.rows for file in window), initial=0)
-    positions = [drops[file.path] + start for file, start in zip(window, starts, strict=False) if file.path in drops]
-    return np.concatenate(positions) if positions else NO_ROWS
 
 
 def _kept_rows(
@@ -263,12 +238,12 @@ def _kept_rows(
         start += table.num_rows
 
 
-def _window(storage: Storage, files: Sequence[DataFile], most_rows: int) -> Sequence[DataFile]:
-    """Return the next files to read together: few bytes and, unless the storage is remote, few rows."""
-    rows = size = 0
+def _window(files: Sequence[DataFile]) -> Sequence[DataFile]:
+    """Return the next files to read in parallel: as many as have few bytes."""
+    size = 0
     for count, file in enumerate(files[:_FETCHED_FILES]):
-        rows, size = rows + file.rows, size + max(file.uncompressed, file.size)
-        if count and (size > _FETCHED_BYTES or (rows > most_rows and storage.workers == 1)):
+        size += max(file.uncompressed, file.size)
+        if count and size > _FETCHED_BYTES:
             return files[:count]
     return files[:_FETCHED_FILES]
 

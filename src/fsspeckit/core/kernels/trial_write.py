@@ -90,7 +90,7 @@ class TrialWrite:
 
     def _rows(self, trial: Trial, row_form: RowForm) -> list[pa.Table]:
         if all(file.rows <= trial.rows for file in trial.files):
-            return list(read_files(self.storage, trial.files, row_form, {}, sum(file.rows for file in trial.files)))
+            return list(read_files(self.storage, trial.files, row_form, {}))
         return [self._first_rows(file, row_form, trial.rows) for file in trial.files]
 
     def _first_rows(self, file: DataFile, row_form: RowForm, most: int) -> pa.Table:

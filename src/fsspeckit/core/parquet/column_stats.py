@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from fsspeckit.core.model import ColumnStats
 from fsspeckit.core.parquet.bytes.format_fields import MetaField, StatisticsField
-from fsspeckit.core.parquet.bytes.thrift import BINARY, FALSE, I32, I64, LIST, STRUCT, TRUE, Struct
-from fsspeckit.core.parquet.footer import PHYSICAL, Leaf
+from fsspeckit.core.parquet.bytes.thrift import BINARY, FALSE, I64, LIST, STRUCT, TRUE, Struct
+from fsspeckit.core.parquet.footer import PHYSICAL, Leaf, bloom_of
 
 _EXACT_TEXT_WRITERS = ("parquet-cpp", "DuckDB")
 _MIN_TRUNCATED_LENGTH = 16
@@ -32,7 +32,8 @@ class RawStats:
     """Statistics of one chunk as bytes.
 
     ``exact`` is the writer's flag that bounds are not truncated, if it has one. ``old`` bounds come from the deprecated
-    fields, whose order is not defined for all types.
+    fields, whose order is not defined for all types. ``differ`` is whether the bounds in the deprecated fields are other
+    values than those in the newer fields.
     """
 
     nulls: int | None
@@ -40,6 +41,7 @@ class RawStats:
     upper: bytes | None
     exact: bool | None
     old: bool
+    differ: bool
     bloom: tuple[int, int] | None
 
 
@@ -47,20 +49,29 @@ def raw_stats(meta: Struct) -> RawStats:
     """Return the statistics in the metadata of a chunk."""
     stats = _get(meta, MetaField.statistics, STRUCT) or {}
     nulls, values = _get(stats, StatisticsField.nulls, I64), meta[MetaField.values][1]
-    lower, upper = (_get(stats, field, BINARY) for field in (StatisticsField.min, StatisticsField.max))
-    old = lower is None or upper is None
-    if old:
-        lower, upper = (_get(stats, field, BINARY) for field in (StatisticsField.min_old, StatisticsField.max_old))
-    offset = _get(meta, MetaField.bloom_offset, I64)
-    size = _get(meta, MetaField.bloom_size, I32)
+    new, old = (
+        tuple(_get(stats, field, BINARY) for field in fields)
+        for fields in (
+            (StatisticsField.min, StatisticsField.max),
+            (StatisticsField.min_old, StatisticsField.max_old),
+        )
+    )
+    is_old = None in new
+    lower, upper = old if is_old else new
     return RawStats(
         nulls if nulls is not None and 0 <= nulls <= values else None,
         lower,
         upper,
         _is_exact(stats),
-        old,
-        None if offset is None or size is None else (offset, size),
+        is_old,
+        not is_old and bounds_differ(new, old),
+        bloom_of(meta),
     )
+
+
+def bounds_differ(new: Sequence[bytes | None], old: Sequence[bytes | None]) -> bool:
+    """Return whether deprecated bounds exist and differ from the newer ones."""
+    return any(other is not None and own != other for own, other in zip(new, old, strict=True))
 
 
 def _is_exact(statistics: Struct) -> bool | None:
@@ -97,7 +108,8 @@ def column_stats(
 def _bounds(chunk: RawStats, leaf: Leaf, native: pa.DataType | None, writer: str, ordered: bool) -> tuple[Any, Any]:
     if native is None or chunk.lower is None or chunk.upper is None:
         return None, None
-    if not (_has_defined_old_order(native) if chunk.old else ordered):
+    same_order = _has_defined_old_order(native)
+    if not (same_order if chunk.old else ordered) or (same_order and chunk.differ):
         return None, None
     lower, upper = (_value(raw, leaf, native) for raw in (chunk.lower, chunk.upper))
     if lower is None or upper is None:

@@ -180,16 +180,17 @@ class _FooterReader:
         suffix = prefix.suffixes.get(rest)
         if suffix is None:
             tree, stop = read_struct(rest, after=FileField.groups)
-            if stop != len(rest):
-                return None
+            if stop != len(rest) or min(tree, default=FileField.key_values) <= FileField.groups:
+                return None  # also if a field before the row groups is here a second time
             suffix = self._suffix(tree, prefix, data)
             if len(prefix.suffixes) < _MAX_SUFFIXES:
                 prefix.suffixes[rest] = suffix
         return groups, suffix
 
     def _parse(self, data: bytes, data_end: int) -> tuple[list[RowGroupFacts], _Suffix]:
-        """Parse a footer field by field and return its facts."""
+        """Parse a footer field by field and return its facts. pyarrow checks fields that are not used here."""
         footer = Footer(data, data_end)
+        open_footer(data)
         prefix = next((prefix for prefix in self._prefixes if data.startswith(prefix.data)), None)
         if prefix is None:
             prefix = self._new_prefix(footer)

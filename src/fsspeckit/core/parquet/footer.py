@@ -30,7 +30,7 @@ from fsspeckit.core.parquet.bytes.format_fields import (
     groups_of,
     key_values_of,
 )
-from fsspeckit.core.parquet.bytes.thrift import BINARY, I32, I64, LIST, STRUCT, TRUE, Struct, read_struct
+from fsspeckit.core.parquet.bytes.thrift import BINARY, FALSE, I32, I64, LIST, STRUCT, TRUE, Struct, read_struct
 from fsspeckit.core.storage import Storage
 
 PHYSICAL = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
@@ -53,6 +53,7 @@ _ENCODINGS = {
 _ENCRYPTED_MAGIC = b"PARE"
 _FIRST_READ, _FIRST_LOCAL_READ = 64 * 1024, 4 * 1024  # a second read costs a round trip only on remote storage
 _MAX_DEPTH = 100
+_MAX_FOOTER = 256 * 1024 * 1024  # bytes; as a tree of fields, a footer takes up to a hundred times its size in memory
 _MAX_PAGE_VALUES, _MIN_PAGE_BYTES = 1 << 31, 8  # every page has fewer values and more bytes
 _REPEATED = 2
 _DECIMAL_CONVERTED, _DECIMAL_LOGICAL = 5, 5
@@ -159,6 +160,8 @@ def read_footer_bytes(storage: Storage, path: str, size: int) -> bytes:
     length = int.from_bytes(tail[-8:-4], "little") + TRAILER
     if length + len(MAGIC) > size:
         raise pa.ArrowInvalid("its footer is longer than the file")
+    if length > _MAX_FOOTER:
+        raise pa.ArrowInvalid(f"its footer has {length} bytes, more than fsspeckit reads ({_MAX_FOOTER})")
     if length > len(tail):
         tail = storage.read_tail(path, length)
     return tail[-length:-TRAILER]
@@ -229,6 +232,7 @@ def check_count(value: int) -> int:
 
 def _check_fields(tree: Struct) -> None:
     check_not_encrypted(tree)
+    _get(tree, FileField.version, I32)
     _get(tree, FileField.rows, I64)
     _get_structs(tree, FileField.groups)
 
@@ -246,7 +250,8 @@ def _check_group(group: Struct, leaves: Sequence[Leaf], data_end: int) -> None:
     for chunk, leaf in zip(chunks, leaves, strict=True):
         _check_chunk(chunk, leaf, rows, data_end)
     for by in sorting_of(group):
-        if not 0 <= _get(by, SortField.column, I32) < len(leaves) or len(by) < 3:
+        flags = (by.get(field, (0, None))[0] for field in (SortField.descending, SortField.nulls_first))
+        if not 0 <= _get(by, SortField.column, I32) < len(leaves) or not {*flags} <= {TRUE, FALSE}:
             raise _invalid_field()
 
 
@@ -270,6 +275,20 @@ def _check_chunk(chunk: Struct, leaf: Leaf, rows: int, data_end: int) -> None:
     sizes = _get(meta, MetaField.uncompressed_size, I64), _get(meta, MetaField.compressed_size, I64)
     check_offsets(rows, _get(meta, MetaField.data_offset, I64), dictionary_offset, *sizes, data_end)
     _get_list(meta, MetaField.encodings, I32)
+    check_bloom(bloom_of(meta), data_end)
+
+
+def bloom_of(meta: Struct) -> tuple[int, int] | None:
+    """Return the offset and size of a chunk's Bloom filter, or None. Some writers do not write the size."""
+    if MetaField.bloom_offset not in meta or MetaField.bloom_size not in meta:
+        return None
+    return _get(meta, MetaField.bloom_offset, I64), _get(meta, MetaField.bloom_size, I32)
+
+
+def check_bloom(bloom: tuple[int, int] | None, data_end: int) -> None:
+    """Raise if a Bloom filter is not inside the file."""
+    if bloom is not None and not (bloom[0] >= len(MAGIC) and bloom[1] >= 0 and sum(bloom) <= data_end):
+        raise pa.ArrowInvalid("a Bloom filter is not inside the file")
 
 
 def _path(meta: Struct) -> str:

@@ -30,8 +30,8 @@ from fsspeckit.core.parquet.bytes.thrift import (
     read_varint,
     write_value,
 )
-from fsspeckit.core.parquet.column_stats import RawStats, raw_stats
-from fsspeckit.core.parquet.footer import CODECS, PHYSICAL, Leaf, check_count, check_offsets, check_values
+from fsspeckit.core.parquet.column_stats import RawStats, bounds_differ, raw_stats
+from fsspeckit.core.parquet.footer import CODECS, PHYSICAL, Leaf, check_bloom, check_count, check_offsets, check_values
 
 _NUMBER = rb"[\x80-\xff]{0,9}+[\x00-\x7f]"
 _NUMBERS = (I16, I32, I64)
@@ -92,6 +92,7 @@ class RowGroupTemplate:
     def __init__(self, group: Struct, leaves: Sequence[Leaf], wanted: Sequence[int]) -> None:
         self._leaves, self._facts = leaves, read_group(group, wanted)
         self._checked = [tuple(_Gap(leaf, name) for name in _CHECKED_FIELDS.values()) for leaf in range(len(leaves))]
+        self._blooms: list[int] = []
         self._patterns: list[re.Pattern[bytes]] = []
         self._gaps: list[_Gap | None] = []
         pattern = b""
@@ -99,6 +100,8 @@ class RowGroupTemplate:
             pattern += part.pattern
             if part.gap is not None or part.is_binary:
                 self._gaps.append(part.gap)
+            if part.gap is not None and part.gap.leaf is not None and part.gap.name == "bloom_size":
+                self._blooms.append(part.gap.leaf)
             if part.is_binary:
                 self._patterns.append(re.compile(pattern, re.DOTALL))
                 pattern = b""
@@ -141,6 +144,8 @@ class RowGroupTemplate:
             dictionary_offset = _number(raw[dictionary]) if dictionary in raw else 0
             sizes = _number(raw[before]), _number(raw[after])
             check_offsets(rows, _number(raw[data]), dictionary_offset, *sizes, data_end)
+        for number in self._blooms:
+            check_bloom(_bloom(number, raw), data_end)
         stats = {leaf: _stats_from(leaf, like, raw) for leaf, like in self._facts.stats.items()}
         return RowGroupFacts(rows, uncompressed, self._facts.codec, stats)
 
@@ -156,14 +161,20 @@ def _stats_from(leaf: int, like: RawStats, raw: dict[_Gap | None, bytes]) -> Raw
     """Return the statistics of a leaf from the gaps, with the flags of the template's row group."""
     nulls = raw.get(_Gap(leaf, "nulls"))
     count = None if nulls is None else _number(nulls)
-    offset, size = raw.get(_Gap(leaf, "bloom_offset")), raw.get(_Gap(leaf, "bloom_size"))
+    lower, upper, *old = (raw.get(_Gap(leaf, name)) for name in ("lower", "upper", "lower_old", "upper_old"))
     return replace(
         like,
         nulls=count if count is not None and 0 <= count <= _number(raw[_Gap(leaf, "values")]) else None,
-        lower=raw.get(_Gap(leaf, "lower")),
-        upper=raw.get(_Gap(leaf, "upper")),
-        bloom=None if offset is None or size is None else (_number(offset), _number(size)),
+        lower=lower,
+        upper=upper,
+        differ=bounds_differ((lower, upper), old),
+        bloom=_bloom(leaf, raw),
     )
+
+
+def _bloom(leaf: int, raw: dict[_Gap | None, bytes]) -> tuple[int, int] | None:
+    offset, size = raw.get(_Gap(leaf, "bloom_offset")), raw.get(_Gap(leaf, "bloom_size"))
+    return None if offset is None or size is None else (_number(offset), _number(size))
 
 
 def _parts(fields: Struct, rule: Rule) -> Iterator[_Part]:
@@ -221,9 +232,8 @@ def _chunk_rule(number: int, leaf: Leaf, is_wanted: bool) -> Rule:
 
 
 def _meta_rule(number: int, leaf: Leaf, is_wanted: bool) -> Rule:
-    gaps = {field: _Gap(number, name) for field, name in _CHECKED_FIELDS.items()}
-    if is_wanted:
-        gaps |= {MetaField.bloom_offset: _Gap(number, "bloom_offset"), MetaField.bloom_size: _Gap(number, "bloom_size")}
+    names = _CHECKED_FIELDS | {MetaField.bloom_offset: "bloom_offset", MetaField.bloom_size: "bloom_size"}
+    gaps = {field: _Gap(number, name) for field, name in names.items()}
 
     def rule(field: int, kind: int, value: Any) -> Iterator[_Part]:
         if field in _CONSTANT_FIELDS:
@@ -242,10 +252,14 @@ def _meta_rule(number: int, leaf: Leaf, is_wanted: bool) -> Rule:
 def _statistics_rule(number: int, leaf: Leaf, wanted: Struct) -> Rule:
     """Use the bounds of the newer fields if both exist, else those of the deprecated fields."""
     new = {StatisticsField.min, StatisticsField.max} <= wanted.keys()
-    low, high = (
-        (StatisticsField.min, StatisticsField.max) if new else (StatisticsField.min_old, StatisticsField.max_old)
-    )
-    names = {low: "lower", high: "upper", StatisticsField.nulls: "nulls"}
+    old = "_old" if new else ""
+    names = {
+        StatisticsField.min_old: "lower" + old,
+        StatisticsField.max_old: "upper" + old,
+        StatisticsField.nulls: "nulls",
+    }
+    if new:
+        names |= {StatisticsField.min: "lower", StatisticsField.max: "upper"}
 
     def rule(field: int, kind: int, value: Any) -> Iterator[_Part]:
         gap = _Gap(number, names[field]) if field in names and field in wanted else None

@@ -31,13 +31,6 @@ def open_file(storage: Storage, file: ViewFile | DataFile) -> pa.NativeFile:
     return opened
 
 
-def read_into(storage: Storage, file: DataFile, buffer: memoryview) -> None:
-    """Fill a buffer with the first bytes of a file, with the same check as `open_file`."""
-    entry = storage.read_into(file.location, buffer)
-    if storage.in_place:
-        _check_unchanged(entry, file)
-
-
 def _check_unchanged(entry: Entry | None, file: ViewFile | DataFile) -> None:
     if entry is None or (entry.size, entry.stamp) != (file.size, file.stamp):
         raise FileNotFoundError(f"{file.location} was replaced since it was listed. List the dataset again.")

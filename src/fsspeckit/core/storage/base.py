@@ -98,10 +98,6 @@ class Storage(ABC):
         """Return the last ``size`` bytes, or the whole file if it is shorter."""
 
     @abstractmethod
-    def read_into(self, path: str, buffer: memoryview) -> Entry | None:
-        """Fill ``buffer`` with the first bytes of a file. Return its entry on storages that reuse paths, else None."""
-
-    @abstractmethod
     def create_exclusive(self, path: str, data: bytes) -> None:
         """Create a whole file durably and atomically. Raise FileExistsError if the path exists."""
 

@@ -217,14 +217,6 @@ class FsspecStorage(Storage):
             self._fs.invalidate_cache(parent(path))
             return bytes(self._fs.cat_file(path, start=-size))
 
-    def read_into(self, path: str, buffer: memoryview) -> Entry | None:
-        with self._call("read", path):
-            data = self._fs.cat_file(path, end=len(buffer))
-        if len(data) < len(buffer):
-            raise StorageError(f"{path} is {len(buffer) - len(data)} bytes too short")
-        buffer[:] = data[: len(buffer)]
-        return None
-
     def create_exclusive(self, path: str, data: bytes) -> None:
         with self._call("create", path):
             if self._in_memory:

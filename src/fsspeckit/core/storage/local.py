@@ -131,15 +131,6 @@ class LocalStorage(Storage):
             finally:
                 os.close(descriptor)
 
-    def read_into(self, path: str, buffer: memoryview) -> Entry | None:
-        with report_errors("read", path), open(path, "rb", buffering=0) as file:
-            entry = _entry(path, os.fstat(file.fileno()))
-            while buffer and (count := file.readinto(buffer)):
-                buffer = buffer[count:]
-        if buffer:
-            raise StorageError(f"{path} is {len(buffer)} bytes too short")
-        return entry
-
     def create_exclusive(self, path: str, data: bytes) -> None:
         """Link a complete and synced temporary file to the path, so that no reader sees a partial file."""
         temporary = join(parent(path), f".{uuid.uuid4().hex}.tmp")

@@ -149,6 +149,8 @@ def _read_part(source: pa.NativeFile, tree: Struct, offset: int, size: int) -> b
 
 
 def _read(source: pa.NativeFile, start: int, size: int) -> memoryview:
+    if start < 0 or size < 0:
+        raise pa.ArrowInvalid("its footer has a negative offset or size")
     source.seek(start)
     data = source.read_buffer(size)
     if len(data) != size:

@@ -16,8 +16,9 @@ Bytes = bytes | memoryview
 
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, MAP, STRUCT = range(1, 13)
 _INTEGERS = (I32, I64, I16)
+_BITS = {I16: 16, I32: 32, I64: 64}
 _MAX_DEPTH = 32
-_MAX_BITS = 70  # ten bytes of seven bits each
+_MAX_ELEMENTS = 1_000_000  # of a list or map; pyarrow has the same limit
 
 
 def read_struct(data: Bytes, at: int = 0, *, after: int = 0) -> tuple[Struct, int]:
@@ -29,7 +30,10 @@ def read_struct(data: Bytes, at: int = 0, *, after: int = 0) -> tuple[Struct, in
 
 
 def _struct(data: Bytes, at: int, depth: int, number: int = 0) -> tuple[Struct, int]:
-    """Numbers are decoded inline, because a footer has hundreds of them and a call costs more."""
+    """Numbers are decoded inline, because a footer has hundreds of them and a call costs more.
+
+    A field that occurs twice is damage, because readers differ in which one they use.
+    """
     if depth > _MAX_DEPTH:
         raise pa.ArrowInvalid("its metadata is nested too deeply")
     fields: Struct = {}
@@ -40,11 +44,15 @@ def _struct(data: Bytes, at: int, depth: int, number: int = 0) -> tuple[Struct, 
             number += head >> 4
         else:
             number, at = read_signed(data, at)
+        if number in fields:
+            raise pa.ArrowInvalid(f"its metadata has field {number} twice")
         if kind in _INTEGERS:
             value = data[at]
             at += 1
             if value > 127:
                 value, at = read_varint(data, at - 1)
+                if value >> _BITS[kind]:
+                    raise pa.ArrowInvalid("its metadata has a number that is too large for its type")
             fields[number] = kind, value >> 1 ^ -(value & 1)
         elif kind in (TRUE, FALSE):
             fields[number] = kind, None
@@ -75,6 +83,7 @@ def _value(data: Bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
 
 def _list(data: Bytes, at: int, depth: int) -> tuple[tuple[int, list[Any]], int]:
     size, kind, at = read_list_header(data, at)
+    _check_elements(size, data, at)
     values = []
     for _ in range(size):
         value, at = _value(data, at, kind, depth + 1)
@@ -84,6 +93,7 @@ def _list(data: Bytes, at: int, depth: int) -> tuple[tuple[int, list[Any]], int]
 
 def _map(data: Bytes, at: int, depth: int) -> tuple[tuple[int, int, list[tuple[Any, Any]]], int]:
     size, at = read_varint(data, at)
+    _check_elements(size, data, at)
     if not size:
         return (0, 0, []), at
     kinds, at = data[at], at + 1
@@ -93,6 +103,14 @@ def _map(data: Bytes, at: int, depth: int) -> tuple[tuple[int, int, list[tuple[A
         value, at = _value(data, at, kinds & 15, depth + 1)
         pairs.append((key, value))
     return (kinds >> 4, kinds & 15, pairs), at
+
+
+def _check_elements(size: int, data: Bytes, at: int) -> None:
+    """Raise if a list or map is too large for memory, or for the bytes that are left: each element has at least one."""
+    if size > len(data) - at:
+        raise IndexError
+    if size > _MAX_ELEMENTS:
+        raise pa.ArrowInvalid(f"its metadata has a list of {size} elements")
 
 
 def _raw(data: Bytes, at: int, size: int) -> bytes:
@@ -107,25 +125,14 @@ def read_varint(data: Bytes, at: int) -> tuple[int, int]:
     if byte < 0x80:
         return byte, at + 1
     value, shift = byte & 0x7F, 7
-    while shift < _MAX_BITS:
+    while byte > 0x7F and shift < 64:
         at += 1
         byte = data[at]
         value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at + 1
         shift += 7
-    raise pa.ArrowInvalid("its metadata has a number of more than 64 bits")
-
-
-def read_non_negative(data: bytes) -> int:
-    """Return the signed number in these bytes. Raise if it is negative."""
-    value = shift = 0
-    for byte in data:
-        value |= (byte & 0x7F) << shift
-        shift += 7
-    if value & 1:
-        raise pa.ArrowInvalid("its metadata has a negative count, size or offset")
-    return value >> 1
+    if byte > 0x7F or value >> 64:
+        raise pa.ArrowInvalid("its metadata has a number of more than 64 bits")
+    return value, at + 1
 
 
 def read_signed(data: Bytes, at: int) -> tuple[int, int]:
