@@ -18,6 +18,7 @@ from fsspeckit.common.choices import WriteMode, check_choice
 from fsspeckit.common.errors import PartitionError, SchemaMismatchError
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.common.schema import reconcile, same_storage
+from fsspeckit.common.text import is_storable
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.transaction import Changes, Commit, Publish
 from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
@@ -26,7 +27,7 @@ from fsspeckit.core.dataset.source import Input, Source
 from fsspeckit.core.dataset.source_keys import PartitionIdentities, PartitionRows, split_by_partition
 from fsspeckit.core.dataset.text_source import TextFiles, read_later
 from fsspeckit.core.engine.protocol import Engine
-from fsspeckit.core.file_names import is_data_file, new_file_name
+from fsspeckit.core.file_names import is_data_file, is_inside, new_file_name
 from fsspeckit.core.model import WriteOptions, WriteTask
 from fsspeckit.core.operations.row_balance import check_balance
 from fsspeckit.core.parquet.writer_options import check_writable, codec_name
@@ -49,10 +50,14 @@ class WriteRequest:
     def __post_init__(self) -> None:
         check_choice("mode", self.mode, get_args(WriteMode))
         template = self.basename_template
-        if template is not None and ("/" in template or not is_data_file(template)):
+        if template is not None and not _is_file_name(template):
             raise ValueError(
                 f"basename_template={template!r} is not the name of a data file. Use a name like 'part-{{i}}.parquet'."
             )
+
+
+def _is_file_name(template: object) -> bool:
+    return is_storable(template) and "/" not in template and is_inside(template) and is_data_file(template)
 
 
 @dataclass(frozen=True, slots=True)
