@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,19 @@ def test_apply_refuses_what_has_changed(plan: dict[str, Any], change: str, capsy
     assert main(["apply", "plan.json"]) == 3
     said = capsys.readouterr()
     assert (said.out, said.err.splitlines()[1]) == ("", "to do: make a new plan")
+    assert files() == before
+
+
+@pytest.mark.parametrize("changed", ["keep", "rewrite", "source"])
+def test_apply_refuses_a_file_with_other_content_and_the_same_size_and_time(plan: dict[str, Any], changed: str) -> None:
+    paths = {entry["action"]: Path("lake", entry["path"]) for entry in plan["plan"]["entries"]}
+    path = {**paths, "source": Path("b.csv")}[changed]
+    status, content = path.stat(), path.read_bytes()
+    time.sleep(0.02)  # longer than a tick of the kernel's clock
+    path.write_bytes(content.replace(b"b", b"x"))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    before = files()
+    assert main(["apply", "plan.json"]) == 3
     assert files() == before
 
 

@@ -363,8 +363,11 @@ def test_a_template_that_gives_the_name_of_an_existing_file(io: Any, dataset: Pa
         io.write_dataset(numbers([1, 2]), str(dataset), basename_template="part-{i}.parquet", max_rows_per_file=1)
 
 
-@pytest.mark.parametrize("template", ["fixed.parquet", "x-{i}", "../x-{i}.parquet", "a/{i}.parquet", "_{i}.parquet"])
-def test_a_template_that_cannot_name_files(io: Any, tmp_path: Path, template: str) -> None:
+TEMPLATES = ["fixed.parquet", "x-{i}", "../x-{i}.parquet", "a/{i}.parquet", "_{i}.parquet", "x\0{i}.parquet"]
+
+
+@pytest.mark.parametrize("template", [*TEMPLATES, "\ud800{i}.parquet", 5, b"{i}.parquet"], ids=repr)
+def test_a_template_that_cannot_name_files(io: Any, tmp_path: Path, template: Any) -> None:
     with refused(tmp_path, ValueError, "basename_template"):
         io.write_dataset(numbers([1, 2]), str(tmp_path / "d"), basename_template=template, max_rows_per_file=1)
 

@@ -120,7 +120,7 @@ def test_a_partition_column_that_folder_and_file_disagree_on(
         put(tmp_path / "d" / f"day={day}" / "x.parquet", numbers([5], day=column))
     before = tree_of(tmp_path)
     for dry_run in (True, False):
-        with pytest.raises(errors.PartitionError, match=r"'day' has other values in the rows of day=\d/x\.parquet"):
+        with pytest.raises(errors.PartitionError, match=r"day=\d/x\.parquet has rows with day="):
             io.deduplicate_parquet_dataset(str(tmp_path / "d"), null_keys="match", dry_run=dry_run, **call)
     assert tree_of(tmp_path) == before
     assert io.deduplicate_parquet_dataset(str(tmp_path / "d"), "id")["deduplicated_rows"] == 1
@@ -128,7 +128,7 @@ def test_a_partition_column_that_folder_and_file_disagree_on(
 
 def test_a_folder_that_cannot_be_read_as_the_files_type(io: Any, tmp_path: Path) -> None:
     put(tmp_path / "d" / "day=mon" / "x.parquet", numbers([5], day=[1]))
-    with pytest.raises(errors.PartitionError, match="partition column 'day' cannot be read as int64"):
+    with pytest.raises(errors.PartitionError, match=r"has rows with day='1', but its folder is for day='mon'"):
         io.deduplicate_parquet_dataset(str(tmp_path / "d"), ["id", "day"])
 
 

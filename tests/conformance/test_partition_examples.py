@@ -16,6 +16,8 @@ from conformance.builders import by_day, look, numbers, put
 from conformance.layouts import ODD_VALUES
 from conformance.tree import data_files, tree_of
 from fsspeckit.common.errors import PartitionError
+from fsspeckit.common.partitions import parse_hive_partition_path, partition_folders, typed_values
+from fsspeckit.common.types import unwrapped
 
 UPSERT: dict[str, Any] = {"strategy": "upsert", "key_columns": ["id"]}
 
@@ -242,3 +244,96 @@ def test_a_partition_column_inside_the_files_is_tolerated(io: Any, tmp_path: Pat
         {"id": 1, "v": "new", "p": "a"},
         {"id": 2, "v": "new", "p": "b"},
     ]
+
+
+DISAGREE = [
+    ("day=1", pa.array([2])),
+    ("day=1", pa.array([1, 2])),
+    ("day=1", pa.array([None], pa.int64())),
+    ("day=__HIVE_DEFAULT_PARTITION__", pa.array([None, 2])),
+    ("day=a", pa.array(["b"])),
+    ("day=a", pa.array(["a", None]).dictionary_encode()),
+    ("day=1.5", pa.array([1.5, float("nan")])),
+    ("day=2025-01-14", pa.array([dt.date(2025, 1, 15)])),
+]
+
+
+@pytest.mark.parametrize("statistics", [True, False])
+@pytest.mark.parametrize(
+    ("folder", "inside"), DISAGREE, ids=[f"{folder} {i}" for i, (folder, _) in enumerate(DISAGREE)]
+)
+def test_rows_of_another_partition_than_their_folder(
+    io: Any, tmp_path: Path, folder: str, inside: pa.Array, statistics: bool
+) -> None:
+    """Readers use the value of the row: a write by folders would delete it, a merge would insert it a second time."""
+    put(tmp_path / "d" / folder / "x.parquet", numbers([1] * len(inside), day=inside), write_statistics=statistics)
+    put(tmp_path / "d" / "day=7" / "y.parquet", numbers([2], day=pa.nulls(1, inside.type)).slice(0, 0))
+    text = parse_hive_partition_path(f"{folder}/x")["day"]
+    same_partition = typed_values([text], unwrapped(inside.type))
+    before, path = tree_of(tmp_path), str(tmp_path / "d")
+    sentence = rf"(?s)x\.parquet has rows with day=.* but its folder is for day={text!r}"
+    for day in (same_partition, inside[-1:]):
+        for strategy in ("upsert", "insert", "full_merge"):
+            with pytest.raises(PartitionError, match=sentence):
+                io.merge(
+                    numbers([1], "new", day=day), path, strategy=strategy, key_columns=["id", "day"], null_keys="match"
+                )
+    source = numbers([5], "new", day=same_partition)
+    for dry_run in (True, False):
+        with pytest.raises(PartitionError, match=sentence):
+            io.write_dataset(source, path, mode="overwrite_partitions", dry_run=dry_run)
+    assert tree_of(tmp_path) == before
+
+
+@pytest.mark.parametrize("statistics", [True, False])
+@pytest.mark.parametrize("kind", PARTITION_COLUMNS)
+def test_rows_of_the_same_partition_as_their_folder(io: Any, tmp_path: Path, kind: str, statistics: bool) -> None:
+    column = PARTITION_COLUMNS[kind]
+    for row, folder in enumerate(partition_folders({"p": column}).to_pylist()):
+        table = numbers([row], p=column[row : row + 1])
+        put(tmp_path / "d" / folder / "x.parquet", table, write_statistics=statistics)
+    result = io.merge(numbers([0, 1, 2], "new", p=column), str(tmp_path / "d"), **UPSERT)
+    assert (result.inserted, result.updated) == (0, 3)
+    io.write_dataset(numbers([7], p=column[:1]), str(tmp_path / "d"), mode="overwrite_partitions")
+    assert [row[0] for row in look(tmp_path / "d")] == [1, 2, 7]
+
+
+def test_a_row_with_nan_is_in_the_folder_of_nan(io: Any, tmp_path: Path) -> None:
+    put(tmp_path / "d" / "p=nan" / "x.parquet", numbers([1], p=[float("nan")]))
+    put(tmp_path / "d" / "p=0.0" / "x.parquet", numbers([2], p=[-0.0]))
+    assert io.merge(numbers([1], "new", p=[float("nan")]), str(tmp_path / "d"), **UPSERT).updated == 1
+
+
+def test_an_append_does_not_read_rows_of_other_files(io: Any, tmp_path: Path) -> None:
+    put(tmp_path / "d" / "day=1" / "x.parquet", numbers([1], day=[2]))
+    io.write_dataset(numbers([2], day=[1]), str(tmp_path / "d"))
+    io.write_dataset(numbers([3], day=[5]), str(tmp_path / "d"), mode="overwrite_partitions")
+    assert len(data_files(tmp_path / "d")) == 3
+
+
+@pytest.mark.parametrize("folders", [("p=x", "p=%78"), ("p=%78", "p=x")])
+def test_all_spellings_of_a_partition_are_overwritten(io: Any, tmp_path: Path, folders: tuple[str, ...]) -> None:
+    for number, folder in enumerate(folders):
+        put(tmp_path / "d" / folder / "f.parquet", numbers([number]))
+    put(tmp_path / "d" / "p=y" / "f.parquet", numbers([5]))
+    result = io.write_dataset(numbers([7], p=["x"]), str(tmp_path / "d"), mode="overwrite_partitions")
+    assert len(result.deleted_files) == 2
+    assert look(tmp_path / "d", "id", "p") == [(5, "y"), (7, "x")]
+
+
+@pytest.mark.parametrize(
+    ("days", "replaced"),
+    [([1, 2], 1), ([1], 1), ([None, 1], None), (None, None)],
+)
+def test_rows_outside_the_partition_folders_are_not_forgotten(
+    io: Any, tmp_path: Path, days: list[Any] | None, replaced: int | None
+) -> None:
+    put(tmp_path / "d" / "day=1" / "x.parquet", numbers([1], day=[1]))
+    columns = {} if days is None else {"day": pa.array(days, pa.int64())}
+    put(tmp_path / "d" / "loose.parquet", numbers([9] * len(days or [0]), **columns))
+    before, path = tree_of(tmp_path), str(tmp_path / "d")
+    source = numbers([5], day=pa.array([replaced], pa.int64()))
+    with pytest.raises(PartitionError, match=r"loose\.parquet is outside the partition folders"):
+        io.write_dataset(source, path, mode="overwrite_partitions")
+    assert tree_of(tmp_path) == before
+    io.write_dataset(numbers([6], day=pa.array([77], pa.int64())), path, mode="overwrite_partitions")

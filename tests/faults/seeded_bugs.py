@@ -87,9 +87,9 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "plan: a file of the same size counts as unchanged",
         "core/planning/pinned_plan.py",
-        "found = {file.path: (file.size, file.stamp) for file in snapshot.files}",
+        "found = {file.path: (file.size, file.version) for file in snapshot.files}",
         "stamps = {e.path: e.stamp for e in plan.entries}\n"
-        "    found = {file.path: (file.size, stamps.get(file.path, file.stamp)) for file in snapshot.files}",
+        "    found = {file.path: (file.size, stamps.get(file.path, file.version)) for file in snapshot.files}",
         OPERATIONS,
     ),
     Bug(

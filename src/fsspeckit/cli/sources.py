@@ -89,9 +89,9 @@ class Source:
         return read_text(rows, load_snapshot(place.storage, place.journal.view()), None, self.options)
 
     def files(self) -> list[dict[str, Any]]:
-        """Every file behind the source with its size and stamp: enough to see later that it is another one."""
+        """Every file behind the source with its size and version: enough to see later that it is another one."""
         found = [(file.storage.url(file.location), file.storage.stat(file.location)) for file in self._inputs()]
-        return [{"path": url, "bytes": entry.size, "stamp": entry.stamp} for url, entry in found if entry is not None]
+        return [{"path": url, "bytes": entry.size, "stamp": entry.version} for url, entry in found if entry is not None]
 
     def _inputs(self) -> list[InputFile]:
         from fsspeckit.common.choices import SourceFormat

@@ -132,9 +132,24 @@ def encode_column(array: pa.Array | pa.ChunkedArray) -> pa.Array:
         >>> encode_column(pa.array(["a=b", None])).to_pylist()
         ['a%3Db', '__HIVE_DEFAULT_PARTITION__']
     """
-    encoded = _plain(array).dictionary_encode(null_encoding="encode")
+    encoded = _distinct(array)
     folders = text_array([_encode_text(text) for text in render(encoded.dictionary).to_pylist()])
     return folders.take(encoded.indices)
+
+
+def distinct_texts(array: pa.Array | pa.ChunkedArray) -> list[str | None]:
+    """Return the distinct values of a column as plain text, before escaping.
+
+    Raises:
+        PartitionError: Values of this type cannot be partition values.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> distinct_texts(pa.array([2, 2, None]))
+        ['2', None]
+    """
+    texts: list[str | None] = render(_distinct(array).dictionary).to_pylist()
+    return texts
 
 
 def render(array: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -249,6 +264,11 @@ def _plain(array: pa.Array | pa.ChunkedArray) -> pa.Array:
         type_ = pa.large_string()
     chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
     return pa.concat_arrays([exact_cast(chunk, type_) for chunk in chunks] or [pa.nulls(0, type_)])
+
+
+def _distinct(array: pa.Array | pa.ChunkedArray) -> pa.DictionaryArray:
+    """Return a column as codes and distinct values, null among them."""
+    return _plain(array).dictionary_encode(null_encoding="encode")
 
 
 def _timestamp_text(array: pa.Array) -> pa.Array:

@@ -1,8 +1,9 @@
-"""Text that is shown to users: without control characters, and without secrets."""
+"""Text that is shown to users: without control characters, and without secrets. Text that can be stored."""
 
 from __future__ import annotations
 
 import re
+from typing import TypeGuard
 
 # The part before the @ is the user, except in Azure's URLs, where it is the container.
 # A password may hold slashes; a colon before a number is that of a port.
@@ -48,3 +49,13 @@ def printable(text: str, keep: str = "") -> str:
         return text
     escaped = (c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
     return "".join(escaped)
+
+
+def is_storable(text: object) -> TypeGuard[str]:
+    r"""Return whether a value is text that UTF-8 can represent. A lone surrogate has no UTF-8 form.
+
+    Example:
+        >>> is_storable("ü"), is_storable("\ud800"), is_storable(b"x")
+        (True, False, False)
+    """
+    return isinstance(text, str) and not any("\ud800" <= char <= "\udfff" for char in text)

@@ -60,12 +60,16 @@ class SortNote:
 
 @dataclass(frozen=True, slots=True)
 class ViewFile:
-    """One data file: ``path`` is relative to the dataset, ``location`` is where its bytes are in the storage."""
+    """One data file: ``path`` is relative to the dataset, ``location`` is where its bytes are in the storage.
+
+    ``version`` is that of its entry in the listing; empty for a file that is not listed.
+    """
 
     path: str
     location: str
     size: int
     stamp: str
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,7 @@ class DataFile:
     footer: int = 0
     int96: tuple[str, ...] = ()
     raw_footer: bytes | None = field(default=None, repr=False, compare=False)
+    version: str = ""
 
     @property
     def folder(self) -> str:
@@ -334,7 +339,7 @@ class Outcome:
 class PlanEntry:
     """One line of a plan: the action for a file, and the reason.
 
-    ``bytes`` and ``stamp`` are those of the existing file; a new file has none.
+    ``bytes`` and ``stamp`` are the size and version of the existing file; a new file has none.
     """
 
     path: str

@@ -38,6 +38,18 @@ def test_idempotency_key_commits_once(place: str) -> None:
     assert sorted(io.read_parquet(place)["id"].to_pylist()) == [1, 2, 3]
 
 
+@pytest.mark.parametrize("key", [7, 1.5, True, ["a"], b"x", "", "\ud800", "k" * 1001], ids=repr)
+def test_only_text_is_an_idempotency_key(place: str, key: Any) -> None:
+    io = PyarrowDatasetIO()
+    with pytest.raises(ValueError, match=r"idempotency_key=.* is not a text of 1 to 1000 characters"):
+        io.on_terms(idempotency_key=key)
+    io.write_dataset(rows(1), place)
+    with pytest.raises(ValueError, match="idempotency_key"):
+        io.committed(place, key)
+    io.on_terms(idempotency_key="k" * 1000).write_dataset(rows(2), place)
+    assert io.committed(place, "k" * 1000) == 2
+
+
 def test_merge_without_changes_is_recorded_under_its_key(place: str) -> None:
     io = PyarrowDatasetIO()
     io.write_dataset(rows(1), place)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from fsspec.implementations.arrow import ArrowFSWrapper
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
+from pyarrow.fs import LocalFileSystem as LocalArrow
 from s3fs import S3FileSystem
 
 from fsspeckit.core.storage import LocalStorage, resolve
@@ -42,7 +44,8 @@ def test_resolve_filesystems(tmp_path: Path) -> None:
     )
     storage, root = resolve("ds", DirFileSystem(path="/base", fs=MemoryFileSystem()))
     assert isinstance(storage, FsspecStorage)
-    assert root == "ds"
+    assert (root, storage.url(root)) == ("/base/ds", "memory:///base/ds")
+    assert resolve(str(tmp_path), ArrowFSWrapper(LocalArrow())) == (LocalStorage(), str(tmp_path))
     given = FsspecStorage(MemoryFileSystem())
     assert resolve("/lake/ds/", given) == (given, "/lake/ds")
     assert resolve("memory://lake/ds", given) == (given, "/lake/ds")
@@ -90,6 +93,20 @@ def test_resolve_accepts_spark_urls(tmp_path: Path) -> None:
         storage, root = resolve(f"{scheme}://bucket/lake/p=[x]", storage_options={"anon": True})
         assert (root, storage.url(root)) == ("bucket/lake/p=[x]", "s3://bucket/lake/p=[x]")
         assert resolve(f"{scheme}://bucket/ds", S3FileSystem(anon=True))[1] == "bucket/ds"
+
+
+@pytest.mark.parametrize("path", ["ds", "/ds", "ds/", "./ds", "ds/.", "/./ds//"])
+def test_a_folder_of_a_wrapper_has_one_path(path: str) -> None:
+    inner = DirFileSystem(path="/base", fs=DirFileSystem(path="/lake", fs=MemoryFileSystem()))
+    assert resolve(path, inner)[1] == "/lake/base/ds"
+    assert resolve(f"memory://lake/base/{path.strip('/')}")[1] == "/lake/base/ds"
+
+
+def test_a_path_with_two_dots_is_refused_where_it_is_not_resolved() -> None:
+    memory = MemoryFileSystem()
+    for filesystem in (memory, DirFileSystem(path="/base", fs=memory), FsspecStorage(memory)):
+        with pytest.raises(ValueError, match=r"a/\.\./ds contains '\.\.'"):
+            resolve("/a/../ds", filesystem)
 
 
 def test_url_of_a_path() -> None:

@@ -71,7 +71,7 @@ def test_listing_and_stat_return_the_same_stamp(place: Place) -> None:
     (direct,) = storage.list_dir(join(root, "a=1"))
     alone = storage.stat(join(root, "a=1/x.parquet"))
     assert alone is not None
-    assert (listed.size, listed.stamp) == (direct.size, direct.stamp) == (alone.size, alone.stamp)
+    assert (listed.size, listed.version) == (direct.size, direct.version) == (alone.size, alone.version)
 
 
 def test_rewritten_file_has_another_stamp(place: Place) -> None:
@@ -84,6 +84,30 @@ def test_rewritten_file_has_another_stamp(place: Place) -> None:
     assert before is not None
     assert after is not None
     assert before.stamp != after.stamp
+
+
+def test_a_time_that_was_set_back_gives_another_version(tmp_path: Path) -> None:
+    storage, path = LocalStorage(), tmp_path / "x"
+    path.write_bytes(b"old")
+    before, status = storage.stat(str(path)), path.stat()
+    time.sleep(0.02)  # longer than a tick of the kernel's clock
+    path.write_bytes(b"new")
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    (after,) = storage.list_tree(str(tmp_path)).files
+    assert before is not None
+    assert (after.size, after.stamp) == (before.size, before.stamp)
+    assert after.version != before.version
+
+
+def test_a_rename_keeps_the_stamp(tmp_path: Path) -> None:
+    storage = LocalStorage()
+    storage.write_bytes(str(tmp_path / "staged"), b"x")
+    before = storage.stat(str(tmp_path / "staged"))
+    storage.publish(str(tmp_path / "staged"), str(tmp_path / "x"))
+    after = storage.stat(str(tmp_path / "x"))
+    assert before is not None
+    assert after is not None
+    assert before.stamp == after.stamp
 
 
 def test_missing_files_and_folders(place: Place) -> None:

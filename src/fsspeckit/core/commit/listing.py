@@ -122,7 +122,7 @@ def _assemble(root: str, head: _Head, record: Record | None, staged: dict[str, s
     entries = tree.files if tree is not None else ()
     prefix = join(root, "x")[:-1]
     files = {
-        entry.path: ViewFile(entry.path, prefix + entry.path, entry.size, entry.stamp)
+        entry.path: ViewFile(entry.path, prefix + entry.path, entry.size, entry.stamp, entry.version)
         for entry in entries
         if is_data_file(entry.path)
     }

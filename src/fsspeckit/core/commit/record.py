@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from fsspeckit.common.errors import StorageError
+from fsspeckit.common.text import is_storable, printable
 from fsspeckit.core.file_names import is_data_file, is_inside, is_side_file
 from fsspeckit.core.storage.base import OWNER, Entry, is_sidecar_name, parent
 
@@ -26,6 +27,8 @@ Kind = Literal["commit", "abort", "fence"]
 _FORMAT = 1
 _KINDS: tuple[Kind, ...] = ("commit", "abort", "fence")
 _ID = re.compile(r"[0-9a-f]{32}")
+_MAX_KEY = 1000
+_SHOWN = 60
 _T = TypeVar("_T")
 
 
@@ -37,6 +40,13 @@ def new_id() -> str:
 def is_id(text: object) -> bool:
     """Return whether a value has the form of a transaction id."""
     return isinstance(text, str) and _ID.fullmatch(text) is not None
+
+
+def check_key(key: object) -> None:
+    """Raise if a value cannot be an idempotency key, because no reader of its record would accept it."""
+    if not is_storable(key) or not 0 < len(key) <= _MAX_KEY:
+        shown = printable(repr(key)[:_SHOWN])
+        raise ValueError(f"idempotency_key={shown} is not a text of 1 to {_MAX_KEY} characters. Pass one.")
 
 
 @dataclass(frozen=True, slots=True)

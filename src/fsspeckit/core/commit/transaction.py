@@ -21,7 +21,7 @@ from fsspeckit.common.errors import AlreadyCommittedError, CommitConflictError, 
 from fsspeckit.core.commit.journal import Log, LogState, SidecarLocations
 from fsspeckit.core.commit.listing import View, list_dataset
 from fsspeckit.core.commit.nesting import check_not_inside_dataset, check_partition_folders
-from fsspeckit.core.commit.record import IDEMPOTENCY_KEY, Identity, Published, Record, Retired, new_id
+from fsspeckit.core.commit.record import IDEMPOTENCY_KEY, Identity, Published, Record, Retired, check_key, new_id
 from fsspeckit.core.commit.replay import JournalStatus, Recovery, Replayer, journal_status, recover, replay_pending
 from fsspeckit.core.file_names import is_data_file, is_inside
 from fsspeckit.core.model import ViewFile
@@ -82,6 +82,10 @@ class Terms:
     key: str | None = None
     check: Check | None = None
 
+    def __post_init__(self) -> None:
+        if self.key is not None:
+            check_key(self.key)
+
     def __bool__(self) -> bool:
         return self.key is not None or self.check is not None
 
@@ -107,6 +111,7 @@ class Journal:
 
     def committed(self, key: str) -> int | None:
         """Return the slot of the commit with an idempotency key, or None. Writes nothing."""
+        check_key(key)
         sidecar = self._locations.find()
         return None if sidecar is None else Log(self._storage, sidecar).committed(key)
 

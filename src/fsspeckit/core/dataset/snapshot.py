@@ -49,21 +49,31 @@ def load_snapshot(
     Args:
         storage: The storage of the files.
         view: The files.
-        stats_for: Columns whose statistics and Bloom filters are needed.
+        stats_for: Columns whose statistics and Bloom filters are needed, besides the partition columns.
         empty_may_differ: Whether files without rows may have a schema that does not fit the others.
         keep_footers: Whether raw footers are kept, up to 8 MB, for files that are read as a whole.
         on_done: Called with the number of footers that were read.
     """
-    columns, values = partition_layout([file.path for file in view.files])
-    kept = _KEPT_FOOTERS if keep_footers else 0
-    read = read_data_files(storage, view.files, stats_for, kept_bytes=kept, on_done=on_done)
-    files = (
-        tuple(replace(file, partition=value) for file, value in zip(read, values, strict=True))
-        if columns
-        else tuple(read)
-    )
+    columns, files = load_files(storage, view, stats_for, keep_footers=keep_footers, on_done=on_done)
     schema = joint_schema(files, view.root) if empty_may_differ else _unified(files, view.root)
     return Snapshot(view.root, view, files, schema, columns)
+
+
+def load_files(
+    storage: Storage,
+    view: View,
+    stats_for: Sequence[str] = (),
+    *,
+    keep_footers: bool = False,
+    on_done: Callable[[int], None] | None = None,
+) -> tuple[tuple[str, ...], tuple[DataFile, ...]]:
+    """Return the partition columns and all files of a view, like `load_snapshot`, whether their schemas fit or not."""
+    columns, values = partition_layout([file.path for file in view.files])
+    kept = _KEPT_FOOTERS if keep_footers else 0
+    read = read_data_files(storage, view.files, (*stats_for, *columns), kept_bytes=kept, on_done=on_done)
+    if not columns:
+        return columns, tuple(read)
+    return columns, tuple(replace(file, partition=value) for file, value in zip(read, values, strict=True))
 
 
 def check_one_dataset(snapshot: Snapshot) -> None:

@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from fsspeckit.common.bridge import to_arrow, to_numpy
-from fsspeckit.common.errors import KeyColumnError, PartitionError
+from fsspeckit.common.errors import KeyColumnError
 from fsspeckit.common.partitions import typed_values
+from fsspeckit.core.kernels.folder_values import check_folder_value
 from fsspeckit.core.model import DataFile, KeyColumn, RowNumbers
 from fsspeckit.core.parquet.reader import check_int96, check_rows, open_parquet, report_damage
 from fsspeckit.core.storage import Storage, for_each
@@ -137,19 +138,17 @@ class SplitKeys:
                 self._from_folder(file, column, rows) if in_folder else pa.chunked_array([pa.nulls(rows, column.type)])
             )
         stored = _decoded(table[column.name])
-        if in_folder and not comparable(stored, column.type).equals(
-            comparable(self._from_folder(file, column, rows), column.type)
-        ):
-            raise PartitionError(
-                f"{column.name!r} has other values in the rows of {file.path} than in its folder name, so readers "
-                "disagree which rows have the same key. Rewrite the file, or name other columns."
-            )
+        if in_folder:
+            check_folder_value(stored, file, column.name, self._text(file, column))
         return stored
 
-    def _from_folder(self, file: DataFile, column: KeyColumn, rows: int) -> pa.ChunkedArray:
+    def _text(self, file: DataFile, column: KeyColumn) -> str | None:
         assert file.partition is not None
-        text = file.partition[self.partitions.index(column.name)]
-        return pa.chunked_array([pa.repeat(typed_values([text], column.type, column.name)[0], rows)])
+        return file.partition[self.partitions.index(column.name)]
+
+    def _from_folder(self, file: DataFile, column: KeyColumn, rows: int) -> pa.ChunkedArray:
+        value = typed_values([self._text(file, column)], column.type, column.name)[0]
+        return pa.chunked_array([pa.repeat(value, rows)])
 
 
 def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:

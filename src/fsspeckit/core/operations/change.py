@@ -204,16 +204,18 @@ def _as_plan(place: Place, prepared: PreparedChange, outcomes: Sequence[Outcome]
     for file in prepared.snapshot.files:
         reason = prepared.reasons[file.path]
         if file.path in deleted:
-            entries.append(PlanEntry(file.path, "delete", reason, file.rows, file.size, 0, file.rows, file.stamp))
+            entries.append(PlanEntry(file.path, "delete", reason, file.rows, file.size, 0, file.rows, file.version))
         elif file.path in changed and changed[file.path][1].changed:
             task, outcome = changed[file.path]
             hits, dropped = len(task.change.replaced), file.rows - outcome.rows
             reason = reason if hits or dropped else "types widen"
-            entries.append(PlanEntry(file.path, "rewrite", reason, outcome.rows, file.size, hits, dropped, file.stamp))
+            entries.append(
+                PlanEntry(file.path, "rewrite", reason, outcome.rows, file.size, hits, dropped, file.version)
+            )
         else:
             reason = "rows are equal" if file.path in changed else reason
             hits = len(changed[file.path][0].change.replaced) if file.path in changed else 0
-            entries.append(PlanEntry(file.path, "keep", reason, file.rows, file.size, hits, 0, file.stamp))
+            entries.append(PlanEntry(file.path, "keep", reason, file.rows, file.size, hits, 0, file.version))
     entries.extend(PlanEntry(t.path, "insert", "new keys", len(t.rows), 0) for t in prepared.inserts)
     return MergePlan(
         strategy=prepared.strategy,

@@ -18,20 +18,23 @@ from fsspeckit.common.choices import WriteMode, check_choice
 from fsspeckit.common.errors import PartitionError, SchemaMismatchError
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.common.schema import reconcile, same_storage
+from fsspeckit.common.text import is_storable
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.transaction import Changes, Commit, Publish
-from fsspeckit.core.dataset.place import Place
-from fsspeckit.core.dataset.snapshot import Snapshot, load_snapshot, partition_layout
+from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
+from fsspeckit.core.dataset.snapshot import Snapshot, load_files, load_snapshot, partition_layout
 from fsspeckit.core.dataset.source import Input, Source
 from fsspeckit.core.dataset.source_keys import PartitionIdentities, PartitionRows, split_by_partition
 from fsspeckit.core.dataset.text_source import TextFiles, read_later
 from fsspeckit.core.engine.protocol import Engine
-from fsspeckit.core.file_names import is_data_file, new_file_name
+from fsspeckit.core.file_names import is_data_file, is_inside, new_file_name
 from fsspeckit.core.model import WriteOptions, WriteTask
 from fsspeckit.core.operations.row_balance import check_balance
 from fsspeckit.core.parquet.writer_options import check_writable, codec_name
+from fsspeckit.core.planning.folder_values import check_folder_values, may_have_rows_of
 from fsspeckit.core.planning.merge_request import check_partition_columns, partition_columns_of, without_columns
-from fsspeckit.core.progress import Progress, reporting
+from fsspeckit.core.planning.statistics import KeySet
+from fsspeckit.core.progress import Progress, Reporter, reporting
 from fsspeckit.core.results import MergeFileMetadata, WriteResult
 
 
@@ -47,21 +50,34 @@ class WriteRequest:
     def __post_init__(self) -> None:
         check_choice("mode", self.mode, get_args(WriteMode))
         template = self.basename_template
-        if template is not None and ("/" in template or not is_data_file(template)):
+        if template is not None and not _is_file_name(template):
             raise ValueError(
                 f"basename_template={template!r} is not the name of a data file. Use a name like 'part-{{i}}.parquet'."
             )
 
 
+def _is_file_name(template: object) -> bool:
+    return is_storable(template) and "/" not in template and is_inside(template) and is_data_file(template)
+
+
 @dataclass(frozen=True, slots=True)
 class _Existing:
-    """The existing dataset: its files, the footer of one file, its partition columns and their folders."""
+    """The existing dataset: its files, the footer of one file, and its partition columns.
+
+    ``identities`` has the partition of each file, in the same order; ``None`` for a file outside partition folders.
+    """
 
     view: View
     sample: Snapshot
     partitions: tuple[str, ...]
-    folders: Mapping[str, str]
+    identities: Sequence[str | None]
     spellings: PartitionIdentities
+
+    @property
+    def folders(self) -> Mapping[str, str]:
+        """The folder for new files of each partition. A partition can have several, with other spellings."""
+        pairs = zip(reversed(self.identities), reversed(self.view.files), strict=True)
+        return {name: dirname(file.path) for name, file in pairs if name is not None}
 
 
 def write(
@@ -86,7 +102,9 @@ def write(
         groups = split_by_partition(source, range(source.rows), existing.partitions, existing.folders)
         existing.spellings.check(groups)
         tasks = _tasks(groups, body, existing, request)
-        retire = _files_to_delete(existing.view, groups, request)
+        retire = _files_to_delete(existing, groups, request)
+        if request.mode == "overwrite_partitions":
+            _check_partitions(engine, place, source, existing, retire, reporter)
         if dry_run:
             files = [MergeFileMetadata(place.full(task.path), len(task.rows), "inserted") for task in tasks]
             return _result(place, request, files, retire, None, started, dry_run=True)
@@ -130,12 +148,9 @@ def _load_existing(place: Place, source: Source, request: WriteRequest) -> _Exis
         raise PartitionError(f'mode="overwrite_partitions" needs a partitioned dataset. {remedy}')
     known = () if sample.schema is None else sample.schema.names
     spellings = PartitionIdentities(partitions, source.schema, [name for name in partitions if name not in known])
-    folders: dict[str, str] = {}
-    if partitions == columns and request.mode != "overwrite":
-        for file, texts in zip(view.files, values, strict=True):
-            if texts is not None:
-                folders.setdefault(spellings.of(texts), dirname(file.path))
-    return _Existing(view, sample, partitions, folders, spellings)
+    keeps = partitions == columns and request.mode != "overwrite"
+    identities = [spellings.of(texts) if keeps and texts is not None else None for texts in values]
+    return _Existing(view, sample, partitions, identities, spellings)
 
 
 def _body(source: Source, existing: _Existing, request: WriteRequest, path: str) -> pa.Schema:
@@ -190,13 +205,33 @@ def _check_names(names: Sequence[str], view: View, request: WriteRequest) -> Non
         )
 
 
-def _files_to_delete(view: View, groups: Sequence[PartitionRows], request: WriteRequest) -> tuple[str, ...]:
+def _files_to_delete(existing: _Existing, groups: Sequence[PartitionRows], request: WriteRequest) -> tuple[str, ...]:
     if request.mode == "append":
         return ()
     if request.mode == "overwrite":
-        return tuple(file.path for file in view.files)
-    folders = {group.folder for group in groups}
-    return tuple(file.path for file in view.files if dirname(file.path) in folders)
+        return tuple(file.path for file in existing.view.files)
+    replaced = {group.identity for group in groups}
+    pairs = zip(existing.identities, existing.view.files, strict=True)
+    return tuple(file.path for name, file in pairs if name in replaced)
+
+
+def _check_partitions(
+    engine: Engine, place: Place, source: Source, existing: _Existing, deleted: Sequence[str], reporter: Reporter
+) -> None:
+    """Raise if a file to delete has rows of other partitions, or a file that stays may have rows of these."""
+    outside = {file.path for name, file in zip(existing.identities, existing.view.files, strict=True) if name is None}
+    read = outside | set(deleted)
+    view = replace(existing.view, files=tuple(file for file in existing.view.files if file.path in read))
+    with vanished_file_is_conflict(place, "write"):
+        columns, files = load_files(place.storage, view, existing.partitions)
+        check_folder_values(engine, place.storage, files, columns, columns, reporter)
+    keys = {name: KeySet.of(source.columns([name])[name]) for name in existing.partitions} if outside else {}
+    for file in files:
+        if file.path in outside and may_have_rows_of(file, keys):
+            raise PartitionError(
+                f"{file.path} is outside the partition folders and may have rows of the partitions to replace. "
+                "Nothing was changed. Move its rows into partition folders first."
+            )
 
 
 def _result(

@@ -167,6 +167,7 @@ class _FooterReader:
             footer=len(data) + _OVERHEAD,
             int96=suffix.schema.int96,
             raw_footer=data if self._keep_bytes >= 0 else None,
+            version=file.version,
         )
 
     def _match(self, data: bytes, data_end: int) -> tuple[list[RowGroupFacts], _Suffix] | None:

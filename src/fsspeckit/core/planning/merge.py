@@ -22,6 +22,7 @@ from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.kernels.match_keys import find_nulls
 from fsspeckit.core.model import NO_MATCH, NO_ROWS, DataFile, KeyColumn, KeySetSpec, Match, RowNumbers, Scan
 from fsspeckit.core.planning.bloom import drop_by_bloom
+from fsspeckit.core.planning.folder_values import check_folder_values
 from fsspeckit.core.planning.merge_request import MergeRequest, MergeSchemas
 from fsspeckit.core.planning.statistics import KeySet, candidate_row_groups
 from fsspeckit.core.progress import Reporter
@@ -92,6 +93,8 @@ def match_source(
     reporter: Reporter,
 ) -> MatchedFiles:
     """Find the target row of every source row. Raise if a row would move to another partition."""
+    if len(rows) and snapshot.files:
+        check_folder_values(engine, storage, snapshot.files, snapshot.partition_columns, schemas.partitions, reporter)
     target = _Target(storage, snapshot, source, schemas, engine, reporter)
     spellings = _spellings(target, schemas.partitions)
     identities = _identities(target, schemas.partitions, spellings)

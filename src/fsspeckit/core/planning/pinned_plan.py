@@ -73,7 +73,7 @@ def check_outcomes(
 
 def _check_files(plan: MergePlan, path: str, snapshot: Snapshot) -> None:
     known = {e.path: (e.bytes, e.stamp) for e in plan.entries if e.action != "insert"}
-    found = {file.path: (file.size, file.stamp) for file in snapshot.files}
+    found = {file.path: (file.size, file.version) for file in snapshot.files}
     for name in sorted(known.keys() | found.keys()):
         if known.get(name) != found.get(name):
             what = "is new" if name not in known else "is gone" if name not in found else "was changed"

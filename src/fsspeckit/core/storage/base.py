@@ -35,12 +35,22 @@ OWNER = "owner"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A listed file or folder. ``path`` is relative to the listed root, ``stamp`` changes with the content."""
+    """A listed file or folder. ``path`` is relative to the listed root.
+
+    ``stamp`` changes with the content, and a rename keeps it, so journal records have it. ``version`` also changes if
+    the time of the last write is set back; a rename changes it too.
+    """
 
     path: str
     size: int
     stamp: str
     modified: float = 0.0
+    changed: int = 0
+
+    @property
+    def version(self) -> str:
+        """The stamp, and the time of the last change on storages with such a time."""
+        return f"{self.stamp}:{self.changed}" if self.changed else self.stamp
 
 
 @dataclass(frozen=True, slots=True)

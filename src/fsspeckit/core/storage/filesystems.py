@@ -8,6 +8,7 @@ from typing import Any
 import fsspec
 from fsspec import AbstractFileSystem
 from fsspec.core import url_to_fs
+from fsspec.implementations.arrow import ArrowFSWrapper
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
@@ -53,20 +54,34 @@ def adapt(filesystem: AbstractFileSystem, path: str) -> tuple[Storage, str]:
             f"filesystem must be an fsspec filesystem, not {type(filesystem).__name__}. "
             "Create one with fsspec.filesystem()."
         )
-    if isinstance(filesystem, LocalFileSystem):
+    # Wrappers are removed, so that a dataset has one path and one journal, however it is opened. Only LocalStorage can
+    # sync, lock and rename the files of a local disk.
+    if isinstance(filesystem, LocalFileSystem) or _is_local_arrow(filesystem):
         return LocalStorage(), local_path(path)
-    if isinstance(filesystem, DirFileSystem) and isinstance(filesystem.fs, LocalFileSystem):
-        # The files are on a local disk, where only LocalStorage can sync, lock and rename.
-        return LocalStorage(), local_path(str(filesystem._join(path)))
     protocol = path.partition("://")[0] if "://" in path else None
     own = (filesystem.protocol,) if isinstance(filesystem.protocol, str) else tuple(filesystem.protocol)
     if protocol is not None and protocol not in own:
         raise ValueError(f"The path is a {protocol} URL, but filesystem is for {own[0]}. Leave out one of them.")
-    return FsspecStorage(filesystem), str(filesystem._strip_protocol(path)).rstrip("/")
+    if isinstance(filesystem, DirFileSystem):
+        inner = _without_dots(str(filesystem._strip_protocol(path))).lstrip("/")
+        return adapt(filesystem.fs, str(filesystem._join(inner)))
+    return FsspecStorage(filesystem), _without_dots(str(filesystem._strip_protocol(path)))
+
+
+def _is_local_arrow(filesystem: AbstractFileSystem) -> bool:
+    return isinstance(filesystem, ArrowFSWrapper) and filesystem.fs.type_name == "local"
+
+
+def _without_dots(path: str) -> str:
+    """Return a path without `.` and without trailing slashes. Raise for `..`, which storages treat differently."""
+    parts = path.rstrip("/").split("/")
+    if ".." in parts:
+        raise ValueError(f"The path {scrub(path)} contains '..'. Pass the path without it.")
+    return "/".join(part for part in parts if part != ".")
 
 
 def path_of(path: str) -> str:
     """Return a URL or path as the path inside its filesystem."""
     protocol, separator, _ = path.partition("://")
     stripped = fsspec.get_filesystem_class(protocol)._strip_protocol(path) if separator else path
-    return str(stripped).rstrip("/")
+    return _without_dots(str(stripped))

@@ -293,7 +293,7 @@ def _scan(folder: str, prefix: str, files: list[Entry], sidecars: list[str]) -> 
                 continue
             info = _lstat(item)
             if info is not None:
-                files.append(Entry(prefix + item.name, info.st_size, _stamp(info), info.st_mtime))
+                files.append(Entry(prefix + item.name, info.st_size, _stamp(info), info.st_mtime, info.st_ctime_ns))
     return folders
 
 
@@ -344,7 +344,7 @@ def _entry(path: str, info: os.stat_result | None) -> Entry | None:
     if info is None:
         return None
     size = FOLDER if stat_module.S_ISDIR(info.st_mode) else info.st_size
-    return Entry(path, size, _stamp(info), info.st_mtime)
+    return Entry(path, size, _stamp(info), info.st_mtime, info.st_ctime_ns)
 
 
 def _stamp(info: os.stat_result) -> str:
