@@ -31,6 +31,7 @@ _OPERATIONS = {
     "merge: types and columns": ("test_schema_examples",),
     "merge: partitions": ("test_partition_examples",),
     "merge: pruning": ("test_pruning_examples",),
+    "delete, update, conditions of merges, change feeds": ("test_row_changes",),
     "plans of a dry run": ("test_dry_run",),
     "compact": ("test_compact",),
     "optimize: linear, z-order, Hilbert": ("test_optimize", "test_upkeep_wishes", "test_upkeep_types"),

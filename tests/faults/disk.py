@@ -17,10 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from unittest import mock
 
-import pyarrow as pa
-
 from faults.injection import Crash
-from fsspeckit.core.storage import Handle, LocalStorage, local
+from fsspeckit.core.storage import Handle, LocalStorage, folders, local
 
 
 @dataclass(slots=True, eq=False)
@@ -100,19 +98,15 @@ class Disk:
                 node.data = file.read()
             node.modified = os.stat(path).st_mtime_ns
 
-    def created(self, path: str) -> None:
-        """Record a file that Arrow created without this module."""
-        with self._step():
-            self._edit((*self._find(path), Node(False)))
-
-    def open(self, path: str, flags: int, mode: int = 0o777) -> int:
+    def open(self, path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
         if not flags & os.O_CREAT:
-            return os.open(path, flags, mode)
+            return os.open(path, flags, mode, dir_fd=dir_fd)
         with self._step():
-            existed = os.path.exists(path)
-            descriptor = os.open(path, flags, mode)
+            full = _full(path, dir_fd)
+            existed = os.path.exists(full)
+            descriptor = os.open(path, flags, mode, dir_fd=dir_fd)
             if not existed:
-                self._edit((*self._find(path), Node(False, data=b"")))
+                self._edit((*self._find(full), Node(False)))
             return descriptor
 
     def write(self, descriptor: int, data: Any) -> int:
@@ -133,34 +127,35 @@ class Disk:
             self._capture(path, folder.entries[name])
             self.events.append(Sync(folder.entries[name]))
 
-    def mkdir(self, path: str) -> None:
+    def mkdir(self, path: str, *, dir_fd: int) -> None:
         with self._step():
-            os.mkdir(path)
-            self._edit((*self._find(path), Node(True)))
+            os.mkdir(path, dir_fd=dir_fd)
+            self._edit((*self._find(_full(path, dir_fd)), Node(True)))
 
-    def rmdir(self, path: str) -> None:
+    def rmdir(self, path: str, *, dir_fd: int) -> None:
         with self._step():
-            os.rmdir(path)
-            self._edit((*self._find(path), None))
+            os.rmdir(path, dir_fd=dir_fd)
+            self._edit((*self._find(_full(path, dir_fd)), None))
 
-    def unlink(self, path: str) -> None:
+    def unlink(self, path: str, *, dir_fd: int) -> None:
         with self._step():
-            os.unlink(path)
-            self._edit((*self._find(path), None))
+            os.unlink(path, dir_fd=dir_fd)
+            self._edit((*self._find(_full(path, dir_fd)), None))
 
-    def link(self, source: str, target: str) -> None:
+    def link(self, source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
         with self._step():
-            os.link(source, target)
-            folder, name = self._find(source)
-            self._edit((*self._find(target), folder.entries[name]))
+            os.link(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+            folder, name = self._find(_full(source, src_dir_fd))
+            self._edit((*self._find(_full(target, dst_dir_fd)), folder.entries[name]))
 
-    def rename(self, source: str, target: str) -> None:
+    def rename(self, source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
         with self._step():
-            os.rename(source, target)
-            folder, name = self._find(source)
+            os.rename(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+            full = _full(target, dst_dir_fd)
+            folder, name = self._find(_full(source, src_dir_fd))
             node = folder.entries[name]
-            self._capture(target, node)
-            self._edit((folder, name, None), (*self._find(target), node))
+            self._capture(full, node)
+            self._edit((folder, name, None), (*self._find(full), node))
 
     def lose_power(self, at: int, rng: random.Random, into: str) -> None:
         """Write to ``into`` one of the disks that a power loss after ``at`` events may leave."""
@@ -187,6 +182,10 @@ class Disk:
         certain = {id(twin) for number, twin in nodes.items() if number in synced | started}
         shutil.rmtree(into, ignore_errors=True)
         _write(nodes[id(self.top)], into, certain, rng)
+
+
+def _full(path: str, folder: int | None) -> str:
+    return path if folder is None else os.path.join(os.readlink(f"/proc/self/fd/{folder}"), path)
 
 
 def _twin(node: Node, nodes: dict[int, Node]) -> Node:
@@ -222,10 +221,9 @@ def _write(node: Node, path: str, certain: set[int], rng: random.Random) -> None
 
 
 class RecordedStorage(LocalStorage):
-    """`LocalStorage` that also records the files that Arrow creates."""
+    """`LocalStorage` that can release its locks as the kernel does."""
 
-    def __init__(self, disk: Disk) -> None:
-        self._disk = disk
+    def __init__(self) -> None:
         self._handles: list[Handle] = []
 
     def claim_staging(self, folder: str) -> Handle:
@@ -238,17 +236,12 @@ class RecordedStorage(LocalStorage):
         for handle in self._handles:
             handle.release()
 
-    def open_output(self, path: str) -> pa.NativeFile:
-        file = super().open_output(path)
-        self._disk.created(path)
-        return file
-
 
 @contextmanager
 def recording(disk: Disk) -> Iterator[RecordedStorage]:
     """Use the disk under `LocalStorage` inside the context."""
-    with mock.patch.object(local, "os", disk):
-        storage = RecordedStorage(disk)
+    with mock.patch.object(local, "os", disk), mock.patch.object(folders, "os", disk):
+        storage = RecordedStorage()
         try:
             yield storage
         finally:

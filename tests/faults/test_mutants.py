@@ -45,8 +45,8 @@ def without_syncing(unwanted: Callable[[str], bool]) -> Mutant:
     return patch(LocalStorage, "sync_dirs", sync_dirs)
 
 
-def _unsynced_write(path: str, data: bytes, *, sync: bool) -> None:
-    WRITE(path, data, sync=False)
+def _unsynced_write(folder: int, name: str, data: bytes, *, sync: bool) -> None:
+    WRITE(folder, name, data, sync=False)
 
 
 WRITE = LocalStorage._write

@@ -115,9 +115,11 @@ def read_json(path: Path, remedy: str) -> Node:
     """Read the document in a file.
 
     Raises:
-        DocumentError: The file is not JSON.
+        DocumentError: The file is not a regular file, or not JSON.
         OSError: The file cannot be read.
     """
+    if path.exists() and not path.is_file():
+        raise DocumentError(f"{path} is not a regular file; {remedy}")
     try:
         return Node(json.loads(path.read_bytes()), "", remedy)
     except (ValueError, RecursionError) as error:

@@ -391,10 +391,12 @@ def test_two_first_writers_share_one_journal(tmp_path: Path) -> None:
 
 
 def test_moved_journal_is_a_conflict(local: LocalWorld) -> None:
-    journal = Journal(local.storage, local.root)
+    """Of two journals without records, the one inside the dataset is used."""
+    root = join(local.folder, "fresh")
+    journal = Journal(local.storage, root)
     with journal.begin(journal.view(), "append") as transaction:
         changes = add(local, transaction)
-        os.mkdir(join(local.root, ".fsspeckit"))
+        os.makedirs(join(root, ".fsspeckit"))
         with pytest.raises(CommitConflictError, match="journal was moved"):
             transaction.commit(changes)
 

@@ -177,7 +177,8 @@ def _writable(run: Run, path: str) -> str:
     from fsspeckit.core.storage import join, parent
 
     place = run.place(path)
-    folder = place.storage.sidecar_parent(place.root) or place.root
+    root = place.storage.canonical(place.root)
+    folder = place.storage.sidecar_parent(root) or root
     while place.storage.has_folders and place.storage.stat(folder) is None and parent(folder) != folder:
         folder = parent(folder)
     probe = join(folder, f".fsspeckit-doctor-{uuid4().hex}")

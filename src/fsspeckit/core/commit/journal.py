@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from fsspeckit.common.errors import CommitConflictError, NestedDatasetError, OutcomeUnknownError, StorageError
 from fsspeckit.core.commit.nesting import (
     INSIDE,
-    LOCK,
     check_contains_no_dataset,
     check_not_inside_dataset,
     sidecar_beside,
 )
 from fsspeckit.core.commit.record import MAX_RECORDS, Record, is_id, new_id
 from fsspeckit.core.storage import Entry, Storage, for_each, join, parent
+from fsspeckit.core.storage.base import LOCK
 
 KEPT_RECORDS = 64
 """Number of records that `prune` keeps, so that writers with an older snapshot can still check for conflicts."""
@@ -77,14 +77,33 @@ class SidecarLocations:
         return self._current or self.refresh()
 
     def refresh(self) -> str | None:
-        """Locate the sidecar again without the cache. The one inside the dataset has precedence."""
+        """Locate the sidecar again without the cache."""
         paths = [path for path in (self.inside, self.beside) if path is not None]
         entries = for_each(self._storage, self._stat, paths)
-        self._current = next((path for path, entry in zip(paths, entries, strict=True) if entry), None)
+        found = [path for path, entry in zip(paths, entries, strict=True) if entry]
+        self._current = self._choose(found) if len(found) > 1 else next(iter(found), None)
         if self._current is not None and self._storage.is_local:
             self._storage.refuse_links(self._current)
             self._storage.list_names(self._current)
         return self._current
+
+    def _choose(self, sidecars: Sequence[str]) -> str:
+        """Return the sidecar with records, or the first one. An empty one must not hide a commit of the other."""
+        used = [path for path in sidecars if self._has_records(path)]
+        if len(used) > 1:
+            raise StorageError(
+                f"{self.root} has two journals with records, {used[0]} and {used[1]}. "
+                "Delete the one that belongs to another copy of the dataset."
+            )
+        return next(iter(used or sidecars))
+
+    def _has_records(self, sidecar: str) -> bool:
+        try:
+            return bool(Log(self._storage, sidecar).state().records)
+        except PermissionError:
+            if sidecar != self.beside:
+                raise
+            return False
 
     def _stat(self, path: str) -> Entry | None:
         try:
@@ -141,7 +160,9 @@ class SidecarLocations:
     def _create_at(self, path: str) -> None:
         created = self._storage.make_dirs(join(path, "log"))
         self._storage.sync_dirs(parent(folder) for folder in created)
-        self._storage.write_bytes(join(path, LOCK), b"")
+        with suppress(FileExistsError):
+            # An existing lock file is never replaced: another writer may hold its lock.
+            self._storage.create_exclusive(join(path, LOCK), b"")
 
 
 class Log:
@@ -181,7 +202,7 @@ class Log:
         if not 0 < seq < MAX_RECORDS:
             raise StorageError(
                 f"{self._path(seq, 'json')} is not a valid journal record: its number is out of range. "
-                "Nothing was changed. Delete the file if fsspeckit did not write it."
+                "Nothing was changed. Delete the records with the highest numbers if fsspeckit did not write them."
             )
         return seq
 
@@ -195,12 +216,18 @@ class Log:
         path = self._path(seq, "json")
         return Record.from_bytes(self._storage.read_bytes(path), seq, path)
 
+    def remove_unused_marks(self, state: LogState) -> None:
+        """Remove ``.done`` files of free slots: with such a file, the next record would look applied."""
+        unused = [self._path(seq, "done") for seq in state.done if seq > state.newest]
+        for_each(self._storage, self._storage.remove, unused)
+
     def claim(self, record: Record) -> bool:
         """Create the record in its slot. Return False, without any effect, if another writer owns the slot.
 
         Raises:
             OutcomeUnknownError: The record may or may not exist. After any other error it does not.
         """
+        self._checked_number(record.seq)
         path = self._path(record.seq, "json")
         try:
             self._storage.create_exclusive(path, record.to_bytes())

@@ -6,16 +6,18 @@ and files that it has not published yet are read from the staging folder.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from fsspeckit.common.errors import CommitConflictError, TableFormatError
+from fsspeckit.common.errors import CommitConflictError, StorageError, TableFormatError
 from fsspeckit.core.commit.journal import Log, LogState, SidecarLocations
-from fsspeckit.core.commit.nesting import LOCK, check_contains_no_dataset
-from fsspeckit.core.commit.record import Published, Record
+from fsspeckit.core.commit.nesting import check_contains_no_dataset
+from fsspeckit.core.commit.record import Identity, Published, Record
 from fsspeckit.core.file_names import is_data_file, is_side_file
 from fsspeckit.core.model import ViewFile
 from fsspeckit.core.storage import Entry, Storage, Tree, join
+from fsspeckit.core.storage.base import LOCK
 
 _ATTEMPTS = 40
 _ATTEMPTS_WITHOUT_LOCK = 3
@@ -92,7 +94,7 @@ def _list_once(storage: Storage, root: str, locations: SidecarLocations) -> View
         tree = None
     if _read_head(storage, locations).position != head.position:
         return None
-    return _assemble(root, head, record, staged, tree)
+    return _assemble(root, head, record, staged, tree, in_place=storage.in_place)
 
 
 def _read_head(storage: Storage, locations: SidecarLocations) -> _Head:
@@ -115,7 +117,9 @@ def _staged_files(storage: Storage, head: _Head, record: Record | None) -> dict[
     return {name: join(staging, name) for name in storage.list_names(staging)}
 
 
-def _assemble(root: str, head: _Head, record: Record | None, staged: dict[str, str], tree: Tree | None) -> View:
+def _assemble(
+    root: str, head: _Head, record: Record | None, staged: dict[str, str], tree: Tree | None, *, in_place: bool
+) -> View:
     if tree is not None:
         check_not_table_format(root, tree)
         check_contains_no_dataset(root, tree, has_journal=head.sidecar is not None)
@@ -126,11 +130,13 @@ def _assemble(root: str, head: _Head, record: Record | None, staged: dict[str, s
         for entry in entries
         if is_data_file(entry.path)
     }
+    _check_names_are_text(files)
     side_files = tuple(entry for entry in entries if is_side_file(entry.path))
     if record is not None:
         retired = {item.path for item in record.retire}
         files = {path: file for path, file in files.items() if path not in retired}
-        files |= {item.path: file for item in record.publish if (file := _unpublished(item, staged, files)) is not None}
+        unpublished = [_unpublished(item, staged, files, in_place=in_place) for item in record.publish]
+        files |= {file.path: file for file in unpublished if file is not None}
         side_files = tuple(entry for entry in side_files if entry.path not in retired)
     return View(
         root=root,
@@ -142,10 +148,20 @@ def _assemble(root: str, head: _Head, record: Record | None, staged: dict[str, s
     )
 
 
-def _unpublished(item: Published, staged: dict[str, str], files: dict[str, ViewFile]) -> ViewFile | None:
+def _check_names_are_text(paths: Iterable[str]) -> None:
+    """Raise if the name of a data file is not valid UTF-8: Arrow and the engines cannot open such a file."""
+    for path in paths:
+        if not path.isascii() and path.encode("utf-8", "replace").decode() != path:
+            raise StorageError(f"The name of the file {path!a} is not valid UTF-8. Rename the file or its folder.")
+
+
+def _unpublished(
+    item: Published, staged: dict[str, str], files: dict[str, ViewFile], *, in_place: bool
+) -> ViewFile | None:
     """Return the staged file of an item that is not published yet, or None if the listing already has it."""
     listed = files.get(item.path)
-    published = listed is not None and (item.replaces is None or listed.stamp == item.stamp)
+    published = listed is not None and item.is_at(Identity(listed.size, listed.stamp), in_place=in_place)
     if published or item.staged not in staged:
         return None
-    return ViewFile(item.path, staged[item.staged], item.size, item.stamp)
+    path = item.path if listed is None or item.replaces is not None else item.other_path
+    return ViewFile(path, staged[item.staged], item.size, item.stamp)

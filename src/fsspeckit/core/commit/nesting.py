@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterable, Iterator
 
 from fsspeckit.common.errors import NestedDatasetError
 from fsspeckit.core.storage import Entry, Storage, Tree, for_each, join, parent
+from fsspeckit.core.storage.base import JOURNAL_NAMES, LOCK, is_sidecar_name
 
 INSIDE = ".fsspeckit"
 """Name of the sidecar inside a dataset whose parent folder is not writable, and suffix of a sidecar beside one."""
-LOCK = "lock"
-"""Name of the lock file, which every sidecar contains."""
 _MAX_NAMES = 3
 
 
@@ -74,19 +73,36 @@ def check_not_inside_dataset(
     storage: Storage, root: str, has_journal: Callable[[], bool] = lambda: False, *, takes_filter: bool = False
 ) -> None:
     """Raise if a folder above the root has a journal; ``takes_filter`` is for operations on some partitions."""
-    candidates = list(_possible_outer_sidecars(storage.canonical(root)))
-    locks = for_each(storage, lambda pair: _stat_if_allowed(storage, join(pair[1], LOCK)), candidates)
-    outer = next((pair for pair, lock in zip(candidates, locks, strict=True) if lock is not None), None)
+    canonical = storage.canonical(root)
+    _check_is_no_journal(storage, canonical)
+    candidates = list(_possible_outer_sidecars(canonical))
+    found = for_each(storage, lambda pair: _is_journal(storage, pair[1]), candidates)
+    outer = next((pair for pair, is_journal in zip(candidates, found, strict=True) if is_journal), None)
     if outer is None:
         return
     dataset, sidecar = outer
-    inner = storage.canonical(root).removeprefix(dataset).strip("/")
+    inner = canonical.removeprefix(dataset).strip("/")
     filtered = f" with partition_filter={inner!r}" if takes_filter and _is_partition(inner) else ""
     advice = f"Move {root} out of {dataset}" if has_journal() else f"Use the path {dataset}{filtered}"
     raise NestedDatasetError(
         f"{root} is inside the dataset {dataset}, whose journal is {sidecar}. {advice}, or delete that journal if "
         f"{dataset} is no dataset any more."
     )
+
+
+def _check_is_no_journal(storage: Storage, root: str) -> None:
+    """Raise if the path is the folder of a journal, or inside one."""
+    folder = root
+    while folder != parent(folder):
+        if is_sidecar_name(folder.rpartition("/")[2]) and (folder == root or _is_journal(storage, folder)):
+            raise NestedDatasetError(f"{folder} is the path of a journal, not of a dataset. Use another path.")
+        folder = parent(folder)
+
+
+def _is_journal(storage: Storage, sidecar: str) -> bool:
+    """Return whether a folder is a journal: it has a lock file, or the folder of records if a copy lost that file."""
+    names = JOURNAL_NAMES if storage.has_folders else (LOCK,)
+    return any(_stat_if_allowed(storage, join(sidecar, name)) is not None for name in names)
 
 
 def _is_partition(folder: str) -> bool:

@@ -8,6 +8,7 @@ that no folder in a path is a symbolic link.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import uuid
@@ -18,11 +19,14 @@ from typing import Any, Literal, TypeVar
 from fsspeckit.common.errors import StorageError
 from fsspeckit.common.text import is_storable, printable
 from fsspeckit.core.file_names import is_data_file, is_inside, is_side_file
-from fsspeckit.core.storage.base import OWNER, Entry, is_sidecar_name, parent
+from fsspeckit.core.storage.base import OWNER, Entry, is_sidecar_name, join, parent
 
 IDEMPOTENCY_KEY = "idempotency_key"
 MAX_RECORDS = 10**19
 """Upper bound for the number of a record."""
+MAX_BYTES = 128 * 2**20
+"""Upper bound for the size of a record."""
+_MAX_FOLDERS = 64
 Kind = Literal["commit", "abort", "fence"]
 _FORMAT = 1
 _KINDS: tuple[Kind, ...] = ("commit", "abort", "fence")
@@ -30,6 +34,12 @@ _ID = re.compile(r"[0-9a-f]{32}")
 _MAX_KEY = 1000
 _SHOWN = 60
 _T = TypeVar("_T")
+
+
+def is_path_in_dataset(path: str) -> bool:
+    """Return whether a record may name a path: it stays inside the dataset, outside of journals, and is not deep."""
+    parts = path.split("/")
+    return len(parts) <= _MAX_FOLDERS + 1 and is_inside(path) and not any(map(is_sidecar_name, parts))
 
 
 def new_id() -> str:
@@ -72,6 +82,15 @@ class Published:
     stamp: str
     replaces: Identity | None = None
 
+    @property
+    def other_path(self) -> str:
+        """Return the path for the file if another program created a file at ``path`` after the commit."""
+        return join(parent(self.path), f"{hashlib.sha256(self.staged.encode()).hexdigest()[:16]}.parquet")
+
+    def is_at(self, found: Entry | Identity | None, *, in_place: bool) -> bool:
+        """Return whether a found file is this file. A copy on an object store may have another stamp."""
+        return found is not None and found.size == self.size and (found.stamp == self.stamp or not in_place)
+
 
 @dataclass(frozen=True, slots=True)
 class Retired:
@@ -110,7 +129,13 @@ class Record:
 
     def to_bytes(self) -> bytes:
         """Return the record as it is stored."""
-        return json.dumps(_fields(self) | {"format": _FORMAT}, separators=(",", ":"), default=_fields).encode()
+        data = json.dumps(_fields(self) | {"format": _FORMAT}, separators=(",", ":"), default=_fields).encode()
+        if len(data) > MAX_BYTES:
+            raise StorageError(
+                f"The change has too many files for one commit: its record has {len(data):,} bytes, more than "
+                f"{MAX_BYTES:,}. Nothing was changed. Change fewer partitions at once."
+            )
+        return data
 
     @classmethod
     def from_bytes(cls, data: bytes, seq: int, path: str) -> Record:
@@ -120,6 +145,8 @@ class Record:
             StorageError: The record is invalid. It is neither skipped nor applied.
         """
         try:
+            if len(data) > MAX_BYTES:
+                raise ValueError(f"it has {len(data):,} bytes, more than {MAX_BYTES:,}")
             return _validated(_record(json.loads(data), seq))
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise StorageError(
@@ -224,7 +251,7 @@ def _validated(record: Record) -> Record:
 
 def _check_names(paths: Sequence[str], is_allowed: Callable[[str], bool], verb: str) -> None:
     for path in paths:
-        if not is_inside(path) or any(map(is_sidecar_name, path.split("/"))) or not is_allowed(path):
+        if not is_path_in_dataset(path) or not is_allowed(path):
             raise ValueError(f"it {verb} {path[:200]!r}, which is not a data file inside the dataset")
 
 

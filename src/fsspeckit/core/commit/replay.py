@@ -10,13 +10,14 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fsspeckit.common.errors import CommitConflictError
+from fsspeckit.common.errors import CommitConflictError, StorageError
 from fsspeckit.core.commit.journal import Log, LogState
 from fsspeckit.core.commit.record import Published, Record, Retired, new_id
 from fsspeckit.core.results import ResultView
-from fsspeckit.core.storage import Storage, for_each, join, parent
+from fsspeckit.core.storage import Entry, Storage, for_each, join, parent
 
 _ATTEMPTS_TO_FENCE = 20
+_COMPARED_BYTES = 2**16
 _logger = logging.getLogger(__name__)
 
 
@@ -69,6 +70,7 @@ class Replayer:
     def replay(self, record: Record) -> None:
         """Apply a pending record, possibly for the second time. Change only files that match the record."""
         self._refuse_links(record)
+        self._check_root_exists(record)
         if record.kind == "commit":
             if record.retire and self._storage.has_folders:
                 self._storage.make_dirs(self._log.staging_path(record.owner))
@@ -85,6 +87,15 @@ class Replayer:
         folders = {*record.folders, *map(parent, record.paths)} - {""}
         self._storage.refuse_links(self._storage.canonical(self._root), folders)
         self._storage.list_names(self._log.staging_path(record.owner))
+
+    def _check_root_exists(self, record: Record) -> None:
+        """Raise if the dataset was deleted after the commit: its last change alone is not the dataset."""
+        expected = record.kind == "commit" and "" not in record.folders and self._storage.has_folders
+        if expected and self._storage.stat(self._root) is None:
+            raise StorageError(
+                f"{self._root} was deleted while commit {record.seq} was not finished. Restore the folder, or delete "
+                f"the journal {self._log.sidecar} to start a new dataset."
+            )
 
     def _close(self, record: Record) -> None:
         """Mark the record as applied.
@@ -104,8 +115,8 @@ class Replayer:
             self._storage.make_dirs(join(self._root, folder))
         self._storage.sync_dirs(parent(join(self._root, folder)) for folder in record.folders)
 
-    def _publish(self, record: Record, item: Published) -> None:
-        staged, path = join(self._log.staging_path(record.owner), item.staged), join(self._root, item.path)
+    def _publish(self, record: Record, item: Published, name: str | None = None) -> None:
+        staged, path = join(self._log.staging_path(record.owner), item.staged), join(self._root, name or item.path)
         try:
             self._storage.publish(staged, path)
         except FileNotFoundError:
@@ -113,21 +124,37 @@ class Replayer:
                 # The staged file exists, so another program removed the target folder.
                 self._storage.sync_dirs(map(parent, self._storage.make_dirs(parent(path))))
                 self._storage.publish(staged, path)
-            elif self._storage.stat(path) is None:
+            elif self._storage.stat(path) is None and name is None:
                 _logger.error("%s of commit %d was deleted by another program", item.path, record.seq)
 
     def _publish_if_unchanged(self, record: Record, item: Published) -> None:
         """Publish a staged file, unless another program changed the file that it replaces.
 
-        That program wrote after the commit, so its change is newer and stays. A staged file that is missing was
-        published before.
+        That program wrote after the commit, so its change is newer and stays. If it created a file with the name of a
+        new file, the rows of both stay: the staged file gets another name. A staged file that is missing was published
+        before.
         """
         current = self._storage.stat(join(self._root, item.path))
-        published = current is not None and current.size == item.size and current.stamp == item.stamp
-        if current is None or item.replaces is None or published or item.replaces.matches(current):
+        if current is None or self._is_published(record, item, current):
+            self._publish(record, item)
+        elif item.replaces is None:
+            _logger.warning("%s was created after commit %d; its file gets another name", item.path, record.seq)
+            self._publish(record, item, item.other_path)
+        elif item.replaces.matches(current):
             self._publish(record, item)
         else:
             _logger.warning("%s was changed after commit %d replaced it; the change is kept", item.path, record.seq)
+
+    def _is_published(self, record: Record, item: Published, current: Entry) -> bool:
+        if not item.is_at(current, in_place=self._storage.in_place):
+            return False
+        if self._storage.in_place:
+            return True
+        try:
+            staged = self._storage.read_tail(join(self._log.staging_path(record.owner), item.staged), _COMPARED_BYTES)
+            return staged == self._storage.read_tail(join(self._root, item.path), _COMPARED_BYTES)
+        except FileNotFoundError:
+            return True  # the staged file was published and deleted
 
     def _retire(self, record: Record, index: int, item: Retired) -> None:
         trash = join(self._log.staging_path(record.owner), f"{index}.retired")
@@ -202,6 +229,7 @@ def _fence_orphans(storage: Storage, log: Log, replayer: Replayer) -> tuple[str,
         if not orphans:
             return ()
         storage.make_dirs(log.folder)
+        log.remove_unused_marks(state)
         record = Record(seq=state.newest + 1, kind="fence", owner=new_id(), fenced=orphans)
         if log.claim(record):
             replayer.replay(record)

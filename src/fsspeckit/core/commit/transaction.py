@@ -21,9 +21,18 @@ from fsspeckit.common.errors import AlreadyCommittedError, CommitConflictError, 
 from fsspeckit.core.commit.journal import Log, LogState, SidecarLocations
 from fsspeckit.core.commit.listing import View, list_dataset
 from fsspeckit.core.commit.nesting import check_not_inside_dataset, check_partition_folders
-from fsspeckit.core.commit.record import IDEMPOTENCY_KEY, Identity, Published, Record, Retired, check_key, new_id
+from fsspeckit.core.commit.record import (
+    IDEMPOTENCY_KEY,
+    Identity,
+    Published,
+    Record,
+    Retired,
+    check_key,
+    is_path_in_dataset,
+    new_id,
+)
 from fsspeckit.core.commit.replay import JournalStatus, Recovery, Replayer, journal_status, recover, replay_pending
-from fsspeckit.core.file_names import is_data_file, is_inside
+from fsspeckit.core.file_names import is_data_file
 from fsspeckit.core.model import ViewFile
 from fsspeckit.core.parquet.footer import check_staged
 from fsspeckit.core.storage import Entry, Handle, Storage, for_each, join, parent
@@ -104,8 +113,9 @@ class Journal:
 
     def __init__(self, storage: Storage, root: str, terms: Terms = Terms()) -> None:  # noqa: B008 - it is frozen
         self._storage = storage
-        self._root = root
-        self._locations = SidecarLocations(storage, root)
+        # Canonical, so that a link above the dataset that is changed during an operation has no effect on it.
+        self._root = storage.canonical(root)
+        self._locations = SidecarLocations(storage, self._root)
         self.terms = terms
         self.on_commit: Callable[[], None] = lambda: None
 
@@ -242,7 +252,7 @@ class Transaction:
         if replaced and not self._storage.in_place:
             raise ValueError("This storage cannot replace files. Publish under a new name and retire the old file.")
         for item in changes.publish:
-            if not is_data_file(item.path) or not is_inside(item.path):
+            if not is_data_file(item.path) or not is_path_in_dataset(item.path):
                 raise ValueError(f"{item.path!r} is not a data file inside the dataset. Choose another name.")
             if parent(item.staged) != self.staging:
                 raise ValueError(f"{item.staged} is not in the staging folder {self.staging}. Write it there.")
@@ -251,6 +261,7 @@ class Transaction:
 
     def _check_and_sync_staged(self, changes: Changes) -> dict[str, Entry]:
         """Check the staged files and their final paths, and make the files durable. Return the entries by name."""
+        self._refuse_links(changes)
         staged = {entry.path: entry for entry in self._storage.list_dir(self.staging)}
         names = [item.staged.rpartition("/")[2] for item in changes.publish]
         missing = [name for name in names if name not in staged]
@@ -270,6 +281,12 @@ class Transaction:
         self._storage.sync_dirs([self.staging, self._log.sidecar, parent(self._log.sidecar)])
         return staged
 
+    def _refuse_links(self, changes: Changes) -> None:
+        """Raise if another program replaced the staging folder or a folder of the change with a symbolic link."""
+        folders = {*map(parent, self._inputs(changes)), *(parent(item.path) for item in changes.publish)}
+        self._storage.refuse_links(self._view.root, folders)
+        self._storage.refuse_links(self.staging)
+
     def _view_after(self, changes: Changes, staged: Mapping[str, Entry]) -> View:
         """Return the view after the change. New files have the path of their staged file."""
         removed = {*changes.retire, *(item.path for item in changes.publish)}
@@ -287,6 +304,7 @@ class Transaction:
             replay_pending(self._log, replayer, state)
             self._check_key_is_unused()
             self._check_no_conflict(changes, state)
+            self._log.remove_unused_marks(state)
             record = self._record(changes, staged, state.newest + 1)
             self._can_delete_staging = False
             try:
@@ -349,6 +367,7 @@ class Transaction:
 
     def _check_no_conflict(self, changes: Changes, state: LogState) -> None:
         """Raise if the journal, our staging folder, an input or a new path changed since the view."""
+        self._refuse_links(changes)
         checks: list[Callable[[], str | None]] = [
             self._find_lost_staging,
             lambda: self._find_foreign_commit(changes, state),

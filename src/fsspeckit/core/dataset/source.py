@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -223,7 +223,7 @@ class SourceFiles:
 def source_files(path: Any, filesystem: Any, options: Mapping[str, Any] | None) -> SourceFiles:
     """Return the files at a path, or raise if there is none. Hive folders at the end of the path are columns too."""
     storage, root = resolve(path, filesystem, options)
-    view = single_file_view(storage, root) or Journal(storage, root).view()
+    view = single_file_view(storage, root) or replace(Journal(storage, root).view(), root=root)
     if not view.files:
         raise DatasetNotFoundError(f"no parquet file to read at {path}. Check the path of the source.")
     return files_of_view(storage, view)

@@ -19,7 +19,7 @@ from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.transaction import Changes, Journal, Publish, Transaction
 from fsspeckit.core.dataset.snapshot import load_snapshot, single_file_view
 from fsspeckit.core.file_names import rewritten_name
-from fsspeckit.core.storage import Storage, parent, resolve
+from fsspeckit.core.storage import Storage, join, parent, resolve
 
 _COPY_BYTES = 8 * 2**20
 
@@ -154,7 +154,8 @@ class IncrementalFileManager:
         with log_unexpected("replace files", str(target_files[0])):
             sources = [_new_file(*resolve(path, filesystem), path) for path in source_files]
             storage, _ = resolve(target_files[0], filesystem)
-            targets = [resolve(path, storage if filesystem is None else filesystem)[1] for path in target_files]
+            found = [resolve(path, storage if filesystem is None else filesystem)[1] for path in target_files]
+            targets = [join(storage.canonical(parent(path)), basename(path)) for path in found]
             _check_distinct("source_files", [file.location for file in sources])
             _check_distinct("target_files", targets)
             self._staging_for(storage, sources, targets).replace(sources, targets)

@@ -66,6 +66,8 @@ def resolve(
     text = to_fsspec(os.fspath(path))
     if not text:
         raise ValueError("The path is empty. Pass the folder of the dataset.")
+    if text in ("file://", "local://"):
+        raise ValueError(f"The URL {text} has no path. Pass the folder of the dataset.")
     _check_options(storage_options)
     if filesystem is not None and storage_options:
         raise ValueError(

@@ -1,7 +1,8 @@
 """The interface of a storage.
 
-Paths are absolute inside the storage, separated by ``/``, without protocol and trailing slash. A write is durable only
-after the caller calls ``sync_files`` and ``sync_dirs``.
+Paths are absolute inside the storage, separated by ``/``, without protocol and trailing slash. A path that is created,
+moved or deleted is canonical: a symbolic link in it raises. A write is durable only after the caller calls
+``sync_files`` and ``sync_dirs``.
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ _KEPT_ERRORS = (
 )
 OWNER = "owner"
 """Name of the file in a staging folder that marks it as in use: written once, deleted only with the folder."""
+LOCK = "lock"
+"""Name of the lock file, which every sidecar contains."""
+JOURNAL_NAMES = (LOCK, "log")
+"""Names in a sidecar. A folder with the name of a sidecar and none of these is no sidecar."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +106,7 @@ class Storage(ABC):
 
     @abstractmethod
     def read_bytes(self, path: str) -> bytes:
-        """Return the content of a small file."""
+        """Return the content of a small file. On local disks, a file of more than 128 MiB raises."""
 
     @abstractmethod
     def read_tail(self, path: str, size: int) -> bytes:
@@ -113,7 +118,7 @@ class Storage(ABC):
 
     @abstractmethod
     def write_bytes(self, path: str, data: bytes) -> None:
-        """Write a small file. It is not durable before its folder is synced."""
+        """Write a small file, and replace an existing one. It is not durable before its folder is synced."""
 
     @abstractmethod
     def open_input(self, path: str) -> pa.NativeFile:
@@ -121,7 +126,7 @@ class Storage(ABC):
 
     @abstractmethod
     def open_output(self, path: str) -> pa.NativeFile:
-        """Open a new file for writing. Its folder must exist."""
+        """Open a new file for writing, and replace an existing one. Its folder must exist."""
 
     @abstractmethod
     def make_dirs(self, path: str) -> tuple[str, ...]:
@@ -201,7 +206,7 @@ def join(folder: str, *names: str) -> str:
 
 
 def is_sidecar_name(name: str) -> bool:
-    """Return whether a folder name is reserved for sidecars."""
+    """Return whether a folder name has the form of a sidecar's name. A partition folder may have it too."""
     return name.startswith(".") and name.endswith(".fsspeckit")
 
 

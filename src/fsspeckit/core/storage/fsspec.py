@@ -23,7 +23,18 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 from fsspeckit.common.errors import StorageError
-from fsspeckit.core.storage.base import FOLDER, OWNER, Entry, Handle, Storage, Tree, is_sidecar_name, join, parent
+from fsspeckit.core.storage.base import (
+    FOLDER,
+    JOURNAL_NAMES,
+    OWNER,
+    Entry,
+    Handle,
+    Storage,
+    Tree,
+    is_sidecar_name,
+    join,
+    parent,
+)
 from fsspeckit.core.storage.options import option_pairs, report_options
 
 LEASE_SECONDS = 24 * 3600.0
@@ -120,6 +131,7 @@ class FsspecStorage(Storage):
         with self._call("list", root):
             infos = self._find(root) if self._flat_listing else self._walk(root)
         prefix = f"{root.rstrip('/')}/"
+        journals = _journals(infos)
         files: list[Entry] = []
         folders: set[str] = set()
         sidecars: set[str] = set()
@@ -128,11 +140,12 @@ class FsspecStorage(Storage):
             parts = path.rstrip("/").split("/")
             is_file = info["type"] == "file" and not path.endswith("/")
             above = parts[:-1] if is_file else parts
-            sidecar = next((depth for depth, part in enumerate(above) if is_sidecar_name(part)), None)
+            inside = ["/".join(above[: depth + 1]) for depth in range(len(above))]
+            sidecar = next((folder for folder in inside if prefix + folder in journals), None)
             if sidecar is not None:
-                sidecars.add("/".join(above[: sidecar + 1]))
+                sidecars.add(sidecar)
                 continue
-            folders.update("/".join(above[: depth + 1]) for depth in range(len(above)))
+            folders.update(inside)
             if is_file:
                 files.append(_entry(path, info))
         folders.discard("")
@@ -159,8 +172,9 @@ class FsspecStorage(Storage):
                 if level == [root] and not listed:
                     self._ls(root)
                 infos += listed
+                journals = _journals(listed)
                 folders = (str(info["name"]) for info in listed if info["type"] == "directory")
-                level = [name for name in folders if not is_sidecar_name(name.rstrip("/").rpartition("/")[2])]
+                level = [name for name in folders if parent(name.rstrip("/")) not in journals]
         return infos
 
     def _ls_or_empty(self, path: str) -> list[Mapping[str, Any]]:
@@ -354,6 +368,18 @@ class FsspecStorage(Storage):
 
     def _key(self, path: str) -> str:
         return f"{id(self._base.store)}:{self._full(path)}"
+
+
+def _journals(infos: Iterable[Mapping[str, Any]]) -> set[str]:
+    """Return the folders with the name and the content of a sidecar."""
+    journals = set()
+    for info in infos:
+        path = str(info["name"])
+        parts = path.split("/")
+        for depth in range(1, len(parts)) if ".fsspeckit/" in path else ():
+            if is_sidecar_name(parts[depth - 1]) and parts[depth] in JOURNAL_NAMES:
+                journals.add("/".join(parts[:depth]))
+    return journals
 
 
 def _unwrapped(filesystem: AbstractFileSystem) -> AbstractFileSystem:

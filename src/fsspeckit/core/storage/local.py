@@ -14,12 +14,14 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 
 import pyarrow as pa
 
 from fsspeckit.common.errors import StorageError
 from fsspeckit.core.storage.base import (
     FOLDER,
+    JOURNAL_NAMES,
     OWNER,
     Entry,
     Handle,
@@ -30,9 +32,19 @@ from fsspeckit.core.storage.base import (
     parent,
     report_errors,
 )
+from fsspeckit.core.storage.folders import (
+    NEW,
+    SAFE,
+    as_arrow_file,
+    link_error,
+    make_folders,
+    open_in_folder,
+    open_parent,
+    open_to_read,
+)
 
 _DISK_THREADS = 8
-_NO_FOLLOW = os.O_CLOEXEC | os.O_NOFOLLOW
+_LARGEST_SMALL_FILE = 128 * 2**20
 
 
 class _OwnerLock:
@@ -101,7 +113,7 @@ class LocalStorage(Storage):
                 return []
             for item in items:
                 if item.is_symlink():
-                    raise _link_error(item.path)
+                    raise link_error(item.path)
         return sorted(item.name for item in items)
 
     def refuse_links(self, folder: str, below: Iterable[str] = ()) -> None:
@@ -110,7 +122,7 @@ class LocalStorage(Storage):
         with report_errors("stat", folder):
             for path in sorted(join(folder, name) for name in names):
                 if os.path.islink(path):
-                    raise _link_error(path)
+                    raise link_error(path)
 
     def stat(self, path: str) -> Entry | None:
         with report_errors("stat", path):
@@ -120,12 +132,18 @@ class LocalStorage(Storage):
                 return None
 
     def read_bytes(self, path: str) -> bytes:
-        with report_errors("read", path), open(path, "rb") as file:
+        with report_errors("read", path), open(open_to_read(path), "rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > _LARGEST_SMALL_FILE:
+                raise StorageError(
+                    f"{path} has {size:,} bytes, more than the limit of {_LARGEST_SMALL_FILE:,}. "
+                    "Delete the file if fsspeckit did not write it."
+                )
             return file.read()
 
     def read_tail(self, path: str, size: int) -> bytes:
         with report_errors("read", path):
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = open_to_read(path)
             try:
                 return os.pread(descriptor, size, max(0, os.fstat(descriptor).st_size - size))
             finally:
@@ -133,23 +151,30 @@ class LocalStorage(Storage):
 
     def create_exclusive(self, path: str, data: bytes) -> None:
         """Link a complete and synced temporary file to the path, so that no reader sees a partial file."""
-        temporary = join(parent(path), f".{uuid.uuid4().hex}.tmp")
-        with report_errors("create", path):
+        with report_errors("create", path), open_parent(path) as (folder, name):
+            temporary = _temporary_name()
             try:
-                self._write(temporary, data, sync=True)
-                os.link(temporary, path)
+                self._write(folder, temporary, data, sync=True)
+                os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
             finally:
                 with suppress(OSError):
-                    os.unlink(temporary)
+                    os.unlink(temporary, dir_fd=folder)
         self.sync_dirs([parent(path)])
 
     def write_bytes(self, path: str, data: bytes) -> None:
-        with report_errors("write", path):
-            self._write(path, data, sync=False)
+        with report_errors("write", path), open_parent(path) as (folder, name):
+            temporary = _temporary_name()
+            try:
+                self._write(folder, temporary, data, sync=False)
+                os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+            except OSError:
+                with suppress(OSError):
+                    os.unlink(temporary, dir_fd=folder)
+                raise
 
     @staticmethod
-    def _write(path: str, data: bytes, *, sync: bool) -> None:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _NO_FOLLOW, 0o666)
+    def _write(folder: int, name: str, data: bytes, *, sync: bool) -> None:
+        descriptor = os.open(name, NEW, 0o666, dir_fd=folder)
         try:
             view = memoryview(data)
             while view:
@@ -161,47 +186,43 @@ class LocalStorage(Storage):
 
     def open_input(self, path: str) -> pa.NativeFile:
         with report_errors("open", path):
-            return pa.OSFile(path, "rb")
+            return as_arrow_file(open_to_read(path), "rb")
 
     def open_output(self, path: str) -> pa.NativeFile:
-        with report_errors("create", path):
-            return pa.OSFile(path, "wb")
+        with report_errors("create", path), open_parent(path) as (folder, name):
+            with suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=folder)  # of an attempt that failed
+            return as_arrow_file(os.open(name, NEW, 0o666, dir_fd=folder), "wb")
 
     def make_dirs(self, path: str) -> tuple[str, ...]:
         with report_errors("create folder", path):
-            missing: list[str] = []
-            folder = path
-            while not os.path.isdir(folder):
-                missing.insert(0, folder)
-                folder = parent(folder)
-            for folder in missing:
-                with suppress(FileExistsError):
-                    os.mkdir(folder)
-        return tuple(missing)
+            return make_folders(path)
 
     def publish(self, staged: str, path: str) -> None:
-        with report_errors("publish", path):
-            os.rename(staged, path)
+        with report_errors("publish", path), open_parent(staged) as (source, old), open_parent(path) as (target, new):
+            os.rename(old, new, src_dir_fd=source, dst_dir_fd=target)
 
     def retire(self, path: str, trash: str) -> None:
         with report_errors("retire", path):
             try:
-                os.rename(path, trash)
+                with open_parent(path) as (source, old), open_parent(trash) as (target, new):
+                    os.rename(old, new, src_dir_fd=source, dst_dir_fd=target)
             except FileNotFoundError:
                 if os.path.lexists(path):
                     raise  # the file exists, so the folder of ``trash`` is missing
 
     def remove(self, path: str) -> None:
-        with report_errors("remove", path), suppress(FileNotFoundError):
-            os.unlink(path)
+        with report_errors("remove", path), suppress(FileNotFoundError), open_parent(path) as (folder, name):
+            os.unlink(name, dir_fd=folder)
 
     def remove_tree(self, path: str) -> None:
-        with report_errors("remove", path), suppress(FileNotFoundError):
-            _remove_tree(path)
+        with report_errors("remove", path), suppress(FileNotFoundError), open_parent(path) as (folder, name):
+            _remove_tree(folder, name)
 
     def remove_dir_if_empty(self, path: str) -> bool:
         try:
-            os.rmdir(path)
+            with open_parent(path) as (folder, name):
+                os.rmdir(name, dir_fd=folder)
         except OSError:
             return False  # not empty, missing, or no permission: a remaining empty folder is harmless
         return True
@@ -216,7 +237,7 @@ class LocalStorage(Storage):
     def lock(self, path: str, *, shared: bool = False) -> Iterator[None]:
         mode = os.O_RDONLY if shared else os.O_RDWR | os.O_CREAT
         with report_errors("lock", path):
-            descriptor = os.open(path, mode | _NO_FOLLOW, 0o666)
+            descriptor = open_in_folder(path, mode | SAFE)
             fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
         try:
             yield
@@ -225,15 +246,16 @@ class LocalStorage(Storage):
 
     def claim_staging(self, folder: str) -> Handle:
         with report_errors("create folder", folder):
-            os.mkdir(folder)
-            descriptor = os.open(join(folder, OWNER), os.O_RDWR | os.O_CREAT | _NO_FOLLOW, 0o666)
+            with open_parent(folder) as (above, name):
+                os.mkdir(name, dir_fd=above)
+            descriptor = open_in_folder(join(folder, OWNER), NEW)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return _OwnerLock(descriptor)
 
     def is_alive(self, folder: str) -> bool:
         with report_errors("open", folder):
             try:
-                descriptor = os.open(join(folder, OWNER), os.O_RDWR | _NO_FOLLOW)
+                descriptor = open_in_folder(join(folder, OWNER), os.O_RDWR | SAFE)
             except FileNotFoundError:
                 return False
             try:
@@ -287,9 +309,10 @@ def _scan(folder: str, prefix: str, files: list[Entry], sidecars: list[str]) -> 
     with os.scandir(folder) as items:
         for item in items:
             if item.is_symlink():
-                raise _link_error(f"{folder}/{item.name}")
+                raise link_error(f"{folder}/{item.name}")
             if item.is_dir(follow_symlinks=False):
-                (sidecars if is_sidecar_name(item.name) else folders).append(prefix + item.name)
+                is_sidecar = is_sidecar_name(item.name) and _is_journal(f"{folder}/{item.name}")
+                (sidecars if is_sidecar else folders).append(prefix + item.name)
                 continue
             info = _lstat(item)
             if info is not None:
@@ -297,39 +320,42 @@ def _scan(folder: str, prefix: str, files: list[Entry], sidecars: list[str]) -> 
     return folders
 
 
+def _is_journal(folder: str) -> bool:
+    return any(os.path.lexists(f"{folder}/{name}") for name in JOURNAL_NAMES)
+
+
 def _parent_folders(path: str) -> list[str]:
     parts = path.split("/")
     return ["/".join(parts[:depth]) for depth in range(1, len(parts))]
 
 
-def _link_error(path: str) -> StorageError:
-    return StorageError(
-        f"{path} is a symbolic link. Readers treat links differently, and a link can lead out of the dataset. "
-        "Replace it with the real file or folder."
-    )
-
-
-def _remove_tree(folder: str) -> None:
+def _remove_tree(above: int, folder: str) -> None:
     """Delete depth first. Files that another process deletes at the same time are not an error."""
-    if os.path.islink(folder):
-        os.unlink(folder)
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | SAFE, dir_fd=above)
+    except NotADirectoryError:
+        os.unlink(folder, dir_fd=above)  # a symbolic link or a file
         return
-    with os.scandir(folder) as scanned:
-        items = list(scanned)
-    files = []
-    for item in items:
-        if item.is_dir(follow_symlinks=False):
-            with suppress(FileNotFoundError):
-                _remove_tree(item.path)
-        else:
-            files.append(item.path)
-    _run_in_threads(_unlink, files)
-    os.rmdir(folder)
+    try:
+        with os.scandir(descriptor) as scanned:
+            items = [(item.name, item.is_dir(follow_symlinks=False)) for item in scanned]
+        for name, is_folder in items:
+            if is_folder:
+                with suppress(FileNotFoundError):
+                    _remove_tree(descriptor, name)
+        _run_in_threads(partial(_unlink, descriptor), [name for name, is_folder in items if not is_folder])
+    finally:
+        os.close(descriptor)
+    os.rmdir(folder, dir_fd=above)
 
 
-def _unlink(path: str) -> None:
+def _unlink(folder: int, name: str) -> None:
     with suppress(FileNotFoundError):
-        os.unlink(path)
+        os.unlink(name, dir_fd=folder)
+
+
+def _temporary_name() -> str:
+    return f".{uuid.uuid4().hex}.tmp"
 
 
 def _lstat(item: os.DirEntry[str]) -> os.stat_result | None:
@@ -377,7 +403,7 @@ def _run_in_threads(function: Callable[[str], None], paths: Sequence[str]) -> No
 
 def _sync(path: str) -> None:
     with report_errors("sync", path):
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | SAFE)
         try:
             os.fsync(descriptor)
         finally:

@@ -126,7 +126,7 @@ class SparkEngine:
                 yield storage, folder
             return
         with TemporaryDirectory(prefix="fsspeckit-") as folder:
-            yield resolve(folder)
+            yield resolve(os.path.realpath(folder))
 
     def _share_files(self, files: RowFiles, storage: Storage, folder: str, on_tasks: OnTasks) -> SharedSource:
         """Let executors turn the files that are the source into spilled ones."""
