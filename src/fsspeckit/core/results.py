@@ -15,7 +15,7 @@ from fsspeckit.common.documents import Node
 from fsspeckit.common.text import printable
 from fsspeckit.core.model import Action, PlanEntry, Task
 
-_COUNTS = ("source_count", "target_count_before", "inserted", "updated", "deleted", "unchanged")
+_COUNTS = ("source_count", "target_count_before", "inserted", "updated", "deleted", "unchanged", "stale", "moved")
 FileOperation = Literal["rewritten", "inserted", "preserved"]
 RowOperation = Literal["merge", "delete", "update"]
 _PLANNED = ("operation", "strategy", "path", *_COUNTS, "source_route")
@@ -103,6 +103,7 @@ class _MergeView(ResultView):
         notes = {"updated": f" ({self['unchanged']:,} of them unchanged)"}
         source = [("source rows", f"{self['source_count']:,}{route}")] if self["operation"] == "merge" else []
         changes = [(name, f"{self[name]:,}{notes.get(name, '')}") for name in _CHANGES[self["operation"]]]
+        changes += [(name, f"{self[name]:,}") for name in ("stale", "moved") if self[name]]
         return [*source, *changes, ("total rows", f"{self['target_count_before']:,} -> {self['total']:,}")]
 
     def stats(self) -> dict[str, int]:

@@ -67,6 +67,8 @@ class PreparedChange:
             "inserted": self.inserted,
             "updated": self.updated,
             "deleted": self.deleted,
+            "stale": self.stale,
+            "moved": self.moved,
         }
 
 
