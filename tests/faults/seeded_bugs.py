@@ -109,8 +109,8 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "commit: an idempotency key is looked for in ten records",
         "core/commit/journal.py",
-        "for record in for_each(self._storage, self._read_if_there, counting):",
-        "for record in for_each(self._storage, self._read_if_there, counting[-10:]):",
+        "for record in for_each(self._storage, self.read_or_none, effective):",
+        "for record in for_each(self._storage, self.read_or_none, effective[-10:]):",
         COMMIT,
     ),
     Bug(
@@ -123,8 +123,8 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "commit: a replay replaces a file that was changed since",
         "core/commit/replay.py",
-        "if current is None or item.replaces is None or published or item.replaces.matches(current):",
-        "if True:",
+        "elif item.replaces.matches(current):",
+        "elif True:",
         ("tests/faults/test_protocol.py",),
     ),
     Bug(
