@@ -160,9 +160,11 @@ class SidecarLocations:
     def _create_at(self, path: str) -> None:
         created = self._storage.make_dirs(join(path, "log"))
         self._storage.sync_dirs(parent(folder) for folder in created)
-        with suppress(FileExistsError):
-            # An existing lock file is never replaced: another writer may hold its lock.
-            self._storage.create_exclusive(join(path, LOCK), b"")
+        if self._storage.is_local:
+            # An existing lock file is neither replaced nor written: another writer may hold its lock.
+            with self._storage.lock(join(path, LOCK)):
+                return
+        self._storage.write_bytes(join(path, LOCK), b"")
 
 
 class Log:
