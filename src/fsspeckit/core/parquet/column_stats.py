@@ -32,8 +32,8 @@ class RawStats:
     """Statistics of one chunk as bytes.
 
     ``exact`` is the writer's flag that bounds are not truncated, if it has one. ``old`` bounds come from the deprecated
-    fields, whose order is not defined for all types. ``differ`` is whether the bounds in the deprecated fields are other
-    values than those in the newer fields.
+    fields, whose order is not defined for all types. ``differ`` is whether the deprecated bounds are not the
+    newer ones.
     """
 
     nulls: int | None
