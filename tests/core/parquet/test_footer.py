@@ -5,6 +5,7 @@ from __future__ import annotations
 import decimal
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +232,10 @@ def _claim(tree: Struct, rows: int) -> None:
         column[ChunkField.meta][1][MetaField.values] = (I64, rows)
 
 
+def _move_bloom(offset: int, size: int, tree: Struct) -> None:
+    meta(tree).update({MetaField.bloom_offset: (I64, offset), MetaField.bloom_size: (I32, size)})
+
+
 SPOILT: dict[str, Callable[[Struct], Any]] = {
     "too many rows told": lambda tree: tree.update({FileField.rows: (I64, 7)}),
     "too few rows told": lambda tree: tree.update({FileField.rows: (I64, 1)}),
@@ -278,9 +283,7 @@ SPOILT: dict[str, Callable[[Struct], Any]] = {
     "a number that is too large for its type": lambda tree: meta(tree).update({MetaField.codec: (I32, 2**32 + 1)}),
     "a list that is too long": lambda tree: tree.update({50: (9, (STRUCT, [{}] * 1_000_001))}),
     **{
-        f"a Bloom filter at {offset} of {size} bytes": lambda tree, offset=offset, size=size: meta(tree).update(
-            {MetaField.bloom_offset: (I64, offset), MetaField.bloom_size: (I32, size)}
-        )
+        f"a Bloom filter at {offset} of {size} bytes": partial(_move_bloom, offset, size)
         for offset, size in ((-1, 10), (-(2**63), 10), (2**63 - 1, 10), (0, 10), (4, -1), (4, 2**31 - 1))
     },
 }

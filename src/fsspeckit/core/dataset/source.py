@@ -26,6 +26,7 @@ from fsspeckit.core.parquet.reader import check_int96, check_rows, open_parquet,
 from fsspeckit.core.storage import Storage, resolve
 from fsspeckit.core.values.spill import spool
 from fsspeckit.core.values.take import take_ascending, take_rows, with_one_dictionary, with_wide_codes
+from fsspeckit.core.values.views import plain_reader, plain_table
 
 _SPOOL_ROWS = 65_536
 
@@ -159,15 +160,15 @@ class Input:
 def open_source(given: Input) -> Source:
     """Open the caller's data as a source."""
     data = given.data.read() if isinstance(given.data, DeferredRead) else given.data
-    if isinstance(data, pa.Table):
-        return Source(with_one_dictionary(data))
     if isinstance(data, pa.RecordBatch):
-        return Source(pa.Table.from_batches([data]))
+        data = pa.Table.from_batches([data])
+    if isinstance(data, pa.Table):
+        return Source(with_one_dictionary(plain_table(data)))
     if isinstance(data, (str, os.PathLike)):
         data = source_files(data, given.filesystem, given.storage_options)
     if isinstance(data, RowFiles):
         return Source(with_one_dictionary(_spooled(data)))
-    return Source(with_one_dictionary(spool(_reader(data))))
+    return Source(with_one_dictionary(spool(plain_reader(_reader(data)))))
 
 
 def _reader(data: Any) -> pa.RecordBatchReader:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from fsspeckit.core.model import DataFile, ViewFile
 from fsspeckit.core.parquet.bytes.format_fields import TRAILER, FileField, key_values_of
@@ -44,6 +43,7 @@ from fsspeckit.core.parquet.footer import (
 from fsspeckit.core.parquet.footer_template import RowGroupFacts, RowGroupTemplate, read_group
 from fsspeckit.core.parquet.reader import report_damage
 from fsspeckit.core.parquet.sort_note import read_sort_note, schema_without_sort_note, without_sort_note
+from fsspeckit.core.parquet.stored_schema import footer_without_views
 from fsspeckit.core.storage import Storage
 
 _THREADS = 64
@@ -113,6 +113,7 @@ class _SchemaInfo:
     """What files with the same schema and key-value metadata have in common."""
 
     arrow: pa.Schema
+    has_views: bool
     int96: tuple[str, ...]
     columns: Mapping[str, _Column]
 
@@ -166,7 +167,7 @@ class _FooterReader:
             sort_note=read_sort_note(suffix.key_values, rows),
             footer=len(data) + _OVERHEAD,
             int96=suffix.schema.int96,
-            raw_footer=data if self._keep_bytes >= 0 else None,
+            raw_footer=_kept_footer(data, suffix.schema, self._keep_bytes >= 0),
             version=file.version,
         )
 
@@ -217,10 +218,12 @@ class _FooterReader:
         kept = without_sort_note(key_values) or {}
         key = tuple(sorted(kept.items())), writer, write_value(*orders) if orders[0] == LIST else b""
         if key not in prefix.schemas:
-            prefix.schemas[key] = self._schema_info(prefix, orders, open_footer(data))
+            prefix.schemas[key] = self._schema_info(prefix, orders, data)
         return _Suffix(key_values, writer, prefix.schemas[key])
 
-    def _schema_info(self, prefix: _Prefix, orders: tuple[int, Any], reader: pq.ParquetReader) -> _SchemaInfo:
+    def _schema_info(self, prefix: _Prefix, orders: tuple[int, Any], data: bytes) -> _SchemaInfo:
+        plain = footer_without_views(data)
+        reader = open_footer(plain)
         arrow, parquet = schema_without_sort_note(reader.schema_arrow), reader.metadata.schema
         columns = {}
         for number in prefix.wanted:
@@ -231,7 +234,14 @@ class _FooterReader:
             native = native_type(PHYSICAL[leaf.physical], str(parquet.column(number).logical_type), own.type)
             columns[own.name] = _Column(number, leaf, native, has_defined_order(orders, number))
         int96 = dict.fromkeys(arrow.names[leaf.top] for leaf in prefix.leaves if PHYSICAL[leaf.physical] == "INT96")
-        return _SchemaInfo(arrow, tuple(int96), columns)
+        return _SchemaInfo(arrow, plain is not data, tuple(int96), columns)
+
+
+def _kept_footer(data: bytes, schema: _SchemaInfo, has_room: bool) -> bytes | None:
+    """Return the footer to read the file with, or None to read it again. A footer with views is always replaced."""
+    if schema.has_views:
+        return footer_without_views(data)
+    return data if has_room else None
 
 
 def _match_groups(data: bytes, prefix: _Prefix, data_end: int) -> tuple[list[RowGroupFacts], int] | None:

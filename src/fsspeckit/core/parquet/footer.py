@@ -104,7 +104,7 @@ class Footer:
         self.groups = groups_of(self.tree)
         for group in self.groups:
             _check_group(group, self.leaves, data_end)
-        self.rows = _checked_rows(self.tree, self.groups)
+        self.rows = check_row_sum(self.tree[FileField.rows][1], sum(map(self.group_rows, range(len(self.groups)))))
 
     def __reduce__(self) -> tuple[Callable[[bytes, int], Footer], tuple[bytes, int]]:
         return Footer, (self.data, self.data_end)
@@ -235,10 +235,6 @@ def _check_fields(tree: Struct) -> None:
     _get(tree, FileField.version, I32)
     _get(tree, FileField.rows, I64)
     _get_structs(tree, FileField.groups)
-
-
-def _checked_rows(tree: Struct, groups: Sequence[Struct]) -> int:
-    return check_row_sum(tree[FileField.rows][1], sum(group[GroupField.rows][1] for group in groups))
 
 
 def _check_group(group: Struct, leaves: Sequence[Leaf], data_end: int) -> None:
