@@ -36,7 +36,7 @@ _OPERATIONS = {
     "compact": ("test_compact",),
     "optimize: linear, z-order, Hilbert": ("test_optimize", "test_upkeep_wishes", "test_upkeep_types"),
     "deduplicate": ("test_deduplicate",),
-    "every kind of source": ("test_sources", "test_text_sources"),
+    "every kind of source": ("test_sources", "test_text_sources", "test_polars_frames"),
     "local disk, memory, S3": ("test_storage",),
     "files that others wrote": ("test_foreign_files",),
     "odd names, large tables": ("test_odd_corners",),

@@ -194,3 +194,23 @@ def test_values_that_spark_lacks_are_an_error_of_a_step_in_between(files: Path, 
     with pytest.raises(StepFailedError, match=r"a\.csv: column 'at' cannot be cast from timestamp\[ns\]") as caught:
         pipeline({"do": "filter", "where": "id > 0"}).run(spark)
     assert isinstance(caught.value.__cause__, SchemaMismatchError)
+
+
+@pytest.mark.parametrize("do", ["merge", "write"])
+@pytest.mark.parametrize("between", [(), ({"do": "filter", "where": "id <> 7"},)], ids=["straight", "by a step"])
+@pytest.mark.parametrize("text", ["id,v,day\n7,new,01\n8,new,1\n", "id,v,day\n8,new,A1\n"])
+def test_text_does_not_change_the_type_of_a_numeric_partition(
+    files: Path, spark: Any, do: str, between: tuple[Any], text: str
+) -> None:
+    """The folder names have the only values of the column: a folder `day=01` would turn all of them into text."""
+    IO.write_dataset(pa.table({"id": [1, 2], "v": ["a", "b"], "day": [1, 2]}), "lake", partition_by=["day"])
+    (files / "a.csv").write_text(text)
+    before = content("lake")
+    with pytest.raises(StepFailedError, match=r"column 'day': '(01|A1)' is not a value of the type int64") as caught:
+        pipeline(*between, do=do).run(spark)
+    assert isinstance(caught.value.__cause__, SourceFileError)
+    assert content("lake") == before
+
+
+def content(folder: str) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in Path(folder).rglob("*.parquet")}
