@@ -137,6 +137,7 @@ def test_new_wishes_reach_files_that_are_in_order(io: Any, tmp_path: Path) -> No
         assert meta.column(2).bloom_filter_offset is not None, "a filter once asked for is kept"
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "wish", [{}, {"bloom_filter_columns": ["x", "n"]}, {"row_group_size": 500, "curve": "hilbert"}], ids=str
 )
@@ -155,6 +156,7 @@ def test_sorted_files_come_near_the_size_that_is_asked_for(io: Any, tmp_path: Pa
     assert all(0.8 <= size <= 1.2 for size in found), found
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("curve", ["linear", "hilbert"])
 def test_sorted_files_are_of_one_size_where_rows_are_not(io: Any, tmp_path: Path, curve: str) -> None:
     """Rows of the second half are many times as wide, so files of equal rows would be far from the wanted size."""
