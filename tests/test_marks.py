@@ -9,7 +9,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import pytest
+
 from marks import NEEDS, QUICK
+
+pytestmark = pytest.mark.sweep  # all of these folders are collected, twice
 
 ROOT = Path(__file__).parents[1]
 CHOSEN = ("engines/spark", "conformance/test_storage.py", "faults/test_commit_faults.py", "report", "cli")

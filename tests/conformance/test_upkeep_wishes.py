@@ -137,6 +137,7 @@ def test_new_options_rewrite_sorted_files(io: Any, tmp_path: Path) -> None:
         assert meta.column(2).bloom_filter_offset is not None, "a filter once asked for is kept"
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "wish", [{}, {"bloom_filter_columns": ["x", "n"]}, {"row_group_size": 500, "curve": "hilbert"}], ids=str
 )
@@ -155,6 +156,7 @@ def test_sorted_files_come_near_the_requested_size(io: Any, tmp_path: Path, wish
     assert all(0.8 <= size <= 1.2 for size in found), found
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("curve", ["linear", "hilbert"])
 def test_sorted_files_have_equal_size_if_rows_have_not(io: Any, tmp_path: Path, curve: str) -> None:
     """Rows of the second half are many times as wide, so files with equal row counts would miss the target size."""

@@ -90,6 +90,7 @@ def test_rows_of_a_relation_are_read_back_equal(connection, io, tmp_path, kind):
     assert (result.updated, result.unchanged, result.rewritten_files) == (3, 3, [])
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("settings", ["views", "large views", "all"])
 @pytest.mark.parametrize("kind", NESTED)
 def test_settings_of_the_connection_change_nothing(connection, tmp_path, kind, settings):
@@ -273,6 +274,7 @@ def test_a_relation_runs_once(connection, io, tmp_path):
 ODD = ['a"b', "a.b", "a b", "select", "Ä", "'", "a\\b", ";--", "%s", "$1", "?", "{}", "*"]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ODD)
 @pytest.mark.parametrize("type_", ["UUID", "VARCHAR"])
 def test_columns_of_any_name(connection, io, tmp_path, name, type_):
