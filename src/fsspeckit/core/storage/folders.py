@@ -1,8 +1,8 @@
 """Open local folders and files without following symbolic links, and local files without waiting for a writer.
 
 Another program can replace a folder with a symbolic link at any moment. A path that was checked before may then lead
-out of the dataset. So every folder of a path is opened by name inside the open folder above it, and the file is
-created, moved or deleted inside the last one. The paths are canonical: no folder in them is a symbolic link.
+out of the dataset. So the folder of a file is opened first, without following links, and the file is created, moved
+or deleted inside the open folder. The paths are canonical: no folder in them is a symbolic link.
 """
 
 from __future__ import annotations
@@ -27,13 +27,37 @@ _FOLDER = os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW | getattr(os, "O_PATH", 
 @contextmanager
 def open_folder(path: str) -> Iterator[int]:
     """Yield a descriptor of a folder. Raise if a folder of the path is a symbolic link."""
+    descriptor = _open_at_once(path) or _open_step_by_step(path)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _open_at_once(path: str) -> int | None:
+    """Open a folder in three system calls, or return None if the kernel does not confirm that this is its real path."""
+    try:
+        descriptor = os.open(path or "/", _FOLDER)
+    except OSError:
+        return None
+    try:
+        if os.readlink(f"/proc/self/fd/{descriptor}") == path:
+            return descriptor
+    except OSError:
+        pass  # /proc exists only on Linux
+    os.close(descriptor)
+    return None
+
+
+def _open_step_by_step(path: str) -> int:
     descriptor = os.open("/", _FOLDER)
     try:
         for name in _names(path):
             descriptor = _replace(descriptor, _open_child(descriptor, name, path))
-        yield descriptor
-    finally:
+    except BaseException:
         os.close(descriptor)
+        raise
+    return descriptor
 
 
 @contextmanager
