@@ -49,11 +49,23 @@ def _open_at_once(path: str) -> int | None:
     return None
 
 
-def _open_step_by_step(path: str) -> int:
-    descriptor = os.open("/", _FOLDER)
+def _open_step_by_step(path: str, created: list[str] | None = None) -> int:
+    """Open a folder by the names of its path. With ``created``, create missing folders and append them to it."""
+    descriptor, reached = os.open("/", _FOLDER), ""
     try:
-        for name in _names(path):
-            descriptor = _replace(descriptor, _open_child(descriptor, name, path))
+        for name in filter(None, path.split("/")):
+            reached += f"/{name}"
+            try:
+                child = _open_child(descriptor, name, reached)
+            except FileNotFoundError:
+                if created is None:
+                    raise
+                with suppress(FileExistsError):
+                    os.mkdir(name, dir_fd=descriptor)
+                created.append(reached)
+                child = _open_child(descriptor, name, reached)
+            os.close(descriptor)
+            descriptor = child
     except BaseException:
         os.close(descriptor)
         raise
@@ -71,20 +83,7 @@ def open_parent(path: str) -> Iterator[tuple[int, str]]:
 def make_folders(path: str) -> tuple[str, ...]:
     """Create a folder and its parents, and return those that were missing."""
     created: list[str] = []
-    descriptor, reached = os.open("/", _FOLDER), ""
-    try:
-        for name in _names(path):
-            reached += f"/{name}"
-            try:
-                child = _open_child(descriptor, name, path)
-            except FileNotFoundError:
-                with suppress(FileExistsError):
-                    os.mkdir(name, dir_fd=descriptor)
-                created.append(reached)
-                child = _open_child(descriptor, name, path)
-            descriptor = _replace(descriptor, child)
-    finally:
-        os.close(descriptor)
+    os.close(_open_step_by_step(path, created))
     return tuple(created)
 
 
@@ -115,15 +114,6 @@ def link_error(path: str) -> StorageError:
     )
 
 
-def _names(path: str) -> list[str]:
-    return [name for name in path.split("/") if name]
-
-
-def _replace(descriptor: int, child: int) -> int:
-    os.close(descriptor)
-    return child
-
-
 def _open_child(folder: int, name: str, path: str) -> int:
     try:
         return os.open(name, _FOLDER, dir_fd=folder)
@@ -131,7 +121,7 @@ def _open_child(folder: int, name: str, path: str) -> int:
         raise
     except OSError as error:
         if _is_link(folder, name):
-            raise link_error(f"{path.partition(f'/{name}')[0]}/{name}") from error
+            raise link_error(path) from error
         raise
 
 
