@@ -242,10 +242,6 @@ def _encode_text(text: str | None) -> str:
 def _encode_name(name: str) -> str:
     if not name or "\0" in name:
         raise PartitionError(f"The partition column {name!r} cannot be a folder name. Rename the column.")
-    if name.startswith((".", "_")):
-        raise PartitionError(
-            f"The partition column {name!r} would make hidden folders, which PyArrow does not read. Rename the column."
-        )
     return name.translate(_ESCAPES)
 
 

@@ -32,7 +32,12 @@ from fsspeckit.core.model import WriteOptions, WriteTask
 from fsspeckit.core.operations.row_balance import check_balance
 from fsspeckit.core.parquet.writer_options import check_writable, codec_name
 from fsspeckit.core.planning.folder_values import check_folder_values, may_have_rows_of
-from fsspeckit.core.planning.merge_request import check_partition_columns, partition_columns_of, without_columns
+from fsspeckit.core.planning.merge_request import (
+    check_partition_columns,
+    partition_columns_of,
+    visible_partitions,
+    without_columns,
+)
 from fsspeckit.core.planning.statistics import KeySet
 from fsspeckit.core.progress import Progress, Reporter, reporting
 from fsspeckit.core.results import MergeFileMetadata, WriteResult
@@ -139,7 +144,8 @@ def _load_existing(place: Place, source: Source, request: WriteRequest) -> _Exis
     sample = load_snapshot(place.storage, replace(view, files=view.files[:1]))
     columns, values = partition_layout([file.path for file in view.files])
     if request.mode == "overwrite":
-        partitions: tuple[str, ...] = tuple(request.partition_by) if request.partition_by is not None else columns
+        requested = columns if request.partition_by is None else tuple(request.partition_by)
+        partitions = columns if requested == columns else visible_partitions(requested)
     else:
         partitions = partition_columns_of(replace(sample, partition_columns=columns), request.partition_by)
     check_partition_columns(partitions, source.schema)

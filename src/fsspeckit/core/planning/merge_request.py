@@ -176,11 +176,22 @@ def compute_merge_stats(*, previous_total: int, inserted: int, updated: int, del
     }
 
 
+def visible_partitions(columns: Sequence[str]) -> tuple[str, ...]:
+    """Return the partition columns of a new layout. Raise for one whose folders readers would not see."""
+    hidden = [name for name in columns if name.startswith((".", "_"))]
+    if hidden:
+        raise PartitionError(
+            f"The folders of the partition column {hidden[0]!r} would be hidden, and PyArrow does not read hidden "
+            "folders. Rename the column."
+        )
+    return tuple(columns)
+
+
 def partition_columns_of(snapshot: Snapshot, partition_by: Sequence[str] | None) -> tuple[str, ...]:
     """Return the partition columns of a dataset, from its folders. Raise if ``partition_by`` names others."""
     requested = tuple(partition_by) if partition_by is not None else None
     if not snapshot.files:
-        return requested or ()
+        return visible_partitions(requested or ())
     if requested is not None and requested != snapshot.partition_columns:
         raise PartitionError(
             f"the dataset is partitioned by {list(snapshot.partition_columns)}, not by {list(requested)}. "

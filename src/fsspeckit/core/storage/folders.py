@@ -1,8 +1,8 @@
 """Open local folders and files without following symbolic links, and local files without waiting for a writer.
 
 Another program can replace a folder with a symbolic link at any moment. A path that was checked before may then lead
-out of the dataset. So every folder of a path is opened by name inside the open folder above it, and the file is
-created, moved or deleted inside the last one. The paths are canonical: no folder in them is a symbolic link.
+out of the dataset. So the folder of a file is opened first, without following links, and the file is created, moved
+or deleted inside the open folder. The paths are canonical: no folder in them is a symbolic link.
 """
 
 from __future__ import annotations
@@ -27,13 +27,49 @@ _FOLDER = os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW | getattr(os, "O_PATH", 
 @contextmanager
 def open_folder(path: str) -> Iterator[int]:
     """Yield a descriptor of a folder. Raise if a folder of the path is a symbolic link."""
-    descriptor = os.open("/", _FOLDER)
+    descriptor = _open_at_once(path) or _open_step_by_step(path)
     try:
-        for name in _names(path):
-            descriptor = _replace(descriptor, _open_child(descriptor, name, path))
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _open_at_once(path: str) -> int | None:
+    """Open a folder in three system calls, or return None if the kernel does not confirm that this is its real path."""
+    try:
+        descriptor = os.open(path or "/", _FOLDER)
+    except OSError:
+        return None
+    try:
+        if os.readlink(f"/proc/self/fd/{descriptor}") == path:
+            return descriptor
+    except OSError:
+        pass  # /proc exists only on Linux
+    os.close(descriptor)
+    return None
+
+
+def _open_step_by_step(path: str, created: list[str] | None = None) -> int:
+    """Open a folder by the names of its path. With ``created``, create missing folders and append them to it."""
+    descriptor, reached = os.open("/", _FOLDER), ""
+    try:
+        for name in filter(None, path.split("/")):
+            reached += f"/{name}"
+            try:
+                child = _open_child(descriptor, name, reached)
+            except FileNotFoundError:
+                if created is None:
+                    raise
+                with suppress(FileExistsError):
+                    os.mkdir(name, dir_fd=descriptor)
+                created.append(reached)
+                child = _open_child(descriptor, name, reached)
+            os.close(descriptor)
+            descriptor = child
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 @contextmanager
@@ -47,20 +83,7 @@ def open_parent(path: str) -> Iterator[tuple[int, str]]:
 def make_folders(path: str) -> tuple[str, ...]:
     """Create a folder and its parents, and return those that were missing."""
     created: list[str] = []
-    descriptor, reached = os.open("/", _FOLDER), ""
-    try:
-        for name in _names(path):
-            reached += f"/{name}"
-            try:
-                child = _open_child(descriptor, name, path)
-            except FileNotFoundError:
-                with suppress(FileExistsError):
-                    os.mkdir(name, dir_fd=descriptor)
-                created.append(reached)
-                child = _open_child(descriptor, name, path)
-            descriptor = _replace(descriptor, child)
-    finally:
-        os.close(descriptor)
+    os.close(_open_step_by_step(path, created))
     return tuple(created)
 
 
@@ -91,15 +114,6 @@ def link_error(path: str) -> StorageError:
     )
 
 
-def _names(path: str) -> list[str]:
-    return [name for name in path.split("/") if name]
-
-
-def _replace(descriptor: int, child: int) -> int:
-    os.close(descriptor)
-    return child
-
-
 def _open_child(folder: int, name: str, path: str) -> int:
     try:
         return os.open(name, _FOLDER, dir_fd=folder)
@@ -107,7 +121,7 @@ def _open_child(folder: int, name: str, path: str) -> int:
         raise
     except OSError as error:
         if _is_link(folder, name):
-            raise link_error(f"{path.partition(f'/{name}')[0]}/{name}") from error
+            raise link_error(path) from error
         raise
 
 
