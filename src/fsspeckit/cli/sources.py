@@ -8,14 +8,12 @@ table that is spooled to disk, a few files at a time, and mapped.
 from __future__ import annotations
 
 import re
-import shutil
 import sys
 from dataclasses import dataclass
-from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any, cast
 
 from fsspeckit.cli.command import Run
-from fsspeckit.cli.errors import usage
+from fsspeckit.cli.errors import split, usage
 
 if TYPE_CHECKING:
     from io import BufferedReader
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
     from fsspeckit.core.ext.inputs import InputFile
 
 STDIN = "-"
-_FILE_MAGIC = b"ARROW1"
 _PATTERN = re.compile(r"[*?\[]")
 
 
@@ -115,33 +112,15 @@ def is_empty(rows: Any, options: dict[str, Any] | None) -> bool:
 
 
 def _stdin() -> pa.Table:
-    import pyarrow as pa
-
-    from fsspeckit.core.values.spill import spool
+    from fsspeckit.common.errors import SourceFileError
+    from fsspeckit.core.ext.arrow_ipc import read_ipc
 
     if sys.stdin.isatty():
         raise usage("SRC is - and standard input is a terminal", "pipe an Arrow IPC stream in, or name a file")
     try:
-        if cast("BufferedReader", sys.stdin.buffer).peek(len(_FILE_MAGIC)).startswith(_FILE_MAGIC):
-            return _stdin_file()
-        return spool(pa.ipc.open_stream(pa.PythonFile(sys.stdin.buffer, mode="r")))
-    except pa.ArrowInvalid as error:
-        raise usage(f"standard input is not an Arrow IPC stream ({error})", "pipe one in, or name a file") from error
-
-
-def _stdin_file() -> pa.Table:
-    """The other form of Arrow IPC, which is read from its end."""
-    import pyarrow as pa
-
-    from fsspeckit.core.values.spill import spool
-
-    with NamedTemporaryFile(prefix="fsspeckit-") as copy:
-        shutil.copyfileobj(sys.stdin.buffer, copy)
-        copy.flush()
-        with pa.memory_map(copy.name) as mapped:
-            found = pa.ipc.open_file(mapped)
-            batches = (found.get_batch(number) for number in range(found.num_record_batches))
-            return spool(pa.RecordBatchReader.from_batches(found.schema, batches))
+        return read_ipc(cast("BufferedReader", sys.stdin.buffer), "standard input")
+    except SourceFileError as error:
+        raise usage(*split(str(error))) from error
 
 
 def _format_of(path: str, options: dict[str, Any] | None) -> str:

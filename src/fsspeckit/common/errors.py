@@ -67,7 +67,7 @@ class SchemaMismatchError(FsspeckitError, pa.ArrowInvalid, pa.ArrowTypeError):  
 
 
 class SourceFileError(FsspeckitError, pa.ArrowInvalid):  # type: ignore[misc]
-    """A csv or json file cannot be read without changing a value; the message names the position in the file."""
+    """A csv, json or Arrow source cannot be read without changing a value; the message names the position."""
 
 
 class UnsupportedDataError(FsspeckitError, TypeError):

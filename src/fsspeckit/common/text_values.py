@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from decimal import Context, Decimal
+from decimal import Context, Decimal, InvalidOperation
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -255,7 +255,7 @@ def _parse(texts: pa.Array, type_: pa.DataType) -> pa.Array:
         return _parse_tidy(texts, type_)
     except pa.ArrowInvalid:
         tidy = pc.ascii_trim_whitespace(texts)
-        if is_bytes(type_) or tidy.equals(texts):
+        if is_bytes(type_) or pat.is_fixed_size_binary(type_) or tidy.equals(texts):
             raise
         return _parse_tidy(tidy, type_)
 
@@ -346,7 +346,10 @@ def is_number_of(text: str, formatted: str, number: float) -> bool:
     """Whether a float says what a text says: as it is formatted, or printed with as many digits as the text has."""
     if text.lstrip("+-").lower() in _NOT_FINITE:
         return True
-    said = Decimal(text)
+    try:
+        said = Decimal(text)
+    except InvalidOperation:  # such as nan(123), which Arrow parses
+        return False
     if not math.isfinite(number):
         return False
     digits = len(said.as_tuple().digits)

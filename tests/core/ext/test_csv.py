@@ -192,6 +192,36 @@ def test_an_unknown_encoding(tmp_path: Path, encoding: str) -> None:
         read_csv(tmp_path, encoding=encoding)
 
 
+@pytest.mark.parametrize("encoding", ["utf-7", "unicode_escape", "raw_unicode_escape", "punycode", "idna"])
+def test_an_encoding_that_interprets_escapes(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "a.csv").write_text("a\n\\ud800\n")
+    with pytest.raises(ValueError, match=r"encoding=.* is not supported"):
+        read_csv(tmp_path, encoding=encoding)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le"])
+def test_only_one_byte_order_mark_is_removed(tmp_path: Path, encoding: str) -> None:
+    marks = "\ufeff" if encoding in ("utf-16", "utf-8-sig") else "\ufeff\ufeff"
+    (tmp_path / "a.csv").write_bytes(f"{marks}a,b\n1,2\n".encode(encoding))
+    assert read_csv(tmp_path, encoding=encoding).column_names == ["\ufeffa", "b"]
+
+
+@pytest.mark.parametrize("text", [" abc", "abc ", " abc ", "ab"])
+def test_binary_values_are_not_trimmed(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.csv").write_text(f"a,b\n1,{text}\n")
+    with pytest.raises(SourceFileError, match="row 1, column 'b'"):
+        read_csv(tmp_path, types={"b": pa.binary(3)})
+    assert read_csv(tmp_path, types={"b": pa.binary()})["b"].to_pylist() == [text.encode()]
+
+
+@pytest.mark.parametrize("text", ["nan(123)", "-NaN(x)", "infinit", "nan nan"])
+@pytest.mark.parametrize("type_", [pa.float32(), pa.float64(), pa.decimal128(10, 2)], ids=str)
+def test_unusual_texts_of_numbers_are_typed_errors(tmp_path: Path, text: str, type_: pa.DataType) -> None:
+    (tmp_path / "a.csv").write_text(f"a,b\n1,{text}\n")
+    with pytest.raises(SourceFileError, match="row 1, column 'b'"):
+        read_csv(tmp_path, types={"b": type_})
+
+
 def test_text_that_is_not_in_the_named_encoding(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes("a\nx\nKöln\n".encode())
     with pytest.raises(SourceFileError, match=r"line 3: the byte 0xC3 is not ascii text"):

@@ -7,7 +7,14 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from fsspeckit.core.values.take import replace_rows, share_codes, take_ascending, take_rows, used_codes
+from fsspeckit.core.values.take import (
+    replace_rows,
+    share_codes,
+    take_ascending,
+    take_rows,
+    used_codes,
+    with_one_dictionary,
+)
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 COLUMNS = {
@@ -82,3 +89,11 @@ def test_unused_dictionary_values_are_removed(index, ordered, chunks):
     assert result.schema == table.schema
     used = {code for chunk in chunks for code in chunk if code is not None}
     assert result["c"].chunk(0).dictionary.to_pylist() == [values[code].as_py() for code in sorted(used)]
+
+
+def test_dictionaries_that_cannot_be_joined_are_encoded_again():
+    with_null = pa.DictionaryArray.from_arrays(pa.array([0, 1, 2], pa.int8()), pa.array(["a", None, "b"]))
+    other = pa.DictionaryArray.from_arrays(pa.array([0, None], pa.int8()), pa.array(["c"]))
+    lists = pa.DictionaryArray.from_arrays(pa.array([1, 0, None], pa.int8()), pa.array([[1], [2, 3]]))
+    for chunks, expected in (([with_null, other], ["a", None, "b", "c", None]), ([lists] * 2, [[2, 3], [1], None] * 2)):
+        assert with_one_dictionary(pa.table({"a": pa.chunked_array(chunks)}))["a"].to_pylist() == expected

@@ -19,6 +19,7 @@ from fsspeckit.common.text_values import blank_to_null, first_failure, infer_typ
 from fsspeckit.common.types import is_text, unwrapped
 from fsspeckit.core.ext.csv_quotes import misplaced_quote
 from fsspeckit.core.ext.inputs import (
+    BOM,
     InputFile,
     Path,
     Piece,
@@ -26,6 +27,7 @@ from fsspeckit.core.ext.inputs import (
     find_files,
     first_character,
     for_all,
+    has_bom,
     in_blocks,
     join_pieces,
     load,
@@ -133,6 +135,8 @@ def read_cells(file: InputFile, delimiter: str | None, request: Request) -> Piec
         data = pa.py_buffer(data.to_pybytes() + b"\n")  # Arrow reads no header that ends with the file
     if found := misplaced_quote(data, options.delimiter):
         raise request.bad_file(file, f"line {found.line}", found.what)
+    if has_bom(data):  # a second one is a part of the first name, and Arrow removes one
+        data = pa.py_buffer(BOM + data.to_pybytes())
     try:
         table = parse(data, request.use_threads)
     except pa.ArrowInvalid as error:

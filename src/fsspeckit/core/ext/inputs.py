@@ -32,8 +32,10 @@ FILE_PATH = "file_path"
 _R = TypeVar("_R")
 
 _MAGIC = re.compile(r"[*?\[]")
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
 _UTF8 = {"utf-8", "utf-8-sig"}
+_WITHOUT_BOM = {"utf-16", "utf-32"}  # decoding removes their byte order mark
+_ESCAPING = {"utf-7", "unicode-escape", "raw-unicode-escape", "punycode", "idna"}  # no encodings of files
 _UTF16 = re.compile(rb"\xff\xfe|\xfe\xff|\0[^\0]\0[^\0]|[^\0]\0[^\0]\0")
 _MAGIC_BYTES = {b"\x1f\x8b": ".gz", b"BZh91AY&": ".bz2", b"\x28\xb5\x2f\xfd": ".zst"}
 _PEEK = 4096
@@ -235,7 +237,7 @@ def load(file: InputFile, request: Request) -> pa.Buffer:
     _check_is_text(data, file, request)
     try:
         return _as_utf8(data, request.encoding)
-    except (UnicodeDecodeError, pa.ArrowInvalid):
+    except (UnicodeError, pa.ArrowInvalid):
         raise _undecodable(data, file, request) from None
 
 
@@ -262,8 +264,12 @@ def _as_utf8(data: pa.Buffer, encoding: str) -> pa.Buffer:
         data = pa.py_buffer(data.to_pybytes().decode(encoding).encode())
     else:
         as_array(data).cast(pa.large_string())  # raises where it is not UTF-8
-    marked = data.slice(0, min(len(_BOM), data.size)).to_pybytes() == _BOM
-    return data.slice(len(_BOM)) if marked else data
+    return data.slice(len(BOM)) if has_bom(data) and _normalized(encoding) not in _WITHOUT_BOM else data
+
+
+def has_bom(data: pa.Buffer) -> bool:
+    """Whether bytes start with a byte order mark of UTF-8."""
+    return bool(data.slice(0, min(len(BOM), data.size)).to_pybytes() == BOM)
 
 
 def _normalized(encoding: str) -> str:
@@ -275,19 +281,21 @@ def _check_encoding(encoding: str) -> None:
         "a".encode(encoding)  # knows text encodings only, and an empty text would not be looked at
     except (LookupError, ValueError) as error:
         raise ValueError(f"encoding={encoding!r} is unknown. Use one such as 'utf-8' or 'latin-1'.") from error
+    if _normalized(encoding) in _ESCAPING:
+        raise ValueError(f"encoding={encoding!r} is not supported. Use one such as 'utf-8' or 'latin-1'.")
 
 
 def _undecodable(data: pa.Buffer, file: InputFile, request: Request) -> SourceFileError:
     raw, encoding = data.to_pybytes(), request.encoding
+    remedy = "Name the encoding of the file, such as encoding='latin-1'"
     try:
         raw.decode(encoding)
     except UnicodeDecodeError as error:
         before = raw[: error.start].decode(encoding, "ignore")
         line = len(f"{before}x".replace("\r\n", "\n").replace("\r", "\n").split("\n"))
         what = f"the byte 0x{raw[error.start]:02X} is not {encoding} text"
-        remedy = "Name the encoding of the file, such as encoding='latin-1'"
         return request.bad_file(file, f"line {line}", what, remedy)
-    raise AssertionError("only for bytes that cannot be decoded")
+    return request.bad_file(file, "", f"the file is not {encoding} text", remedy)
 
 
 def first_character(data: pa.Buffer) -> bytes:

@@ -266,6 +266,16 @@ def _plain_dictionaries(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array(chunks, pa.dictionary(index, value, ordered))
 
 
+def _encode_again(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Encode a column whose dictionaries cannot be joined: with too many values, with nulls, or of nested values."""
+    value, ordered = column.type.value_type, column.type.ordered
+    values = pa.chunked_array([chunk.dictionary.take(chunk.indices) for chunk in column.chunks], value)
+    try:
+        return values.dictionary_encode().cast(pa.dictionary(pa.int32(), value, ordered))
+    except pa.ArrowNotImplementedError:
+        return values
+
+
 def with_one_dictionary(table: pa.Table) -> pa.Table:
     """Return the table with one dictionary per column for all chunks. Codes become wider if necessary."""
     for i, field in enumerate(table.schema):
@@ -278,7 +288,7 @@ def with_one_dictionary(table: pa.Table) -> pa.Table:
             continue
         try:
             joined = column.unify_dictionaries()
-        except pa.ArrowInvalid:
-            joined = column.cast(_wide(field.type)).unify_dictionaries()
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            joined = _encode_again(column)
         table = table.set_column(i, field.with_type(joined.type), joined)
     return table
