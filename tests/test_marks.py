@@ -46,7 +46,7 @@ MARKED = {
     "-s3 filesystem]": "s3",
     "engines/spark/test_s3.py": "s3",
     "test_a_browser_shows": "browser",
-    "test_every_single_fault": "sweep",
+    "test_any_single_fault": "sweep",
 }
 """Parts of names of tests, and the mark that all of these have."""
 

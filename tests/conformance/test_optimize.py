@@ -417,7 +417,7 @@ def test_other_storages(memory_fs: Any) -> None:
         ({"zorder_columns": ["a"], "null_keys": "match"}, ValueError, "deduplicate_key_columns"),
         ({"zorder_columns": 5}, ValueError, "neither a name"),
         ({"deduplicate_key_columns": []}, errors.KeyColumnError, "deduplicate_key_columns is empty"),
-        ({"deduplicate_key_columns": [None]}, errors.KeyColumnError, "deduplicate_key_columns holds None"),
+        ({"deduplicate_key_columns": [None]}, errors.KeyColumnError, "deduplicate_key_columns contains None"),
         ({"deduplicate_key_columns": "a", "dedup_order_by": "map"}, errors.SchemaMismatchError, "dedup_order_by"),
         ({"deduplicate_key_columns": "a", "bloom_filter_columns": ["nowhere"]}, ValueError, "bloom_filter_columns"),
         ({"deduplicate_key_columns": "a", "force": True}, ValueError, "force"),

@@ -304,7 +304,7 @@ def test_null_values_are_found_and_counts_that_do_not_add_up(lake: Path, spark: 
     (lake / "in" / "mon.csv").write_text("id,status,amount,at\n1,,10,\n,new,1,2026-11-02\n")
     with pytest.raises(StepFailedError, match="id is null in 1 rows, and at is null in 1 rows"):
         Pipeline.of(small(checks={"not_null": ["id", "at"], "accepted": {"status": ["new"]}})).run(spark)
-    from fsspeckit.pipeline.checks import _promised, _reconciled
+    from fsspeckit.pipeline.checks import _reconciled, _reported_counts
 
     io = PyarrowDatasetIO()
     io.write_dataset(pa.table({"id": [1, 2]}), "lake/x")
@@ -312,7 +312,7 @@ def test_null_values_are_found_and_counts_that_do_not_add_up(lake: Path, spark: 
     view = place.journal.view()
     info = {"operation": "merge", "inserted": 1, "deleted": 0}
     assert _reconciled(place, view, view, 2, info) == ["2 rows are not 2 before + 1 inserted - 0 deleted"]
-    assert _promised(place, view, view, {"operation": "write", "rows": 5}) == (5, 0)
+    assert _reported_counts(place, view, view, {"operation": "write", "rows": 5}) == (5, 0)
 
 
 def test_rows_on_their_way_are_checked_and_nothing_after_that_runs(lake: Path, spark: Any) -> None:

@@ -131,7 +131,9 @@ def test_a_pipeline_agrees_with_pyarrow(
                 pipeline({name: cases[name]}).run(spark)
             assert type(caught.value.__cause__) is type(found), name
             if isinstance(found, SourceFileError) and len(list(Path("in", name).iterdir())) == 1:
-                assert str(caught.value.__cause__) == str(found), name
+                # Of several bad columns of a row, either may be reported first.
+                place = str(found).partition(", column")[0]
+                assert str(caught.value.__cause__).startswith(place), name
     assert good
     pipeline(good).run(spark)
     for name in good:

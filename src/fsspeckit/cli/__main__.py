@@ -1,4 +1,4 @@
-"""`python -m fsspeckit.cli` is `fsspeckit`."""
+"""Run the program `fsspeckit` as `python -m fsspeckit.cli`."""
 
 import sys
 

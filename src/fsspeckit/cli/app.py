@@ -1,4 +1,4 @@
-"""The program `fsspeckit`: its commands put together, and its entry point."""
+"""The program `fsspeckit`: registers all commands and defines the entry point."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from fsspeckit.cli.errors import CommandError, show
 
 app = typer.Typer(
     name="fsspeckit",
-    help="Write, merge and maintain plain Parquet dataset folders. Spark does the work unless --engine, "
-    "FSSPECKIT_ENGINE or a configuration file chooses another engine.",
+    help="Write, merge and maintain plain Parquet dataset folders. The engine is Spark unless --engine, "
+    "FSSPECKIT_ENGINE or a configuration file selects another one.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -60,20 +60,20 @@ for _module in (write, merge, update, delete, compact, optimize, dedupe, recover
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run the program and return its exit code: 0 done, 1 failed, 2 usage, 3 conflict with another writer."""
-    words = list(sys.argv[1:] if args is None else args)
+    arguments = list(sys.argv[1:] if args is None else args)
     terminal.open_closed_streams()
     try:
-        code = app(words, prog_name="fsspeckit", standalone_mode=False)
+        code = app(arguments, prog_name="fsspeckit", standalone_mode=False)
     except typer.TyperException as error:
-        return _usage(error, as_json="--json" in words)
-    except OSError as error:  # of the help page or the version: commands tell their errors themselves
+        return _usage(error, as_json="--json" in arguments)
+    except OSError as error:  # while printing the help page or the version; commands report their own errors
         terminal.discard(sys.stdout)
         return show(error, str, debug=False)
     return int(code or 0)
 
 
 def _usage(error: typer.TyperException, *, as_json: bool) -> int:
-    """A word that the program does not understand, in two lines."""
+    """Print a usage error in two lines and return its exit code."""
     context = getattr(error, "ctx", None)
     if type(error).__name__ == "NoArgsIsHelpError" and context is not None:
         terminal.put_error(context.get_help())

@@ -1,4 +1,4 @@
-"""One run of a command: the options that all commands share, and what happens around the command's own work.
+"""One run of a command: shared options, logging, progress, output and error handling.
 
 Results go to standard output, as a table or as one line of JSON; logs, progress and errors go to standard error.
 """
@@ -29,26 +29,28 @@ _PANEL: dict[str, tuple[Any, Any]] = {
     "engine": (
         Annotated[
             EngineName | None,
-            typer.Option("--engine", envvar="FSSPECKIT_ENGINE", help="Who does the work; spark by default."),
+            typer.Option("--engine", envvar="FSSPECKIT_ENGINE", help="Engine that runs the operation; default: spark."),
         ],
         None,
     ),
     "storage_option": (
-        Annotated[list[str], typer.Option("--storage-option", metavar="K=V", help="Option of a URL's filesystem.")],
+        Annotated[
+            list[str], typer.Option("--storage-option", metavar="K=V", help="Filesystem option for URLs; repeatable.")
+        ],
         [],
     ),
     "config": (
-        Annotated[
-            Path | None, typer.Option("--config", envvar="FSSPECKIT_CONFIG", help="Configuration file, in TOML.")
-        ],
+        Annotated[Path | None, typer.Option("--config", envvar="FSSPECKIT_CONFIG", help="TOML configuration file.")],
         None,
     ),
-    "json_line": (Annotated[bool, typer.Option("--json", help="One line of JSON on standard output.")], False),
-    "quiet": (Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")], False),
+    "json_line": (Annotated[bool, typer.Option("--json", help="Print the result as one line of JSON.")], False),
+    "quiet": (Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")], False),
     "verbose": (Annotated[bool, typer.Option("--verbose", "-v", help="Show the log on standard error.")], False),
-    "no_progress": (Annotated[bool, typer.Option("--no-progress", help="Never draw progress bars.")], False),
+    "no_progress": (Annotated[bool, typer.Option("--no-progress", help="Do not show progress bars.")], False),
     "noop_exit_code": (
-        Annotated[int, typer.Option("--noop-exit-code", metavar="N", min=0, max=255, help="Exit code of a no-op.")],
+        Annotated[
+            int, typer.Option("--noop-exit-code", metavar="N", min=0, max=255, help="Exit code if nothing changes.")
+        ],
         0,
     ),
     "debug": (Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")], False),
@@ -57,7 +59,7 @@ _PANEL: dict[str, tuple[Any, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What all commands know."""
+    """The name of a command and the values of its shared options."""
 
     command: str
     offered: frozenset[str] = frozenset()
@@ -72,37 +74,37 @@ class Run:
     debug: bool = False
 
     def chosen_engine(self, otherwise: str = DEFAULT_ENGINE) -> str:
-        """The engine by option, environment, configuration file, or the given default."""
+        """Return the engine: from the option, the environment, the configuration file, or the given default."""
         return self.engine or load_config(self.config).get("engine") or otherwise
 
     def options(self) -> dict[str, Any] | None:
-        """Storage options: those of the configuration file, and those of the command over them."""
+        """Return the storage options of the configuration file, overridden by those of the command line."""
         return load_config(self.config).get("storage_options", {}) | parse_options(self.storage_option) or None
 
     def io(self, otherwise: str = DEFAULT_ENGINE) -> DatasetIO:
-        """The library's face for the chosen engine."""
+        """Return a `DatasetIO` for the selected engine."""
         from fsspeckit.api import dataset_io
 
         return dataset_io(self.chosen_engine(otherwise), storage_options=self.options())
 
     def place(self, path: str) -> Place:
-        """A dataset, without an engine."""
+        """Return the location of a dataset; needs no engine."""
         from fsspeckit.core.dataset.place import Place
 
         return Place.of(path, None, self.options())
 
     def words(self, message: str) -> str:
-        """A message of the library with the options of this command."""
+        """Replace parameter names in a message of the library by the options of this command."""
         return as_options(message, self.offered)
 
     def failure_facts(self, error: BaseException) -> dict[str, Any]:
-        """An error as the line of JSON that `--json` prints."""
+        """Return an error as the JSON object that `--json` prints."""
         problem, remedy, code = errors.describe(error, self.words)
         return {"error": type(error).__name__, "message": problem, "to_do": remedy, "exit_code": code}
 
     @contextmanager
     def bars(self) -> Iterator[Callable[[Any], None] | None]:
-        """A progress callback, where somebody looks on."""
+        """Yield a progress callback, or None if progress bars are not shown."""
         if not progress.wanted(quiet=self.quiet, no_progress=self.no_progress):
             yield None
             return
@@ -110,13 +112,13 @@ class Run:
             yield bars
 
     def say(self, result: Mapping[str, Any], text: str) -> None:
-        """Print a result."""
+        """Print a result as JSON or as text, as the options require."""
         line = json.dumps(result, default=str) if self.json_line else "" if self.quiet else text.rstrip("\n")
         if line:
             terminal.put(line)
 
     def finish(self, result: Any, *, noop: bool = False) -> int:
-        """Print a result of the library and say how the command ends."""
+        """Print a result of the library and return the exit code."""
         self.say(result.to_dict(), str(result))
         return self.noop_exit_code if noop else errors.DONE
 
@@ -152,29 +154,30 @@ def command(
 
 
 def _options_of(annotation: Any) -> list[str]:
-    """The long names of an option; none for an argument. Typer keeps the first name as the default."""
+    """Return the long names of an option; none for an argument. Typer stores the first name as the default."""
     found = [each for each in get_args(annotation) if isinstance(each, typer.models.OptionInfo)]
     names = [name for each in found for name in (each.default, *(each.param_decls or ()))]
     return [name for name in names if isinstance(name, str) and name.startswith("--")]
 
 
 def execute(run: Run, work: Callable[[], int]) -> int:
-    """Do a command's work; an error becomes two lines and an exit code."""
+    """Run a command; print an error as two lines and return its exit code."""
     try:
         with _logging(run):
             return work()
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - every error ends as two lines
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - every error is printed as two lines
         code = errors.show(error, run.words, debug=run.debug)
         if run.json_line:
-            with suppress(OSError):  # standard output may be what failed
+            with suppress(OSError):  # standard output may be the stream that failed
                 run.say(run.failure_facts(error), "")
         return code
 
 
 class _Terminal(logging.Handler):
-    """Writes to whatever standard error is now: while bars are drawn, rich stands in for it.
+    """Writes log records to the current standard error, which rich replaces while progress bars are shown.
 
-    The library logs an unexpected error with its traceback before it raises it; here the two lines say it.
+    The library logs an unexpected error with its traceback before it raises it. Without `--verbose` that record is
+    dropped, because the error is printed as two lines.
     """
 
     def __init__(self, run: Run) -> None:
@@ -192,7 +195,7 @@ class _Terminal(logging.Handler):
 
 @contextmanager
 def _logging(run: Run) -> Iterator[None]:
-    """The library's log on standard error: warnings, everything, or next to nothing."""
+    """Send the library's log to standard error: warnings by default, all with `--verbose`, critical with `--quiet`."""
     logger, handler = logging.getLogger("fsspeckit"), _Terminal(run)
     level, before = logging.DEBUG if run.verbose else logging.CRITICAL if run.quiet else logging.WARNING, logger.level
     logger.addHandler(handler)

@@ -1,4 +1,4 @@
-"""Asking before everything is deleted: `--yes`, or a person's word on a terminal."""
+"""Confirmation before all rows are deleted: `--yes`, or an answer on the terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _REMEDY = "add --yes to go on without a question"
 
 
 def ask(run: Run, what: str, *, yes: bool) -> None:
-    """Go on only where the user agrees to what is about to be deleted."""
+    """Ask the user to confirm a deletion; raise `CommandError` if the user does not confirm."""
     if yes:
         return
     if run.json_line or not (sys.stdin.isatty() and sys.stderr.isatty()):

@@ -1,4 +1,4 @@
-"""What a failure looks like on the terminal: two lines, what is wrong and what to do, and an exit code."""
+"""Errors on the terminal: two lines, what is wrong and what to do, and an exit code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LOOK_THERE = f"check the path, and the credentials of its store{DOCTOR_LOOKS}"
 
 
 class CommandError(Exception):
-    """A command that cannot go on, with what to do and the exit code."""
+    """A command cannot continue; has the action to take and the exit code."""
 
     def __init__(self, problem: str, remedy: str, code: int = FAILED) -> None:
         super().__init__(problem)
@@ -25,12 +25,12 @@ class CommandError(Exception):
 
 
 def usage(problem: str, remedy: str) -> CommandError:
-    """An error of the one who typed the command."""
+    """Return a usage error, with exit code 2."""
     return CommandError(problem, remedy, USAGE)
 
 
 def check_target(path: Path | None, option: str) -> None:
-    """Refuse a file that cannot be written before any work is done for it."""
+    """Raise if an output file cannot be written; called before the command runs."""
     if path is not None and not path.parent.is_dir():
         raise usage(f"{option} {path}: there is no folder {path.parent}", "make it first, or choose another")
     if path is not None and path.is_dir():
@@ -38,7 +38,7 @@ def check_target(path: Path | None, option: str) -> None:
 
 
 def describe(error: BaseException, words: Callable[[str], str]) -> tuple[str, str, int]:
-    """What is wrong, what to do, and the exit code; ``words`` rewords a message for the command."""
+    """Return what is wrong, what to do, and the exit code; ``words`` rewords a message for the command."""
     if isinstance(error, CommandError):
         return _line(str(error)), _line(error.remedy), error.code
     if isinstance(error, KeyboardInterrupt):
@@ -47,7 +47,9 @@ def describe(error: BaseException, words: Callable[[str], str]) -> tuple[str, st
     from fsspeckit.common.text import scrub
 
     text = scrub(str(error)) or type(error).__name__
-    problem, remedy = split(text if isinstance(error, DocumentError) else words(text))  # a document has its own keys
+    problem, remedy = split(
+        text if isinstance(error, DocumentError) else words(text)
+    )  # messages about a document name its keys
     is_usage = type(error) is ValueError or isinstance(error, (DocumentError, ExpressionError, StorageOptionError))
     code = CONFLICT if isinstance(error, CommitConflictError) else USAGE if is_usage else FAILED
     if isinstance(error, PermissionError) and not remedy:
@@ -62,7 +64,7 @@ def describe(error: BaseException, words: Callable[[str], str]) -> tuple[str, st
 
 
 def split(message: str) -> tuple[str, str]:
-    """The messages of the library end with what to do, as a last clause or sentence; it may be missing.
+    """Split a message of the library into the problem and the action to take, its last clause; that may be empty.
 
     Example:
         >>> split("no parquet dataset at lake; check the path, or write it first")
@@ -91,5 +93,5 @@ def show(error: BaseException, words: Callable[[str], str], *, debug: bool, wher
 
 
 def _line(text: str) -> str:
-    """A message in one line; spaces in names stay."""
+    """Return a message as one line; spaces in names are kept."""
     return re.sub(r"\s*[\n\r\t]\s*", " ", text).strip()

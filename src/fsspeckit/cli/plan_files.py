@@ -1,4 +1,4 @@
-"""The file that `plan` writes and `apply` reads. Anybody may have changed it, so everything in it is checked first."""
+"""The file that `plan` writes and `apply` reads. The file may have been edited, so every value is checked."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KEYS = ("fsspeckit_plan", "command", "made_at", "engine", "dest", "options", "c
 
 @dataclass(frozen=True, slots=True)
 class SavedSource:
-    """The source of a plan, with every file behind it."""
+    """The source of a plan and its files."""
 
     path: str
     format: str
@@ -36,7 +36,7 @@ class SavedSource:
 
 @dataclass(frozen=True, slots=True)
 class SavedPlan:
-    """What a plan file says; only a merge has a source."""
+    """The content of a plan file; only a merge has a source."""
 
     engine: str
     dest: str
@@ -46,7 +46,7 @@ class SavedPlan:
 
 
 def document_of(saved: SavedPlan) -> dict[str, Any]:
-    """A plan as the document that is written to a file."""
+    """Return the JSON document of a plan."""
     from fsspeckit.common.text import scrub
 
     source = {} if saved.source is None else {"source": asdict(saved.source) | {"path": scrub(saved.source.path)}}
@@ -65,19 +65,19 @@ def document_of(saved: SavedPlan) -> dict[str, Any]:
 
 
 def state_of(source: Source) -> list[dict[str, Any]]:
-    """The files of a source as a plan file records them."""
+    """Return the files of a source as a plan file records them."""
     from fsspeckit.common.text import scrub
 
     return [file | {"path": scrub(file["path"])} for file in source.files()]
 
 
 def counts_of(plan: MergePlan) -> dict[str, int]:
-    """The rows of a plan, by what happens to them."""
-    return {word: getattr(plan, name) for word, name in _COUNTS.items()}
+    """Return the row counts of a plan by action."""
+    return {action: getattr(plan, name) for action, name in _COUNTS.items()}
 
 
 def totals_of(plan: MergePlan) -> dict[str, dict[str, int]]:
-    """Files, rows and bytes of a plan, by what happens to the files."""
+    """Return files, rows and bytes of a plan by action."""
     return {action: _total(plan, action) for action in _ACTIONS}
 
 
@@ -87,7 +87,7 @@ def _total(plan: MergePlan, action: str) -> dict[str, int]:
 
 
 def read_plan(path: Path) -> SavedPlan:
-    """The plan in a file.
+    """Read and check a plan file.
 
     Raises:
         DocumentError: The file is not a plan, or a value in it is not as `fsspeckit plan` writes it.
@@ -127,7 +127,7 @@ def _read(document: Node) -> SavedPlan:
 
 
 def _check_summary(document: Node, plan: MergePlan) -> None:
-    """What a reviewer reads first must be there, and agree with the plan."""
+    """Raise unless time, counts and totals are present and the sums agree with the plan."""
     made_at = document["made_at"].text()
     try:
         datetime.fromisoformat(made_at)
@@ -159,7 +159,7 @@ def _file(node: Node) -> dict[str, Any]:
 
 
 def _options(node: Node, command: str) -> dict[str, Any]:
-    """Arguments of the method of `DatasetIO` that the command calls, which checks what they say."""
+    """Return the arguments of the `DatasetIO` method that the command calls; the method checks their values."""
     required, optional = _OPTIONS[command]
     node.only((*required, *optional))
     return {name: _READERS[name](node[name]) for name in dict.fromkeys([*required, *node.keys()])}
@@ -195,4 +195,4 @@ _OPTIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "delete": (("where",), _REWRITING),
     "update": (("set", "where"), _REWRITING),
 }
-"""The options of each command: those that must be there, and others."""
+"""The required and the optional options of each command."""

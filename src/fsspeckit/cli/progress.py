@@ -1,4 +1,4 @@
-"""Progress bars for the terminal: shown after two seconds, on standard error, and only where a person looks on."""
+"""Progress bars: shown after two seconds, on standard error, and only on a terminal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Bars:
 
     def __init__(self, title: str) -> None:
         self._title = title
-        # A copy of standard error: while Spark starts, the original leads to a file.
+        # A copy of standard error: while Spark starts, the original is redirected to a file.
         self._terminal = os.fdopen(os.dup(2), "w", encoding="utf-8")
         self._lock = threading.Lock()
         self._timer = threading.Timer(PATIENCE, self._show)
@@ -43,7 +43,7 @@ class Bars:
         self._terminal.close()
 
     def __call__(self, event: ProgressEvent) -> None:
-        """Take note of an event, from any thread."""
+        """Record an event; any thread may call this."""
         with self._lock:
             self._latest[event.operation, event.stage] = event
             if self._bar is not None:
@@ -75,7 +75,7 @@ class Bars:
         if _WAITING in self._tasks:
             self._bar.remove_task(self._tasks.pop(_WAITING))
         if event.done == 0 and key in self._tasks:
-            # The stage begins again, of another step of a pipeline: a new bar, below what has been done since.
+            # The stage starts again in another pipeline step: draw a new bar below the existing ones.
             self._bar.remove_task(self._tasks.pop(key))
         if key not in self._tasks:
             self._tasks[key] = self._bar.add_task(f"{event.operation}: {event.stage}", files="")
@@ -83,7 +83,7 @@ class Bars:
 
 
 def amounts(event: ProgressEvent) -> str:
-    """Files (or tasks of Spark) done of all, and the rows and bytes that the stage goes through."""
+    """Return the finished and total files (or Spark tasks), and the rows and bytes of the stage."""
     from fsspeckit.core.results import readable_bytes
 
     parts = [f"{event.done:,}/{event.total:,} {event.unit}"]
@@ -93,5 +93,5 @@ def amounts(event: ProgressEvent) -> str:
 
 
 def wanted(*, quiet: bool, no_progress: bool) -> bool:
-    """Whether somebody looks on."""
+    """Return whether to show progress bars: standard error is a terminal and no option disables them."""
     return not quiet and not no_progress and sys.stderr.isatty()

@@ -1,4 +1,4 @@
-"""Where settings come from: options, then the environment, then a configuration file, then the default.
+"""Settings, in order of precedence: options, the environment, a configuration file, the default.
 
 The file is `--config`, else `$FSSPECKIT_CONFIG`, else `fsspeckit.toml` in the working folder, else
 `fsspeckit/config.toml` in the user's configuration folder. It may hold `engine` and a table `storage_options`.
@@ -20,8 +20,8 @@ _KEYS = {"engine": str, "storage_options": dict}
 
 
 def load_config(named: Path | None) -> dict[str, Any]:
-    """The configuration file's settings; empty where there is no file."""
-    path = named if named is not None else _usual_place()
+    """Return the settings of the configuration file; empty if there is no file."""
+    path = named if named is not None else _default_path()
     if path is None:
         return {}
     try:
@@ -34,10 +34,10 @@ def load_config(named: Path | None) -> dict[str, Any]:
     return found
 
 
-def _usual_place() -> Path | None:
+def _default_path() -> Path | None:
     base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    places = (Path("fsspeckit.toml"), Path(base) / "fsspeckit" / "config.toml")
-    return next((place for place in places if place.is_file()), None)
+    paths = (Path("fsspeckit.toml"), Path(base) / "fsspeckit" / "config.toml")
+    return next((path for path in paths if path.is_file()), None)
 
 
 def _check(found: Mapping[str, Any], path: Path) -> None:
@@ -52,8 +52,8 @@ def _check(found: Mapping[str, Any], path: Path) -> None:
 
 
 def split_pairs(words: Sequence[str], option: str) -> list[tuple[str, str]]:
-    """Names and values of an option that is given as `name=value`; a word without a name may be a secret."""
-    found = [word.partition("=") for word in words]
+    """Return names and values of a `name=value` option. Errors do not show the value: it may be a secret."""
+    found = [pair.partition("=") for pair in words]
     for number, (name, equals, _) in enumerate(found, 1):
         if not name or not equals:
             raise usage(f"{option} number {number} has no value", f"write it as {option} name=value")
@@ -61,7 +61,7 @@ def split_pairs(words: Sequence[str], option: str) -> list[tuple[str, str]]:
 
 
 def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
-    """Storage options from `k=v` pairs: dots nest, and a value that is JSON is taken as JSON.
+    """Parse storage options from `k=v` pairs: dots nest, and a value that is JSON is parsed as JSON.
 
     Example:
         >>> parse_options(["anon=true", "client_kwargs.endpoint_url=http://127.0.0.1:9000", 'key="123"'])
@@ -70,12 +70,12 @@ def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
     options: dict[str, Any] = {}
     for name, text in split_pairs(pairs, "--storage-option"):
         *outer, last = name.split(".")
-        place = options
+        table = options
         for part in outer:
-            place = place.setdefault(part, {})
-            if not isinstance(place, dict):
+            table = table.setdefault(part, {})
+            if not isinstance(table, dict):
                 raise usage(f"--storage-option {name!r} contradicts another one", "give each option once")
-        place[last] = _value(text)
+        table[last] = _value(text)
     return options
 
 

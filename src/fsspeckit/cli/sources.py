@@ -1,8 +1,8 @@
-"""SRC of `write` and `merge`: what the word on the command line stands for, and the rows behind it.
+"""SRC of `write` and `merge`: find its format and open its rows.
 
-A Parquet file or folder is handed on as a path, so that an engine may read it in its own way. Csv and json files are
-named and not yet read, because the types of the dataset decide how they are parsed. Everything else becomes an Arrow
-table that is spooled to disk, a few files at a time, and mapped.
+A Parquet file or folder is passed to the engine as a path. Csv and json files are not read here, because the types of
+the dataset decide how they are parsed. Other sources become an Arrow table that is spooled to disk, a few files at a
+time, and memory-mapped.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PATTERN = re.compile(r"[*?\[]")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A source of rows as the user named it."""
+    """A source of rows: its path, format and options."""
 
     path: str
     format: str
@@ -39,7 +39,7 @@ class Source:
 
     @classmethod
     def of(cls, run: Run, path: str, format_: str | None, delimiter: str | None, encoding: str | None) -> Source:
-        """Find out what a word stands for."""
+        """Find the format of a path and check the options."""
         from fsspeckit.core.formats import can_delimit
 
         options = run.options()
@@ -57,7 +57,7 @@ class Source:
         return cls(path, found, delimiter, encoding, options)
 
     def rows(self) -> Any:
-        """The rows, in a form that the library takes."""
+        """Return the rows in a form that `DatasetIO` accepts."""
         if self.path == STDIN:
             return _stdin()
         if self.format == "parquet" and not _PATTERN.search(self.path):
@@ -76,7 +76,7 @@ class Source:
         return read_parquet(self.path, memory_map=True, storage_options=self.options)
 
     def rows_for(self, place: Place) -> Any:
-        """The same with csv and json read already, parsed with the types of a dataset."""
+        """Return the rows like `rows`, but read csv and json files, with the types of a dataset."""
         from fsspeckit.core.dataset.snapshot import load_snapshot
         from fsspeckit.core.dataset.text_source import TextFiles, read_text
 
@@ -86,7 +86,7 @@ class Source:
         return read_text(rows, load_snapshot(place.storage, place.journal.view()), None, self.options)
 
     def files(self) -> list[dict[str, Any]]:
-        """Every file behind the source with its size and version: enough to see later that it is another one."""
+        """Return path, size and version of every file of the source, to detect later changes."""
         found = [(file.storage.url(file.location), file.storage.stat(file.location)) for file in self._inputs()]
         return [{"path": url, "bytes": entry.size, "stamp": entry.version} for url, entry in found if entry is not None]
 
@@ -100,7 +100,7 @@ class Source:
 
 
 def is_empty(rows: Any, options: dict[str, Any] | None) -> bool:
-    """Whether a source has no row; of Parquet paths the footers tell."""
+    """Return whether a source has no rows; for Parquet paths, from the footers."""
     if not isinstance(rows, str):
         return bool(rows.num_rows == 0)
     from fsspeckit.core.dataset.place import Place
@@ -124,7 +124,7 @@ def _stdin() -> pa.Table:
 
 
 def _format_of(path: str, options: dict[str, Any] | None) -> str:
-    """The format by a name's ending, and of a folder by the files in it."""
+    """Return the format by the ending of a path, or of a folder by the files in it."""
     from fsspeckit.common.errors import DatasetNotFoundError
     from fsspeckit.core.ext.inputs import find_files
     from fsspeckit.core.formats import ENDINGS, format_of

@@ -10,18 +10,18 @@ from fsspeckit.common.text import printable
 
 
 def put(text: str) -> None:
-    """Write lines to standard output; `OSError` where it takes none. A reader that closed its pipe is no error."""
+    """Write lines to standard output; raise `OSError` if that fails. A closed pipe is not an error."""
     try:
         _write(sys.stdout, text)
     except OSError as error:
-        # What is left in the buffer would fail again when the process ends.
+        # The rest of the buffer would fail again when the process exits.
         discard(sys.stdout)
         if not isinstance(error, BrokenPipeError):
             raise OSError(f"cannot write to standard output: {error.strerror}; send it elsewhere") from error
 
 
 def put_error(text: str) -> None:
-    """Write lines to standard error; while bars are drawn, rich takes its place and prints above them."""
+    """Write lines to standard error; while progress bars are shown, rich replaces it and prints above them."""
     try:
         _write(sys.stderr, text)
     except OSError:
@@ -29,14 +29,14 @@ def put_error(text: str) -> None:
 
 
 def discard(stream: TextIO) -> None:
-    """Send what a stream still holds, and all that follows, nowhere."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)
+    """Redirect a stream to the null device, including its buffered data."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)
 
 
 def open_closed_streams() -> None:
-    """Open streams that the caller closed: a data file that got their number would be written to by libraries."""
+    """Open closed standard streams; otherwise a data file could get descriptor 1 or 2 and receive log output."""
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
             opened = os.open(os.devnull, os.O_RDWR)
@@ -47,7 +47,7 @@ def open_closed_streams() -> None:
 
 
 def _write(stream: TextIO, text: str) -> None:
-    """Letters that the stream's encoding lacks are escaped too: a finished operation must not fail by its report."""
+    """Write text; escape characters that the encoding lacks, so that printing a result does not fail."""
     encoding = stream.encoding or "utf-8"
     stream.write(printable(text.rstrip("\n"), keep="\n").encode(encoding, "backslashreplace").decode(encoding) + "\n")
     stream.flush()

@@ -1,4 +1,4 @@
-"""Messages of the library in the words of a command: parameters of Python become its options."""
+"""Messages of the library for the command line: Python parameter names become options."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _OPTIONS = {
     "partition_columns": ("--partition-by",),
     "storage_options": ("--storage-option",),
 }
-"""Options whose names are not those of the parameters; the first that a command has counts."""
+"""Options whose names differ from the parameters; the first one that the command has is used."""
 _ELSEWHERE = {
     "temp_directory": "TMPDIR",
     "recover()": "`fsspeckit recover`",
     "deduplicate_parquet_dataset": "`fsspeckit dedupe`",
 }
-"""What every user of a shell can set or run."""
+"""Parameters and functions that are an environment variable or another command on the command line."""
 
 
 def as_options(text: str, offered: Collection[str]) -> str:
-    """A message of the library as one of a command that offers the given options.
+    """Replace parameter names in a message of the library by the given options of a command.
 
     Example:
         >>> text = 'key_columns is empty; name the columns that identify a row, such as key_columns=["id"]'

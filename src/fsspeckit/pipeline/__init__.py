@@ -1,4 +1,4 @@
-"""Pipelines that a TOML file declares: sources, steps and checks, run on Spark, safe to run again.
+"""Pipelines: sources, steps and checks in a TOML file, run on Spark. A run can be repeated safely.
 
 Must not: contain an operation on a dataset; steps call the Spark engine.
 Read first: model.py for the file, run.py for a run.

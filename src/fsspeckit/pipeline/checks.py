@@ -1,7 +1,7 @@
-"""Checks of rows: counts, keys, freshness, accepted values, and whether counts add up.
+"""Checks of rows: counts, keys, freshness, accepted values, and reconciliation of counts.
 
-A dataset that is about to be committed is checked as it would be: its footers count the rows, and Spark reads the
-columns that a check names, of staged files as of those in place.
+Checks of a commit run on the state after the commit: row counts come from the footers, and Spark reads the checked
+columns of existing and staged files.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _UNITS = {"s": "SECOND", "m": "MINUTE", "h": "HOUR", "d": "DAY"}
 
 
 def check_frame(checks: Checks, frame: DataFrame, what: str, on_tasks: OnTasks) -> int | None:
-    """Check rows on their way; their number where it was counted."""
+    """Check rows; return their number if it was counted, else None."""
     rows = None
     if checks.rows is not None:
         with watched(frame.sparkSession, on_tasks):
@@ -39,7 +39,7 @@ def check_frame(checks: Checks, frame: DataFrame, what: str, on_tasks: OnTasks) 
 
 
 def check_view(checks: Checks, spark: SparkSession, place: Place, view: View, on_tasks: OnTasks) -> int:
-    """Check a dataset as it stands in a view; the number of its rows."""
+    """Check the files of a view of a dataset; return the number of rows."""
     snapshot = load_snapshot(place.storage, view)
     _raise(place.path, _of_snapshot(checks, spark, place, snapshot, on_tasks))
     return snapshot.rows
@@ -48,7 +48,7 @@ def check_view(checks: Checks, spark: SparkSession, place: Place, view: View, on
 def check_commit(
     checks: Checks, spark: Callable[[], SparkSession], place: Place, on_tasks: OnTasks
 ) -> Callable[[View, View, Mapping[str, Any]], None]:
-    """A check for `DatasetIO.on_terms`."""
+    """Return a check function for `DatasetIO.on_terms`."""
 
     def check(before: View, after: View, info: Mapping[str, Any]) -> None:
         result = load_snapshot(place.storage, after)
@@ -93,7 +93,7 @@ def _row_bounds(checks: Checks, rows: int) -> list[str]:
 
 
 def _values(checks: Checks, frame: DataFrame, on_tasks: OnTasks) -> list[str]:
-    """What one pass over the named columns finds, and another over keys."""
+    """Return the violations: one query over the checked columns, and one over the unique keys."""
     with watched(frame.sparkSession, on_tasks), translated_analysis():
         return [*_aggregated(checks, frame), *(_repeated(frame, checks.unique) if checks.unique else [])]
 
@@ -102,27 +102,27 @@ def _aggregated(checks: Checks, frame: DataFrame) -> list[str]:
     from pyspark.sql import functions as sql
 
     wanted: list[Column] = []
-    phrases: list[Callable[[Any], str | None]] = []
+    messages: list[Callable[[Any], str | None]] = []
     for name in checks.not_null or ():
         wanted.append(sql.count_if(frame[_quoted(name)].isNull()))
-        phrases.append(lambda count, name=name: f"{name} is null in {count:,} rows" if count else None)  # type: ignore[misc]
+        messages.append(lambda count, name=name: f"{name} is null in {count:,} rows" if count else None)  # type: ignore[misc]
     for name, values in (checks.accepted or {}).items():
         column = frame[_quoted(name)]
-        strange = sql.collect_set(sql.when(~column.isin(values), column.cast("string")))
-        wanted.append(sql.slice(strange, 1, _SHOWN))
-        phrases.append(lambda found, name=name: f"{name} has other values: {', '.join(found)}" if found else None)  # type: ignore[misc]
+        others = sql.collect_set(sql.when(~column.isin(values), column.cast("string")))
+        wanted.append(sql.slice(others, 1, _SHOWN))
+        messages.append(lambda found, name=name: f"{name} has other values: {', '.join(found)}" if found else None)  # type: ignore[misc]
     if checks.fresh is not None:
         wanted.append(_staleness(checks, frame))
-        phrases.append(lambda said: said)
+        messages.append(lambda message: message)
     if not wanted:
         return []
     row = frame.agg(*(column.alias(f"c{number}") for number, column in enumerate(wanted))).first()
     assert row is not None
-    return [said for phrase, value in zip(phrases, row, strict=True) if (said := phrase(value))]
+    return [text for message, value in zip(messages, row, strict=True) if (text := message(value))]
 
 
 def _staleness(checks: Checks, frame: DataFrame) -> Column:
-    """A phrase where the newest value is too old; null where it is not."""
+    """Return a column with a message if the newest value is too old, else null."""
     from pyspark.sql import functions as sql
 
     assert checks.fresh is not None
@@ -148,15 +148,15 @@ def _quoted(name: str) -> str:
 
 
 def _reconciled(place: Place, before: View, after: View, rows: int, info: Mapping[str, Any]) -> list[str]:
-    """Rows after, by footers, against rows before and what the operation says it has done."""
+    """Compare the rows after, from the footers, with the rows before and the counts of the operation."""
     old = load_snapshot(place.storage, before).rows
-    inserted, deleted = _promised(place, before, after, info)
+    inserted, deleted = _reported_counts(place, before, after, info)
     if rows == old + inserted - deleted:
         return []
     return [f"{rows:,} rows are not {old:,} before + {inserted:,} inserted - {deleted:,} deleted"]
 
 
-def _promised(place: Place, before: View, after: View, info: Mapping[str, Any]) -> tuple[int, int]:
+def _reported_counts(place: Place, before: View, after: View, info: Mapping[str, Any]) -> tuple[int, int]:
     match info["operation"]:
         case "merge" | "delete" | "update":
             return int(info["inserted"]), int(info["deleted"])

@@ -1,4 +1,4 @@
-"""The steps that change a dataset, as calls of the library: each one operation and one commit."""
+"""Run the steps that change a dataset: each is one operation and one commit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DEFAULT_MB = 128.0
 def change(
     io: SparkDatasetIO, path: str, step: AnyStep, rows: Rows, progress: Progress
 ) -> MergeResult | WriteResult | MaintenanceResult:
-    """Do what a step says; ``rows`` are those that it brings, where it brings any."""
+    """Run a step that changes a dataset; ``rows`` are its source rows, or None."""
     match step:
         case Merge():
             return _merge(io, path, step, rows, progress)
@@ -41,7 +41,7 @@ def change(
         case Deduplicate():
             return io.deduplicate_parquet_dataset(path, step.keys, step.order_by or None, progress=progress)
         case Compact() | Optimize():
-            return _upkeep(io, path, step, progress)
+            return _maintain(io, path, step, progress)
         case _:
             raise AssertionError(f"{step.do} changes no dataset")
 
@@ -78,7 +78,7 @@ def _change_rows(io: SparkDatasetIO, path: str, step: Delete | Update, progress:
     return result
 
 
-def _upkeep(io: SparkDatasetIO, path: str, step: Compact | Optimize, progress: Progress) -> MaintenanceResult:
+def _maintain(io: SparkDatasetIO, path: str, step: Compact | Optimize, progress: Progress) -> MaintenanceResult:
     if isinstance(step, Compact):
         size = _DEFAULT_MB if step.target_mb is None and step.target_rows is None else step.target_mb
         return io.compact_parquet_dataset(

@@ -1,7 +1,7 @@
-"""The rows on their way through a pipeline: files and lazy Spark DataFrames.
+"""The rows of sources and steps: files and lazy Spark DataFrames.
 
-Frames are made anew for each step that uses them, so that a source which is a dataset is read as it is then. Files of a
-source are described once for the types that they are read with, before the first step writes.
+Each step that uses rows builds a new DataFrame, so that a dataset source is read in its current state. Csv and json
+files are described once for each set of column types, before the first step writes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _NAME = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([A-Za-z_][A-Za-z0-9_]*))\s*")
 
 
 class Frames:
-    """Makes the rows of one pipeline."""
+    """Builds the rows of the sources and steps of one pipeline."""
 
     def __init__(self, file: PipelineFile, datasets: Mapping[str, SparkDatasetIO], spark: SparkSession) -> None:
         self._file, self._datasets, self._spark = file, datasets, spark
@@ -53,7 +53,7 @@ class Frames:
         self._described: dict[tuple[str, frozenset[tuple[str, pa.DataType]]], FileSet] = {}
 
     def of(self, name: str, types: Types | None = None) -> DataFrame:
-        """The rows that a source or a step gives; ``types`` are those that its columns have in a dataset."""
+        """Return the rows of a source or step; ``types`` are the types of its columns in the target dataset."""
         is_source = name in self._file.sources
         with translated_analysis(f"{'source' if is_source else 'step'} {name!r}"):
             if is_source:
@@ -64,9 +64,9 @@ class Frames:
             return transformed(self.of(source, types_before(step, types or {})), step)
 
     def for_dataset(self, name: str, target: Snapshot | None) -> DataFrame | RowFiles:
-        """The rows that a source or a step gives, for a dataset whose types csv and json files are read with.
+        """Return the rows of a source or step for a target dataset; csv and json files are read with its types.
 
-        Files without a step in between are not made a DataFrame, which has fewer types than a dataset.
+        The files of a source are returned as files: a DataFrame has fewer types than a dataset.
         """
         source, types = self.source_behind(name), {}
         if target is not None:
@@ -77,7 +77,7 @@ class Frames:
         return self.of(name, types)
 
     def source_behind(self, name: str) -> Source:
-        """The source that the rows of a source or a step come from."""
+        """Return the source that the rows of a source or step come from."""
         while name not in self._file.sources:
             name = source_of(self._steps[name]) or ""
         return self._file.sources[name]
@@ -112,7 +112,7 @@ class Frames:
 
 
 def types_before(step: AnyStep, types: Types) -> Types:
-    """The types of the columns of a step's rows as those of the rows before it; computed columns have none there."""
+    """Map the types of a step's output columns to its input columns; computed columns are left out."""
     match step:
         case Select():
             kept = {name for text in step.columns if (name := _plain_name(text)) is not None}
@@ -128,7 +128,7 @@ def types_before(step: AnyStep, types: Types) -> Types:
 
 
 def _plain_name(expression: str) -> str | None:
-    """The column that an expression names, where it does nothing else."""
+    """Return the column if an expression is only a column name, else None."""
     found = _NAME.fullmatch(expression)
     if found is None:
         return None
@@ -136,7 +136,7 @@ def _plain_name(expression: str) -> str | None:
 
 
 def _schema(columns: str, types: Types) -> pa.Schema:
-    """The columns that a source names; a type is that of the dataset where both are the same to Spark."""
+    """Parse the columns of a source; use the type of the dataset if both map to the same Spark type."""
     from pyspark.sql.types import StructType
 
     found = StructType.fromDDL(columns)
@@ -144,13 +144,13 @@ def _schema(columns: str, types: Types) -> pa.Schema:
         raise ValueError(f"columns = {columns!r} is one type; name columns, such as 'id bigint, day date'")
     return pa.schema(
         [
-            field.with_type(types[field.name]) if _are_same(types.get(field.name), field.type) else field
+            field.with_type(types[field.name]) if _same_in_spark(types.get(field.name), field.type) else field
             for field in arrow_schema(found)
         ]
     )
 
 
-def _are_same(type_: pa.DataType | None, other: pa.DataType) -> bool:
+def _same_in_spark(type_: pa.DataType | None, other: pa.DataType) -> bool:
     try:
         return type_ is not None and spark_type(type_) == spark_type(other)
     except SchemaMismatchError:
@@ -158,7 +158,7 @@ def _are_same(type_: pa.DataType | None, other: pa.DataType) -> bool:
 
 
 def transformed(frame: DataFrame, step: AnyStep) -> DataFrame:
-    """What a row step makes of the rows before it."""
+    """Apply a row step to a DataFrame."""
     from pyspark.sql import functions as sql
 
     match step:
@@ -172,20 +172,20 @@ def transformed(frame: DataFrame, step: AnyStep) -> DataFrame:
         case Filter():
             return frame.filter(sql.expr(step.where))
         case Deduplicate():
-            return _one_of_each(frame, step.keys, step.order_by)
+            return _highest_per_key(frame, step.keys, step.order_by)
         case _:
             raise AssertionError(f"{step.do} makes no rows")
 
 
-def _one_of_each(frame: DataFrame, keys: Sequence[str], order_by: Sequence[str]) -> DataFrame:
-    """The row of each key that is highest; nulls are lowest, and a minus turns the order round."""
+def _highest_per_key(frame: DataFrame, keys: Sequence[str], order_by: Sequence[str]) -> DataFrame:
+    """Keep the highest row of each key; nulls are lowest, and a minus reverses the order."""
     from pyspark.sql import Window
     from pyspark.sql import functions as sql
 
     ranked = [_rank(name, frame.columns) for name in order_by]
     number = sql.row_number().over(Window.partitionBy(*map(_column, keys)).orderBy(*ranked))
-    place = "__fsspeckit_place"
-    return frame.withColumn(place, number).filter(sql.col(place) == 1).drop(place)
+    rank = "__fsspeckit_place"
+    return frame.withColumn(rank, number).filter(sql.col(rank) == 1).drop(rank)
 
 
 def _rank(name: str, columns: Sequence[str]) -> Column:
@@ -195,7 +195,7 @@ def _rank(name: str, columns: Sequence[str]) -> Column:
 
 
 def _column(name: str) -> Column:
-    """A column by its very name, dots and spaces included."""
+    """Return a column by its exact name, which may contain dots and spaces."""
     from pyspark.sql import functions as sql
 
     return sql.col("`" + name.replace("`", "``") + "`")

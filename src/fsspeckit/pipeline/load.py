@@ -1,4 +1,4 @@
-"""From a TOML file to a checked pipeline: variables are filled in, and every mistake is named by its key."""
+"""Load and check a pipeline file: replace variables, and report every error with its key."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fsspeckit.pipeline.model import AnyStep, PipelineFile
 
 _VARIABLE = re.compile(r"\$\$\{|\$\{([^}]*)\}")
 _SECRET = frozenset({"storage_options", "options", "conf", "variables"})
-"""Tables of which no value is shown."""
+"""Tables whose values error messages do not show."""
 _STEPS: dict[str, type[BaseModel]] = {
     get_args(model.model_fields["do"].annotation)[0]: model for model in get_args(AnyStep)
 }
@@ -26,7 +26,7 @@ _STEPS: dict[str, type[BaseModel]] = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A mistake: the key it is at, what is wrong, and what to do."""
+    """An error in a pipeline file: its key, what is wrong, and what to do."""
 
     key: str
     what: str
@@ -37,7 +37,7 @@ class Problem:
 
 
 class PipelineFileError(FsspeckitError, ValueError):
-    """A pipeline file says something that cannot be done; ``problems`` has every mistake that was found."""
+    """A pipeline file is invalid; ``problems`` lists every error that was found."""
 
     def __init__(self, file: str, problems: Sequence[Problem]) -> None:
         self.file, self.problems = file, tuple(problems)
@@ -62,7 +62,7 @@ def load_file(path: str | Path, given: Mapping[str, str]) -> PipelineFile:
 
 
 def parse(raw: Mapping[str, Any], given: Mapping[str, str], name: str = "pipeline") -> PipelineFile:
-    """Fill in variables and check the result."""
+    """Replace variables and check the result."""
     variables = _Variables(raw.get("variables", {}), given)
     filled = {key: value if key == "variables" else variables.fill(value, key) for key, value in raw.items()}
     problems = [*variables.problems, *variables.unused()]
@@ -75,7 +75,7 @@ def parse(raw: Mapping[str, Any], given: Mapping[str, str], name: str = "pipelin
 
 
 class _Variables:
-    """`${name}` by the caller, else by the file's default; `${env:NAME}` by the environment; `$${` is `${`."""
+    """Replaces `${name}` (caller, else default) and `${env:NAME}` (environment); `$${` is a literal `${`."""
 
     def __init__(self, defaults: Any, given: Mapping[str, str]) -> None:
         self._defaults = defaults if isinstance(defaults, Mapping) else {}
@@ -92,7 +92,7 @@ class _Variables:
         return value
 
     def unused(self) -> Iterator[Problem]:
-        """Variables that were given for nothing: a slip of the pen."""
+        """Yield an error for each given variable that the file does not use."""
         known = sorted({*self._defaults, *self._used})
         for name in self._given.keys() - known:
             listed = f"use one of {', '.join(known)}" if known else "leave it out, the file has no variables"
@@ -117,7 +117,7 @@ class _Variables:
         return ""
 
     def _inner(self, found: re.Match[str], key: str) -> str:
-        """Defaults may look at the environment, and at nothing else."""
+        """Replace a variable inside a default, where only `${env:NAME}` is allowed."""
         if found[1] is None:
             return "${"
         if found[1].startswith("env:"):
@@ -133,8 +133,8 @@ class _Variables:
 
 def _problems(error: ValidationError, raw: Mapping[str, Any]) -> Iterator[Problem]:
     for found in error.errors(include_url=False):
-        where, model = _place(found["loc"])
-        key, value, context = _spelled(where, raw), _shown(found, where), found.get("ctx", {})
+        where, model = _locate(found["loc"])
+        key, value, context = _key_text(where, raw), _shown(found, where), found.get("ctx", {})
         match found["type"]:
             case "literal_error":
                 yield Problem(key, f"{value} is not allowed", f"use one of {context['expected']}")
@@ -158,16 +158,16 @@ def _problems(error: ValidationError, raw: Mapping[str, Any]) -> Iterator[Proble
 
 
 def _shown(found: Mapping[str, Any], where: Sequence[str | int]) -> str:
-    """A wrong value: a word that is none of the allowed ones, or a number. Of others, which may be secret, the type."""
-    value, is_word = found["input"], found["type"] in ("literal_error", "string_pattern_mismatch")
+    """Return an invalid value for a message: a keyword or a number; for other values, which may be secret, the type."""
+    value, is_keyword = found["input"], found["type"] in ("literal_error", "string_pattern_mismatch")
     is_secret = not _SECRET.isdisjoint(where)
-    if not is_secret and (isinstance(value, int | float) or value == [] or (is_word and isinstance(value, str))):
+    if not is_secret and (isinstance(value, int | float) or value == [] or (is_keyword and isinstance(value, str))):
         return repr(value)
     return f"a value of type {type(value).__name__}"
 
 
-def _place(location: Sequence[str | int]) -> tuple[list[str | int], type[BaseModel] | None]:
-    """The keys of a place without the names of union members, and the model that its last key belongs to."""
+def _locate(location: Sequence[str | int]) -> tuple[list[str | int], type[BaseModel] | None]:
+    """Return the keys of a location without union members, and the model of the last key."""
     keys: list[str | int] = []
     model: Any = PipelineFile
     for part in location:
@@ -183,7 +183,7 @@ def _place(location: Sequence[str | int]) -> tuple[list[str | int], type[BaseMod
 
 
 def _inside(model: Any, part: str | int) -> Any:
-    """The model below a key; a table of tables and a list have the model of their items."""
+    """Return the model of the values of a key; for tables of tables and lists, the model of their items."""
     if not isinstance(model, type) or not issubclass(model, BaseModel):
         return model
     field = model.model_fields.get(str(part))
@@ -204,15 +204,15 @@ def _keys(model: type[BaseModel] | None) -> list[str]:
 
 
 def _add(model: type[BaseModel] | None, key: str | int) -> str:
-    """What to add where a key is missing: one of its values, where there are only some."""
+    """Return the action for a missing key; it lists the allowed values of a choice."""
     fields = (model.model_fields if model is not None else {}).items()
     field = next((field for name, field in fields if key in (name, field.alias)), None)
     choices = get_args(field.annotation) if field is not None and get_origin(field.annotation) is Literal else ()
     return f"add one of {', '.join(map(repr, choices))}" if choices else "add it"
 
 
-def _spelled(keys: Sequence[str | int], raw: Any) -> str:
-    """A place as people write it, with the name of a step beside its number."""
+def _key_text(keys: Sequence[str | int], raw: Any) -> str:
+    """Return a location as text, with the name of a step after its number."""
     text, value = "", raw
     for key in keys:
         text += f"[{key}]" if isinstance(key, int) else f".{key}" if text else str(key)

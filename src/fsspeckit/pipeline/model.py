@@ -1,6 +1,6 @@
-"""What may stand in a pipeline file: the typed model of sources, datasets, steps and checks.
+"""The typed model of a pipeline file: sources, datasets, steps and checks.
 
-Data only. Names are checked against each other in `fsspeckit.pipeline.order`; nothing here reads a file or knows Spark.
+Data only. `fsspeckit.pipeline.order` checks the names. This module reads no file and does not use Spark.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ PositiveInt = Annotated[int, Field(gt=0)]
 
 
 class Part(BaseModel):
-    """Any table of the file: unknown keys are errors."""
+    """Base class of all tables of the file; unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, hide_input_in_errors=True)
 
 
 class TextOptions(Part):
-    """How csv and json files are written."""
+    """Options of csv and json files."""
 
     header: Literal[True] = Field(True, description="A csv file has a header line; there is no other choice")
     delimiter: Annotated[str, Field(min_length=1, max_length=1)] | None = Field(
@@ -34,7 +34,7 @@ class TextOptions(Part):
 
 
 class Source(Part):
-    """Rows to read: those of files, or of a dataset of the pipeline as it is when a step reads it."""
+    """Rows to read: from files, or from a dataset in its state when a step reads it."""
 
     format: Literal["parquet", "csv", "json", "dataset"] = Field(description="dataset: its name is in `dataset`")
     path: str | list[str] | None = Field(None, description="File, folder or pattern, or several; not for a dataset")
@@ -50,7 +50,7 @@ class Source(Part):
 
     @property
     def is_text(self) -> bool:
-        """Whether the rows come from csv or json files."""
+        """Whether the source consists of csv or json files."""
         return self.format in ("csv", "json")
 
     @model_validator(mode="after")
@@ -75,28 +75,28 @@ class Dataset(Part):
 
 
 class Spark(Part):
-    """The session, where the caller gives none."""
+    """Settings of the Spark session, if the caller passes none."""
 
     master: str | None = None
     conf: dict[str, str | int | float | bool] = Field(default={}, repr=False)
 
 
 class Bounds(Part):
-    """How many rows there may be."""
+    """Bounds of the number of rows."""
 
     min: Annotated[int, Field(ge=0)] | None = None
     max: Annotated[int, Field(ge=0)] | None = None
 
 
 class Freshness(Part):
-    """How old the newest row may be."""
+    """Maximum age of the newest value of a column."""
 
     column: str
     within: Annotated[str, Field(pattern=r"^\d+\s*[smhd]$")] = Field(description="Such as 90m, 36h or 2d")
 
 
 class Checks(Part):
-    """What must be true of rows; of a step that writes: of the dataset as it would be, before the commit."""
+    """Conditions on rows. For a step that writes, conditions on the resulting dataset, checked before the commit."""
 
     rows: Bounds | None = None
     unique: Columns | None = Field(None, description="Columns that together occur once")
@@ -109,14 +109,14 @@ class Checks(Part):
 
 
 class Step(Part):
-    """What all steps have."""
+    """Keys of all steps."""
 
     name: Name
     after: list[Name] = Field([], description="Steps that come first, beside those that follow from the data")
 
 
 class Select(Step):
-    """Columns as Spark SQL expressions."""
+    """Select columns with Spark SQL expressions."""
 
     do: Literal["select"]
     source: Name = Field(alias="from")
@@ -124,7 +124,7 @@ class Select(Step):
 
 
 class Rename(Step):
-    """New names of columns, by their old ones."""
+    """Rename columns: old name to new name."""
 
     do: Literal["rename"]
     source: Name = Field(alias="from")
@@ -132,7 +132,7 @@ class Rename(Step):
 
 
 class Cast(Step):
-    """Spark SQL types of columns."""
+    """Cast columns to Spark SQL types."""
 
     do: Literal["cast"]
     source: Name = Field(alias="from")
@@ -140,7 +140,7 @@ class Cast(Step):
 
 
 class Filter(Step):
-    """A condition in Spark SQL."""
+    """Keep the rows that match a Spark SQL condition."""
 
     do: Literal["filter"]
     source: Name = Field(alias="from")
@@ -148,7 +148,7 @@ class Filter(Step):
 
 
 class Deduplicate(Step):
-    """One row of each key: of rows on their way (`from`), or of a whole dataset (`dataset`)."""
+    """Keep one row per key, in the rows of a source or step (`from`) or in a dataset (`dataset`)."""
 
     do: Literal["deduplicate"]
     source: Name | None = Field(None, alias="from")
@@ -169,7 +169,7 @@ class Deduplicate(Step):
 
 
 class Layout(Part):
-    """How new files are written."""
+    """Options of new files."""
 
     compression: Codec | None = None
     max_rows_per_file: PositiveInt = 5_000_000
@@ -177,7 +177,7 @@ class Layout(Part):
 
 
 class Merge(Step, Layout):
-    """Rows merged into a dataset."""
+    """Merge rows into a dataset."""
 
     do: Literal["merge"]
     source: Name = Field(alias="from")
@@ -199,7 +199,7 @@ class Merge(Step, Layout):
 
 
 class Write(Step, Layout):
-    """Rows written as new files of a dataset."""
+    """Write rows as new files of a dataset."""
 
     do: Literal["write"]
     source: Name = Field(alias="from")
@@ -229,13 +229,13 @@ class _RowChange(Step):
 
 
 class Delete(_RowChange):
-    """Rows of a dataset deleted, those for which a condition is true."""
+    """Delete the rows of a dataset that match a condition."""
 
     do: Literal["delete"]
 
 
 class Update(_RowChange):
-    """Columns set to computed values, in the rows for which a condition is true."""
+    """Set columns to computed values in the rows that match a condition."""
 
     do: Literal["update"]
     set: Annotated[dict[str, Expression], Field(min_length=1)] = Field(description="New values, by column")
@@ -252,13 +252,13 @@ class _Upkeep(Step):
 
 
 class Compact(_Upkeep):
-    """Small files joined; 128 MB where no target is given."""
+    """Join small files; the default target is 128 MB."""
 
     do: Literal["compact"]
 
 
 class Optimize(_Upkeep):
-    """Rows ordered, so that readers can skip what they do not need."""
+    """Sort rows, so that readers can skip files and row groups."""
 
     do: Literal["optimize"]
     by: Columns
@@ -267,7 +267,7 @@ class Optimize(_Upkeep):
 
 
 class Check(Step):
-    """Rows on their way (`from`) or of a dataset (`dataset`) that must pass."""
+    """Check the rows of a source or step (`from`) or of a dataset (`dataset`)."""
 
     do: Literal["check"]
     source: Name | None = Field(None, alias="from")
@@ -287,7 +287,7 @@ AnyStep = Select | Rename | Cast | Filter | Deduplicate | Merge | Write | Delete
 
 
 class PipelineFile(Part):
-    """A pipeline: sources, datasets, and the steps between them."""
+    """A pipeline: sources, datasets and steps."""
 
     name: Name
     idempotency_key: str | None = Field(

@@ -1,8 +1,7 @@
-"""In which order the steps of a pipeline run, and whether the names in it fit together.
+"""Compute the order of the steps of a pipeline, and check the names in it.
 
-A step comes after the steps that it names, after those that make its rows, after every check above it in the file, and
-after those above it that change a dataset which it reads or changes. Among steps that are free, the order of the file
-holds.
+A step runs after the steps in its `after`, after those that provide its rows, after every check above it in the file,
+and after those above it that change a dataset which it reads or changes. Otherwise steps run in the order of the file.
 """
 
 from __future__ import annotations
@@ -18,27 +17,27 @@ _WRITERS = (Merge, Write, Delete, Update, Compact, Optimize, Deduplicate)
 
 
 def is_writer(step: AnyStep) -> bool:
-    """Whether a step changes a dataset."""
+    """Return whether a step changes a dataset."""
     return isinstance(step, _WRITERS) and step.dataset is not None
 
 
 def source_of(step: AnyStep) -> str | None:
-    """The step or source that a step takes its rows from."""
+    """Return the step or source that provides the rows of a step."""
     return getattr(step, "source", None)
 
 
 def dataset_of(step: AnyStep) -> str | None:
-    """The dataset that a step changes or checks."""
+    """Return the dataset that a step changes or checks."""
     return getattr(step, "dataset", None)
 
 
 def makes_rows(step: AnyStep) -> bool:
-    """Whether a step gives rows to other steps."""
+    """Return whether a step provides rows to other steps."""
     return source_of(step) is not None and not is_writer(step) and step.do != "check"
 
 
 def in_order(file: PipelineFile, name: str) -> list[AnyStep]:
-    """The steps in the order in which they run."""
+    """Return the steps in the order in which they run."""
     problems = list(_problems(file))
     if problems:
         raise PipelineFileError(name, problems)
@@ -47,23 +46,23 @@ def in_order(file: PipelineFile, name: str) -> list[AnyStep]:
     try:
         sorter.prepare()
     except CycleError as error:
-        circle = " -> ".join(reversed(error.args[1]))
+        cycle = " -> ".join(reversed(error.args[1]))
         raise PipelineFileError(
-            name, [Problem("steps", f"they wait for each other: {circle}", "take one 'after' or 'from' out")]
+            name, [Problem("steps", f"they wait for each other: {cycle}", "take one 'after' or 'from' out")]
         ) from error
-    found: list[AnyStep] = []
+    ordered: list[AnyStep] = []
     position = {step: number for number, step in enumerate(steps)}
     ready = set(sorter.get_ready())
     while ready:
         first = min(ready, key=position.__getitem__)
-        found.append(steps[first])
+        ordered.append(steps[first])
         sorter.done(first)
         ready = (ready - {first}) | set(sorter.get_ready())
-    return found
+    return ordered
 
 
 def dataset_behind(step: AnyStep, file: PipelineFile) -> str | None:
-    """The dataset that the rows of a step come from in the end; None where they come from files or there are none."""
+    """Return the dataset that the rows of a step come from; None if they come from files or the step has no rows."""
     steps: Mapping[str, AnyStep] = {each.name: each for each in file.steps}
     seen, name = set[str](), source_of(step)
     while name is not None and name not in file.sources:
@@ -75,15 +74,15 @@ def dataset_behind(step: AnyStep, file: PipelineFile) -> str | None:
 
 
 def _graph(file: PipelineFile) -> dict[str, set[str]]:
-    """The steps before each step. The order of the file counts only where no step asks for the contrary."""
+    """Return the predecessors of each step. The order of the file applies unless `after` or `from` reverse it."""
     names = {step.name for step in file.steps}
-    asked = {step.name: {*step.after, source_of(step) or ""} & names for step in file.steps}
-    graph = {name: set(before) for name, before in asked.items()}
+    required = {step.name: {*step.after, source_of(step) or ""} & names for step in file.steps}
+    graph = {name: set(before) for name, before in required.items()}
     for number, step in enumerate(file.steps):
         touched = {dataset_of(step), dataset_behind(step, file)} - {None}
         for above in file.steps[:number]:
             bound = above.do == "check" or (is_writer(above) and dataset_of(above) in touched)
-            if bound and step.name not in _all_before(above.name, asked):
+            if bound and step.name not in _all_before(above.name, required):
                 graph[step.name].add(above.name)
     return graph
 
@@ -111,8 +110,8 @@ def _problems(file: PipelineFile) -> Iterator[Problem]:
         if source is not None and source not in rows:
             yield _unknown(f"{key}.from", "source or step with rows", source, rows)
         if dataset is not None and dataset not in file.datasets:
-            word = "into" if step.do in ("merge", "write") else "dataset"
-            yield _unknown(f"{key}.{word}", "dataset", dataset, list(file.datasets))
+            option = "into" if step.do in ("merge", "write") else "dataset"
+            yield _unknown(f"{key}.{option}", "dataset", dataset, list(file.datasets))
     folders: dict[str, str] = {}
     for name, each in file.datasets.items():
         first = folders.setdefault(to_fsspec(each.path).rstrip("/"), name)

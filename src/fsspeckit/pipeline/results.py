@@ -1,4 +1,4 @@
-"""What a run of a pipeline gives back: one document with a record for each step, as plain JSON types."""
+"""The result of a pipeline run: one document with a record for each step, in JSON types."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Status = Literal["done", "skipped", "failed", "not run"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepRecord(ResultMapping):
-    """One step: what went in and what it wrote.
+    """The result of one step.
 
-    ``rows`` are those that were merged, written, deleted, updated or checked, and of maintenance those of the dataset;
-    ``files`` and ``bytes`` are what was written. Row steps are lazy and have none of these: Spark runs them with the
+    ``rows`` is the number merged, written, deleted, updated or checked; for maintenance, the rows of the dataset.
+    ``files`` and ``bytes`` count what was written. Row steps are lazy and have none of these: Spark runs them with the
     step that writes. ``details`` are the counts of one operation.
     """
 
@@ -45,7 +45,7 @@ class StepRecord(ResultMapping):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PipelineResult(ResultMapping):
-    """A run: its key, how it ended, and its steps in the order in which they ran."""
+    """The result of a run: its key, its status, and its steps in the order in which they ran."""
 
     pipeline: str
     idempotency_key: str
@@ -56,7 +56,7 @@ class PipelineResult(ResultMapping):
     error: str | None = None
 
     def step(self, name: str) -> StepRecord:
-        """The record of a step; `KeyError` where the pipeline has no such step."""
+        """Return the record of a step; raise `KeyError` if the pipeline has no such step."""
         return {record.name: record for record in self.steps}[name]
 
     def __str__(self) -> str:
@@ -82,7 +82,7 @@ class PipelineResult(ResultMapping):
 
 
 class StepFailedError(FsspeckitError, RuntimeError):
-    """A step of a pipeline failed and the run ended there; ``__cause__`` says why, ``result`` what was done before."""
+    """A step of a pipeline failed and ended the run; ``__cause__`` is the error, ``result`` the result up to there."""
 
     def __init__(self, message: str, step: str, result: PipelineResult) -> None:
         super().__init__(message)
@@ -90,7 +90,7 @@ class StepFailedError(FsspeckitError, RuntimeError):
 
 
 def facts(result: MergeResult | WriteResult | MaintenanceResult) -> dict[str, Any]:
-    """The fields of a record that an operation's result fills."""
+    """Return the fields of a step record from the result of an operation."""
     if isinstance(result, MergeResult):
         written = [file for file in result.files if file.operation != "preserved"]
         counts = result.stats() | {"unchanged": result.unchanged, "deleted_files": len(result.deleted_files)}

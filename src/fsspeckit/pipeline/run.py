@@ -1,8 +1,7 @@
-"""Running a pipeline: each step once, in order, on one Spark session.
+"""Run a pipeline: each step once, in order, in one Spark session.
 
-A step that changes a dataset commits under a key made of the pipeline, the step and the run, so that a scheduler may
-run the whole again: what is committed is skipped. Everything that can be checked without writing is checked before the
-first step writes.
+A step that changes a dataset commits with a key of the pipeline, the step and the run. A repeated run with the same key
+skips committed steps. Everything that can be checked without writing is checked before the first step writes.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A pipeline that is checked and ready to run.
+    """A checked pipeline.
 
     Example:
         >>> steps = [{"name": "tidy", "do": "compact", "dataset": "orders"}]
@@ -61,19 +60,18 @@ class Pipeline:
         """Read a TOML file.
 
         Args:
-            path: The file. It must come from a source that you trust: it reads and writes whatever you may.
-            variables: Values that go over the defaults of the file.
-            trust: Allow what can run code: functions that call Java, scripts, settings of Spark that load jars.
+            path: The file. It must come from a trusted source: it can read and write whatever you can.
+            variables: Values that override the defaults of the file.
+            trust: Allow features that can run code: functions that call Java, scripts, Spark settings that load jars.
 
         Raises:
-            PipelineFileError: The file says something that cannot be done, or that needs ``trust``; each mistake is
-                named by its key.
+            PipelineFileError: The file is invalid, or needs ``trust``; each error has its key.
         """
         return cls._checked(load_file(path, variables or {}), str(path), trust=trust)
 
     @classmethod
     def of(cls, raw: Mapping[str, Any], variables: Mapping[str, str] | None = None, *, trust: bool = False) -> Pipeline:
-        """The same from a mapping, as `tomllib` gives it."""
+        """Create a pipeline from a mapping, as `tomllib` returns it."""
         return cls._checked(parse(raw, variables or {}), "pipeline", trust=trust)
 
     @classmethod
@@ -85,7 +83,7 @@ class Pipeline:
 
     @staticmethod
     def json_schema() -> dict[str, Any]:
-        """The JSON schema of a pipeline file, for editors."""
+        """Return the JSON schema of a pipeline file, for editors."""
         return PipelineFile.model_json_schema()
 
     @property
@@ -106,17 +104,17 @@ class Pipeline:
 
         Args:
             spark: The session; by default the active one, one of the environment (spark-submit), or a local one.
-            idempotency_key: Names this run; a run with the same key skips the steps that are committed. By default the
-                file's, else a new one.
-            master: Where Spark runs, for a session that is started here; goes over the file's.
-            conf: Settings for a session that is started here; they go over the file's.
+            idempotency_key: Key of this run; a run with the same key skips committed steps. By default the key of the
+                file, else a new one.
+            master: Spark master of a session that is started here; overrides the file.
+            conf: Settings of a session that is started here; they override the file.
             progress: A callback for `ProgressEvent`, or ``True`` for a progress bar.
 
         Returns:
             A record for each step.
 
         Raises:
-            StepFailedError: A step failed; its ``result`` tells what was done, ``__cause__`` why it failed.
+            StepFailedError: A step failed; ``result`` is the result so far, ``__cause__`` the error.
         """
         key = idempotency_key or self.file.idempotency_key
         run = _Run(self.file, key or uuid.uuid4().hex, key is not None, progress, spark, master, dict(conf or {}))
@@ -158,24 +156,24 @@ class _Run:
 
         with self._failing("", order[0], result):
             done = self._committed_before(order)
-            self._look_ahead(order, done)
+            self._check_queries(order, done)
         for step in order:
             with self._failing(step.name, step, result):
                 self.records.append(self._one(step, done.get(step.name)))
         return result("done")
 
     def _committed_before(self, order: tuple[AnyStep, ...]) -> dict[str, int]:
-        """Steps that an earlier run with this key has committed, with their commits."""
+        """Return the steps that an earlier run with this key has committed, with their commit numbers."""
         if not self.is_named:
             return {}
         writers = [step for step in order if is_writer(step)]
         found = {step.name: self._place(step).journal.committed(self._key(step)) for step in writers}
         return {name: seq for name, seq in found.items() if seq is not None}
 
-    def _look_ahead(self, order: tuple[AnyStep, ...], done: Mapping[str, int]) -> None:
-        """Describe all files and let Spark look at every query before the first commit.
+    def _check_queries(self, order: tuple[AnyStep, ...], done: Mapping[str, int]) -> None:
+        """Describe all files and let Spark analyse every query before the first commit.
 
-        Queries over datasets must wait for their turn. A step that others take rows from is looked at with these.
+        Queries over datasets are analysed when their step runs. A step that provides rows is analysed with its users.
         """
         used = {source_of(step) for step in order}
         for step in order:
@@ -183,7 +181,7 @@ class _Run:
                 self._rows(step)
 
     def _rows(self, step: AnyStep) -> DataFrame | RowFiles | None:
-        """The rows that a step takes, or gives to others; None where it has none."""
+        """Return the rows that a step writes or provides; None if it has no source."""
         source = source_of(step)
         if source is None:
             return None
@@ -193,13 +191,13 @@ class _Run:
 
     @contextmanager
     def _failing(self, name: str, step: AnyStep, result: Any) -> Iterator[None]:
-        """An error ends the run; what was done until then goes with it."""
+        """Raise an error as `StepFailedError` with the result of the run up to there."""
         clock = time.perf_counter()
         try:
             yield
         except Exception as error:
-            said = as_keys(scrub(str(error) or type(error).__name__), step if name else None)
-            reason = " ".join(said.split())
+            message = as_keys(scrub(str(error) or type(error).__name__), step if name else None)
+            reason = " ".join(message.split())
             dataset = scrub(self._path(step)) if dataset_of(step) is not None else None
             if name:
                 seconds = time.perf_counter() - clock
@@ -225,26 +223,26 @@ class _Run:
 
     def _check(self, step: Check) -> int | None:
         if step.source is not None:
-            return check_frame(step.checks, self.frames.of(step.source), step.source, self._told(step))
+            return check_frame(step.checks, self.frames.of(step.source), step.source, self._on_check_tasks(step))
         place = self._place(step)
-        return check_view(step.checks, self.spark, place, existing_view(place), self._told(step))
+        return check_view(step.checks, self.spark, place, existing_view(place), self._on_check_tasks(step))
 
-    def _told(self, step: AnyStep) -> OnTasks:
+    def _on_check_tasks(self, step: AnyStep) -> OnTasks:
         callback = self.progress if callable(self.progress) else None
         return Reporter(step.name, callback).tasks("check")
 
     def _write(self, step: AnyStep) -> MergeResult | WriteResult | MaintenanceResult:
         checks = getattr(step, "checks", None)
-        place, told = self._place(step), self._told(step)
-        check = check_commit(checks, lambda: self.spark, place, told) if checks is not None else None
+        place, on_tasks = self._place(step), self._on_check_tasks(step)
+        check = check_commit(checks, lambda: self.spark, place, on_tasks) if checks is not None else None
         io = self.datasets[dataset_of(step) or ""].on_terms(idempotency_key=self._key(step), check=check)
         result = change(io, self._path(step), step, self._rows(step), self.progress)
         if checks is not None and isinstance(result, MaintenanceResult) and not result.commits:
-            check_view(checks, self.spark, place, existing_view(place), told)
+            check_view(checks, self.spark, place, existing_view(place), on_tasks)
         return result
 
     def _target(self, step: AnyStep) -> Snapshot | None:
-        """The dataset whose types the rows of csv and json files are read with; None where there is none."""
+        """Return the dataset whose types are used to read csv and json files; None if there is none."""
         source = source_of(step)
         if source is None or not self.frames.source_behind(source).is_text:
             return None

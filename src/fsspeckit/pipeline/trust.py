@@ -1,11 +1,11 @@
-"""What a pipeline file may not say unless its reader trusts it like code.
+"""Find everything in a pipeline file that can run code; it is an error unless the user trusts the file.
 
-Expressions of Spark SQL can call Java methods and run scripts, and settings of Spark can load jars. This is a second
-line of defence: a file can read and write any data that its reader can, so it must come from a source you trust.
+Spark SQL expressions can call Java methods and run scripts, and Spark settings can load jars. This is an additional
+check: a file can read and write any data that its user can, so it must come from a trusted source.
 
-Text is searched, not parsed, so that no difference between two parsers can be used. Where it is certain where string
-literals and names in backquotes end, literals are left out and names are whole words; everywhere else a forbidden word
-counts wherever it is.
+Text is searched, not parsed, so that a difference between two parsers cannot be exploited. If the ends of string
+literals and of names in backquotes are certain, literals are ignored and names are whole words; otherwise a forbidden
+word counts anywhere in the text.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ SETTINGS = (
     *("spark.hadoop.fs.s3a.endpoint", "spark.hadoop.fs.s3a.endpoint.region", "spark.hadoop.fs.s3a.path.style.access"),
     "spark.hadoop.fs.s3a.connection.ssl.enabled",
 )
-"""Settings that load no code; a name that speaks of a class is never one of them."""
+"""Settings that load no code; a name that refers to a class is never allowed."""
 SCHEMES = frozenset(
     ("file", "memory", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "wasb", "wasbs", "hdfs", "dbfs")
 )
-"""Kinds of URLs that are plain stores."""
+"""URL schemes of plain stores."""
 _STORAGE_OPTIONS = frozenset(("protocol", "extra_conf"))
-"""Options that choose another filesystem, or configure Hadoop."""
+"""Options that select another filesystem or configure Hadoop."""
 _MASTER = re.compile(r"local(-cluster)?(\[[^\]]*\])?|yarn")
 _SCHEME = re.compile(r"([A-Za-z][\w+.-]*):/")
 _ALLOW = "remove it; or, if you trust this file like code, pass --trust (in Python trust=True)"
@@ -61,7 +61,7 @@ _SCRIPT = re.compile(r"(?<![A-Z0-9_])USING(?![A-Z0-9_])")
 
 
 def distrusted(file: PipelineFile) -> Iterator[Problem]:
-    """Everything in a file that could run code, each with its key."""
+    """Yield everything in a file that can run code, with its key."""
     for key, what in _found(file):
         yield Problem(key, what, _ALLOW)
 
@@ -85,7 +85,7 @@ def _found(file: PipelineFile) -> Iterator[tuple[str, str]]:
 
 
 def is_harmless(setting: str) -> bool:
-    """Whether a setting of Spark is known to load no code.
+    """Return whether a Spark setting is known to load no code.
 
     Example:
         >>> is_harmless("spark.sql.shuffle.partitions"), is_harmless("spark.jars")
@@ -95,7 +95,7 @@ def is_harmless(setting: str) -> bool:
 
 
 def is_plain_path(path: str) -> bool:
-    """Whether a path is local or a URL of a plain store; chained URLs bring filesystems that run templates.
+    """Return whether a path is local or a URL of a plain store; chained URLs can select filesystems that run templates.
 
     Example:
         >>> is_plain_path("lake/orders"), is_plain_path("s3://lake/orders"), is_plain_path("reference::s3://lake/x")
@@ -106,7 +106,7 @@ def is_plain_path(path: str) -> bool:
 
 
 def runs_code(sql: str) -> str | None:
-    """Why an expression of Spark SQL could run code; None where it could not.
+    """Return why a Spark SQL expression can run code; None if it cannot.
 
     Example:
         >>> runs_code("upper(status) = 'REFLECT('") is None
@@ -116,7 +116,7 @@ def runs_code(sql: str) -> str | None:
     """
     if "${" in sql:
         return "Spark fills in ${...} from its settings and the environment, so the text that runs is not this one"
-    # Upper case, as Spark's lexer compares it: some letters are other letters only then.
+    # Upper case, like Spark's lexer: some non-ASCII letters become ASCII letters only in upper case.
     clear = _without_quoted(sql)
     text = (sql if clear is None else clear).upper()
     if _SCRIPT.search(text):
@@ -133,7 +133,7 @@ def runs_code(sql: str) -> str | None:
 
 
 def _without_quoted(sql: str) -> str | None:
-    """The text without string literals and names in backquotes, apart from names of forbidden functions.
+    """Remove string literals and names in backquotes from a text, except names of forbidden functions.
 
     None where it is not certain what is quoted. A quote is certain where nothing before it can hide it: no backslash
     is in the text, and no double quote, comment, dollar or unclosed quote is outside of quotes.
@@ -150,7 +150,7 @@ def _without_quotes(found: re.Match[str]) -> str:
 
 
 def _expressions(file: PipelineFile) -> Iterator[tuple[str, str]]:
-    """Every text that Spark parses, with its key."""
+    """Yield every text that Spark parses, with its key."""
     for name, source in file.sources.items():
         if source.columns is not None:
             yield f"sources.{name}.columns", source.columns

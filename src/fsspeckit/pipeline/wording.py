@@ -1,4 +1,4 @@
-"""Messages of the library in the words of a pipeline file: parameters of Python become keys of a step."""
+"""Messages of the library for pipeline files: Python parameter names become keys of a step."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _KEYS = {
     "partition_filter": "partitions",
     "partition_columns": "partition_by",
 }
-"""Keys whose names are not those of the parameters."""
+"""Keys whose names differ from the parameters."""
 _ELSEWHERE = {
     "storage_options": "storage_options",
     "temp_directory": "TMPDIR",
     "recover()": "`fsspeckit recover`",
 }
-"""What belongs to another table of the file, or to the environment."""
+"""Parameters that belong to another table of the file or to the environment."""
 
 
 def as_keys(text: str, step: AnyStep | None) -> str:
-    """A message of the library as one about a step of a pipeline file; without a step, about none of its keys.
+    """Replace parameter names in a message of the library by keys of a step; without a step, by no step keys.
 
     Example:
         >>> from fsspeckit.pipeline.model import Optimize

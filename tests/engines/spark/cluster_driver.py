@@ -57,10 +57,20 @@ def die_at(call: str) -> None:
     """Die as by kill -9 when a system call of the commit is about to be made."""
 
     def on_event(event: str, arguments: tuple[object, ...]) -> None:
-        if event == call and "/.ds.fsspeckit/" in str(arguments[0]):
+        if event == call and "/.ds.fsspeckit/" in _source_path(*arguments[::2]) and _is_last(call, str(arguments[0])):
             os.kill(os.getpid(), signal.SIGKILL)
 
     sys.addaudithook(on_event)
+
+
+def _source_path(name: object, folder: object) -> str:
+    """The path that a call names, also relative to the descriptor of a folder."""
+    return os.path.join(os.readlink(f"/proc/self/fd/{folder}"), str(name)) if folder != -1 else str(name)
+
+
+def _is_last(call: str, name: str) -> bool:
+    """Files are published by renaming staged ones; other files of the journal are renamed before the decision, too."""
+    return call != "os.rename" or name.endswith(".staged")
 
 
 class Life:

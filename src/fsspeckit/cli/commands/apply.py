@@ -1,4 +1,4 @@
-"""The command `apply`: do what a plan says, or nothing."""
+"""The command `apply`: run a saved plan exactly, or change nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
 
 
 def apply(run: Run, plan_file: PlanFile, yes: Yes = False) -> int:
-    """Do what a plan says, to the letter; refuse with exit code 3 where the dataset or the source has changed since."""
+    """Run a saved plan exactly. Exit with 3 if the dataset or the source has changed since."""
     saved = read_plan(plan_file)
     plan = saved.plan
     rows = [] if saved.source is None else [_rows(run, saved, saved.source)]
@@ -36,7 +36,7 @@ def apply(run: Run, plan_file: PlanFile, yes: Yes = False) -> int:
 
 
 def _rows(run: Run, saved: SavedPlan, found: SavedSource) -> Any:
-    """The rows of the source, which must be those that the plan was made for."""
+    """Return the rows of the source; raise if the source has changed since the plan was made."""
     from fsspeckit.common.errors import CommitConflictError
 
     source = Source(found.path, found.format, found.delimiter, found.encoding, run.options())

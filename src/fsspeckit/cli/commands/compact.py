@@ -35,7 +35,7 @@ def compact(
     max_bytes: MaxBytes = None,
     dry_run: DryRun = False,
 ) -> int:
-    """Join small files of each partition into files of about the wanted size; 128 MB by default."""
+    """Join small files of each partition into files of about the target size; 128 MB by default."""
     with run.bars() as progress:
         result = run.io().compact_parquet_dataset(
             path,

@@ -1,4 +1,4 @@
-"""The command `dedupe`: leave one row of each key."""
+"""The command `dedupe`: keep one row per key."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def dedupe(
     max_bytes: MaxBytes = None,
     dry_run: DryRun = False,
 ) -> int:
-    """Leave one row of each key, rewriting only files that lose rows."""
+    """Keep one row per key, rewriting only files that lose rows."""
     with run.bars() as progress:
         result = run.io().deduplicate_parquet_dataset(
             path,

@@ -48,5 +48,5 @@ _REWRITING = ("compression", "row_group_size", "memory_limit")
 
 
 def delete_options(given: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of `DatasetIO.delete` from those of the command."""
+    """Return the arguments of `DatasetIO.delete` from those of the command."""
     return {name: given[name] for name in ("where", *_REWRITING)}

@@ -1,7 +1,7 @@
-"""The command `doctor`: what works here, what does not, and how to mend it.
+"""The command `doctor`: check the environment and print how to fix what does not work.
 
-Every check is tried for real where that is cheap: Java is asked for its version, a file is written and removed. Spark
-itself is started only where `--start-spark` asks for it.
+Checks run the operation itself if that is cheap: `java -version`, writing and removing a file. Spark is started only
+with `--start-spark`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fsspeckit.common.install import install_command
 from fsspeckit.common.text import printable
 
 Verdict = Literal["ok", "note", "fail"]
-MaybePath = Annotated[str | None, typer.Argument(metavar="PATH", help="A dataset, or where one will be written.")]
+MaybePath = Annotated[str | None, typer.Argument(metavar="PATH", help="A dataset, or the location for a new one.")]
 StartSpark = Annotated[bool, typer.Option("--start-spark", help="Start a Spark session and run a job in it.")]
 _EXTRAS = {
     "duckdb": ("duckdb",),
@@ -44,7 +44,7 @@ _STORES = {
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at; ``mend`` says what to do about it."""
+    """The result of one check; ``mend`` is the action to take."""
 
     name: str
     verdict: Verdict
@@ -59,7 +59,7 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(run: Run, path: MaybePath = None, start_spark: StartSpark = False) -> int:
-    """Look at Java, Spark, extras, write access, credentials and leftover journals; 1 where something is broken."""
+    """Check Java, Spark, extras, access, credentials and the journal. Exit with 1 if a check fails."""
     engine = run.chosen_engine()
     with run.bars():
         checks = [_engine(engine), *_java_and_spark(run, engine, start=start_spark), *_extras(engine)]
@@ -85,11 +85,11 @@ def _render(checks: list[Check]) -> str:
     return text
 
 
-def _attempt(run: Run, name: str, look: Callable[[], str]) -> Check:
-    """A check that is a deed: what it says is good news, what it raises is not."""
+def _attempt(run: Run, name: str, check: Callable[[], str]) -> Check:
+    """Run a check: "ok" with the text it returns, "fail" if it raises."""
     try:
-        return Check(name, "ok", look())
-    except Exception as error:  # noqa: BLE001 - a doctor reports, whatever it is
+        return Check(name, "ok", check())
+    except Exception as error:  # noqa: BLE001 - every error is a failed check
         problem, remedy, _ = describe(error, run.words)
         return Check(name, "fail", problem, remedy.removesuffix(DOCTOR_LOOKS))
 
@@ -146,7 +146,7 @@ def _extras(engine: str) -> Iterator[Check]:
 
 
 def _credentials(run: Run, path: str | None) -> Iterator[Check]:
-    """Whether anything that looks like credentials is there; whether a store takes them, only a path can tell."""
+    """Check for credentials. Whether a store accepts them is checked only with a path."""
     from fsspeckit.core.storage import extra_of
 
     given = ", ".join(sorted(run.options() or {}))
@@ -171,7 +171,7 @@ def _readable(run: Run, path: str) -> str:
 
 
 def _writable(run: Run, path: str) -> str:
-    """Stage as a writer would, and leave nothing but the journal's folder where there was one before."""
+    """Write and remove a file in the folder where a writer creates the journal, or in its nearest existing parent."""
     from uuid import uuid4
 
     from fsspeckit.core.storage import join, parent

@@ -1,4 +1,4 @@
-"""The command `inspect`: the layout of a dataset from its footers, its score, and what would better it."""
+"""The command `inspect`: the layout of a dataset from its footers, its score, and how to improve it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ ScoreKeys = Annotated[
     list[str], typer.Option("--key", metavar="COLUMN", help="Column that readers search by; repeatable.")
 ]
 FailUnder = Annotated[
-    int | None, typer.Option("--fail-under", metavar="N", min=0, max=100, help="Exit with 1 where the score is lower.")
+    int | None, typer.Option("--fail-under", metavar="N", min=0, max=100, help="Exit with 1 if the score is lower.")
 ]
 
 
-Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the report as a page.")]
+Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the report as an HTML page.")]
 Compare = Annotated[
-    Path | None, typer.Option("--compare", metavar="BEFORE", help="What --json printed before, to show what changed.")
+    Path | None, typer.Option("--compare", metavar="BEFORE", help="Earlier --json output to compare with.")
 ]
 
 
@@ -56,17 +56,17 @@ def inspect(
     layout = analyse(snapshot, place.path, place.journal.status())
     _check_keys(key, tuple(layout.schema), layout.partition_columns)
     found = score(snapshot, layout, key)
-    told, text = document(snapshot, layout, found, key), render(layout, found)
-    changed = comparison(before, told) if before is not None else []
+    report, text = document(snapshot, layout, found, key), render(layout, found)
+    changed = comparison(before, report) if before is not None else []
     if html is not None:
         from fsspeckit.report.page import render_page
 
-        html.write_text(render_page(told, before), "utf-8")
+        html.write_text(render_page(report, before), "utf-8")
         text += f"\n\nwritten to {printable(str(html))}"
     if before is not None:
-        told["compared"] = {name: {"before": old, "after": new} for name, old, new in changed}
+        report["compared"] = {name: {"before": old, "after": new} for name, old, new in changed}
         text += "\n\n" + render_comparison(changed)
-    run.say(told, text)
+    run.say(report, text)
     if fail_under is None or found.value >= fail_under:
         return 0
     worst = max(found.findings, key=lambda finding: finding.points)

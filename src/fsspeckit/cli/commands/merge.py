@@ -1,4 +1,4 @@
-"""The command `merge`: rows into a dataset by key."""
+"""The command `merge`: merge rows into a dataset by key."""
 
 from __future__ import annotations
 
@@ -87,14 +87,14 @@ _OPTIONS = (
 
 
 def merge_options(given: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of `DatasetIO.merge` from those of the command."""
+    """Return the arguments of `DatasetIO.merge` from those of the command."""
     options = {name: given[name] for name in _OPTIONS}
     lists = {"key_columns": given["key"], "partition_by": given["partition_by"], "dedup_order_by": given["order_by"]}
     return options | {name: list(value) for name, value in lists.items() if value}
 
 
 def is_noop(result: Any) -> bool:
-    """Whether a merge, or its plan, leaves the dataset as it is."""
+    """Return whether a merge or its plan does not change the dataset."""
     if "entries" in result:
         return all(entry.action == "keep" for entry in result.entries)
     return result.commit_seq is None

@@ -1,4 +1,4 @@
-"""The command `optimize`: order the rows of each partition."""
+"""The command `optimize`: sort the rows of each partition."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def optimize(
     max_bytes: MaxBytes = None,
     dry_run: DryRun = False,
 ) -> int:
-    """Order the rows of each partition, so that readers can skip what they do not need."""
+    """Sort the rows of each partition, so that readers can skip files and row groups."""
     with run.bars() as progress:
         result = run.io().optimize_parquet_dataset(
             path,

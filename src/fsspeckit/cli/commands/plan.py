@@ -45,14 +45,12 @@ from fsspeckit.common.text import printable
 _UPDATE = """
 fsspeckit plan update lake/orders --set "amount=amount * 2" --where "id = 7" -o plan.json --engine pyarrow
 """
-Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where the plan is written.")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="File to write the plan to.")]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the program."""
-    group = typer.Typer(
-        name="plan", help="Write down what an operation would do.", no_args_is_help=True, rich_markup_mode=None
-    )
+    group = typer.Typer(name="plan", help="Save the plan of an operation.", no_args_is_help=True, rich_markup_mode=None)
     app.add_typer(group)
     for name, example, function in (
         ("merge", "fsspeckit plan merge updates.csv lake/orders --key id -o plan.json --engine pyarrow", plan_merge),
@@ -82,7 +80,7 @@ def plan_merge(
     memory_limit: Memory = None,
     output: Output = None,
 ) -> int:
-    """Plan a merge of SRC into DEST exactly, file by file, and write the plan down for `fsspeckit apply`."""
+    """Plan a merge of SRC into DEST exactly, file by file, and save the plan for `fsspeckit apply`."""
     if src == STDIN:
         raise usage("standard input cannot be read again by `fsspeckit apply`", "put the rows into a file first")
     check_target(output, "--output")
@@ -103,7 +101,7 @@ def plan_delete(
     memory_limit: Memory = None,
     output: Output = None,
 ) -> int:
-    """Plan a delete exactly, file by file, and write the plan down for `fsspeckit apply`."""
+    """Plan a delete exactly, file by file, and save the plan for `fsspeckit apply`."""
     check_target(output, "--output")
     options = delete_options(locals())
     with run.bars() as progress:
@@ -121,7 +119,7 @@ def plan_update(
     memory_limit: Memory = None,
     output: Output = None,
 ) -> int:
-    """Plan an update exactly, file by file, and write the plan down for `fsspeckit apply`."""
+    """Plan an update exactly, file by file, and save the plan for `fsspeckit apply`."""
     check_target(output, "--output")
     options = update_options(locals())
     with run.bars() as progress:
@@ -140,5 +138,5 @@ def _finish(
 
 
 def _absolute(path: str) -> str:
-    """A path that means the same from every folder."""
+    """Return a path that does not depend on the working folder."""
     return path if "://" in path or "::" in path else str(Path(path).expanduser().absolute())

@@ -1,4 +1,4 @@
-"""The command `recover`: finish or undo what a crashed writer left behind."""
+"""The command `recover`: finish or undo the commits of crashed writers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def register(app: typer.Typer) -> None:
 
 
 def recover(run: Run, path: Dataset, dry_run: DryRun = False) -> int:
-    """Finish or undo what a crashed writer left behind; every command that writes does this by itself."""
+    """Finish or undo the commits of crashed writers. Every command that writes does this automatically."""
     from fsspeckit.core.operations import read
 
     place = run.place(path)

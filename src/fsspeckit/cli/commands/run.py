@@ -1,4 +1,4 @@
-"""The command `run`: a pipeline file, from its words to one document with a record for each step."""
+"""The command `run`: run a pipeline file and print one document with a record for each step."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from fsspeckit.cli.settings import split_pairs
 if TYPE_CHECKING:
     from fsspeckit.pipeline import Pipeline
 
-File = Annotated[Path | None, typer.Argument(metavar="FILE", help="The pipeline, in TOML.")]
-Var = Annotated[list[str], typer.Option("--var", metavar="K=V", help="A variable of the file; repeatable.")]
+File = Annotated[Path | None, typer.Argument(metavar="FILE", help="Pipeline file in TOML.")]
+Var = Annotated[list[str], typer.Option("--var", metavar="K=V", help="Variable of the file; repeatable.")]
 Key = Annotated[
     str | None,
-    typer.Option("--idempotency-key", metavar="KEY", help="Names the run: a step already committed is skipped."),
+    typer.Option("--idempotency-key", metavar="KEY", help="Key of the run; steps committed with it are skipped."),
 ]
-Master = Annotated[str | None, typer.Option("--master", help="Where Spark runs; local by default.")]
-SparkConf = Annotated[list[str], typer.Option("--spark-conf", metavar="K=V", help="A setting of Spark; repeatable.")]
-Trust = Annotated[bool, typer.Option("--trust", help="Allow what can run code: reflect, scripts, jars in conf.")]
-Schema = Annotated[bool, typer.Option("--schema", help="Print the JSON schema of pipeline files and do nothing else.")]
+Master = Annotated[str | None, typer.Option("--master", help="Spark master; default: local.")]
+SparkConf = Annotated[list[str], typer.Option("--spark-conf", metavar="K=V", help="Spark setting; repeatable.")]
+Trust = Annotated[bool, typer.Option("--trust", help="Allow features that can run code: reflect, scripts, jars.")]
+Schema = Annotated[bool, typer.Option("--schema", help="Print the JSON schema of pipeline files and exit.")]
 Check = Annotated[bool, typer.Option("--dry-run", "-n", help="Check the file and show the order of its steps.")]
 
 
@@ -46,13 +46,13 @@ def run_pipeline(
     schema: Schema = False,
     dry_run: Check = False,
 ) -> int:
-    """Run the steps of a pipeline file on Spark; run again with the same key, it goes on where it stopped."""
+    """Run the steps of a pipeline file on Spark. A run with the same key continues where the last one stopped."""
     from fsspeckit.pipeline import Pipeline, StepFailedError
     from fsspeckit.pipeline.wording import as_keys
 
     if schema:
-        found = Pipeline.json_schema()
-        run.say(found, json.dumps(found, indent=2))
+        document = Pipeline.json_schema()
+        run.say(document, json.dumps(document, indent=2))
         return 0
     pipeline = _load(file, var, trust=trust)
     conf = dict(split_pairs(spark_conf, "--spark-conf"))

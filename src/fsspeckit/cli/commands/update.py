@@ -42,23 +42,23 @@ def update(
 
 
 def update_options(given: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of `DatasetIO.update` from those of the command."""
+    """Return the arguments of `DatasetIO.update` from those of the command."""
     return {"set": _assignments(given["set_"])} | delete_options(given)
 
 
-def _assignments(words: Sequence[str]) -> dict[str, str]:
-    """Columns and their expressions from `column=expression`; the first equals sign separates them.
+def _assignments(texts: Sequence[str]) -> dict[str, str]:
+    """Parse columns and expressions from `column=expression`; the first equals sign separates them.
 
     Example:
         >>> _assignments(["price=price * 1.1", "is_open = status = 'open'"])
         {'price': 'price * 1.1', 'is_open': "status = 'open'"}
     """
-    found: dict[str, str] = {}
-    for word in words:
-        column, equals, expression = (part.strip() for part in word.partition("="))
+    assignments: dict[str, str] = {}
+    for text in texts:
+        column, equals, expression = (part.strip() for part in text.partition("="))
         if not column or not equals or not expression:
-            raise usage(f"--set {word!r} is not COLUMN=EXPRESSION", 'write it as --set "price=price * 1.1"')
-        if column in found:
+            raise usage(f"--set {text!r} is not COLUMN=EXPRESSION", 'write it as --set "price=price * 1.1"')
+        if column in assignments:
             raise usage(f"--set names the column {column!r} twice", "name each column once")
-        found[column] = expression
-    return found
+        assignments[column] = expression
+    return assignments

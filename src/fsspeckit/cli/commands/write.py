@@ -1,4 +1,4 @@
-"""The command `write`: rows as new files of a dataset."""
+"""The command `write`: write rows as new files of a dataset."""
 
 from __future__ import annotations
 

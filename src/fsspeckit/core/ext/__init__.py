@@ -1,4 +1,4 @@
-"""Readers of files that are not datasets: Parquet, CSV and JSON to one `pa.Table`.
+"""Readers of files that are not datasets: read Parquet, CSV and JSON files into one `pa.Table`.
 
 Must not: change a value without an error, or read a dataset that may have a commit in progress (`DatasetIO` does that).
 Read first: inputs.py, then csv.py.

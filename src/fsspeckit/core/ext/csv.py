@@ -1,4 +1,4 @@
-"""Reading CSV files to one table, as if they were one file.
+"""Read CSV files into one table, as if they were one file.
 
 Every cell is read as text first. Then each column is parsed as the type that the caller names, or as the type that all
 of its texts are written in; see `fsspeckit.common.text_values` for the rules.
@@ -117,7 +117,7 @@ def read_csv(
 
 
 def read_cells(file: InputFile, delimiter: str | None, request: Request) -> Piece:
-    """The cells of a file as text."""
+    """Return the cells of a file as text."""
     usual = "\t" if plain_name(file.location).endswith(".tsv") else ","
     options = pacsv.ParseOptions(delimiter=usual if delimiter is None else delimiter, newlines_in_values=True)
 
@@ -132,7 +132,9 @@ def read_cells(file: InputFile, delimiter: str | None, request: Request) -> Piec
     if not first_character(data):
         return Piece(pa.table({}), ())
     if data[data.size - 1] not in b"\r\n":
-        data = pa.py_buffer(data.to_pybytes() + b"\n")  # Arrow reads no header that ends with the file
+        data = pa.py_buffer(
+            data.to_pybytes() + b"\n"
+        )  # Arrow does not read a header without a newline at the end of the file
     if found := misplaced_quote(data, options.delimiter):
         raise request.bad_file(file, f"line {found.line}", found.what)
     if has_bom(data):  # a second one is a part of the first name, and Arrow removes one
@@ -149,7 +151,7 @@ def read_cells(file: InputFile, delimiter: str | None, request: Request) -> Piec
 
 
 def _not_csv(error: pa.ArrowInvalid, file: InputFile, data: pa.Buffer, parse: Parse, request: Request) -> Exception:
-    """The error with the number of its row, which only one thread can count."""
+    """Return the error with its row number, which Arrow reports only in a single-threaded read."""
     try:
         parse(data, False)
     except pa.ArrowInvalid as same:
@@ -162,7 +164,7 @@ def _not_csv(error: pa.ArrowInvalid, file: InputFile, data: pa.Buffer, parse: Pa
 
 
 def _types(pieces: Sequence[Piece], request: Request) -> dict[str, pa.DataType]:
-    """The type of each column: as named, else as all of its values are written."""
+    """Return the type of each column: the given type, else the type of all its values."""
     names = list(dict.fromkeys(name for piece in pieces for name in piece.table.column_names))
 
     def find(name: str) -> pa.DataType:
@@ -176,7 +178,7 @@ def _types(pieces: Sequence[Piece], request: Request) -> dict[str, pa.DataType]:
 
 
 def parse_cells(file: InputFile, piece: Piece, types: Mapping[str, pa.DataType], request: Request) -> Piece:
-    """The cells of a file as values."""
+    """Convert the cells of a file to their types."""
     table = piece.table
     if not table.column_names:
         return piece

@@ -1,4 +1,4 @@
-"""Quotation marks of CSV that the parser of Arrow accepts without an error, and should not."""
+"""Find invalid quotation marks in CSV that Arrow's parser accepts without an error."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Csv and json files that are read one by one, in any process, under the schema that they have together.
+"""Csv and json files that are read one by one, in any process, with their common schema.
 
 `read_csv` and `read_json` need all files in one process. Here each file is described where it is read. The descriptions
-give the joint schema, by the rules of these readers, and every file is then read under it.
+give the common schema, by the rules of these readers, and every file is then read with it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class FileColumns:
 
 @dataclass(frozen=True, slots=True)
 class TextReader:
-    """How files are written; ``known`` are the types that the caller names for columns of the files themselves."""
+    """Reads files of one format; ``known`` are the types that the caller sets for columns in the files."""
 
     format: TextFormat
     request: Request
@@ -46,7 +46,7 @@ class TextReader:
         delimiter: str | None = None,
         encoding: str = "utf-8",
     ) -> TextReader:
-        """A reader for some files.
+        """Return a reader for some files.
 
         Args:
             files: The files.
@@ -68,7 +68,7 @@ class TextReader:
         return cls(format_, request, delimiter, json.known_types(files, request) if format_ == "json" else types)
 
     def describe(self, file: InputFile) -> FileColumns:
-        """The columns of a file. All values are parsed as the types that the caller names, so bad ones are found."""
+        """Return the columns of a file. Values are parsed with the types of the caller; invalid values raise."""
         if self.format == "json":
             return FileColumns({field.name: field.type for field in self.read(file, {}).schema})
         named = {name: type_ for name, type_ in self.known.items() if not pa.types.is_null(type_)}
@@ -88,7 +88,7 @@ class TextReader:
     def join(
         self, files: Sequence[InputFile], found: Sequence[FileColumns], wanted: pa.Schema | None = None
     ) -> FileSet:
-        """The files with the schema that they have together; columns of ``wanted`` come first."""
+        """Return the files with their common schema; columns of ``wanted`` come first."""
         names = dict.fromkeys(name for each in found for name in each.columns)
         types = {name: _type_of([each.columns[name] for each in found if name in each.columns]) for name in names}
         schemas = [
@@ -101,7 +101,7 @@ class TextReader:
         return FileSet(self, tuple(files), types, joint if wanted is None else _with_columns(joint, wanted))
 
     def _check_wanted(self, wanted: pa.Schema | None, joint: JointSchema) -> None:
-        """A csv file has a header, so a column that no file has is misspelt. Keys of json objects may be absent."""
+        """Raise if no csv file has a given column. Keys of json objects may be absent."""
         present = joint.schema.names
         missing = [field.name for field in wanted or () if field.name not in present]
         if missing and present and self.format == "csv":
@@ -111,7 +111,7 @@ class TextReader:
             )
 
     def read(self, file: InputFile, types: Mapping[str, pa.DataType]) -> pa.Table:
-        """The rows of a file; csv columns have the given types."""
+        """Return the rows of a file; csv columns have the given types."""
 
         def piece(file: InputFile) -> Piece:
             if self.format == "json":
@@ -136,7 +136,7 @@ class FileSet:
         return self.joint.schema
 
     def batches(self, number: int) -> Iterator[pa.RecordBatch]:
-        """The rows of one file.
+        """Return the rows of one file.
 
         Raises:
             SourceFileError: The file is not the one that was described.
@@ -150,7 +150,7 @@ class FileSet:
         yield from table.to_batches(max_chunksize=_BATCH_ROWS)
 
     def read_all(self) -> pa.Table:
-        """The rows of all files."""
+        """Return the rows of all files."""
         batches = (batch for number in range(len(self.files)) for batch in self.batches(number))
         return pa.Table.from_batches(batches, self.schema)
 
@@ -164,6 +164,6 @@ def _with_columns(joint: JointSchema, wanted: pa.Schema) -> JointSchema:
 
 
 def _type_of(kinds: Sequence[pa.DataType | TextForms]) -> pa.DataType:
-    """The type of a csv column; the columns of json files have types, and the joint schema has the type of all."""
+    """Return the type of a column: for csv, the type of all texts; json columns already have a type."""
     forms = [kind for kind in kinds if isinstance(kind, TextForms)]
     return join_forms(forms) if forms else kinds[0]

@@ -1,7 +1,7 @@
-"""What all readers share: finding files, reading them side by side, and joining them to one table.
+"""Shared code of all readers: find files, read them in parallel, and join them to one table.
 
-The order of rows is that of the given paths and, within a folder or pattern, of the sorted file paths; threads change
-only the time it takes. Formats know nothing of paths, and this module nothing of formats.
+The order of rows is that of the given paths and, within a folder or pattern, of the sorted file paths; threads do
+not change it. The modules of formats do not handle paths, and this module does not handle formats.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class InputFile:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the caller wants to see of the files."""
+    """The options of a read call."""
 
     operation: str
     columns: Sequence[str] | None
@@ -67,12 +67,12 @@ class Request:
     include_file_path: bool
     use_threads: bool
     memory_map: bool = False
-    inferred: bool = False  # the format has no types of its own, so those of single files are only guesses
+    inferred: bool = False  # the format has no types, so the types of single files are inferred
     types: Mapping[str, pa.DataType] = field(default_factory=dict)
     encoding: str = "utf-8"
 
     def __post_init__(self) -> None:
-        """Refuse a request that contradicts itself."""
+        """Raise for contradictory options."""
         if self.types and self.schema is not None:
             raise ValueError(f"{self.operation}: schema names all types. Pass either schema or types.")
         _check_encoding(self.encoding)
@@ -86,17 +86,17 @@ class Request:
 
     @property
     def known(self) -> Mapping[str, pa.DataType]:
-        """The types that the caller names."""
+        """The types that the caller sets."""
         return self.types if self.schema is None else {field.name: field.type for field in self.schema}
 
     def bad_file(self, file: InputFile, where: str, what: str, remedy: str = "Correct the file") -> SourceFileError:
-        """The error of a file that cannot be read; ``where`` is a line or row in it."""
+        """Return the error for an unreadable file; ``where`` is a line or row in it."""
         place = f"{file.location}, {where}" if where else file.location
         return SourceFileError(f"{self.operation} of {place}: {what}. {remedy}.")
 
     @property
     def wanted(self) -> Sequence[str] | None:
-        """The columns to read; None for all."""
+        """Return the columns to read; None for all."""
         return self.columns if self.columns is not None or self.schema is None else self.schema.names
 
 
@@ -109,7 +109,7 @@ class Piece:
 
     @classmethod
     def of(cls, table: pa.Table, request: Request) -> Piece:
-        """A piece of a table that was read with all columns."""
+        """Return the piece of a table that was read with all columns."""
         if request.wanted is None:
             return cls(table, table.column_names)
         chosen = [index for index, name in enumerate(table.column_names) if name in request.wanted]
@@ -123,7 +123,7 @@ def find_files(
     filesystem: Any,
     storage_options: Mapping[str, Any] | None,
 ) -> list[InputFile]:
-    """Return the files that a path, a folder, a pattern, or a list of these stand for.
+    """Return the files that a path, a folder, a pattern, or a list of these selects.
 
     Raises:
         DatasetNotFoundError: One of them leads to no file.
@@ -142,14 +142,14 @@ def find_files(
 
 
 def is_pattern(path: str) -> bool:
-    """Whether a path is a pattern, where there is no file or folder of this name."""
+    """Return whether a path is a pattern and not the name of an existing file or folder."""
     return _MAGIC.search(path) is not None
 
 
 def read_each(
     files: Sequence[InputFile], read: Callable[..., Piece], request: Request, *more: Sequence[Any]
 ) -> list[Piece]:
-    """Read all files, in threads where asked; the results are in the order of the files.
+    """Read all files, in threads if requested; the results are in the order of the files.
 
     ``more`` are further arguments of ``read``, one for each file.
     """
@@ -163,17 +163,17 @@ def read_each(
 
 
 def for_all(function: Callable[..., _R], request: Request, items: Sequence[Any], *more: Sequence[Any]) -> list[_R]:
-    """Call a function for each item, in threads where asked."""
+    """Call a function for each item, in threads if requested."""
     if not request.use_threads or len(items) < 2:
         return list(map(function, items, *more))
-    contexts = [copy_context() for _ in items]  # where temporary files go is known to the caller's thread alone
+    contexts = [copy_context() for _ in items]  # the folder for temporary files is a context variable
     with ThreadPoolExecutor(min(len(items), max(4, os.cpu_count() or 1))) as pool:
         return list(pool.map(lambda context, *given: context.run(function, *given), contexts, items, *more))
 
 
 @dataclass(frozen=True, slots=True)
 class JointSchema:
-    """The schema that several files have together: of what they hold, and of the folders that they are in."""
+    """The common schema of several files: columns in the files and partition columns of their folders."""
 
     own: pa.Schema
     layout: Mapping[str, pa.Array]
@@ -184,7 +184,7 @@ class JointSchema:
         return pa.schema([*self.own, *((name, values.type) for name, values in self.layout.items())], self.own.metadata)
 
     def table(self, number: int, file: InputFile, rows: pa.Table, operation: str) -> pa.Table:
-        """The rows of one of the files under the joint schema."""
+        """Return the rows of one of the files with the common schema."""
         table = cast_schema(rows, self.own, fill_missing=True, operation=operation, path=file.location)
         for name, values in self.layout.items():
             table = table.append_column(name, pa.repeat(values[number], rows.num_rows))
@@ -192,7 +192,7 @@ class JointSchema:
 
 
 def join_schemas(files: Sequence[InputFile], pieces: Sequence[Piece], request: Request) -> JointSchema:
-    """The schema of all pieces, with partition columns."""
+    """Return the schema of all pieces, with partition columns."""
     present = dict.fromkeys(name for piece in pieces for name in piece.names)
     if request.include_file_path and FILE_PATH in present:
         raise ValueError(
@@ -206,7 +206,7 @@ def join_schemas(files: Sequence[InputFile], pieces: Sequence[Piece], request: R
 
 
 def join_pieces(files: Sequence[InputFile], pieces: Sequence[Piece], request: Request) -> pa.Table:
-    """Bring all pieces to one schema, add partition columns and `file_path`, and put them together."""
+    """Cast all pieces to one schema, add partition columns and `file_path`, and concatenate them."""
     joint = join_schemas(files, pieces, request)
     tables = []
     for index, (file, piece) in enumerate(zip(files, pieces, strict=True)):
@@ -219,7 +219,7 @@ def join_pieces(files: Sequence[InputFile], pieces: Sequence[Piece], request: Re
 
 
 def load(file: InputFile, request: Request) -> pa.Buffer:
-    """The text of a file as UTF-8 without byte order mark, decompressed where its name says that it is compressed.
+    """Return the text of a file as UTF-8 without byte order mark, decompressed if its ending is a compressed one.
 
     Raises:
         SourceFileError: The bytes are not text of the request's encoding, or not compressed as the name says.
@@ -242,13 +242,13 @@ def load(file: InputFile, request: Request) -> pa.Buffer:
 
 
 def as_array(data: pa.Buffer) -> pa.Array:
-    """Bytes as an array of one value, for the functions of Arrow."""
+    """Return bytes as an array of one value, for Arrow functions."""
     offsets = pa.array([0, data.size], pa.int64()).buffers()[1]
     return pa.Array.from_buffers(pa.large_binary(), 1, [None, offsets, data])
 
 
 def _check_is_text(data: pa.Buffer, file: InputFile, request: Request) -> None:
-    """Name what is often taken for UTF-8 text."""
+    """Raise if the data is compressed, or is UTF-16 text where UTF-8 is expected."""
     start = data.slice(0, min(8, data.size)).to_pybytes()
     for magic, ending in _MAGIC_BYTES.items():
         if start.startswith(magic):
@@ -278,7 +278,7 @@ def _normalized(encoding: str) -> str:
 
 def _check_encoding(encoding: str) -> None:
     try:
-        "a".encode(encoding)  # knows text encodings only, and an empty text would not be looked at
+        "a".encode(encoding)  # accepts text encodings only; an empty string would not be checked
     except (LookupError, ValueError) as error:
         raise ValueError(f"encoding={encoding!r} is unknown. Use one such as 'utf-8' or 'latin-1'.") from error
     if _normalized(encoding) in _ESCAPING:
@@ -299,7 +299,7 @@ def _undecodable(data: pa.Buffer, file: InputFile, request: Request) -> SourceFi
 
 
 def first_character(data: pa.Buffer) -> bytes:
-    """The first byte that is not white space; empty when there is none."""
+    """Return the first byte that is not white space; empty if there is none."""
     for start in range(0, data.size, _PEEK):
         text: bytes = data.slice(start, min(_PEEK, data.size - start)).to_pybytes().lstrip()
         if text:
@@ -308,7 +308,7 @@ def first_character(data: pa.Buffer) -> bytes:
 
 
 def in_blocks(data: pa.Buffer, read: Callable[[pa.NativeFile, int], pa.Table]) -> pa.Table:
-    """Parse in blocks of a good size, or in one piece where a single row is larger than that."""
+    """Parse in blocks, or in one piece if a single row is larger than a block."""
     try:
         return read(pa.BufferReader(data), _BLOCK)
     except pa.ArrowInvalid as error:
@@ -332,7 +332,7 @@ def _expand(storage: Storage, location: str, endings: tuple[str, ...]) -> list[I
 
 
 def _match(storage: Storage, pattern: str) -> list[InputFile]:
-    """Files that a pattern names; not through the filesystem's own glob, which hides unreadable folders."""
+    """Return the files that match a pattern. The filesystem's glob is not used, because it hides unreadable folders."""
     fixed = _MAGIC.split(pattern, maxsplit=1)[0].rpartition("/")[0]
     rest = pattern[len(fixed) + 1 :]
     if "/" in rest or "**" in rest:
@@ -360,7 +360,7 @@ def _has_ending(path: str, endings: tuple[str, ...]) -> bool:
 
 
 def _partitions(files: Sequence[InputFile], present: Collection[str], request: Request) -> dict[str, pa.Array]:
-    """Values of the hive columns that stand only in the folders, one per file."""
+    """Return the values of hive columns that are only in the folder names, one per file."""
     found = [parse_hive_partition_path(file.relative) for file in files]
     names = dict.fromkeys(name for values in found for name in values if name not in present)
     layout = {}
@@ -374,7 +374,7 @@ def _partitions(files: Sequence[InputFile], present: Collection[str], request: R
 
 
 def _own_schema(pieces: Sequence[Piece], layout: Mapping[str, pa.Array], request: Request) -> pa.Schema:
-    """The schema of what the files themselves hold."""
+    """Return the schema of the columns in the files."""
     if request.schema is None:
         schemas = (piece.table.schema for piece in pieces)
         return unify_schemas(schemas, checked=request.inferred, operation=request.operation)
@@ -391,7 +391,7 @@ def _in_order(table: pa.Table, request: Request) -> pa.Table:
 
 @contextmanager
 def _naming(operation: str, path: str) -> Iterator[None]:
-    """Let errors leave with operation and path in the message, and of a class that says whose fault it is."""
+    """Raise Arrow errors as `SourceFileError` and OS errors as `StorageError`, with operation and path."""
     try:
         yield
     except (FsspeckitError, FileNotFoundError, PermissionError):

@@ -1,6 +1,6 @@
-"""Reading JSON files to one table: one object a line, objects over several lines, or an array of objects.
+"""Read JSON files into one table: one object a line, objects over several lines, or an array of objects.
 
-JSON has types of its own, and they are kept: text is text, also where it looks like a date, and a number is a number.
+JSON types are kept: text stays text, even if it looks like a date, and a number stays a number.
 The parser of Arrow rounds numbers that float64 cannot hold; `fsspeckit.core.ext.json_numbers` finds those.
 """
 
@@ -38,7 +38,7 @@ from fsspeckit.core.ext.json_numbers import Inexact, inexact_numbers, oversized_
 from fsspeckit.core.ext.json_objects import NotRecordsError, checked_records, objects
 from fsspeckit.core.formats import ENDINGS
 
-# Arrow infers the type of such a list, and then makes an invalid array of it. With a given type it does not.
+# If Arrow infers the type of such a list, it creates an invalid array. With a given type it does not.
 _NULL_FIRST = re.compile(rb"\[\s*null")
 _CHANGED = re.compile(r"Column\(/([^)]*)\) changed from (\w+) to (\w+)")
 _TWICE = re.compile(r"Column\(/([^)]*)\) was specified twice")
@@ -108,13 +108,13 @@ def read_json(
 
 
 def known_types(files: Sequence[InputFile], request: Request) -> dict[str, pa.DataType]:
-    """The types that the caller names for the keys of objects; those of hive folders are read from their names."""
+    """Return the types that the caller sets for keys of objects; hive columns are read from folder names."""
     in_folders = {name for file in files for name in parse_hive_partition_path(file.relative)}
     return {name: type_ for name, type_ in request.known.items() if name not in in_folders and not pat.is_null(type_)}
 
 
 def read_objects(file: InputFile, known: Types, request: Request) -> Piece:
-    """The objects of a file as rows; columns in ``known`` have that type."""
+    """Return the objects of a file as rows; columns in ``known`` have that type."""
     try:
         data = checked_records(load(file, request))
     except NotRecordsError as error:
@@ -140,7 +140,7 @@ class _Document:
     request: Request
 
     def read(self, known: Types) -> pa.Table:
-        """The rows: columns in ``known`` have that type, in others text is text and no number is rounded."""
+        """Return the rows: columns in ``known`` have that type; in others text stays text and no number is rounded."""
         table = self._parse(known)
         inferred = table.schema
         kept = {field.name: _given_type(field.type) for field in inferred}
@@ -162,7 +162,7 @@ class _Document:
         return cast_schema(table, pa.schema(nulls)) if inferred.names else table
 
     def lacks(self, table: pa.Table, name: str) -> bool:
-        """Whether no object has a key: the parser makes up the columns that it is told of."""
+        """Return whether no object has a key: the parser adds a null column for every type that it is given."""
         if table[name].null_count < table.num_rows:
             return False
         spellings = {json.dumps(name), json.dumps(name, ensure_ascii=False)}
@@ -171,7 +171,7 @@ class _Document:
         return not any(name in json.loads(text) for text in objects(self.data.to_pybytes().decode()))
 
     def typed(self, column: pa.ChunkedArray, name: str, type_: pa.DataType) -> pa.ChunkedArray:
-        """A column as a type, where text is parsed."""
+        """Convert a column to a type; text is parsed."""
         parsed, rows = [], 0
         for chunk in column.chunks:
             try:
@@ -206,7 +206,7 @@ class _Document:
         return in_blocks(data, blocks)
 
     def _explained(self, error: pa.ArrowInvalid, types: Types, others: str) -> Exception:
-        """The error with row, column and value, which the parser of Arrow does not tell."""
+        """Return the error with row, column and value, which Arrow's parser does not report."""
         texts = list(objects(self.data.to_pybytes().decode()))
         good, bad = 0, len(texts)
         while bad - good > 1:  # objects before ``good`` are read together, those before ``bad`` are not
@@ -243,7 +243,7 @@ class _Document:
 
 
 def _parse(array: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Values as a type; text is parsed where the type is not text."""
+    """Convert values to a type; text is parsed if the type is not text."""
     if isinstance(type_, pa.BaseExtensionType):
         return parse_text(array, type_)
     return exact_cast(array, type_, fill_missing=True, leaf=_parse_leaf)
@@ -254,7 +254,7 @@ def _parse_leaf(array: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def _given_type(type_: pa.DataType) -> pa.DataType:
-    """An inferred type with text for what looks like a timestamp, and for lists that hold only null."""
+    """Return an inferred type with text instead of timestamps and of the values of lists that hold only null."""
     if pat.is_timestamp(type_):
         return pa.string()
     if pat.is_list(type_):
@@ -265,7 +265,7 @@ def _given_type(type_: pa.DataType) -> pa.DataType:
 
 
 def _with_nulls(inferred: pa.DataType, given: pa.DataType) -> pa.DataType:
-    """The given type with lists of nulls where these were inferred."""
+    """Return the given type with lists of nulls where these were inferred."""
     if pat.is_null(inferred):
         return inferred
     if pat.is_list(inferred) and pat.is_list(given):
@@ -276,7 +276,7 @@ def _with_nulls(inferred: pa.DataType, given: pa.DataType) -> pa.DataType:
 
 
 def _parsed_type(type_: pa.DataType) -> pa.DataType:
-    """What the parser of Arrow is told, so that the wanted type is had by parsing text or by an exact cast."""
+    """Return the type to pass to Arrow's parser; parsing text or an exact cast then gives the wanted type."""
     plain = unwrapped(type_)
     if isinstance(plain, pa.BaseExtensionType):
         return pa.string()

@@ -1,7 +1,7 @@
-"""Numbers of JSON that Arrow's parser does not read as they are written, found by reading them a second time.
+"""Find JSON numbers that Arrow's parser does not read exactly, by reading them a second time.
 
-It rounds numbers that a float cannot hold, and lets decimals overflow without an error. Decimals tell where floats are
-rounded, and floats where decimals overflow. Files without long numbers, which most are, are not read again.
+The parser rounds numbers that a float cannot hold, and lets decimals overflow without an error. Comparing floats with
+decimals finds both. Files without long numbers, which is most files, are not read again.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Parse = Callable[[Mapping[str, pa.DataType]], pa.Table]
 
 @dataclass(frozen=True, slots=True)
 class Inexact:
-    """A place in a column with rounded numbers, the first of them, and a decimal type that holds them all."""
+    """A path in a column with rounded numbers, the first of them, and a decimal type that holds them all."""
 
     column: str
     path: Path
@@ -47,7 +47,7 @@ class Inexact:
 
 
 def inexact_numbers(data: pa.Buffer, table: pa.Table, parse: Parse) -> Iterator[Inexact]:
-    """The places of a table where the parser has rounded a number; ``parse`` reads some columns as other types."""
+    """Yield the paths where the parser has rounded a number; ``parse`` reads some columns as other types."""
     floats = {field.name: list(_paths(field.type, pat.is_floating)) for field in table.schema}
     floats = {name: paths for name, paths in floats.items() if paths}
     leaves = [_leaf_type(table.schema.field(name).type, path) for name, paths in floats.items() for path in paths]
@@ -60,12 +60,12 @@ def inexact_numbers(data: pa.Buffer, table: pa.Table, parse: Parse) -> Iterator[
         if pairs and all(_are_close(numbers, decimals) for (numbers, _), (decimals, _) in pairs):
             for path, ((numbers, parents), (decimals, _)) in zip(paths, pairs, strict=True):
                 yield from _compared(name, path, numbers, parents, decimals)
-        else:  # a number of extreme size, or none at all such as NaN
+        else:  # a number of extreme size, or NaN
             yield from _compared_one_by_one(data, name, table.schema.field(name).type, paths)
 
 
 def _exact_columns(types: Mapping[str, pa.DataType], parse: Parse) -> dict[str, pa.ChunkedArray]:
-    """The columns that can be read as decimals."""
+    """Return the columns that can be read as decimals."""
     try:
         table = parse(types)
     except pa.ArrowInvalid:
@@ -78,7 +78,7 @@ def _exact_columns(types: Mapping[str, pa.DataType], parse: Parse) -> dict[str, 
 def oversized_numbers(
     data: pa.Buffer, table: pa.Table, types: Mapping[str, pa.DataType], parse: Parse
 ) -> Iterator[Inexact]:
-    """Numbers that are too large for decimals of ``types``, and that the parser has let overflow in the table."""
+    """Yield numbers that are too large for decimals of ``types`` and have overflowed in the table."""
     decimals = {
         name: list(_paths(type_, pat.is_decimal)) for name, type_ in types.items() if name in table.column_names
     }
@@ -99,7 +99,7 @@ def oversized_numbers(
 
 
 def replaced(type_: pa.DataType, path: Path, leaf: pa.DataType) -> pa.DataType:
-    """A nested type with another type at one place."""
+    """Return a nested type with another type at one path."""
     if not path:
         return leaf
     if path[0] == _ITEM and pat.is_list(type_):
@@ -115,7 +115,7 @@ def _replaced_all(type_: pa.DataType, paths: Sequence[Path], leaf: pa.DataType) 
 
 
 def _paths(type_: pa.DataType, is_wanted: Callable[[pa.DataType], bool]) -> Iterator[Path]:
-    """The places in a nested type that have a wanted type."""
+    """Yield the paths in a nested type that have a wanted type."""
     if is_wanted(type_):
         yield ()
     elif pat.is_list(type_):
@@ -131,7 +131,7 @@ def _leaf_type(type_: pa.DataType, path: Path) -> pa.DataType:
 
 
 def _leaves(column: pa.ChunkedArray, path: Path) -> tuple[pa.Array, list[pa.Array]]:
-    """The values at a place, and for each list on the way the positions of the lists that its values come from."""
+    """Return the values at a path, and for each list on the path the parent list of each value."""
     array, parents = column.combine_chunks(), []
     for step in path:
         if step == _ITEM and pat.is_list(array.type):
@@ -143,7 +143,7 @@ def _leaves(column: pa.ChunkedArray, path: Path) -> tuple[pa.Array, list[pa.Arra
 
 
 def _are_close(numbers: pa.Array, decimals: pa.Array) -> bool:
-    """Whether decimals are the numbers that floats are, apart from rounding: one that has overflowed is not."""
+    """Return whether decimals equal floats apart from rounding; an overflowed decimal does not."""
     wide = numbers.cast(pa.float64())
     distance = pc.abs(pc.subtract(decimals.cast(pa.float64()), wide))
     near = pc.less_equal(distance, pc.add(pc.multiply(pc.abs(wide), 1e-3), 1e-30))
@@ -164,7 +164,7 @@ def _compared(
 
 
 def _holding(decimals: pa.Array) -> pa.DataType | None:
-    """The decimal type with the fewest digits after the point that holds all of them; Arrow's own cast errs here."""
+    """Return the decimal type with the fewest fraction digits that holds all values; Arrow's cast is wrong here."""
     whole = scale = 0
     for number in decimals.drop_null().unique().to_pylist():
         plain = _CONTEXT.normalize(number)
@@ -175,7 +175,7 @@ def _holding(decimals: pa.Array) -> pa.DataType | None:
 
 
 def _compared_one_by_one(data: pa.Buffer, name: str, type_: pa.DataType, paths: Sequence[Path]) -> Iterator[Inexact]:
-    """Compare each number with its text, where it is a number that no decimal of Arrow holds."""
+    """Compare each number with its text, for numbers that no Arrow decimal can hold."""
     for row, path, value in _numbers(data, name, paths):
         leaf = _leaf_type(type_, path)
         if not _is_held(value, leaf):
@@ -184,7 +184,7 @@ def _compared_one_by_one(data: pa.Buffer, name: str, type_: pa.DataType, paths: 
 
 
 def _too_large(data: pa.Buffer, name: str, type_: pa.DataType, paths: Sequence[Path]) -> Iterator[Inexact]:
-    """The first number that has more digits before the point than its decimal type."""
+    """Return the first number that has more integer digits than its decimal type."""
     for row, path, value in _numbers(data, name, paths):
         leaf = _leaf_type(type_, path)
         if abs(value) >= Decimal(10) ** (leaf.precision - leaf.scale):
@@ -193,7 +193,7 @@ def _too_large(data: pa.Buffer, name: str, type_: pa.DataType, paths: Sequence[P
 
 
 def _numbers(data: pa.Buffer, name: str, paths: Sequence[Path]) -> Iterator[tuple[int, Path, Decimal]]:
-    """The numbers at some places of a column as they are written, with their rows; text is one where it says one."""
+    """Yield the exact numbers at some paths of a column, with their rows, including numbers written as text."""
     for row, text in enumerate(objects(data.to_pybytes().decode()), 1):
         found = json.loads(text, parse_int=Decimal, parse_float=Decimal, parse_constant=float).get(name)
         for path in paths:

@@ -1,6 +1,6 @@
-"""The objects of a JSON text as they are written: elements of an array, or one object after the other.
+"""Split a JSON text into the texts of its objects: elements of an array, or one object after the other.
 
-The parser of Arrow crashes on values that are not objects and on deep nesting. So every record is checked here first.
+Arrow's parser crashes on values that are not objects and on deep nesting, so every record is checked first.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ _KINDS = {type(None): "null", bool: "a boolean", int: "a number", float: "a numb
 
 
 class NotRecordsError(ValueError):
-    """A text is not JSON of objects."""
+    """A text does not consist of JSON objects."""
 
     def __init__(self, text: str, at: int, what: str) -> None:
-        """Say what is wrong at a position of a text."""
+        """Store the message and the line of a position in the text."""
         super().__init__(what)
         self.line = text.count("\n", 0, at) + 1
 
 
 def checked_records(data: pa.Buffer) -> pa.Buffer:
-    """The objects of a JSON text one after the other, without the array around them.
+    """Return the objects of a JSON text, without the array around them.
 
     Raises:
         NotRecordsError: The text is not JSON, a record is not an object, or it is nested too deeply.
@@ -40,7 +40,7 @@ def checked_records(data: pa.Buffer) -> pa.Buffer:
 
 
 def objects(text: str) -> Iterator[str]:
-    """The objects of a text that follow each other, as they are written."""
+    """Yield the texts of objects that follow each other."""
     at = _skip(text, 0)
     while at < len(text):
         end = _object_end(text, at)
@@ -49,7 +49,7 @@ def objects(text: str) -> Iterator[str]:
 
 
 def _elements(text: str) -> Iterator[str]:
-    """The elements of a JSON array as they are written, so that no digit is lost on the way."""
+    """Yield the texts of the elements of a JSON array, so that no digit is lost."""
     at = _skip(text, text.index("[") + 1)
     more = text[at : at + 1] != "]"
     while more:
@@ -67,7 +67,7 @@ def _elements(text: str) -> Iterator[str]:
 
 
 def _object_end(text: str, at: int) -> int:
-    """The end of the object that begins here."""
+    """Return the end of the object that begins at a position."""
     try:
         value, end = _DECODER.raw_decode(text, at)
     except json.JSONDecodeError as error:

@@ -1,4 +1,4 @@
-"""Reading Parquet files to one table. No snapshot and no journal: `DatasetIO.read_parquet` has those."""
+"""Read Parquet files into one table, without snapshot and journal; `DatasetIO.read_parquet` uses those."""
 
 from __future__ import annotations
 

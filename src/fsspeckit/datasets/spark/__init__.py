@@ -1,6 +1,6 @@
-"""Datasets on the Spark engine: the same tasks, run by executors.
+"""The Spark engine: executors run the same tasks as the local engine.
 
-Must not: handle rows on the driver, or import more than a task needs: names are loaded when they are first used.
+Must not: handle rows on the driver, or import more than a task needs: names are imported when they are first used.
 Read first: engine.py, then tasks.py for what runs in an executor.
 """
 
@@ -26,9 +26,9 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    home = import_module(f"{__name__}.errors" if name.endswith("Error") else f"{__name__}.io")
-    found = globals()[name] = getattr(home, name)
-    return found
+    module = import_module(f"{__name__}.errors" if name.endswith("Error") else f"{__name__}.io")
+    value = globals()[name] = getattr(module, name)
+    return value
 
 
 def __dir__() -> list[str]:

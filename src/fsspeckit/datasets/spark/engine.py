@@ -1,7 +1,7 @@
-"""The Spark engine: Spark schedules, retries and spreads; the rows are handled by the same Arrow kernels as everywhere.
+"""The Spark engine: Spark schedules and retries tasks; the tasks run the same Arrow kernels as the local engine.
 
-Planning happens on the driver. Executors scan key columns, unless there are few, and run the file kernel, one task for
-each affected file or for a bundle of small ones. Rows of the target are never shuffled.
+Planning happens on the driver. Executors scan key columns, unless there are few rows, and run the file kernel, one task
+for each affected file or for a bundle of small ones. Rows of the target are never shuffled.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ _MANY_TASKS = 200
 DRIVER_ROWS = 500_000
 """Rows of the target whose keys the driver scans itself."""
 LOCAL_ROWS = 20_000_000
-"""The same where the executors are on the driver's own machine: they would only take turns with it."""
+"""The same if the executors are on the driver's machine, where they share its cores."""
 SHARE_LIMIT = 256 * 1024 * 1024
-"""Bytes of source rows up to which every executor may open all of them; larger sources go by exchange."""
+"""Bytes of source rows up to which every executor may open all of them; larger sources use an exchange."""
 LOCAL_SHARE_LIMIT = 1024 * 1024 * 1024
-"""The same on one machine, where all executors map one copy of them."""
+"""The same on one machine, where all executors memory-map one copy."""
 
 
 class SparkEngine:
@@ -80,25 +80,25 @@ class SparkEngine:
 
     @cached_property
     def spark(self) -> SparkSession:
-        """The session, found or started when it is first needed: reading into Arrow needs none."""
+        """The session, found or started on first use; reading into Arrow needs none."""
         return get_session(self._given)
 
     @property
     def share_limit(self) -> int:
-        """Bytes of source rows up to which every executor may open all of them: as asked, else by where they run."""
+        """Bytes of source rows up to which every executor may open all of them; the default depends on the master."""
         if self._share_limit is not None:
             return self._share_limit
         return LOCAL_SHARE_LIMIT if is_one_machine(self.spark) else SHARE_LIMIT
 
     def committed(self, place: Place) -> None:
-        """Let Spark list the dataset again; where there is no session, nothing is cached."""
+        """Refresh Spark's cached file listing of the dataset; without a session nothing is cached."""
         session = vars(self).get("spark") or self._given or active_session()
         if session is not None:
             refresh(session, place)
 
     @contextmanager
     def open_source(self, given: Input, storage: Storage, scratch: Scratch) -> Iterator[Source]:
-        """Put the rows where executors reach them."""
+        """Make the rows of a source accessible to the executors."""
         check_executors(self.spark, storage, scratch)
         files = _many_files(given)
         if not is_spark_frame(given.data) and files is None:
@@ -106,7 +106,7 @@ class SparkEngine:
             if table.nbytes <= min(INLINE_BYTES, self.share_limit):
                 yield share_inline(table)
                 return
-        with self._spill_place(storage, scratch) as (place, folder):
+        with self._spill_folder(storage, scratch) as (place, folder):
             if is_spark_frame(given.data):
                 source = share_frame(self.spark, given.data, place, folder, self.share_limit, given.on_tasks)
             elif files is not None:
@@ -119,8 +119,8 @@ class SparkEngine:
                 source.handle.forget()
 
     @contextmanager
-    def _spill_place(self, storage: Storage, scratch: Scratch) -> Iterator[tuple[Storage, str]]:
-        """A folder for spilled rows: of this machine where all executors are on it, else on the dataset's storage."""
+    def _spill_folder(self, storage: Storage, scratch: Scratch) -> Iterator[tuple[Storage, str]]:
+        """Yield a folder for spill files: local if all executors are on this machine, else on the dataset's storage."""
         if not is_one_machine(self.spark):
             with scratch() as folder:
                 yield storage, folder
@@ -129,7 +129,7 @@ class SparkEngine:
             yield resolve(os.path.realpath(folder))
 
     def _share_files(self, files: RowFiles, storage: Storage, folder: str, on_tasks: OnTasks) -> SharedSource:
-        """Let executors turn the files that are the source into spilled ones."""
+        """Convert the source files to spill files on the executors."""
         count = len(files.files)
         counted = Counted(on_tasks, count)
         found = run_items(self.spark, SpillFiles(files, storage, folder), range(count), count, counted.more)
@@ -138,7 +138,7 @@ class SparkEngine:
     def match(
         self, storage: Storage, source: Source, specs: Sequence[KeySetSpec], scans: Sequence[Scan], on_done: OnDone
     ) -> list[Match]:
-        """Scan key columns in executors, or here where there are few."""
+        """Scan key columns on the executors, or on the driver if there are few rows."""
         assert isinstance(source, SharedSource)
         total, is_large = sum(scan.rows for scan in scans), source.route == "exchange"
         if self.scans_here(total + is_large * source.rows):
@@ -146,15 +146,15 @@ class SparkEngine:
         if is_large:
             return self._match_by_exchange(storage, source, specs, scans, on_done)
         wanted = [(len(spec.rows), spec.keys) for spec in specs]
-        found_batches = batches(scans, wanted, slots(self.spark))
-        work = [Scans(specs[batch[0].group], tuple(batch)) for batch in found_batches]
-        told = _by_scans(work, on_done)
+        scan_batches = batches(scans, wanted, slots(self.spark))
+        work = [Scans(specs[batch[0].group], tuple(batch)) for batch in scan_batches]
+        on_batches = _by_scans(work, on_done)
         body = Scanner(storage, source.handle)
-        found = run_items(self.spark, body, work, self._tasks(total, _TASK_SCAN_ROWS), told)
+        found = run_items(self.spark, body, work, self._tasks(total, _TASK_SCAN_ROWS), on_batches)
         return [match for matches in found for match in matches]
 
     def scans_here(self, rows: int) -> bool:
-        """Whether the driver takes less time for keys of so many rows than a job of executors."""
+        """Return whether the driver scans the keys of this many rows faster than a Spark job."""
         return rows <= (LOCAL_ROWS if is_one_machine(self.spark) else DRIVER_ROWS)
 
     def _match_by_exchange(
@@ -165,7 +165,7 @@ class SparkEngine:
         scans: Sequence[Scan],
         on_done: OnDone,
     ) -> list[Match]:
-        """Bring equal keys together, once for each set of key columns: partition folders may hold some of them."""
+        """Match keys by an exchange for each set of key columns: some key columns may be partition columns."""
         results: list[Match] = [NO_MATCH] * len(scans)
         for keys in dict.fromkeys(specs[scan.group].keys for scan in scans):
             members = [i for i, scan in enumerate(scans) if specs[scan.group].keys == keys]
@@ -185,7 +185,7 @@ class SparkEngine:
     def run(
         self, storage: Storage, source: Source, tasks: Sequence[Task], staging: str | None, on_done: OnDone
     ) -> list[Outcome]:
-        """Run the file kernel in executors."""
+        """Run the file kernel on the executors."""
         assert isinstance(source, SharedSource)
         if source.route == "exchange":
             return self._run_by_exchange(storage, source, tasks, staging, on_done)
@@ -193,9 +193,9 @@ class SparkEngine:
         return run_items(self.spark, Runner(storage, source.handle, staging), tasks, count, on_done)
 
     def _tasks(self, total: int, each: int) -> int:
-        """How many Spark tasks there are: a few for each slot, since starting one costs as much as a small file.
+        """Return the number of Spark tasks: a few per slot, since starting a task costs as much as a small file.
 
-        Fewer where all slots are on one machine and none of them falls behind.
+        There are fewer on one machine, where all slots are equally fast.
         """
         waves = _LOCAL_WAVES if is_one_machine(self.spark) else _WAVES
         few = min(total // (each // 8) + 1, waves * slots(self.spark))
@@ -204,26 +204,26 @@ class SparkEngine:
     def _run_by_exchange(
         self, storage: Storage, source: SharedSource, tasks: Sequence[Task], staging: str | None, on_done: OnDone
     ) -> list[Outcome]:
-        """Send source rows to the tasks that need them."""
-        wanting = [task for task in tasks if isinstance(task, (RewriteTask, WriteTask))]
-        assert len(wanting) == len(tasks)
-        if not wanting:
+        """Send source rows to the tasks that need them, by an exchange."""
+        with_rows = [task for task in tasks if isinstance(task, (RewriteTask, WriteTask))]
+        assert len(with_rows) == len(tasks)
+        if not with_rows:
             return []
-        parts = min(len(wanting), self._tasks(sum(task.weight for task in wanting), _TASK_BYTES))
-        part_of = np.arange(len(wanting)) % parts
+        parts = min(len(with_rows), self._tasks(sum(task.weight for task in with_rows), _TASK_BYTES))
+        part_of = np.arange(len(with_rows)) % parts
         bundles = tuple(
-            tuple((n, without_rows(wanting[n])) for n in range(part, len(wanting), parts)) for part in range(parts)
+            tuple((n, without_rows(with_rows[n])) for n in range(part, len(with_rows), parts)) for part in range(parts)
         )
         body = RunRouted(storage, source.schema, bundles, staging)
         split = SplitRows(source.handle, part_of)
-        items = routes(source.handle, wanting)
+        items = routes(source.handle, with_rows)
         with self.packets() as folder:
             found = exchange(self.spark, split, items, body, parts, self._many, lambda _: None, folder)
         on_done(len(tasks))
         return [outcome for _, outcome in sorted((pair for pairs in found for pair in pairs), key=itemgetter(0))]
 
     def map(self, function: Callable[[_T], _R], items: Sequence[_T], on_done: OnDone) -> list[_R]:
-        """Run a function over all items on the executors."""
+        """Apply a function to all items on the executors."""
         return run_items(self.spark, function, items, self._many, on_done)
 
     def exchange(
@@ -234,24 +234,24 @@ class SparkEngine:
         parts: int,
         on_done: OnDone,
     ) -> list[_R]:
-        """Bring together what belongs together, by the blob exchange."""
+        """Split items into tables by part, shuffle them, and gather each part. See `exchange`."""
         with self.packets() as folder:
             return exchange(self.spark, split, items, gather, parts, self._many, on_done, folder)
 
     @contextmanager
     def packets(self) -> Iterator[str | None]:
-        """Where packets of an exchange stand: in files where all executors are on one machine, else in the shuffle."""
+        """Yield the folder for exchanged tables if all executors are on one machine; None to use the shuffle."""
         if not is_one_machine(self.spark):
             yield None
             return
-        place = self.spark.sparkContext._temp_dir
-        os.makedirs(place, exist_ok=True)  # a long session may outlive it
-        with TemporaryDirectory(prefix="fsspeckit-", dir=place, ignore_cleanup_errors=True) as folder:
+        parent = self.spark.sparkContext._temp_dir
+        os.makedirs(parent, exist_ok=True)  # it may have been deleted during a long session
+        with TemporaryDirectory(prefix="fsspeckit-", dir=parent, ignore_cleanup_errors=True) as folder:
             yield folder
 
     @property
     def _many(self) -> int:
-        """The most tasks that work of unknown weight is dealt out to."""
+        """The maximum number of tasks for work of unknown size."""
         return max(_WAVES * slots(self.spark), _MANY_TASKS)
 
     def read(
@@ -262,14 +262,14 @@ class SparkEngine:
 
 
 def is_spark_frame(data: Any) -> bool:
-    """Whether data is a Spark DataFrame; asked before anything else, since those offer Arrow's stream too."""
+    """Return whether data is a Spark DataFrame. Check this first: DataFrames also have the Arrow stream interface."""
     return any(
         base.__module__.startswith("pyspark.sql") and base.__name__ == "DataFrame" for base in type(data).__mro__
     )
 
 
 def _many_files(given: Input) -> RowFiles | None:
-    """The files of a source, where they are worth reading on executors."""
+    """Return the files of a source if they are large enough to read on executors, else None."""
     if is_spark_frame(given.data):
         return None
     if isinstance(given.data, RowFiles):
@@ -281,10 +281,10 @@ def _many_files(given: Input) -> RowFiles | None:
 
 
 def _by_scans(work: Sequence[Scans], on_done: OnDone) -> OnDone:
-    """Batches of scans are what is run, scans are what is told."""
-    left = [len(item.scans) for item in reversed(work)]
+    """Return a callback that takes a number of finished batches and reports their scans to ``on_done``."""
+    remaining = [len(item.scans) for item in reversed(work)]
 
-    def told(count: int) -> None:
-        on_done(sum(left.pop() for _ in range(count)))
+    def on_batches(count: int) -> None:
+        on_done(sum(remaining.pop() for _ in range(count)))
 
-    return told
+    return on_batches

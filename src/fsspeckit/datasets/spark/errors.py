@@ -1,4 +1,4 @@
-"""Errors of Spark itself as short typed errors: what went wrong and what to do, without a trace of the Java side."""
+"""Translate Spark errors to short typed errors that state the problem and the action, without Java stack traces."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ _MISSING = re.compile(r"No module named '([\w.]+)'")
 _RAISED = re.compile(r"^(?:[\w.]*(?:Error|Exception|Exit|Interrupt|Warning))(?::.*)?$", re.MULTILINE)
 _CANCELLED = re.compile(r"SPARK_JOB_CANCELLED|OPERATION_CANCELED|Job \d+ cancelled")
 _CONDITION = re.compile(r"SQLSTATE: (?:0A|21|22|23|42|54|P0)\w{3}")
-"""Spark's states for queries and values that fail each time: syntax, data, limits, raised by the user."""
+"""SQLSTATE classes of queries and values that fail on every run: syntax, data, limits, errors raised by the user."""
 _OF_PY4J = re.compile(r"An error occurred while calling [^\n]*\n: (?:[\w.$]+: )?")
 _NO_CONNECTOR = re.compile(r"Class [\w.]+\.(\w+FileSystem) not found|No FileSystem for scheme \"?(\w+)")
 _OWN = re.compile(r"\b(SourceFileError|SchemaMismatchError): ([^\n]+)")
 _OWN_CLASSES = {"SourceFileError": SourceFileError, "SchemaMismatchError": SchemaMismatchError}
-"""Errors of values in files that executors read."""
+"""Errors that executors raise for values in source files."""
 _CAUSE = re.compile(r"Exception thrown in awaitResult: .*?\nCaused by: (?:[\w.$]+: )?([^\n]+)", re.DOTALL)
 _LONGEST = 400
 _logger = logging.getLogger(__name__)
 
 
 class SparkJobError(FsspeckitError, RuntimeError):
-    """A Spark job failed, after all the attempts that Spark gives a task; the dataset is as it was."""
+    """A Spark job failed after all task attempts; the dataset is unchanged."""
 
 
 class SparkJobCancelledError(SparkJobError):
-    """Somebody cancelled the Spark job; the dataset is as it was."""
+    """The Spark job was cancelled; the dataset is unchanged."""
 
 
 class SparkQueryError(FsspeckitError, ValueError):
@@ -40,12 +40,12 @@ class SparkQueryError(FsspeckitError, ValueError):
 
 
 class ExecutorSetupError(FsspeckitError, RuntimeError):
-    """The executors cannot do this work: a package, a version or a folder is missing there."""
+    """The executors cannot run the tasks: a package is missing or has another version, or a folder is not visible."""
 
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Let errors of Spark leave as ours; Ctrl-C stays Ctrl-C, even where Spark puts its own error on top."""
+    """Raise Spark errors as typed errors. Raise `KeyboardInterrupt` for Ctrl-C, even if Spark wraps it."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -61,7 +61,7 @@ def translated() -> Iterator[None]:
 
 @contextmanager
 def translated_analysis(whose: str = "") -> Iterator[None]:
-    """The same for a query of the caller's, which Spark may refuse: an unknown column, a wrong type, a missing path."""
+    """Like `translated`, and raise `SparkQueryError` for an unknown column, a wrong type or a missing path."""
     from pyspark.errors import AnalysisException, ParseException
 
     query = f"the query of {whose}" if whose else "the query"
@@ -69,13 +69,13 @@ def translated_analysis(whose: str = "") -> Iterator[None]:
         try:
             yield
         except (AnalysisException, ParseException) as error:
-            said = reason(str(error)).rstrip("; ")
-            raise SparkQueryError(f"Spark refuses {query}: {said}; correct the expression or the path") from None
+            cause = reason(str(error)).rstrip("; ")
+            raise SparkQueryError(f"Spark refuses {query}: {cause}; correct the expression or the path") from None
 
 
 @contextmanager
 def _without_query_log() -> Iterator[None]:
-    """PySpark prints a refused query with the trace of the JVM before it raises; the error itself says it all."""
+    """Disable the PySpark loggers that print an invalid query with its JVM stack trace."""
     from pyspark.logger import PySparkLogger
 
     loggers = [PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
@@ -90,16 +90,16 @@ def _without_query_log() -> Iterator[None]:
 
 
 def _interrupted(error: BaseException) -> bool:
-    below: BaseException | None = error
-    while below is not None:
-        if isinstance(below, KeyboardInterrupt):
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, KeyboardInterrupt):
             return True
-        below = below.__cause__ or below.__context__
+        cause = cause.__cause__ or cause.__context__
     return False
 
 
 def explain(text: str) -> FsspeckitError:
-    """The error to raise for what Spark says."""
+    """Return the typed error for the text of a Spark error."""
     missing = _MISSING.findall(text)
     if missing:
         return missing_module(missing[-1].partition(".")[0])
@@ -124,7 +124,7 @@ def explain(text: str) -> FsspeckitError:
 
 
 def missing_module(name: str) -> ExecutorSetupError:
-    """The error for a package that executors lack."""
+    """Return the error for a package that is missing on the executors."""
     return ExecutorSetupError(
         f"the Python of the executors has no package {name!r}; install it there, or set PYSPARK_PYTHON, before the "
         f"session starts, to an interpreter that has it (the driver's is {sys.executable})"
@@ -132,7 +132,7 @@ def missing_module(name: str) -> ExecutorSetupError:
 
 
 def invisible(path: str, host: str) -> ExecutorSetupError:
-    """The error for a local path that is not there on an executor."""
+    """Return the error for a local path that does not exist on an executor."""
     return ExecutorSetupError(
         f"the executor on {host} does not see {path}; put the dataset on a path that all machines share "
         "(NFS, for example), or on an object store"
@@ -140,7 +140,7 @@ def invisible(path: str, host: str) -> ExecutorSetupError:
 
 
 def reason(text: str) -> str:
-    """The line that tells most: the last Python error where there is one, else the first line."""
+    """Return the most specific line of a Spark error: the last Python error, else the first line."""
     cause = _CAUSE.search(text)
     own = cause[1] if cause else _OF_PY4J.sub("", _JAVA_SIDE.split(text)[0])
     raised = _RAISED.findall(own)

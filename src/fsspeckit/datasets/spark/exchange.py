@@ -1,8 +1,9 @@
-"""The blob exchange: Arrow rows go from executor to executor as sealed packets, so every Arrow type survives.
+"""Shuffle Arrow tables between executors as serialized binary values, which preserves every Arrow type.
 
-Map tasks cut tables into pieces by part and hand them to Spark as binary cells; ``repartitionById`` brings the cells
-of a part to one task, which opens them again. The JVM sees a few large cells and never a row of ours. Where all tasks
-run on one machine the packets may stand in files of it, and the cells only say where.
+Map tasks split tables by part and pass each piece to Spark as one Arrow IPC stream in a binary column.
+``repartitionById`` sends the pieces of a part to one task, which deserializes them. The JVM handles a few large binary
+values and no rows. If all tasks run on one machine, the pieces can be in local files, and the binary values hold path,
+offset and size.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _T = TypeVar("_T")
 Split = Callable[[Any], Iterable[tuple[int, pa.Table]]]
 Gather = Callable[[int, Iterator[pa.Table]], Any]
 _BLOB_BYTES = 32 * 1024 * 1024
-_OPENING, _FAILED = -1, -2
+_EMPTY_PART, _FAILED = -1, -2
 _CELLS = "part int, item long, piece long, blob binary"
 
 
@@ -44,9 +45,9 @@ def exchange(
     on_done: OnDone,
     folder: str | None = None,
 ) -> list[Any]:
-    """Run ``split`` over items and ``gather`` over parts, as `fsspeckit.core.engine.Engine.exchange` says.
+    """Run ``split`` over items and ``gather`` over parts, as `fsspeckit.core.engine.protocol.Engine.exchange` defines.
 
-    With ``folder``, a place that all tasks share on a local disk, packets stand there until the caller deletes it.
+    With ``folder``, a local folder that all tasks can open, the pieces are written there. The caller deletes it.
     """
     if parts == 0:
         return []
@@ -55,11 +56,11 @@ def exchange(
         portable(spark, _SplitBody(split, pack(list(enumerate(items)), count), parts, folder)), _CELLS
     )
     routed = cells.repartitionById(parts, cells["part"])
-    body = _GatherBody(gather, _open if folder is None else _open_packet)
+    body = _GatherBody(gather, _read_ipc if folder is None else _read_file_piece)
     gathered = routed.mapInArrow(portable(spark, body), "number long, result binary")
-    told = TaskProgress(len(items) + parts, count + parts, on_done)
-    answers = collect(spark, gathered, lambda ended, _: told.tasks(ended))
-    told.tasks(count + parts)
+    progress = TaskProgress(len(items) + parts, count + parts, on_done)
+    answers = collect(spark, gathered, lambda ended, _: progress.tasks(ended))
+    progress.tasks(count + parts)
     results: list[Any] = [None] * parts
     for number, answer in zip(to_numpy(answers["number"]).tolist(), answers["result"].to_pylist(), strict=True):
         results[number] = unpack(answer)[0]
@@ -68,7 +69,7 @@ def exchange(
 
 @dataclass(frozen=True, slots=True)
 class _SplitBody:
-    """Cuts items into cells. The first task opens every part, so that also one without rows is gathered."""
+    """Splits items into cells. The first task sends an empty cell to every part, so parts without rows are gathered."""
 
     split: Split
     packed: list[bytes]
@@ -80,17 +81,17 @@ class _SplitBody:
             for number in to_numpy(batch.column(0)).tolist():
                 if number == 0:
                     for part in range(self.parts):
-                        yield _cell(part, _OPENING, 0, b"")
+                        yield _cell(part, _EMPTY_PART, 0, b"")
                 yield from self._cells(number)
 
     def _cells(self, number: int) -> Iterator[pa.RecordBatch]:
         try:
             with ExitStack() as stack:
-                seal = _blobs if self.folder is None else stack.enter_context(_PacketFile(self.folder)).add
-                for item_number, item in pickle.loads(self.packed[number]):  # noqa: S301 - made by our own driver
+                serialize = _ipc_streams if self.folder is None else stack.enter_context(_PieceFile(self.folder)).add
+                for item_number, item in pickle.loads(self.packed[number]):  # noqa: S301 - written by the driver of this job
                     piece = 0
                     for part, table in self.split(item):
-                        for blob in seal(table):
+                        for blob in serialize(table):
                             yield _cell(part, item_number, piece, blob)
                             piece += 1
         except EXPECTED as error:
@@ -99,10 +100,10 @@ class _SplitBody:
 
 @dataclass(frozen=True, slots=True)
 class _GatherBody:
-    """Opens the cells of each part, in the order of items and pieces."""
+    """Deserializes the cells of each part, in the order of items and pieces."""
 
     gather: Gather
-    open: Callable[[pa.Buffer], pa.Table]
+    read: Callable[[pa.Buffer], pa.Table]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         cells: dict[int, list[tuple[int, int, pa.Buffer]]] = {}
@@ -112,20 +113,20 @@ class _GatherBody:
             for part, *cell in zip(parts, items, pieces, blobs, strict=True):
                 cells.setdefault(part, []).append((cell[0], cell[1], cell[2]))
         for part, found in sorted(cells.items()):
-            yield _answer(part, self._result(part, sorted(found, key=lambda cell: cell[:2])))
+            yield _result_row(part, self._result(part, sorted(found, key=lambda cell: cell[:2])))
 
     def _result(self, part: int, cells: list[tuple[int, int, pa.Buffer]]) -> bytes:
         failed = [blob for item, _, blob in cells if item == _FAILED]
         if failed:
             return bytes(failed[0])
         try:
-            return pickle.dumps([self.gather(part, (self.open(blob) for item, _, blob in cells if item >= 0))])
+            return pickle.dumps([self.gather(part, (self.read(blob) for item, _, blob in cells if item >= 0))])
         except EXPECTED as error:
             return pickle.dumps(error)
 
 
-def _blobs(table: pa.Table) -> Iterator[bytes]:
-    """A table as packets that Spark can carry well."""
+def _ipc_streams(table: pa.Table) -> Iterator[bytes]:
+    """Serialize a table as Arrow IPC streams of limited size."""
     if table.num_rows == 0:
         return
     step = max(1, table.num_rows * _BLOB_BYTES // max(_BLOB_BYTES, table.nbytes))
@@ -136,18 +137,18 @@ def _blobs(table: pa.Table) -> Iterator[bytes]:
         yield sink.getvalue().to_pybytes()
 
 
-def _open(blob: pa.Buffer) -> pa.Table:
+def _read_ipc(blob: pa.Buffer) -> pa.Table:
     return pa.ipc.open_stream(blob).read_all()
 
 
-class _PacketFile:
-    """Packets of one task, one after the other in a file of their own; an attempt that fails leaves its file unused."""
+class _PieceFile:
+    """The pieces of one task attempt in one file; the file of a failed attempt is not read."""
 
     def __init__(self, folder: str) -> None:
         self._path = f"{folder}/{uuid.uuid4().hex}.arrow"
 
     def __enter__(self) -> Self:
-        with _naming_loss(self._path):
+        with _report_missing_file(self._path):
             self._sink = pa.OSFile(self._path, "wb")
         return self
 
@@ -155,7 +156,7 @@ class _PacketFile:
         self._sink.close()
 
     def add(self, table: pa.Table) -> Iterator[bytes]:
-        """Write a table and tell where it is."""
+        """Write a table; yield its path, offset and size."""
         if table.num_rows:
             start = self._sink.tell()
             with pa.ipc.new_stream(self._sink, table.schema) as writer:
@@ -163,16 +164,16 @@ class _PacketFile:
             yield pickle.dumps((self._path, start, self._sink.tell() - start))
 
 
-def _open_packet(blob: pa.Buffer) -> pa.Table:
-    path, start, size = pickle.loads(blob)  # noqa: S301 - made by our own tasks
-    with _naming_loss(path), pa.memory_map(path) as file:
+def _read_file_piece(blob: pa.Buffer) -> pa.Table:
+    path, start, size = pickle.loads(blob)  # noqa: S301 - written by the tasks of this job
+    with _report_missing_file(path), pa.memory_map(path) as file:
         file.seek(start)
         return pa.ipc.open_stream(file.read_buffer(size)).read_all()
 
 
 @contextmanager
-def _naming_loss(path: str) -> Iterator[None]:
-    """A folder of packets that is gone is no change of the dataset."""
+def _report_missing_file(path: str) -> Iterator[None]:
+    """Raise `StorageError` if the folder of the pieces was deleted; otherwise it looks like a change of the dataset."""
     try:
         yield
     except FileNotFoundError as error:
@@ -187,6 +188,6 @@ def _cell(part: int, item: int, piece: int, blob: bytes) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*numbers, binary_array([blob], pa.binary())], names)
 
 
-def _answer(part: int, result: bytes) -> pa.RecordBatch:
+def _result_row(part: int, result: bytes) -> pa.RecordBatch:
     columns = [to_arrow(np.array([part])), binary_array([result], pa.binary())]
     return pa.RecordBatch.from_arrays(columns, ["number", "result"])

@@ -1,9 +1,8 @@
-"""The first job of a session on a storage: can the executors do the work, and how many tasks run at once?
+"""Check that the executors can run tasks on a storage, and count the task slots.
 
-One short job, once for each session and storage. It finds out whether Python, pyarrow and this package on the
-executors fit the driver's, whether they can open the storage, and, where the storage is a local path, whether they
-see the driver's files. A package that is missing there, or is another version, is sent along
-with every job.
+One short job runs once for each session and storage. It checks that the versions of Python and pyarrow on the
+executors fit those of the driver, that the executors can open the storage, and, for a local path on a cluster, that
+they see the driver's files. If fsspeckit is missing there or has other sources, it is sent with every job.
 """
 
 from __future__ import annotations
@@ -35,63 +34,63 @@ _ROWS = 1 << 14
 
 
 @dataclass(slots=True)
-class _Greeted:
-    """What is known of a session's executors."""
+class _ExecutorState:
+    """Results of the checks of a session: checked storages, the package to send, task slots."""
 
     storages: set[bytes] = field(default_factory=set)
     package: Package | None = None
     slots: int = 1
 
 
-_sessions: WeakKeyDictionary[SparkSession, _Greeted] = WeakKeyDictionary()
+_sessions: WeakKeyDictionary[SparkSession, _ExecutorState] = WeakKeyDictionary()
 
 
 def portable(spark: SparkSession, body: Callable[..., Any]) -> Callable[..., Any]:
-    """A body for ``mapInArrow`` that the session's executors can run."""
+    """Return a function for ``mapInArrow`` that the session's executors can run."""
     package = _sessions[spark].package if spark in _sessions else None
     return body if package is None else ShippedWork(package, pickle.dumps(body))
 
 
 def slots(spark: SparkSession) -> int:
-    """Spark tasks that may run at once; a remote session was asked in the handshake."""
+    """Spark tasks that may run at once; for a remote session, as counted by `check_executors`."""
     if is_remote(spark):
         return _sessions[spark].slots if spark in _sessions else 1
     return int(spark.sparkContext.defaultParallelism)
 
 
 def check_executors(spark: SparkSession, storage: Storage, probe: Probe) -> None:
-    """Make sure that the executors can work on a storage.
+    """Check that the executors can work on a storage.
 
-    ``probe`` gives a file or folder of the storage that nothing else is named like; it is asked for only where there
-    is a doubt whether executors see it.
+    ``probe`` yields a file or folder of the storage with a unique name. It is called only if the storage is local and
+    executors run on other machines.
 
     Raises:
-        ExecutorSetupError: They cannot, and the message says what to do.
+        ExecutorSetupError: The executors cannot work on it; the message states the action to take.
     """
     if not storage.is_shared:
         raise StorageError(
             "this storage lives inside one process, where Spark's executors cannot reach it; "
             "use a path that they can open too, or the PyArrow engine"
         )
-    known = _sessions.setdefault(spark, _Greeted())
+    known = _sessions.setdefault(spark, _ExecutorState())
     packed = pickle.dumps(storage)
     name = hashlib.sha256(packed).digest()
     if name in known.storages:
         return
     if storage.is_local and not is_one_machine(spark):
         with probe() as path:
-            _ask(spark, known, packed, path)
+            _probe_executors(spark, known, packed, path)
     else:
-        _ask(spark, known, packed, None)
+        _probe_executors(spark, known, packed, None)
     known.storages.add(name)
 
 
 def is_one_machine(spark: SparkSession) -> bool:
-    """Whether executors are threads of the driver's own Java process."""
+    """Return whether the executors are threads of the driver's Java process."""
     return not is_remote(spark) and str(spark.sparkContext.master).partition("[")[0] == "local"
 
 
-def _ask(spark: SparkSession, known: _Greeted, storage: bytes, probe: str | None) -> None:
+def _probe_executors(spark: SparkSession, known: _ExecutorState, storage: bytes, probe: str | None) -> None:
     ours = Package.of(sys.modules[package_shipping.NAME])
     answers = _answers(spark, ExecutorProbe(ours.digest, known.package, storage, probe))
     if known.package is None and any(answer.get("digest", ours.digest) != ours.digest for answer in answers):
@@ -102,14 +101,14 @@ def _ask(spark: SparkSession, known: _Greeted, storage: bytes, probe: str | None
     known.slots = len(answers)
 
 
-def _answers(spark: SparkSession, greeting: ExecutorProbe) -> list[dict[str, Any]]:
-    """Ask with as many tasks as Spark starts by default, which is as many as run at once."""
+def _answers(spark: SparkSession, probe: ExecutorProbe) -> list[dict[str, Any]]:
+    """Run the probe in as many tasks as Spark starts by default, which is the number of task slots."""
     from pyspark.cloudpickle import register_pickle_by_value
 
     register_pickle_by_value(package_shipping)  # type: ignore[no-untyped-call,unused-ignore]
     with watched(spark):
-        table = spark.range(_ROWS).mapInArrow(greeting, "answer binary").toArrow()
-    return [pickle.loads(answer) for answer in table["answer"].to_pylist()]  # noqa: S301 - made by our own tasks
+        table = spark.range(_ROWS).mapInArrow(probe, "answer binary").toArrow()
+    return [pickle.loads(answer) for answer in table["answer"].to_pylist()]  # noqa: S301 - written by the tasks of this job
 
 
 def _check(answer: dict[str, Any], probe: str | None) -> None:

@@ -1,7 +1,7 @@
-"""Source files that executors read, each in one task, by the readers of `fsspeckit.core`.
+"""Read source files on executors, one task per file, with the readers of `fsspeckit.core`.
 
-The schema of csv and json files is decided on the driver from descriptions of all files. Few bytes are described on the
-driver itself.
+The driver computes the schema of csv and json files from descriptions of all files. Small files are described on the
+driver.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from fsspeckit.core.ext.inputs import InputFile
 
 SMALL_BYTES = 16 * 1024 * 1024
-"""Bytes of source files that the driver reads itself, which takes less time than a job."""
+"""Bytes of source files up to which the driver reads them: that takes less time than a job."""
 _WAVES = 4
 
 
 def is_small(files: Iterable[SourceFile]) -> bool:
-    """Whether the driver reads these files itself."""
+    """Return whether the driver reads these files."""
     return sum(file.size for file in files) <= SMALL_BYTES
 
 
@@ -46,7 +46,7 @@ def text_files(
     encoding: str = "utf-8",
     storage_options: Mapping[str, Any] | None = None,
 ) -> FileSet:
-    """Csv or json files with the schema that they have together. All values are parsed, so bad ones are found here.
+    """Return csv or json files with their common schema. All values are parsed, so invalid values raise here.
 
     Args:
         spark: The session.
@@ -73,20 +73,20 @@ def text_files(
 
 
 def files_frame(spark: SparkSession, files: FileSet | ParquetParts) -> DataFrame:
-    """A lazy DataFrame of the rows of files."""
+    """Return a lazy DataFrame of the rows of files."""
     _check_storages(spark, files.files)
     return frame_of_files(spark, _Rows(files), [file.size for file in files.files], files.schema)
 
 
 def _check_storages(spark: SparkSession, files: Sequence[InputFile] | Sequence[FilePart]) -> None:
-    """Make sure that the executors can read the files; each path of a source may have a storage of its own."""
+    """Check that the executors can read the files; each path of a source may have its own storage."""
     for one in {id(file.storage): file for file in files}.values():
         check_executors(spark, one.storage, lambda one=one: nullcontext(one.location))  # type: ignore[misc]
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The rows of one file, with its path."""
+    """Yields the rows of one file with its path."""
 
     files: RowFiles
 

@@ -1,8 +1,8 @@
-"""A Spark DataFrame as the source: its own tasks write its rows as Arrow files, once; it is never collected.
+"""A Spark DataFrame as the source: its tasks write its rows to Arrow files once; it is never collected.
 
-Spark knows fewer types than Parquet holds, and its rows may come in any order. A column that Spark could only send in
-another type than the dataset has counts as the dataset's type where all its values fit, and what depends on the order
-of rows is refused where the query has none.
+Spark has fewer types than Parquet, and its rows have no fixed order. If Spark cannot send a column in the type of the
+dataset, the column gets that type if all values fit. Options that depend on the order of rows raise if the query has no
+order.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _NO_PARQUET = {
     "geography": "st_asbinary(column)",
 }
 _TREE = re.compile(r"^[\s:+\-*()\d]+")
-_OWN_PYTHON = re.compile(r"MapInArrow _ReadFiles\(")  # it takes numbers of files, see `frames.frame_of_files`
-_PYTHON = re.compile("Python|InArrow|InPandas|RDD")  # what stands behind an RDD is not told
+_OWN_PYTHON = re.compile(r"MapInArrow _ReadFiles\(")  # its input is file numbers, see `frames.frame_of_files`
+_PYTHON = re.compile("Python|InArrow|InPandas|RDD")  # the plan does not show what an RDD computes
 _LARGE_TYPES = {"binary", "array", "map", "struct"}
 _BATCH_SETTINGS = {
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "400",  # texts of a megabyte still fit; fewer rows cost time
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "400",  # strings of 1 MB still fit; fewer rows are slower
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
 }
 
@@ -57,11 +57,11 @@ class FrameSource(SharedSource):
 
     @property
     def ordered(self) -> bool:
-        """Whether the query gives its rows in an order of its own: as read, or sorted at the end."""
+        """Whether the rows of the query have an order: as read, or sorted at the end."""
         return has_order(_plan_text(self.frame))
 
     def schema_for(self, target: pa.Schema | None) -> pa.Schema:
-        """The schema with the target's types where Spark could not send them and all values fit them."""
+        """Return the schema with the target's types for columns whose type Spark lacks, if all values fit."""
         known = pa.schema([]) if target is None else target
         fields = [
             self._field_for(own, known.field(own.name)) if own.name in known.names else own for own in self.schema
@@ -82,7 +82,7 @@ class FrameSource(SharedSource):
 def share_frame(
     spark: SparkSession, frame: DataFrame, storage: Storage, folder: str, share_limit: int, on_tasks: OnTasks
 ) -> SharedSource:
-    """Let the tasks of a DataFrame write their rows as Arrow files; the driver learns only names and counts."""
+    """Write the rows of a DataFrame to Arrow files in its tasks; the driver gets only paths and counts."""
     if frame.isStreaming:
         raise UnsupportedDataError("a streaming DataFrame has no end; pass a batch one, or merge inside foreachBatch")
     with translated():
@@ -94,7 +94,7 @@ def share_frame(
 
 
 def arrow_schema(schema: Any) -> pa.Schema:
-    """The Arrow schema in which Spark sends rows; timestamps with a time zone are in UTC.
+    """Return the Arrow schema in which Spark sends rows; timestamps with a time zone are in UTC.
 
     PySpark 4.2 and later require the time zone as an argument; earlier versions always use UTC and have no such
     argument.
@@ -108,9 +108,10 @@ def arrow_schema(schema: Any) -> pa.Schema:
 def _spill_rows(
     spark: SparkSession, frame: DataFrame, storage: Storage, folder: str, on_tasks: OnTasks
 ) -> list[SpillFile]:
-    """Spark resolves columns by name, which fails for dots, backticks and names that differ in case only.
+    """Write the rows of a DataFrame to Arrow files.
 
-    So the columns go under plain names and get their own back in the files.
+    Spark resolves columns by name, which fails for dots, backticks and names that differ only in case. The columns are
+    therefore renamed for Spark and have their own names in the files.
     """
     names = list(frame.columns)
     with translated():
@@ -129,15 +130,15 @@ def _spill_rows(
 
 @contextmanager
 def small_batches(frame: DataFrame) -> Iterator[None]:
-    """Let Spark count the rows of a batch, few of them, instead of adding up its bytes anew after every row.
+    """Limit Arrow batches by row count, so that Spark does not compute the batch size after every row.
 
-    Weighing takes as long as everything else on the way to Python. Only the jobs of this thread are told, not the
-    session, and a caller who has set either limit keeps both.
+    That computation takes as long as the rest of the transfer to Python. The setting applies to the jobs of this
+    thread, not to the session. If the caller has set either limit, both are kept.
     """
-    if not _may_cut(frame):
+    if not _can_limit_batches(frame):
         yield
         return
-    from py4j.protocol import Py4JError  # a client of Spark Connect need not have it
+    from py4j.protocol import Py4JError  # Spark Connect clients may not have it
 
     context: Any = frame.sparkSession.sparkContext
     before = {name: context.getLocalProperty(name) for name in _BATCH_SETTINGS}
@@ -146,13 +147,13 @@ def small_batches(frame: DataFrame) -> Iterator[None]:
             context.setLocalProperty(name, value)
         yield
     finally:
-        with suppress(Py4JError, OSError, AttributeError):  # a session that is gone has nothing to be restored
+        with suppress(Py4JError, OSError, AttributeError):  # a stopped session has nothing to restore
             for name, own in before.items():
                 context.setLocalProperty(name, own)
 
 
-def _may_cut(frame: DataFrame) -> bool:
-    """Whether batches of few rows are small, and none of them is seen by Python code of the query's own."""
+def _can_limit_batches(frame: DataFrame) -> bool:
+    """Return whether batches of few rows are small and no Python code of the query receives them."""
     spark = frame.sparkSession
     if is_remote(spark) or os.environ.get("PYSPARK_PIN_THREAD", "true").lower() != "true":
         return False
@@ -163,7 +164,7 @@ def _may_cut(frame: DataFrame) -> bool:
 
 
 def check_types(schema: Any) -> None:
-    """Raise for columns of types that plain Parquet lacks: they would come back as something else."""
+    """Raise for columns of types that plain Parquet lacks: they would be read as another type."""
     for field in schema:
         for name in _type_names(field.dataType.jsonValue()):
             if name in _NO_PARQUET:
@@ -174,9 +175,13 @@ def check_types(schema: Any) -> None:
 
 
 def _type_names(described: Any) -> Iterator[str]:
-    """The names of a type and of all types inside it, from Spark's own description of it."""
+    """Yield the names of a type and of its nested types, from Spark's JSON description."""
     if isinstance(described, str):
-        yield "yearmonthinterval" if described.startswith("interval ") and _is_months(described) else _bare(described)
+        yield (
+            "yearmonthinterval"
+            if described.startswith("interval ") and _is_months(described)
+            else _base_name(described)
+        )
     elif isinstance(described, dict):
         inner = ("type", "elementType", "keyType", "valueType", "fields", "sqlType")
         for part in (described[key] for key in inner if key in described):
@@ -190,22 +195,22 @@ def _is_months(described: str) -> bool:
     return "year" in described or "month" in described
 
 
-def _bare(described: str) -> str:
-    """``geometry(4326)`` is a geometry; a calendar interval calls itself an interval."""
+def _base_name(described: str) -> str:
+    """Return a type name without parameters; Spark names a calendar interval ``interval``."""
     name = described.partition("(")[0]
     return "calendarinterval" if name == "interval" else name
 
 
 def _plan_text(frame: DataFrame) -> str:
-    anything: Any = frame
+    untyped: Any = frame
     with translated():
         if is_remote(frame.sparkSession):
-            return str(anything._explain_string())
-        return str(anything._jdf.queryExecution().executedPlan().toString())
+            return str(untyped._explain_string())
+        return str(untyped._jdf.queryExecution().executedPlan().toString())
 
 
 def has_order(plan: str) -> bool:
-    """Whether a physical plan keeps an order: from the top, a global sort comes before any shuffle."""
+    """Return whether a physical plan has ordered rows: from the top, a global sort precedes any shuffle."""
     for node in (_TREE.sub("", line) for line in plan.splitlines()):
         if node.startswith("TakeOrderedAndProject") or re.match(r"Sort \[.*\], true\b", node):
             return True

@@ -1,7 +1,7 @@
-"""A snapshot as a Spark DataFrame: executors read its very files with Arrow, whatever storage they are on.
+"""A snapshot as a Spark DataFrame: executors read its files with Arrow, on any storage.
 
-Spark knows fewer types than Parquet holds. Each column goes to the narrowest Spark type that holds all its values; a
-value that does not fit is an error, never a silent change.
+Spark has fewer types than Parquet. Each column gets the Spark type that `spark_type` defines; a value that does not fit
+is an error and is never changed silently.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FileRows = Callable[[int], Iterator[tuple[str, pa.Table]]]
-"""The rows of the file of a number, with the path of the file for messages."""
+"""Yields the rows of the file with a number, with its path for error messages."""
 _FILE_BYTES = 64 * 1024 * 1024
 _SAME = (
     pa.int8(),
@@ -42,12 +42,12 @@ _SAME = (
     pa.null(),
 )
 _CLOCKS = (pa.time64("us"), pa.time64("ns"))
-"""Spark keeps microseconds of a time of day and wants them sent as nanoseconds."""
+"""Spark stores times of day in microseconds and expects them in nanoseconds."""
 _WIDER = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.float16(): pa.float32()}
 
 
 def snapshot_frame(spark: SparkSession, storage: Storage, snapshot: Snapshot, request: ReadRequest) -> DataFrame:
-    """A lazy DataFrame of a snapshot's rows."""
+    """Return a lazy DataFrame of a snapshot's rows."""
     schema = full_schema(snapshot)
     names = request.columns if request.columns is not None else tuple(schema.names)
     missing = [name for name in names if name not in schema.names]
@@ -61,19 +61,19 @@ def snapshot_frame(spark: SparkSession, storage: Storage, snapshot: Snapshot, re
 
 
 def frame_of_files(spark: SparkSession, rows: FileRows, sizes: Sequence[int], schema: pa.Schema) -> DataFrame:
-    """A lazy DataFrame of rows that executors read from files."""
+    """Return a lazy DataFrame of rows that executors read from files."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     exact, wanted = (pa.schema([_spark_field(field, clock) for field in schema]) for clock in _CLOCKS)
     bundles = _bundles(sizes)
     body = _ReadFiles(rows, exact, wanted, bundles)
-    # Before PySpark 4.2 the default is to give timestamps without a time zone the zone of the session.
+    # The default before PySpark 4.2 gives timestamps without a time zone the zone of the session.
     types = from_arrow_schema(wanted, prefer_timestamp_ntz=True)
     return spark.range(0, len(bundles), 1, max(len(bundles), 1)).mapInArrow(portable(spark, body), types)
 
 
 def _bundles(sizes: Sequence[int]) -> list[tuple[int, ...]]:
-    """Neighbouring small files together, so that a Spark task has something to do."""
+    """Group adjacent small files, so that each Spark task reads enough bytes."""
     bundles: list[list[int]] = []
     total = _FILE_BYTES
     for number, size in enumerate(sizes):
@@ -87,7 +87,7 @@ def _bundles(sizes: Sequence[int]) -> list[tuple[int, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class _SnapshotRows:
-    """The rows of one file of a snapshot."""
+    """Yields the rows of one file of a snapshot."""
 
     storage: Storage
     snapshot: Snapshot
@@ -102,7 +102,7 @@ class _SnapshotRows:
 
 @dataclass(frozen=True, slots=True)
 class _ReadFiles:
-    """What an executor does: read the files of its bundles and hand them to Spark."""
+    """The task of an executor: read the files of its bundles as batches of Spark types."""
 
     rows: FileRows
     exact: pa.Schema
@@ -127,7 +127,7 @@ def _spark_field(field: pa.Field, clock: pa.DataType) -> pa.Field:
 
 
 def spark_type(type_: pa.DataType, clock: pa.DataType = _CLOCKS[1]) -> pa.DataType:
-    """The Arrow type in which Spark takes values of a type; times of day go as ``clock``."""
+    """Return the Arrow type in which Spark accepts values of a type; ``clock`` is the type for times of day."""
     if type_ in _SAME:
         return type_
     if type_ in _WIDER:

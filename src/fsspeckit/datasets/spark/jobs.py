@@ -1,9 +1,9 @@
-"""Running items on executors: one Spark row for each bundle of items, results back as bytes.
+"""Run items on executors: one Spark row for each bundle of items, results as bytes.
 
-A Spark task is sent all bundles of its job, so a job has only so many bytes of them; mostly there is one job.
+Spark sends all bundles of a job to each of its tasks, so the bytes of one job are limited; usually there is one job.
 
-The same on classic Spark and on Spark Connect: a range, ``mapInArrow``, ``toArrow``. An error that we expect travels
-back as a result and is raised here with its own type; anything else fails the Spark task, which Spark tries again.
+Classic Spark and Spark Connect use the same code: a range, ``mapInArrow``, ``toArrow``. Expected errors are returned
+as results and raised on the driver with their own type; any other error fails the Spark task, which Spark retries.
 """
 
 from __future__ import annotations
@@ -37,33 +37,33 @@ EXPECTED = (FsspeckitError, ValueError, TypeError, KeyError, FileNotFoundError, 
 def run_items(
     spark: SparkSession, function: Callable[[_T], _R], items: Sequence[_T], bundles: int, on_done: OnDone
 ) -> list[_R]:
-    """Apply a function to all items on the executors, in the given number of Spark tasks, and keep their order."""
+    """Apply a function to all items on the executors, in the given number of Spark tasks, and keep the order."""
     if not items:
         return []
     count = max(1, min(bundles, len(items)))
     packed = pack(items, count)
-    told = TaskProgress(len(items), count, on_done)
+    progress = TaskProgress(len(items), count, on_done)
     results: list[Any] = [None] * len(items)
     for job in _jobs(packed):
         body = portable(spark, _Body(function, {number: packed[number] for number in job}))
         frame = spark.range(job.start, job.stop, 1, len(job)).mapInArrow(body, "number long, result binary")
-        answers = collect(spark, frame, lambda ended, _, before=job.start: told.tasks(before + ended))  # type: ignore[misc]
+        answers = collect(spark, frame, lambda ended, _, before=job.start: progress.tasks(before + ended))  # type: ignore[misc]
         numbers = to_numpy(answers["number"]).tolist()
         for number, answer in zip(numbers, answers["result"].to_pylist(), strict=True):
             results[number::count] = unpack(answer)
-        told.tasks(job.stop)
+        progress.tasks(job.stop)
     return results
 
 
 def _jobs(packed: Sequence[bytes]) -> list[range]:
-    """Neighbouring bundles, as many as one job may carry."""
+    """Group adjacent bundles into jobs of at most about `_JOB_BYTES`."""
     ends = np.cumsum([len(bundle) for bundle in packed])
     cuts = np.flatnonzero(np.diff(ends // _JOB_BYTES)) + 1
     return [range(a, b) for a, b in zip([0, *cuts.tolist()], [*cuts.tolist(), len(packed)], strict=True)]
 
 
 def pack(items: Sequence[Any], count: int) -> list[bytes]:
-    """Items dealt out to the given number of tasks."""
+    """Distribute items to the given number of tasks and pickle each share."""
     return [_packed(list(items[i::count])) for i in range(count)]
 
 
@@ -74,7 +74,7 @@ def _packed(items: list[Any]) -> bytes:
 
 
 class _Packer(pickle.Pickler):
-    """Writes row numbers, most of what tasks carry, in few bytes: as bits where they are close, else short."""
+    """Pickles arrays of row numbers, the largest part of tasks, compactly: as a bitmap if dense, else as uint32."""
 
     def reducer_override(self, item: Any) -> Any:
         if type(item) is not np.ndarray or item.dtype != np.int64 or item.ndim != 1:
@@ -98,19 +98,19 @@ def _from_short(numbers: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
 
 
 def collect(spark: SparkSession, frame: DataFrame, on_tasks: OnTasks | None = None) -> pa.Table:
-    """Run a job of ours: watched, cancelled when the caller gives up, with errors that say what to do."""
+    """Run a job with progress reports, cancellation and typed errors."""
     with watched(spark, on_tasks):
         return frame.toArrow()
 
 
 class TaskProgress:
-    """Passes ended Spark tasks on as finished items, each once."""
+    """Converts counts of ended Spark tasks to counts of finished items; reports each item once."""
 
     def __init__(self, items: int, tasks: int, on_done: OnDone) -> None:
         self._items, self._tasks, self._on_done, self._done = items, tasks, on_done, 0
 
     def tasks(self, ended: int) -> None:
-        """So many Spark tasks have ended."""
+        """Report the number of Spark tasks that have ended."""
         done = self._items * min(ended, self._tasks) // self._tasks
         if done > self._done:
             new, self._done = done - self._done, done
@@ -118,7 +118,7 @@ class TaskProgress:
 
 
 class _Body:
-    """What each Spark task does."""
+    """The function of each Spark task: apply the function to its items."""
 
     def __init__(self, function: Callable[[Any], Any], packed: dict[int, bytes]) -> None:
         self._function, self._packed = function, packed
@@ -137,8 +137,8 @@ class _Body:
 
 
 def unpack(answer: bytes) -> list[Any]:
-    """The results of one task; an error among them is raised."""
-    found = pickle.loads(answer)  # noqa: S301 - made by our own tasks in this job
+    """Return the results of one task; raise if the task returned an error."""
+    found = pickle.loads(answer)  # noqa: S301 - written by the tasks of this job
     if isinstance(found, BaseException):
         raise found
     return list(found)

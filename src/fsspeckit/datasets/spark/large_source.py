@@ -1,7 +1,7 @@
-"""Merging with a source too large to share: keys meet by hash, and rows are routed to the file they belong to.
+"""Merge a source that is too large to share: match keys by a hash exchange, then send rows to their tasks.
 
-Two exchanges. The first brings key columns of both sides, with row numbers, to the part of their hash and finds the
-matches; the second sends each source row to the task that needs it. Rows of the target never leave their file.
+The first of two exchanges partitions key columns of both sides, with row numbers, by hash and finds the matches. The
+second sends each source row to the task that needs it. Rows of the target are not shuffled.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NONE: RowNumbers = np.empty(0, dtype=np.int64)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SourceKeys:
-    """Rows of one spilled file to look for: their places in the file, the key set of each, and the first's number."""
+    """Rows of a spill file to match: positions in the file, key set of each, and the number of the file's first row."""
 
     file: int
     rows: RowNumbers
@@ -41,7 +41,7 @@ class SourceKeys:
 
 @dataclass(frozen=True, slots=True)
 class TargetKeys:
-    """A scan to look into, with its number."""
+    """A scan of a target file, with its number."""
 
     number: int
     scan: Scan
@@ -50,7 +50,7 @@ class TargetKeys:
 def key_items(
     handle: Handle, specs: Sequence[KeySetSpec], scans: Sequence[tuple[int, Scan]]
 ) -> list[SourceKeys | TargetKeys]:
-    """What to split for one set of key columns: all source files first, then the scans."""
+    """Return the items to split for one set of key columns: all source files first, then the scans."""
     wanted = sorted({scan.group for _, scan in scans})
     rows = np.concatenate([_NONE, *(np.asarray(specs[group].rows, dtype=np.int64) for group in wanted)])
     groups = np.repeat(np.array(wanted, dtype=np.int64), [len(specs[group].rows) for group in wanted])
@@ -61,7 +61,7 @@ def key_items(
 
 
 def _by_file(handle: Handle, rows: RowNumbers) -> Iterator[tuple[int, int, RowNumbers]]:
-    """For each spilled file its number, the number of its first row, and which of the given rows stand in it."""
+    """Yield for each spill file its number, the number of its first row, and which of the given rows it holds."""
     ends = np.cumsum([file.rows for file in handle.files])
     where = np.searchsorted(ends, rows, "right")
     order = np.argsort(where, kind="stable")
@@ -72,7 +72,7 @@ def _by_file(handle: Handle, rows: RowNumbers) -> Iterator[tuple[int, int, RowNu
 
 @dataclass(frozen=True, slots=True)
 class SplitKeys:
-    """Sends plain keys with their numbers to the part of their hash."""
+    """Splits keys with their row numbers by the hash of the key."""
 
     storage: Storage
     handle: Handle
@@ -81,7 +81,7 @@ class SplitKeys:
     parts: int
 
     def __call__(self, item: SourceKeys | TargetKeys) -> Iterator[tuple[int, pa.Table]]:
-        """The keys of one item, by part."""
+        """Yield the keys of one item by part."""
         if isinstance(item, SourceKeys):
             table = take_rows(self.handle.file(item.file, [key.name for key in self.keys]), item.rows)
             numbers, groups, side = item.rows + item.first, item.groups, b"source"
@@ -97,8 +97,8 @@ class SplitKeys:
         yield from cut_by_part(keyed, partition_numbers(hash_keys(columns), self.parts))
 
 
-def gather_keys(part: int, pieces: Iterator[pa.Table]) -> Found:  # noqa: ARG001 - every part is alike
-    """Scan numbers, positions in their files and source rows of the keys that stand on both sides."""
+def gather_keys(part: int, pieces: Iterator[pa.Table]) -> Found:  # noqa: ARG001 - required by `exchange`
+    """Return scan numbers, positions in the files and source rows of the keys that occur on both sides."""
     sources: list[pa.Table] = []
     waiting: list[tuple[int, pa.Table]] = []
     index: KeyIndex | None = None
@@ -129,7 +129,7 @@ def _index(sources: Sequence[pa.Table]) -> KeyIndex:
 
 
 def _lookup(index: KeyIndex, pieces: Sequence[tuple[int, pa.Table]]) -> Found:
-    """Look up several pieces at once: a hash table is built for each lookup."""
+    """Look up several pieces at once, because each lookup builds a hash table."""
     whole = pa.concat_tables([table for _, table in pieces])
     scans = np.repeat([scan for scan, _ in pieces], [table.num_rows for _, table in pieces])
     at, rows = index.lookup(whole.columns[:-1])
@@ -137,7 +137,7 @@ def _lookup(index: KeyIndex, pieces: Sequence[tuple[int, pa.Table]]) -> Found:
 
 
 def matches(found: Iterable[Found], count: int) -> list[Match]:
-    """The findings of all parts, by scan."""
+    """Return the matches of all parts by scan."""
     scans, positions, rows = (np.concatenate([_NONE, *arrays]) for arrays in zip(*found, strict=True))
     order = np.lexsort((positions, scans))
     cuts = np.searchsorted(scans[order], np.arange(count + 1))
@@ -146,9 +146,9 @@ def matches(found: Iterable[Found], count: int) -> list[Match]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Routes:
-    """Where the rows of one spilled file go.
+    """The destinations of the rows of one spill file.
 
-    Their places in the file, and for each the task, its order there, and the row of the target that it replaces.
+    Positions in the file, and for each row the task, its order in the task, and the target row that it replaces.
     """
 
     file: int
@@ -159,7 +159,7 @@ class Routes:
 
 
 def routes(handle: Handle, tasks: Sequence[SourceTask]) -> list[Routes]:
-    """For each spilled file, where its rows go."""
+    """Return the destinations of the rows of each spill file."""
     wanted = [np.asarray(_rows(task), dtype=np.int64) for task in tasks]
     rows = np.concatenate([_NONE, *wanted])
     numbers = np.repeat(np.arange(len(tasks)), [len(part) for part in wanted])
@@ -176,7 +176,7 @@ def _rows(task: SourceTask) -> range | RowNumbers:
 
 
 def without_rows(task: SourceTask) -> SourceTask:
-    """A task without row numbers: these travel with the rows."""
+    """Return a task without row numbers: the exchange sends them with the rows."""
     if isinstance(task, RewriteTask):
         return replace(task, change=replace(task.change, replaced=_NONE, source_rows=_NONE))
     return replace(task, rows=range(0))
@@ -184,13 +184,13 @@ def without_rows(task: SourceTask) -> SourceTask:
 
 @dataclass(frozen=True, slots=True)
 class SplitRows:
-    """Sends source rows to the part of their task; three columns of numbers go in front."""
+    """Splits source rows by the part of their task; the first three columns are task, order and position."""
 
     handle: Handle
     part_of: npt.NDArray[np.int64]
 
     def __call__(self, item: Routes) -> Iterator[tuple[int, pa.Table]]:
-        """The rows of one spilled file, by part."""
+        """Yield the rows of one spill file by part."""
         part = self.part_of[item.tasks]
         order = in_parts(part)
         rows = take_rows(self.handle.file(item.file, self.handle.schema.names), item.rows[order])
@@ -201,7 +201,7 @@ class SplitRows:
 
 @dataclass(frozen=True, slots=True)
 class RunRouted:
-    """Runs the tasks of a part with the rows that were sent to it."""
+    """Runs the tasks of a part with the rows that the exchange sent to it."""
 
     storage: Storage
     schema: pa.Schema
@@ -209,7 +209,7 @@ class RunRouted:
     staging: str | None
 
     def __call__(self, part: int, pieces: Iterator[pa.Table]) -> list[tuple[int, Outcome]]:
-        """The outcomes of one part's tasks, with their numbers."""
+        """Return the outcomes of the tasks of one part, with their numbers."""
         names = [f"{i}" for i in range(3)]
         numbers = pa.schema([(name, pa.int64()) for name in names]).empty_table()
         rows = self.schema.empty_table()
@@ -230,7 +230,7 @@ class RunRouted:
 
 
 def _numbered(task: SourceTask, positions: RowNumbers) -> SourceTask:
-    """A bare task with its rows, numbered as they arrived."""
+    """Return a task with the numbers of its rows in order of arrival."""
     if isinstance(task, RewriteTask):
         change = replace(task.change, replaced=positions, source_rows=np.arange(len(positions)))
         return replace(task, change=change)

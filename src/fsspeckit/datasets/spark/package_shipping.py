@@ -1,8 +1,8 @@
-"""Work that executors can do without having this package: it travels with the job, as source text.
+"""Run tasks on executors that do not have this package: its source text is sent with the job.
 
 This module is pickled by value, so it must not import anything of fsspeckit, and nothing but the standard library at
-its top. An executor that has the very same sources installed uses those; any other imports from what it was sent, in
-memory: nothing is written there, and nothing of the session changes.
+its top. An executor that has the same sources installed uses those; any other imports the sent sources from memory.
+No file is written there, and the session does not change.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ NAME = __name__.partition(".")[0]
 
 @dataclass(frozen=True)
 class Package:
-    """The source text of a package by module name; a package's own ``__init__`` stands under its name and a dot."""
+    """The source text of a package by module name; the key of an ``__init__`` is the package name and a dot."""
 
     sources: Mapping[str, str]
     digest: str
 
     @classmethod
     def of(cls, module: ModuleType) -> Package:
-        """What stands in the folder that a module was loaded from."""
+        """Read the sources in the folder that a module was loaded from."""
         folder = Path(str(module.__file__)).parent
         sources = {}
         for file in sorted(folder.rglob("*.py")):
@@ -43,7 +43,7 @@ class Package:
         return cls(sources, hashlib.sha256(repr(sorted(sources.items())).encode()).hexdigest())
 
     def install(self) -> None:
-        """Make the package importable in this process, unless the very same is already."""
+        """Make the package importable in this process, unless the same sources are already installed."""
         if installed_digest() == self.digest:
             return
         for name in [name for name in sys.modules if name == NAME or name.startswith(f"{NAME}.")]:
@@ -75,7 +75,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.ExecutionLoader):
 
 
 def installed_digest() -> str | None:
-    """Which sources of this package an import gives here, None where there are none."""
+    """Return the digest of the sources that an import of this package uses; None if it is not installed."""
     for finder in sys.meta_path:
         if hasattr(finder, "carried"):
             return str(finder.carried.digest)
@@ -89,20 +89,20 @@ def installed_digest() -> str | None:
 
 @dataclass(frozen=True)
 class ShippedWork:
-    """The work of a Spark task, with the package that it needs."""
+    """The pickled function of a Spark task, with the package that it needs."""
 
     package: Package
     body: bytes
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Do it."""
+        """Install the package and run the function."""
         self.package.install()
         yield from pickle.loads(self.body)(batches)  # noqa: S301 - made by the driver of this job
 
 
 @dataclass(frozen=True)
 class ExecutorProbe:
-    """What one Spark task finds where it runs; it always answers, so that the driver can say what is wrong."""
+    """Reports the environment of an executor. Errors are part of the answer, so that the driver can raise them."""
 
     digest: str
     package: Package | None
@@ -110,15 +110,15 @@ class ExecutorProbe:
     probe: str | None
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Answer with one row."""
+        """Yield the answer as one row."""
         import pyarrow as pa
 
         for _ in batches:
             pass
         answer = pickle.dumps(self._answer())
-        ends = pa.py_buffer(struct.pack("=ii", 0, len(answer)))
+        offsets = pa.py_buffer(struct.pack("=ii", 0, len(answer)))
         # Not pa.array, which imports pandas first.
-        column = pa.Array.from_buffers(pa.binary(), 1, [None, ends, pa.py_buffer(answer)])
+        column = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, pa.py_buffer(answer)])
         yield pa.RecordBatch.from_arrays([column], ["answer"])
 
     def _answer(self) -> dict[str, Any]:
@@ -133,7 +133,7 @@ class ExecutorProbe:
             answer["digest"] = installed_digest()
             if answer["digest"] == self.digest:
                 pickle.loads(self.storage)  # noqa: S301 - made by the driver of this job
-        except Exception as error:  # noqa: BLE001 - whatever it is, the driver has to say it
+        except Exception as error:  # noqa: BLE001 - the driver raises it
             answer["failed"] = f"{type(error).__name__}: {error}"
             answer["lacks"] = getattr(error, "name", None) if isinstance(error, ImportError) else None
         if self.probe is not None:

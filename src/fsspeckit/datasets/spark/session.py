@@ -1,6 +1,6 @@
-"""The Spark session that work runs in: the caller's, the active one, or a quiet local one of our own.
+"""The Spark session: the caller's, the active one, or a local one.
 
-A session that we did not start is never stopped and never reconfigured.
+A session that was not started here is never stopped or reconfigured.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class SparkNotFoundError(FsspeckitError, ImportError):
 def get_session(
     spark: SparkSession | None = None, master: str | None = None, conf: Mapping[str, Any] | None = None
 ) -> SparkSession:
-    """The given session, else the active one, else one from the environment, else a local one.
+    """Return the given session, else the active one, else one from the environment, else a local one.
 
-    ``master`` and ``conf`` are for a session that is started here; those of an existing one are left as they are.
+    ``master`` and ``conf`` apply to a session that is started here; an existing session is not changed.
     """
     if spark is not None:
         return spark
@@ -77,13 +77,13 @@ def get_session(
         if not {"PYSPARK_GATEWAY_PORT", "SPARK_REMOTE"} & os.environ.keys():
             ensure_java()
         builder = SparkSession.builder if master is None else SparkSession.builder.master(master)
-        with _led(1, to=2):
+        with _redirected(1, to=2):
             return _started(_configured(builder, conf or {}))
     return _local_session(master, conf or {})
 
 
 def active_session() -> SparkSession | None:
-    """The session that is active in this thread, without importing PySpark where nobody else has."""
+    """Return the active session of this thread; do not import PySpark if it is not imported."""
     if "pyspark.sql" not in sys.modules:
         return None
     from pyspark.sql import SparkSession
@@ -92,9 +92,9 @@ def active_session() -> SparkSession | None:
 
 
 def refresh(spark: SparkSession, place: Place) -> None:
-    """Let Spark forget what it has cached of a dataset that has changed.
+    """Refresh Spark's cached file listing of a changed dataset.
 
-    Spark may be unable to open such an address at all, for want of a Hadoop connector; then it has nothing cached.
+    If Spark has no Hadoop connector for the address, it has nothing cached.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -109,7 +109,7 @@ def refresh(spark: SparkSession, place: Place) -> None:
 
 
 def _is_configured() -> bool:
-    """Whether somebody else says where Spark runs: spark-submit, Spark Connect, or a configuration file."""
+    """Return whether spark-submit, Spark Connect or a configuration file sets the master."""
     if any(name in os.environ for name in ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "MASTER")):
         return True
     folder = os.environ.get("SPARK_CONF_DIR") or os.path.join(os.environ.get("SPARK_HOME", ""), "conf")
@@ -132,11 +132,11 @@ def _local_session(master: str | None, conf: Mapping[str, Any]) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    # The second number lets a failed task be tried again, which plain local[N] never does.
+    # The second number is the maximum of task failures; with local[N], Spark does not retry tasks.
     builder = SparkSession.builder.master(master or f"local[{cores},4]").appName("fsspeckit")
     builder = _configured(builder, {"spark.driver.extraJavaOptions": _JAVA_OPTIONS, **_LOCAL, **conf})
     handle, name = tempfile.mkstemp(prefix="fsspeckit-spark-", suffix=".log")
-    with os.fdopen(handle) as log, _led(1, 2, to=log.fileno()):
+    with os.fdopen(handle) as log, _redirected(1, 2, to=log.fileno()):
         session = _started(builder, Path(name))
     _logger.debug("the log of the local Spark session is %s", name)
     atexit.register(Path(name).unlink, missing_ok=True)
@@ -150,33 +150,33 @@ def _started(builder: Any, log: Path | None = None) -> SparkSession:
     try:
         session: SparkSession = builder.getOrCreate()
     except (Py4JError, PySparkException) as error:
-        said = _last_words(log) if log is not None and "JAVA_GATEWAY_EXITED" in str(error) else ""
+        logged = _logged_error(log) if log is not None and "JAVA_GATEWAY_EXITED" in str(error) else ""
         failed = SparkStartError(
-            f"Spark did not start: {said or reason(str(error))}; correct its master and its settings"
+            f"Spark did not start: {logged or reason(str(error))}; correct its master and its settings"
         )
         failed.add_note(f"what Spark said is in {log}" if log is not None else "Spark said more on standard error")
         raise failed from error
     return session
 
 
-def _last_words(log: Path) -> str:
-    """Why a Java process ended: from the first line of its log that is about an error, two lines."""
+def _logged_error(log: Path) -> str:
+    """Return the first line of a log that contains an error, and the line after it."""
     lines = [line.strip() for line in log.read_text("utf-8", "replace").splitlines() if not line.startswith("\t")]
     first = next((number for number, line in enumerate(lines) if re.search("Error|Exception", line)), len(lines))
     return scrub(" ".join(lines[first : first + 2]))
 
 
 @contextmanager
-def _led(*streams: int, to: int) -> Iterator[None]:
-    """Lead streams elsewhere while a Java process starts: it inherits them and keeps them as long as it lives."""
-    kept = {stream: os.dup(stream) for stream in streams}
+def _redirected(*streams: int, to: int) -> Iterator[None]:
+    """Redirect streams while a Java process starts; the process inherits the redirected streams."""
+    copies = {stream: os.dup(stream) for stream in streams}
     sys.stdout.flush()
     sys.stderr.flush()
-    for stream in kept:
+    for stream in copies:
         os.dup2(to, stream)
     try:
         yield
     finally:
-        for stream, copy in kept.items():
+        for stream, copy in copies.items():
             os.dup2(copy, stream)
             os.close(copy)

@@ -1,7 +1,7 @@
-"""Source rows that the driver and all executors can reach: inside the job when small, else in Arrow files.
+"""Source rows that the driver and all executors can read: inside the job if small, else in Arrow files.
 
-The files stand in a folder of this machine where all executors run on it, else beside the dataset on its own storage;
-local ones are mapped, so processes of one machine share the memory. The driver reads the key columns and nothing else.
+The files are in a local folder if all executors run on this machine, else on the storage of the dataset. Local files
+are memory-mapped, so processes of one machine share the memory. The driver reads only the key columns.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ INLINE_BYTES = 4 * 1024 * 1024
 _FILE_ROWS = 1_000_000
 _BATCH_ROWS = 250_000
 _BATCH_BYTES = 32 * 1024 * 1024
-_LIGHT = 1024 * 1024
+_SMALL_BATCH_BYTES = 1024 * 1024
 _opened: dict[str, pa.Table] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class SpillFile:
-    """An Arrow file with some of the source's rows."""
+    """An Arrow file with a part of the source's rows."""
 
     path: str
     rows: int
@@ -36,7 +36,7 @@ class SpillFile:
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """How to get at shared rows: the bytes themselves, or the files that hold them, in order."""
+    """Reference to shared rows: serialized rows, or the files that hold them, in order."""
 
     name: str
     schema: pa.Schema
@@ -45,7 +45,7 @@ class Handle:
     files: tuple[SpillFile, ...] = ()
 
     def open(self) -> Source:
-        """The rows in this process, which keeps one source open: the one its tasks ask for."""
+        """Return the rows; the process keeps the last opened source in memory."""
         table = _opened.get(self.name)
         if table is None:
             _opened.clear()
@@ -53,7 +53,7 @@ class Handle:
         return Source(table)
 
     def columns(self, names: Sequence[str]) -> pa.Table:
-        """Some columns of all rows."""
+        """Return some columns of all rows."""
         if self.inline is not None:
             return pa.ipc.open_stream(pa.py_buffer(self.inline)).read_all().select(list(names))
         tables = [self.file(number, names) for number in range(len(self.files))]
@@ -61,11 +61,11 @@ class Handle:
         return with_one_dictionary(pa.concat_tables(tables)) if tables else empty
 
     def file(self, number: int, names: Sequence[str]) -> pa.Table:
-        """Some columns of the rows of one file: mapped where it is local, else only these are fetched."""
+        """Return some columns of one file: memory-mapped if it is local, else only these columns are fetched."""
         assert self.storage is not None
         path = self.files[number].path
         if self.storage.is_local:
-            reader = pa.ipc.open_file(pa.memory_map(path))  # asked for some columns, it would copy them
+            reader = pa.ipc.open_file(pa.memory_map(path))  # with included_fields it copies the columns
         else:
             wanted = sorted(self.schema.get_field_index(name) for name in names)
             reader = pa.ipc.open_file(
@@ -74,37 +74,37 @@ class Handle:
         return reader.read_all().select(list(names))
 
     def forget(self) -> None:
-        """Let go of the rows in this process."""
+        """Release the rows in this process."""
         _opened.pop(self.name, None)
 
 
 @dataclass(frozen=True, slots=True)
 class SharedSource(Source):
-    """Source rows with the handle that executors open; ``table`` holds them here only where they are few."""
+    """Source rows with the handle that executors open; ``table`` holds the rows only if they are inline."""
 
     handle: Handle
     share_limit: int
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return sum(file.rows for file in self.handle.files) if self.handle.inline is None else self.table.num_rows
 
     @property
     def route(self) -> str:
-        """How the rows reach the tasks that need them."""
+        """How the rows are sent to tasks: "job", "shared files" or "exchange"."""
         if self.handle.inline is not None:
             return "job"
         size = sum(file.size for file in self.handle.files)
         return "shared files" if size <= self.share_limit else "exchange"
 
     def columns(self, names: Sequence[str]) -> pa.Table:
-        """Whole columns."""
+        """Return some columns of all rows."""
         return self.table.select(list(names)) if self.handle.inline is not None else self.handle.columns(names)
 
 
 def share_inline(table: pa.Table) -> SharedSource:
-    """Few rows: they travel inside the jobs."""
+    """Share a small table: its rows are part of each job."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -112,7 +112,7 @@ def share_inline(table: pa.Table) -> SharedSource:
 
 
 def share_table(table: pa.Table, storage: Storage, folder: str, share_limit: int) -> SharedSource:
-    """Arrow rows of the driver, written to files."""
+    """Share a table of the driver by writing it to files."""
     files = [
         write_spill(table.slice(start, _FILE_ROWS).to_batches(), table.schema, storage, folder)
         for start in range(0, table.num_rows, _FILE_ROWS)
@@ -121,7 +121,7 @@ def share_table(table: pa.Table, storage: Storage, folder: str, share_limit: int
 
 
 def spilled(files: Iterable[SpillFile | None], schema: pa.Schema, storage: Storage, share_limit: int) -> SharedSource:
-    """Rows that stand in files."""
+    """Return the source whose rows are in files."""
     handle = Handle(uuid.uuid4().hex, schema, None, storage, tuple(file for file in files if file is not None))
     return SharedSource(schema.empty_table(), handle, share_limit)
 
@@ -129,11 +129,11 @@ def spilled(files: Iterable[SpillFile | None], schema: pa.Schema, storage: Stora
 def write_spill(
     batches: Iterable[pa.RecordBatch], schema: pa.Schema | None, storage: Storage, folder: str
 ) -> SpillFile | None:
-    """Write batches to a new file of the scratch folder; without any batch there is none."""
+    """Write batches to a new file in a folder; return None if there are no batches."""
     path, rows, size = f"{folder}/{uuid.uuid4().hex}.arrow", 0, 0
     writer: Any = None
     sink: Any = None
-    for batch in _larger(batches):
+    for batch in _joined(batches):
         if writer is None:
             sink = storage.open_output(path)
             writer = pa.ipc.new_file(sink, batch.schema if schema is None else schema)
@@ -146,13 +146,13 @@ def write_spill(
     return SpillFile(path, rows, size)
 
 
-def _larger(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Small batches joined: taking rows from a few large ones is much faster."""
+def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join small batches: taking rows from a few large batches is much faster."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
         waiting.append(batch)
-        rows, size = rows + batch.num_rows, size + _weight(batch)
+        rows, size = rows + batch.num_rows, size + _size(batch)
         if rows >= _BATCH_ROWS or size >= _BATCH_BYTES:
             yield pa.concat_batches(waiting)
             waiting, rows, size = [], 0, 0
@@ -160,10 +160,10 @@ def _larger(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.concat_batches(waiting)
 
 
-def _weight(batch: pa.RecordBatch) -> int:
-    """Bytes of a batch; of a light one those of its buffers, which take a tenth of the time to add up.
+def _size(batch: pa.RecordBatch) -> int:
+    """Return the bytes of a batch; for small buffers their total size, which takes a tenth of the time.
 
-    Slices of large tables have large buffers.
+    Slices of large tables have large buffers, so their own bytes are counted.
     """
     whole = int(batch.get_total_buffer_size())
-    return whole if whole < _LIGHT else int(batch.nbytes)
+    return whole if whole < _SMALL_BATCH_BYTES else int(batch.nbytes)

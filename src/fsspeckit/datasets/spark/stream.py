@@ -1,8 +1,8 @@
-"""Streams into datasets: every micro-batch is one merge that is committed once, however often Spark runs it again.
+"""Merge streams into datasets: every micro-batch is one merge that is committed exactly once.
 
-Spark notes in the checkpoint that a batch is done after its function has returned; a crash in between makes it run the
-batch again. The commit of a batch therefore keeps a key, of the query's id in the checkpoint and the batch's number,
-and a batch whose key is committed is skipped.
+Spark records in the checkpoint that a batch is done after its function has returned, so it runs the batch again after a
+crash in between. The commit of a batch therefore stores a key: the query's id in the checkpoint and the number of the
+batch. A batch whose key is committed is skipped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _logger = logging.getLogger(__name__)
 
 
 class BatchMerge:
-    """A function for `foreachBatch`: merges each batch into a dataset, once."""
+    """A function for `foreachBatch` that merges each batch into a dataset exactly once."""
 
     def __init__(self, io: DatasetIO, path: Any, checkpoint: str, options: Mapping[str, Any]) -> None:
         self._io, self._path, self._checkpoint, self._options = io, path, checkpoint, dict(options)
@@ -44,7 +44,7 @@ class BatchMerge:
             _logger.info("batch %d of %s was committed by another process meanwhile", number, self._path)
 
     def _query_id(self) -> str:
-        """Spark's id of the query, which lives as long as its checkpoint: a new checkpoint begins a new stream."""
+        """Return Spark's id of the query, which is stored in the checkpoint: a new checkpoint starts a new stream."""
         if self._query is None:
             storage, root = resolve(to_fsspec(self._checkpoint), self._io.filesystem, self._io.storage_options)
             try:

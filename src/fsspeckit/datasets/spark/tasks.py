@@ -1,6 +1,6 @@
-"""What runs in executors: scanning keys, running the file kernel, spilling rows of a source.
+"""The tasks of executors: scan keys, run the file kernel, spill rows of a source.
 
-A new Python process of an executor imports this module and what it needs, so planning and sessions have no place here.
+Every new Python process of an executor imports this module, so it must not import planning or sessions.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class SpillRows:
         self._storage, self._folder, self._names = storage, folder, names
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """One row that tells of the file; none where there were no rows."""
+        """Yield one row that describes the file; none if there are no rows."""
         from pyspark import TaskContext
 
         context = TaskContext.get()
@@ -48,14 +48,14 @@ class SpillRows:
 
 @dataclass(frozen=True, slots=True)
 class SpillFiles:
-    """Turns files of a source into spilled ones."""
+    """Converts source files to spill files."""
 
     files: RowFiles
     storage: Storage
     folder: str
 
     def __call__(self, number: int) -> SpillFile | None:
-        """Turn one file into a spilled one; none where it has no rows."""
+        """Convert one file; return None if it has no rows."""
         return write_spill(self.files.batches(number), self.files.schema, self.storage, self.folder)
 
 
@@ -68,20 +68,20 @@ class Scans:
 
 
 def _check_visible(storage: Storage, folder: str) -> None:
-    """A local folder that the driver sees and this executor does not is no shared folder."""
+    """Raise if a local folder does not exist on this executor."""
     if storage.is_local and storage.stat(folder) is None:
         raise invisible(folder, platform.node())
 
 
 class Scanner:
-    """Scans key columns of files; the source is sent once for all scans, and batches of one task share their index."""
+    """Scans key columns of files. The source is sent once for all scans; batches of one task share the key index."""
 
     def __init__(self, storage: Storage, handle: Handle) -> None:
         self._storage, self._handle = storage, handle
         self._indexed: tuple[KeySetSpec, KeyIndex] | None = None
 
     def __call__(self, item: Scans) -> list[Match]:
-        """The matches of each file."""
+        """Return the matches of each file."""
         _check_visible(self._storage, parent(item.scans[0].file.location))
         return match_files(self._storage, item.scans, self._index(item.spec), item.spec.keys)
 
@@ -105,11 +105,11 @@ class Runner:
             _check_visible(self.storage, self.staging)
         outcome = run_task(task, self.handle.open().take, self.storage, self.staging, at_once=1)
         if outcome.staged and self.storage.is_local:
-            _disk().submit(self.storage.sync_files, [outcome.staged])
+            _sync_thread().submit(self.storage.sync_files, [outcome.staged])
         return outcome
 
 
 @cache
-def _disk() -> ThreadPoolExecutor:
-    """Sends finished files to the disk while the next is encoded; the commit waits for those that are not there."""
+def _sync_thread() -> ThreadPoolExecutor:
+    """Return the thread that syncs finished files to disk while the next is encoded; the commit syncs the rest."""
     return ThreadPoolExecutor(1, thread_name_prefix="fsspeckit-sync")
