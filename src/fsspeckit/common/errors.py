@@ -7,8 +7,8 @@
     ├── KeyColumnError        ValueError         missing, null or duplicate keys
     ├── PartitionError        ValueError         a key would move, an invalid partition value, different layouts
     ├── SchemaMismatchError   pa.ArrowInvalid, pa.ArrowTypeError (so ValueError and TypeError too)
-    ├── SourceFileError       pa.ArrowInvalid (so ValueError too): a csv or json file cannot be read without loss
-    ├── UnsupportedDataError  TypeError          a source is not tabular data
+    ├── SourceFileError       pa.ArrowInvalid (so ValueError too): a csv, json or Arrow source cannot be read
+    ├── UnsupportedDataError  TypeError          a source is not tabular data, or pyarrow cannot read the data of a file
     ├── StorageOptionError    ValueError         a filesystem refuses its URL or storage options
     ├── TableFormatError      ValueError         the folder belongs to Delta, Iceberg or Hudi
     ├── NestedDatasetError    ValueError         the path is inside another dataset, or contains one
@@ -71,7 +71,7 @@ class SourceFileError(FsspeckitError, pa.ArrowInvalid):  # type: ignore[misc]
 
 
 class UnsupportedDataError(FsspeckitError, TypeError):
-    """The source does not provide Arrow data."""
+    """The source does not provide Arrow data, or pyarrow cannot read a file that is not damaged."""
 
 
 class StorageOptionError(FsspeckitError, ValueError):

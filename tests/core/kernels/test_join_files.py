@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fsspeckit.common.errors import DamagedFileError
+from fsspeckit.common.errors import DamagedFileError, UnsupportedDataError
 from fsspeckit.core.commit.transaction import Journal
 from fsspeckit.core.dataset import snapshot
 from fsspeckit.core.kernels import join_files
@@ -20,6 +20,7 @@ from fsspeckit.core.kernels.join_files import RowForm, combine_files, lead_foote
 from fsspeckit.core.model import CombineTask, DataFile, WriteOptions
 from fsspeckit.core.parquet.bytes.thrift import BINARY, I64, LIST, STRUCT, read_struct, write_struct
 from fsspeckit.core.parquet.footer import read_footer
+from fsspeckit.core.parquet.reader import report_damage
 from fsspeckit.core.storage.local import LocalStorage
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
@@ -187,3 +188,10 @@ def test_a_chunk_description_in_statistics_is_not_a_chunk(tmp_path: Path, sound:
 
     assert len(list(tmp_path.glob("*.parquet"))) == 1
     assert pq.read_table(tmp_path)["b"].to_pylist() == [1, 2, 3] * (sound + 1)
+
+
+def test_data_that_pyarrow_cannot_read_is_not_called_damaged() -> None:
+    """Such as nested texts of more than 2 GB in a row group."""
+    expected = pytest.raises(UnsupportedDataError, match=r"a\.parquet has data that pyarrow cannot read \(Nested")
+    with expected, report_damage("reading", "a.parquet"):
+        raise pa.ArrowNotImplementedError("Nested data conversions not implemented for chunked array outputs")

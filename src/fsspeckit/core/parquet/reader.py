@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.common.bridge import to_numpy, valid_mask
-from fsspeckit.common.errors import DamagedFileError, FsspeckitError, SchemaMismatchError
+from fsspeckit.common.errors import DamagedFileError, FsspeckitError, SchemaMismatchError, UnsupportedDataError
 from fsspeckit.core.model import DataFile, ViewFile
 from fsspeckit.core.parquet.footer import INT96_UNIT, Footer, open_footer, open_reader, read_footer_bytes
 from fsspeckit.core.storage import Entry, Storage
@@ -38,7 +38,7 @@ def _check_unchanged(entry: Entry | None, file: ViewFile | DataFile) -> None:
 
 @contextmanager
 def report_damage(operation: str, path: str) -> Iterator[None]:
-    """Raise errors of pyarrow on a damaged file as `DamagedFileError` with the path."""
+    """Raise errors of pyarrow on a file with the path: `DamagedFileError`, or `UnsupportedDataError`."""
     try:
         yield
     except FileNotFoundError:
@@ -46,6 +46,11 @@ def report_damage(operation: str, path: str) -> Iterator[None]:
     except (OSError, pa.ArrowException, UnicodeDecodeError, MemoryError) as error:
         if isinstance(error, FsspeckitError):
             raise
+        if isinstance(error, pa.ArrowNotImplementedError):
+            raise UnsupportedDataError(
+                f"{operation}: {path} has data that pyarrow cannot read ({error}); write the file again with smaller "
+                "row groups or with other types, then run again"
+            ) from error
         raise DamagedFileError(
             f"{operation}: {path} cannot be read as Parquet ({error}); restore or move the file, then run again"
         ) from error
