@@ -105,6 +105,25 @@ def test_a_delete_in_a_feed_needs_only_its_key(io: Any, tmp_path: Path) -> None:
     assert look(tmp_path / "d", "id", "v", "lsn") == [(2, "new", 6), (3, "old", 9), (7, "new", 6)]
 
 
+def test_a_new_dataset_has_the_columns_that_a_condition_reads(io: Any, tmp_path: Path) -> None:
+    source = numbers([1, 2], n=[5, -1])
+    io.merge(source, str(tmp_path / "d"), strategy="upsert", key_columns="id", delete_when="n < 0")
+    assert look(tmp_path / "d", "id", "v", "n") == [(1, "old", 5)]
+
+
+def test_rows_that_delete_may_have_nulls_in_required_columns(io: Any, tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.string(), nullable=False)])
+    put(tmp_path / "d" / "a.parquet", numbers([1, 2]).cast(schema))
+    feed = pa.table({"id": [1, 2], "v": ["new", None], "op": ["u", "d"]})
+    options = {"strategy": "upsert", "key_columns": "id", "delete_when": "op = 'd'"}
+    assert stats(io.merge(feed, str(tmp_path / "d"), **options))["deleted"] == 1
+    assert look(tmp_path / "d", "id", "v") == [(1, "new")]
+    before = tree_of(tmp_path / "d")
+    with pytest.raises(ValueError, match="must not be null"):
+        io.merge(feed.set_column(2, "op", pa.array(["u", "u"])), str(tmp_path / "d"), **options)
+    assert tree_of(tmp_path / "d") == before
+
+
 def test_a_row_moves_to_another_partition(io: Any, tmp_path: Path) -> None:
     put(tmp_path / "d" / "day=1" / "a.parquet", numbers([1, 2]))
     put(tmp_path / "d" / "day=2" / "b.parquet", numbers([3]))

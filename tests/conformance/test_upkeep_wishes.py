@@ -120,18 +120,18 @@ def test_new_options_rewrite_sorted_files(io: Any, tmp_path: Path) -> None:
     scattered(tmp_path / "d", 6)
     optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), "x")
     optimize(target_rows_per_file=40)
-    wishes = [
+    requests = [
         ({"target_rows_per_file": 40, "bloom_filter_columns": ["n"]}, 6),
         ({"target_rows_per_file": 120, "bloom_filter_columns": ["n"]}, 2),
         ({"row_group_size": 30, "bloom_filter_columns": ["n"]}, 1),
         ({"target_rows_per_file": 30, "row_group_size": 30}, 8),
     ]
-    for wish, files in wishes:
-        result = optimize(**wish)
-        assert (result.compacted_file_count > 0, result.after_file_count) == (True, files), wish
+    for options, files in requests:
+        result = optimize(**options)
+        assert (result.compacted_file_count > 0, result.after_file_count) == (True, files), options
         before = tree_of(tmp_path / "d")
-        assert optimize(**wish).compacted_file_count == 0, wish
-        assert optimize().compacted_file_count == 0, wish
+        assert optimize(**options).compacted_file_count == 0, options
+        assert optimize().compacted_file_count == 0, options
         assert tree_of(tmp_path / "d") == before
         meta = pq.read_metadata(data_files(tmp_path / "d")[0]).row_group(0)
         assert meta.column(2).bloom_filter_offset is not None, "a filter once asked for is kept"
@@ -139,9 +139,9 @@ def test_new_options_rewrite_sorted_files(io: Any, tmp_path: Path) -> None:
 
 @pytest.mark.sweep
 @pytest.mark.parametrize(
-    "wish", [{}, {"bloom_filter_columns": ["x", "n"]}, {"row_group_size": 500, "curve": "hilbert"}], ids=str
+    "options", [{}, {"bloom_filter_columns": ["x", "n"]}, {"row_group_size": 500, "curve": "hilbert"}], ids=str
 )
-def test_sorted_files_come_near_the_requested_size(io: Any, tmp_path: Path, wish: dict[str, Any]) -> None:
+def test_sorted_files_come_near_the_requested_size(io: Any, tmp_path: Path, options: dict[str, Any]) -> None:
     """Inputs of nearly half the target, with filters and small row groups that the inputs do not have."""
     random = np.random.default_rng(7)
     for i in range(12):
@@ -150,7 +150,7 @@ def test_sorted_files_come_near_the_requested_size(io: Any, tmp_path: Path, wish
         path = put(tmp_path / "d" / f"{i:02d}.parquet", table)
     target = path.stat().st_size / 0.45
     check_upkeep(
-        partial(io.optimize_parquet_dataset, str(tmp_path / "d"), ["x", "y"], target / 2**20, **wish), tmp_path / "d"
+        partial(io.optimize_parquet_dataset, str(tmp_path / "d"), ["x", "y"], target / 2**20, **options), tmp_path / "d"
     )
     found = [path.stat().st_size / target for path in data_files(tmp_path / "d")]
     assert all(0.8 <= size <= 1.2 for size in found), found
@@ -172,14 +172,16 @@ def test_sorted_files_have_equal_size_if_rows_have_not(io: Any, tmp_path: Path, 
     assert all(0.8 <= size <= 1.2 for size in found), found
 
 
-@pytest.mark.parametrize("wish", [{"bloom_filter_columns": ["n"]}, {"row_group_size": 30}])
-def test_only_files_without_the_requested_property_are_rewritten(io: Any, tmp_path: Path, wish: dict[str, Any]) -> None:
+@pytest.mark.parametrize("options", [{"bloom_filter_columns": ["n"]}, {"row_group_size": 30}])
+def test_only_files_without_the_requested_property_are_rewritten(
+    io: Any, tmp_path: Path, options: dict[str, Any]
+) -> None:
     scattered(tmp_path / "d", 2)
     optimize = partial(io.optimize_parquet_dataset, str(tmp_path / "d"), "x", target_rows_per_file=40)
-    optimize(**wish)
+    optimize(**options)
     put(tmp_path / "d" / "later.parquet", pa.table({"x": range(-50, -10), "y": range(40), "n": range(40)}))
     optimize()
-    result = optimize(**wish)
+    result = optimize(**options)
     assert (result.compacted_file_count, len(result.skipped_files)) == (1, 2)
 
 

@@ -33,7 +33,7 @@ WORDS = (
     "strategy",
 )
 # Arguments that hold expressions; messages about an expression begin with them ("where: unknown column ...").
-EXPRESSIONS = ("set", "where")
+EXPRESSIONS = ("delete_when", "insert_when", "scope", "set", "update_when", "where")
 FUNCTIONS = (*("create_duckdb_connection", "deduplicate_parquet_dataset", "read_parquet", r"recover\(\)"),)
 _LITERAL = r"\[[^\]]*\]|\"[^\"]*\"|'[^']*'|\.\.\.|(?=[\s,.;)]|$)"
 _NUMBER = r"-?\d[\d.]*(?<!\.)|True|False|None"

@@ -83,11 +83,11 @@ def test_the_file_of_a_winner_changes_during_a_sort(folder: str) -> None:
     put(f"{folder}/b.parquet", [2, 3])
     put(f"{folder}/c.parquet", [6, 9], "wins")
     change = at_stage("sort", lambda: put(f"{folder}/c.parquet", [8, 9], "wins"))
-    wish: dict[str, Any] = {"deduplicate_key_columns": "id", "dedup_order_by": "v", "max_files": 2}
-    plan = IO.optimize_parquet_dataset(folder, "id", dry_run=True, **wish)
+    options: dict[str, Any] = {"deduplicate_key_columns": "id", "dedup_order_by": "v", "max_files": 2}
+    plan = IO.optimize_parquet_dataset(folder, "id", dry_run=True, **options)
     assert (list(plan.skipped_files), plan["deduplicated_rows"]) == ([f"{folder}/c.parquet"], 1)
     with pytest.raises(CommitConflictError, match="again"):
-        IO.optimize_parquet_dataset(folder, "id", progress=change, **wish)
+        IO.optimize_parquet_dataset(folder, "id", progress=change, **options)
     assert 6 in ids_of(folder)
 
 

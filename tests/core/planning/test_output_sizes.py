@@ -77,7 +77,7 @@ def events(dataset: Path, *, rows: int = 8000, files: int = 30, shuffled: bool =
 
 @pytest.mark.parametrize(("inputs", "shuffled"), [(0.2, True), (0.45, False), (0.45, True), (0.7, False), (1.3, True)])
 @pytest.mark.parametrize(
-    "wish",
+    "options",
     [
         {},
         {"bloom_filter_columns": ["id", "user"]},
@@ -87,15 +87,17 @@ def events(dataset: Path, *, rows: int = 8000, files: int = 30, shuffled: bool =
     ],
     ids=str,
 )
-def test_sorted_files_come_near_the_target(tmp_path: Path, wish: dict[str, Any], inputs: float, shuffled: bool) -> None:
+def test_sorted_files_come_near_the_target(
+    tmp_path: Path, options: dict[str, Any], inputs: float, shuffled: bool
+) -> None:
     """For inputs of any size, with and without other options."""
     target = events(tmp_path / "d", rows=2000, shuffled=shuffled) / inputs
     optimize = partial(PyarrowDatasetIO().optimize_parquet_dataset, str(tmp_path / "d"), ["id", "at"], target / 2**20)
-    plan, result = optimize(dry_run=True, **wish), optimize(**wish)
+    plan, result = optimize(dry_run=True, **options), optimize(**options)
     assert plan.after_file_count == result.after_file_count
     found = sorted(path.stat().st_size / target for path in (tmp_path / "d").iterdir())
     assert all(0.8 <= size <= 1.2 for size in found), found
-    assert optimize(**wish).compacted_file_count == 0
+    assert optimize(**options).compacted_file_count == 0
 
 
 @pytest.mark.parametrize("row_group_size", [50, 1000])

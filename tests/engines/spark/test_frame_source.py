@@ -89,9 +89,9 @@ def test_which_row_wins_is_not_left_to_a_shuffle(io, spark, tmp_path):
     path = str(tmp_path / "d")
     frame = spark.createDataFrame([(1, "a"), (1, "b"), (2, "c")], ["id", "v"]).coalesce(1)
     shuffled = frame.repartition(3, "v")
-    for wish in ({"on_duplicate_source": "last"}, {"on_duplicate_source": "first"}, {"strategy": "deduplicate"}):
+    for options in ({"on_duplicate_source": "last"}, {"on_duplicate_source": "first"}, {"strategy": "deduplicate"}):
         with pytest.raises(ValueError, match="orderBy"):
-            io.merge(shuffled, path, key_columns="id", **({"strategy": "upsert"} | wish))
+            io.merge(shuffled, path, key_columns="id", **({"strategy": "upsert"} | options))
     assert not (tmp_path / "d").exists() or not list((tmp_path / "d").rglob("*.parquet"))
     io.merge(shuffled.orderBy("v"), path, strategy="upsert", key_columns="id", on_duplicate_source="first")
     assert _values(io, path) == {1: "a", 2: "c"}

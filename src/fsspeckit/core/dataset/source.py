@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from fsspeckit.common.errors import DatasetNotFoundError, UnsupportedDataError
@@ -25,7 +26,7 @@ from fsspeckit.core.parquet.data_files import read_data_files
 from fsspeckit.core.parquet.reader import check_int96, check_rows, open_parquet, report_damage
 from fsspeckit.core.storage import Storage, resolve
 from fsspeckit.core.values.spill import spool
-from fsspeckit.core.values.take import take_ascending, take_rows, with_one_dictionary, with_wide_codes
+from fsspeckit.core.values.take import filter_rows, take_ascending, take_rows, with_one_dictionary, with_wide_codes
 from fsspeckit.core.values.views import plain_reader, plain_table
 
 _SPOOL_ROWS = 65_536
@@ -96,12 +97,18 @@ class Source:
         values = column.chunk(0).dictionary if pa.types.is_dictionary(column.type) and len(column) else column.unique()
         return len(values)
 
-    def check_casts(self, schema: pa.Schema, *, operation: str, path: str) -> None:
-        """Raise if a value does not fit its type in ``schema``. Called before the first write."""
+    def check_casts(
+        self, schema: pa.Schema, *, operation: str, path: str, without: npt.NDArray[np.bool_] | None = None
+    ) -> None:
+        """Raise if a value does not fit its type in ``schema``. Called before the first write.
+
+        ``without`` marks rows that are not written.
+        """
         for name in schema.names:
             if name in self.schema.names and self._differs(schema.field(name)):
-                single = pa.schema([schema.field(name)])
-                for batch in self.columns([name]).to_batches(max_chunksize=_SPOOL_ROWS * 4):
+                single, column = pa.schema([schema.field(name)]), self.columns([name])
+                written = column if without is None else filter_rows(column, ~without)
+                for batch in written.to_batches(max_chunksize=_SPOOL_ROWS * 4):
                     cast_schema(pa.Table.from_batches([batch]), single, operation=operation, path=path)
 
     def _differs(self, field: pa.Field) -> bool:

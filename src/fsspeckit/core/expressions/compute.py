@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from pyarrow import types as pat
 
 from fsspeckit.common.bridge import to_arrow, to_numpy
+from fsspeckit.common.types import is_text
 
 Values = Any  # a pa.Array or a pa.Scalar; pyarrow has no types
 
@@ -188,3 +189,17 @@ def extreme(name: str, values: tuple[Values, ...]) -> Values:
         chosen = pc.if_else(pc.fill_null(wins, False), other, found)
         found = pc.coalesce(chosen, found, other)
     return found
+
+
+def cast_values(values: Values, type_: pa.DataType) -> Values:
+    """Cast values so that none of them changes, except that a timestamp as a date loses its time of day."""
+    if pat.is_date(type_) and pat.is_timestamp(values.type):
+        return pc.floor_temporal(values, unit="day").cast(pa.timestamp(values.type.unit)).cast(type_)
+    if pat.is_decimal(type_) and pat.is_integer(values.type):  # Arrow wants room for every value of the integer type
+        return values.cast(pa.decimal128(20, 0)).cast(type_)
+    if is_text(values.type) and pat.is_timestamp(type_) and type_.tz is not None:
+        try:
+            return values.cast(type_)
+        except pa.ArrowInvalid:
+            return values.cast(pa.timestamp(type_.unit)).cast(type_)
+    return values.cast(type_)

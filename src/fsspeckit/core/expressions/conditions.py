@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsspeckit.common.errors import ExpressionError
+from fsspeckit.core.expressions.assignment import assigned
 from fsspeckit.core.expressions.tree import ArrowCondition, Call, Column, Expression, InList, Literal
 from fsspeckit.core.expressions.types import cast_to, kind_of, plain_type, same_type
 
@@ -132,7 +133,7 @@ def compile_values(given: Any, schema: pa.Schema) -> dict[str, Expression]:
     Raises:
         ExpressionError: A column is unknown, or a value is not an expression that the column can hold.
     """
-    from fsspeckit.core.expressions.parse import assigned, parse_expression
+    from fsspeckit.core.expressions.parse import parse_expression
 
     if not isinstance(given, Mapping) or not given:
         raise ExpressionError(f'{given!r} names no columns; pass a mapping such as {{"price": "price * 1.1"}}')

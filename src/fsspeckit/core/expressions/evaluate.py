@@ -18,7 +18,6 @@ from pyarrow import types as pat
 
 from fsspeckit.common.bridge import to_numpy
 from fsspeckit.common.errors import ExpressionError
-from fsspeckit.common.types import is_text
 from fsspeckit.core.expressions import compute
 from fsspeckit.core.expressions.functions import CONSTANT, COUNT, FUNCTIONS, UNIT
 from fsspeckit.core.expressions.tree import ArrowCondition, Call, Column, Expression, InList, Literal
@@ -128,7 +127,7 @@ def _run(call: Call, values: list[Values]) -> Values:
     if call.function in COMPARISONS:
         return compute.compare(COMPARISONS[call.function], *values)
     if call.function == "cast":
-        return cast_values(values[0], call.type)
+        return compute.cast_values(values[0], call.type)
     if call.function in _OPERATORS:
         return _OPERATORS[call.function](*values)
     function = FUNCTIONS[call.function]
@@ -136,18 +135,6 @@ def _run(call: Call, values: list[Values]) -> Values:
     given = [value.as_py() if kind in _CONSTANTS else value for value, kind in zip(values, kinds, strict=False)]
     result = function.run(*given)
     return result if result.type.equals(call.type) else result.cast(call.type)
-
-
-def cast_values(values: Values, type_: pa.DataType) -> Values:
-    """Cast values so that none of them changes, except that a timestamp as a date loses its time of day."""
-    if pat.is_date(type_) and pat.is_timestamp(values.type):
-        return pc.floor_temporal(values, unit="day").cast(pa.timestamp(values.type.unit)).cast(type_)
-    if is_text(values.type) and pat.is_timestamp(type_) and type_.tz is not None:
-        try:
-            return values.cast(type_)
-        except pa.ArrowInvalid:
-            return values.cast(pa.timestamp(type_.unit)).cast(type_)
-    return values.cast(type_)
 
 
 def _case(*values: Values) -> Values:

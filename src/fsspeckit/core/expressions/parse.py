@@ -6,7 +6,6 @@ Only what `docs/expressions.md` lists is accepted. sqlglot parses; every node th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from decimal import Decimal
 from difflib import get_close_matches
 from typing import Any
 
@@ -15,6 +14,7 @@ from pyarrow import types as pat
 
 from fsspeckit.common.errors import ExpressionError
 from fsspeckit.common.types import is_text
+from fsspeckit.core.expressions.constants import TYPE_NAMES, cast_constant, named_type, number_of
 from fsspeckit.core.expressions.evaluate import result_type
 from fsspeckit.core.expressions.functions import (
     CONSTANT,
@@ -31,7 +31,6 @@ from fsspeckit.core.expressions.grammar import exp, nested_too_deeply, parse_one
 from fsspeckit.core.expressions.tree import Call, Column, Expression, InList, Literal, depth_of, null_of
 from fsspeckit.core.expressions.types import (
     cast_to,
-    common_type,
     is_comparable,
     is_datetime,
     is_number,
@@ -49,23 +48,6 @@ _ARITHMETIC = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "Mod": "%"}
 _MOST_LEVELS = 200  # pickle needs four frames of Python's stack for each
 _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 _SECONDS = {"SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86400, "WEEK": 604800}
-_CAST_TYPES = {
-    "BOOLEAN": pa.bool_(),
-    "TINYINT": pa.int8(),
-    "SMALLINT": pa.int16(),
-    "INT": pa.int32(),
-    "BIGINT": pa.int64(),
-    "FLOAT": pa.float32(),
-    "DOUBLE": pa.float64(),
-    "TEXT": pa.string(),
-    "VARCHAR": pa.string(),
-    "BINARY": pa.binary(),
-    "VARBINARY": pa.binary(),
-    "DATE": pa.date32(),
-    "TIMESTAMP": pa.timestamp("us"),
-    "TIMESTAMPTZ": pa.timestamp("us", "UTC"),
-    "TIME": pa.time64("us"),
-}
 _BINARY = {"this", "expression"}
 _PARTS = {
     "Column": {"this", "table", "db", "catalog"},
@@ -184,11 +166,11 @@ class _Parser:
     def _literal(self, node: Any) -> Expression:
         if node.is_string:
             return Literal(pa.scalar(node.this, pa.string()))
-        return Literal(_number(node.this))
+        return Literal(number_of(node.this))
 
     def _negated(self, node: Any) -> Expression:
         if type(node.this).__name__ == "Literal" and not node.this.is_string:
-            return Literal(_number(f"-{node.this.this}"))
+            return Literal(number_of(f"-{node.this.this}"))
         value = self._number(self.expression(node.this), node)
         return Call("negate", (value,), value.type)
 
@@ -362,36 +344,19 @@ class _Parser:
 
     def _cast(self, node: Any) -> Expression:
         value, target = self.expression(node.this), self._cast_type(node)
-        if isinstance(value, Literal):
-            return self._cast_constant(value, target, node)
-        return value if value.type.equals(target) else Call("cast", (value,), target)
-
-    def _cast_constant(self, value: Literal, target: pa.DataType, node: Any) -> Expression:
-        if not value.value.is_valid:
-            return null_of(target)
-        if is_text(value.type) and is_datetime(target):
-            units = (target, pa.timestamp("ns", target.tz)) if pat.is_timestamp(target) else (target,)
-            found = (parse_text(value.value.as_py(), unit) for unit in units)
-            literal = next((each for each in found if each is not None), None)
-        else:
-            try:
-                literal = Literal(value.value.cast(target))
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-                literal = None
-        if literal is None:
+        if not isinstance(value, Literal):
+            return value if value.type.equals(target) else Call("cast", (value,), target)
+        constant = cast_constant(value, target)
+        if constant is None:
             raise self._error(f"{value.value.as_py()!r} is not a {node.to.sql()}", node, "correct the constant")
-        return literal
+        return constant
 
     def _cast_type(self, node: Any) -> pa.DataType:
-        name, sizes = node.to.this.name, [int(each.name) for each in node.to.expressions if each.name.isdigit()]
-        if name == "DECIMAL":
-            precision, scale = (*sizes, *(18, 3)[len(sizes) :]) if not sizes else (*sizes, 0)[:2]
-            if not 0 < precision <= 38 or not 0 <= scale <= precision:
-                raise self._error(f"DECIMAL({precision}, {scale}) is not a type", node, "use up to 38 digits")
-            return pa.decimal128(precision, scale)
-        if name not in _CAST_TYPES or sizes or node.to.args.get("nested"):
-            raise self._error(f"unknown type {node.to.sql()}", node, f"use one of DECIMAL, {', '.join(_CAST_TYPES)}")
-        return _CAST_TYPES[name]
+        sizes = [int(each.name) for each in node.to.expressions if each.name.isdigit()]
+        found = None if node.to.args.get("nested") else named_type(node.to.this.name, sizes)
+        if found is None:
+            raise self._error(f"unknown type {node.to.sql()}", node, f"use one of {', '.join(TYPE_NAMES)}")
+        return found
 
     def _hex(self, node: Any) -> Expression:
         try:
@@ -472,16 +437,6 @@ def _typed(type_: pa.DataType) -> Expression:
     return Column("", type_)
 
 
-def _number(text: str) -> pa.Scalar:
-    """A number exactly as it is written: whole, decimal, or with an exponent a float."""
-    if "e" in text.lower():
-        return pa.scalar(float(text), pa.float64())
-    if "." not in text:
-        number = int(text)
-        return pa.scalar(number, pa.int64()) if -(2**63) <= number < 2**63 else pa.scalar(Decimal(text))
-    return pa.scalar(Decimal(text))
-
-
 _NODES: Mapping[str, Callable[[_Parser, Any], Expression]] = {
     "Paren": lambda parser, node: parser.expression(node.this),
     "Column": _Parser._column,
@@ -507,37 +462,3 @@ _NODES: Mapping[str, Callable[[_Parser, Any], Expression]] = {
     "Extract": _Parser._extract,
     "Anonymous": _Parser._call,
 }
-
-
-def assigned(expression: Expression, field: pa.Field, text: str) -> Expression:
-    """Return an expression in the type of the column that gets its value.
-
-    Raises:
-        ExpressionError: The column cannot hold such values.
-    """
-    target = plain_type(field.type)
-    if isinstance(expression, Literal) and not expression.value.is_valid:
-        if not field.nullable:
-            raise ExpressionError(f"the column {field.name!r} cannot be NULL; pass a value")
-        return null_of(target)
-    if isinstance(expression, Literal) and is_text(expression.type) and (is_datetime(target) or pat.is_time(target)):
-        found = parse_text(expression.value.as_py(), target)
-        if found is not None:
-            return found
-    if not _can_assign(expression.type, target):
-        raise ExpressionError(
-            f"{text!r} has the type {expression.type}, but the column {field.name!r} has the type {field.type}; "
-            "cast it, as in CAST(ROUND(price) AS BIGINT)"
-        )
-    if pat.is_decimal(target) and pat.is_decimal(expression.type) and expression.type.scale > target.scale:
-        digits = Literal(pa.scalar(target.scale, pa.int64()))
-        expression = Call("round", (expression, digits), expression.type)
-    return cast_to(expression, target)
-
-
-def _can_assign(given: pa.DataType, target: pa.DataType) -> bool:
-    if pat.is_integer(target):
-        return bool(pat.is_integer(given))
-    if pat.is_date(target) and pat.is_timestamp(given):
-        return False
-    return common_type(given, target) is not None or given.equals(target)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 import pyarrow as pa
 from pyarrow import types as pat
 
@@ -166,6 +168,8 @@ def _parsed_text(constant: Literal, type_: pa.DataType) -> Literal | None:
 
 def parse_text(text: str, type_: pa.DataType) -> Literal | None:
     """Parse a text exactly as a type, or return None; a timestamp without a zone is UTC."""
+    if pat.is_time(type_):
+        return _parse_time(text.strip(), type_)
     scalar = pa.scalar(text.strip(), pa.string())
     targets = [type_]
     if pat.is_timestamp(type_) and type_.tz is not None:
@@ -176,3 +180,12 @@ def parse_text(text: str, type_: pa.DataType) -> Literal | None:
         except pa.ArrowInvalid:
             continue
     return None
+
+
+def _parse_time(text: str, type_: pa.DataType) -> Literal | None:
+    """Parse a time of day, for which Arrow has no cast from text."""
+    try:
+        time = dt.time.fromisoformat(text)
+        return None if time.tzinfo is not None else Literal(pa.scalar(time, pa.time64("us")).cast(type_))
+    except (ValueError, pa.ArrowInvalid):
+        return None

@@ -37,15 +37,15 @@ class PreparedChange:
     strategy: str
     options: WriteOptions
     snapshot: Snapshot
-    source_rows: int
-    source_route: str
-    rewrites: tuple[RewriteTask, ...]
-    inserts: tuple[WriteTask, ...]
-    deletes: tuple[str, ...]
-    inserted: int
-    updated: int
-    deleted: int
     reasons: Mapping[str, str]
+    rewrites: tuple[RewriteTask, ...] = ()
+    inserts: tuple[WriteTask, ...] = ()
+    deletes: tuple[str, ...] = ()
+    source_rows: int = 0
+    source_route: str = "none"
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
     stale: int = 0
     moved: int = 0
 

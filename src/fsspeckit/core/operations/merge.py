@@ -87,11 +87,12 @@ def _plan(
     with vanished_file_is_conflict(place, "merge"):
         schemas = merge_schemas(source.schema_for(snapshot.schema), snapshot, request, place.path)
         schemas = replace(schemas, body=source.widen_codes(schemas.body))
-        source.check_casts(schemas.body, operation="merge", path=place.path)
+        rules = compile_rules(request, source.schema, snapshot)
+        deletes = deleting_rows(rules, source)
+        source.check_casts(schemas.body, operation="merge", path=place.path, without=deletes)
         check_order_columns(source.schema, request.dedup_order_by)
         if request.null_keys == "error":
             check_no_null_keys(source.columns(request.key_columns), request.key_columns, "source")
-        rules = compile_rules(request, source.schema, snapshot)
         rows = select_rows(
             source,
             schemas.keys,
@@ -101,7 +102,7 @@ def _plan(
         )
         if request.null_keys == "error" and (len(rows) or request.rule.delete):
             check_target_keys(place.storage, snapshot, schemas)
-        rows, deleting = _split(rows, deleting_rows(rules, source))
+        rows, deleting = _split(rows, deletes)
         matched = match_source(engine, place.storage, snapshot, source, rows, schemas, request, reporter)
         removals: Sequence[Match] = (NO_MATCH,) * len(snapshot.files)
         if len(deleting):

@@ -71,7 +71,7 @@ class MergeRequest:
     insert_when: str | None = None
     newer_by: str | None = None
     scope: str | None = None
-    written: tuple[str, ...] | None = None
+    columns: tuple[str, ...] | None = None
     except_columns: tuple[str, ...] = ()
     ignore_null_updates: bool = False
 
@@ -260,19 +260,20 @@ def _columns_not_written(
 ) -> list[str]:
     """Return the source columns that are not written.
 
-    These are ``except_columns``, columns that are not in ``written``, and columns that only a condition reads: a column
-    that ``delete_when`` reads and the dataset lacks, such as ``op``.
+    These are ``except_columns``, columns that are not in ``columns``, and columns that only a condition reads: a column
+    that ``delete_when`` reads and an existing dataset lacks, such as ``op``, unless new columns are added to it.
     """
     needed = {*request.key_columns, *partitions, request.newer_by}
-    named = [*request.except_columns, *(request.written or ())]
+    named = [*request.except_columns, *(request.columns or ())]
     unknown = [name for name in named if name not in source.names]
     if unknown:
         raise SchemaMismatchError(f"column(s) {unknown} not found in the source. Choose among {source.names}.")
     kept = [name for name in request.except_columns if name in needed]
     if kept:
         raise KeyColumnError(f"except_columns names {kept}, which the merge needs in the dataset. Leave them out.")
-    others = [] if request.written is None else [name for name in source.names if name not in request.written]
-    for_condition = [] if request.delete_when is None else columns_named(request.delete_when)
+    others = [] if request.columns is None else [name for name in source.names if name not in request.columns]
+    adds_columns = not known or request.schema_mode == "evolve"
+    for_condition = [] if request.delete_when is None or adds_columns else columns_named(request.delete_when)
     only_read = [name for name in for_condition if name not in known]
     return [*request.except_columns, *(name for name in (*others, *only_read) if name not in needed)]
 

@@ -17,7 +17,7 @@ from fsspeckit.core.dataset.source import Source
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.engine.read import full_schema
 from fsspeckit.core.expressions import compute
-from fsspeckit.core.expressions.conditions import compile_condition
+from fsspeckit.core.expressions.conditions import compile_condition, errors_name
 from fsspeckit.core.expressions.evaluate import matching_rows
 from fsspeckit.core.expressions.tree import Expression, Literal, columns_of, with_constants
 from fsspeckit.core.expressions.types import is_comparable, plain_type
@@ -54,16 +54,19 @@ def compile_rules(request: MergeRequest, source: pa.Schema, snapshot: Snapshot) 
     if request.newer_by is not None:
         _check_newer_by(request.newer_by, source, target)
     return MergeRules(
-        deletes=_compiled(request.delete_when, source),
-        updates=_compiled(request.update_when, both, (SOURCE, TARGET)),
-        inserts=_compiled(request.insert_when, pa.schema(_prefixed(SOURCE, source)), (SOURCE,)),
-        scope=_compiled(request.scope, target),
+        deletes=_compiled("delete_when", request.delete_when, source),
+        updates=_compiled("update_when", request.update_when, both, (SOURCE, TARGET)),
+        inserts=_compiled("insert_when", request.insert_when, pa.schema(_prefixed(SOURCE, source)), (SOURCE,)),
+        scope=_compiled("scope", request.scope, target),
         newer_by=request.newer_by,
     )
 
 
-def _compiled(text: str | None, schema: pa.Schema, tables: Sequence[str] = ()) -> Expression | None:
-    return None if text is None else compile_condition(text, schema, tables=tables)
+def _compiled(argument: str, text: str | None, schema: pa.Schema, tables: Sequence[str] = ()) -> Expression | None:
+    if text is None:
+        return None
+    with errors_name(argument):
+        return compile_condition(text, schema, tables=tables)
 
 
 def _prefixed(table: str, schema: pa.Schema) -> list[pa.Field]:
@@ -73,9 +76,12 @@ def _prefixed(table: str, schema: pa.Schema) -> list[pa.Field]:
 def _check_newer_by(name: str, source: pa.Schema, target: pa.Schema) -> None:
     for schema, side in ((source, SOURCE), (target, TARGET)):
         if name not in schema.names:
-            raise KeyColumnError(f"newer_by={name!r} is not a column of the {side}. Add it, or leave newer_by out.")
-        if not is_comparable(schema.field(name).type):
-            raise KeyColumnError(f"newer_by={name!r} has the type {schema.field(name).type}, which has no order.")
+            raise KeyColumnError(f"the {side} does not have the column {name!r}, which orders changes. Add it.")
+        type_ = schema.field(name).type
+        if not is_comparable(type_):
+            raise KeyColumnError(
+                f"the column {name!r} orders changes, and its type {type_} has no order. Name another."
+            )
 
 
 def deleting_rows(rules: MergeRules, source: Source) -> Mask | None:

@@ -19,8 +19,8 @@ from weakref import WeakKeyDictionary
 from fsspeckit.common.install import install_command
 from fsspeckit.core.storage.urls import protocol_of, to_fsspec
 from fsspeckit.core.values.spill import spilling
+from fsspeckit.datasets.arguments import parse_bytes
 from fsspeckit.datasets.duckdb.failures import DuckDBNotFoundError, report_duckdb_errors
-from fsspeckit.datasets.io import parse_bytes
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -1,0 +1,67 @@
+"""Constants of expressions: numbers as they are written, names of types, and constants cast to a type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+
+import pyarrow as pa
+from pyarrow import types as pat
+
+from fsspeckit.common.types import is_text
+from fsspeckit.core.expressions.compute import cast_values
+from fsspeckit.core.expressions.tree import Literal, null_of
+from fsspeckit.core.expressions.types import is_datetime, parse_text
+
+_TYPES = {
+    "BOOLEAN": pa.bool_(),
+    "TINYINT": pa.int8(),
+    "SMALLINT": pa.int16(),
+    "INT": pa.int32(),
+    "BIGINT": pa.int64(),
+    "FLOAT": pa.float32(),
+    "DOUBLE": pa.float64(),
+    "TEXT": pa.string(),
+    "VARCHAR": pa.string(),
+    "BINARY": pa.binary(),
+    "VARBINARY": pa.binary(),
+    "DATE": pa.date32(),
+    "TIMESTAMP": pa.timestamp("us"),
+    "TIMESTAMPTZ": pa.timestamp("us", "UTC"),
+    "TIME": pa.time64("us"),
+}
+TYPE_NAMES = ("DECIMAL", *_TYPES)
+_MOST_DIGITS = 38
+
+
+def number_of(text: str) -> pa.Scalar:
+    """A number exactly as it is written: whole, decimal, or with an exponent a float."""
+    if "e" in text.lower():
+        return pa.scalar(float(text), pa.float64())
+    if "." not in text:
+        number = int(text)
+        return pa.scalar(number, pa.int64()) if -(2**63) <= number < 2**63 else pa.scalar(Decimal(text))
+    return pa.scalar(Decimal(text))
+
+
+def named_type(name: str, sizes: Sequence[int]) -> pa.DataType | None:
+    """Return the type of an SQL name, or None; only DECIMAL has sizes."""
+    if name != "DECIMAL":
+        return None if sizes else _TYPES.get(name)
+    precision, scale = (*sizes, 0)[:2] if sizes else (18, 3)
+    is_valid = 0 < precision <= _MOST_DIGITS and 0 <= scale <= precision
+    return pa.decimal128(precision, scale) if is_valid else None
+
+
+def cast_constant(value: Literal, target: pa.DataType) -> Literal | None:
+    """Return a constant as another type, or None if it is not a value of the type."""
+    if not value.value.is_valid:
+        return null_of(target)
+    if is_text(value.type) and (is_datetime(target) or pat.is_time(target)):
+        units = (target, pa.timestamp("ns", target.tz)) if pat.is_timestamp(target) else (target,)
+        parsed = (parse_text(value.value.as_py(), unit) for unit in units)
+        return next((each for each in parsed if each is not None), None)
+    try:
+        return Literal(cast_values(value.value, target))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None

@@ -1,0 +1,202 @@
+"""Methods of `DatasetIO` that change rows by conditions: change feeds, delete, update."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fsspeckit.core.dataset.place import Place
+from fsspeckit.core.dataset.source import Input
+from fsspeckit.core.engine.protocol import Engine
+from fsspeckit.core.model import WriteOptions
+from fsspeckit.core.operations import delete, merge, update
+from fsspeckit.core.planning.merge_request import MergeRequest, normalize_keys
+from fsspeckit.core.progress import Progress
+from fsspeckit.core.results import MergePlan, MergeResult
+from fsspeckit.datasets.arguments import Columns, MemoryLimit, column_names, parse_bytes
+
+
+class RowChanges:
+    """The methods of a `DatasetIO` that change rows by conditions."""
+
+    engine: Engine
+
+    def _place(self, path: Any) -> Place:
+        raise NotImplementedError
+
+    def _input(self, data: Any) -> Input:
+        raise NotImplementedError
+
+    def apply_changes(
+        self,
+        source: Any,
+        path: Any,
+        *,
+        key_columns: Columns,
+        sequence_by: str,
+        delete_when: str | None = None,
+        columns: Columns | None = None,
+        except_columns: Columns | None = None,
+        ignore_null_updates: bool = False,
+        partition_by: Columns | None = None,
+        progress: Progress = None,
+        dry_run: bool = False,
+        plan: MergePlan | None = None,
+    ) -> MergeResult | MergePlan:
+        """Apply a change feed of a database: the newest change of each key wins.
+
+        A change that is not newer than the row in the dataset is late and is dropped, and so are the older changes of a
+        key in the feed. A deleted key leaves no trace: a late change of it inserts the row again.
+
+        Args:
+            source: The feed, as for `merge`. It may have several changes of a key.
+            path: The dataset's folder. It is created if it does not exist.
+            key_columns: The column or columns that identify a row.
+            sequence_by: The column that orders changes, such as a log sequence number. It is written to the dataset.
+            delete_when: A condition over the feed, such as ``"op = 'd'"``: these changes delete their key. Their other
+                columns may be null, also the partition columns.
+            columns: The columns to write, in addition to key, sequence and partition columns; by default all.
+            except_columns: Columns that are not written, such as ``["op"]``.
+            ignore_null_updates: Keep the value of the dataset where the change has NULL.
+            partition_by: Partition columns of a new dataset. A row whose partition value changes is moved.
+            progress: As for `merge`.
+            dry_run: Return the plan with exact counts and write nothing.
+            plan: As for `merge`.
+
+        Returns:
+            The counts and files, as for `merge`; ``stale`` is the number of late changes.
+
+        Example:
+            >>> import pyarrow as pa, tempfile
+            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+            >>> io, folder = PyarrowDatasetIO(), tempfile.mkdtemp() + "/customers"
+            >>> feed = pa.table({"id": [1, 2, 1], "name": ["a", "b", "A"], "lsn": [1, 2, 3], "op": ["c", "c", "u"]})
+            >>> result = io.apply_changes(
+            ...     feed, folder, key_columns="id", sequence_by="lsn", delete_when="op = 'd'", except_columns="op"
+            ... )
+            >>> result.inserted, io.read_parquet(folder).sort_by("id")["name"].to_pylist()
+            (2, ['A', 'b'])
+        """
+        if not isinstance(sequence_by, str):
+            raise ValueError(f"sequence_by={sequence_by!r} is not the name of a column. Pass one, such as 'lsn'.")
+        request = MergeRequest(
+            strategy="deduplicate",
+            key_columns=tuple(normalize_keys(key_columns)),
+            partition_by=column_names(partition_by),
+            dedup_order_by=(sequence_by,),
+            partition_move="move",
+            delete_when=delete_when,
+            newer_by=sequence_by,
+            columns=column_names(columns),
+            except_columns=column_names(except_columns) or (),
+            ignore_null_updates=ignore_null_updates,
+        )
+        place, given = self._place(path), self._input(source)
+        return merge.merge(self.engine, given, place, request, dry_run=dry_run, progress=progress, pinned=plan)
+
+    def delete(
+        self,
+        path: Any,
+        *,
+        where: Any,
+        compression: str | None = None,
+        row_group_size: int | None = None,
+        batch_rows: int | None = None,
+        memory_limit: MemoryLimit = None,
+        progress: Progress = None,
+        dry_run: bool = False,
+        plan: MergePlan | None = None,
+    ) -> MergeResult | MergePlan:
+        """Delete the rows for which a condition is true.
+
+        Files in which no row matches are not changed, and those in which every row matches are removed, without reading
+        their rows where statistics prove it.
+
+        Args:
+            path: The dataset's folder.
+            where: The condition, such as ``"customer_id = 7"``; ``"true"`` deletes all rows. The page on expressions
+                lists what it can use.
+            compression: Codec of rewritten files; by default they keep theirs.
+            row_group_size: Most rows of a row group; by default files keep theirs.
+            batch_rows: Most rows that are rewritten at once.
+            memory_limit: Most memory for rewriting, such as ``"2GB"``.
+            progress: As for `merge`.
+            dry_run: Return the plan, with exact counts, and write nothing.
+            plan: As for `merge`.
+
+        Returns:
+            Counts and files, as `merge` returns them; ``deleted`` is the number of deleted rows.
+
+        Raises:
+            ExpressionError: The condition is not in the expression language, or does not fit the columns.
+            DatasetNotFoundError: There is no dataset at the path.
+
+        Example:
+            >>> import pyarrow as pa, tempfile
+            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+            >>> io, folder = PyarrowDatasetIO(), tempfile.mkdtemp() + "/events"
+            >>> _ = io.write_dataset(pa.table({"id": [1, 2, 3]}), folder)
+            >>> io.delete(folder, where="id >= 2").deleted
+            2
+        """
+        options = _rewrite_options(compression, row_group_size, batch_rows, memory_limit)
+        place = self._place(path)
+        return delete.delete(self.engine, place, where, options, dry_run=dry_run, progress=progress, pinned=plan)
+
+    def update(
+        self,
+        path: Any,
+        *,
+        set: Mapping[str, str],  # noqa: A002 - the word of SQL
+        where: Any,
+        compression: str | None = None,
+        row_group_size: int | None = None,
+        batch_rows: int | None = None,
+        memory_limit: MemoryLimit = None,
+        progress: Progress = None,
+        dry_run: bool = False,
+        plan: MergePlan | None = None,
+    ) -> MergeResult | MergePlan:
+        """Set columns of the rows for which a condition is true to computed values.
+
+        Only the changed columns of row groups with matching rows are written again.
+
+        Args:
+            path: The dataset's folder.
+            set: Columns and the expressions that compute their values from the row, such as
+                ``{"price": "price * 1.1", "status": "'open'"}``.
+            where: The condition, such as ``"status IS NULL"``; ``"true"`` updates all rows.
+            compression: Codec of rewritten files; by default they keep theirs.
+            row_group_size: Most rows of a row group; by default files keep theirs.
+            batch_rows: Most rows that are rewritten at once.
+            memory_limit: Most memory for rewriting, such as ``"2GB"``.
+            progress: As for `merge`.
+            dry_run: Return the plan, with exact counts, and write nothing.
+            plan: As for `merge`.
+
+        Returns:
+            Counts and files, as `merge` returns them; ``unchanged`` rows had their values already.
+
+        Raises:
+            ExpressionError: An expression is not in the language, does not fit its column, or cannot be computed.
+            DatasetNotFoundError: There is no dataset at the path.
+
+        Example:
+            >>> import pyarrow as pa, tempfile
+            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+            >>> io, folder = PyarrowDatasetIO(), tempfile.mkdtemp() + "/events"
+            >>> _ = io.write_dataset(pa.table({"id": [1, 2], "n": [10, 20]}), folder)
+            >>> _ = io.update(folder, set={"n": "n + id"}, where="id = 2")
+            >>> io.read_parquet(folder)["n"].to_pylist()
+            [10, 22]
+        """
+        options = _rewrite_options(compression, row_group_size, batch_rows, memory_limit)
+        place = self._place(path)
+        return update.update(self.engine, place, set, where, options, dry_run=dry_run, progress=progress, pinned=plan)
+
+
+def _rewrite_options(
+    compression: str | None, row_group_size: int | None, batch_rows: int | None, memory_limit: MemoryLimit
+) -> WriteOptions:
+    limit = parse_bytes(memory_limit)
+    return WriteOptions(compression, row_group_size=row_group_size, batch_rows=batch_rows, memory_limit=limit)
