@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as pat
 
-from fsspeckit.common.types import is_text
+from fsspeckit.common.types import is_number, is_text
 from fsspeckit.core.expressions import compute
-from fsspeckit.core.expressions.types import is_datetime, is_number
+from fsspeckit.core.expressions.types import is_datetime
 
 Values = Any  # a pa.Array or a pa.Scalar; pyarrow has no types
 Types = Sequence[pa.DataType]

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyarrow import types as pat
 
 from fsspeckit.common.errors import ExpressionError
-from fsspeckit.common.types import is_text
+from fsspeckit.common.types import is_number, is_text
 from fsspeckit.core.expressions.constants import TYPE_NAMES, cast_constant, named_type, number_of
 from fsspeckit.core.expressions.evaluate import result_type
 from fsspeckit.core.expressions.functions import (
@@ -33,7 +33,6 @@ from fsspeckit.core.expressions.types import (
     cast_to,
     is_comparable,
     is_datetime,
-    is_number,
     kind_of,
     parse_text,
     plain_type,

@@ -7,7 +7,7 @@ import datetime as dt
 import pyarrow as pa
 from pyarrow import types as pat
 
-from fsspeckit.common.types import is_bytes, is_text, unwrapped
+from fsspeckit.common.types import is_bytes, is_number, is_text, unwrapped
 from fsspeckit.core.expressions.tree import Call, Expression, Literal, null_of
 
 _UNITS = ("s", "ms", "us", "ns")
@@ -42,11 +42,6 @@ def kind_of(type_: pa.DataType) -> str:
         ("interval", pat.is_duration),
     )
     return next((name for name, test in kinds if test(type_)), str(type_))
-
-
-def is_number(type_: pa.DataType) -> bool:
-    """Tell whether a type is an integer, a float or a decimal."""
-    return bool(pat.is_integer(type_) or pat.is_floating(type_) or pat.is_decimal(type_))
 
 
 def is_datetime(type_: pa.DataType) -> bool:

@@ -13,8 +13,8 @@ import pyarrow as pa
 from fsspeckit.common.errors import PartitionError
 from fsspeckit.common.partitions import distinct_texts, typed_values
 from fsspeckit.common.types import unwrapped
+from fsspeckit.core.kernels.read_columns import read_columns
 from fsspeckit.core.model import DataFile
-from fsspeckit.core.parquet.reader import check_int96, open_parquet, report_damage
 from fsspeckit.core.storage import Storage
 
 
@@ -43,12 +43,7 @@ class FolderValueCheck:
         """Check the given columns of one file, which have the texts of its folder."""
         file, texts = item
         groups = [number for number, rows in enumerate(file.row_groups) if rows]
-        check_int96(self.storage, file, groups, texts)
-        with (
-            report_damage("reading", file.path),
-            open_parquet(self.storage, file, verify=True, partial=True) as reader,
-        ):
-            for group in groups:
-                table = reader.read_row_group(group, list(texts), use_threads=False)
-                for name, text in texts.items():
-                    check_folder_value(table[name], file, name, text)
+        schema = pa.schema([file.schema.field(name) for name in texts])
+        for _, table in read_columns(self.storage, file, groups, schema):
+            for name, text in texts.items():
+                check_folder_value(table[name], file, name, text)

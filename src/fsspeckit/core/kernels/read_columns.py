@@ -1,0 +1,38 @@
+"""Read some columns of some row groups of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from fsspeckit.common.schema import cast_schema
+from fsspeckit.core.model import DataFile
+from fsspeckit.core.parquet.reader import check_int96, check_rows, open_parquet, report_damage
+from fsspeckit.core.storage import Storage
+
+
+def read_columns(
+    storage: Storage, file: DataFile, row_groups: Sequence[int], schema: pa.Schema
+) -> Iterator[tuple[int, pa.Table]]:
+    """Yield row groups with the columns and types of a schema; columns that the file lacks are null."""
+    names = [name for name in schema.names if name in file.schema.names]
+    check_int96(storage, file, row_groups, names)
+    with (
+        report_damage("reading", file.path),
+        open_parquet(storage, file, verify=True, partial=True) as reader,
+    ):
+        for group in row_groups:
+            rows = file.row_groups[group]
+            if not names:
+                yield group, _nulls(schema, rows)
+                continue
+            table = reader.read_row_group(group, names, use_threads=False).select(names)
+            check_rows(table.num_rows, file, [group])
+            yield group, cast_schema(table, schema, fill_missing=True, operation="reading", path=file.path)
+
+
+def _nulls(schema: pa.Schema, rows: int) -> pa.Table:
+    """Rows without a value; a table without columns would have no rows."""
+    fields = list(schema) or [pa.field("", pa.null())]
+    return pa.table([pa.nulls(rows, field.type) for field in fields], schema=pa.schema(fields))
