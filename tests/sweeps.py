@@ -48,7 +48,7 @@ SIZES = {
         faults=0.2,
         variations={"pyarrow": 3, "duckdb": 1, "spark": 1, "spark-exchange": 1},
     ),
-    "ci": Sweep(examples=0.6, faults=0.5, variations={"duckdb": 4, "spark": 1, "spark-exchange": 1}),
+    "ci": Sweep(hypothesis=20, examples=0.4, faults=0.35, variations={"duckdb": 2, "spark": 1, "spark-exchange": 1}),
     "full": Sweep(full=True, hypothesis=1000, examples=20),
 }
 

@@ -22,7 +22,7 @@ PROGRAM = Path(__file__).with_name("arrow_streams.py")
 @pytest.mark.sweep
 def test_damaged_streams() -> None:
     """Runs in child processes, because damaged data can crash one."""
-    command = [sys.executable, str(PROGRAM), str(sweep_size().size(ci=80, full=5_000)), "17"]
+    command = [sys.executable, str(PROGRAM), str(sweep_size().size(ci=40, full=5_000)), "17"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     assert done.stdout.endswith(", 0 bad\n")

@@ -22,6 +22,7 @@ from conformance.tree import tree_of
 from fsspeckit.common.errors import FsspeckitError, StorageError
 from fsspeckit.core.commit.record import new_id
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from sweeps import sweep_size
 
 OWNER = "0123456789abcdef0123456789abcdef"
 NEXT = "00000000000000000002"
@@ -248,7 +249,7 @@ VALUES = HOSTILE | st.none() | st.integers(-2, 2**70) | st.booleans() | st.float
 
 
 @pytest.mark.sweep
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=sweep_size().size(ci=120, full=5_000), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_random_records_change_nothing_outside_the_dataset(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -186,7 +186,7 @@ def test_faults_and_recovery(world: S3World, operation: Any, sweep: Sweep, monke
     operation(storage, world.root)
     new = world.raw_rows()
     points = range(1, len(storage.calls) + 1)
-    for call in sweep.sample(points, 6):
+    for call in sweep.sample(points, 4):
         for kind in ("crash before", "crash after", "error after") if sweep.full else ("crash after",):
             world.reset()
             outcome = run_with(world, operation, Fault(kind, call))  # type: ignore[arg-type]

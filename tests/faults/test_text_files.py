@@ -18,7 +18,7 @@ PROGRAM = Path(__file__).with_name("text_files.py")
 @pytest.mark.sweep
 def test_odd_text_files() -> None:
     """In processes of their own, since a file may end one; a full sweep reads a hundred thousand."""
-    count = str(sweep_size().size(ci=1500, full=100_000))
+    count = str(sweep_size().size(ci=600, full=100_000))
     command = [sys.executable, str(PROGRAM), "--count", count, "--seed", "23"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
