@@ -47,8 +47,8 @@ chromium: ## install Chromium if it is missing (tests open the HTML report in it
 demo: java ## run examples/tour.py: pipelines on Spark over a month of orders, four readers, HTML reports
 	$(BIN)/python examples/tour.py "$$(mktemp -d)" 3000000
 
-quick: $(READY) ## run the tests without Spark, S3, a browser and crash sweeps
-	SWEEP=quick $(PYTEST) -m 'not spark and not s3 and not browser and not sweep' $(ARGS)
+quick: $(READY) ## run the tests without Spark, S3, a browser, processes and sweeps
+	SWEEP=quick $(PYTEST) -m 'not spark and not s3 and not browser and not process and not sweep' $(ARGS)
 
 test: check java chromium test-spark ## run all checks and all tests
 	SWEEP=ci $(PYTEST) $(ARGS)

@@ -22,6 +22,7 @@ class Sweep:
     """
 
     full: bool = False
+    quick: bool = False
     hypothesis: int = 25
     examples: float = 1.0
     faults: float = 1.0
@@ -36,6 +37,10 @@ class Sweep:
         last = len(points) - 1
         return [points[round(i * last / (limit - 1))] for i in range(limit)]
 
+    def some(self, points: Sequence[T], *, quick: int) -> list[T]:
+        """Every point, or in a quick run ``quick`` points, evenly spread."""
+        return self.sample(points, quick if self.quick else len(points))
+
     def size(self, *, ci: int, full: int) -> int:
         """Choose between two sizes."""
         return full if self.full else ci
@@ -43,6 +48,7 @@ class Sweep:
 
 SIZES = {
     "quick": Sweep(
+        quick=True,
         hypothesis=8,
         examples=0.3,
         faults=0.2,

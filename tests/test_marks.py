@@ -47,6 +47,7 @@ MARKED = {
     "-s3 filesystem]": "s3",
     "engines/spark/test_s3.py": "s3",
     "test_a_browser_shows": "browser",
+    "tests/cli/test_process.py": "process",
     "test_any_single_fault": "sweep",
 }
 """Parts of names of tests, and the mark that all of these have."""

@@ -25,6 +25,7 @@ from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark import SparkDatasetIO
 from fsspeckit.pipeline.model import AnyStep
 from fsspeckit.pipeline.wording import as_keys
+from sweeps import sweep_size
 
 SOURCE = Path(package.__file__).parent
 FUNCTIONS = [
@@ -229,7 +230,9 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "words"), [(name, words) for name, lines in BAD.items() for words in lines], ids=str
+    ("command", "words"),
+    sweep_size().some([(name, words) for name, lines in BAD.items() for words in lines], quick=25),
+    ids=str,
 )
 def test_what_a_command_says_can_be_typed(
     command: str, words: list[str], offered: dict[str, set[str]], lake: None, capsys: pytest.CaptureFixture[str]

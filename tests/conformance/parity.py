@@ -74,7 +74,7 @@ class _Collector:
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         ran = {_test_of(item) for item in session.items}
-        never = [item for item in self._deselected if item.get_closest_marker("one_process")]
+        never = [item for item in self._deselected if _is_never_run(item)]
         later = [item for item in self._deselected if item not in never and _test_of(item) not in ran]
         self._count(_one_each(session.items), self.always)
         self._count(_one_each(later), self.full_only)
@@ -96,6 +96,11 @@ def _test_of(item: pytest.Item) -> tuple[str, str]:
     """The engine and the test, without its other parameters."""
     chosen = getattr(item, "callspec", None)
     return chosen.params.get("engine", "") if chosen is not None else "", item.nodeid.partition("[")[0]
+
+
+def _is_never_run(item: pytest.Item) -> bool:
+    """Whether a test needs the memory of its own process, which executors of Spark cannot see."""
+    return _test_of(item)[0].startswith("spark") and item.get_closest_marker("one_process") is not None
 
 
 def _one_each(items: Iterable[pytest.Item]) -> Iterable[pytest.Item]:

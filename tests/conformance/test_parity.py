@@ -7,6 +7,8 @@ import pytest
 from conformance.conftest import ENGINES
 from conformance.parity import PAGE, Suite, collect, page_with, render
 
+pytestmark = pytest.mark.sweep  # all conformance tests are collected
+
 
 @pytest.fixture(scope="module")
 def suite() -> Suite:

@@ -34,6 +34,7 @@ from fsspeckit.core.parquet.bytes.thrift import BINARY, FALSE, I32, I64, STRUCT,
 from fsspeckit.core.parquet.footer import Footer, read_footer
 from fsspeckit.core.parquet.writer_options import like_file
 from fsspeckit.core.storage.local import LocalStorage
+from sweeps import sweep_size
 
 STORAGE = LocalStorage()
 DAY = datetime(2026, 3, 1, 12, 30)  # noqa: DTZ001 - columns without a zone
@@ -416,7 +417,7 @@ def test_truncated_bounds_are_ignored(tmp_path: Path) -> None:
     assert load(tmp_path / "data", "text")[0].stats["text"].upper == (None, b"f")
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=16 * sweep_size().hypothesis)
 @given(st.data())
 def test_changed_footer_is_damage_or_readable(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """No other error is raised, and the process does not crash."""

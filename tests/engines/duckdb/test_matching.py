@@ -49,7 +49,7 @@ def both_ways(folder, source, specs, groups):
 
 
 @pytest.mark.parametrize("name", KEY_KINDS)
-@pytest.mark.parametrize("composite", [False, True])
+@pytest.mark.parametrize("composite", [False, pytest.param(True, marks=pytest.mark.sweep)])
 def test_keys_of_every_type(name, composite):
     kind = KEY_KINDS[name]
 
