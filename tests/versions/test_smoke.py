@@ -25,8 +25,12 @@ from fsspeckit.datasets.spark.errors import SparkJobError
 from fsspeckit.pipeline import Pipeline
 from shuffled import by_shuffle
 
-# PySpark before 4.2 does not close the socket over which it collects results.
-pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
+# PySpark before 4.2 does not close the socket over which it collects results. PySpark 3.5 uses deprecated parts of
+# Python and pandas.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:distutils Version classes:DeprecationWarning"),
+]
 
 COLUMNS = (
     "id",

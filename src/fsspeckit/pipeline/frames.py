@@ -20,7 +20,7 @@ from fsspeckit.core.dataset.text_source import column_types, columns_in_folders
 from fsspeckit.datasets.spark import SparkDatasetIO
 from fsspeckit.datasets.spark.errors import translated_analysis
 from fsspeckit.datasets.spark.file_source import files_frame, text_files
-from fsspeckit.datasets.spark.frame_source import arrow_schema
+from fsspeckit.datasets.spark.versions import arrow_schema, parse_schema
 from fsspeckit.datasets.spark.frames import spark_type
 from fsspeckit.pipeline.model import (
     AnyStep,
@@ -139,7 +139,7 @@ def _schema(columns: str, types: Types) -> pa.Schema:
     """Parse the columns of a source; use the type of the dataset if both map to the same Spark type."""
     from pyspark.sql.types import StructType
 
-    found = StructType.fromDDL(columns)
+    found = parse_schema(columns)
     if not isinstance(found, StructType):
         raise ValueError(f"columns = {columns!r} is one type; name columns, such as 'id bigint, day date'")
     return pa.schema(

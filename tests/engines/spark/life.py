@@ -6,11 +6,12 @@ import pyarrow as pa
 
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark import SparkDatasetIO
+from fsspeckit.datasets.spark.versions import to_arrow_table
 
 
 def settings(spark):
     """What a session is configured with."""
-    return dict(spark.conf.getAll), sorted(spark.getTags())
+    return {row.key: row.value for row in spark.sql("SET").collect()}, sorted(spark.getTags())
 
 
 def live(spark, folder: str) -> None:
@@ -20,9 +21,9 @@ def live(spark, folder: str) -> None:
     ours, theirs = f"{folder}/ds", f"{folder}/twin"
     events = spark.range(0, 1000, 1, 3).selectExpr("id", "cast(id % 3 as string) as day", "id * 2 as v")
     updates = spark.range(990, 1010).selectExpr("id", "cast(id % 3 as string) as day", "cast(0 as bigint) as v")
-    table = updates.toArrow()
+    table = to_arrow_table(updates)
     io.write_dataset(events, ours, partition_by=["day"], max_rows_per_file=100)
-    twin.write_dataset(events.toArrow(), theirs, partition_by=["day"], max_rows_per_file=100)
+    twin.write_dataset(to_arrow_table(events), theirs, partition_by=["day"], max_rows_per_file=100)
     told = []
     for source, strategy in ((updates, "upsert"), (table, "upsert"), (updates, "full_merge")):
         options = {"strategy": strategy, "key_columns": ["id"]}

@@ -76,8 +76,11 @@ def translated_analysis(whose: str = "") -> Iterator[None]:
 @contextmanager
 def _without_query_log() -> Iterator[None]:
     """Disable the PySpark loggers that print an invalid query with its JVM stack trace."""
-    from pyspark.logger import PySparkLogger
-
+    try:
+        from pyspark.logger import PySparkLogger
+    except ImportError:  # before PySpark 4.0 it prints nothing
+        yield
+        return
     loggers = [PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
     before = [logger.disabled for logger in loggers]
     for logger in loggers:

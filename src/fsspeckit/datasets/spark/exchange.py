@@ -1,7 +1,7 @@
 """Shuffle Arrow tables between executors as serialized binary values, which preserves every Arrow type.
 
 Map tasks split tables by part and pass each piece to Spark as one Arrow IPC stream in a binary column.
-``repartitionById`` sends the pieces of a part to one task, which deserializes them. The JVM handles a few large binary
+Spark's shuffle sends the pieces of a part to one task, which deserializes them. The JVM handles a few large binary
 values and no rows. If all tasks run on one machine, the pieces can be in local files, and the binary values hold path,
 offset and size.
 """
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from fsspeckit.common.bridge import binary_array, to_arrow, to_numpy
@@ -32,7 +33,8 @@ Split = Callable[[Any], Iterable[tuple[int, pa.Table]]]
 Gather = Callable[[int, Iterator[pa.Table]], Any]
 _BLOB_BYTES = 32 * 1024 * 1024
 _EMPTY_PART, _FAILED = -1, -2
-_CELLS = "part int, item long, piece long, blob binary"
+_CELLS = "slot int, part int, item long, piece long, blob binary"
+_HASH_SEED = 42
 
 
 def exchange(
@@ -55,7 +57,7 @@ def exchange(
     cells = spark.range(0, count, 1, count).mapInArrow(
         portable(spark, _SplitBody(split, pack(list(enumerate(items)), count), parts, folder)), _CELLS
     )
-    routed = cells.repartitionById(parts, cells["part"])
+    routed = cells.repartition(parts, "slot")
     body = _GatherBody(gather, _read_ipc if folder is None else _read_file_piece)
     gathered = routed.mapInArrow(portable(spark, body), "number long, result binary")
     progress = TaskProgress(len(items) + parts, count + parts, on_done)
@@ -79,12 +81,13 @@ class _SplitBody:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in to_numpy(batch.column(0)).tolist():
+                slots = part_slots(self.parts)
                 if number == 0:
                     for part in range(self.parts):
-                        yield _cell(part, _EMPTY_PART, 0, b"")
-                yield from self._cells(number)
+                        yield _cell(slots, part, _EMPTY_PART, 0, b"")
+                yield from self._cells(number, slots)
 
-    def _cells(self, number: int) -> Iterator[pa.RecordBatch]:
+    def _cells(self, number: int, slots: list[int]) -> Iterator[pa.RecordBatch]:
         try:
             with ExitStack() as stack:
                 serialize = _ipc_streams if self.folder is None else stack.enter_context(_PieceFile(self.folder)).add
@@ -92,10 +95,10 @@ class _SplitBody:
                     piece = 0
                     for part, table in self.split(item):
                         for blob in serialize(table):
-                            yield _cell(part, item_number, piece, blob)
+                            yield _cell(slots, part, item_number, piece, blob)
                             piece += 1
         except EXPECTED as error:
-            yield _cell(0, _FAILED, number, pickle.dumps(error))
+            yield _cell(slots, 0, _FAILED, number, pickle.dumps(error))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +111,8 @@ class _GatherBody:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         cells: dict[int, list[tuple[int, int, pa.Buffer]]] = {}
         for batch in batches:
-            parts, items, pieces = (to_numpy(batch.column(i)).tolist() for i in range(3))
-            blobs = [cell.as_buffer() for cell in batch.column(3)]
+            parts, items, pieces = (to_numpy(batch.column(i)).tolist() for i in range(1, 4))
+            blobs = [cell.as_buffer() for cell in batch.column(4)]
             for part, *cell in zip(parts, items, pieces, blobs, strict=True):
                 cells.setdefault(part, []).append((cell[0], cell[1], cell[2]))
         for part, found in sorted(cells.items()):
@@ -182,9 +185,39 @@ def _report_missing_file(path: str) -> Iterator[None]:
         ) from error
 
 
-def _cell(part: int, item: int, piece: int, blob: bytes) -> pa.RecordBatch:
-    numbers = [to_arrow(np.array([part], dtype=np.int32)), *(to_arrow(np.array([n])) for n in (item, piece))]
-    names = ["part", "item", "piece", "blob"]
+def part_slots(parts: int) -> list[int]:
+    """Return for each part an integer that Spark's hash partitioning sends to the partition of that number.
+
+    Spark hashes a 32-bit integer with Murmur3 and takes the remainder. `repartitionById`, which needs no hash, exists
+    since PySpark 4.1.
+    """
+    count = 16 * parts
+    while True:
+        target = _murmur3(np.arange(count, dtype=np.uint32)).astype(np.int64) % parts
+        found, first = np.unique(target, return_index=True)
+        if len(found) == parts:
+            return [int(slot) for slot in first]
+        count *= 2
+
+
+def _murmur3(values: npt.NDArray[np.uint32]) -> npt.NDArray[np.int32]:
+    """Return Spark's hash of 32-bit integers."""
+    mixed = _rotated(values * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
+    result = _rotated(mixed ^ np.uint32(_HASH_SEED), 13) * np.uint32(5) + np.uint32(0xE6546B64)
+    result ^= np.uint32(4)
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        result = (result ^ (result >> np.uint32(shift))) * np.uint32(factor)
+    return (result ^ (result >> np.uint32(16))).view(np.int32)
+
+
+def _rotated(values: npt.NDArray[np.uint32], bits: int) -> npt.NDArray[np.uint32]:
+    return (values << np.uint32(bits)) | (values >> np.uint32(32 - bits))
+
+
+def _cell(slots: list[int], part: int, item: int, piece: int, blob: bytes) -> pa.RecordBatch:
+    short = [to_arrow(np.array([n], dtype=np.int32)) for n in (slots[part], part)]
+    numbers = [*short, *(to_arrow(np.array([n])) for n in (item, piece))]
+    names = ["slot", "part", "item", "piece", "blob"]
     return pa.RecordBatch.from_arrays([*numbers, binary_array([blob], pa.binary())], names)
 
 

@@ -23,8 +23,9 @@ from fsspeckit.common.text import scrub
 from fsspeckit.core.storage import Storage
 from fsspeckit.datasets.spark import package_shipping
 from fsspeckit.datasets.spark.errors import ExecutorSetupError, invisible, missing_module
-from fsspeckit.datasets.spark.job_progress import is_remote, watched
+from fsspeckit.datasets.spark.job_progress import watched
 from fsspeckit.datasets.spark.package_shipping import ExecutorProbe, Package, ShippedWork
+from fsspeckit.datasets.spark.versions import is_remote, to_arrow_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -107,7 +108,7 @@ def _answers(spark: SparkSession, probe: ExecutorProbe) -> list[dict[str, Any]]:
 
     register_pickle_by_value(package_shipping)  # type: ignore[no-untyped-call,unused-ignore]
     with watched(spark):
-        table = spark.range(_ROWS).mapInArrow(probe, "answer binary").toArrow()
+        table = to_arrow_table(spark.range(_ROWS).mapInArrow(probe, "answer binary"))
     return [pickle.loads(answer) for answer in table["answer"].to_pylist()]  # noqa: S301 - written by the tasks of this job
 
 

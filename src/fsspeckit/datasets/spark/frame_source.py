@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -24,10 +23,11 @@ from fsspeckit.core.storage import Storage
 from fsspeckit.datasets.spark.errors import translated
 from fsspeckit.datasets.spark.executor_check import portable
 from fsspeckit.datasets.spark.frames import spark_type
-from fsspeckit.datasets.spark.job_progress import Counted, OnTasks, is_remote
+from fsspeckit.datasets.spark.job_progress import Counted, OnTasks
 from fsspeckit.datasets.spark.jobs import collect
 from fsspeckit.datasets.spark.shared_source import SharedSource, SpillFile, spilled
 from fsspeckit.datasets.spark.tasks import SpillRows
+from fsspeckit.datasets.spark.versions import arrow_schema, is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -91,18 +91,6 @@ def share_frame(
         check_distinct(schema, "source")
     source = spilled(_spill_rows(spark, frame, storage, folder, on_tasks), schema, storage, share_limit)
     return FrameSource(source.table, source.handle, share_limit, frame)
-
-
-def arrow_schema(schema: Any) -> pa.Schema:
-    """Return the Arrow schema in which Spark sends rows; timestamps with a time zone are in UTC.
-
-    PySpark 4.2 and later require the time zone as an argument; earlier versions always use UTC and have no such
-    argument.
-    """
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
-    return to_arrow_schema(schema, **zone)
 
 
 def _spill_rows(

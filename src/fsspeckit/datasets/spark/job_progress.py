@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.datasets.spark.errors import translated
+from fsspeckit.datasets.spark.versions import is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,11 +42,6 @@ class Counted:
     def all(self) -> None:
         """Report the end of the job; a job that ended before the first poll counts as one task."""
         self(max(self._known, 1), max(self._known, 1))
-
-
-def is_remote(spark: SparkSession) -> bool:
-    """Return whether this is a session of Spark Connect."""
-    return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 @contextmanager
@@ -160,13 +156,16 @@ def _remote_watch(spark: SparkSession, tag: str, on_tasks: OnTasks | None) -> It
             on_tasks(sum(ended for ended, _ in counts), sum(known for _, known in counts))
 
     handler: Any = on_stages
+    has_progress = hasattr(spark, "registerProgressHandler")  # since PySpark 4.0
     spark.addTag(tag)
-    spark.registerProgressHandler(handler)
+    if has_progress:
+        spark.registerProgressHandler(handler)
     try:
         yield
     except BaseException:
         spark.interruptTag(tag)
         raise
     finally:
-        spark.removeProgressHandler(handler)
+        if has_progress:
+            spark.removeProgressHandler(handler)
         spark.removeTag(tag)

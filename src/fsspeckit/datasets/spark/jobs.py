@@ -2,7 +2,7 @@
 
 Spark sends all bundles of a job to each of its tasks, so the bytes of one job are limited; usually there is one job.
 
-Classic Spark and Spark Connect use the same code: a range, ``mapInArrow``, ``toArrow``. Expected errors are returned
+Classic Spark and Spark Connect use the same code: a range, ``mapInArrow``, an Arrow result. Expected errors are returned
 as results and raised on the driver with their own type; any other error fails the Spark task, which Spark retries.
 """
 
@@ -23,6 +23,7 @@ from fsspeckit.core.engine.protocol import OnDone
 from fsspeckit.core.values.keys import is_increasing
 from fsspeckit.datasets.spark.executor_check import portable
 from fsspeckit.datasets.spark.job_progress import OnTasks, watched
+from fsspeckit.datasets.spark.versions import to_arrow_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -100,7 +101,7 @@ def _from_short(numbers: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
 def collect(spark: SparkSession, frame: DataFrame, on_tasks: OnTasks | None = None) -> pa.Table:
     """Run a job with progress reports, cancellation and typed errors."""
     with watched(spark, on_tasks):
-        return frame.toArrow()
+        return to_arrow_table(frame)
 
 
 class TaskProgress:
