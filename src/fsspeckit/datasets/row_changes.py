@@ -10,6 +10,8 @@ from fsspeckit.core.dataset.source import Input
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.model import WriteOptions
 from fsspeckit.core.operations import delete, merge, update
+from fsspeckit.core.operations.history import apply_history
+from fsspeckit.core.planning.history import HistoryRequest
 from fsspeckit.core.planning.merge_request import MergeRequest, normalize_keys
 from fsspeckit.core.progress import Progress
 from fsspeckit.core.results import MergePlan, MergeResult
@@ -38,6 +40,7 @@ class RowChanges:
         columns: Columns | None = None,
         except_columns: Columns | None = None,
         ignore_null_updates: bool = False,
+        scd_type: int = 1,
         partition_by: Columns | None = None,
         progress: Progress = None,
         dry_run: bool = False,
@@ -79,6 +82,22 @@ class RowChanges:
         """
         if not isinstance(sequence_by, str):
             raise ValueError(f"sequence_by={sequence_by!r} is not the name of a column. Pass one, such as 'lsn'.")
+        if scd_type not in (1, 2) or isinstance(scd_type, bool):
+            raise ValueError(
+                f"scd_type={scd_type!r} is unknown. Pass 1 to keep the newest rows, 2 to keep the history."
+            )
+        place, given = self._place(path), self._input(source)
+        if scd_type == 2:
+            history = HistoryRequest(
+                key_columns=tuple(normalize_keys(key_columns)),
+                sequence_by=sequence_by,
+                delete_when=delete_when,
+                columns=column_names(columns),
+                except_columns=column_names(except_columns) or (),
+                ignore_null_updates=ignore_null_updates,
+                partition_by=column_names(partition_by),
+            )
+            return apply_history(self.engine, given, place, history, dry_run=dry_run, progress=progress, pinned=plan)
         request = MergeRequest(
             strategy="deduplicate",
             key_columns=tuple(normalize_keys(key_columns)),
@@ -91,7 +110,6 @@ class RowChanges:
             except_columns=column_names(except_columns) or (),
             ignore_null_updates=ignore_null_updates,
         )
-        place, given = self._place(path), self._input(source)
         return merge.merge(self.engine, given, place, request, dry_run=dry_run, progress=progress, pinned=plan)
 
     def delete(
