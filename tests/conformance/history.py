@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 Row = dict[str, Any]
@@ -39,12 +40,12 @@ def _collapsed(points: dict[Any, Any], filled: dict[Any, Any]) -> dict[Any, Any]
     return result
 
 
-def rows_of(points: Points, tracked: Sequence[str]) -> list[tuple[Any, ...]]:
+def rows_of(points: Points) -> list[tuple[Any, ...]]:
     """Return the history rows: key, tracked values, start, end and whether the row is current."""
     rows = []
     for key, history in points.items():
         times = sorted(history)
-        for time, end in zip(times, [*times[1:], None], strict=True):
+        for time, end in pairwise([*times, None]):
             if (value := history[time]) is not None:
                 rows.append((key, *value, time, end, end is None))
     return sorted(rows, key=lambda row: (row[0], row[-3]))

@@ -319,9 +319,9 @@ def test_random_batches(io: Any, engine: str, ignore_nulls: bool, partition_by: 
 
 
 def _check_batch(io: Any, path: Path, points: history.Points, batch: list[Any], options: dict[str, Any]) -> None:
-    table, before = pa.Table.from_pylist(batch, SCHEMA), history.rows_of(points, ("v", "w"))
+    table, before = pa.Table.from_pylist(batch, SCHEMA), history.rows_of(points)
     stale = history.apply(points, batch, ("v", "w"), ignore_nulls=options["ignore_null_updates"])
-    after = history.rows_of(points, ("v", "w"))
+    after = history.rows_of(points)
     expected = {**history.differences(before, after), "stale": stale}
     plan = io.apply_changes(table, str(path), dry_run=True, **options)
     result = io.apply_changes(table, str(path), plan=plan, **options)

@@ -166,12 +166,12 @@ def _history_schema(
 ) -> pa.Schema:
     """Return the columns of new history rows. The sequence is ``valid_from``, and a column of its own where wanted."""
     known = snapshot.schema.names if snapshot.schema is not None else ()
-    left_out = columns_not_written(request.feed, feed, partitions, known)
-    if request.sequence_by not in {*(request.columns or ()), *known, *partitions}:
-        left_out.append(request.sequence_by)
+    left_out = {*columns_not_written(request.feed, feed, partitions, known), request.sequence_by}
+    if request.sequence_by in {*(request.columns or ()), *known, *partitions}.difference(request.except_columns):
+        left_out.remove(request.sequence_by)
     type_ = _plain(feed.field(request.sequence_by).type)
     added = [pa.field(VALID_FROM, type_), pa.field(VALID_TO, type_), pa.field(IS_CURRENT, pa.bool_())]
-    kept = without_columns(feed, left_out)
+    kept = without_columns(feed, sorted(left_out))
     metadata = {name: value for name, value in (kept.metadata or {}).items() if name != b"pandas"}
     return pa.schema([*kept, *added], metadata or None)
 
