@@ -315,7 +315,7 @@ def test_random_batches(io: Any, engine: str, ignore_nulls: bool, partition_by: 
             for batch in batches:
                 _check_batch(io, path, points, batch, {**options, "partition_by": partition_by})
 
-    run_examples(f"history {engine} {ignore_nulls} {partition_by}", 40, BATCHES, check)
+    run_examples(f"history {engine} {ignore_nulls} {partition_by}", 20, BATCHES, check)
 
 
 def _check_batch(io: Any, path: Path, points: history.Points, batch: list[Any], options: dict[str, Any]) -> None:

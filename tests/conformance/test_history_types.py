@@ -14,7 +14,7 @@ from conformance.tree import tree_of
 from fsspeckit import CommitConflictError
 
 OPTIONS: dict[str, Any] = {"key_columns": "id", "sequence_by": "at", "scd_type": 2}
-DAY = dt.datetime(2026, 11, 2)
+DAY = dt.datetime(2026, 11, 2)  # noqa: DTZ001 - Arrow's timestamps without a zone
 SEQUENCES = {
     "int8": (pa.int8(), [-128, 0, 127]),
     "uint64": (pa.uint64(), [0, 2**63, 2**64 - 1]),
