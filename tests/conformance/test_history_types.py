@@ -110,6 +110,15 @@ def test_a_source_path(io: Any, tmp_path: Path) -> None:
     assert io.apply_changes(str(tmp_path / "feed"), str(tmp_path / "d"), **OPTIONS).inserted == 2
 
 
+def test_the_sequence_of_a_text_file_has_the_type_of_the_history(io: Any, tmp_path: Path) -> None:
+    """By itself, the column of the second file would be a date."""
+    for number, texts in enumerate((["2026-11-02 10:00:00", "2026-11-03 10:00:00"], ["2026-11-04"])):
+        lines = [f"1,v{number}{i},{text}" for i, text in enumerate(texts)]
+        (tmp_path / "feed.csv").write_text("\n".join(["id,v,at", *lines, ""]))
+        io.apply_changes(str(tmp_path / "feed.csv"), str(tmp_path / "d"), **OPTIONS)
+    assert history(io, tmp_path / "d")["v"].to_pylist() == ["v00", "v01", "v10"]
+
+
 def test_an_empty_feed_changes_nothing(io: Any, tmp_path: Path) -> None:
     table = feed([1], pa.array(["a"]), pa.array([1]))
     assert io.apply_changes(table.slice(1), str(tmp_path / "d"), **OPTIONS).total == 0

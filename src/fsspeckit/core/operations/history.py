@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -52,11 +53,14 @@ def apply_history(
 ) -> MergeResult | MergePlan:
     """Apply a change feed as history. A dry run only returns the plan; ``pinned`` as for a merge."""
     started = time.perf_counter()
-    stats_for = (*request.key_columns, VALID_FROM)
+    stats_for, types_of = (*request.key_columns, VALID_FROM), partial(feed_target, request=request)
     with (
         log_unexpected("apply_changes", place.path),
         reporting("apply_changes", progress) as reporter,
-        opened(engine, given, place, stats_for, reporter, dry_run=dry_run, pinned=pinned) as (feed, snapshot),
+        opened(engine, given, place, stats_for, reporter, dry_run=dry_run, pinned=pinned, types_of=types_of) as (
+            feed,
+            snapshot,
+        ),
     ):
         with vanished_file_is_conflict(place, "merge"):
             prepared, rows = _plan(engine, feed, place, snapshot, request, reporter)

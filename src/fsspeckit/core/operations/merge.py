@@ -6,12 +6,14 @@ No step before the run writes a file, and only the commit changes the dataset.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from operator import attrgetter
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from fsspeckit.common.errors import PartitionError
 from fsspeckit.common.logging import log_unexpected
@@ -75,8 +77,12 @@ def opened(
     *,
     dry_run: bool,
     pinned: MergePlan | None,
+    types_of: Callable[[Snapshot], pa.Schema | None] = attrgetter("schema"),
 ) -> Iterator[tuple[Source, Snapshot]]:
-    """Open the source and load the snapshot of the dataset, with statistics of some columns."""
+    """Open the source and load the snapshot of the dataset, with statistics of some columns.
+
+    ``types_of`` returns the types of the source's columns, for text files.
+    """
     if pinned is not None:
         check_plan_names(pinned)
     if not dry_run:
@@ -84,7 +90,7 @@ def opened(
     given, snapshot = replace(given, on_tasks=reporter.tasks("source")), None
     if isinstance(given.data, TextFiles):
         snapshot = _snapshot(place, stats_for)
-        given = read_later(given, snapshot)
+        given = read_later(given, replace(snapshot, schema=types_of(snapshot)))
     with engine.open_source(given, place.storage, place.scratch) as source:
         yield source, snapshot or _snapshot(place, stats_for)
 
