@@ -32,6 +32,7 @@ _OPERATIONS = {
     "merge: partitions": ("test_partition_examples",),
     "merge: pruning": ("test_pruning_examples",),
     "delete, update, conditions of merges, change feeds": ("test_row_changes",),
+    "histories of change feeds": ("test_history", "test_history_types"),
     "plans of a dry run": ("test_dry_run",),
     "compact": ("test_compact",),
     "optimize: linear, z-order, Hilbert": ("test_optimize", "test_upkeep_wishes", "test_upkeep_types"),

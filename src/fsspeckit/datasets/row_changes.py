@@ -10,6 +10,8 @@ from fsspeckit.core.dataset.source import Input
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.model import WriteOptions
 from fsspeckit.core.operations import delete, merge, update
+from fsspeckit.core.operations.history import apply_history
+from fsspeckit.core.planning.history import HistoryRequest
 from fsspeckit.core.planning.merge_request import MergeRequest, normalize_keys
 from fsspeckit.core.progress import Progress
 from fsspeckit.core.results import MergePlan, MergeResult
@@ -38,33 +40,49 @@ class RowChanges:
         columns: Columns | None = None,
         except_columns: Columns | None = None,
         ignore_null_updates: bool = False,
+        scd_type: int = 1,
         partition_by: Columns | None = None,
         progress: Progress = None,
         dry_run: bool = False,
         plan: MergePlan | None = None,
     ) -> MergeResult | MergePlan:
-        """Apply a change feed of a database: the newest change of each key wins.
+        """Apply a change feed of a database: the newest change of each key wins, or the history of each key is kept.
 
-        A change that is not newer than the row in the dataset is late and is dropped, and so are the older changes of a
-        key in the feed. A deleted key leaves no trace: a late change of it inserts the row again.
+        With ``scd_type=1``, a change that is not newer than the row in the dataset is late and is dropped, and so are
+        the older changes of a key in the feed. A deleted key leaves no trace: a late change of it inserts the row
+        again.
+
+        With ``scd_type=2``, each row of the dataset has the values of its key from ``valid_from`` to ``valid_to``,
+        which is NULL in the current row, where ``is_current`` is true. Late changes are put at their place in the
+        history. The last change of a key and sequence counts, in the feed and against the dataset. A change that does
+        not change the values at its sequence leaves no trace.
 
         Args:
             source: The feed, as for `merge`. It may have several changes of a key.
             path: The dataset's folder. It is created if it does not exist.
             key_columns: The column or columns that identify a row.
-            sequence_by: The column that orders changes, such as a log sequence number. It is written to the dataset.
+            sequence_by: The column that orders changes, such as a log sequence number. It is written to the dataset;
+                with ``scd_type=2`` as ``valid_from``, and as itself only if ``columns`` names it.
             delete_when: A condition over the feed, such as ``"op = 'd'"``: these changes delete their key. Their other
                 columns may be null, also the partition columns.
             columns: The columns to write, in addition to key, sequence and partition columns; by default all.
             except_columns: Columns that are not written, such as ``["op"]``.
-            ignore_null_updates: Keep the value of the dataset where the change has NULL.
+            ignore_null_updates: Keep the value of the dataset where the change has NULL; with ``scd_type=2`` the value
+                of the preceding row.
+            scd_type: 1 to keep the newest row of each key, 2 to keep the history of each key.
             partition_by: Partition columns of a new dataset. A row whose partition value changes is moved.
             progress: As for `merge`.
             dry_run: Return the plan with exact counts and write nothing.
             plan: As for `merge`.
 
         Returns:
-            The counts and files, as for `merge`; ``stale`` is the number of late changes.
+            The counts and files, as for `merge`; ``stale`` is the number of late changes. With ``scd_type=2`` it is the
+            number of changes without effect, ``inserted`` counts new history rows, ``updated`` those that are closed or
+            get other values, and ``deleted`` those that another row covers or replaces.
+
+        Raises:
+            KeyColumnError: A key or a sequence is missing or NULL, or history rows of the dataset overlap.
+            SchemaMismatchError: Columns or types of feed and dataset differ, or the dataset is not a history.
 
         Example:
             >>> import pyarrow as pa, tempfile
@@ -79,6 +97,22 @@ class RowChanges:
         """
         if not isinstance(sequence_by, str):
             raise ValueError(f"sequence_by={sequence_by!r} is not the name of a column. Pass one, such as 'lsn'.")
+        if scd_type not in (1, 2) or isinstance(scd_type, bool):
+            raise ValueError(
+                f"scd_type={scd_type!r} is unknown. Pass 1 to keep the newest rows, 2 to keep the history."
+            )
+        place, given = self._place(path), self._input(source)
+        if scd_type == 2:
+            history = HistoryRequest(
+                key_columns=tuple(normalize_keys(key_columns)),
+                sequence_by=sequence_by,
+                delete_when=delete_when,
+                columns=column_names(columns),
+                except_columns=column_names(except_columns) or (),
+                ignore_null_updates=ignore_null_updates,
+                partition_by=column_names(partition_by),
+            )
+            return apply_history(self.engine, given, place, history, dry_run=dry_run, progress=progress, pinned=plan)
         request = MergeRequest(
             strategy="deduplicate",
             key_columns=tuple(normalize_keys(key_columns)),
@@ -91,7 +125,6 @@ class RowChanges:
             except_columns=column_names(except_columns) or (),
             ignore_null_updates=ignore_null_updates,
         )
-        place, given = self._place(path), self._input(source)
         return merge.merge(self.engine, given, place, request, dry_run=dry_run, progress=progress, pinned=plan)
 
     def delete(

@@ -212,3 +212,15 @@ def test_a_source_with_one_more_update_than_its_plan(folder: str) -> None:
     with pytest.raises(CommitConflictError, match="source_count is 2 and 1 in the plan"):
         IO.merge(more, folder, strategy="upsert", key_columns="id", plan=plan)
     assert IO.read_parquet(folder)["v"].to_pylist() == ["old"] * 3
+
+
+@pytest.mark.parametrize("stage", ["match", "write"])
+def test_a_file_that_a_merge_rewrites_is_replaced(tmp_path: Path, stage: str) -> None:
+    """The other writer's file is longer, so that the footer is at another place."""
+    folder = str(tmp_path / "d")
+    put(f"{folder}/a.parquet", [1, 2])
+    rows = pa.table({"id": [1], "v": ["new"]})
+    act = at_stage(stage, lambda: put(f"{folder}/a.parquet", [*range(1000)], "another writer"))
+    with pytest.raises(CommitConflictError, match="again"):
+        IO.merge(rows, folder, strategy="upsert", key_columns="id", progress=act)
+    assert len(ids_of(folder)) == 1000

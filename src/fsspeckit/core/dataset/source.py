@@ -61,6 +61,23 @@ class Source:
         """Whether the order of the rows is defined."""
         return True
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether the rows are in files that workers read, so that rows need not be in this process."""
+        return False
+
+    def chunks(self) -> list[Source]:
+        """Return the rows in parts that can be read in other processes, in order."""
+        return [self]
+
+    def part_sink(self) -> Callable[[pa.Table], Any]:
+        """Return a picklable function that stores rows where the rows of this source are, for `with_parts`."""
+        return _keep
+
+    def with_parts(self, parts: Sequence[Any], schema: pa.Schema) -> Source:
+        """Return a source of stored rows: ``parts`` are results of a `part_sink`."""
+        return Source(with_one_dictionary(pa.concat_tables([schema.empty_table(), *parts])))
+
     def schema_for(self, target: pa.Schema | None) -> pa.Schema:  # noqa: ARG002 - sources of other engines use it
         """Return the schema to reconcile with a target's schema. Engines without some of its types adjust theirs."""
         return self.schema
@@ -114,6 +131,10 @@ class Source:
     def _differs(self, field: pa.Field) -> bool:
         own = self.schema.field(field.name)
         return own.type != field.type or (not field.nullable and self.columns([field.name])[field.name].null_count > 0)
+
+
+def _keep(table: pa.Table) -> pa.Table:
+    return table
 
 
 @dataclass(frozen=True, slots=True)

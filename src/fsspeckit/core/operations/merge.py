@@ -6,12 +6,14 @@ No step before the run writes a file, and only the commit changes the dataset.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from operator import attrgetter
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from fsspeckit.common.errors import PartitionError
 from fsspeckit.common.logging import log_unexpected
@@ -53,24 +55,49 @@ def merge(
     With a ``pinned`` plan, raise before the commit if the merge would do anything else than the plan.
     """
     started = time.perf_counter()
-    with log_unexpected("merge", place.path), reporting("merge", progress) as reporter, ExitStack() as stack:
-        if pinned is not None:
-            check_plan_names(pinned)
-        if not dry_run:
-            place.journal.recover()
-        given = replace(given, on_tasks=reporter.tasks("source"))
-        snapshot = None
-        if isinstance(given.data, TextFiles):
-            snapshot = _snapshot(place, request)
-            given = read_later(given, snapshot)
-        source = stack.enter_context(engine.open_source(given, place.storage, place.scratch))
+    with (
+        log_unexpected("merge", place.path),
+        reporting("merge", progress) as reporter,
+        opened(engine, given, place, request.key_columns, reporter, dry_run=dry_run, pinned=pinned) as (
+            source,
+            snapshot,
+        ),
+    ):
         prepared = _plan(engine, source, place, snapshot, request, reporter)
         return run_change(engine, place, source, prepared, reporter, started=started, dry_run=dry_run, pinned=pinned)
 
 
-def _snapshot(place: Place, request: MergeRequest) -> Snapshot:
+@contextmanager
+def opened(
+    engine: Engine,
+    given: Input,
+    place: Place,
+    stats_for: Sequence[str],
+    reporter: Reporter,
+    *,
+    dry_run: bool,
+    pinned: MergePlan | None,
+    types_of: Callable[[Snapshot], pa.Schema | None] = attrgetter("schema"),
+) -> Iterator[tuple[Source, Snapshot]]:
+    """Open the source and load the snapshot of the dataset, with statistics of some columns.
+
+    ``types_of`` returns the types of the source's columns, for text files.
+    """
+    if pinned is not None:
+        check_plan_names(pinned)
+    if not dry_run:
+        place.journal.recover()
+    given, snapshot = replace(given, on_tasks=reporter.tasks("source")), None
+    if isinstance(given.data, TextFiles):
+        snapshot = _snapshot(place, stats_for)
+        given = read_later(given, replace(snapshot, schema=types_of(snapshot)))
+    with engine.open_source(given, place.storage, place.scratch) as source:
+        yield source, snapshot or _snapshot(place, stats_for)
+
+
+def _snapshot(place: Place, stats_for: Sequence[str]) -> Snapshot:
     with vanished_file_is_conflict(place, "merge"):
-        snapshot = load_snapshot(place.storage, place.journal.view_to_change(), stats_for=request.key_columns)
+        snapshot = load_snapshot(place.storage, place.journal.view_to_change(), stats_for=stats_for)
     check_one_dataset(snapshot)
     return snapshot
 
@@ -79,11 +106,10 @@ def _plan(
     engine: Engine,
     source: Source,
     place: Place,
-    snapshot: Snapshot | None,
+    snapshot: Snapshot,
     request: MergeRequest,
     reporter: Reporter,
 ) -> PreparedChange:
-    snapshot = snapshot or _snapshot(place, request)
     with vanished_file_is_conflict(place, "merge"):
         schemas = merge_schemas(source.schema_for(snapshot.schema), snapshot, request, place.path)
         schemas = replace(schemas, body=source.widen_codes(schemas.body))
@@ -106,7 +132,10 @@ def _plan(
         matched = match_source(engine, place.storage, snapshot, source, rows, schemas, request, reporter)
         removals: Sequence[Match] = (NO_MATCH,) * len(snapshot.files)
         if len(deleting):
-            removals = match_anywhere(engine, place.storage, snapshot, source, deleting, schemas, request, reporter)
+            found = match_anywhere(
+                engine, place.storage, snapshot, source, deleting, schemas, request, reporter, stage="match deletes"
+            )
+            removals = [match for match, _ in found]
         scope = rows_in_scope(engine, place, snapshot, source, rules, reporter)
         check = RuleCheck(engine, place, snapshot, source, rules, reporter)
         changes = decide_changes(matched, removals, scope, check, request.rule)
@@ -133,7 +162,7 @@ def _prepare(
     removed = {change.file.path for change in changes.files if is_removed(change, source)}
     left = [change for change in changes.files if change.file.path not in removed]
     rewrites = rewrite_tasks(left, schemas, request, adds_rows=changes.inserted + changes.updated > 0)
-    new = [(group, _as_range(rows)) for group, rows in changes.inserts]
+    new = [(group, as_range(rows)) for group, rows in changes.inserts]
     return PreparedChange(
         operation="merge",
         strategy=request.strategy,
@@ -153,7 +182,7 @@ def _prepare(
     )
 
 
-def _as_range(rows: RowNumbers) -> range | RowNumbers:
+def as_range(rows: RowNumbers) -> range | RowNumbers:
     """Return row numbers without gaps as a range, which is read without a copy."""
     if len(rows) and int(rows[-1]) - int(rows[0]) + 1 == len(rows) and bool(np.all(np.diff(rows) == 1)):
         return range(int(rows[0]), int(rows[-1]) + 1)

@@ -57,10 +57,17 @@ def report_damage(operation: str, path: str) -> Iterator[None]:
 
 
 def read_footer(storage: Storage, file: DataFile) -> Footer:
-    """Read and check the footer of a data file."""
+    """Read and check the footer of a data file. A file that was replaced since the listing raises FileNotFoundError."""
     with report_damage("reading the footer", file.path):
-        data = file.raw_footer or read_footer_bytes(storage, file.location, file.size)
-        return Footer(data, file.data + 4)
+        return Footer(file.raw_footer or _listed_footer(storage, file), file.data + 4)
+
+
+def _listed_footer(storage: Storage, file: DataFile) -> bytes:
+    try:
+        return read_footer_bytes(storage, file.location, file.size)
+    finally:
+        if storage.in_place:
+            _check_unchanged(storage.stat(file.location), file)
 
 
 def open_parquet(

@@ -96,13 +96,7 @@ def match_source(
     if len(rows) and snapshot.files:
         check_folder_values(engine, storage, snapshot.files, snapshot.partition_columns, schemas.partitions, reporter)
     target = _Target(storage, snapshot, source, schemas, engine, reporter)
-    spellings = _spellings(target, schemas.partitions)
-    identities = _identities(target, schemas.partitions, spellings)
-    folders = {
-        name: dirname(file.path) for file, name in reversed(list(zip(snapshot.files, identities, strict=True))) if name
-    }
-    groups = split_by_partition(source, rows, schemas.partitions, folders)
-    spellings.check(groups)
+    groups, identities = partition_groups(snapshot, source, rows, schemas)
     results = _match_files(target, "match", groups, identities, rows, schemas.partitions)
     is_matched = np.zeros(source.rows, dtype=bool)
     for match, _ in results:
@@ -111,6 +105,19 @@ def match_source(
     moves = _find_moves(target, np.concatenate(unmatched) if unmatched else NO_ROWS, request)
     files = tuple((file, match, reason) for file, (match, reason) in zip(snapshot.files, results, strict=True))
     return MatchedFiles(files, tuple(groups), unmatched, moves)
+
+
+def partition_groups(
+    snapshot: Snapshot, source: Source, rows: range | RowNumbers, schemas: MergeSchemas
+) -> tuple[list[PartitionRows], list[str | None]]:
+    """Return source rows by partition, with the folders that exist, and the partition of each file."""
+    spellings = PartitionIdentities(schemas.partitions, source.schema, schemas.in_folders)
+    identities = _identities(snapshot, schemas.partitions, spellings)
+    pairs = reversed(list(zip(snapshot.files, identities, strict=True)))
+    folders = {name: dirname(file.path) for file, name in pairs if name}
+    groups = split_by_partition(source, rows, schemas.partitions, folders)
+    spellings.check(groups)
+    return groups, identities
 
 
 def match_anywhere(
@@ -122,10 +129,12 @@ def match_anywhere(
     schemas: MergeSchemas,
     request: MergeRequest,
     reporter: Reporter,
-) -> list[Match]:
-    """Return for each file its rows with the keys of some source rows, whatever partition these name."""
+    *,
+    stage: str,
+) -> list[tuple[Match, str]]:
+    """Return for each file its rows with the keys of some source rows, whatever partition these name, and a reason."""
     target = _Target(storage, snapshot, source, schemas, engine, reporter)
-    return _match_in_all_partitions(target, "match deletes", rows, request)
+    return _match_in_all_partitions(target, stage, rows, request)
 
 
 def _unmatched(rows: range | RowNumbers, is_matched: npt.NDArray[np.bool_]) -> RowNumbers:
@@ -134,17 +143,13 @@ def _unmatched(rows: range | RowNumbers, is_matched: npt.NDArray[np.bool_]) -> R
     return np.asarray(rows[~is_matched[rows]])
 
 
-def _spellings(target: _Target, columns: Sequence[str]) -> PartitionIdentities:
-    return PartitionIdentities(columns, target.source.schema, target.schemas.in_folders)
-
-
-def _identities(target: _Target, columns: Sequence[str], spellings: PartitionIdentities) -> list[str | None]:
+def _identities(snapshot: Snapshot, columns: Sequence[str], spellings: PartitionIdentities) -> list[str | None]:
     """Return the partition of each file by the given columns; ``None`` if its rows have the values, not its folder."""
-    if not target.snapshot.files:
+    if not snapshot.files:
         return []
-    at = [target.snapshot.partition_columns.index(name) for name in columns]
+    at = [snapshot.partition_columns.index(name) for name in columns]
     result: list[str | None] = []
-    for file in target.snapshot.files:
+    for file in snapshot.files:
         if file.partition is None and columns and set(columns) <= set(file.schema.names):
             result.append(None)
             continue
@@ -206,7 +211,9 @@ def _find_moves(target: _Target, rows: RowNumbers, request: MergeRequest) -> tup
     nothing = (NO_MATCH,) * len(target.snapshot.files)
     if request.partition_move == "unchecked" or set(target.schemas.partitions) <= set(request.key_columns):
         return nothing
-    found = _match_in_all_partitions(target, "check for moves", rows, request) if len(rows) else nothing
+    if not len(rows):
+        return nothing
+    found = [match for match, _ in _match_in_all_partitions(target, "check for moves", rows, request)]
     if request.partition_move == "move":
         return tuple(found)
     for file, match in zip(target.snapshot.files, found, strict=True):
@@ -215,12 +222,15 @@ def _find_moves(target: _Target, rows: RowNumbers, request: MergeRequest) -> tup
     return nothing
 
 
-def _match_in_all_partitions(target: _Target, stage: str, rows: RowNumbers, request: MergeRequest) -> list[Match]:
+def _match_in_all_partitions(
+    target: _Target, stage: str, rows: RowNumbers, request: MergeRequest
+) -> list[tuple[Match, str]]:
     in_key = [name for name in target.schemas.partitions if name in request.key_columns]
     rows = np.sort(rows)
     groups = split_by_partition(target.source, rows, in_key, {})
-    identities = _identities(target, in_key, _spellings(target, in_key))
-    return [match for match, _ in _match_files(target, stage, groups, identities, rows, ())]
+    spellings = PartitionIdentities(in_key, target.source.schema, target.schemas.in_folders)
+    identities = _identities(target.snapshot, in_key, spellings)
+    return _match_files(target, stage, groups, identities, rows, ())
 
 
 def _move_error(target: _Target, file: DataFile, match: Match, request: MergeRequest) -> PartitionError:

@@ -237,7 +237,7 @@ def merge_schemas(source: pa.Schema, snapshot: Snapshot, request: MergeRequest, 
     file_keys = [name for name in request.key_columns if name not in in_folders]
     if not file_keys:
         raise KeyColumnError("all key columns are partition columns. Name at least one column that is in the files.")
-    ours = without_columns(source, [*in_folders, *_columns_not_written(request, source, partitions, known)])
+    ours = without_columns(source, [*in_folders, *columns_not_written(request, source, partitions, known)])
     mode = request.schema_mode
     if request.update_columns is not None:
         _check_update_columns(request, ours, known)
@@ -255,7 +255,7 @@ def merge_schemas(source: pa.Schema, snapshot: Snapshot, request: MergeRequest, 
     return MergeSchemas(body, keys, partitions, added, tuple(in_folders), updated)
 
 
-def _columns_not_written(
+def columns_not_written(
     request: MergeRequest, source: pa.Schema, partitions: Sequence[str], known: Sequence[str]
 ) -> list[str]:
     """Return the source columns that are not written.

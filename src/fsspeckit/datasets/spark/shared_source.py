@@ -7,14 +7,14 @@ are memory-mapped, so processes of one machine share the memory. The driver read
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
 from fsspeckit.core.dataset.source import Source
-from fsspeckit.core.storage import Storage
+from fsspeckit.core.storage import Storage, parent
 from fsspeckit.core.values.take import with_one_dictionary
 
 INLINE_BYTES = 4 * 1024 * 1024
@@ -98,9 +98,45 @@ class SharedSource(Source):
         size = sum(file.size for file in self.handle.files)
         return "shared files" if size <= self.share_limit else "exchange"
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether the rows are in files."""
+        return self.handle.inline is None
+
+    def chunks(self) -> list[Source]:
+        """Return one part for each file."""
+        if not self.is_shared:
+            return [Source(self.table)]
+        handles = [replace(self.handle, files=(file,)) for file in self.handle.files]
+        return [SharedSource(self.table, handle, self.share_limit) for handle in handles]
+
+    def part_sink(self) -> Callable[[pa.Table], Any]:
+        """Return a function that writes rows to a file next to the files of this source."""
+        if self.handle.storage is None or not self.handle.files:
+            return Source.part_sink(self)
+        return SpillSink(self.handle.storage, parent(self.handle.files[0].path))
+
+    def with_parts(self, parts: Sequence[Any], schema: pa.Schema) -> Source:
+        """Return a source that is shared like this one."""
+        if self.handle.storage is None or not self.handle.files:
+            return share_inline(Source.with_parts(self, parts, schema).table)
+        return spilled(parts, schema, self.handle.storage, self.share_limit)
+
     def columns(self, names: Sequence[str]) -> pa.Table:
         """Return some columns of all rows."""
         return self.table.select(list(names)) if self.handle.inline is not None else self.handle.columns(names)
+
+
+@dataclass(frozen=True, slots=True)
+class SpillSink:
+    """Writes rows to a file of a folder."""
+
+    storage: Storage
+    folder: str
+
+    def __call__(self, table: pa.Table) -> SpillFile | None:
+        """Return the file; None if there are no rows."""
+        return write_spill(table.to_batches(), table.schema, self.storage, self.folder)
 
 
 def share_inline(table: pa.Table) -> SharedSource:

@@ -1,0 +1,188 @@
+"""Apply a change feed as history (type 2): read the history of the feed's keys, change it, commit the changed rows.
+
+The history is read and planned from one snapshot; the commit is a conflict if the dataset has changed since.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from fsspeckit.common.logging import log_unexpected
+from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
+from fsspeckit.core.dataset.snapshot import Snapshot
+from fsspeckit.core.dataset.source import Input, Source
+from fsspeckit.core.dataset.source_keys import check_no_null_keys, select_rows
+from fsspeckit.core.engine.protocol import Engine
+from fsspeckit.core.kernels.find_duplicates import partition_count
+from fsspeckit.core.kernels.history_rows import ChangeHistory, FeedChunk, OldRows, ReadHistory, SplitHistory, join
+from fsspeckit.core.operations.change import PreparedChange, run_change
+from fsspeckit.core.operations.merge import as_range, opened
+from fsspeckit.core.planning.folder_values import check_folder_values
+from fsspeckit.core.planning.history import (
+    HistoryPlan,
+    HistoryRequest,
+    HistorySchemas,
+    check_feed_values,
+    check_sequence,
+    feed_target,
+    history_schemas,
+    plan_history,
+)
+from fsspeckit.core.planning.merge import check_target_keys, match_anywhere, partition_groups
+from fsspeckit.core.planning.merge_changes import is_removed
+from fsspeckit.core.planning.merge_request import insert_tasks, rewrite_tasks
+from fsspeckit.core.planning.merge_rules import Mask, compile_rules, deleting_rows
+from fsspeckit.core.progress import Progress, Reporter, reporting
+from fsspeckit.core.results import MergePlan, MergeResult
+from fsspeckit.core.values.history import VALID_FROM, HistoryChanges, change_history
+
+
+def apply_history(
+    engine: Engine,
+    given: Input,
+    place: Place,
+    request: HistoryRequest,
+    *,
+    dry_run: bool = False,
+    progress: Progress = None,
+    pinned: MergePlan | None = None,
+) -> MergeResult | MergePlan:
+    """Apply a change feed as history. A dry run only returns the plan; ``pinned`` as for a merge."""
+    started = time.perf_counter()
+    stats_for, types_of = (*request.key_columns, VALID_FROM), partial(feed_target, request=request)
+    with (
+        log_unexpected("apply_changes", place.path),
+        reporting("apply_changes", progress) as reporter,
+        opened(engine, given, place, stats_for, reporter, dry_run=dry_run, pinned=pinned, types_of=types_of) as (
+            feed,
+            snapshot,
+        ),
+    ):
+        with vanished_file_is_conflict(place, "merge"):
+            prepared, rows = _plan(engine, feed, place, snapshot, request, reporter)
+        return run_change(engine, place, rows, prepared, reporter, started=started, dry_run=dry_run, pinned=pinned)
+
+
+def _plan(
+    engine: Engine, feed: Source, place: Place, snapshot: Snapshot, request: HistoryRequest, reporter: Reporter
+) -> tuple[PreparedChange, Source]:
+    """Return the tasks, and the changed history rows as their source."""
+    schema = feed.schema_for(feed_target(snapshot, request))
+    schemas = history_schemas(schema, snapshot, request, place.path, ordered=feed.ordered)
+    rules = compile_rules(request.feed, feed.schema, snapshot)
+    deletes = deleting_rows(rules, feed)
+    check_feed_values(feed, schemas, place.path, deletes)
+    check_no_null_keys(feed.columns(request.key_columns), request.key_columns, "source")
+    check_sequence(feed, request.sequence_by)
+    if feed.rows:
+        check_target_keys(place.storage, snapshot, schemas.writing)
+        columns = snapshot.partition_columns
+        check_folder_values(engine, place.storage, snapshot.files, columns, columns, reporter)
+    old, reasons = _find_history(engine, feed, place, snapshot, schemas, request, reporter)
+    found = _change(engine, feed, place, snapshot, schemas, old, deletes, request, reporter)
+    rows = feed.with_parts([changes.table for changes in found], schemas.rows)
+    plan = plan_history(found, snapshot, reasons)
+    return _prepare(plan, feed, rows, snapshot, schemas, request), rows
+
+
+def _find_history(
+    engine: Engine,
+    feed: Source,
+    place: Place,
+    snapshot: Snapshot,
+    schemas: HistorySchemas,
+    request: HistoryRequest,
+    reporter: Reporter,
+) -> tuple[list[OldRows], list[str]]:
+    """Return the history rows of the keys of the feed, and for each file how it was searched."""
+    keys = schemas.matching.keys
+    chosen = select_rows(feed, keys, on_duplicate="error", deduplicate=True, order_by=(request.sequence_by,))
+    rows = np.asarray(chosen, dtype=np.int64)
+    found = match_anywhere(
+        engine, place.storage, snapshot, feed, rows, schemas.matching, request.feed, reporter, stage="match"
+    )
+    old = [
+        OldRows(number, file, match.positions)
+        for number, (file, (match, _)) in enumerate(zip(snapshot.files, found, strict=True))
+        if len(match.positions)
+    ]
+    return old, [reason for _, reason in found]
+
+
+def _change(
+    engine: Engine,
+    feed: Source,
+    place: Place,
+    snapshot: Snapshot,
+    schemas: HistorySchemas,
+    old: list[OldRows],
+    deletes: Mask | None,
+    request: HistoryRequest,
+    reporter: Reporter,
+) -> list[HistoryChanges]:
+    """Change the history: in this process, or distributed by key if the rows of the feed are shared with workers."""
+    columns = snapshot.partition_columns
+    in_folders = [(name, columns.index(name)) for name in schemas.writing.in_folders] if columns else []
+    read = ReadHistory(
+        place.storage, schemas.rows, request.key_columns, schemas.written, request.sequence_by, tuple(in_folders)
+    )
+    changes = _chunks(feed, deletes)
+    if not feed.is_shared:
+        read_old = engine.map(read, old, reporter.stage("read history", len(old))) if old else []
+        rows = join([*(read(chunk) for chunk in changes), *read_old], schemas.rows)
+        return [change_history(rows, schemas.layout)]
+    parts = partition_count(feed.rows + sum(len(rows.positions) for rows in old))
+    split = SplitHistory(read, schemas.layout.keys, parts)
+    gather = ChangeHistory(schemas.rows, schemas.layout, feed.part_sink())
+    on_done = reporter.stage("read history", len(changes) + len(old) + parts)
+    items: list[FeedChunk | OldRows] = [*changes, *old]
+    return engine.exchange(split, items, gather, parts, on_done)
+
+
+def _chunks(feed: Source, deletes: Mask | None) -> list[FeedChunk]:
+    """Return the parts of a feed."""
+    result, first = [], 0
+    for chunk in feed.chunks():
+        rows = chunk.rows
+        mask = np.zeros(rows, dtype=bool) if deletes is None else deletes[first : first + rows]
+        result.append(FeedChunk(first, chunk, mask))
+        first += rows
+    return result
+
+
+def _prepare(
+    plan: HistoryPlan,
+    feed: Source,
+    rows: Source,
+    snapshot: Snapshot,
+    schemas: HistorySchemas,
+    request: HistoryRequest,
+) -> PreparedChange:
+    """Turn the changes to files into tasks."""
+    writing = replace(schemas.writing, body=rows.widen_codes(schemas.writing.body))
+    removed = {change.file.path for change in plan.files if is_removed(change, rows)}
+    left = [change for change in plan.files if change.file.path not in removed]
+    groups, _ = partition_groups(snapshot, rows, plan.inserts, writing)
+    new = [(group, as_range(np.asarray(group.rows, dtype=np.int64))) for group in groups]
+    adds_rows = len(plan.inserts) + plan.updated > 0
+    return PreparedChange(
+        operation="merge",
+        strategy="scd2",
+        options=request.writing.options,
+        snapshot=snapshot,
+        source_rows=feed.rows,
+        source_route=feed.route,
+        rewrites=tuple(rewrite_tasks(left, writing, request.writing, adds_rows=adds_rows)),
+        inserts=tuple(insert_tasks(new, writing, snapshot, request.writing.options)),
+        deletes=tuple(sorted(removed)),
+        inserted=len(plan.inserts) - plan.moved,
+        updated=plan.updated,
+        deleted=plan.deleted,
+        reasons={change.file.path: change.reason for change in plan.files},
+        stale=feed.rows - plan.effective,
+        moved=plan.moved,
+    )
