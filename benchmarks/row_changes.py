@@ -21,6 +21,7 @@ FULL = "fsspeckit, upsert of full rows"
 _TARGET = Size(100, 100_000)
 _ONE_PERCENT = Where("customer", 0, 9_999)
 _STEP = 100
+_KINDS = {"delete_rows": "delete", "update_rows": "update", "merge_columns": "columns", "apply_changes": "feed"}
 
 
 def delete_range(data: Path, scale: float, delta: bool) -> Inputs:
@@ -101,8 +102,7 @@ def _case(
         contenders["polars, per file"] = "polars_hand:delete_per_file"
         contenders["DuckDB, per file"] = "duckdb_hand:delete_per_file"
     contenders["delta-rs"] = f"delta_rs:{name}"
-    kind = {"delete_rows": "delete", "update_rows": "update", "merge_columns": "columns", "apply_changes": "feed"}[name]
-    return Case(change, title, kind, build, contenders, (bar,), base=bar.base or OURS, unchecked=(FULL,))
+    return Case(change, title, _KINDS[name], build, contenders, (bar,), base=bar.base or OURS, unchecked=(FULL,))
 
 
 ROW_CHANGES: tuple[Case, ...] = (
