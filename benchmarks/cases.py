@@ -21,6 +21,7 @@ from benchmarks.data import (
     sorted_ids,
     uuids,
 )
+from benchmarks.job import Where
 
 OURS = "fsspeckit"
 DUCKDB = "fsspeckit, DuckDB"
@@ -41,6 +42,8 @@ class Inputs:
     source: Path
     affected: tuple[str, ...]
     delta: Path | None = None
+    where: Where | None = None
+    full: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,10 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One benchmark with its contenders (label to ``module:function``) and the bars for fsspeckit."""
+    """One benchmark with its contenders (label to ``module:function``) and the bars for fsspeckit.
+
+    Contenders in ``unchecked`` are there for comparison and have another result.
+    """
 
     name: str
     title: str
@@ -75,6 +81,7 @@ class Case:
     cold: bool = True
     base: str = LIMIT
     most_repeats: int | None = None
+    unchecked: tuple[str, ...] = ()
 
 
 def sorted_target(data: Path, size: Size) -> Path:
@@ -83,7 +90,7 @@ def sorted_target(data: Path, size: Size) -> Path:
     return folder
 
 
-def _delta(target: Path, wanted: bool) -> Path | None:
+def delta_of(target: Path, wanted: bool) -> Path | None:
     if not wanted:
         return None
     folder = target.with_name(target.name + "-delta")
@@ -91,7 +98,7 @@ def _delta(target: Path, wanted: bool) -> Path | None:
     return folder
 
 
-def _names(files: range | list[int]) -> tuple[str, ...]:
+def names(files: range | list[int]) -> tuple[str, ...]:
     return tuple(f"part-{index:05d}.parquet" for index in files)
 
 
@@ -109,7 +116,7 @@ def clustered(data: Path, scale: float, delta: bool) -> Inputs:
     step = max(1, count // max(1, round(10_000 * scale**0.5)))
     source = data / f"{target.name}-clustered"
     save_source(source, lambda: changes(np.arange(start, start + count, step), 1))
-    return Inputs(target, source, _names(range(first - 1, first + 2)), _delta(target, delta))
+    return Inputs(target, source, names(range(first - 1, first + 2)), delta_of(target, delta))
 
 
 def scattered(data: Path, scale: float, delta: bool) -> Inputs:
@@ -117,7 +124,7 @@ def scattered(data: Path, scale: float, delta: bool) -> Inputs:
     target, step = sorted_target(data, size), 100
     source = data / f"{target.name}-scattered"
     save_source(source, lambda: changes(np.arange(7, size.rows, step), 2))
-    return Inputs(target, source, _names(range(size.files)), _delta(target, delta))
+    return Inputs(target, source, names(range(size.files)), delta_of(target, delta))
 
 
 def _random_keys(data: Path, scale: float, delta: bool) -> Inputs:
@@ -134,7 +141,7 @@ def _random_keys(data: Path, scale: float, delta: bool) -> Inputs:
         return rows(pa.concat_arrays([*old, uuids(size.rows, new)]), 1_000_003)
 
     save_source(source, make)
-    return Inputs(target, source, _names(hit), _delta(target, delta))
+    return Inputs(target, source, names(hit), delta_of(target, delta))
 
 
 def _full_sync(data: Path, scale: float, delta: bool) -> Inputs:
@@ -157,7 +164,7 @@ def _full_sync(data: Path, scale: float, delta: bool) -> Inputs:
         return pa.concat_tables([kept, new]).combine_chunks()
 
     save_source(source, make)
-    return Inputs(target, source, _names(range(size.files)), _delta(target, delta))
+    return Inputs(target, source, names(range(size.files)), delta_of(target, delta))
 
 
 def _planning(files: int) -> Callable[[Path, float, bool], Inputs]:

@@ -10,6 +10,7 @@ import duckdb
 from benchmarks.cases import Inputs
 from benchmarks.data import COLUMNS, load_source
 from benchmarks.job import KEY
+from benchmarks.row_queries import QUERIES, changed_rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,9 @@ def expected(inputs: Inputs, strategy: str) -> Checksum:
         return _of(connection, everything)
     if strategy == "newest row":
         return _of(connection, f"{everything} QUALIFY row_number() OVER (PARTITION BY {KEY} ORDER BY ts DESC) = 1")
+    if strategy in QUERIES:
+        connection.execute(f"CREATE VIEW target AS {everything}")
+        return _of(connection, changed_rows(strategy, inputs.where))
     kept = f"SELECT * FROM read_parquet({files}) ANTI JOIN source USING ({KEY})"
     rows = "SELECT * FROM source" if strategy == "full_merge" else f"{kept} UNION ALL SELECT * FROM source"
     return _of(connection, rows)

@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -18,14 +18,37 @@ KEY = "id"
 CLUSTERED_BY = ("customer", "ts")
 
 
+class Where(NamedTuple):
+    """The rows to delete or to update: those with a value of a column in a range."""
+
+    column: str
+    low: int
+    high: int
+
+    @property
+    def sql(self) -> str:
+        return f"{self.column} BETWEEN {self.low} AND {self.high}"
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A new copy of the target, the source in memory, and the files and rows that are known to change."""
+    """A new copy of the target, the source in memory, and the files and rows that are known to change.
+
+    ``full`` is another source for the same rows, in which every column is new.
+    """
 
     target: Path
     source: pa.Table
     strategy: str
     affected: tuple[str, ...]
+    where: Where | None = None
+    full: pa.Table | None = None
+
+    @property
+    def condition(self) -> Where:
+        """Return the rows that a delete or an update is about."""
+        assert self.where is not None
+        return self.where
 
     def files(self) -> list[str]:
         """Return all data files of the target."""

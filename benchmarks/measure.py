@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.data import load_source
-from benchmarks.job import Job, find_contender
+from benchmarks.job import Job, Where, find_contender
 
 _MB = 1e6
 
@@ -24,7 +24,14 @@ def run(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Run a contender once and return its time, CPU time, memory and reads."""
     begin = time.perf_counter()
     contender = find_contender(spec["contender"])
-    job = Job(Path(spec["target"]), load_source(Path(spec["source"])), spec["strategy"], tuple(spec["affected"]))
+    job = Job(
+        Path(spec["target"]),
+        load_source(Path(spec["source"])),
+        spec["strategy"],
+        tuple(spec["affected"]),
+        Where(*spec["where"]) if spec["where"] else None,
+        load_source(Path(spec["full"])) if spec["full"] else None,
+    )
     work = contender(job)
     prepared = time.perf_counter() - begin
     io, cpu, start = _io(), _cpu(), time.perf_counter()

@@ -74,7 +74,7 @@ def run_case(case: Case, settings: Settings, say: Callable[[str], None]) -> Case
     for repeat in range(min(settings.repeats, case.most_repeats or settings.repeats)):
         for label in _rotated(list(contenders), repeat):
             _warm(inputs)
-            check = wanted if repeat == 0 else None
+            check = wanted if repeat == 0 and label not in case.unchecked else None
             run = _attempt(case, label, inputs, settings, result, check)
             if run is not None:
                 result.runs.setdefault(label, []).append(run)
@@ -125,6 +125,8 @@ def _attempt(
             "source": str(inputs.source),
             "strategy": case.strategy,
             "affected": list(inputs.affected),
+            "where": inputs.where,
+            "full": str(inputs.full) if inputs.full else None,
         }
         command = [sys.executable, "-m", "benchmarks.measure", json.dumps(spec)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[1])

@@ -15,7 +15,8 @@ ROOT = Path(__file__).parents[1]
 MERGES = ("clustered", "scattered", "again", "uuid", "full_merge", "plan-1k", "plan-10k")
 GROWTH = tuple(f"{name}{part}" for name in ("compact", "cluster", "deduplicate") for part in ("-quarter", "-half", ""))
 MEMORY = ("memory-cluster", "memory-deduplicate")
-CASES = (*MERGES, *GROWTH, "cluster-zorder", "cluster-hilbert", *MEMORY)
+ROW_CHANGES = ("delete-range", "delete-scattered", "update-column", "merge-columns", "feed")
+CASES = (*MERGES, *ROW_CHANGES, *GROWTH, "cluster-zorder", "cluster-hilbert", *MEMORY)
 TINY = ("--scale", "0.0001", "--repeats", "1", "--no-cold")
 
 
@@ -44,6 +45,11 @@ def test_every_case_measures_every_contender_and_finds_its_result_right(tmp_path
     assert synced["deleted"] > 0
     assert 0 < synced["unchanged"] < synced["updated"]
     assert 0 < synced["commit_seconds"] < synced["wall"]
+
+    deleted = cases["delete-range"]["best"]["fsspeckit"]
+    assert deleted["deleted"] > deleted["rewritten_files"] == 2
+    fed = cases["feed"]["best"]["fsspeckit"]
+    assert min(fed["updated"], fed["inserted"], fed["deleted"]) > 0
 
     again = cases["again"]["best"]["fsspeckit"]
     assert again["rewritten_files"] == 0
@@ -96,11 +102,11 @@ def test_the_spark_cases_run_in_one_session_and_join_what_was_measured_before(tm
 
     earlier = ["--earlier", str(report), "--markdown", str(document)]
     done = subprocess.run(
-        [*command, "small", "growth", *earlier], cwd=ROOT, capture_output=True, text=True, check=False
+        [*command, "small", "growth", "feed", *earlier], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode in (0, 1), done.stderr
     found = json.loads(report.read_text())
-    assert tuple(found["cases"]) == ("large", "small", "growth")
+    assert tuple(found["cases"]) == ("large", "small", "growth", "feed")
     assert all(case["failures"] == {} for case in found["cases"].values())
-    assert all(bar["passed"] is not None for bar in found["bars"])
+    assert all(bar["passed"] is not None for bar in found["bars"] if bar["case"] != "feed")  # Delta has no jar here
     assert "| three empty jobs |" in document.read_text()

@@ -16,6 +16,12 @@ io, folder = PyarrowDatasetIO(), sys.argv[1]
 io.write_dataset(rows, folder, partition_by=["day"])
 io.merge(rows.slice(10, 20), folder, strategy="upsert", key_columns="id")
 io.merge(rows.slice(0, 50), folder, strategy="full_merge", key_columns=["id", "day"])
+options = {"update_columns": ["v"], "delete_when": "v > 45", "newer_by": "v", "update_when": "source.v <> target.v"}
+io.merge(rows, folder, strategy="upsert", key_columns="id", **options)
+io.apply_changes(rows, folder, key_columns="id", sequence_by="v", delete_when="id IS NULL")
+io.update(folder, set={"v": "v * 2 + 1.5"}, where="id BETWEEN 3 AND 7 OR day IN ('a', 'c') AND id IN (1, 2)")
+io.delete(folder, where="v > 3 AND NOT day = 'b' OR v IS NULL")
+io.delete(folder, where="true")
 print(sorted({"pandas", "pyarrow.dataset", "duckdb", "fsspec", "pyspark", "rich", "s3fs"} & set(sys.modules)))
 """
 EXECUTOR = """
@@ -26,7 +32,7 @@ print(sorted(unneeded & set(sys.modules)))
 """
 
 
-def test_a_merge_imports_no_heavy_module(tmp_path):
+def test_merges_and_row_changes_import_no_heavy_module(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(tmp_path / "t")], capture_output=True, text=True, check=False
     )

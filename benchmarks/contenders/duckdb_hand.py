@@ -7,6 +7,7 @@ import os
 import duckdb
 
 from benchmarks.job import CLUSTERED_BY, KEY, Job, Work
+from benchmarks.row_queries import changed_rows
 
 _OPTIONS = "FORMAT parquet, COMPRESSION snappy"
 
@@ -40,6 +41,28 @@ def upsert_per_file_by_keys(job: Job) -> Work:
     return lambda: _write_files(
         connection, job, f"SELECT DISTINCT filename FROM ({keys}) SEMI JOIN source USING ({KEY})"
     )
+
+
+def change_rows(job: Job) -> Work:
+    """Delete, update or merge with one statement that writes the whole dataset."""
+    connection = _connect(job)
+    connection.execute(f"CREATE VIEW target AS SELECT * FROM read_parquet({job.files()})")
+    return lambda: _write_all(connection, job, changed_rows(job.strategy, job.where))
+
+
+def delete_per_file(job: Job) -> Work:
+    """Rewrite the files that are known to change, each with one statement."""
+    connection = _connect(job)
+
+    def work() -> None:
+        for file in (str(job.target / name) for name in job.affected):
+            kept = f"SELECT * FROM read_parquet('{file}') WHERE NOT ({job.condition.sql})"
+            found = connection.execute(f"COPY ({kept}) TO '{file}.tmp' ({_OPTIONS})").fetchone()
+            os.replace(f"{file}.tmp", file)
+            if found is None or not found[0]:
+                os.remove(file)
+
+    return work
 
 
 def compact(job: Job) -> Work:

@@ -18,14 +18,14 @@ import pyarrow.parquet as pq
 
 from benchmarks.job import KEY, Job, Work
 
-_CORES = os.cpu_count() or 1
-_TUNED = {"use_dictionary": ["status"]}
+CORES = os.cpu_count() or 1
+TUNED = {"use_dictionary": ["status"]}
 _DEFAULT: dict[str, list[str]] = {}
 Positions = npt.NDArray[np.int64]
 
 
 def upsert(job: Job) -> Work:
-    return lambda: _upsert(job, _TUNED)
+    return lambda: _upsert(job, TUNED)
 
 
 def upsert_default_writer(job: Job) -> Work:
@@ -37,23 +37,23 @@ def scan_keys_and_upsert(job: Job) -> Work:
     """Upsert without known files, for keys that statistics cannot exclude: read all keys first."""
 
     def work() -> None:
-        with ThreadPoolExecutor(_CORES) as pool:
+        with ThreadPoolExecutor(CORES) as pool:
             list(pool.map(_read_key, job.files()))
-        _upsert(job, _TUNED)
+        _upsert(job, TUNED)
 
     return work
 
 
 def full_sync(job: Job) -> Work:
-    return lambda: _run(job, _TUNED, keep_unmatched=False)
+    return lambda: _run(job, TUNED, keep_unmatched=False)
 
 
 def compare(job: Job) -> Work:
     """Read only the files with matching rows: the minimum that proves that no row changed."""
 
     def work() -> None:
-        with ThreadPoolExecutor(_CORES) as pool:
-            list(pool.map(lambda name: _read(str(job.target / name)).num_rows, job.affected))
+        with ThreadPoolExecutor(CORES) as pool:
+            list(pool.map(lambda name: read(str(job.target / name)).num_rows, job.affected))
 
     return work
 
@@ -62,7 +62,7 @@ def footers(job: Job) -> Work:
     """Read all footers with threads, in batches to reduce the overhead of the pool."""
 
     def work() -> None:
-        with ThreadPoolExecutor(_CORES) as pool:
+        with ThreadPoolExecutor(CORES) as pool:
             files = job.files()
             batches = [files[at : at + 64] for at in range(0, len(files), 64)]
             list(pool.map(lambda batch: [pq.read_metadata(file).num_rows for file in batch], batches))
@@ -80,7 +80,7 @@ def _run(job: Job, options: dict[str, list[str]], *, keep_unmatched: bool) -> No
 
     def rewrite(name: str) -> None:
         path = str(job.target / name)
-        table = _read(path)
+        table = read(path)
         at, found = lookup.find(table[KEY])
         seen[found] = True
         rows = job.source.take(_arrow(found))
@@ -88,13 +88,13 @@ def _run(job: Job, options: dict[str, list[str]], *, keep_unmatched: bool) -> No
             order = np.arange(table.num_rows)
             order[at] = table.num_rows + np.arange(len(found))
             rows = _gather(table, rows, order)
-        _write(rows, path, options)
+        write(rows, path, options)
 
-    with ThreadPoolExecutor(_CORES) as pool:
+    with ThreadPoolExecutor(CORES) as pool:
         list(pool.map(rewrite, job.affected))
     new = job.source.take(_arrow(np.flatnonzero(~seen)))
     if new.num_rows:
-        _write(new, str(job.target / "part-new.parquet"), options)
+        write(new, str(job.target / "part-new.parquet"), options)
 
 
 class _Lookup:
@@ -136,7 +136,7 @@ def _numpy(array: pa.Array) -> Positions:
     return np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(array)]
 
 
-def _read(path: str) -> pa.Table:
+def read(path: str) -> pa.Table:
     with pq.ParquetFile(path, memory_map=True, pre_buffer=False) as file:
         return file.read(use_threads=False)
 
@@ -146,6 +146,6 @@ def _read_key(path: str) -> int:
         return int(file.read([KEY], use_threads=False).num_rows)
 
 
-def _write(table: pa.Table, path: str, options: dict[str, list[str]]) -> None:
+def write(table: pa.Table, path: str, options: dict[str, list[str]]) -> None:
     pq.write_table(table, f"{path}.tmp", **options)
     os.replace(f"{path}.tmp", path)

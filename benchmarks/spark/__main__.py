@@ -12,6 +12,7 @@ from pathlib import Path
 from benchmarks.document import replace_results
 from benchmarks.spark.cases import CASES
 from benchmarks.spark.report import Report, as_json, as_markdown, as_text, from_json, joined, verdicts
+from benchmarks.spark.row_changes import SETTINGS as DELTA_SETTINGS
 from benchmarks.spark.runner import Settings, run_case
 from benchmarks.spark.session import start
 from benchmarks.spark.slopes import measure_plans
@@ -31,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         data = (options.data or Path(temporary)).resolve()
         data.mkdir(parents=True, exist_ok=True)
         plans = measure_plans(data, options.scale, _say) if _DRIVER in names else []
-        spark, seconds = start()
+        spark, seconds = start({"spark.jars": options.jars, **DELTA_SETTINGS} if options.jars else None)
         settings = Settings(data, options.scale, options.repeats, tuple(options.contender))
         results = [run_case(case, spark, settings, _say) for case in CASES if case.name in names]
         spark.stop()
@@ -55,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--data", type=Path, help="folder in which the data is kept for later runs; by default a temporary folder"
     )
+    parser.add_argument("--jars", help="jars of Delta Lake, separated by commas; without them it does not take part")
     parser.add_argument("--json", type=Path, help="write all runs to this file")
     parser.add_argument("--earlier", type=Path, action="append", default=[], help="add the cases of such a file")
     parser.add_argument("--markdown", type=Path, help="insert the tables between the marks of this file")

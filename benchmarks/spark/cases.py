@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.cases import Inputs as PlainInputs
 from benchmarks.cases import changes, clustered, scattered, sorted_target
 from benchmarks.data import Size, build_parquet_source, build_target, rows, save_source, sorted_ids, uuids
+from benchmarks.job import Where
+from benchmarks.row_changes import ROW_CHANGES
 from benchmarks.spark import contenders as who
+from benchmarks.spark import row_changes as spark_rows
 from benchmarks.spark import upkeep
 from benchmarks.upkeep import doubled, fragments, nothing
 
@@ -22,7 +26,7 @@ QUERY = "fsspeckit, query as source"
 ARROW = "fsspeckit, Arrow source"
 FOLDER = "fsspeckit, path as source"
 PYARROW = "fsspeckit, PyArrow engine"
-PEERS = ("by hand", "by hand, shuffled", "full outer join", *upkeep.NATIVE)
+PEERS = ("by hand", "by hand, shuffled", "full outer join", *upkeep.NATIVE, spark_rows.DELTA)
 OTHERS = ("touched files", "touched files, shuffled")
 _TARGET = Size(100, 100_000)
 _UUIDS = Size(50, 100_000)
@@ -39,6 +43,7 @@ class Inputs:
     source: Path
     files: Path
     affected: tuple[str, ...] = ()
+    where: Where | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +141,14 @@ def _doubled(data: Path, scale: float) -> Mapping[str, Inputs]:
     return {"all": _with_files(doubled(data, _DOUBLED.scaled(scale)), nothing(data))}
 
 
+def _rows(build: Callable[[Path, float, bool], PlainInputs]) -> Callable[[Path, float], Mapping[str, Inputs]]:
+    def built(data: Path, scale: float) -> Mapping[str, Inputs]:
+        found = build(data, scale, False)
+        return {"all": replace(_with_files(found.target, found.source), where=found.where)}
+
+    return built
+
+
 _PEERS: dict[str, who.Contender] = {
     "by hand": who.by_hand,
     "full outer join": who.full_outer,
@@ -228,5 +241,16 @@ CASES: tuple[Case, ...] = (
                 "newest row",
             ),
         )
+    ),
+    *(
+        Case(
+            case.name,
+            case.title,
+            _rows(case.build),
+            spark_rows.CONTENDERS[case.strategy],
+            (Bar("wall", 0.4, OURS, (spark_rows.DELTA,)),),
+            case.strategy,
+        )
+        for case in ROW_CHANGES
     ),
 )

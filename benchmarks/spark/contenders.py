@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
-from benchmarks.job import KEY
+from benchmarks.job import KEY, Where
 from benchmarks.spark.session import empty_java_job, empty_job
 from fsspeckit.core.dataset.source import Input, Source
 from fsspeckit.core.engine.protocol import OnDone, Scratch
@@ -41,6 +41,13 @@ class Job:
     table: pa.Table
     files: Path
     frame: DataFrame
+    where: Where | None = None
+
+    @property
+    def condition(self) -> Where:
+        """Return the rows that a delete or an update is about."""
+        assert self.where is not None
+        return self.where
 
     @property
     def rows(self) -> int:
@@ -91,21 +98,23 @@ def ours_arrow(job: Job) -> Facts:
 
 def pyarrow_engine(job: Job) -> Facts:
     """Merge with the PyArrow engine."""
-    return _facts(PyarrowDatasetIO().merge(job.table, str(job.target), strategy="upsert", key_columns=[KEY]))
+    return row_facts(PyarrowDatasetIO().merge(job.table, str(job.target), strategy="upsert", key_columns=[KEY]))
 
 
 def _merge(job: Job, source: Any, share_limit: int | None = None, timed: type[TimedEngine] | None = None) -> Facts:
     io = SparkDatasetIO(job.spark, share_limit=share_limit)
     io.engine = engine = (timed or TimedEngine)(job.spark, share_limit)
-    facts = _facts(io.merge(source, str(job.target), strategy="upsert", key_columns=[KEY]))
+    facts = row_facts(io.merge(source, str(job.target), strategy="upsert", key_columns=[KEY]))
     return {**facts, **engine.spent}
 
 
-def _facts(result: Any) -> dict[str, Any]:
+def row_facts(result: Any) -> dict[str, Any]:
+    """Return the counts of a result."""
     assert isinstance(result, MergeResult)
     return {
         "updated": result.updated,
         "inserted": result.inserted,
+        "deleted": result.deleted,
         "rewritten_files": len(result.rewritten_files),
         "commit_s": result.commit_seconds,
     }

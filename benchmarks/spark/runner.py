@@ -11,7 +11,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from benchmarks.check import Checksum, checksum, expected
 from benchmarks.data import copy_target, fingerprint, load_source
 from benchmarks.spark.cases import OTHERS, PEERS, Case, Inputs
 from benchmarks.spark.contenders import Job
+from benchmarks.spark.row_changes import DELTA, delta_files, delta_table, has_delta
 from benchmarks.spark.session import Stages, collect_garbage, wake_workers
 
 Run = dict[str, Any]
@@ -61,14 +62,17 @@ def run_case(case: Case, spark: SparkSession, settings: Settings, say: Callable[
     built = case.build(settings.data, settings.scale)
     before = {label: fingerprint(inputs.target) for label, inputs in built.items()}
     wanted: dict[str, Checksum] = {
-        label: expected(plain.Inputs(inputs.target, inputs.source, ()), case.strategy)
+        label: expected(plain.Inputs(inputs.target, inputs.source, (), where=inputs.where), case.strategy)
         for label, inputs in built.items()
     }
     labels = [name for name in case.contenders if not settings.only or any(part in name for part in settings.only)]
+    labels = [name for name in labels if name != DELTA or has_delta(spark)]
     for repeat in range(settings.repeats):
         for label in _rotated(labels, repeat):
             inputs = built.get(label, built.get("all"))
             assert inputs is not None
+            if label == DELTA:
+                inputs = replace(inputs, target=delta_table(spark, inputs.target))
             check = wanted.get(label, wanted.get("all")) if repeat == 0 else None
             _attempt(result, label, inputs, spark, settings.data / "run", check)
             if label in result.runs:
@@ -95,7 +99,8 @@ def _attempt(
     copy_target(inputs.target, target)
     _warm(target)
     os.sync()
-    job = Job(spark, target, load_source(inputs.source), inputs.files, spark.read.parquet(str(inputs.files)))
+    frame = spark.read.parquet(str(inputs.files))
+    job = Job(spark, target, load_source(inputs.source), inputs.files, frame, inputs.where)
     gc.collect()
     collect_garbage(spark)
     wake_workers(spark)
@@ -107,7 +112,8 @@ def _attempt(
         return
     wall = time.perf_counter() - begin
     if wanted is not None and (label in PEERS + OTHERS or facts):
-        files = [str(path) for path in sorted(target.rglob("*.parquet"))]
+        own = [str(path) for path in sorted(target.rglob("*.parquet"))]
+        files = delta_files(spark, target) if label == DELTA else own
         if (found := checksum(files)) != wanted:
             result.failures[label] = f"wrong result: {found}, expected {wanted}"
             return

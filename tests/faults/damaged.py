@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 GOOD = ("ok", "typed")
@@ -49,6 +50,27 @@ def _merged(strategy: str) -> Operation:
         return int(result.inserted - result.deleted)
 
     return run
+
+
+def _deleted(io: Any, folder: str, rows: pa.Table, key: str) -> int:
+    first = rows[key][0].as_py() if rows.num_rows and key in rows.column_names else None
+    result = io.delete(folder, where=(pc.field(key) == first) if first is not None else pc.field(key).is_null())
+    return -int(result.deleted)
+
+
+def _set_to_null(io: Any, folder: str, rows: pa.Table, key: str) -> int:
+    other = next((name for name in rows.column_names if name != key), key)
+    quoted = other.replace('"', '""')
+    io.update(folder, set={other: "NULL"}, where=f'"{quoted}" IS NOT NULL')
+    return 0
+
+
+def _fed(io: Any, folder: str, rows: pa.Table, key: str) -> int:
+    quoted = key.replace('"', '""')
+    result = io.apply_changes(
+        rows, folder, key_columns=[key], sequence_by=rows.column_names[:2][-1], delete_when=f'"{quoted}" IS NULL'
+    )
+    return int(result.inserted - result.deleted)
 
 
 def _deduplicated(io: Any, folder: str, rows: pa.Table, key: str) -> int:
@@ -81,9 +103,12 @@ OPERATIONS: dict[str, Operation] = {
     "compact": _unchanged(lambda io, folder, key: io.compact_parquet_dataset(folder, target_rows_per_file=10**9)),
     "optimize": _unchanged(lambda io, folder, key: io.optimize_parquet_dataset(folder, zorder_columns=[key])),
     "deduplicate": _deduplicated,
+    "delete": _deleted,
+    "set": _set_to_null,
+    "feed": _fed,
     "plan": _unchanged(lambda io, folder, key: io.optimize_parquet_dataset(folder, zorder_columns=[key], dry_run=True)),
 }
-_WITH_ROWS = ("append", "upsert", "update", "full_merge")
+_WITH_ROWS = ("append", "upsert", "update", "full_merge", "feed")
 
 
 @dataclass(frozen=True, slots=True)

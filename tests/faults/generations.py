@@ -1,7 +1,8 @@
 """A dataset whose rows all have the same generation, so that any mixture of two commits is visible.
 
-Also the program of the kill tests (``python -m faults.generations``): it forks writers, kills each with -9 at a
-random time, and checks the dataset in another fork, so that the parent starts no thread and can be forked again.
+Also the program of the kill tests (``python -m faults.generations FOLDER KILLS SEED WRITER``): it forks writers, kills
+each with -9 at a random time, and checks the dataset in another fork, so that the parent starts no thread and can be
+forked again.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from fsspeckit.core.commit.transaction import Changes, Journal, Publish
 from fsspeckit.core.file_names import is_data_file
 from fsspeckit.core.parquet.reader import open_file
 from fsspeckit.core.storage import LocalStorage, Storage, join
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 ROWS = 20
 FILES = 4
@@ -48,6 +50,20 @@ def write_generation(storage: Storage, root: str, generation: int) -> None:
             publish.append(Publish(staged, path, data.num_rows, replaces=in_place))
         retire = () if in_place else tuple(file.path for file in view.files)
         transaction.commit(Changes(tuple(publish), retire, complete_view=True))
+
+
+def change_generation(storage: Storage, root: str, generation: int) -> None:
+    """Set every row to a generation: alternately by an update and by a change feed that moves most rows."""
+    io = PyarrowDatasetIO(filesystem=storage)
+    if generation % 2:
+        io.update(root, set={"value": str(generation)}, where="true")
+        return
+    parts = [(number + generation) % 3 for number in range(ROWS)]
+    feed = pa.table({"id": list(range(ROWS)), "value": [generation] * ROWS, "part": parts})
+    io.apply_changes(feed, root, key_columns="id", sequence_by="value", delete_when="value < 0")
+
+
+WRITERS = {"commits": write_generation, "row changes": change_generation}
 
 
 def generation_of(rows: Counter[tuple[int, int]]) -> int:
@@ -97,11 +113,11 @@ def judge(root: str, last_reported: int) -> int:
     return found
 
 
-def _write_on(root: str, generation: int, report: int) -> None:
+def _write_on(writer: str, root: str, generation: int, report: int) -> None:
     storage = LocalStorage()
     while True:
         generation += 1
-        write_generation(storage, root, generation)
+        WRITERS[writer](storage, root, generation)
         os.write(report, f"{generation}\n".encode())
 
 
@@ -128,7 +144,7 @@ def _read_all(reader: int) -> list[int]:
     return [int(line) for line in content.decode().splitlines() if line]
 
 
-def kill_many(root: str, count: int, seed: int) -> int:
+def kill_many(root: str, count: int, seed: int, writer: str) -> int:
     """Kill ``count`` writers and return how many commits they reported. Raise on the first violation."""
     rng = random.Random(seed)
     generation = commits = 0
@@ -138,7 +154,7 @@ def kill_many(root: str, count: int, seed: int) -> int:
         raise AssertionError("the first generation could not be written")
     os.close(reader)
     for number in range(count):
-        child, reader = _fork(lambda report, start=generation: _write_on(root, start, report))  # type: ignore[misc]
+        child, reader = _fork(lambda report, start=generation: _write_on(writer, root, start, report))  # type: ignore[misc]
         select.select([reader], [], [], 10)
         time.sleep(rng.random() * 0.03)
         os.kill(child, signal.SIGKILL)
@@ -161,4 +177,4 @@ def void(_: object) -> None:
 
 if __name__ == "__main__":
     folder, how_many, random_seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    print(kill_many(join(folder, "ds"), how_many, random_seed))
+    print(kill_many(join(folder, "ds"), how_many, random_seed, sys.argv[4]))

@@ -54,7 +54,7 @@ def run_with(world: World, run: Callable[[Storage, str], object], fault: Fault |
     try:
         return run(storage, world.root)
     except Crash as crash:
-        return crash
+        return crash.with_traceback(None)  # whose frames hold open files
     except Exception as error:  # noqa: BLE001 - whatever comes out is judged below
         return error
     finally:

@@ -1,4 +1,4 @@
-"""The same faults under the public operations: every write mode, every merge strategy, and maintenance."""
+"""The same faults under the public operations: write modes, merge strategies, row changes, and maintenance."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 from faults.injection import CRASHES, ERRORS, Fault, FaultStorage
 from faults.operations import Operation
+from faults.row_changes import ROW_CHANGES
 from faults.sweep import Tally, choose, double_fault, expect, recovery_calls, run_with, single_fault
 from faults.worlds import LocalWorld, MemoryWorld, World
 from fsspeckit.core.storage import Storage, join
@@ -97,7 +98,7 @@ OPERATIONS = [
     Operation(strategy, start, merge(strategy))
     for strategy in ("upsert", "insert", "update", "full_merge", "deduplicate")
 ]
-OPERATIONS += MAINTENANCE
+OPERATIONS += [*MAINTENANCE, *ROW_CHANGES]
 
 
 @pytest.fixture(params=sorted(WORLDS))

@@ -12,6 +12,7 @@ import pytest
 from faults.disk import Disk, recording, stamps_that_survive_copying
 from faults.injection import Crash
 from faults.operations import OPERATIONS, Operation
+from faults.row_changes import ROW_CHANGES
 from faults.sweep import Expected, check_before_recovery, choose, expect, recover_and_check
 from faults.worlds import LocalWorld, Violation
 from fsspeckit.core.commit.transaction import Journal
@@ -30,7 +31,7 @@ def world() -> Iterator[LocalWorld]:
     made.close()
 
 
-@pytest.fixture(params=OPERATIONS, ids=lambda operation: operation.name)
+@pytest.fixture(params=[*OPERATIONS, *ROW_CHANGES], ids=lambda operation: operation.name)
 def operation(request: pytest.FixtureRequest) -> Operation:
     return request.param
 

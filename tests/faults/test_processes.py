@@ -29,6 +29,8 @@ from sweeps import Sweep
 
 TESTS = str(Path(__file__).parent.parent)
 _SPAWN = multiprocessing.get_context("spawn")
+KILLS = {"commits": (60, 1500), "row changes": (20, 500)}
+"""How many writers of each kind are killed in a bounded and in a full sweep."""
 
 
 @pytest.fixture(params=["disk", "memory disk"])
@@ -41,11 +43,12 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         yield made
 
 
-def test_kill_9_at_random_times(folder: str, sweep: Sweep, rng: random.Random) -> None:
-    kills = 1500 if sweep.full else 60
+@pytest.mark.parametrize("writer", sorted(KILLS))
+def test_kill_9_at_random_times(folder: str, writer: str, sweep: Sweep, rng: random.Random) -> None:
+    kills = KILLS[writer][sweep.full]
     seed = rng.randrange(2**32)
     run = subprocess.run(
-        [sys.executable, "-m", "faults.generations", folder, str(kills), str(seed)],
+        [sys.executable, "-m", "faults.generations", folder, str(kills), str(seed), writer],
         env=os.environ | {"PYTHONPATH": os.pathsep.join([TESTS, *sys.path]), "PYTHONWARNINGS": "ignore"},
         capture_output=True,
         text=True,

@@ -36,12 +36,17 @@ def upsert(io: PyarrowDatasetIO, root: str) -> Any:
     return io.merge(CHANGED, root, strategy="upsert", key_columns=["id"])
 
 
+def update(io: PyarrowDatasetIO, root: str) -> Any:
+    """Change values in a way that is visible if it is done twice."""
+    return io.update(root, set={"value": "value || ' and new'"}, where="id < 12")
+
+
 def nothing_new(io: PyarrowDatasetIO, root: str) -> Any:
     """Append no rows: nothing changes, and the commit is still recorded once."""
     return io.write_dataset(CHANGED.slice(0, 0), root, partition_by=["day"])
 
 
-CALLS = {"append": append, "upsert": upsert}
+CALLS = {"append": append, "upsert": upsert, "update": update}
 
 
 def under_key(call: Callable[[PyarrowDatasetIO, str], Any], check: Any = None) -> Callable[[Storage, str], Any]:

@@ -106,3 +106,27 @@ def binary_array(values: Sequence[bytes | None], type_: pa.DataType) -> pa.Array
 def text_array(values: Sequence[str | None]) -> pa.Array:
     """Return Python texts as a ``string`` array."""
     return binary_array([None if value is None else value.encode() for value in values], pa.string())
+
+
+def scalar(value: bool | float | str | bytes) -> pa.Scalar:
+    """Return a Python value as a scalar of type bool, int64, float64, string or binary."""
+    if isinstance(value, str):
+        return text_array([value])[0]
+    if isinstance(value, bytes):
+        return binary_array([value], pa.binary())[0]
+    return to_arrow(np.array([value]))[0]
+
+
+def null_scalar(type_: pa.DataType) -> pa.Scalar:
+    """Return the null of a type."""
+    return pa.nulls(1, type_)[0]
+
+
+def scalars_array(scalars: Sequence[pa.Scalar], type_: pa.DataType) -> pa.Array:
+    """Return scalars of a type as an array."""
+    return pa.concat_arrays([pa.nulls(0, type_), *(pa.repeat(each, 1) for each in scalars)])
+
+
+def empty_table(schema: pa.Schema) -> pa.Table:
+    """Return a table without rows."""
+    return pa.table([pa.nulls(0, field.type) for field in schema], schema=schema)

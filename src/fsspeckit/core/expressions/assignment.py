@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 from pyarrow import types as pat
 
+from fsspeckit.common.bridge import scalar
 from fsspeckit.common.errors import ExpressionError
 from fsspeckit.common.types import is_text
 from fsspeckit.core.expressions.tree import Call, Expression, Literal, null_of
@@ -32,7 +33,7 @@ def assigned(expression: Expression, field: pa.Field, text: str) -> Expression:
             "cast it, as in CAST(ROUND(price) AS BIGINT)"
         )
     if pat.is_decimal(target) and pat.is_decimal(expression.type) and expression.type.scale > target.scale:
-        digits = Literal(pa.scalar(target.scale, pa.int64()))
+        digits = Literal(scalar(target.scale))
         expression = Call("round", (expression, digits), expression.type)
     return cast_to(expression, target)
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as pat
 
-from fsspeckit.common.bridge import to_arrow, to_numpy
+from fsspeckit.common.bridge import null_scalar, scalar, to_arrow, to_numpy
 from fsspeckit.common.types import is_text
 
 Values = Any  # a pa.Array or a pa.Scalar; pyarrow has no types
@@ -121,7 +121,7 @@ def date_diff(unit: str, start: Values, end: Values) -> Values:
 def add_months(values: Values, months: int) -> Values:
     """Move by months; a day that the month lacks becomes its last day."""
     if isinstance(values, pa.Scalar):
-        return add_months(pa.array([values.as_py()], values.type), months)[0]
+        return add_months(pa.repeat(values, 1), months)[0]
     type_ = values.type
     stamps = values.cast(pa.timestamp("s") if pat.is_date(type_) else pa.timestamp(type_.unit))
     days = pc.floor_temporal(stamps, unit="day")
@@ -133,7 +133,7 @@ def add_months(values: Values, months: int) -> Values:
     last = ((moved + np.timedelta64(1, "M")).astype("datetime64[D]") - moved.astype("datetime64[D]")).astype(np.int64)
     result = moved.astype("datetime64[D]") + np.minimum(day, last - 1).astype("timedelta64[D]")
     whole_days = to_arrow(result.astype(np.int64).astype(np.int32)).cast(pa.date32())
-    dates = pc.if_else(values.is_valid(), whole_days, pa.scalar(None, pa.date32()))
+    dates = pc.if_else(values.is_valid(), whole_days, null_scalar(pa.date32()))
     if pat.is_date(type_):
         return dates.cast(type_)
     return pc.add(dates.cast(stamps.type), time_of_day).cast(type_)
@@ -186,7 +186,7 @@ def extreme(name: str, values: tuple[Values, ...]) -> Values:
     found = values[0]
     for other in values[1:]:
         wins = compare("greater" if name == "greatest" else "less", other, found)
-        chosen = pc.if_else(pc.fill_null(wins, False), other, found)
+        chosen = pc.if_else(pc.fill_null(wins, scalar(False)), other, found)
         found = pc.coalesce(chosen, found, other)
     return found
 

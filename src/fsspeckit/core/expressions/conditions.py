@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fsspeckit.common.bridge import scalars_array
 from fsspeckit.common.errors import ExpressionError
 from fsspeckit.core.expressions.assignment import assigned
 from fsspeckit.core.expressions.tree import ArrowCondition, Call, Column, Expression, InList, Literal
@@ -123,7 +124,7 @@ def _membership(column: Expression, values: Any) -> Expression:
             type_ = _compared(cast_to(column, type_), value)[0].type
     column = cast_to(column, type_)
     constants = [_compared(column, value)[1] for value in listed if value is not None]
-    options = pa.array([each.value.as_py() for each in constants if isinstance(each, Literal)], type_)
+    options = scalars_array([each.value for each in constants if isinstance(each, Literal)], type_)
     return InList(column, options.unique(), None in listed)
 
 

@@ -8,6 +8,7 @@ from decimal import Decimal
 import pyarrow as pa
 from pyarrow import types as pat
 
+from fsspeckit.common.bridge import scalar
 from fsspeckit.common.types import is_text
 from fsspeckit.core.expressions.compute import cast_values
 from fsspeckit.core.expressions.tree import Literal, null_of
@@ -37,11 +38,19 @@ _MOST_DIGITS = 38
 def number_of(text: str) -> pa.Scalar:
     """A number exactly as it is written: whole, decimal, or with an exponent a float."""
     if "e" in text.lower():
-        return pa.scalar(float(text), pa.float64())
+        return scalar(float(text))
     if "." not in text:
         number = int(text)
-        return pa.scalar(number, pa.int64()) if -(2**63) <= number < 2**63 else pa.scalar(Decimal(text))
-    return pa.scalar(Decimal(text))
+        return scalar(number) if -(2**63) <= number < 2**63 else _decimal(text)
+    return _decimal(text)
+
+
+def _decimal(text: str) -> pa.Scalar:
+    _, digits, exponent = Decimal(text).as_tuple()
+    precision = max(len(digits), -int(exponent))
+    if precision > _MOST_DIGITS:
+        return pa.scalar(Decimal(text))
+    return scalar(text).cast(pa.decimal128(precision, -int(exponent)))
 
 
 def named_type(name: str, sizes: Sequence[int]) -> pa.DataType | None:

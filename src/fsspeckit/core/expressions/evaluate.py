@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as pat
 
-from fsspeckit.common.bridge import to_numpy
+from fsspeckit.common.bridge import null_scalar, scalar, to_numpy
 from fsspeckit.common.errors import ExpressionError
 from fsspeckit.core.expressions import compute
 from fsspeckit.core.expressions.functions import CONSTANT, COUNT, FUNCTIONS, UNIT
@@ -43,7 +43,7 @@ def evaluate(expression: Expression, table: pa.Table) -> pa.Array:
 
 def matching_rows(condition: Expression, table: pa.Table) -> npt.NDArray[np.bool_]:
     """Return for each row of a table whether a condition is true."""
-    return to_numpy(pc.fill_null(evaluate(condition, table).cast(pa.bool_()), False))
+    return to_numpy(pc.fill_null(evaluate(condition, table).cast(pa.bool_()), scalar(False)))
 
 
 def constant_value(expression: Expression) -> Literal:
@@ -95,12 +95,12 @@ def _column(column: Column, table: pa.Table) -> Values:
 
 def _in_list(expression: InList, table: pa.Table) -> Values:
     value = _value(expression.value, table)
-    values = pa.array([value.as_py()], value.type) if isinstance(value, pa.Scalar) else value
+    values = pa.repeat(value, 1) if isinstance(value, pa.Scalar) else value
     found = pc.is_in(values, value_set=expression.options)
     if pat.is_floating(values.type) and _any_nan(expression.options):
-        found = pc.or_(found, pc.fill_null(pc.is_nan(values), False))
-    unknown = pc.or_(pc.is_null(values), pc.and_not(pa.scalar(expression.has_null), found))
-    result = pc.if_else(unknown, pa.scalar(None, pa.bool_()), found)
+        found = pc.or_(found, pc.fill_null(pc.is_nan(values), scalar(False)))
+    unknown = pc.or_(pc.is_null(values), pc.and_not(scalar(expression.has_null), found))
+    result = pc.if_else(unknown, null_scalar(pa.bool_()), found)
     return result[0] if isinstance(value, pa.Scalar) else result
 
 
@@ -140,7 +140,7 @@ def _run(call: Call, values: list[Values]) -> Values:
 def _case(*values: Values) -> Values:
     *branches, result = values
     for condition, value in reversed(list(zip(branches[::2], branches[1::2], strict=True))):
-        result = pc.if_else(pc.fill_null(condition, False), value, result)
+        result = pc.if_else(pc.fill_null(condition, scalar(False)), value, result)
     return result
 
 
@@ -179,7 +179,7 @@ _OPERATORS: Mapping[str, Callable[..., Values]] = {
     "case": _case,
     "coalesce": pc.coalesce,
     "nullif": lambda left, right: pc.if_else(
-        pc.fill_null(compute.compare("equal", left, right), False), pa.scalar(None, left.type), left
+        pc.fill_null(compute.compare("equal", left, right), scalar(False)), null_scalar(left.type), left
     ),
     "greatest": lambda *values: compute.extreme("greatest", values),
     "least": lambda *values: compute.extreme("least", values),
@@ -190,5 +190,5 @@ _OPERATORS: Mapping[str, Callable[..., Values]] = {
 
 def result_type(function: str, types: list[pa.DataType]) -> pa.DataType:
     """Return the type of an operator's result, by applying it to no rows."""
-    found = _OPERATORS[function](*(pa.array([], type_) for type_ in types))
+    found = _OPERATORS[function](*(pa.nulls(0, type_) for type_ in types))
     return plain_type(found.type)

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import types as pat
 
+from fsspeckit.common.bridge import scalar, scalars_array
 from fsspeckit.common.errors import ExpressionError
 from fsspeckit.common.types import is_number, is_text
 from fsspeckit.core.expressions.constants import TYPE_NAMES, cast_constant, named_type, number_of
@@ -164,7 +165,7 @@ class _Parser:
 
     def _literal(self, node: Any) -> Expression:
         if node.is_string:
-            return Literal(pa.scalar(node.this, pa.string()))
+            return Literal(scalar(node.this))
         return Literal(number_of(node.this))
 
     def _negated(self, node: Any) -> Expression:
@@ -211,7 +212,7 @@ class _Parser:
         except (ValueError, AttributeError):
             raise self._error("INTERVAL needs a whole number", interval, 'as in "day - INTERVAL 7 DAY"') from None
         if unit in _MONTHS:
-            return Call("add_months", (value, Literal(pa.scalar(count * _MONTHS[unit], pa.int64()))), value.type)
+            return Call("add_months", (value, Literal(scalar(count * _MONTHS[unit]))), value.type)
         if unit not in _SECONDS:
             raise self._error(f"unknown interval unit {unit!r}", interval, "use SECOND, MINUTE, HOUR, DAY, WEEK, MONTH")
         if pat.is_date(value.type) and unit not in ("DAY", "WEEK"):
@@ -248,10 +249,10 @@ class _Parser:
         return Call("not", (distinct,), pa.bool_())
 
     def _boolean(self, node: Any) -> Expression:
-        return Literal(pa.scalar(bool(node.this), pa.bool_()))
+        return Literal(scalar(bool(node.this)))
 
     def _null(self, _node: Any) -> Expression:
-        return Literal(pa.scalar(None, pa.null()))
+        return null_of(pa.null())
 
     def _condition(self, value: Expression, node: Any) -> Expression:
         if pat.is_null(value.type):
@@ -290,7 +291,7 @@ class _Parser:
             type_ = self._compared(cast_to(value, type_), option, node)[0].type
         value = cast_to(value, type_)
         scalars = [self._compared(value, option, node)[1] for option in valid]
-        found = pa.array([each.value.as_py() for each in scalars if isinstance(each, Literal)], type_)
+        found = scalars_array([each.value for each in scalars if isinstance(each, Literal)], type_)
         return InList(value, found.unique(), len(valid) < len(options))
 
     def _like(self, node: Any) -> Expression:
@@ -313,7 +314,7 @@ class _Parser:
         conditions = [self._when(subject, branch.this) for branch in node.args["ifs"]]
         default = node.args.get("default")
         values = [self.expression(branch.args["true"]) for branch in node.args["ifs"]]
-        values.append(Literal(pa.scalar(None, pa.null())) if default is None else self.expression(default))
+        values.append(null_of(pa.null()) if default is None else self.expression(default))
         *values, last = self._one_type(values, node)
         pairs = [part for pair in zip(conditions, values, strict=True) for part in pair]
         return Call("case", (*pairs, last), last.type)
@@ -359,7 +360,7 @@ class _Parser:
 
     def _hex(self, node: Any) -> Expression:
         try:
-            return Literal(pa.scalar(bytes.fromhex(node.this), pa.binary()))
+            return Literal(scalar(bytes.fromhex(node.this)))
         except ValueError:
             raise self._error(f"{node.this!r} is not hexadecimal", node, "as in X'00FF'") from None
 
@@ -424,7 +425,7 @@ class _Parser:
     def _constant(self, name: str, value: Expression, kind: str, node: Any) -> Expression:
         python = value.value.as_py() if isinstance(value, Literal) else None
         if kind == UNIT and isinstance(python, str) and python.lower() in UNITS:
-            return Literal(pa.scalar(python.lower()))
+            return Literal(scalar(python.lower()))
         if (kind == CONSTANT and isinstance(python, str)) or (kind == COUNT and type(python) is int):
             return value
         expected = f"one of {', '.join(UNITS)}" if kind == UNIT else f"a {kind}"

@@ -9,6 +9,8 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fsspeckit.common.bridge import null_scalar
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -71,7 +73,7 @@ Expression: TypeAlias = Column | Literal | Call | InList | ArrowCondition
 
 def null_of(type_: pa.DataType) -> Literal:
     """NULL of a type."""
-    return Literal(pa.scalar(None, type_))
+    return Literal(null_scalar(type_))
 
 
 def columns_of(expression: Expression) -> frozenset[str] | None:

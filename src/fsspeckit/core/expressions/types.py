@@ -7,6 +7,7 @@ import datetime as dt
 import pyarrow as pa
 from pyarrow import types as pat
 
+from fsspeckit.common.bridge import scalar
 from fsspeckit.common.types import is_bytes, is_number, is_text, unwrapped
 from fsspeckit.core.expressions.tree import Call, Expression, Literal, null_of
 
@@ -146,7 +147,7 @@ def _as_constant(constant: Literal, type_: pa.DataType) -> Literal | None:
         return None
     try:
         if pat.is_floating(type_):
-            return Literal(pa.scalar(float(constant.value.as_py()), type_))
+            return Literal(scalar(float(constant.value.as_py())).cast(type_))
         return Literal(constant.value.cast(type_))
     except (pa.ArrowInvalid, OverflowError):
         return None
@@ -165,13 +166,13 @@ def parse_text(text: str, type_: pa.DataType) -> Literal | None:
     """Parse a text exactly as a type, or return None; a timestamp without a zone is UTC."""
     if pat.is_time(type_):
         return _parse_time(text.strip(), type_)
-    scalar = pa.scalar(text.strip(), pa.string())
+    found = scalar(text.strip())
     targets = [type_]
     if pat.is_timestamp(type_) and type_.tz is not None:
         targets.append(pa.timestamp(type_.unit))
     for target in targets:
         try:
-            return Literal(scalar.cast(target).cast(type_))
+            return Literal(found.cast(target).cast(type_))
         except pa.ArrowInvalid:
             continue
     return None

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from fsspeckit.common.bridge import empty_table
 from fsspeckit.common.schema import cast_schema
 from fsspeckit.core.expressions.evaluate import evaluate
 from fsspeckit.core.expressions.tree import columns_of
@@ -167,7 +168,7 @@ class ChangedRowsReader:
         ]
         schema = pa.schema(fields, self._task.schema.metadata)
         rows = self._change.source_rows
-        return self._take(rows, schema) if len(rows) else schema.empty_table()
+        return self._take(rows, schema) if len(rows) else empty_table(schema)
 
     def _compare(
         self, table: pa.Table, replaced: RowNumbers, source: pa.Table

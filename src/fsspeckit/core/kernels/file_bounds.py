@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
-from fsspeckit.common.bridge import to_numpy
+from fsspeckit.common.bridge import scalar, to_numpy
 from fsspeckit.core.model import BoundValue, DataFile, FileBounds, RowNumbers
 from fsspeckit.core.parquet.reader import check_int96, open_parquet, report_damage
 from fsspeckit.core.storage import Storage
@@ -58,7 +58,7 @@ def _equal(form: SortColumn, value: BoundValue) -> Any:
         return ~valid
     if isinstance(form.values, np.ndarray):
         return valid & (form.values == value)
-    return valid & to_numpy(pc.equal(form.values, value).fill_null(False))
+    return valid & to_numpy(pc.equal(form.values, value).fill_null(scalar(False)))
 
 
 def union_of_bounds(one: FileBounds | None, other: FileBounds, *, linear: bool) -> FileBounds:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from fsspeckit.common.bridge import empty_table
 from fsspeckit.core.kernels.read_columns import read_columns
 from fsspeckit.core.model import DataFile, RowNumbers
 from fsspeckit.core.storage import Storage
@@ -30,4 +31,4 @@ class ReadValues:
             take_ascending(table, positions[cuts[group] : cuts[group + 1]] - starts[group])
             for group, table in read_columns(self.storage, file, groups, self.schema)
         ]
-        return pa.concat_tables(parts) if parts else self.schema.empty_table()
+        return pa.concat_tables(parts) if parts else empty_table(self.schema)

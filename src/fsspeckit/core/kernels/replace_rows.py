@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fsspeckit.common.bridge import empty_table
 from fsspeckit.core.kernels.changed_rows import ChangedRows, ChangedRowsReader, TakeRows
 from fsspeckit.core.model import Outcome, RewriteTask
 from fsspeckit.core.parquet.bytes.splice import SplicedFile, can_splice, may_splice
@@ -86,7 +87,7 @@ class _Output:
 
     def splice(self, reader: ChangedRowsReader, first: ChangedRows | None, schema: pa.Schema) -> Outcome | None:
         """Encode only new values and copy all other bytes. Return ``None`` if the file cannot be written like that."""
-        sample = schema.empty_table() if first is None else first.table
+        sample = empty_table(schema) if first is None else first.table
         options = self._options(sample) | {"store_schema": False}
         origin = can_splice(self.footer, schema, options)
         if origin is None:
@@ -124,7 +125,7 @@ class _Output:
                 writer.abandon()
             raise
         if writer is None:
-            options = for_new_file(self.task.schema.empty_table(), self.task.options)
+            options = for_new_file(empty_table(self.task.schema), self.task.options)
             writer = StagedFile(self.storage.open_output(self.staged), self.task.schema, options)
         return Outcome(self.staged, rows, writer.close(), unchanged, True)
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fsspeckit.common.bridge import to_numpy
+from fsspeckit.common.bridge import scalar, to_numpy
 from fsspeckit.common.errors import ExpressionError, KeyColumnError
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import Snapshot
@@ -165,7 +165,7 @@ class RuleCheck:
         new = self.source.take(match.source_rows, pa.schema([(name, type_)]))[name].combine_chunks()
         old = pa.repeat(constants[name].value, len(new)) if name in constants else target[name].combine_chunks()
         plain = plain_type(type_)
-        greater = to_numpy(compute.compare("greater", new.cast(plain), old.cast(plain)).fill_null(False))
+        greater = to_numpy(compute.compare("greater", new.cast(plain), old.cast(plain)).fill_null(scalar(False)))
         return np.where(to_numpy(old.is_null()), to_numpy(new.is_valid()), greater)
 
 
