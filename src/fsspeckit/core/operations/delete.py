@@ -28,7 +28,7 @@ def delete(
     """Delete matching rows. A dry run only returns the plan."""
 
     def compile_change(target: Target) -> Prepare:
-        return lambda rows: _prepare(target, rows, options)
+        return lambda rows, _: _prepare(target, rows, options)
 
     return change_rows_where(
         engine, place, "delete", where, compile_change, dry_run=dry_run, progress=progress, pinned=pinned
