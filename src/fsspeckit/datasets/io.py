@@ -100,7 +100,8 @@ class DatasetIO(Maintenance, RowChanges):
             skip_unchanged: Do not rewrite a file if its matched rows equal the source rows.
             partition_move: What to do with a key that exists in another partition: ``"check"`` raises an error,
                 ``"move"`` moves the row, ``"unchecked"`` does not search for such keys.
-            update_columns: Columns that matched rows get; inserted rows get all columns.
+            update_columns: Columns that matched rows get; inserted rows get all columns. A row that moves also gets the
+                partition columns.
             delete_when: A condition over the source, such as ``"op = 'd'"``: these rows delete their key. A column that
                 this condition reads and an existing dataset lacks is not written.
             update_when: A condition over ``source.`` and ``target.`` columns. Other matched rows are not updated.

@@ -134,7 +134,7 @@ class MergeMoves:
         return None if found is None else str(found)
 
 
-_NOWHERE: _Places = (pa.array([], pa.string()), np.empty(0, dtype=bool))
+_NOWHERE: _Places = (pa.nulls(0, pa.string()), np.empty(0, dtype=bool))
 
 
 def _chosen(match: Match, mask: npt.NDArray[np.bool_]) -> Match:
