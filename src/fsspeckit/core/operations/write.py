@@ -170,6 +170,8 @@ class _Work:
         mode = self.request.mode
         inputs = () if self.removal.rows is None else tuple(file.path for file in self.existing.view.files)
         info = {"operation": "write", "mode": mode, "rows": self.rows}
+        if self.removal.rows is not None:
+            info["replaced"] = self.removal.rows
         return Changes(publish, (*self.retire, *renamed), inputs, complete_view=mode != "append", info=info)
 
     def result(
