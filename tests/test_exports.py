@@ -26,6 +26,7 @@ LOCKED = {
         "CheckFailedError",
         "CommitConflictError",
         "DamagedFileError",
+        "DatasetExistsError",
         "DatasetNotFoundError",
         "DocumentError",
         "ExpressionError",

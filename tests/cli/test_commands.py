@@ -79,6 +79,8 @@ def test_all_operations_on_one_dataset(fsspeckit: Fsspeckit) -> None:
     [
         ("write", "orders.csv", "lake"),
         ("write", "orders.csv", "lake", "--mode", "overwrite"),
+        ("write", "updates.csv", "lake", "--mode", "overwrite", "--replace-where", "id IN (2, 4)"),
+        ("write", "orders.csv", "lake", "--mode", "ignore"),
         ("merge", "updates.csv", "lake", "--key", "id"),
         ("merge", "none.csv", "lake", "--key", "id", "--strategy", "full_merge"),
         ("delete", "lake", "--where", "id < 3"),
@@ -120,6 +122,30 @@ def test_what_deletes_everything_needs_a_yes(fsspeckit: Fsspeckit) -> None:
     assert fsspeckit(*full, "orders.csv", "lake")[0] == 0, "a source with rows does not delete everything"
     code, out, _ = fsspeckit(*full, "none.parquet", "lake", "--yes", "--json")
     assert (code, json.loads(out)["total"]) == (0, 0)
+
+
+def test_a_write_replaces_the_rows_of_a_condition(fsspeckit: Fsspeckit) -> None:
+    fsspeckit("write", "orders.csv", "lake", "-q")
+    replace = ("write", "updates.csv", "lake", "--mode", "overwrite", "--replace-where")
+    code, out, err = fsspeckit(*replace, "id IN (2, 4)", "--json")
+    assert (code, err, json.loads(out)["replaced"]) == (0, "", 1)
+    assert [(row["id"], row["amount"]) for row in rows_of("lake")] == [(1, 10), (2, 21), (3, 30), (4, 40)]
+    code, out, err = fsspeckit(*replace, "day = 'mon'")
+    assert (code, out) == (2, "")
+    assert err.splitlines()[0].startswith("error: 1 source row(s) are outside the condition --replace-where")
+    code, _, err = fsspeckit("write", "updates.csv", "lake", "--replace-where", "id = 2")
+    assert (code, "--replace-where needs --mode overwrite" in err) == (2, True)
+    assert len(rows_of("lake")) == 4
+
+
+def test_a_write_keeps_an_existing_dataset(fsspeckit: Fsspeckit) -> None:
+    assert fsspeckit("write", "orders.csv", "lake", "--mode", "error", "-q")[0] == 0
+    code, out, err = fsspeckit("write", "updates.csv", "lake", "--mode", "error")
+    assert (code, out) == (1, "")
+    assert "already has 1 data file(s)" in err
+    code, out, _ = fsspeckit("write", "updates.csv", "lake", "--mode", "ignore", "--noop-exit-code", "9", "--json")
+    assert (code, json.loads(out)["skipped"]) == (9, True)
+    assert len(rows_of("lake")) == 3
 
 
 def test_every_kind_of_source(fsspeckit: Fsspeckit, memory_fs: Any) -> None:

@@ -161,7 +161,7 @@ BAD: dict[str, list[list[str]]] = {
         ["lake", "--set", "id=1", "--set", "id=2", "--where", "true"],
         ["lake", "--set", "id=1", "--where", "idd = 1"],
         ["lake", "--set", "id=1 / (id - 1)", "--where", "true"],
-        ["parted", "--set", "day='w'", "--where", "true"],
+        ["parted", "--set", "day=''", "--where", "true"],
         ["lake", "--set", "id=1"],
         ["lake", "--where", "true"],
     ],

@@ -24,7 +24,9 @@ ENGINES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-BOUNDED = {"spark-exchange": ("test_merge_examples", "test_dry_run", "test_history")}
+BOUNDED = {
+    "spark-exchange": ("test_merge_examples", "test_dry_run", "test_history", "test_moves", "test_replace_where")
+}
 """Variants of an engine, and the modules they run in a bounded sweep; a full one runs them all."""
 
 SHARE = {"duckdb": 2, "spark": 20, "spark-exchange": 20}

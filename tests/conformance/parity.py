@@ -26,6 +26,7 @@ PAGE = ROOT / "docs" / "engines.md"
 _START, _END = "<!-- parity -->", "<!-- end of parity -->"
 _OPERATIONS = {
     "write: append, overwrite, overwrite partitions": ("test_write_examples",),
+    "write: replace the rows of a condition, keep an existing dataset": ("test_replace_where",),
     "read: columns, filters, what counts as data": ("test_read_examples", "test_text_filters"),
     "merge: every strategy": ("test_merge_examples", "test_merge_properties"),
     "merge: types and columns": ("test_schema_examples",),
@@ -33,6 +34,7 @@ _OPERATIONS = {
     "merge: pruning": ("test_pruning_examples",),
     "delete, update, conditions of merges, change feeds": ("test_row_changes",),
     "histories of change feeds": ("test_history", "test_history_types"),
+    "rows that move to another partition": ("test_moves",),
     "plans of a dry run": ("test_dry_run",),
     "compact": ("test_compact",),
     "optimize: linear, z-order, Hilbert": ("test_optimize", "test_upkeep_wishes", "test_upkeep_types"),

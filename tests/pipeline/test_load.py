@@ -232,3 +232,16 @@ def test_the_schema_describes_every_step() -> None:
         *("compact", "optimize", "check"),
     }
     assert schema["additionalProperties"] is False
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"replace_where": "id = 1"}, "steps[0] (load): 'replace_where' goes with mode 'overwrite'"),
+        ({"mode": "overwrite", "replace_where": "id ="}, "steps[0] (load).replace_where: not an SQL expression"),
+        ({"mode": "new"}, "steps[0] (load).mode: 'new' is not allowed; use one of 'append', 'overwrite'"),
+    ],
+)
+def test_the_mode_of_a_write_is_checked(change: dict[str, Any], said: str) -> None:
+    (problem,) = mistakes(raw(step("load", "write") | {"from": "orders", "into": "bronze"} | change))
+    assert problem.replace("Value error, ", "").startswith(said)

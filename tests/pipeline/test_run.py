@@ -226,13 +226,15 @@ def test_a_check_fails_before_the_commit(lake: Path, spark: Any, checks: dict[st
     [
         {"do": "merge", "from": "raw", "into": "out", "keys": ["id"], "strategy": "full_merge"},
         {"do": "write", "from": "raw", "into": "out", "mode": "overwrite"},
+        {"do": "write", "from": "raw", "into": "out", "mode": "overwrite", "replace_where": "id = 7"},
+        {"do": "write", "from": "raw", "into": "out", "mode": "ignore"},
         {"do": "deduplicate", "dataset": "out", "keys": ["id"]},
         {"do": "delete", "dataset": "out", "where": "id = 9"},
         {"do": "update", "dataset": "out", "set": {"amount": "amount + 1"}, "where": "id = 8"},
         {"do": "compact", "dataset": "out"},
         {"do": "optimize", "dataset": "out", "by": ["id"]},
     ],
-    ids=lambda step: step["do"],
+    ids=lambda step: " ".join(step[key] for key in ("do", "mode", "replace_where") if key in step),
 )
 def test_checks_of_every_step_that_changes_a_dataset(lake: Path, spark: Any, step: dict[str, Any]) -> None:
     """The dataset as it would be is looked at, in its staged files; where it is refused, it is what it was."""

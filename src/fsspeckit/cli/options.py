@@ -50,7 +50,19 @@ NullsInKeys = Annotated[
 ]
 Evolution = Annotated[SchemaMode, typer.Option("--schema-mode", help="evolve adds new columns of SRC to the dataset.")]
 Mode = Annotated[
-    WriteMode, typer.Option("--mode", help="Add files, replace all files, or replace the partitions in SRC.")
+    WriteMode,
+    typer.Option(
+        "--mode",
+        help="Add files, replace all files, or replace the partitions in SRC; if DEST exists, fail or do nothing.",
+    ),
+]
+ReplaceWhere = Annotated[
+    str | None,
+    typer.Option(
+        "--replace-where",
+        metavar="CONDITION",
+        help="With --mode overwrite, replace only rows for which this is true, such as \"day = 'mon'\".",
+    ),
 ]
 Dataset = Annotated[str, typer.Argument(metavar="PATH", help="Folder or URL of the dataset.")]
 TargetMb = Annotated[float | None, typer.Option("--target-mb", help="Target file size in MB.")]

@@ -14,7 +14,7 @@ PartitionMove = Literal["check", "unchecked", "move"]
 SchemaMode = Literal["strict", "evolve"]
 SourceFormat = Literal["parquet", "csv", "json"]
 StrategyName = Literal["upsert", "insert", "update", "full_merge", "deduplicate"]
-WriteMode = Literal["append", "overwrite", "overwrite_partitions"]
+WriteMode = Literal["append", "overwrite", "overwrite_partitions", "error", "ignore"]
 
 DEFAULT_ENGINE: EngineName = "spark"
 

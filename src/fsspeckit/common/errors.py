@@ -13,6 +13,7 @@
     ├── TableFormatError      ValueError         the folder belongs to Delta, Iceberg or Hudi
     ├── NestedDatasetError    ValueError         the path is inside another dataset, or contains one
     ├── DatasetNotFoundError  FileNotFoundError  no such dataset, or no file matches a filter
+    ├── DatasetExistsError    FileExistsError    a write with mode="error" found a dataset
     ├── DamagedFileError      OSError            a file cannot be read as Parquet
     ├── StorageError          OSError            the storage failed; the message names operation and path
     │   └── OutcomeUnknownError                  it is unknown whether the commit took place
@@ -88,6 +89,10 @@ class NestedDatasetError(FsspeckitError, ValueError):
 
 class DatasetNotFoundError(FsspeckitError, FileNotFoundError):
     """No dataset, or no matching data file, at the given path."""
+
+
+class DatasetExistsError(FsspeckitError, FileExistsError):
+    """There is already a dataset at the given path."""
 
 
 class DamagedFileError(FsspeckitError, OSError):

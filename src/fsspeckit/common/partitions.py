@@ -220,6 +220,21 @@ def typed_values(texts: Sequence[str | None], type_: pa.DataType, name: str = ""
         ) from error
 
 
+def as_read_from_folders(array: pa.Array | pa.ChunkedArray, type_: pa.DataType, name: str = "") -> pa.Array:
+    """Return partition values as readers get them from the names of folders.
+
+    Raises:
+        PartitionError: A value cannot be a partition value, or its text is not a value of the type.
+
+    Example:
+        >>> import datetime, pyarrow as pa
+        >>> as_read_from_folders(pa.array([datetime.date(2026, 11, 2)]), pa.string()).to_pylist()
+        ['2026-11-02']
+    """
+    encoded = _distinct(array)
+    return typed_values(render(encoded.dictionary).to_pylist(), type_, name).take(encoded.indices)
+
+
 def _decode(text: str, path: str) -> str:
     try:
         return unquote(text, errors="strict")

@@ -25,7 +25,7 @@ PARAMETERS = (
     *("row_group_size", "schema_mode", "share_limit", "skip_unchanged", "storage_options", "target_mb_per_file"),
     *("target_rows_per_file", "temp_directory", "use_threads", "zorder_columns"),
     *("delete_when", "except_columns", "ignore_null_updates", "insert_when", "newer_by", "sequence_by"),
-    *("update_columns", "update_when"),
+    *("replace_where", "update_columns", "update_when"),
 )
 # Parameters whose names are plain words too: they count only where a value follows.
 WORDS = (
@@ -33,7 +33,7 @@ WORDS = (
     "strategy",
 )
 # Arguments that hold expressions; messages about an expression begin with them ("where: unknown column ...").
-EXPRESSIONS = ("delete_when", "insert_when", "scope", "set", "update_when", "where")
+EXPRESSIONS = ("delete_when", "insert_when", "replace_where", "scope", "set", "update_when", "where")
 FUNCTIONS = (*("create_duckdb_connection", "deduplicate_parquet_dataset", "read_parquet", r"recover\(\)"),)
 _LITERAL = r"\[[^\]]*\]|\"[^\"]*\"|'[^']*'|\.\.\.|(?=[\s,.;)]|$)"
 _NUMBER = r"-?\d[\d.]*(?<!\.)|True|False|None"

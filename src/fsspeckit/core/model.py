@@ -321,7 +321,36 @@ class CombineTask:
         return sum(file.size for file in self.files)
 
 
-Task = RewriteTask | WriteTask | CombineTask
+@dataclass(frozen=True, slots=True, eq=False)
+class MoveTask:
+    """Write rows of several files, with new values, as one new file.
+
+    Each part is a rewrite of one file that keeps only the moved rows. All parts have the schema of the task.
+    """
+
+    path: str
+    parts: tuple[RewriteTask, ...]
+    schema: pa.Schema
+    options: WriteOptions
+
+    @property
+    def rows_in(self) -> int:
+        """Rows that the task reads."""
+        return self.rows_out
+
+    @property
+    def rows_out(self) -> int:
+        """Rows of the new file."""
+        return sum(part.rows_out for part in self.parts)
+
+    @property
+    def weight(self) -> int:
+        """Estimated bytes that the task reads."""
+        return sum(part.file.size * part.rows_out // max(1, part.file.rows) for part in self.parts)
+
+
+NewFileTask = WriteTask | MoveTask
+Task = RewriteTask | WriteTask | CombineTask | MoveTask
 
 
 @dataclass(frozen=True, slots=True)

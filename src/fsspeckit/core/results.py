@@ -160,7 +160,11 @@ class MergeResult(_MergeView):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WriteResult(ResultView):
-    """Files and rows of a write; of a dry run, those that it would write."""
+    """Files and rows of a write; of a dry run, those that it would write.
+
+    ``replaced`` is the number of rows that ``replace_where`` removed, ``None`` without it. ``skipped`` says that
+    nothing was written, because the dataset exists and the mode is ``"ignore"``.
+    """
 
     mode: str
     rows: int
@@ -170,14 +174,19 @@ class WriteResult(ResultView):
     seconds: float = 0.0
     commit_seconds: float = 0.0
     dry_run: bool = False
+    rewritten_files: list[str] = field(default_factory=list)
+    replaced: int | None = None
+    skipped: bool = False
 
     def _lines(self) -> list[tuple[str, str]]:
         size = sum(file.size_bytes or 0 for file in self.files)
         written = "would be written" if self.dry_run else f"written ({readable_bytes(size)})"
+        rewritten = f", {len(self.rewritten_files):,} rewritten" if self.rewritten_files else ""
         return [
-            ("mode", self.mode),
+            ("mode", f"{self.mode} (the dataset exists)" if self.skipped else self.mode),
             ("rows", f"{self.rows:,}"),
-            ("files", f"{len(self.files):,} {written}, {len(self.deleted_files):,} removed"),
+            *([] if self.replaced is None else [("replaced rows", f"{self.replaced:,}")]),
+            ("files", f"{len(self.files):,} {written}{rewritten}, {len(self.deleted_files):,} removed"),
             ("seconds", f"{self.seconds:.2f} (commit {self.commit_seconds:.3f})"),
         ]
 

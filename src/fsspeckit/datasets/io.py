@@ -100,7 +100,8 @@ class DatasetIO(Maintenance, RowChanges):
             skip_unchanged: Do not rewrite a file if its matched rows equal the source rows.
             partition_move: What to do with a key that exists in another partition: ``"check"`` raises an error,
                 ``"move"`` moves the row, ``"unchecked"`` does not search for such keys.
-            update_columns: Columns that matched rows get; inserted rows get all columns.
+            update_columns: Columns that matched rows get; inserted rows get all columns. A row that moves also gets the
+                partition columns.
             delete_when: A condition over the source, such as ``"op = 'd'"``: these rows delete their key. A column that
                 this condition reads and an existing dataset lacks is not written.
             update_when: A condition over ``source.`` and ``target.`` columns. Other matched rows are not updated.
@@ -164,6 +165,7 @@ class DatasetIO(Maintenance, RowChanges):
         mode: WriteMode = "append",
         partition_by: Columns | None = None,
         partition_columns: Columns | None = None,
+        replace_where: Any = None,
         basename_template: str | None = None,
         compression: str | None = None,
         max_rows_per_file: int = 5_000_000,
@@ -177,9 +179,14 @@ class DatasetIO(Maintenance, RowChanges):
         Args:
             data: The rows, in any form that `merge` accepts.
             path: The dataset's folder. It is created if it does not exist.
-            mode: ``"append"``, ``"overwrite"`` (all data files), or ``"overwrite_partitions"`` (those of the rows).
+            mode: ``"append"``, ``"overwrite"`` (all data files), ``"overwrite_partitions"`` (those of the rows),
+                ``"error"`` (raise if the dataset exists), or ``"ignore"`` (do nothing if the dataset exists). A dataset
+                exists if there are data files at the path.
             partition_by: Partition columns; those of an existing dataset are read from its folders.
             partition_columns: Another name for ``partition_by``.
+            replace_where: With ``mode="overwrite"``, a condition such as ``"day = '2026-11-02'"``: the rows for which
+                it is true are removed, the given rows are written, and other rows are kept. It must be true for all
+                given rows, whose columns must fit the dataset.
             basename_template: File name with ``{i}`` for a number; by default names are unique.
             compression: Codec; by default that of the dataset, or snappy for a new one.
             max_rows_per_file: The most rows of a file.
@@ -189,11 +196,27 @@ class DatasetIO(Maintenance, RowChanges):
             dry_run: Return the files that would be written and removed, and write nothing.
 
         Returns:
-            One entry for each written file, with its path, rows and size.
+            One entry for each written file, with its path, rows and size; ``replaced`` rows and ``rewritten_files`` of
+            ``replace_where``; ``skipped`` if the dataset exists and the mode is ``"ignore"``.
+
+        Raises:
+            DatasetExistsError: The dataset exists, and the mode is ``"error"``.
+            ExpressionError: ``replace_where`` does not fit the columns, or is not true for a given row.
+
+        Example:
+            >>> import pyarrow as pa, tempfile
+            >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+            >>> io, folder = PyarrowDatasetIO(), tempfile.mkdtemp() + "/events"
+            >>> _ = io.write_dataset(pa.table({"day": ["mon", "mon", "tue"], "n": [1, 2, 3]}), folder)
+            >>> new = pa.table({"day": ["mon"], "n": [9]})
+            >>> result = io.write_dataset(new, folder, mode="overwrite", replace_where="day = 'mon'")
+            >>> result.replaced, sorted(io.read_parquet(folder)["n"].to_pylist())
+            (2, [3, 9])
         """
         request = WriteRequest(
             mode=mode,
             partition_by=_partition_names(partition_by, partition_columns),
+            replace_where=replace_where,
             basename_template=basename_template,
             options=WriteOptions(
                 compression, max_rows_per_file, row_group_size, memory_limit=parse_bytes(memory_limit)

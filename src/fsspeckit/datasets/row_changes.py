@@ -192,7 +192,8 @@ class RowChanges:
     ) -> MergeResult | MergePlan:
         """Set columns of the rows for which a condition is true to computed values.
 
-        Only the changed columns of row groups with matching rows are written again.
+        Only the changed columns of row groups with matching rows are written again. A row whose partition column gets
+        another value is moved to that partition, in the same commit.
 
         Args:
             path: The dataset's folder.
@@ -208,10 +209,12 @@ class RowChanges:
             plan: As for `merge`.
 
         Returns:
-            Counts and files, as `merge` returns them; ``unchanged`` rows had their values already.
+            Counts and files, as `merge` returns them; ``unchanged`` rows had their values already, ``moved`` rows are
+            in another partition.
 
         Raises:
             ExpressionError: An expression is not in the language, does not fit its column, or cannot be computed.
+            PartitionError: The value of a partition column cannot be the name of a folder.
             DatasetNotFoundError: There is no dataset at the path.
 
         Example:

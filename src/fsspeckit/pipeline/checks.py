@@ -160,6 +160,8 @@ def _reported_counts(place: Place, before: View, after: View, info: Mapping[str,
     match info["operation"]:
         case "merge" | "delete" | "update":
             return int(info["inserted"]), int(info["deleted"])
+        case "write" if "replaced" in info:
+            return int(info["rows"]), int(info["replaced"])
         case "write":
             left = {file.path for file in after.files}
             gone = replace(before, files=tuple(file for file in before.files if file.path not in left))

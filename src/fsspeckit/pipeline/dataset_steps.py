@@ -30,6 +30,7 @@ def change(
                 rows,
                 path,
                 mode=step.mode,
+                replace_where=step.replace_where,
                 partition_by=step.partition_by,
                 compression=step.compression,
                 max_rows_per_file=step.max_rows_per_file,

@@ -20,8 +20,8 @@ from fsspeckit.core.dataset.text_source import column_types, columns_in_folders
 from fsspeckit.datasets.spark import SparkDatasetIO
 from fsspeckit.datasets.spark.errors import translated_analysis
 from fsspeckit.datasets.spark.file_source import files_frame, text_files
-from fsspeckit.datasets.spark.versions import arrow_schema, parse_schema
 from fsspeckit.datasets.spark.frames import spark_type
+from fsspeckit.datasets.spark.versions import arrow_schema, parse_schema
 from fsspeckit.pipeline.model import (
     AnyStep,
     Cast,

@@ -198,17 +198,6 @@ class Merge(Step, Layout):
         return self
 
 
-class Write(Step, Layout):
-    """Write rows as new files of a dataset."""
-
-    do: Literal["write"]
-    source: Name = Field(alias="from")
-    dataset: Name = Field(alias="into")
-    mode: WriteMode = "append"
-    partition_by: list[str] | None = None
-    checks: Checks | None = None
-
-
 def _one_expression(text: str) -> str:
     from fsspeckit.core.expressions.grammar import parse_one
 
@@ -218,6 +207,26 @@ def _one_expression(text: str) -> str:
 
 Expression = Annotated[str, AfterValidator(_one_expression)]
 """SQL in the expression language of fsspeckit; columns and types are checked against the dataset when the step runs."""
+
+
+class Write(Step, Layout):
+    """Write rows as new files of a dataset."""
+
+    do: Literal["write"]
+    source: Name = Field(alias="from")
+    dataset: Name = Field(alias="into")
+    mode: WriteMode = "append"
+    replace_where: Expression | None = Field(
+        default=None, description="With mode 'overwrite', the condition of the rows to replace"
+    )
+    partition_by: list[str] | None = None
+    checks: Checks | None = None
+
+    @model_validator(mode="after")
+    def _replace_where_needs_overwrite(self) -> Write:
+        if self.replace_where is not None and self.mode != "overwrite":
+            raise ValueError("'replace_where' goes with mode 'overwrite'")
+        return self
 
 
 class _RowChange(Step):

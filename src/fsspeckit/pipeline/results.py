@@ -99,6 +99,8 @@ def facts(result: MergeResult | WriteResult | MaintenanceResult) -> dict[str, An
         return _written(rows, len(written), sum(file.size_bytes or 0 for file in written), seq, counts)
     if isinstance(result, WriteResult):
         counts = {"deleted_files": len(result.deleted_files)}
+        if result.replaced is not None:
+            counts |= {"replaced": result.replaced, "rewritten_files": len(result.rewritten_files)}
         size = sum(file.size_bytes or 0 for file in result.files)
         return _written(result.rows, len(result.files), size, result.commit_seq, counts)
     counts = {

@@ -246,7 +246,7 @@ class _Run:
         source = source_of(step)
         if source is None or not self.frames.source_behind(source).is_text:
             return None
-        if isinstance(step, Write) and step.mode == "overwrite":
+        if isinstance(step, Write) and step.mode == "overwrite" and step.replace_where is None:
             return None
         place = self._place(step)
         view = place.journal.view()

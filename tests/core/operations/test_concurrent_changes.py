@@ -224,3 +224,34 @@ def test_a_file_that_a_merge_rewrites_is_replaced(tmp_path: Path, stage: str) ->
     with pytest.raises(CommitConflictError, match="again"):
         IO.merge(rows, folder, strategy="upsert", key_columns="id", progress=act)
     assert len(ids_of(folder)) == 1000
+
+
+def test_a_file_changes_while_its_rows_are_replaced(folder: str) -> None:
+    """The new row of the other writer matches the condition too, so it must not stay unseen."""
+    put(f"{folder}/a.parquet", [1, 2])
+    put(f"{folder}/b.parquet", [3])
+    rows, change = pa.table({"id": [2], "v": ["new"]}), at_stage("write", lambda: put(f"{folder}/b.parquet", [2, 3]))
+    with pytest.raises(CommitConflictError, match="again"):
+        IO.write_dataset(rows, folder, mode="overwrite", replace_where="id = 2", progress=change)
+    assert ids_of(folder) == [1, 2, 2, 3]
+    result = IO.write_dataset(rows, folder, mode="overwrite", replace_where="id = 2")
+    assert (result.replaced, len(result.rewritten_files), ids_of(folder)) == (2, 2, [1, 2, 3])
+
+
+@pytest.mark.parametrize("mode", ["error", "ignore"])
+def test_a_dataset_appears_while_another_is_written(folder: str, mode: Any) -> None:
+    change = at_stage("write", lambda: put(f"{folder}/a.parquet", [1]))
+    with pytest.raises(CommitConflictError, match="again"):
+        IO.write_dataset(pa.table({"id": [2], "v": ["new"]}), folder, mode=mode, progress=change)
+    assert ids_of(folder) == [1]
+
+
+def test_a_file_changes_while_its_rows_move(folder: str) -> None:
+    put(f"{folder}/day=a/a.parquet", [1, 2])
+    put(f"{folder}/day=b/b.parquet", [3])
+    change = at_stage("write", lambda: put(f"{folder}/day=a/a.parquet", [1, 5]))
+    with pytest.raises(CommitConflictError, match="again"):
+        IO.update(folder, set={"day": "'b'"}, where="id = 2", progress=change)
+    assert ids_of(folder) == [1, 3, 5]
+    result = IO.update(folder, set={"day": "'b'"}, where="id = 5", batch_rows=1)
+    assert (result.moved, ids_of(folder)) == (1, [1, 3, 5])

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PythonException
 
-from fsspeckit.common.errors import SchemaMismatchError, UnsupportedDataError
+from fsspeckit.common.errors import ExpressionError, SchemaMismatchError, UnsupportedDataError
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark import SparkDatasetIO
 from fsspeckit.datasets.spark.errors import SparkJobError
@@ -196,3 +196,17 @@ def test_batches_that_are_not_ours_to_cut_stay_as_they_were(spark):
 def test_threads_that_share_a_thread_of_java_set_nothing_there(spark, monkeypatch):
     monkeypatch.setenv("PYSPARK_PIN_THREAD", "false")
     assert _rows_of_batches(spark.range(0, 4000, 1, 1)) == {4000}
+
+
+def test_rows_outside_replace_where_are_found_on_executors(io, spark, tmp_path):
+    """The rows of a DataFrame are in files of its tasks, whose columns the driver does not read for the check."""
+    path = str(tmp_path / "d")
+    frame = spark.range(0, 1000, 1, 4).selectExpr("id", "id % 5 AS day", "'new' AS v")
+    io.write_dataset(frame, path, partition_by="day")
+    with pytest.raises(ExpressionError, match=r"^600 source row.*such as \[\{'day': 2\}"):
+        io.write_dataset(frame, path, mode="overwrite", replace_where="day < 2")
+    result = io.write_dataset(frame.where("day < 2 AND id < 500"), path, mode="overwrite", replace_where="day < 2")
+    assert (result.rows, result.replaced, len(result.deleted_files)) == (200, 400, 2)
+    assert io.read_parquet(path).num_rows == 800
+    assert io.update(path, set={"day": "id % 3"}, where="true").moved > 0
+    assert io.read_parquet(path, filters="day <> id % 3").num_rows == 0

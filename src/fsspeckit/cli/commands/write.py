@@ -17,16 +17,22 @@ from fsspeckit.cli.options import (
     Memory,
     Mode,
     PartitionBy,
+    ReplaceWhere,
     RowGroup,
     Src,
     Yes,
 )
 from fsspeckit.cli.sources import Source
 
+_EXAMPLE = """
+fsspeckit write orders.csv lake/orders --partition-by day --engine pyarrow
+fsspeckit write monday.csv lake/orders --mode overwrite --replace-where "day = 'mon'" --engine pyarrow
+"""
+
 
 def register(app: typer.Typer) -> None:
     """Add the command to the program."""
-    command(app, "write", example="fsspeckit write orders.csv lake/orders --partition-by day --engine pyarrow")(write)
+    command(app, "write", example=_EXAMPLE)(write)
 
 
 def write(
@@ -34,6 +40,7 @@ def write(
     src: Src,
     dest: Dest,
     mode: Mode = "append",
+    replace_where: ReplaceWhere = None,
     partition_by: PartitionBy = [],  # noqa: B006 - read by typer, never changed
     format_: Format = None,
     delimiter: Delimiter = None,
@@ -47,7 +54,8 @@ def write(
 ) -> int:
     """Write the rows of SRC as new files of the dataset DEST."""
     source = Source.of(run, src, format_, delimiter, encoding)
-    existing = len(run.place(dest).journal.view().files) if mode == "overwrite" and not dry_run else 0
+    replaces_all = mode == "overwrite" and replace_where is None
+    existing = len(run.place(dest).journal.view().files) if replaces_all and not dry_run else 0
     if existing:
         ask(run, f"overwriting {dest} deletes its {existing:,} data files", yes=yes)
     with run.bars() as progress:
@@ -55,6 +63,7 @@ def write(
             source.rows(),
             dest,
             mode=mode,
+            replace_where=replace_where,
             partition_by=partition_by or None,
             compression=compression,
             max_rows_per_file=max_rows_per_file,
@@ -63,4 +72,4 @@ def write(
             dry_run=dry_run,
             progress=progress,
         )
-    return run.finish(result, noop=not result.files and not result.deleted_files)
+    return run.finish(result, noop=not (result.files or result.deleted_files or result.rewritten_files))

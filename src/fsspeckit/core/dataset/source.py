@@ -30,6 +30,18 @@ from fsspeckit.core.values.take import filter_rows, take_ascending, take_rows, w
 from fsspeckit.core.values.views import plain_reader, plain_table
 
 _SPOOL_ROWS = 65_536
+_PIECE_ROWS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TablePiece:
+    """Some columns of a part of the source rows, in memory or memory-mapped."""
+
+    table: pa.Table
+
+    def read(self) -> pa.Table:
+        """Return the rows."""
+        return self.table
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +97,11 @@ class Source:
     def columns(self, names: Sequence[str]) -> pa.Table:
         """Return complete columns."""
         return self.table.select(list(names))
+
+    def pieces(self, names: Sequence[str]) -> Sequence[Any]:
+        """Return some columns in pieces that the workers of the engine can read."""
+        table = self.columns(names)
+        return [TablePiece(table.slice(start, _PIECE_ROWS)) for start in range(0, self.rows, _PIECE_ROWS)]
 
     def take(self, rows: range | RowNumbers, schema: pa.Schema) -> pa.Table:
         """Return the given rows with ``schema``: columns by name, cast exactly, missing columns null."""

@@ -117,6 +117,11 @@ class ChangedRowsReader:
         """Return how many replaced rows of the file already have their new values."""
         return sum(rows.unchanged for group in self.touched for rows in self.read(group))
 
+    def read_replaced(self) -> Iterator[ChangedRows]:
+        """Read the row groups with replaced rows."""
+        replaced, _ = self._change.counts_by_group(self._task.file.row_groups)
+        return (rows for group in np.flatnonzero(replaced).tolist() for rows in self.read(group))
+
     def read_all(self, first: ChangedRows | None) -> Iterator[ChangedRows]:
         """Read all row groups; ``first`` is a result of `first_change`, which is not read again if it is complete."""
         for group, count in enumerate(self._task.file.row_groups):

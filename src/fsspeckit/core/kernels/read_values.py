@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,15 @@ from fsspeckit.core.storage import Storage
 from fsspeckit.core.values.take import take_ascending
 
 
+def read_values(storage: Storage, file: DataFile, positions: RowNumbers, schema: pa.Schema) -> Iterator[pa.Table]:
+    """Yield the columns of the rows at ascending positions, by row group; columns that the file lacks are null."""
+    starts = np.concatenate([[0], np.cumsum(file.row_groups)])
+    cuts = np.searchsorted(positions, starts)
+    groups = np.flatnonzero(np.diff(cuts)).tolist()
+    for group, table in read_columns(storage, file, groups, schema):
+        yield take_ascending(table, positions[cuts[group] : cuts[group + 1]] - starts[group])
+
+
 @dataclass(frozen=True, slots=True)
 class ReadValues:
     """Reads columns of rows by position; ``schema`` has the columns and their types."""
@@ -23,12 +33,5 @@ class ReadValues:
 
     def __call__(self, item: tuple[DataFile, RowNumbers]) -> pa.Table:
         """Return the columns of the rows at ascending positions; columns that the file lacks are null."""
-        file, positions = item
-        starts = np.concatenate([[0], np.cumsum(file.row_groups)])
-        cuts = np.searchsorted(positions, starts)
-        groups = np.flatnonzero(np.diff(cuts)).tolist()
-        parts = [
-            take_ascending(table, positions[cuts[group] : cuts[group + 1]] - starts[group])
-            for group, table in read_columns(self.storage, file, groups, self.schema)
-        ]
+        parts = list(read_values(self.storage, *item, self.schema))
         return pa.concat_tables(parts) if parts else empty_table(self.schema)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import replace
+from typing import TypeVar
 
 import pyarrow as pa
 
 from fsspeckit.core.kernels.changed_rows import TakeRows
 from fsspeckit.core.kernels.join_files import combine_files
+from fsspeckit.core.kernels.move_rows import move_rows
 from fsspeckit.core.kernels.replace_rows import rewrite_file
-from fsspeckit.core.model import CombineTask, Outcome, RewriteTask, Task, WriteTask
+from fsspeckit.core.model import CombineTask, MoveTask, Outcome, RewriteTask, Task, WriteTask
 from fsspeckit.core.parquet.writer import StagedFile
 from fsspeckit.core.parquet.writer_options import DEFAULT_ROW_GROUP, for_new_file
 from fsspeckit.core.storage import Storage
@@ -18,6 +20,7 @@ from fsspeckit.core.storage import Storage
 _COPIES = 4  # decoded rows, their source rows, the result and the encoder's pages
 _TEXT_BYTES = 64
 _FEWEST_ROWS = 1024
+_T = TypeVar("_T", bound=Task)
 
 
 def run_task(task: Task, take: TakeRows, storage: Storage, staging: str | None, *, at_once: int) -> Outcome:
@@ -27,22 +30,28 @@ def run_task(task: Task, take: TakeRows, storage: Storage, staging: str | None, 
         task: The task.
         take: Returns source rows by row number.
         storage: Where the files are.
-        staging: The folder for the new file. Without it, a rewrite only compares rows and writes nothing.
+        staging: The folder for the new file. Without it, a rewrite or a move only computes rows and writes nothing.
         at_once: The number of tasks that share the memory limit.
     """
     staged = None if staging is None else f"{staging}/{uuid.uuid4().hex}.staged"
     task = _within_memory(task, at_once)
     if isinstance(task, RewriteTask):
         return rewrite_file(task, take, storage, staged)
+    if isinstance(task, MoveTask):
+        return move_rows(task, take, storage, staged)
     assert staged is not None
     if isinstance(task, CombineTask):
         return combine_files(task, storage, staged)
     return write_rows(task, take, storage, staged)
 
 
-def _within_memory(task: Task, at_once: int) -> Task:
+def _within_memory(task: _T, at_once: int) -> _T:
     """Set the batch size of a task from its memory limit, unless it has a batch size."""
     options = task.options
+    if isinstance(task, MoveTask):
+        parts = tuple(_within_memory(part, at_once) for part in task.parts)
+        batches = [part.options.batch_rows for part in parts if part.options.batch_rows]
+        return replace(task, parts=parts, options=replace(options, batch_rows=min(batches, default=None)))
     if options.memory_limit is None or options.batch_rows is not None or not isinstance(task, RewriteTask | WriteTask):
         return task
     if isinstance(task, RewriteTask):

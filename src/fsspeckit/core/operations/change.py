@@ -15,7 +15,7 @@ from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source import Source
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.file_names import rewritten_name
-from fsspeckit.core.model import Outcome, PlanEntry, RewriteTask, Task, WriteOptions, WriteTask
+from fsspeckit.core.model import MoveTask, NewFileTask, Outcome, PlanEntry, RewriteTask, Task, WriteOptions
 from fsspeckit.core.operations.row_balance import check_balance
 from fsspeckit.core.parquet.writer_options import report_codecs
 from fsspeckit.core.planning.merge_request import compute_merge_stats
@@ -31,6 +31,8 @@ class PreparedChange:
     Attributes:
         operation: The operation as commit records name it.
         strategy: The strategy of a merge, or the operation again.
+        inserts: Tasks that write new files, of source rows or of rows that move.
+        unchanged: Updated rows that keep their values, which no task reads.
     """
 
     operation: RowOperation
@@ -39,7 +41,7 @@ class PreparedChange:
     snapshot: Snapshot
     reasons: Mapping[str, str]
     rewrites: tuple[RewriteTask, ...] = ()
-    inserts: tuple[WriteTask, ...] = ()
+    inserts: tuple[NewFileTask, ...] = ()
     deletes: tuple[str, ...] = ()
     source_rows: int = 0
     source_route: str = "none"
@@ -48,9 +50,10 @@ class PreparedChange:
     deleted: int = 0
     stale: int = 0
     moved: int = 0
+    unchanged: int = 0
 
     @property
-    def tasks(self) -> tuple[RewriteTask | WriteTask, ...]:
+    def tasks(self) -> tuple[RewriteTask | NewFileTask, ...]:
         """All tasks, rewrites first."""
         return (*self.rewrites, *self.inserts)
 
@@ -85,7 +88,8 @@ def run_change(
 ) -> MergeResult | MergePlan:
     """Run a planned change and commit it. A dry run only returns the plan."""
     if dry_run:
-        outcomes = _run(engine, place, source, prepared, prepared.rewrites, None, reporter)
+        moves = [task for task in prepared.inserts if isinstance(task, MoveTask)]
+        outcomes = _run(engine, place, source, prepared, [*prepared.rewrites, *moves], None, reporter)
         return _as_plan(place, prepared, outcomes)
     if pinned is not None:
         inserts = check_against_plan(pinned, place.path, prepared.snapshot, prepared.counts, prepared.inserts)
@@ -97,7 +101,7 @@ def run_change(
     with place.journal.begin(prepared.snapshot.view, prepared.label) as transaction:
         outcomes = _run(engine, place, source, prepared, prepared.tasks, transaction.staging, reporter)
         if pinned is not None:
-            check_outcomes(pinned, place.path, prepared.rewrites, outcomes, prepared.deletes)
+            check_outcomes(pinned, place.path, prepared.rewrites, outcomes, prepared.deletes, prepared.unchanged)
         changes = _changes(place, prepared, outcomes)
         has_changes = changes.publish or changes.retire or place.journal.terms
         commit = transaction.commit(changes) if has_changes else None
@@ -122,17 +126,7 @@ def _run(
 
 
 def _changes(place: Place, prepared: PreparedChange, outcomes: Sequence[Outcome]) -> Changes:
-    publish, retire = [], list(prepared.deletes)
-    for task, outcome in zip(prepared.tasks, outcomes, strict=True):
-        if not outcome.changed:
-            continue
-        if isinstance(task, WriteTask):
-            publish.append(Publish(outcome.staged, task.path, outcome.rows))
-        elif place.storage.in_place:
-            publish.append(Publish(outcome.staged, task.file.path, outcome.rows, replaces=True))
-        else:
-            publish.append(Publish(outcome.staged, rewritten_name(task.file.path), outcome.rows))
-            retire.append(task.file.path)
+    publish, retire = publications(place, prepared.tasks, outcomes)
     info = {
         "operation": prepared.operation,
         "strategy": prepared.strategy,
@@ -141,7 +135,25 @@ def _changes(place: Place, prepared: PreparedChange, outcomes: Sequence[Outcome]
         "deleted": prepared.deleted,
     }
     inputs = tuple(file.path for file in prepared.snapshot.files)
-    return Changes(tuple(publish), tuple(retire), inputs, complete_view=True, info=info)
+    return Changes(publish, (*prepared.deletes, *retire), inputs, complete_view=True, info=info)
+
+
+def publications(
+    place: Place, tasks: Sequence[RewriteTask | NewFileTask], outcomes: Sequence[Outcome]
+) -> tuple[tuple[Publish, ...], tuple[str, ...]]:
+    """Return the files to publish, and the files to delete because a new file with another name replaces them."""
+    publish, retire = [], []
+    for task, outcome in zip(tasks, outcomes, strict=True):
+        if not outcome.changed:
+            continue
+        if not isinstance(task, RewriteTask):
+            publish.append(Publish(outcome.staged, task.path, outcome.rows))
+        elif place.storage.in_place:
+            publish.append(Publish(outcome.staged, task.file.path, outcome.rows, replaces=True))
+        else:
+            publish.append(Publish(outcome.staged, rewritten_name(task.file.path), outcome.rows))
+            retire.append(task.file.path)
+    return tuple(publish), tuple(retire)
 
 
 def _as_result(
@@ -189,7 +201,7 @@ def _as_result(
         inserted_files=[file.path for file in inserted],
         preserved_files=[file.path for file in kept],
         deleted_files=[place.full(path) for path in prepared.deletes],
-        unchanged=sum(outcome.unchanged for outcome in rewrites),
+        unchanged=prepared.unchanged + sum(outcome.unchanged for outcome in rewrites),
         commit_seq=commit.seq if commit else None,
         seconds=seconds,
         commit_seconds=commit.seconds if commit else 0.0,
@@ -200,7 +212,8 @@ def _as_result(
 
 
 def _as_plan(place: Place, prepared: PreparedChange, outcomes: Sequence[Outcome]) -> MergePlan:
-    changed = {task.file.path: (task, o) for task, o in zip(prepared.rewrites, outcomes, strict=True)}
+    compared = outcomes[: len(prepared.rewrites)]
+    changed = {task.file.path: (task, o) for task, o in zip(prepared.rewrites, compared, strict=True)}
     deleted = set(prepared.deletes)
     entries = []
     for file in prepared.snapshot.files:
@@ -218,7 +231,7 @@ def _as_plan(place: Place, prepared: PreparedChange, outcomes: Sequence[Outcome]
             reason = "rows are equal" if file.path in changed else reason
             hits = len(changed[file.path][0].change.replaced) if file.path in changed else 0
             entries.append(PlanEntry(file.path, "keep", reason, file.rows, file.size, hits, 0, file.version))
-    entries.extend(PlanEntry(t.path, "insert", "new keys", len(t.rows), 0) for t in prepared.inserts)
+    entries.extend(PlanEntry(t.path, "insert", _reason(t), t.rows_out, 0) for t in prepared.inserts)
     return MergePlan(
         strategy=prepared.strategy,
         path=place.path,
@@ -227,7 +240,7 @@ def _as_plan(place: Place, prepared: PreparedChange, outcomes: Sequence[Outcome]
         inserted=prepared.inserted,
         updated=prepared.updated,
         deleted=prepared.deleted,
-        unchanged=sum(outcome.unchanged for outcome in outcomes),
+        unchanged=prepared.unchanged + sum(outcome.unchanged for outcome in outcomes),
         entries=tuple(entries),
         source_route=prepared.source_route,
         operation=prepared.operation,
@@ -235,3 +248,7 @@ def _as_plan(place: Place, prepared: PreparedChange, outcomes: Sequence[Outcome]
         stale=prepared.stale,
         moved=prepared.moved,
     )
+
+
+def _reason(task: NewFileTask) -> str:
+    return "rows of other partitions" if isinstance(task, MoveTask) else "new keys"

@@ -28,7 +28,7 @@ def delete(
     """Delete matching rows. A dry run only returns the plan."""
 
     def compile_change(target: Target) -> Prepare:
-        return lambda rows: _prepare(target, rows, options)
+        return lambda rows, _: _prepare(target, rows, options)
 
     return change_rows_where(
         engine, place, "delete", where, compile_change, dry_run=dry_run, progress=progress, pinned=pinned
@@ -36,19 +36,27 @@ def delete(
 
 
 def _prepare(target: Target, rows: Sequence[MatchingRows], options: WriteOptions) -> PreparedChange:
+    rewrites, deletes = removal_tasks(rows, options)
+    return PreparedChange(
+        operation="delete",
+        strategy="delete",
+        options=options,
+        snapshot=target.snapshot,
+        rewrites=rewrites,
+        deletes=deletes,
+        deleted=sum(len(match.positions) for match in rows),
+        reasons={match.file.path: match.reason for match in rows},
+    )
+
+
+def removal_tasks(
+    rows: Sequence[MatchingRows], options: WriteOptions
+) -> tuple[tuple[RewriteTask, ...], tuple[str, ...]]:
+    """Return tasks that rewrite files without matching rows, and the files without other rows, which are deleted."""
     deletes = [match.file.path for match in rows if match.file.rows and len(match.positions) == match.file.rows]
     rewrites = [
         RewriteTask(match.file, RowChange(dropped=match.positions), match.file.schema, (), True, options)
         for match in rows
         if 0 < len(match.positions) < match.file.rows
     ]
-    return PreparedChange(
-        operation="delete",
-        strategy="delete",
-        options=options,
-        snapshot=target.snapshot,
-        rewrites=tuple(rewrites),
-        deletes=tuple(sorted(deletes)),
-        deleted=sum(len(match.positions) for match in rows),
-        reasons={match.file.path: match.reason for match in rows},
-    )
+    return tuple(rewrites), tuple(sorted(deletes))

@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fsspeckit.common.errors import PartitionError
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
 from fsspeckit.core.dataset.snapshot import Snapshot, check_one_dataset, load_snapshot
@@ -23,10 +22,11 @@ from fsspeckit.core.dataset.source import Input, Source
 from fsspeckit.core.dataset.source_keys import check_no_null_keys, check_order_columns, select_rows
 from fsspeckit.core.dataset.text_source import TextFiles, read_later
 from fsspeckit.core.engine.protocol import Engine
-from fsspeckit.core.model import NO_MATCH, NO_ROWS, Match, RowNumbers
+from fsspeckit.core.model import NO_MATCH, NO_ROWS, Match, MoveTask, RowNumbers
 from fsspeckit.core.operations.change import PreparedChange, run_change
 from fsspeckit.core.planning.merge import check_target_keys, match_anywhere, match_source
 from fsspeckit.core.planning.merge_changes import MergeChanges, decide_changes, is_removed
+from fsspeckit.core.planning.merge_moves import MergeMoves
 from fsspeckit.core.planning.merge_request import (
     MergeRequest,
     MergeSchemas,
@@ -130,6 +130,8 @@ def _plan(
             check_target_keys(place.storage, snapshot, schemas)
         rows, deleting = _split(rows, deletes)
         matched = match_source(engine, place.storage, snapshot, source, rows, schemas, request, reporter)
+        moves = MergeMoves(engine, place.storage, snapshot, source, schemas, request, reporter)
+        matched = moves.without_null_moves(matched)
         removals: Sequence[Match] = (NO_MATCH,) * len(snapshot.files)
         if len(deleting):
             found = match_anywhere(
@@ -138,13 +140,10 @@ def _plan(
             removals = [match for match, _ in found]
         scope = rows_in_scope(engine, place, snapshot, source, rules, reporter)
         check = RuleCheck(engine, place, snapshot, source, rules, reporter)
-        changes = decide_changes(matched, removals, scope, check, request.rule)
-    if changes.moved and (schemas.updated is not None or request.ignore_null_updates):
-        raise PartitionError(
-            f"{changes.moved:,} row(s) would move to another partition, and the source does not have all their values. "
-            "Pass all columns of these rows, or merge them by themselves."
-        )
-    return _prepare(changes, schemas, snapshot, source, request)
+        keeps = moves.need_old_rows
+        changes = decide_changes(matched, removals, scope, check, request.rule, moves_keep_values=keeps)
+        moved = moves.tasks(changes.moves)
+    return _prepare(changes, moved, schemas, snapshot, source, request)
 
 
 def _split(rows: range | RowNumbers, deletes: npt.NDArray[np.bool_] | None) -> tuple[range | RowNumbers, RowNumbers]:
@@ -156,7 +155,12 @@ def _split(rows: range | RowNumbers, deletes: npt.NDArray[np.bool_] | None) -> t
 
 
 def _prepare(
-    changes: MergeChanges, schemas: MergeSchemas, snapshot: Snapshot, source: Source, request: MergeRequest
+    changes: MergeChanges,
+    moves: Sequence[MoveTask],
+    schemas: MergeSchemas,
+    snapshot: Snapshot,
+    source: Source,
+    request: MergeRequest,
 ) -> PreparedChange:
     """Turn the changes to files into tasks."""
     removed = {change.file.path for change in changes.files if is_removed(change, source)}
@@ -171,7 +175,7 @@ def _prepare(
         source_rows=source.rows,
         source_route=source.route,
         rewrites=tuple(rewrites),
-        inserts=tuple(insert_tasks(new, schemas, snapshot, request.options)),
+        inserts=(*insert_tasks(new, schemas, snapshot, request.options), *moves),
         deletes=tuple(sorted(removed)),
         inserted=changes.inserted,
         updated=changes.updated,

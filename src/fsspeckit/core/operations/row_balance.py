@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fsspeckit.common.errors import DamagedFileError
-from fsspeckit.core.model import CombineTask, Outcome, Task, WriteTask
+from fsspeckit.core.model import Outcome, RewriteTask, Task
 
 
 def check_balance(tasks: Sequence[Task], outcomes: Sequence[Outcome], path: str) -> None:
@@ -33,4 +33,4 @@ def _row_count_error(what: str, expected: int, written: int, path: str) -> Damag
 
 
 def _name(task: Task) -> str:
-    return task.path if isinstance(task, WriteTask | CombineTask) else task.file.path
+    return task.file.path if isinstance(task, RewriteTask) else task.path

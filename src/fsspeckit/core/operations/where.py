@@ -20,7 +20,7 @@ from fsspeckit.core.expressions.conditions import columns_named, compile_conditi
 from fsspeckit.core.operations.change import PreparedChange, run_change
 from fsspeckit.core.planning.conditions import MatchingRows, find_matching_rows
 from fsspeckit.core.planning.pinned_plan import check_plan_names
-from fsspeckit.core.progress import Progress, reporting
+from fsspeckit.core.progress import Progress, Reporter, reporting
 from fsspeckit.core.results import MergePlan, MergeResult
 
 
@@ -32,7 +32,7 @@ class Target:
     schema: pa.Schema
 
 
-Prepare = Callable[[Sequence[MatchingRows]], PreparedChange]
+Prepare = Callable[[Sequence[MatchingRows], Reporter], PreparedChange]
 """Plans the change of the matching rows."""
 
 
@@ -64,9 +64,10 @@ def change_rows_where(
         prepare = compile_change(target)
         with vanished_file_is_conflict(place, operation):
             rows = find_matching_rows(engine, place.storage, snapshot, target.schema, condition, reporter)
+            prepared = prepare(rows, reporter)
         with engine.open_source(Input(pa.table({})), place.storage, place.scratch) as no_rows:
             return run_change(
-                engine, place, no_rows, prepare(rows), reporter, started=started, dry_run=dry_run, pinned=pinned
+                engine, place, no_rows, prepared, reporter, started=started, dry_run=dry_run, pinned=pinned
             )
 
 

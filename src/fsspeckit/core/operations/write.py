@@ -1,6 +1,6 @@
-"""Write rows as new files: append, overwrite the dataset, or overwrite the partitions of the rows.
+"""Write rows as new files: append, overwrite the dataset, the partitions of the rows, or the rows of a condition.
 
-No existing file is rewritten. An append reads one footer to check its schema against the dataset.
+Only ``replace_where`` rewrites existing files. An append reads one footer to check its schema against the dataset.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from posixpath import dirname
-from typing import get_args
+from typing import Any, get_args
 
 import pyarrow as pa
 
 from fsspeckit.common.choices import WriteMode, check_choice
-from fsspeckit.common.errors import PartitionError, SchemaMismatchError
+from fsspeckit.common.errors import DatasetExistsError, PartitionError, SchemaMismatchError
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.common.schema import reconcile, same_storage
 from fsspeckit.common.text import is_storable
@@ -27,13 +27,17 @@ from fsspeckit.core.dataset.source import Input, Source
 from fsspeckit.core.dataset.source_keys import PartitionIdentities, PartitionRows, split_by_partition
 from fsspeckit.core.dataset.text_source import TextFiles, read_later
 from fsspeckit.core.engine.protocol import Engine
+from fsspeckit.core.expressions.conditions import columns_named, errors_name
 from fsspeckit.core.file_names import is_data_file, is_inside, new_file_name
-from fsspeckit.core.model import WriteOptions, WriteTask
+from fsspeckit.core.model import Outcome, RewriteTask, WriteOptions, WriteTask
+from fsspeckit.core.operations.change import publications
+from fsspeckit.core.operations.replace import Removal, remove_matching_rows
 from fsspeckit.core.operations.row_balance import check_balance
-from fsspeckit.core.parquet.writer_options import check_writable, codec_name
+from fsspeckit.core.parquet.writer_options import check_writable
 from fsspeckit.core.planning.folder_values import check_folder_values, may_have_rows_of
 from fsspeckit.core.planning.merge_request import (
     check_partition_columns,
+    new_file_options,
     partition_columns_of,
     visible_partitions,
     without_columns,
@@ -51,14 +55,24 @@ class WriteRequest:
     partition_by: tuple[str, ...] | None = None
     basename_template: str | None = None
     options: WriteOptions = field(default_factory=WriteOptions)
+    replace_where: Any = None
 
     def __post_init__(self) -> None:
         check_choice("mode", self.mode, get_args(WriteMode))
+        if self.replace_where is not None and self.mode != "overwrite":
+            raise ValueError(
+                f'replace_where needs mode="overwrite", not {self.mode!r}. Pass it, or omit replace_where.'
+            )
         template = self.basename_template
         if template is not None and not _is_file_name(template):
             raise ValueError(
                 f"basename_template={template!r} is not the name of a data file. Use a name like 'part-{{i}}.parquet'."
             )
+
+    @property
+    def replaces_all(self) -> bool:
+        """Whether no row of the dataset is kept."""
+        return self.mode == "overwrite" and self.replace_where is None
 
 
 def _is_file_name(template: object) -> bool:
@@ -99,6 +113,8 @@ def write(
     with log_unexpected("write", place.path), reporting("write", progress) as reporter, ExitStack() as stack:
         if not dry_run:
             place.journal.recover()
+        if request.mode in ("error", "ignore") and (view := place.journal.view_to_change()).files:
+            return _keep_existing(place, view, request, started, dry_run=dry_run)
         given = _read_text(replace(given, on_tasks=reporter.tasks("source")), place, request)
         source = stack.enter_context(engine.open_source(given, place.storage, place.scratch))
         existing = _load_existing(place, source, request)
@@ -107,26 +123,112 @@ def write(
         groups = split_by_partition(source, range(source.rows), existing.partitions, existing.folders)
         existing.spellings.check(groups)
         tasks = _tasks(groups, body, existing, request)
-        retire = _files_to_delete(existing, groups, request)
+        removal = _removal(engine, place, source, existing, request, reporter)
+        retire = (*_files_to_delete(existing, groups, request), *removal.deletes)
         if request.mode == "overwrite_partitions":
             _check_partitions(engine, place, source, existing, retire, reporter)
+        work = _Work(place, request, existing, tasks, retire, removal, source.rows)
         if dry_run:
-            files = [MergeFileMetadata(place.full(task.path), len(task.rows), "inserted") for task in tasks]
-            return _result(place, request, files, retire, None, started, dry_run=True)
+            return work.result(None, (), None, started)
         with place.journal.begin(existing.view, f"write:{request.mode}") as transaction:
-            size = sum(task.weight for task in tasks)
-            on_done = reporter.stage("write", len(tasks), rows=source.rows, size=size)
-            outcomes = engine.run(place.storage, source, tasks, transaction.staging, on_done)
-            check_balance(tasks, outcomes, place.path)
-            publish = tuple(Publish(o.staged, t.path, o.rows) for t, o in zip(tasks, outcomes, strict=True))
-            info = {"operation": "write", "mode": request.mode, "rows": source.rows}
-            changes = Changes(publish, retire, (), complete_view=request.mode != "append", info=info)
-            commit = transaction.commit(changes) if publish or retire or place.journal.terms else None
-        files = [
-            MergeFileMetadata(place.full(task.path), outcome.rows, "inserted", outcome.size)
-            for task, outcome in zip(tasks, outcomes, strict=True)
-        ]
-        return _result(place, request, files, retire, commit, started, dry_run=False)
+            outcomes = work.run(engine, source, transaction.staging, reporter)
+            changes = work.changes(outcomes)
+            has_changes = changes.publish or changes.retire or place.journal.terms
+            commit = transaction.commit(changes) if has_changes else None
+        return work.result(outcomes, changes.publish, commit, started)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Work:
+    """A planned write: the new files, the files to delete, and the rows to remove."""
+
+    place: Place
+    request: WriteRequest
+    existing: _Existing
+    new: Sequence[WriteTask]
+    retire: tuple[str, ...]
+    removal: Removal
+    rows: int
+
+    @property
+    def tasks(self) -> tuple[RewriteTask | WriteTask, ...]:
+        """All tasks, rewrites first."""
+        return (*self.removal.rewrites, *self.new)
+
+    def run(self, engine: Engine, source: Source, staging: str, reporter: Reporter) -> list[Outcome]:
+        """Write all files to the staging folder."""
+        size = sum(task.weight for task in self.tasks)
+        on_done = reporter.stage("write", len(self.tasks), rows=self.rows, size=size)
+        with vanished_file_is_conflict(self.place, "write"):
+            outcomes = engine.run(self.place.storage, source, self.tasks, staging, on_done)
+        check_balance(self.tasks, outcomes, self.place.path)
+        return outcomes
+
+    def changes(self, outcomes: Sequence[Outcome]) -> Changes:
+        """Return the change to commit. With a condition, every file was examined and must be unchanged."""
+        publish, renamed = publications(self.place, self.tasks, outcomes)
+        mode = self.request.mode
+        inputs = () if self.removal.rows is None else tuple(file.path for file in self.existing.view.files)
+        info = {"operation": "write", "mode": mode, "rows": self.rows}
+        if self.removal.rows is not None:
+            info["replaced"] = self.removal.rows
+        return Changes(publish, (*self.retire, *renamed), inputs, complete_view=mode != "append", info=info)
+
+    def result(
+        self, outcomes: Sequence[Outcome] | None, publish: Sequence[Publish], commit: Commit | None, started: float
+    ) -> WriteResult:
+        """Return the result; that of a dry run has no outcomes."""
+        count, full = len(self.removal.rewrites), self.place.full
+        sizes = [None] * len(self.new) if outcomes is None else [outcome.size for outcome in outcomes[count:]]
+        rewritten = [item.path for item in publish[:count]] or [task.file.path for task in self.removal.rewrites]
+        return WriteResult(
+            mode=self.request.mode,
+            rows=sum(task.rows_out for task in self.new),
+            files=[
+                MergeFileMetadata(full(task.path), task.rows_out, "inserted", size)
+                for task, size in zip(self.new, sizes, strict=True)
+            ],
+            deleted_files=[full(path) for path in self.retire],
+            commit_seq=commit.seq if commit else None,
+            seconds=time.perf_counter() - started,
+            commit_seconds=commit.seconds if commit else 0.0,
+            dry_run=outcomes is None,
+            rewritten_files=[full(path) for path in rewritten],
+            replaced=self.removal.rows,
+        )
+
+
+def _keep_existing(place: Place, view: View, request: WriteRequest, started: float, *, dry_run: bool) -> WriteResult:
+    """Raise because the dataset exists, or return a result without files if the mode is to ignore the write."""
+    if request.mode == "error":
+        raise DatasetExistsError(
+            f'{place.path} already has {len(view.files):,} data file(s), and mode="error" writes only a new dataset. '
+            "Nothing was changed. Use another path, or another mode."
+        )
+    commit = None
+    if place.journal.terms and not dry_run:
+        with place.journal.begin(view, "write:ignore") as transaction:
+            info = {"operation": "write", "mode": request.mode, "rows": 0}
+            commit = transaction.commit(Changes(info=info))
+    return WriteResult(
+        mode=request.mode,
+        rows=0,
+        commit_seq=commit.seq if commit else None,
+        seconds=time.perf_counter() - started,
+        commit_seconds=commit.seconds if commit else 0.0,
+        dry_run=dry_run,
+        skipped=True,
+    )
+
+
+def _removal(
+    engine: Engine, place: Place, source: Source, existing: _Existing, request: WriteRequest, reporter: Reporter
+) -> Removal:
+    if request.replace_where is None:
+        return Removal()
+    return remove_matching_rows(
+        engine, place, existing.sample, source, request.replace_where, request.options, reporter
+    )
 
 
 def _read_text(given: Input, place: Place, request: WriteRequest) -> Input:
@@ -134,16 +236,16 @@ def _read_text(given: Input, place: Place, request: WriteRequest) -> Input:
     if not isinstance(given.data, TextFiles):
         return given
     view = place.journal.view()
-    view = replace(view, files=()) if request.mode == "overwrite" else view
+    view = replace(view, files=()) if request.replaces_all else view
     sample = load_snapshot(place.storage, replace(view, files=view.files[:1]))
     return read_later(given, replace(sample, view=view))
 
 
 def _load_existing(place: Place, source: Source, request: WriteRequest) -> _Existing:
     view = place.journal.view_to_change()
-    sample = load_snapshot(place.storage, replace(view, files=view.files[:1]))
+    sample = _load_sample(place, view, request)
     columns, values = partition_layout([file.path for file in view.files])
-    if request.mode == "overwrite":
+    if request.replaces_all:
         requested = columns if request.partition_by is None else tuple(request.partition_by)
         partitions = columns if requested == columns else visible_partitions(requested)
     else:
@@ -154,15 +256,25 @@ def _load_existing(place: Place, source: Source, request: WriteRequest) -> _Exis
         raise PartitionError(f'mode="overwrite_partitions" needs a partitioned dataset. {remedy}')
     known = () if sample.schema is None else sample.schema.names
     spellings = PartitionIdentities(partitions, source.schema, [name for name in partitions if name not in known])
-    keeps = partitions == columns and request.mode != "overwrite"
+    keeps = partitions == columns and not request.replaces_all
     identities = [spellings.of(texts) if keeps and texts is not None else None for texts in values]
     return _Existing(view, sample, partitions, identities, spellings)
+
+
+def _load_sample(place: Place, view: View, request: WriteRequest) -> Snapshot:
+    """Return a snapshot of one file, whose schema is that of the dataset, or of all files to find rows in them."""
+    if request.replace_where is None:
+        return load_snapshot(place.storage, replace(view, files=view.files[:1]))
+    with errors_name("replace_where"):
+        names = columns_named(request.replace_where)
+    with vanished_file_is_conflict(place, "write"):
+        return load_snapshot(place.storage, view, stats_for=names)
 
 
 def _body(source: Source, existing: _Existing, request: WriteRequest, path: str) -> pa.Schema:
     """Return the schema of the new files. Unless the dataset is overwritten, it is the schema of the dataset."""
     target = existing.sample.schema
-    if request.mode == "overwrite" or target is None:
+    if request.replaces_all or target is None:
         body = without_columns(source.schema, existing.partitions)
     else:
         ours = source.schema_for(target)
@@ -185,15 +297,14 @@ def _tasks(
     groups: Sequence[PartitionRows], body: pa.Schema, existing: _Existing, request: WriteRequest
 ) -> list[WriteTask]:
     options, step = request.options, request.options.max_rows_per_file
-    old = existing.sample.files
-    if options.compression is None and old and old[0].codec and request.mode != "overwrite":
-        options = replace(options, compression=codec_name(old[0].codec))
+    if not request.replaces_all:
+        options = new_file_options(existing.sample, options)
     pieces = [
         (group.folder, group.rows[start : start + step])
         for group in groups
         for start in range(0, len(group.rows), step)
     ]
-    replaces_all = request.mode == "overwrite" or not existing.view.files
+    replaces_all = request.replaces_all or not existing.view.files
     if not pieces and replaces_all and not existing.partitions:
         pieces = [("", range(0))]
     names = [new_file_name(folder, request.basename_template, i) for i, (folder, _) in enumerate(pieces)]
@@ -212,10 +323,10 @@ def _check_names(names: Sequence[str], view: View, request: WriteRequest) -> Non
 
 
 def _files_to_delete(existing: _Existing, groups: Sequence[PartitionRows], request: WriteRequest) -> tuple[str, ...]:
-    if request.mode == "append":
-        return ()
-    if request.mode == "overwrite":
+    if request.replaces_all:
         return tuple(file.path for file in existing.view.files)
+    if request.mode != "overwrite_partitions":
+        return ()
     replaced = {group.identity for group in groups}
     pairs = zip(existing.identities, existing.view.files, strict=True)
     return tuple(file.path for name, file in pairs if name in replaced)
@@ -238,25 +349,3 @@ def _check_partitions(
                 f"{file.path} is outside the partition folders and may have rows of the partitions to replace. "
                 "Nothing was changed. Move its rows into partition folders first."
             )
-
-
-def _result(
-    place: Place,
-    request: WriteRequest,
-    files: list[MergeFileMetadata],
-    deleted: Sequence[str],
-    commit: Commit | None,
-    started: float,
-    *,
-    dry_run: bool,
-) -> WriteResult:
-    return WriteResult(
-        mode=request.mode,
-        rows=sum(file.row_count for file in files),
-        files=files,
-        deleted_files=[place.full(path) for path in deleted],
-        commit_seq=commit.seq if commit else None,
-        seconds=time.perf_counter() - started,
-        commit_seconds=commit.seconds if commit else 0.0,
-        dry_run=dry_run,
-    )

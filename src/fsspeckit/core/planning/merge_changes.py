@@ -18,7 +18,11 @@ from fsspeckit.core.planning.merge_rules import RuleCheck, rows_to_insert
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MergeChanges:
-    """The changes to files, the source rows to insert by partition, and the counts."""
+    """The changes to files, the source rows to insert by partition, and the counts.
+
+    ``moves`` has for each file the rows that move and keep values; rows that get all values from the source are among
+    the inserts.
+    """
 
     files: tuple[FileChange, ...]
     inserts: tuple[tuple[PartitionRows, RowNumbers], ...]
@@ -27,6 +31,7 @@ class MergeChanges:
     deleted: int
     stale: int
     moved: int
+    moves: tuple[Match, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,11 +49,13 @@ def decide_changes(
     scope: Sequence[RowNumbers] | None,
     check: RuleCheck,
     rule: Strategy,
+    *,
+    moves_keep_values: bool,
 ) -> MergeChanges:
     """Decide from matches, conditions and the strategy.
 
     ``removals`` has for each file the rows whose keys the source deletes, ``scope`` the rows that a full merge may
-    delete, or None for all.
+    delete, or None for all. ``moves_keep_values`` says that rows that move keep some values of the target.
     """
     files = [file for file, _, _ in matched.files]
     updates = _kept(check, files, [match for _, match, _ in matched.files], conditions=True)
@@ -57,18 +64,20 @@ def decide_changes(
     if not rule.update:
         nothing = (NO_MATCH,) * len(files)
         updates, moves = _Kept(nothing, updates.matched), _Kept(nothing, moves.matched)
-    inserts, moved = _inserts(matched, moves, check, rule)
+    moved = sum(len(match.positions) for match in moves.changing)
+    inserts = _inserts(matched, moves, check, rule, with_moves=not moves_keep_values)
     drops = _Drops(updates, deletes, moves, scope, rule)
     changes = [drops.change(number, file, matched.files[number][2]) for number, file in enumerate(files)]
     rows = sum(len(rows) for _, rows in inserts)
     return MergeChanges(
         files=tuple(changes),
         inserts=tuple(inserts),
-        inserted=rows - moved,
+        inserted=rows if moves_keep_values else rows - moved,
         updated=sum(len(change.match.positions) for change in changes) + moved,
         deleted=sum(change.lost for change in changes) - moved,
         stale=updates.stale + deletes.stale + moves.stale,
         moved=moved,
+        moves=moves.changing if moves_keep_values else (),
     )
 
 
@@ -87,22 +96,26 @@ def _filtered(match: Match, mask: npt.NDArray[np.bool_]) -> Match:
 
 
 def _inserts(
-    matched: MatchedFiles, moves: _Kept, check: RuleCheck, rule: Strategy
-) -> tuple[list[tuple[PartitionRows, RowNumbers]], int]:
-    """Return the source rows that are written to new files, by partition, and how many of them move."""
-    elsewhere, moving = _source_rows(moves.matched), _source_rows(moves.changing)
+    matched: MatchedFiles, moves: _Kept, check: RuleCheck, rule: Strategy, *, with_moves: bool
+) -> list[tuple[PartitionRows, RowNumbers]]:
+    """Return the source rows that are written to new files, by partition.
+
+    A source row whose key occurs in several target rows that move is written as often.
+    """
+    elsewhere = _source_rows(moves.matched)
+    moving = _source_rows(moves.changing) if with_moves else NO_ROWS
     result = []
     for group, rows in zip(matched.groups, matched.unmatched, strict=True):
         new = np.setdiff1d(rows, elsewhere) if len(elsewhere) else rows
         new = rows_to_insert(check.rules, check.source, new) if rule.insert else NO_ROWS
-        mine = np.intersect1d(rows, moving) if len(moving) else NO_ROWS
+        mine = moving[np.isin(moving, rows)]
         result.append((group, np.sort(np.concatenate([new, mine])) if len(mine) else new))
-    return result, len(moving)
+    return result
 
 
 def _source_rows(matches: Sequence[Match]) -> RowNumbers:
     parts = [match.source_rows for match in matches if len(match.source_rows)]
-    return np.unique(np.concatenate(parts)) if parts else NO_ROWS
+    return np.concatenate(parts) if parts else NO_ROWS
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -240,7 +240,7 @@ def merge_schemas(source: pa.Schema, snapshot: Snapshot, request: MergeRequest, 
     ours = without_columns(source, [*in_folders, *columns_not_written(request, source, partitions, known)])
     mode = request.schema_mode
     if request.update_columns is not None:
-        _check_update_columns(request, ours, known)
+        _check_update_columns(request, (*ours.names, *in_folders), (*known, *in_folders) if known else ())
     if request.update_columns is not None and not request.rule.insert:
         used = {*file_keys, *request.update_columns}
         ours, mode = without_columns(ours, [name for name in ours.names if name not in used]), "evolve"
@@ -278,9 +278,9 @@ def columns_not_written(
     return [*request.except_columns, *(name for name in (*others, *only_read) if name not in needed)]
 
 
-def _check_update_columns(request: MergeRequest, source: pa.Schema, known: Sequence[str]) -> None:
+def _check_update_columns(request: MergeRequest, source: Sequence[str], known: Sequence[str]) -> None:
     names = request.update_columns or ()
-    unknown = [name for name in names if name not in source.names or (known and name not in known)]
+    unknown = [name for name in names if name not in source or (known and name not in known)]
     if unknown or not names:
         raise SchemaMismatchError(
             f"update_columns names {unknown or 'no columns'}. Choose columns of both the source and the dataset."
@@ -401,6 +401,13 @@ def rewrite_tasks(
     return tasks
 
 
+def new_file_options(snapshot: Snapshot, options: WriteOptions) -> WriteOptions:
+    """Return the options of new files: the codec is that of the dataset, unless the caller chose one."""
+    if options.compression is not None or not snapshot.files or not snapshot.files[0].codec:
+        return options
+    return replace(options, compression=codec_name(snapshot.files[0].codec))
+
+
 def insert_tasks(
     groups: Sequence[tuple[PartitionRows, RowNumbers | range]],
     schemas: MergeSchemas,
@@ -408,9 +415,7 @@ def insert_tasks(
     options: WriteOptions,
 ) -> list[WriteTask]:
     """Return tasks for the inserted rows: new files with at most ``max_rows_per_file`` rows."""
-    if options.compression is None and snapshot.files and snapshot.files[0].codec:
-        options = replace(options, compression=codec_name(snapshot.files[0].codec))
-    step = options.max_rows_per_file
+    options, step = new_file_options(snapshot, options), options.max_rows_per_file
     return [
         WriteTask(new_file_name(group.folder), rows[start : start + step], schemas.body, options)
         for group, rows in groups

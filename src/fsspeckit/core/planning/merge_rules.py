@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fsspeckit.common.bridge import scalar, to_numpy
-from fsspeckit.common.errors import ExpressionError, KeyColumnError
+from fsspeckit.common.errors import KeyColumnError
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source import Source
@@ -25,6 +25,7 @@ from fsspeckit.core.kernels.read_values import ReadValues
 from fsspeckit.core.model import DataFile, Match, RowNumbers
 from fsspeckit.core.planning.conditions import constants_of, find_matching_rows
 from fsspeckit.core.planning.merge_request import MergeRequest
+from fsspeckit.core.planning.source_conditions import check_all_match
 from fsspeckit.core.progress import Reporter
 
 Mask = npt.NDArray[np.bool_]
@@ -184,18 +185,6 @@ def rows_in_scope(
     if rules.scope is None:
         return None
     schema = full_schema(snapshot) if snapshot.schema is not None else source.schema
-    _check_in_scope(rules.scope, source, schema)
+    check_all_match(engine, source, snapshot, rules.scope, "scope", reporter)
     found = find_matching_rows(engine, place.storage, snapshot, schema, rules.scope, reporter)
     return [match.positions for match in found]
-
-
-def _check_in_scope(scope: Expression, source: Source, schema: pa.Schema) -> None:
-    names = sorted(columns_of(scope) or ())
-    missing = [name for name in names if name not in source.schema.names]
-    if missing:
-        raise ExpressionError(f"scope reads {missing}, which the source lacks. Add the columns to the source.")
-    fields = pa.schema([schema.field(name) for name in names])
-    rows = source.take(range(source.rows), fields) if names else pa.table({"": pa.nulls(source.rows)})
-    outside = int(np.count_nonzero(~matching_rows(scope, rows)))
-    if outside:
-        raise ExpressionError(f"{outside:,} source row(s) are outside the scope. Filter the source by the scope.")

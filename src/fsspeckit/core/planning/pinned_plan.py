@@ -12,7 +12,7 @@ from posixpath import dirname
 from fsspeckit.common.errors import CommitConflictError, DocumentError
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.file_names import is_data_file, is_inside
-from fsspeckit.core.model import Outcome, RewriteTask, WriteTask
+from fsspeckit.core.model import NewFileTask, Outcome, RewriteTask
 from fsspeckit.core.results import MergePlan
 
 
@@ -38,23 +38,31 @@ def _bad_name(name: str, what: str) -> DocumentError:
 
 
 def check_against_plan(
-    plan: MergePlan, path: str, snapshot: Snapshot, counts: Mapping[str, int], inserts: Sequence[WriteTask]
-) -> tuple[WriteTask, ...]:
+    plan: MergePlan, path: str, snapshot: Snapshot, counts: Mapping[str, int], inserts: Sequence[NewFileTask]
+) -> tuple[NewFileTask, ...]:
     """Check the dataset and the counts against the plan. Return the insert tasks with the file names of the plan."""
     _check_files(plan, path, snapshot)
     for name, count in counts.items():
         if count != getattr(plan, name):
             raise _differs(path, f"{name} is {count:,} and {getattr(plan, name):,} in the plan")
     planned = [entry for entry in plan.entries if entry.action == "insert"]
-    if [(dirname(e.path), e.rows) for e in planned] != [(dirname(t.path), len(t.rows)) for t in inserts]:
+    if [(dirname(e.path), e.rows) for e in planned] != [(dirname(t.path), t.rows_out) for t in inserts]:
         raise _differs(path, "the new files are not those of the plan")
     return tuple(replace(task, path=entry.path) for task, entry in zip(inserts, planned, strict=True))
 
 
 def check_outcomes(
-    plan: MergePlan, path: str, tasks: Sequence[RewriteTask], outcomes: Sequence[Outcome], deletes: Sequence[str]
+    plan: MergePlan,
+    path: str,
+    tasks: Sequence[RewriteTask],
+    outcomes: Sequence[Outcome],
+    deletes: Sequence[str],
+    unread: int,
 ) -> None:
-    """Check after staging that exactly the files of the plan are rewritten and deleted."""
+    """Check after staging that exactly the files of the plan are rewritten and deleted.
+
+    ``unread`` is the number of unchanged rows that no task reads.
+    """
     pairs = list(zip(tasks, outcomes[: len(tasks)], strict=True))
     done: dict[str, tuple[str, int]] = {
         task.file.path: ("rewrite", outcome.rows) for task, outcome in pairs if outcome.changed
@@ -66,7 +74,7 @@ def check_outcomes(
     }
     if done != planned:
         raise _differs(path, "other files would be rewritten or deleted than those of the plan")
-    unchanged = sum(outcome.unchanged for _, outcome in pairs)
+    unchanged = unread + sum(outcome.unchanged for _, outcome in pairs)
     if unchanged != plan.unchanged:
         raise _differs(path, f"{unchanged:,} rows are unchanged and {plan.unchanged:,} in the plan")
 

@@ -24,7 +24,7 @@ from fsspeckit.core.engine.local import LocalEngine
 from fsspeckit.core.engine.protocol import OnDone, ReadRequest, Scratch
 from fsspeckit.core.engine.read import read_snapshot
 from fsspeckit.core.kernels.match_keys import batches
-from fsspeckit.core.model import NO_MATCH, KeySetSpec, Match, Outcome, RewriteTask, Scan, Task, WriteTask
+from fsspeckit.core.model import NO_MATCH, CombineTask, KeySetSpec, Match, Outcome, Scan, Task
 from fsspeckit.core.storage import Storage, resolve
 from fsspeckit.datasets.spark.exchange import exchange
 from fsspeckit.datasets.spark.executor_check import check_executors, is_one_machine, slots
@@ -205,7 +205,7 @@ class SparkEngine:
         self, storage: Storage, source: SharedSource, tasks: Sequence[Task], staging: str | None, on_done: OnDone
     ) -> list[Outcome]:
         """Send source rows to the tasks that need them, by an exchange."""
-        with_rows = [task for task in tasks if isinstance(task, (RewriteTask, WriteTask))]
+        with_rows = [task for task in tasks if not isinstance(task, CombineTask)]
         assert len(with_rows) == len(tasks)
         if not with_rows:
             return []

@@ -2,7 +2,7 @@
 
 Spark sends all bundles of a job to each of its tasks, so the bytes of one job are limited; usually there is one job.
 
-Classic Spark and Spark Connect use the same code: a range, ``mapInArrow``, an Arrow result. Expected errors are returned
+Classic Spark and Spark Connect use the same code: a range, ``mapInArrow``, an Arrow table. Expected errors are returned
 as results and raised on the driver with their own type; any other error fails the Spark task, which Spark retries.
 """
 

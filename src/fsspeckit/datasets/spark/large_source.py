@@ -17,14 +17,24 @@ from fsspeckit.common.bridge import to_arrow, to_numpy
 from fsspeckit.core.dataset.source import Source
 from fsspeckit.core.kernels.match_keys import MAX_BATCH_ROWS, in_file, plain_columns, read_keys
 from fsspeckit.core.kernels.run_task import run_task
-from fsspeckit.core.model import KeyColumn, KeySetSpec, Match, Outcome, RewriteTask, RowNumbers, Scan, WriteTask
+from fsspeckit.core.model import (
+    KeyColumn,
+    KeySetSpec,
+    Match,
+    MoveTask,
+    Outcome,
+    RewriteTask,
+    RowNumbers,
+    Scan,
+    WriteTask,
+)
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.values.hashing import cut_by_part, hash_keys, partition_numbers
 from fsspeckit.core.values.keys import KeyIndex
 from fsspeckit.core.values.take import in_parts, take_rows, with_one_dictionary
 from fsspeckit.datasets.spark.shared_source import Handle
 
-SourceTask = RewriteTask | WriteTask
+SourceTask = RewriteTask | WriteTask | MoveTask
 Found = tuple[RowNumbers, RowNumbers, RowNumbers]
 _NONE: RowNumbers = np.empty(0, dtype=np.int64)
 
@@ -165,21 +175,44 @@ def routes(handle: Handle, tasks: Sequence[SourceTask]) -> list[Routes]:
     numbers = np.repeat(np.arange(len(tasks)), [len(part) for part in wanted])
     order = np.concatenate([_NONE, *(np.arange(len(part)) for part in wanted)])
     positions = np.concatenate(
-        [_NONE, *(t.change.replaced if isinstance(t, RewriteTask) else np.zeros(len(t.rows), np.int64) for t in tasks)]
+        [
+            _NONE,
+            *(
+                task.change.replaced if isinstance(task, RewriteTask) else np.zeros_like(part)
+                for task, part in zip(tasks, wanted, strict=True)
+            ),
+        ]
     )
     found = ((file, first, at) for file, first, at in _by_file(handle, rows) if len(at))
     return [Routes(file, rows[at] - first, numbers[at], order[at], positions[at]) for file, first, at in found]
 
 
 def _rows(task: SourceTask) -> range | RowNumbers:
+    if isinstance(task, MoveTask):
+        return np.concatenate([_NONE, *(part.change.source_rows for part in task.parts)])
     return task.change.source_rows if isinstance(task, RewriteTask) else task.rows
 
 
 def without_rows(task: SourceTask) -> SourceTask:
-    """Return a task without row numbers: the exchange sends them with the rows."""
+    """Return a task without row numbers: the exchange sends them with the rows.
+
+    A moved row keeps its position, because positions of several files are not in one order.
+    """
+    if isinstance(task, MoveTask):
+        return _renumbered(task)
     if isinstance(task, RewriteTask):
         return replace(task, change=replace(task.change, replaced=_NONE, source_rows=_NONE))
     return replace(task, rows=range(0))
+
+
+def _renumbered(task: MoveTask) -> MoveTask:
+    """Return a task whose source rows are numbered in the order in which the parts need them."""
+    ends = np.cumsum([len(part.change.source_rows) for part in task.parts])
+    parts = [
+        replace(part, change=replace(part.change, source_rows=np.arange(end - len(part.change.source_rows), end)))
+        for part, end in zip(task.parts, ends.tolist(), strict=True)
+    ]
+    return replace(task, parts=tuple(parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,4 +267,4 @@ def _numbered(task: SourceTask, positions: RowNumbers) -> SourceTask:
     if isinstance(task, RewriteTask):
         change = replace(task.change, replaced=positions, source_rows=np.arange(len(positions)))
         return replace(task, change=change)
-    return replace(task, rows=range(len(positions)))
+    return replace(task, rows=range(len(positions))) if isinstance(task, WriteTask) else task

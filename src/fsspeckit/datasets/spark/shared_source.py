@@ -126,6 +126,25 @@ class SharedSource(Source):
         """Return some columns of all rows."""
         return self.table.select(list(names)) if self.handle.inline is not None else self.handle.columns(names)
 
+    def pieces(self, names: Sequence[str]) -> Sequence[Any]:
+        """Return some columns in pieces that executors can read; rows in files are not read here."""
+        if self.handle.inline is not None:
+            return Source(self.table).pieces(names)
+        return [SpillPiece(self.handle, number, tuple(names)) for number in range(len(self.handle.files))]
+
+
+@dataclass(frozen=True, slots=True)
+class SpillPiece:
+    """Some columns of the rows of one file."""
+
+    handle: Handle
+    number: int
+    names: tuple[str, ...]
+
+    def read(self) -> pa.Table:
+        """Return the rows."""
+        return self.handle.file(self.number, self.names)
+
 
 @dataclass(frozen=True, slots=True)
 class SpillSink:

@@ -1,0 +1,57 @@
+"""The part of a write that removes the rows for which ``replace_where`` is true."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
+from fsspeckit.core.dataset.snapshot import Snapshot, check_one_dataset
+from fsspeckit.core.dataset.source import Source
+from fsspeckit.core.engine.protocol import Engine
+from fsspeckit.core.engine.read import full_schema
+from fsspeckit.core.expressions.conditions import compile_condition, errors_name
+from fsspeckit.core.model import RewriteTask, WriteOptions
+from fsspeckit.core.operations.delete import removal_tasks
+from fsspeckit.core.planning.conditions import find_matching_rows
+from fsspeckit.core.planning.source_conditions import check_all_match
+from fsspeckit.core.progress import Reporter
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Removal:
+    """Rows that a write removes: files to rewrite without them, files to delete, and their number.
+
+    ``rows`` is ``None`` if no condition was given.
+    """
+
+    rewrites: tuple[RewriteTask, ...] = ()
+    deletes: tuple[str, ...] = ()
+    rows: int | None = None
+
+
+def remove_matching_rows(
+    engine: Engine,
+    place: Place,
+    snapshot: Snapshot,
+    source: Source,
+    where: Any,
+    options: WriteOptions,
+    reporter: Reporter,
+) -> Removal:
+    """Plan the removal of the rows for which a condition is true.
+
+    Raises:
+        ExpressionError: The condition does not fit the columns, or is not true for all source rows.
+    """
+    schema = source.schema if snapshot.schema is None else full_schema(snapshot)
+    with errors_name("replace_where"):
+        condition = compile_condition(where, schema)
+    check_one_dataset(snapshot)
+    check_all_match(engine, source, snapshot, condition, "replace_where", reporter)
+    if not snapshot.files:
+        return Removal(rows=0)
+    with vanished_file_is_conflict(place, "write"):
+        rows = find_matching_rows(engine, place.storage, snapshot, schema, condition, reporter)
+    rewrites, deletes = removal_tasks(rows, options)
+    return Removal(rewrites, deletes, sum(len(match.positions) for match in rows))

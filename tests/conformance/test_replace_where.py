@@ -1,0 +1,249 @@
+"""Writing with ``replace_where``, and the modes ``error`` and ``ignore``."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conformance.builders import by_day, look, numbers, put, ruin_pages, three_files
+from conformance.tree import contents, data_files, tree_of
+from fsspeckit import DatasetExistsError, ExpressionError, PartitionError, SchemaMismatchError
+
+
+def replace(io: Any, rows: pa.Table, path: Path, where: Any, **options: Any) -> Any:
+    return io.write_dataset(rows, str(path), mode="overwrite", replace_where=where, **options)
+
+
+def test_only_matching_rows_are_replaced(io: Any, tmp_path: Path) -> None:
+    three_files(tmp_path / "d")
+    (tmp_path / "d" / "readme.txt").write_text("kept")
+    before = tree_of(tmp_path / "d")
+    new = numbers([7, 12, 6], "new")
+    planned = replace(io, new, tmp_path / "d", "id BETWEEN 5 AND 19", dry_run=True)
+    assert tree_of(tmp_path / "d") == before
+    result = replace(io, new, tmp_path / "d", "id BETWEEN 5 AND 19")
+    for found in (planned, result):
+        assert (found.rows, found.replaced, len(found.files)) == (3, 15, 1)
+        assert (len(found.rewritten_files), len(found.deleted_files)) == (1, 1)
+    assert planned.deleted_files == result.deleted_files
+    assert result.commit_seq is not None
+    kept = [(i, "old") for i in (*range(5), *range(20, 30))]
+    assert look(tmp_path / "d") == sorted([*kept, (6, "new"), (7, "new"), (12, "new")], key=repr)
+    after = tree_of(tmp_path / "d")
+    assert [after[name] for name in ("part-2.parquet", "readme.txt")] == [
+        before[name] for name in ("part-2.parquet", "readme.txt")
+    ]
+    assert sorted(map(str, data_files(tmp_path / "d"))) == sorted(
+        [*result.rewritten_files, *(file.path for file in result.files), str(tmp_path / "d" / "part-2.parquet")]
+    )
+
+
+def test_a_file_in_which_every_row_matches_is_not_read(io: Any, tmp_path: Path) -> None:
+    by_day(tmp_path / "d", mon=[1, 2], tue=[3])
+    before = contents(tmp_path / "d")
+    for name in ("id", "v"):
+        ruin_pages(tmp_path / "d" / "day=mon" / "a.parquet", name)
+    result = replace(io, numbers([9], "new", day=["mon"]), tmp_path / "d", "day = 'mon'")
+    assert (result.replaced, result.rewritten_files, len(result.deleted_files)) == (2, [], 1)
+    assert look(tmp_path / "d") == [(3, "old"), (9, "new")]
+    assert contents(tmp_path / "d")["day=tue/a.parquet"] == before["day=tue/a.parquet"]
+
+
+def test_row_groups_without_a_match_are_copied(io: Any, tmp_path: Path) -> None:
+    path = put(tmp_path / "d" / "a.parquet", numbers(list(range(9))), row_group_size=3, write_page_checksum=True)
+    before = pq.ParquetFile(path).metadata
+    replace(io, numbers([4], "new"), tmp_path / "d", "id = 4")
+    after = pq.ParquetFile(path).metadata
+    assert [after.row_group(i).num_rows for i in range(3)] == [3, 2, 3]
+    for group in (0, 2):
+        old, new = (meta.row_group(group).column(1) for meta in (before, after))
+        assert (old.total_compressed_size, old.statistics) == (new.total_compressed_size, new.statistics)
+
+
+@pytest.mark.parametrize("where", ["id >= 10", "n > 0", "NOT n > 0", [("id", ">=", 10)], pc.field("id") >= 10])
+def test_a_source_row_outside_the_condition_changes_nothing(io: Any, tmp_path: Path, where: Any) -> None:
+    put(tmp_path / "d" / "a.parquet", numbers([1, 20], n=[1, 2]))
+    rows = numbers([30, 4, None], n=[1, None, -5])
+    for dry_run in (False, True):
+        before = tree_of(tmp_path)
+        with pytest.raises(ExpressionError, match=r"source row\(s\) are outside.*replace_where.*such as.*'id'|'n'"):
+            replace(io, rows, tmp_path / "d", where, dry_run=dry_run)
+        assert tree_of(tmp_path) == before
+
+
+def test_the_error_counts_all_rows_outside_and_shows_a_few(io: Any, tmp_path: Path) -> None:
+    by_day(tmp_path / "d", mon=[1])
+    rows = numbers(list(range(12)), day=["mon", "tue", None] * 4)
+    with pytest.raises(ExpressionError, match=r"^8 source") as caught:
+        replace(io, rows, tmp_path / "d", "day = 'mon'")
+    assert str(caught.value).count("'day'") == 5
+    with pytest.raises(ExpressionError, match=r"^12 source"):
+        replace(io, rows, tmp_path / "d", "false")
+
+
+@pytest.mark.parametrize(
+    ("where", "error"),
+    [("nope = 1", "did you mean|choose among"), ("id = 'x'", "compare"), ("id", ""), ("", ""), ("id = 1; id = 2", "")],
+)
+def test_a_condition_that_is_none_changes_nothing(io: Any, tmp_path: Path, where: str, error: str) -> None:
+    three_files(tmp_path / "d")
+    before = tree_of(tmp_path)
+    with pytest.raises(ExpressionError, match=f"^replace_where: .*{error}"):
+        replace(io, numbers([1]), tmp_path / "d", where)
+    assert tree_of(tmp_path) == before
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite_partitions", "error", "ignore"])
+def test_replace_where_needs_the_mode_overwrite(io: Any, tmp_path: Path, mode: str) -> None:
+    three_files(tmp_path / "d")
+    before = tree_of(tmp_path)
+    with pytest.raises(ValueError, match='replace_where needs mode="overwrite"'):
+        io.write_dataset(numbers([1]), str(tmp_path / "d"), mode=mode, replace_where="id = 1")
+    assert tree_of(tmp_path) == before
+
+
+def test_the_source_must_fit_the_dataset(io: Any, tmp_path: Path) -> None:
+    by_day(tmp_path / "d", mon=[1])
+    before = tree_of(tmp_path)
+    for rows in (
+        numbers([1], day=["mon"], more=[1]),
+        pa.table({"id": [1], "day": ["mon"]}),
+        numbers([1], [2.5], day=["mon"]),
+        numbers([1]),
+    ):
+        with pytest.raises(SchemaMismatchError):
+            replace(io, rows, tmp_path / "d", "true")
+    with pytest.raises(PartitionError, match="partitioned by"):
+        replace(io, numbers([1], day=["mon"]), tmp_path / "d", "true", partition_by="v")
+    assert tree_of(tmp_path) == before
+
+
+def test_options_of_a_write_are_kept(io: Any, tmp_path: Path) -> None:
+    by_day(tmp_path / "d", mon=[1, 2], tue=[3])
+    rows = numbers([5, 6, 7, 8], "new", day=["mon", "mon", "mon", "wed"])
+    options = {"max_rows_per_file": 2, "partition_by": "day", "compression": "zstd"}
+    result = replace(io, rows, tmp_path / "d", "day <> 'tue'", **options)
+    assert sorted(file.row_count for file in result.files) == [1, 1, 2]
+    assert {pq.ParquetFile(file.path).metadata.row_group(0).column(0).compression for file in result.files} == {"ZSTD"}
+    found = io.read_parquet(str(tmp_path / "d")).sort_by("id").select(["id", "day"]).to_pylist()
+    assert [tuple(row.values()) for row in found] == [(3, "tue"), (5, "mon"), (6, "mon"), (7, "mon"), (8, "wed")]
+
+
+def test_a_missing_dataset_is_written(io: Any, tmp_path: Path) -> None:
+    with pytest.raises(ExpressionError, match="outside"):
+        replace(io, numbers([1, 2]), tmp_path / "d", "id = 1")
+    assert not (tmp_path / "d").exists()
+    result = replace(io, numbers([1], day=["mon"]), tmp_path / "d", "id = 1", partition_by="day")
+    assert (result.rows, result.replaced) == (1, 0)
+    assert look(tmp_path / "d") == [(1, "old")]
+
+
+def test_no_source_rows_only_remove(io: Any, tmp_path: Path) -> None:
+    three_files(tmp_path / "d")
+    result = replace(io, numbers([]), tmp_path / "d", "id >= 5")
+    assert (result.rows, result.replaced, result.files) == (0, 25, [])
+    assert len(look(tmp_path / "d")) == 5
+    again = replace(io, numbers([]), tmp_path / "d", "id >= 5")
+    assert (again.replaced, again.commit_seq) == (0, None)
+
+
+def test_dates_in_folders_are_compared_as_readers_get_them(io: Any, tmp_path: Path) -> None:
+    days = [dt.date(2026, 11, 1), dt.date(2026, 11, 2)]
+    io.write_dataset(numbers([1, 2], day=pa.array(days)), str(tmp_path / "d"), partition_by="day")
+    result = replace(io, numbers([3], "new", day=pa.array(days[1:])), tmp_path / "d", "day = '2026-11-02'")
+    assert (result.replaced, look(tmp_path / "d")) == (1, [(1, "old"), (3, "new")])
+    with pytest.raises(ExpressionError, match=r"1 source row\(s\) are outside"):
+        replace(io, numbers([4, 5], day=pa.array(days)), tmp_path / "d", "day = '2026-11-02'")
+    scope = {"strategy": "full_merge", "key_columns": "id", "scope": "day = '2026-11-02'"}
+    merged = io.merge(numbers([5], "new", day=pa.array(days[1:])), str(tmp_path / "d"), **scope)
+    assert (merged.inserted, merged.deleted) == (1, 1)
+    with pytest.raises(ExpressionError, match=r"1 source row\(s\) are outside the condition scope.*such as"):
+        io.merge(numbers([8], day=pa.array(days[:1])), str(tmp_path / "d"), **scope)
+
+
+def test_a_write_fails_where_a_dataset_exists(io: Any, tmp_path: Path) -> None:
+    three_files(tmp_path / "d")
+    before = tree_of(tmp_path)
+    for dry_run in (False, True):
+        with pytest.raises(DatasetExistsError, match="already has 3 data file"):
+            io.write_dataset(numbers([1]), str(tmp_path / "d"), mode="error", dry_run=dry_run)
+    assert issubclass(DatasetExistsError, FileExistsError)
+    assert tree_of(tmp_path) == before
+
+
+def test_a_write_is_ignored_where_a_dataset_exists(io: Any, tmp_path: Path) -> None:
+    three_files(tmp_path / "d")
+    before = tree_of(tmp_path)
+    result = io.write_dataset(numbers([1]), str(tmp_path / "d"), mode="ignore")
+    assert (result.skipped, result.rows, result.files, result.commit_seq) == (True, 0, [], None)
+    assert result.to_dict()["skipped"] is True
+    assert "the dataset exists" in str(result)
+    assert tree_of(tmp_path) == before
+
+
+@pytest.mark.parametrize("mode", ["error", "ignore"])
+def test_a_folder_without_data_files_is_no_dataset(io: Any, tmp_path: Path, mode: str) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "readme.txt").write_text("kept")
+    result = io.write_dataset(numbers([1], day=["a"]), str(tmp_path / "d"), mode=mode, partition_by="day")
+    assert (result.skipped, result.rows, result.mode) == (False, 1, mode)
+    io.delete(str(tmp_path / "d"), where="true")
+    io.write_dataset(numbers([2]), str(tmp_path / "d"), mode=mode)
+    assert look(tmp_path / "d") == [(2, "old")]
+    assert (tmp_path / "d" / "readme.txt").exists()
+
+
+def test_an_ignored_write_keeps_its_idempotency_key(io: Any, tmp_path: Path) -> None:
+    three_files(tmp_path / "d")
+    result = io.on_terms(idempotency_key="monday").write_dataset(numbers([1]), str(tmp_path / "d"), mode="ignore")
+    assert result.skipped
+    assert io.committed(str(tmp_path / "d"), "monday") == result.commit_seq
+    assert len(look(tmp_path / "d")) == 30
+
+
+DAYS = ("a", "b/ c", None)
+CONDITIONS = (
+    ("day = 'a'", lambda row: row["day"] == "a"),
+    ("day IS NULL OR n > 2", lambda row: row["day"] is None or (row["n"] is not None and row["n"] > 2)),
+    ("n % 2 = 0", lambda row: row["n"] is not None and row["n"] % 2 == 0),
+    ("true", lambda row: True),
+)
+SCHEMA = pa.schema([("n", pa.int64()), ("day", pa.string())])
+ROWS = st.lists(st.fixed_dictionaries({"n": st.none() | st.integers(0, 5), "day": st.sampled_from(DAYS)}), max_size=8)
+
+
+@given(old=ROWS.filter(bool), new=ROWS, condition=st.sampled_from(CONDITIONS), partitioned=st.booleans())
+def test_random_replacements(
+    io: Any,
+    tmp_path_factory: pytest.TempPathFactory,
+    old: list[dict[str, Any]],
+    new: list[dict[str, Any]],
+    condition: Any,
+    partitioned: bool,
+) -> None:
+    path, (text, holds) = tmp_path_factory.mktemp("replace") / "d", condition
+    options = {"partition_by": "day"} if partitioned else {}
+    io.write_dataset(pa.Table.from_pylist(old, SCHEMA), str(path), row_group_size=2, max_rows_per_file=4, **options)
+    table, outside = pa.Table.from_pylist(new, SCHEMA), sum(not holds(row) for row in new)
+    if outside:
+        with pytest.raises(ExpressionError, match=rf"^{outside} source"):
+            replace(io, table, path, text)
+        expected = old
+    else:
+        result = replace(io, table, path, text)
+        assert (result.rows, result.replaced) == (len(new), sum(map(holds, old)))
+        expected = [row for row in old if not holds(row)] + new
+    found = io.read_parquet(str(path)).to_pylist() if data_files(path) else []
+    assert sorted(map(_plain, found)) == sorted(map(_plain, expected))
+
+
+def _plain(row: dict[str, Any]) -> str:
+    return repr((row["n"], row["day"]))
