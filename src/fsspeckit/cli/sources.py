@@ -1,4 +1,4 @@
-"""SRC of `write` and `merge`: find its format and open its rows.
+"""SRC of `write` and `merge`, FEED of `apply-changes`: find its format and open its rows.
 
 A Parquet file or folder is passed to the engine as a path. Csv and json files are not read here, because the types of
 the dataset decide how they are parsed. Other sources become an Arrow table that is spooled to disk, a few files at a
@@ -116,7 +116,7 @@ def _stdin() -> pa.Table:
     from fsspeckit.core.ext.arrow_ipc import read_ipc
 
     if sys.stdin.isatty():
-        raise usage("SRC is - and standard input is a terminal", "pipe an Arrow IPC stream in, or name a file")
+        raise usage("the source is - and standard input is a terminal", "pipe an Arrow IPC stream in, or name a file")
     try:
         return read_ipc(cast("BufferedReader", sys.stdin.buffer), "standard input")
     except SourceFileError as error:
