@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from fsspeckit.cli.command import Run
-from fsspeckit.cli.errors import split, usage
+from fsspeckit.cli.errors import usage
 
 if TYPE_CHECKING:
     from io import BufferedReader
@@ -113,6 +113,7 @@ def is_empty(rows: Any, options: dict[str, Any] | None) -> bool:
 
 def _stdin() -> pa.Table:
     from fsspeckit.common.errors import SourceFileError
+    from fsspeckit.common.text import split_message
     from fsspeckit.core.ext.arrow_ipc import read_ipc
 
     if sys.stdin.isatty():
@@ -120,7 +121,7 @@ def _stdin() -> pa.Table:
     try:
         return read_ipc(cast("BufferedReader", sys.stdin.buffer), "standard input")
     except SourceFileError as error:
-        raise usage(*split(str(error))) from error
+        raise usage(*split_message(str(error))) from error
 
 
 def _format_of(path: str, options: dict[str, Any] | None) -> str:
