@@ -269,6 +269,27 @@ def test_apply_changes_applies_a_feed_once(fsspeckit: Fsspeckit) -> None:
     assert (code, "stale" in out) == (9, True)
 
 
+def test_apply_changes_keeps_the_history_of_keys(fsspeckit: Fsspeckit) -> None:
+    Path("feed.csv").write_text("id,name,lsn,op\n1,Ann,1,c\n1,Anna,3,u\n2,Bob,2,c\n2,,4,d\n")
+    words = ("apply-changes", "feed.csv", "history", "--key", "id", "--sequence-by", "lsn", "--except-columns", "op")
+    assert fsspeckit("plan", *words, *DELETING, "--scd-type", "2", "-o", "plan.json", "-q")[0] == 0
+    assert fsspeckit("apply", "plan.json", "-q")[0] == 0
+    found = PyarrowDatasetIO().read_parquet("history").sort_by([("id", "ascending"), ("valid_from", "ascending")])
+    assert found.select(["id", "name", "valid_from", "valid_to"]).to_pylist() == [
+        {"id": 1, "name": "Ann", "valid_from": 1, "valid_to": 3},
+        {"id": 1, "name": "Anna", "valid_from": 3, "valid_to": None},
+        {"id": 2, "name": "Bob", "valid_from": 2, "valid_to": 4},
+    ]
+    assert fsspeckit(*words, *DELETING, "--scd-type", "2", "--noop-exit-code", "9", "-q")[0] == 9
+    assert fsspeckit(*words, "--scd-type", "3")[0] == 2
+    plan = json.loads(Path("plan.json").read_text())
+    for value, said in (("2", "options.scd_type: '2' is not a whole number"), (3, "scd type 3 is unknown")):
+        plan["options"]["scd_type"] = value
+        Path("plan.json").write_text(json.dumps(plan))
+        code, _, err = fsspeckit("apply", "plan.json")
+        assert (code, said in err) == (2, True)
+
+
 def test_apply_changes_chooses_columns_and_keeps_values(fsspeckit: Fsspeckit) -> None:
     Path("feed.csv").write_text("id,day,amount,note\n3,,31,x\n")
     words = ("apply-changes", "feed.csv", "lake", "--key", "id", "--sequence-by", "amount", "--columns", "day")
@@ -334,6 +355,7 @@ def test_a_plan_of_changes_is_applied_exactly(fsspeckit: Fsspeckit, engine: str)
         "delete_when": "op = 'd'",
         "except_columns": ["op"],
         "ignore_null_updates": False,
+        "scd_type": 1,
     }
     code, out, _ = fsspeckit("apply", "plan.json", "--json")
     done = json.loads(out)

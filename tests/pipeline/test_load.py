@@ -92,6 +92,7 @@ def changes(**more: Any) -> dict[str, Any]:
         (changes(except_columns=[]), ".except_columns: [] is wrong; list should have at least 1 item"),
         (changes(columns="id"), ".columns: a value of type str is wrong; input should be a valid list"),
         (changes(ignore_null_updates="why"), ".ignore_null_updates: a value of type str is wrong; input should be a"),
+        (changes(scd_type=3), ".scd_type: 3 is not allowed; use one of 1 or 2"),
         (changes(strategy="upsert"), ".strategy: this key is unknown; use one of name, after, do, from, into, keys"),
         (changes(into="gold"), ".into: there is no dataset 'gold'; use one of bronze, silver"),
     ],

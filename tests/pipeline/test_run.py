@@ -318,6 +318,13 @@ def test_a_change_feed_is_applied_once(lake: Path, spark: Any) -> None:
         Pipeline.of(raw).run(spark, idempotency_key="m")
 
 
+def test_a_step_keeps_the_history_of_keys(lake: Path, spark: Any) -> None:
+    (lake / "in" / "mon.csv").write_text("id,v,lsn\n1,a,1\n1,A,3\n")
+    result = Pipeline.of(one_step("apply_changes", sequence_by="lsn", scd_type=2)).run(spark)
+    assert result.step("load").details["inserted"] == 2
+    assert sorted(PyarrowDatasetIO().read_parquet("lake/out")["is_current"].to_pylist()) == [False, True]
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [

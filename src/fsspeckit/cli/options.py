@@ -105,6 +105,9 @@ ExceptColumns = Annotated[
 IgnoreNulls = Annotated[
     bool, typer.Option("--ignore-null-updates", help="Keep the value of the dataset where a change has null.")
 ]
+ScdType = Annotated[
+    int, typer.Option("--scd-type", min=1, max=2, help="1 keeps the newest row of each key, 2 the history of each key.")
+]
 Mode = Annotated[
     WriteMode, typer.Option("--mode", help="Add files, replace all files, or replace the partitions in SRC.")
 ]
@@ -163,6 +166,7 @@ OPERATIONS: Mapping[str, OptionTable] = {
         "columns": (Columns, []),
         "except_columns": (ExceptColumns, []),
         "ignore_null_updates": (IgnoreNulls, False),
+        "scd_type": (ScdType, 1),
         "partition_by": (PartitionBy, []),
     },
     "delete": {"where": (Where, REQUIRED), **_REWRITING},

@@ -241,6 +241,7 @@ class ApplyChanges(Step):
     columns: Columns | None = Field(None, description="Columns to write, beside keys; by default all")
     except_columns: Columns | None = Field(None, description="Columns that are not written")
     ignore_null_updates: bool = Field(False, description="Keep the value of the dataset where a change has null")
+    scd_type: Literal[1, 2] = Field(1, description="1 keeps the newest row of each key, 2 the history of each key")
     partition_by: list[str] | None = None
     checks: Checks | None = None
 

@@ -14,6 +14,8 @@ fsspeckit apply-changes feed.csv lake/customers --key id --sequence-by lsn --del
     --except-columns op --engine pyarrow
 fsspeckit apply-changes feed.csv lake/customers --key id --sequence-by lsn --columns name --ignore-null-updates \\
     --dry-run --engine pyarrow
+fsspeckit apply-changes feed.csv lake/history --key id --sequence-by lsn --delete-when "op = 'd'" \\
+    --except-columns op --scd-type 2 --engine pyarrow
 """
 
 
