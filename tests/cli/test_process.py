@@ -75,17 +75,18 @@ def test_the_examples_of_every_help_page_run(tmp_path: Path, monkeypatch, capsys
     monkeypatch.chdir(tmp_path)
     Path("orders.csv").write_text("id,day,amount\n1,mon,10\n2,mon,20\n3,tue,30\n")
     Path("updates.csv").write_text("id,day,amount\n2,mon,21\n4,tue,40\n")
+    Path("feed.csv").write_text("id,name,lsn,op\n1,Ann,10,c\n2,Bob,11,c\n1,,12,d\n")
     Path("pipeline.toml").write_text(
         'name = "p"\nvariables.day = ""\ndatasets.a.path = "lake/${day}"\n'
         'steps = [{ name = "tidy", do = "compact", dataset = "a" }]\n'
     )
     names = [command.name for command in app.registered_commands]
     pages = [[name] for name in names if name != "apply"]
-    pages += [page for verb in ("merge", "delete", "update") for page in (["plan", verb], ["apply"])]
-    assert len(pages) == 17
+    pages += [page for verb in ("merge", "apply-changes", "delete", "update") for page in (["plan", verb], ["apply"])]
+    assert len(pages) == 20
     for page in pages:
         assert main([*page, "--help"]) == 0
-        example = capsys.readouterr().out.partition("Example:")[2]
+        example = capsys.readouterr().out.partition("Example:")[2].replace("\\\n", " ")
         commands = [shlex.split(line) for line in example.splitlines() if line.strip()]
         assert commands, page
         for program, *words in commands:

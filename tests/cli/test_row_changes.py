@@ -1,7 +1,8 @@
-"""The commands `delete` and `update`, and their plans."""
+"""The commands `delete`, `update` and `apply-changes`, the conditions of `merge`, and their plans."""
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 from collections.abc import Callable
@@ -12,6 +13,8 @@ import pyarrow as pa
 import pytest
 
 from fsspeckit.cli.app import main
+from fsspeckit.cli.options import OPERATIONS
+from fsspeckit.datasets.io import DatasetIO
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from mutations import put
 
@@ -240,6 +243,189 @@ def test_a_plan_of_an_update_sets_columns_to_text(fsspeckit: Fsspeckit) -> None:
     Path("plan.json").write_text(json.dumps(plan))
     code, _, err = fsspeckit("apply", "plan.json")
     assert (code, "options.set.amount: 5 is not text" in err) == (2, True)
+
+
+FEED = "id,day,amount,op\n1,,,d\n3,wed,31,u\n3,tue,,u\n5,mon,50,c\n"
+CHANGES = ("apply-changes", "feed.csv", "lake", "--key", "id", "--sequence-by", "amount", "--except-columns", "op")
+DELETING = ("--delete-when", "op = 'd'")
+
+
+def test_apply_changes_applies_a_feed_once(fsspeckit: Fsspeckit) -> None:
+    Path("feed.csv").write_text(FEED.replace("1,,,d", "1,,99,d"))
+    code, out, err = fsspeckit(*CHANGES, *DELETING, "--dry-run", "--json")
+    assert (code, err) == (0, "")
+    plan = json.loads(out)
+    assert {name: plan[name] for name in ("inserted", "updated", "deleted", "total")} == {
+        "inserted": 1,
+        "updated": 1,
+        "deleted": 1,
+        "total": 4,
+    }
+    assert rows() == ROWS.to_pylist()
+    assert fsspeckit(*CHANGES, *DELETING, "-q") == (0, "", "")
+    expected = [*ROWS.to_pylist()[1:2], {"id": 3, "day": "wed", "amount": 31}, *ROWS.to_pylist()[3:]]
+    assert rows() == [*expected, {"id": 5, "day": "mon", "amount": 50}]
+    code, out, _ = fsspeckit(*CHANGES, *DELETING, "--noop-exit-code", "9")
+    assert (code, "stale" in out) == (9, True)
+
+
+def test_apply_changes_keeps_the_history_of_keys(fsspeckit: Fsspeckit) -> None:
+    Path("feed.csv").write_text("id,name,lsn,op\n1,Ann,1,c\n1,Anna,3,u\n2,Bob,2,c\n2,,4,d\n")
+    words = ("apply-changes", "feed.csv", "history", "--key", "id", "--sequence-by", "lsn", "--except-columns", "op")
+    assert fsspeckit("plan", *words, *DELETING, "--scd-type", "2", "-o", "plan.json", "-q")[0] == 0
+    assert fsspeckit("apply", "plan.json", "-q")[0] == 0
+    found = PyarrowDatasetIO().read_parquet("history").sort_by([("id", "ascending"), ("valid_from", "ascending")])
+    assert found.select(["id", "name", "valid_from", "valid_to"]).to_pylist() == [
+        {"id": 1, "name": "Ann", "valid_from": 1, "valid_to": 3},
+        {"id": 1, "name": "Anna", "valid_from": 3, "valid_to": None},
+        {"id": 2, "name": "Bob", "valid_from": 2, "valid_to": 4},
+    ]
+    assert fsspeckit(*words, *DELETING, "--scd-type", "2", "--noop-exit-code", "9", "-q")[0] == 9
+    assert fsspeckit(*words, "--scd-type", "3")[0] == 2
+    plan = json.loads(Path("plan.json").read_text())
+    for value, said in (("2", "options.scd_type: '2' is not a whole number"), (3, "scd type 3 is unknown")):
+        plan["options"]["scd_type"] = value
+        Path("plan.json").write_text(json.dumps(plan))
+        code, _, err = fsspeckit("apply", "plan.json")
+        assert (code, said in err) == (2, True)
+
+
+def test_apply_changes_chooses_columns_and_keeps_values(fsspeckit: Fsspeckit) -> None:
+    Path("feed.csv").write_text("id,day,amount,note\n3,,31,x\n")
+    words = ("apply-changes", "feed.csv", "lake", "--key", "id", "--sequence-by", "amount", "--columns", "day")
+    assert fsspeckit(*words, "--ignore-null-updates", "-q")[0] == 0
+    assert rows()[2] == {"id": 3, "day": "tue", "amount": 31}
+
+
+@pytest.mark.parametrize(
+    ("words", "changed"),
+    [
+        (("--update-columns", "amount"), {2: ("mon", 21), 9: ("wed", 90)}),
+        (("--delete-when", "amount = 21"), {2: None, 9: ("wed", 90)}),
+        (("--update-when", "source.amount > target.amount + 5"), {9: ("wed", 90)}),
+        (("--insert-when", "source.day <> 'wed'"), {2: ("fri", 21)}),
+        (("--newer-by", "id"), {9: ("wed", 90)}),
+        (("--strategy", "full_merge", "--scope", "id <> 3"), {1: None, 2: ("fri", 21), 4: None, 9: ("wed", 90)}),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_merge_has_the_conditions_of_the_library(
+    fsspeckit: Fsspeckit, words: tuple[str, ...], changed: dict[int, tuple[str, int] | None]
+) -> None:
+    Path("in.csv").write_text("id,day,amount\n2,fri,21\n9,wed,90\n")
+    merge = ("merge", "in.csv", "lake", "--key", "id", *words)
+    planned = json.loads(fsspeckit("plan", *merge, "-o", "plan.json", "--json")[1])
+    name = words[-2].removeprefix("--").replace("-", "_")
+    assert planned["options"][name] == ([words[-1]] if name == "update_columns" else words[-1])
+    assert fsspeckit("apply", "plan.json", "-q")[0] == 0
+    known = {row["id"]: (row["day"], row["amount"]) for row in ROWS.to_pylist()}
+    expected = {key: value for key, value in (known | changed).items() if value is not None}
+    assert {row["id"]: (row["day"], row["amount"]) for row in rows()} == expected
+
+
+def test_merge_moves_rows_between_partitions(fsspeckit: Fsspeckit) -> None:
+    PyarrowDatasetIO().write_dataset(ROWS.slice(0, 3), "parted", partition_by=["day"])
+    Path("in.csv").write_text("id,day,amount\n1,tue,11\n")
+    words = ("merge", "in.csv", "parted", "--key", "id")
+    assert fsspeckit(*words)[0] == 1
+    assert json.loads(fsspeckit(*words, "--partition-move", "move", "--json")[1])["moved"] == 1
+
+
+def test_a_full_merge_without_rows_asks_if_its_scope_is_everything(fsspeckit: Fsspeckit) -> None:
+    Path("none.csv").write_text("id,day,amount\n")
+    merge = ("merge", "none.csv", "lake", "--key", "id", "--strategy", "full_merge", "--scope")
+    code, _, err = fsspeckit(*merge, "id > 0")
+    assert (code, "--scope matches all rows of lake" in err, rows()) == (2, True, ROWS.to_pylist())
+    assert fsspeckit(*merge, "id = 4", "-q")[0] == 0
+    assert rows() == ROWS.to_pylist()[:3]
+    assert fsspeckit(*merge, "true", "--yes", "-q")[0] == 0
+    assert files() == {}
+
+
+@pytest.mark.parametrize("engine", ["pyarrow", "duckdb", "spark"])
+def test_a_plan_of_changes_is_applied_exactly(fsspeckit: Fsspeckit, engine: str) -> None:
+    Path("feed.csv").write_text(FEED.replace("1,,,d", "1,,99,d"))
+    words = ("plan", *CHANGES, *DELETING, "-o", "plan.json", "--engine", engine, "-q")
+    assert fsspeckit(*words)[0] == 0
+    plan = json.loads(Path("plan.json").read_text())
+    assert (plan["command"], plan["plan"]["operation"], plan["engine"]) == ("apply_changes", "merge", engine)
+    assert plan["options"] == {
+        "key_columns": ["id"],
+        "sequence_by": "amount",
+        "delete_when": "op = 'd'",
+        "except_columns": ["op"],
+        "ignore_null_updates": False,
+        "scd_type": 1,
+    }
+    code, out, _ = fsspeckit("apply", "plan.json", "--json")
+    done = json.loads(out)
+    assert (code, done["inserted"], done["updated"], done["deleted"]) == (0, 1, 1, 1)
+    assert fsspeckit("apply", "plan.json")[0] == 3
+    assert fsspeckit(*words)[0] == 0
+    Path("feed.csv").write_text(FEED)
+    assert fsspeckit("apply", "plan.json")[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "said"),
+    [
+        (("options", "sequence_by"), None, "options.sequence_by: None is not text"),
+        (("options", "sequence_by"), ["lsn"], "options.sequence_by: a list is not text"),
+        (("options", "ignore_null_updates"), "yes", "options.ignore_null_updates: 'yes' is not true or false"),
+        (("options", "ignore_null_updates"), 1, "options.ignore_null_updates: 1 is not true or false"),
+        (("options", "columns"), "day", "options.columns: 'day' is not a list"),
+        (("options", "except_columns"), [None], "options.except_columns[0]: None is not text"),
+        (("options", "delete_when"), "op =", "options.delete_when: 'op =' is not one SQL expression"),
+        (("options", "strategy"), "upsert", "options: the key 'strategy' is unknown"),
+        (("options", "scope"), "true", "options: the key 'scope' is unknown"),
+        (("plan", "operation"), "delete", "plan.source_count: "),
+    ],
+    ids=str,
+)
+def test_a_plan_of_changes_that_somebody_changed(
+    fsspeckit: Fsspeckit, place: tuple[Any, ...], value: Any, said: str
+) -> None:
+    Path("feed.csv").write_text(FEED)
+    assert fsspeckit("plan", *CHANGES, *DELETING, "-o", "plan.json", "-q")[0] == 0
+    plan = json.loads(Path("plan.json").read_text())
+    put(plan, place, value)
+    Path("plan.json").write_text(json.dumps(plan))
+    os.remove("feed.csv")
+    before = files()
+    code, out, err = fsspeckit("apply", "plan.json", "--json")
+    assert (code, json.loads(out)["error"]) == (2, "DocumentError")
+    assert said in err
+    assert files() == before
+
+
+def test_a_plan_names_both_key_and_sequence(fsspeckit: Fsspeckit) -> None:
+    Path("feed.csv").write_text(FEED)
+    assert fsspeckit("plan", *CHANGES, "-o", "plan.json", "-q")[0] == 0
+    plan = json.loads(Path("plan.json").read_text())
+    for key in ("key_columns", "sequence_by"):
+        options = {name: value for name, value in plan["options"].items() if name != key}
+        Path("plan.json").write_text(json.dumps(plan | {"options": options}))
+        code, _, err = fsspeckit("apply", "plan.json")
+        assert (code, f"options: the key '{key}' is missing" in err) == (2, True)
+
+
+def test_a_plan_needs_a_feed_that_can_be_read_again(fsspeckit: Fsspeckit) -> None:
+    words = ("-", "lake", "--key", "id", "--sequence-by", "amount")
+    code, _, err = fsspeckit("plan", "apply-changes", *words)
+    assert (code, "put the rows into a file first" in err) == (2, True)
+
+
+NOT_OFFERED = {"self", "data", "source", "path", "progress", "dry_run", "plan", "batch_rows"}
+OTHER_NAMES = {"merge": {"partition_columns", "skip_unchanged"}}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_every_argument_of_an_operation_is_an_option_with_its_default(operation: str) -> None:
+    parameters = inspect.signature(getattr(DatasetIO, operation)).parameters
+    defaults = {name: [] if each.default is None else each.default for name, each in parameters.items()}
+    options = {name: [] if default is None else default for name, (_, default) in OPERATIONS[operation].items()}
+    assert options.keys() == defaults.keys() - NOT_OFFERED - OTHER_NAMES.get(operation, set())
+    assert {name for name in options if options[name] != defaults[name]} <= {"strategy"}
 
 
 def test_a_plan_that_deletes_all_rows_needs_a_yes(fsspeckit: Fsspeckit) -> None:

@@ -41,7 +41,7 @@ LIBRARY = {
     if "_" in name
 } - {"dataset_path", "source_keys"}
 NAMED = re.compile(rf"(?<![\w'\"/.-])(?:{'|'.join(LIBRARY)})\b(?!['\"/])|\b\w+_parquet_dataset\b|(?<![\w.])\w+\(\)")
-PLANS = {"plan merge", "plan delete", "plan update"}
+PLANS = {"plan merge", "plan apply-changes", "plan delete", "plan update"}
 COMMANDS = sorted({command.name or "" for command in app.registered_commands} | PLANS)
 
 
@@ -132,7 +132,26 @@ BAD: dict[str, list[list[str]]] = {
         ["in.csv", "parted", "--key", "id", "--partition-by", "id"],
         ["in.csv", "lake", "--key", "id", "--key", "id"],
         ["in.csv", "nested", "--key", "list"],
+        ["in.csv", "lake", "--key", "id", "--update-columns", "who"],
+        ["in.csv", "lake", "--key", "id", "--update-columns", "id"],
+        ["in.csv", "lake", "--key", "id", "--newer-by", "who"],
+        ["in.csv", "lake", "--key", "id", "--delete-when", "day ="],
+        ["in.csv", "lake", "--key", "id", "--update-when", "day = 'm'"],
+        ["in.csv", "lake", "--key", "id", "--insert-when", "target.day = 'm'"],
+        ["in.csv", "lake", "--key", "id", "--scope", "day = 'm'"],
+        ["in.csv", "lake", "--key", "id", "--strategy", "full_merge", "--scope", "day = 'm'"],
+        ["in.csv", "lake", "--key", "id", "--strategy", "insert", "--update-when", "source.id = 1"],
+        ["in.csv", "lake", "--key", "id", "--strategy", "update", "--insert-when", "source.id = 1"],
     ],
+    "apply-changes": [
+        ["in.csv", "lake", "--key", "who", "--sequence-by", "id"],
+        ["in.csv", "lake", "--key", "id", "--sequence-by", "who"],
+        ["in.csv", "lake", "--key", "id", "--sequence-by", "id", "--except-columns", "id"],
+        ["in.csv", "lake", "--key", "id", "--sequence-by", "id", "--columns", "who"],
+        ["in.csv", "lake", "--key", "id", "--sequence-by", "id", "--delete-when", "dya = 'm'"],
+        ["in.csv", "lake", "--key", "id"],
+    ],
+    "plan apply-changes": [["in.csv", "lake", "--key", "id", "--sequence-by", "who"]],
     "plan merge": [
         ["moved.csv", "parted", "--key", "id"],
         ["twice.csv", "lake", "--key", "id"],
@@ -265,13 +284,14 @@ def test_a_command_knows_its_options(offered: dict[str, set[str]], monkeypatch: 
     """What a command takes for its options is what its help lists."""
     seen: dict[str, frozenset[str]] = {}
     monkeypatch.setattr(command, "execute", lambda this, _: seen.update({this.command: this.offered}) or 0)
-    needed = {"write": 2, "merge": 2, "plan merge": 2, "run": 1}
+    needed = {"write": 2, "merge": 2, "apply-changes": 2}
     for name in COMMANDS:
         verb = name.split()[-1]
-        keys = ["--key", "id"] if verb in ("merge", "dedupe") else []
+        keys = ["--key", "id"] if verb in ("merge", "apply-changes", "dedupe") else []
+        keys += ["--sequence-by", "id"] if verb == "apply-changes" else []
         keys += ["--where", "true"] if verb in ("delete", "update") else []
         keys += ["--set", "id=1"] if verb == "update" else []
-        assert main([*name.split(), *["x"] * needed.get(name, 1), *keys]) == 0
+        assert main([*name.split(), *["x"] * needed.get(verb, 1), *keys]) == 0
         assert seen.pop(verb) == offered[name] - {"--help"}, name
 
 

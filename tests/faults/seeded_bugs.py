@@ -290,9 +290,16 @@ BUGS: tuple[Bug, ...] = (
     ),
     Bug(
         "cli: partition columns are not passed on",
-        "cli/commands/merge.py",
-        '"partition_by": given["partition_by"], ',
-        "",
+        "cli/command.py",
+        "if value is not None and value != []",
+        'if value is not None and value != [] and key != "partition_by"',
+        CLI,
+    ),
+    Bug(
+        "cli: a condition of a plan is not parsed",
+        "cli/plan_files.py",
+        "read = _expression if name in EXPRESSIONS else _reader(kinds[0])",
+        "read = _reader(kinds[0])",
         CLI,
     ),
 )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+from fsspeckit.datasets.spark import SparkDatasetIO
 from fsspeckit.pipeline import Pipeline, PipelineFileError
+from fsspeckit.pipeline.model import RowStep
+from fsspeckit.pipeline.wording import ARGUMENTS
 
 
 def raw(*steps: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -56,16 +60,73 @@ def test_a_mistake_in_a_delete_or_update_is_named_by_its_key(change: dict[str, A
     assert problem.startswith(said)
 
 
+def changes(**more: Any) -> dict[str, Any]:
+    return (
+        step("feed", "apply_changes")
+        | {"from": "orders", "into": "bronze", "keys": ["id"], "sequence_by": "lsn"}
+        | more
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (merge("a", delete_when="op ="), ".delete_when: not an SQL expression at character 4 of 'op ='"),
+        (merge("a", update_when="source.id >"), ".update_when: not an SQL expression at character 11 of"),
+        (merge("a", insert_when=""), ".insert_when: '' is not one expression; pass one condition or value"),
+        (merge("a", scope="a; b", strategy="full_merge"), ".scope: 'a; b' is not one expression; pass one"),
+        (merge("a", update_columns=[]), ".update_columns: [] is wrong; list should have at least 1 item"),
+        (merge("a", partition_move="burn"), ".partition_move: 'burn' is not allowed; use one of 'check', 'unchecked'"),
+        (merge("a", newer_by=5), ".newer_by: 5 is wrong; input should be a valid string"),
+        (merge("a", scope="true"), ': scope is for strategy="full_merge"; leave it out'),
+        (
+            merge("a", strategy="insert", update_when="source.id = 1"),
+            ": update_when changes rows that exist, and strategy='insert' does not; leave it out",
+        ),
+        (
+            merge("a", strategy="update", insert_when="source.id = 1"),
+            ": insert_when is for strategies that insert, not 'update'; leave it out",
+        ),
+        (changes(sequence_by=None), ".sequence_by: a value of type NoneType is wrong; input should be a valid string"),
+        (changes(delete_when="op ="), ".delete_when: not an SQL expression at character 4 of 'op ='"),
+        (changes(except_columns=[]), ".except_columns: [] is wrong; list should have at least 1 item"),
+        (changes(columns="id"), ".columns: a value of type str is wrong; input should be a valid list"),
+        (changes(ignore_null_updates="why"), ".ignore_null_updates: a value of type str is wrong; input should be a"),
+        (changes(scd_type=3), ".scd_type: 3 is not allowed; use one of 1 or 2"),
+        (changes(strategy="upsert"), ".strategy: this key is unknown; use one of name, after, do, from, into, keys"),
+        (changes(into="gold"), ".into: there is no dataset 'gold'; use one of bronze, silver"),
+    ],
+    ids=str,
+)
+def test_a_mistake_in_a_condition_is_found_before_anything_runs(found: dict[str, Any], said: str) -> None:
+    (problem,) = mistakes(raw(found))
+    assert problem.startswith(f"steps[0] ({found['name']}){said}")
+
+
+@pytest.mark.parametrize("model", get_args(RowStep), ids=lambda model: model.__name__)
+def test_every_argument_of_an_operation_is_a_key_with_its_default(model: Any) -> None:
+    (operation,) = get_args(model.model_fields["do"].annotation)
+    parameters = inspect.signature(getattr(SparkDatasetIO, operation)).parameters
+    others = {"self", "data", "source", "path", "progress", "dry_run", "plan", "batch_rows", "memory_limit"}
+    others |= {"partition_columns", "skip_unchanged"}
+    known = {name: each.default for name, each in parameters.items() if name not in others}
+    keys = {ARGUMENTS.get(name, name): field for name, field in model.model_fields.items()}
+    assert known.keys() == keys.keys() - {"name", "after", "do", "source", "dataset", "checks"}
+    for name in known.keys() - {"strategy"}:
+        assert known[name] == (inspect.Parameter.empty if keys[name].is_required() else keys[name].default), name
+
+
 def test_deletes_and_updates_keep_their_place_among_the_steps_of_a_dataset() -> None:
     found = raw(
         merge("load"),
         update(),
+        changes(),
         step("purge", "delete", dataset="bronze", where="id < 0"),
         merge("more", into="silver", **{"from": "orders"}),
         step("first", "delete", dataset="silver", where="true"),
         step("tidy", "compact", dataset="bronze"),
     )
-    assert Pipeline.of(found).steps == ("load", "mark", "purge", "more", "first", "tidy")
+    assert Pipeline.of(found).steps == ("load", "mark", "feed", "purge", "more", "first", "tidy")
 
 
 def test_an_expression_of_a_delete_needs_no_trust() -> None:
@@ -229,6 +290,7 @@ def test_the_schema_describes_every_step() -> None:
     kinds = set(schema["properties"]["steps"]["items"]["discriminator"]["mapping"])
     assert kinds == {
         *("select", "rename", "cast", "filter", "deduplicate", "merge", "write", "delete", "update"),
+        "apply_changes",
         *("compact", "optimize", "check"),
     }
     assert schema["additionalProperties"] is False

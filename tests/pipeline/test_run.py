@@ -192,6 +192,8 @@ def test_a_pipeline_of_everything_twice(lake: Path, spark: Any) -> None:
         "deleted": 0,
         "total": 3,
         "unchanged": 0,
+        "stale": 0,
+        "moved": 0,
         "deleted_files": 0,
     }
     assert rows_of("lake/bronze") == rows_of("lake/silver") == [(1, "new"), (2, "sent"), (3, "new")]
@@ -225,6 +227,7 @@ def test_a_check_fails_before_the_commit(lake: Path, spark: Any, checks: dict[st
     "step",
     [
         {"do": "merge", "from": "raw", "into": "out", "keys": ["id"], "strategy": "full_merge"},
+        {"do": "apply_changes", "from": "raw", "into": "out", "keys": ["id"], "sequence_by": "at"},
         {"do": "write", "from": "raw", "into": "out", "mode": "overwrite"},
         {"do": "write", "from": "raw", "into": "out", "mode": "overwrite", "replace_where": "id = 7"},
         {"do": "write", "from": "raw", "into": "out", "mode": "ignore"},
@@ -285,6 +288,76 @@ def test_rows_are_deleted_and_updated_once(lake: Path, spark: Any) -> None:
     raw["steps"][1]["set"] = {"amont": "1"}
     with pytest.raises(StepFailedError, match=r"step 'raise': set: unknown column\(s\) \['amont'\]; choose among"):
         Pipeline.of(raw).run(spark, idempotency_key="l")
+
+
+def one_step(do: str, **options: Any) -> dict[str, Any]:
+    """A pipeline that brings the rows of `in/mon.csv` into a dataset by `id`."""
+    sources = {"raw": {"format": "csv", "path": "in/mon.csv"}}
+    step = {"name": "load", "do": do, "from": "raw", "into": "out", "keys": ["id"]} | options
+    return {"name": "p", "sources": sources, "datasets": {"out": {"path": "lake/out"}}, "steps": [step]}
+
+
+def test_a_change_feed_is_applied_once(lake: Path, spark: Any) -> None:
+    (lake / "in" / "mon.csv").write_text("id,v,lsn,op\n1,a,1,c\n2,b,2,c\n1,A,3,u\n2,,4,d\n3,c,5,c\n")
+    raw = one_step(
+        "apply_changes",
+        sequence_by="lsn",
+        delete_when="op = 'd'",
+        except_columns=["op"],
+        checks={"unique": ["id"], "reconciled": True},
+    )
+    first = Pipeline.of(raw).run(spark, idempotency_key="k").step("load")
+    assert (first.rows, first.details["inserted"], first.commit_seq) == (5, 2, 1)
+    found = PyarrowDatasetIO().read_parquet("lake/out").sort_by("id")
+    assert found.to_pylist() == [{"id": 1, "v": "A", "lsn": 3}, {"id": 3, "v": "c", "lsn": 5}]
+    again = Pipeline.of(raw).run(spark, idempotency_key="k").step("load")
+    assert (again.status, again.commit_seq) == ("skipped", 1)
+    other = Pipeline.of(raw).run(spark, idempotency_key="l").step("load")
+    assert (other.details["updated"], other.details["stale"]) == (0, 2)
+    raw["steps"][0]["delete_when"] = "opp = 'd'"
+    said = "step 'load': delete_when: unknown column 'opp' at character 1 of .*did you mean 'op'?"
+    with pytest.raises(StepFailedError, match=said):
+        Pipeline.of(raw).run(spark, idempotency_key="m")
+
+
+def test_a_step_keeps_the_history_of_keys(lake: Path, spark: Any) -> None:
+    (lake / "in" / "mon.csv").write_text("id,v,lsn\n1,a,1\n1,A,3\n")
+    result = Pipeline.of(one_step("apply_changes", sequence_by="lsn", scd_type=2)).run(spark)
+    assert result.step("load").details["inserted"] == 2
+    assert sorted(PyarrowDatasetIO().read_parquet("lake/out")["is_current"].to_pylist()) == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"update_columns": ["v"]}, {1: ("A", 1), 2: ("b", 2), 3: ("c", 9)}),
+        ({"delete_when": "v = 'A'"}, {2: ("b", 2), 3: ("c", 9)}),
+        ({"update_when": "source.n < target.n"}, {1: ("a", 1), 2: ("b", 2), 3: ("c", 9)}),
+        ({"insert_when": "source.n < 5"}, {1: ("A", 8), 2: ("b", 2)}),
+        ({"newer_by": "n", "insert_when": "false"}, {1: ("A", 8), 2: ("b", 2)}),
+        ({"strategy": "full_merge", "scope": "id <> 2"}, {1: ("A", 8), 2: ("b", 2), 3: ("c", 9)}),
+    ],
+    ids=lambda value: next(iter(value)),
+)
+def test_merge_steps_have_the_conditions_of_the_library(
+    lake: Path, spark: Any, options: dict[str, Any], expected: dict[int, tuple[str, int]]
+) -> None:
+    PyarrowDatasetIO().write_dataset(pa.table({"id": [1, 2], "v": ["a", "b"], "n": [1, 2]}), "lake/out")
+    (lake / "in" / "mon.csv").write_text("id,v,n\n1,A,8\n3,c,9\n")
+    Pipeline.of(one_step("merge", **options)).run(spark)
+    found = PyarrowDatasetIO().read_parquet("lake/out").to_pylist()
+    assert {row["id"]: (row["v"], row["n"]) for row in found} == expected
+
+
+def test_a_merge_step_moves_rows_between_partitions(lake: Path, spark: Any) -> None:
+    rows = pa.table({"id": [1, 2], "day": ["mon", "mon"]})
+    PyarrowDatasetIO().write_dataset(rows, "lake/out", partition_by=["day"])
+    (lake / "in" / "mon.csv").write_text("id,day\n1,tue\n")
+    raw = one_step("merge")
+    with pytest.raises(StepFailedError, match="partition"):
+        Pipeline.of(raw).run(spark)
+    raw["steps"][0]["partition_move"] = "move"
+    assert Pipeline.of(raw).run(spark).step("load").details["moved"] == 1
 
 
 def test_another_writer_before_the_commit_of_a_checked_step_is_a_conflict(lake: Path, spark: Any) -> None:

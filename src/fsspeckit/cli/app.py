@@ -13,6 +13,7 @@ from fsspeckit.cli import terminal
 from fsspeckit.cli.command import Run
 from fsspeckit.cli.commands import (
     apply,
+    apply_changes,
     compact,
     dedupe,
     delete,
@@ -54,7 +55,8 @@ def _program(
     pass
 
 
-for _module in (write, merge, update, delete, compact, optimize, dedupe, recover, inspect, plan, apply, run, doctor):
+_ROWS = (write, merge, apply_changes, update, delete)
+for _module in (*_ROWS, compact, optimize, dedupe, recover, inspect, plan, apply, run, doctor):
     _module.register(app)
 
 

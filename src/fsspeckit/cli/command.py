@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from fsspeckit.cli import errors, progress, terminal
+from fsspeckit.cli.options import OptionTable
 from fsspeckit.cli.settings import load_config, parse_options
 from fsspeckit.cli.wording import as_options
 from fsspeckit.common.choices import DEFAULT_ENGINE, EngineName
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.dataset.place import Place
     from fsspeckit.datasets.io import DatasetIO
 
-_PANEL: dict[str, tuple[Any, Any]] = {
+_PANEL: OptionTable = {
     "engine": (
         Annotated[
             EngineName | None,
@@ -124,23 +125,31 @@ class Run:
 
 
 def command(
-    app: typer.Typer, name: str, *, example: str, without: tuple[str, ...] = ()
+    app: typer.Typer, name: str, *, example: str, options: OptionTable | None = None, without: tuple[str, ...] = ()
 ) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Register a function `(run, ...) -> exit code` with the shared options and an example in its help."""
+    """Register a function `(run, ...) -> exit code` with the shared options and an example in its help.
+
+    A parameter `options` of the function stands for a table of options: it gets those that have a value.
+    """
+    table = options or {}
 
     def register(function: Callable[..., int]) -> Callable[..., int]:
         own = inspect.signature(function, eval_str=True)
         shared = {key: value for key, value in _PANEL.items() if key not in without}
-        parameters = [each for each in own.parameters.values() if each.name != "run"]
-        parameters += [
-            inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-            for key, (annotation, default) in shared.items()
-        ]
-
+        parameters = list[inspect.Parameter]()
+        for each in own.parameters.values():
+            if each.name == "options":
+                parameters += _parameters(table)
+            elif each.name != "run":
+                parameters.append(each.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+        parameters += _parameters(shared)
         offered = frozenset(option for each in parameters for option in _options_of(each.annotation))
 
         def call(**values: Any) -> int:
             run = Run(name, offered, **{key: values.pop(key) for key in shared})
+            if options is not None:
+                given = {key: values.pop(key) for key in table}
+                values["options"] = {key: value for key, value in given.items() if value is not None and value != []}
             return execute(run, lambda: function(run, **values))
 
         call.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
@@ -151,6 +160,11 @@ def command(
         return function
 
     return register
+
+
+def _parameters(table: OptionTable) -> list[inspect.Parameter]:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return [inspect.Parameter(key, kind, default=each[1], annotation=each[0]) for key, each in table.items()]
 
 
 def _options_of(annotation: Any) -> list[str]:

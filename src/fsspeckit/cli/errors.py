@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 
 from fsspeckit.cli import terminal
+from fsspeckit.common.text import one_line, scrub, split_message
 
 DONE, FAILED, USAGE, CONFLICT, INTERRUPTED = 0, 1, 2, 3, 130
 _LOOK_CLOSER = "run it again with --debug to see where it comes from"
@@ -40,14 +40,13 @@ def check_target(path: Path | None, option: str) -> None:
 def describe(error: BaseException, words: Callable[[str], str]) -> tuple[str, str, int]:
     """Return what is wrong, what to do, and the exit code; ``words`` rewords a message for the command."""
     if isinstance(error, CommandError):
-        return _line(str(error)), _line(error.remedy), error.code
+        return one_line(str(error)), one_line(error.remedy), error.code
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", "run it again; nothing half done is to be seen in the dataset", INTERRUPTED
     from fsspeckit.common.errors import CommitConflictError, DocumentError, ExpressionError, StorageOptionError
-    from fsspeckit.common.text import scrub
 
     text = scrub(str(error)) or type(error).__name__
-    problem, remedy = split(
+    problem, remedy = split_message(
         text if isinstance(error, DocumentError) else words(text)
     )  # messages about a document name its keys
     is_usage = type(error) is ValueError or isinstance(error, (DocumentError, ExpressionError, StorageOptionError))
@@ -63,35 +62,11 @@ def describe(error: BaseException, words: Callable[[str], str]) -> tuple[str, st
     return problem, remedy or (_LOOK_UP if code == USAGE else _LOOK_CLOSER), code
 
 
-def split(message: str) -> tuple[str, str]:
-    """Split a message of the library into the problem and the action to take, its last clause; that may be empty.
-
-    Example:
-        >>> split("no parquet dataset at lake; check the path, or write it first")
-        ('no parquet dataset at lake', 'check the path, or write it first')
-        >>> split("a.parquet is damaged: it is empty. Nothing was changed; run the operation again.")
-        ('a.parquet is damaged: it is empty. Nothing was changed', 'run the operation again')
-    """
-    text = _line(message).rstrip(".")
-    cut = max(text.rfind("; "), text.rfind(". "))
-    if cut < 0:
-        return text, ""
-    remedy = text[cut + 2 :]
-    return text[:cut], remedy[:1].lower() + remedy[1:] if remedy[1:2].islower() else remedy
-
-
 def show(error: BaseException, words: Callable[[str], str], *, debug: bool, where: str = "") -> int:
     """Print an error and return its exit code."""
     problem, remedy, code = describe(error, words)
     problem = f"{where}: {problem}" if where else problem
     if debug:
-        from fsspeckit.common.text import scrub
-
         terminal.put_error(scrub("".join(traceback.format_exception(error))))
     terminal.put_error(f"error: {problem}\nto do: {remedy}")
     return code
-
-
-def _line(text: str) -> str:
-    """Return a message as one line; spaces in names are kept."""
-    return re.sub(r"\s*[\n\r\t]\s*", " ", text).strip()

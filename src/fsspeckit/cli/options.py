@@ -1,19 +1,34 @@
-"""Options that several commands share, with their help texts."""
+"""Options of the commands, with their help texts. `OPERATIONS` has the options that commands and plan files share."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from inspect import Parameter
+from typing import Annotated, Any
 
 import typer
 
-from fsspeckit.common.choices import Curve, NullKeys, OnDuplicate, SchemaMode, SourceFormat, StrategyName, WriteMode
+from fsspeckit.common.choices import (
+    Curve,
+    NullKeys,
+    OnDuplicate,
+    PartitionMove,
+    SchemaMode,
+    SourceFormat,
+    StrategyName,
+    WriteMode,
+)
 
 Src = Annotated[
     str,
     typer.Argument(metavar="SRC", help="Parquet, csv or json file, folder or pattern; - reads Arrow IPC from stdin."),
 ]
+Feed = Annotated[
+    str,
+    typer.Argument(metavar="FEED", help="Parquet, csv or json file, folder or pattern; - reads Arrow IPC from stdin."),
+]
 Dest = Annotated[str, typer.Argument(metavar="DEST", help="Folder or URL of the dataset.")]
-Format = Annotated[SourceFormat | None, typer.Option("--format", help="Format of SRC; default: by file ending.")]
+Format = Annotated[SourceFormat | None, typer.Option("--format", help="Format of the source; default: by file ending.")]
 Delimiter = Annotated[str | None, typer.Option("--delimiter", help="Separator of csv values.")]
 Encoding = Annotated[str | None, typer.Option("--encoding", help="Encoding of csv and json files; default: utf-8.")]
 Where = Annotated[
@@ -49,6 +64,50 @@ NullsInKeys = Annotated[
     NullKeys, typer.Option("--null-keys", help="match: null equals null in key columns; error: raise.")
 ]
 Evolution = Annotated[SchemaMode, typer.Option("--schema-mode", help="evolve adds new columns of SRC to the dataset.")]
+Moves = Annotated[
+    PartitionMove,
+    typer.Option("--partition-move", help="A key that exists in another partition: raise, do not search, or move it."),
+]
+UpdateColumns = Annotated[
+    list[str],
+    typer.Option("--update-columns", metavar="COLUMN", help="Column that matched rows get; repeatable; default: all."),
+]
+DeleteWhen = Annotated[
+    str | None,
+    typer.Option("--delete-when", metavar="CONDITION", help="Source rows that delete their key, such as \"op = 'd'\"."),
+]
+UpdateWhen = Annotated[
+    str | None,
+    typer.Option("--update-when", metavar="CONDITION", help='Matched rows to update, such as "source.at > target.at".'),
+]
+InsertWhen = Annotated[
+    str | None,
+    typer.Option("--insert-when", metavar="CONDITION", help='New rows to insert, such as "source.amount > 0".'),
+]
+NewerBy = Annotated[
+    str | None,
+    typer.Option("--newer-by", metavar="COLUMN", help="Update a matched row only if SRC has a greater value here."),
+]
+Scope = Annotated[
+    str | None,
+    typer.Option("--scope", metavar="CONDITION", help="With full_merge: delete only rows that match."),
+]
+SequenceBy = Annotated[
+    str, typer.Option("--sequence-by", metavar="COLUMN", help="Column that orders changes; the highest wins.")
+]
+Columns = Annotated[
+    list[str],
+    typer.Option("--columns", metavar="COLUMN", help="Column to write, beside keys; repeatable; default: all."),
+]
+ExceptColumns = Annotated[
+    list[str], typer.Option("--except-columns", metavar="COLUMN", help="Column that is not written; repeatable.")
+]
+IgnoreNulls = Annotated[
+    bool, typer.Option("--ignore-null-updates", help="Keep the value of the dataset where a change has null.")
+]
+ScdType = Annotated[
+    int, typer.Option("--scd-type", min=1, max=2, help="1 keeps the newest row of each key, 2 the history of each key.")
+]
 Mode = Annotated[
     WriteMode,
     typer.Option(
@@ -82,3 +141,47 @@ Force = Annotated[bool, typer.Option("--force", help="Also rewrite files that ar
 DedupeKeys = Annotated[
     list[str], typer.Option("--dedupe-key", metavar="COLUMN", help="Keep one row per key; repeatable.")
 ]
+
+REQUIRED = Parameter.empty
+Options = dict[str, Any]
+"""The options of an operation that were given, by the names of its arguments in Python."""
+OptionTable = Mapping[str, tuple[Any, Any]]
+"""Arguments of an operation: the option, and its default or `REQUIRED`."""
+_REWRITING: OptionTable = {
+    "compression": (Compression, None),
+    "row_group_size": (RowGroup, None),
+    "memory_limit": (Memory, None),
+}
+OPERATIONS: Mapping[str, OptionTable] = {
+    "merge": {
+        "key_columns": (Keys, REQUIRED),
+        "strategy": (Strategy, "upsert"),
+        "partition_by": (PartitionBy, []),
+        "dedup_order_by": (OrderBy, []),
+        "on_duplicate_source": (Duplicates, "error"),
+        "null_keys": (NullsInKeys, "error"),
+        "schema_mode": (Evolution, "strict"),
+        "update_columns": (UpdateColumns, []),
+        "delete_when": (DeleteWhen, None),
+        "update_when": (UpdateWhen, None),
+        "insert_when": (InsertWhen, None),
+        "newer_by": (NewerBy, None),
+        "scope": (Scope, None),
+        "partition_move": (Moves, "check"),
+        "max_rows_per_file": (MaxRows, 5_000_000),
+        **_REWRITING,
+    },
+    "apply_changes": {
+        "key_columns": (Keys, REQUIRED),
+        "sequence_by": (SequenceBy, REQUIRED),
+        "delete_when": (DeleteWhen, None),
+        "columns": (Columns, []),
+        "except_columns": (ExceptColumns, []),
+        "ignore_null_updates": (IgnoreNulls, False),
+        "scd_type": (ScdType, 1),
+        "partition_by": (PartitionBy, []),
+    },
+    "delete": {"where": (Where, REQUIRED), **_REWRITING},
+    "update": {"set": (Assignments, REQUIRED), "where": (Where, REQUIRED), **_REWRITING},
+}
+"""The operations that change rows, by the names of the methods of `DatasetIO`."""

@@ -6,10 +6,13 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from fsspeckit.cli.errors import usage
+from fsspeckit.cli.options import OPERATIONS, REQUIRED
 from fsspeckit.common.choices import EngineName
+from fsspeckit.common.wording import EXPRESSIONS
 
 if TYPE_CHECKING:
     from fsspeckit.cli.sources import Source
@@ -36,8 +39,9 @@ class SavedSource:
 
 @dataclass(frozen=True, slots=True)
 class SavedPlan:
-    """The content of a plan file; only a merge has a source."""
+    """The content of a plan file; operations without source rows have no source."""
 
+    command: str
     engine: str
     dest: str
     source: SavedSource | None
@@ -52,7 +56,7 @@ def document_of(saved: SavedPlan) -> dict[str, Any]:
     source = {} if saved.source is None else {"source": asdict(saved.source) | {"path": scrub(saved.source.path)}}
     return {
         "fsspeckit_plan": FORMAT,
-        "command": saved.plan.operation,
+        "command": saved.command,
         "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "engine": saved.engine,
         "dest": scrub(saved.dest),
@@ -109,15 +113,17 @@ def _read(document: Node) -> SavedPlan:
 
     if document["fsspeckit_plan"].count() != FORMAT:
         raise document["fsspeckit_plan"].refuse("is the format of another version of fsspeckit")
-    command = document["command"].choice(_OPTIONS)
-    has_source = command == "merge"
+    command = document["command"].choice(OPERATIONS)
+    operation = "merge" if command == "apply_changes" else command
+    has_source = operation == "merge"
     document.only((*_KEYS, "source") if has_source else _KEYS)
     plan = MergePlan.from_node(document["plan"])
-    if plan.operation != command:
+    if plan.operation != operation:
         raise document["command"].refuse("does not agree with the plan")
     check_plan_names(plan)
     _check_summary(document, plan)
     return SavedPlan(
+        command=command,
         engine=document["engine"].choice(get_args(EngineName)),
         dest=document["dest"].text(),
         source=_source(document["source"]) if has_source else None,
@@ -159,10 +165,27 @@ def _file(node: Node) -> dict[str, Any]:
 
 
 def _options(node: Node, command: str) -> dict[str, Any]:
-    """Return the arguments of the `DatasetIO` method that the command calls; the method checks their values."""
-    required, optional = _OPTIONS[command]
-    node.only((*required, *optional))
-    return {name: _READERS[name](node[name]) for name in dict.fromkeys([*required, *node.keys()])}
+    """Return the arguments of the `DatasetIO` method that the command calls."""
+    table = OPERATIONS[command]
+    node.only(table)
+    required = [name for name, (_, default) in table.items() if default is REQUIRED]
+    return {name: _option(node[name], name, table[name][0]) for name in dict.fromkeys([*required, *node.keys()])}
+
+
+def _option(node: Node, name: str, option: Any) -> Any:
+    """Return a value of the type that an option has on the command line; expressions must be SQL."""
+    if name == "set":
+        return node.values(_expression)
+    type_ = get_args(option)[0]
+    kinds = get_args(type_) if isinstance(type_, UnionType) else (type_,)
+    read = _expression if name in EXPRESSIONS else _reader(kinds[0])
+    return node.optional(read) if NoneType in kinds else read(node)
+
+
+def _reader(type_: Any) -> Callable[[Node], Any]:
+    if get_origin(type_) is Literal:
+        return lambda node: node.choice(get_args(type_))
+    return {str: _text, int: lambda node: node.count(), bool: lambda node: node.flag()}.get(type_, _texts)
 
 
 def _text(node: Node) -> str:
@@ -173,26 +196,13 @@ def _texts(node: Node) -> list[str]:
     return node.each(_text)
 
 
-_READERS: dict[str, Callable[[Node], Any]] = {
-    "strategy": _text,
-    "on_duplicate_source": _text,
-    "null_keys": _text,
-    "schema_mode": _text,
-    "compression": lambda node: node.optional(_text),
-    "max_rows_per_file": lambda node: node.count(),
-    "row_group_size": lambda node: node.optional(lambda each: each.count()),
-    "memory_limit": lambda node: node.optional(_text),
-    "key_columns": _texts,
-    "partition_by": _texts,
-    "dedup_order_by": _texts,
-    "where": _text,
-    "set": lambda node: node.values(_text),
-}
-_REWRITING = ("compression", "row_group_size", "memory_limit")
-_NEW_ROWS = ("on_duplicate_source", "null_keys", "schema_mode", "max_rows_per_file", "partition_by", "dedup_order_by")
-_OPTIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "merge": (("strategy", "key_columns"), (*_NEW_ROWS, *_REWRITING)),
-    "delete": (("where",), _REWRITING),
-    "update": (("set", "where"), _REWRITING),
-}
-"""The required and the optional options of each command."""
+def _expression(node: Node) -> str:
+    from fsspeckit.common.errors import ExpressionError
+    from fsspeckit.core.expressions.grammar import parse_one
+
+    text = node.text()
+    try:
+        parse_one(text)
+    except ExpressionError as error:
+        raise node.refuse("is not one SQL expression") from error
+    return text

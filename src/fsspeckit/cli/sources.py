@@ -1,4 +1,4 @@
-"""SRC of `write` and `merge`: find its format and open its rows.
+"""SRC of `write` and `merge`, FEED of `apply-changes`: find its format and open its rows.
 
 A Parquet file or folder is passed to the engine as a path. Csv and json files are not read here, because the types of
 the dataset decide how they are parsed. Other sources become an Arrow table that is spooled to disk, a few files at a
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from fsspeckit.cli.command import Run
-from fsspeckit.cli.errors import split, usage
+from fsspeckit.cli.errors import usage
 
 if TYPE_CHECKING:
     from io import BufferedReader
@@ -113,14 +113,15 @@ def is_empty(rows: Any, options: dict[str, Any] | None) -> bool:
 
 def _stdin() -> pa.Table:
     from fsspeckit.common.errors import SourceFileError
+    from fsspeckit.common.text import split_message
     from fsspeckit.core.ext.arrow_ipc import read_ipc
 
     if sys.stdin.isatty():
-        raise usage("SRC is - and standard input is a terminal", "pipe an Arrow IPC stream in, or name a file")
+        raise usage("the source is - and standard input is a terminal", "pipe an Arrow IPC stream in, or name a file")
     try:
         return read_ipc(cast("BufferedReader", sys.stdin.buffer), "standard input")
     except SourceFileError as error:
-        raise usage(*split(str(error))) from error
+        raise usage(*split_message(str(error))) from error
 
 
 def _format_of(path: str, options: dict[str, Any] | None) -> str:

@@ -88,6 +88,12 @@ class Node:
             raise self._invalid("a whole number of 0 or more")
         return self._value
 
+    def flag(self) -> bool:
+        """Return true or false."""
+        if not isinstance(self._value, bool):
+            raise self._invalid("true or false")
+        return self._value
+
     def number(self) -> float:
         """Return a finite number."""
         if type(self._value) is int and abs(self._value) <= _LARGEST:

@@ -7,7 +7,7 @@ columns, nullability and error messages.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 from pyarrow import types as pat
@@ -287,3 +287,20 @@ def _normal(type_: pa.DataType) -> pa.DataType:
     if pat.is_map(type_):
         return pa.map_(_normal_field(type_.key_field), _normal_field(type_.item_field), type_.keys_sorted)
     return type_
+
+
+def field_remedy(missing: Sequence[str], known: Sequence[str]) -> str | None:
+    """Return what to do if a missing column is named like a field of a nested column; None if none is.
+
+    Example:
+        >>> field_remedy(["source.lsn"], ["id", "source"])
+        "'source.lsn' is a field of the column 'source'. Select it as a column of its own first, such as lsn."
+    """
+    for name in missing:
+        column, dot, field = name.partition(".")
+        if dot and column in known:
+            last = field.rpartition(".")[2]
+            return (
+                f"{name!r} is a field of the column {column!r}. Select it as a column of its own first, such as {last}."
+            )
+    return None

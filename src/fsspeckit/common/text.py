@@ -59,3 +59,25 @@ def is_storable(text: object) -> TypeGuard[str]:
         (True, False, False)
     """
     return isinstance(text, str) and not any("\ud800" <= char <= "\udfff" for char in text)
+
+
+def one_line(text: str) -> str:
+    """Return a message as one line; spaces in names are kept."""
+    return re.sub(r"\s*[\n\r\t]\s*", " ", text).strip()
+
+
+def split_message(message: str) -> tuple[str, str]:
+    """Split a message of the library into the problem and the action to take, its last clause; that may be empty.
+
+    Example:
+        >>> split_message("no parquet dataset at lake; check the path, or write it first")
+        ('no parquet dataset at lake', 'check the path, or write it first')
+        >>> split_message("a.parquet is damaged: it is empty. Nothing was changed; run the operation again.")
+        ('a.parquet is damaged: it is empty. Nothing was changed', 'run the operation again')
+    """
+    text = one_line(message).rstrip(".")
+    cut = max(text.rfind("; "), text.rfind(". "))
+    if cut < 0:
+        return text, ""
+    remedy = text[cut + 2 :]
+    return text[:cut], remedy[:1].lower() + remedy[1:] if remedy[1:2].islower() else remedy

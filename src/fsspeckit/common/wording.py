@@ -25,7 +25,7 @@ PARAMETERS = (
     *("row_group_size", "schema_mode", "share_limit", "skip_unchanged", "storage_options", "target_mb_per_file"),
     *("target_rows_per_file", "temp_directory", "use_threads", "zorder_columns"),
     *("delete_when", "except_columns", "ignore_null_updates", "insert_when", "newer_by", "sequence_by"),
-    *("replace_where", "update_columns", "update_when"),
+    *("replace_where", "scd_type", "update_columns", "update_when"),
 )
 # Parameters whose names are plain words too: they count only where a value follows.
 WORDS = (

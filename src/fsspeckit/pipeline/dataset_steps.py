@@ -6,9 +6,22 @@ from typing import TYPE_CHECKING, Any
 
 from fsspeckit.core.dataset.source import RowFiles
 from fsspeckit.core.progress import Progress
-from fsspeckit.core.results import MaintenanceResult, MergePlan, MergeResult, WriteResult
+from fsspeckit.core.results import MaintenanceResult, MergeResult, WriteResult
 from fsspeckit.datasets.spark import SparkDatasetIO
-from fsspeckit.pipeline.model import AnyStep, Compact, Deduplicate, Delete, Merge, Optimize, Update, Write
+from fsspeckit.pipeline.model import (
+    AnyStep,
+    ApplyChanges,
+    Compact,
+    Deduplicate,
+    Delete,
+    Merge,
+    Optimize,
+    RowStep,
+    Step,
+    Update,
+    Write,
+)
+from fsspeckit.pipeline.wording import ARGUMENTS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -23,8 +36,8 @@ def change(
 ) -> MergeResult | WriteResult | MaintenanceResult:
     """Run a step that changes a dataset; ``rows`` are its source rows, or None."""
     match step:
-        case Merge():
-            return _merge(io, path, step, rows, progress)
+        case Merge() | ApplyChanges() | Delete() | Update():
+            return _change_rows(io, path, step, rows, progress)
         case Write():
             return io.write_dataset(
                 rows,
@@ -37,8 +50,6 @@ def change(
                 row_group_size=step.row_group_size,
                 progress=progress,
             )
-        case Delete() | Update():
-            return _change_rows(io, path, step, progress)
         case Deduplicate():
             return io.deduplicate_parquet_dataset(path, step.keys, step.order_by or None, progress=progress)
         case Compact() | Optimize():
@@ -47,36 +58,19 @@ def change(
             raise AssertionError(f"{step.do} changes no dataset")
 
 
-def _merge(io: SparkDatasetIO, path: str, step: Merge, rows: Rows, progress: Progress) -> MergeResult:
-    result = io.merge(
-        rows,
-        path,
-        strategy=step.strategy,
-        key_columns=step.keys,
-        partition_by=step.partition_by,
-        dedup_order_by=step.order_by or None,
-        on_duplicate_source=step.on_duplicate_source,
-        null_keys=step.null_keys,
-        schema_mode=step.schema_mode,
-        compression=step.compression,
-        max_rows_per_file=step.max_rows_per_file,
-        row_group_size=step.row_group_size,
-        progress=progress,
-    )
-    assert not isinstance(result, MergePlan)
+def _change_rows(io: SparkDatasetIO, path: str, step: RowStep, rows: Rows, progress: Progress) -> MergeResult:
+    """Call the method that has the name of the step."""
+    source = [] if rows is None else [rows]
+    result = getattr(io, step.do)(*source, path, progress=progress, **_options(step))
+    assert isinstance(result, MergeResult)
     return result
 
 
-def _change_rows(io: SparkDatasetIO, path: str, step: Delete | Update, progress: Progress) -> MergeResult:
-    options: dict[str, Any] = {
-        "where": step.where,
-        "compression": step.compression,
-        "row_group_size": step.row_group_size,
-        "progress": progress,
-    }
-    result = io.update(path, set=step.set, **options) if isinstance(step, Update) else io.delete(path, **options)
-    assert not isinstance(result, MergePlan)
-    return result
+def _options(step: RowStep) -> dict[str, Any]:
+    """Return the options of a step that have a value, by the names of arguments."""
+    names = type(step).model_fields.keys() - {*Step.model_fields, "do", "source", "dataset", "checks"}
+    found = {name: getattr(step, name) for name in names}
+    return {ARGUMENTS.get(name, name): value for name, value in found.items() if value is not None}
 
 
 def _maintain(io: SparkDatasetIO, path: str, step: Compact | Optimize, progress: Progress) -> MaintenanceResult:

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from fsspeckit.common.errors import FsspeckitError
-from fsspeckit.common.text import printable
+from fsspeckit.common.text import printable, split_message
 from fsspeckit.pipeline.model import AnyStep, PipelineFile
 
 _VARIABLE = re.compile(r"\$\$\{|\$\{([^}]*)\}")
@@ -149,8 +149,8 @@ def _problems(error: ValidationError, raw: Mapping[str, Any]) -> Iterator[Proble
             case "missing":
                 yield Problem(key, "it is missing", _add(model, where[-1]))
             case "value_error":
-                what, _, remedy = str(context["error"]).rpartition("; ")
-                yield Problem(key, what, remedy) if what else Problem(key, remedy, "correct it")
+                what, remedy = split_message(str(context["error"]))
+                yield Problem(key, what, remedy or "correct it")
             case "string_pattern_mismatch":
                 yield Problem(key, f"{value} is not allowed", f"it must match {context['pattern']}")
             case _:

@@ -9,7 +9,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from fsspeckit.common.choices import Codec, Curve, NullKeys, OnDuplicate, SchemaMode, StrategyName, WriteMode
+from fsspeckit.common.choices import (
+    Codec,
+    Curve,
+    NullKeys,
+    OnDuplicate,
+    PartitionMove,
+    SchemaMode,
+    StrategyName,
+    WriteMode,
+)
 
 Name = Annotated[str, Field(min_length=1, pattern=r"^[A-Za-z0-9_.-]+$")]
 Columns = Annotated[list[str], Field(min_length=1)]
@@ -168,6 +177,17 @@ class Deduplicate(Step):
         return self
 
 
+def _one_expression(text: str) -> str:
+    from fsspeckit.core.expressions.grammar import parse_one
+
+    parse_one(text)
+    return text
+
+
+Expression = Annotated[str, AfterValidator(_one_expression)]
+"""SQL in the expression language of fsspeckit; columns and types are checked against the dataset when the step runs."""
+
+
 class Layout(Part):
     """Options of new files."""
 
@@ -185,28 +205,45 @@ class Merge(Step, Layout):
     keys: Columns
     strategy: StrategyName = "upsert"
     partition_by: list[str] | None = None
-    order_by: list[str] = []
+    order_by: list[str] | None = None
     on_duplicate_source: OnDuplicate = "error"
     null_keys: NullKeys = "error"
     schema_mode: SchemaMode = "strict"
+    update_columns: Columns | None = Field(None, description="Columns that matched rows get; by default all")
+    delete_when: Expression | None = Field(None, description="Source rows that delete their key")
+    update_when: Expression | None = Field(None, description="Matched rows to update, by source. and target. columns")
+    insert_when: Expression | None = Field(None, description="New rows to insert, by source. columns")
+    newer_by: str | None = Field(None, description="Update a matched row only if the source has a greater value here")
+    scope: Expression | None = Field(None, description="With full_merge: delete only rows that match")
+    partition_move: PartitionMove = Field("check", description="What happens to a key that is in another partition")
     checks: Checks | None = None
 
     @model_validator(mode="after")
-    def _order_needs_deduplicate(self) -> Merge:
+    def _options_fit_the_strategy(self) -> Merge:
+        from fsspeckit.core.planning.merge_request import MergeRequest
+
         if self.order_by and self.strategy != "deduplicate":
             raise ValueError("'order_by' goes with strategy 'deduplicate'")
+        names = ("strategy", "update_columns", "delete_when", "update_when", "insert_when", "newer_by", "scope")
+        MergeRequest(key_columns=tuple(self.keys), **{name: getattr(self, name) for name in names})
         return self
 
 
-def _one_expression(text: str) -> str:
-    from fsspeckit.core.expressions.grammar import parse_one
+class ApplyChanges(Step):
+    """Apply a change feed to a dataset: the newest change of each key wins."""
 
-    parse_one(text)
-    return text
-
-
-Expression = Annotated[str, AfterValidator(_one_expression)]
-"""SQL in the expression language of fsspeckit; columns and types are checked against the dataset when the step runs."""
+    do: Literal["apply_changes"]
+    source: Name = Field(alias="from")
+    dataset: Name = Field(alias="into")
+    keys: Columns
+    sequence_by: str = Field(description="Column that orders changes")
+    delete_when: Expression | None = Field(None, description="Changes that delete their key, such as op = 'd'")
+    columns: Columns | None = Field(None, description="Columns to write, beside keys; by default all")
+    except_columns: Columns | None = Field(None, description="Columns that are not written")
+    ignore_null_updates: bool = Field(False, description="Keep the value of the dataset where a change has null")
+    scd_type: Literal[1, 2] = Field(1, description="1 keeps the newest row of each key, 2 the history of each key")
+    partition_by: list[str] | None = None
+    checks: Checks | None = None
 
 
 class Write(Step, Layout):
@@ -292,7 +329,8 @@ class Check(Step):
         return self
 
 
-AnyStep = Select | Rename | Cast | Filter | Deduplicate | Merge | Write | Delete | Update | Compact | Optimize | Check
+RowStep = Merge | ApplyChanges | Delete | Update
+AnyStep = Select | Rename | Cast | Filter | Deduplicate | RowStep | Write | Compact | Optimize | Check
 
 
 class PipelineFile(Part):

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
+from typing import get_args
 
 from fsspeckit.core.storage.urls import to_fsspec
 from fsspeckit.pipeline.load import PipelineFileError, Problem
-from fsspeckit.pipeline.model import AnyStep, Compact, Deduplicate, Delete, Merge, Optimize, PipelineFile, Update, Write
+from fsspeckit.pipeline.model import AnyStep, Compact, Deduplicate, Optimize, PipelineFile, RowStep, Write
 
-_WRITERS = (Merge, Write, Delete, Update, Compact, Optimize, Deduplicate)
+_WRITERS = (*get_args(RowStep), Write, Compact, Optimize, Deduplicate)
 
 
 def is_writer(step: AnyStep) -> bool:
@@ -110,7 +111,7 @@ def _problems(file: PipelineFile) -> Iterator[Problem]:
         if source is not None and source not in rows:
             yield _unknown(f"{key}.from", "source or step with rows", source, rows)
         if dataset is not None and dataset not in file.datasets:
-            option = "into" if step.do in ("merge", "write") else "dataset"
+            option = type(step).model_fields["dataset"].alias or "dataset"
             yield _unknown(f"{key}.{option}", "dataset", dataset, list(file.datasets))
     folders: dict[str, str] = {}
     for name, each in file.datasets.items():

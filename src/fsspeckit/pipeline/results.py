@@ -93,7 +93,8 @@ def facts(result: MergeResult | WriteResult | MaintenanceResult) -> dict[str, An
     """Return the fields of a step record from the result of an operation."""
     if isinstance(result, MergeResult):
         written = [file for file in result.files if file.operation != "preserved"]
-        counts = result.stats() | {"unchanged": result.unchanged, "deleted_files": len(result.deleted_files)}
+        others = {name: result[name] for name in ("unchanged", "stale", "moved")}
+        counts = result.stats() | others | {"deleted_files": len(result.deleted_files)}
         rows = result.source_count if result.operation == "merge" else result.updated + result.deleted
         seq = result.commit_seq
         return _written(rows, len(written), sum(file.size_bytes or 0 for file in written), seq, counts)

@@ -16,6 +16,8 @@ _KEYS = {
     "partition_columns": "partition_by",
 }
 """Keys whose names differ from the parameters."""
+ARGUMENTS = {key: name for name, key in _KEYS.items() if name != "partition_columns"}
+"""Parameters by keys; `partition_columns` is another name of `partition_by`."""
 _ELSEWHERE = {
     "storage_options": "storage_options",
     "temp_directory": "TMPDIR",

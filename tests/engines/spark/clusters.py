@@ -64,10 +64,12 @@ def faults_of(python: Path) -> Path:
     return site / "faults"
 
 
-def run_driver(script: str, *arguments: object, timeout: float = 600, **env: str) -> subprocess.CompletedProcess[str]:
+def run_driver(
+    script: str, *arguments: object, timeout: float = 600, main: str = "main", **env: str
+) -> subprocess.CompletedProcess[str]:
     """Run a program that finds fsspeckit by its path only."""
     code = f"import sys; sys.path[:0] = {[str(HERE), *sys.path]!r}; import {script}"
-    command = [sys.executable, "-W", "error", "-c", f"{code}; {script}.main(*sys.argv[1:])", *map(str, arguments)]
+    command = [sys.executable, "-W", "error", "-c", f"{code}; {script}.{main}(*sys.argv[1:])", *map(str, arguments)]
     return subprocess.run(command, env=environment(**env), capture_output=True, text=True, timeout=timeout, check=False)
 
 

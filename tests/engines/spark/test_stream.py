@@ -5,21 +5,23 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from engines.spark.clusters import run_driver
-from engines.spark.stream_driver import SCHEMA, source
-from fsspeckit.common.errors import StorageError
+from engines.spark.stream_driver import CHANGES, FEED, SCHEMA, source
+from fsspeckit.common.errors import ExpressionError, StorageError
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 
-def put(folder: Path, number: int, *rows: tuple[int, str]) -> None:
+def put(folder: Path, number: int, *rows: tuple[Any, ...], columns: Sequence[str] = ("id", "v")) -> None:
     """A file of the source; times a minute apart make the order of batches."""
     path = folder / "in" / f"{number}.json"
     path.parent.mkdir(exist_ok=True)
-    path.write_text("".join(json.dumps({"id": key, "v": value}) + "\n" for key, value in rows))
+    path.write_text("".join(json.dumps(dict(zip(columns, row, strict=True))) + "\n" for row in rows))
     os.utime(path, (1_700_000_000 + 60 * number,) * 2)
 
 
@@ -65,6 +67,71 @@ def test_a_process_is_killed_between_batches(tmp_path, io, spark):
     again()
     assert rows_of(tmp_path / "ds") == {0: "batch 5", 1: "new", 2: "new", 9: "new"}
     assert keys_of(tmp_path / "ds") == ["0", "1", "2"]
+
+
+def test_a_process_is_killed_between_batches_of_a_change_feed(tmp_path, io, spark):
+    """A deleted key leaves no trace in the dataset, so a batch that is applied twice brings its row back."""
+    columns = ("id", "v", "lsn", "op")
+    put(tmp_path, 0, (1, "a", 1, "c"), (2, "b", 2, "c"), columns=columns)
+    put(tmp_path, 1, (1, "A", 4, "u"), (1, "?", 3, "u"), (5, "e", 5, "c"), columns=columns)
+    put(tmp_path, 2, (2, None, 6, "d"), (6, "f", 7, "c"), columns=columns)
+    ds = tmp_path / "ds"
+
+    done = run_driver("stream_driver", tmp_path, "after", main="main_of_changes")
+    assert (done.stdout.splitlines(), done.returncode) == (["dying"], -9), done.stderr[-3000:]
+    assert sorted(os.listdir(tmp_path / "checkpoint" / "commits"))[-1] == "0"
+    assert rows_of(ds) == {1: "A", 2: "b", 5: "e"}
+    PyarrowDatasetIO().delete(ds, where="id = 5")
+
+    done = run_driver("stream_driver", tmp_path, "before", main="main_of_changes")
+    assert (done.stdout.splitlines(), done.returncode) == (["dying"], -9), done.stderr[-3000:]
+    assert rows_of(ds) == {1: "A", 2: "b"}
+    assert keys_of(ds) == ["0", "1"]
+
+    query = io.apply_changes_stream(
+        source(spark, str(tmp_path), FEED),
+        ds,
+        checkpoint=str(tmp_path / "checkpoint"),
+        trigger={"availableNow": True},
+        **CHANGES,
+    )
+    query.awaitTermination()
+    assert rows_of(ds) == {1: "A", 6: "f"}
+    assert keys_of(ds) == ["0", "1", "2"]
+
+
+def test_a_stream_takes_the_conditions_of_merges(tmp_path, io, spark):
+    put(tmp_path, 0, (1, "a"), (2, "b"))
+    put(tmp_path, 1, (1, "x"), (2, "0"), (3, "c"), (4, ""))
+    query = io.merge_stream(
+        source(spark, str(tmp_path)),
+        tmp_path / "ds",
+        key_columns="id",
+        checkpoint=str(tmp_path / "checkpoint"),
+        trigger={"availableNow": True},
+        delete_when="v = 'x'",
+        update_when="source.v > target.v",
+        insert_when="source.v <> ''",
+    )
+    query.awaitTermination()
+    assert rows_of(tmp_path / "ds") == {2: "b", 3: "c"}
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({"dry_run": True}, ValueError, "dry_run would drop the batches of a stream"),
+        ({"delete_whn": "true"}, TypeError, "unexpected keyword argument 'delete_whn'"),
+        ({"delete_when": "op ="}, ExpressionError, "delete_when: not an SQL expression at character 4"),
+    ],
+    ids=str,
+)
+def test_a_stream_with_wrong_options_does_not_start(tmp_path, io, options, error, said):
+    checkpoint = str(tmp_path / "checkpoint")
+    with pytest.raises(error, match=said):
+        io.merge_batches(tmp_path / "ds", key_columns="id", checkpoint=checkpoint, **options)
+    with pytest.raises(error, match=said):
+        io.apply_changes_batches(tmp_path / "ds", key_columns="id", sequence_by="v", checkpoint=checkpoint, **options)
 
 
 def test_a_function_that_does_not_know_its_query(tmp_path, io, spark):

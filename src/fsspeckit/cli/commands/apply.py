@@ -29,7 +29,7 @@ def apply(run: Run, plan_file: PlanFile, yes: Yes = False) -> int:
     rows = [] if saved.source is None else [_rows(run, saved, saved.source)]
     if plan.target_count_before and not plan.total:
         ask(run, f"the plan deletes all {plan.target_count_before:,} rows of {saved.dest}", yes=yes)
-    operation = getattr(run.io(saved.engine), plan.operation)
+    operation = getattr(run.io(saved.engine), saved.command)
     with run.bars() as progress:
         result = operation(*rows, saved.dest, progress=progress, plan=plan, **saved.options)
     return run.finish(result, noop=is_noop(result))

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import typer
 
 from fsspeckit.cli.command import Run, command
-from fsspeckit.cli.commands.delete import delete_options
 from fsspeckit.cli.commands.merge import is_noop
 from fsspeckit.cli.errors import usage
-from fsspeckit.cli.options import Assignments, Compression, Dataset, DryRun, Memory, RowGroup, Where
+from fsspeckit.cli.options import OPERATIONS, Dataset, DryRun, Options
 
 _EXAMPLE = """
 fsspeckit update lake/orders --set "amount=amount * 2" --where "day = 'mon'" --dry-run --engine pyarrow
@@ -21,29 +19,20 @@ fsspeckit update lake/orders --set "amount=coalesce(amount, 0)" --where true --e
 
 def register(app: typer.Typer) -> None:
     """Add the command to the program."""
-    command(app, "update", example=_EXAMPLE)(update)
+    command(app, "update", example=_EXAMPLE, options=OPERATIONS["update"])(update)
 
 
-def update(
-    run: Run,
-    path: Dataset,
-    set_: Assignments,
-    where: Where,
-    compression: Compression = None,
-    row_group_size: RowGroup = None,
-    memory_limit: Memory = None,
-    dry_run: DryRun = False,
-) -> int:
+def update(run: Run, path: Dataset, options: Options, dry_run: DryRun = False) -> int:
     """Set columns of the rows for which a condition is true to values that are computed from the row."""
-    options = update_options(locals())
+    given = update_options(options)
     with run.bars() as progress:
-        result = run.io().update(path, dry_run=dry_run, progress=progress, **options)
+        result = run.io().update(path, dry_run=dry_run, progress=progress, **given)
     return run.finish(result, noop=is_noop(result))
 
 
-def update_options(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of `DatasetIO.update` from those of the command."""
-    return {"set": _assignments(given["set_"])} | delete_options(given)
+def update_options(options: Options) -> Options:
+    """Return the arguments of `DatasetIO.update`."""
+    return options | {"set": _assignments(options["set"])}
 
 
 def _assignments(texts: Sequence[str]) -> dict[str, str]:

@@ -52,7 +52,7 @@ def columns_named(given: Any) -> list[str]:
     if isinstance(given, str):
         from fsspeckit.core.expressions.grammar import exp, parse_one
 
-        return sorted({part.name for part in parse_one(given).find_all(exp().Identifier)})
+        return sorted({column.parts[0].name for column in parse_one(given).find_all(exp().Column)})
     if isinstance(given, pc.Expression) or not isinstance(given, Sequence):
         return []
     parts = [part for group in given for part in (group if isinstance(group, list) else [group])]

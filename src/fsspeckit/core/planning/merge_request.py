@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from fsspeckit.common.choices import NullKeys, OnDuplicate, PartitionMove, SchemaMode, StrategyName, check_choice
 from fsspeckit.common.errors import KeyColumnError, PartitionError, SchemaMismatchError
-from fsspeckit.common.schema import reconcile, same_storage
+from fsspeckit.common.schema import field_remedy, reconcile, same_storage
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source_keys import PartitionRows
 from fsspeckit.core.expressions.conditions import columns_named
@@ -158,6 +158,7 @@ def check_keys_exist(keys: Sequence[str], names: Sequence[str], side: str) -> No
     missing = [key for key in keys if key not in names]
     if missing:
         remedy = f"Choose among {list(names)}." if names else "It has no columns: check that its files are not empty."
+        remedy = field_remedy(missing, names) or remedy
         raise KeyColumnError(f"key column(s) {missing} not found in the {side}. {remedy}")
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from fsspeckit.common.bridge import scalar, to_numpy
 from fsspeckit.common.errors import KeyColumnError
+from fsspeckit.common.schema import field_remedy
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source import Source
@@ -77,7 +78,8 @@ def _prefixed(table: str, schema: pa.Schema) -> list[pa.Field]:
 def _check_newer_by(name: str, source: pa.Schema, target: pa.Schema) -> None:
     for schema, side in ((source, SOURCE), (target, TARGET)):
         if name not in schema.names:
-            raise KeyColumnError(f"the {side} does not have the column {name!r}, which orders changes. Add it.")
+            remedy = field_remedy([name], schema.names) or "Add it."
+            raise KeyColumnError(f"the {side} does not have the column {name!r}, which orders changes. {remedy}")
         type_ = schema.field(name).type
         if not is_comparable(type_):
             raise KeyColumnError(

@@ -11,7 +11,7 @@ from fsspeckit.core.planning.read import plan_read
 from fsspeckit.datasets.io import Columns, DatasetIO, column_names
 from fsspeckit.datasets.spark.engine import SparkEngine
 from fsspeckit.datasets.spark.frames import snapshot_frame
-from fsspeckit.datasets.spark.stream import BatchMerge, merge_stream
+from fsspeckit.datasets.spark.stream import BatchChange, start_query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -65,7 +65,7 @@ class SparkDatasetIO(DatasetIO):
 
     def merge_batches(
         self, path: Any, *, key_columns: Columns, checkpoint: str, strategy: str = "upsert", **options: Any
-    ) -> BatchMerge:
+    ) -> BatchChange:
         """Return a function for `foreachBatch` that merges each batch into a dataset exactly once.
 
         Args:
@@ -75,7 +75,8 @@ class SparkDatasetIO(DatasetIO):
             strategy: As for `merge`; ``"deduplicate"`` accepts batches in which a key occurs more than once.
             **options: Further options of `merge`.
         """
-        return BatchMerge(self, path, checkpoint, {"key_columns": key_columns, "strategy": strategy, **options})
+        given = {"key_columns": key_columns, "strategy": strategy, **options}
+        return BatchChange(self, "merge", path, checkpoint, given)
 
     def merge_stream(
         self,
@@ -99,13 +100,60 @@ class SparkDatasetIO(DatasetIO):
             strategy: As for `merge`; ``"deduplicate"`` accepts batches in which a key occurs more than once.
             trigger: The arguments of Spark's ``trigger``, such as ``{"availableNow": True}``.
             query_name: A name for the query.
-            **options: Further options of `merge`.
+            **options: Further options of `merge`, such as ``newer_by`` and ``delete_when``.
 
         Returns:
             The running query.
         """
         each = self.merge_batches(path, key_columns=key_columns, checkpoint=checkpoint, strategy=strategy, **options)
-        return merge_stream(each, df, checkpoint, trigger=trigger, query_name=query_name)
+        return start_query(each, df, checkpoint, trigger=trigger, query_name=query_name)
+
+    def apply_changes_batches(
+        self, path: Any, *, key_columns: Columns, sequence_by: str, checkpoint: str, **options: Any
+    ) -> BatchChange:
+        """Return a function for `foreachBatch` that applies each batch of a change feed exactly once.
+
+        Args:
+            path: The dataset's folder.
+            key_columns: The column or columns that identify a row.
+            sequence_by: The column that orders changes.
+            checkpoint: The ``checkpointLocation`` of the query; it identifies the query.
+            **options: Further options of `apply_changes`.
+        """
+        given = {"key_columns": key_columns, "sequence_by": sequence_by, **options}
+        return BatchChange(self, "apply_changes", path, checkpoint, given)
+
+    def apply_changes_stream(
+        self,
+        df: DataFrame,
+        path: Any,
+        *,
+        key_columns: Columns,
+        sequence_by: str,
+        checkpoint: str,
+        trigger: Mapping[str, Any] | None = None,
+        query_name: str | None = None,
+        **options: Any,
+    ) -> StreamingQuery:
+        """Apply a streaming change feed to a dataset, every batch exactly once.
+
+        Args:
+            df: A streaming DataFrame of changes; a batch may have several changes of a key.
+            path: The dataset's folder.
+            key_columns: The column or columns that identify a row.
+            sequence_by: The column that orders changes, such as a log sequence number.
+            checkpoint: The folder in which Spark stores the progress of the stream.
+            trigger: The arguments of Spark's ``trigger``, such as ``{"availableNow": True}``.
+            query_name: A name for the query.
+            **options: Further options of `apply_changes`, such as ``delete_when``.
+
+        Returns:
+            The running query.
+        """
+        each = self.apply_changes_batches(
+            path, key_columns=key_columns, sequence_by=sequence_by, checkpoint=checkpoint, **options
+        )
+        return start_query(each, df, checkpoint, trigger=trigger, query_name=query_name)
 
 
 def merge_parquet_dataset_spark(

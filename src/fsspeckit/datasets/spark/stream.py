@@ -1,4 +1,4 @@
-"""Merge streams into datasets: every micro-batch is one merge that is committed exactly once.
+"""Merge streams and change feeds into datasets: every micro-batch is one operation that is committed exactly once.
 
 Spark records in the checkpoint that a batch is done after its function has returned, so it runs the batch again after a
 crash in between. The commit of a batch therefore stores a key: the query's id in the checkpoint and the number of the
@@ -7,12 +7,16 @@ batch. A batch whose key is committed is skipped.
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from fsspeckit.common.errors import AlreadyCommittedError, StorageError
+from fsspeckit.common.wording import EXPRESSIONS
+from fsspeckit.core.expressions.conditions import errors_name
+from fsspeckit.core.expressions.grammar import parse_one
 from fsspeckit.core.storage import join, resolve
 from fsspeckit.core.storage.urls import to_fsspec, to_spark
 from fsspeckit.datasets.io import DatasetIO
@@ -24,22 +28,31 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 
-class BatchMerge:
-    """A function for `foreachBatch` that merges each batch into a dataset exactly once."""
+class BatchChange:
+    """A function for `foreachBatch` that runs `merge` or `apply_changes` with each batch exactly once."""
 
-    def __init__(self, io: DatasetIO, path: Any, checkpoint: str, options: Mapping[str, Any]) -> None:
-        self._io, self._path, self._checkpoint, self._options = io, path, checkpoint, dict(options)
+    def __init__(
+        self,
+        io: DatasetIO,
+        operation: Literal["merge", "apply_changes"],
+        path: Any,
+        checkpoint: str,
+        options: Mapping[str, Any],
+    ) -> None:
+        _check(operation, options)
+        self._io, self._operation, self._path = io, operation, path
+        self._checkpoint, self._options = checkpoint, dict(options)
         self._query: str | None = None
 
     def __call__(self, batch: DataFrame, number: int) -> None:
-        """Merge a batch, unless it is committed already."""
+        """Apply a batch, unless it is committed already."""
         key = f"stream/{self._query_id()}/{number}"
         self._io.recover(self._path)
         if self._io.committed(self._path, key) is not None:
             _logger.info("batch %d of %s was committed before", number, self._path)
             return
         try:
-            self._io.on_terms(idempotency_key=key).merge(batch, self._path, **self._options)
+            getattr(self._io.on_terms(idempotency_key=key), self._operation)(batch, self._path, **self._options)
         except AlreadyCommittedError:
             _logger.info("batch %d of %s was committed by another process meanwhile", number, self._path)
 
@@ -57,16 +70,28 @@ class BatchMerge:
         return self._query
 
 
-def merge_stream(
-    merge_batch: BatchMerge,
+def _check(operation: str, options: Mapping[str, Any]) -> None:
+    """Raise for options that no batch can be applied with, before the stream starts."""
+    for name in ("dry_run", "plan"):
+        if options.get(name):
+            raise ValueError(f"{name} would drop the batches of a stream. Leave it out.")
+    inspect.signature(getattr(DatasetIO, operation)).bind(None, None, None, **options)
+    for name in EXPRESSIONS:
+        if isinstance(options.get(name), str):
+            with errors_name(name):
+                parse_one(options[name])
+
+
+def start_query(
+    apply_batch: BatchChange,
     frame: DataFrame,
     checkpoint: str,
     *,
     trigger: Mapping[str, Any] | None,
     query_name: str | None,
 ) -> StreamingQuery:
-    """Start a query that merges a streaming DataFrame, batch by batch."""
+    """Start a query that applies a streaming DataFrame, batch by batch."""
     address = to_spark(checkpoint) if "://" in checkpoint else resolve(checkpoint)[1]
-    writer = frame.writeStream.foreachBatch(merge_batch).option("checkpointLocation", address)
+    writer = frame.writeStream.foreachBatch(apply_batch).option("checkpointLocation", address)
     writer = writer.queryName(query_name) if query_name is not None else writer
     return (writer.trigger(**trigger) if trigger is not None else writer).start()

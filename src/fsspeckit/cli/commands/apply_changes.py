@@ -1,0 +1,45 @@
+"""The command `apply-changes`: apply the change feed of a database."""
+
+from __future__ import annotations
+
+import typer
+
+from fsspeckit.cli.command import Run, command
+from fsspeckit.cli.commands.merge import is_noop
+from fsspeckit.cli.options import OPERATIONS, Dataset, Delimiter, DryRun, Encoding, Feed, Format, Options
+from fsspeckit.cli.sources import Source
+
+_EXAMPLE = """
+fsspeckit apply-changes feed.csv lake/customers --key id --sequence-by lsn --delete-when "op = 'd'" \\
+    --except-columns op --engine pyarrow
+fsspeckit apply-changes feed.csv lake/customers --key id --sequence-by lsn --columns name --ignore-null-updates \\
+    --dry-run --engine pyarrow
+fsspeckit apply-changes feed.csv lake/history --key id --sequence-by lsn --delete-when "op = 'd'" \\
+    --except-columns op --scd-type 2 --engine pyarrow
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the program."""
+    command(app, "apply-changes", example=_EXAMPLE, options=OPERATIONS["apply_changes"])(apply_changes)
+
+
+def apply_changes(
+    run: Run,
+    feed: Feed,
+    path: Dataset,
+    options: Options,
+    format_: Format = None,
+    delimiter: Delimiter = None,
+    encoding: Encoding = None,
+    dry_run: DryRun = False,
+) -> int:
+    """Apply the changes of FEED to the dataset PATH: the newest change of each key wins.
+
+    A change that is not newer than the row in the dataset is dropped and counted as stale, so applying a feed again
+    changes nothing. --delete-when is an SQL condition over the columns of FEED.
+    """
+    source = Source.of(run, feed, format_, delimiter, encoding)
+    with run.bars() as progress:
+        result = run.io().apply_changes(source.rows(), path, dry_run=dry_run, progress=progress, **options)
+    return run.finish(result, noop=is_noop(result))
