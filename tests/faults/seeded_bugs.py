@@ -73,8 +73,8 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "write: overwrite_partitions without the complete view",
         "core/operations/write.py",
-        'complete_view=request.mode != "append"',
-        'complete_view=request.mode == "overwrite"',
+        'complete_view=mode != "append"',
+        'complete_view=mode == "overwrite"',
         OPERATIONS,
     ),
     Bug(

@@ -109,16 +109,15 @@ def read_plan(path: Path) -> SavedPlan:
 
 def _read(document: Node) -> SavedPlan:
     from fsspeckit.core.planning.pinned_plan import check_plan_names
-    from fsspeckit.core.results import MergePlan
+    from fsspeckit.core.results import WITH_SOURCE, MergePlan
 
     if document["fsspeckit_plan"].count() != FORMAT:
         raise document["fsspeckit_plan"].refuse("is the format of another version of fsspeckit")
     command = document["command"].choice(OPERATIONS)
-    operation = "merge" if command == "apply_changes" else command
-    has_source = operation == "merge"
+    has_source = command in WITH_SOURCE
     document.only((*_KEYS, "source") if has_source else _KEYS)
     plan = MergePlan.from_node(document["plan"])
-    if plan.operation != operation:
+    if plan.operation != command:
         raise document["command"].refuse("does not agree with the plan")
     check_plan_names(plan)
     _check_summary(document, plan)

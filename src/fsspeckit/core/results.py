@@ -17,10 +17,12 @@ from fsspeckit.core.model import Action, PlanEntry, Task
 
 _COUNTS = ("source_count", "target_count_before", "inserted", "updated", "deleted", "unchanged", "stale", "moved")
 FileOperation = Literal["rewritten", "inserted", "preserved"]
-RowOperation = Literal["merge", "delete", "update"]
+RowOperation = Literal["merge", "apply_changes", "delete", "update"]
+WITH_SOURCE = ("merge", "apply_changes")
+"""The operations that have source rows."""
 _PLANNED = ("operation", "strategy", "path", *_COUNTS, "source_route")
 _CHANGES: dict[str, tuple[str, ...]] = {
-    "merge": ("inserted", "updated", "deleted"),
+    **dict.fromkeys(WITH_SOURCE, ("inserted", "updated", "deleted")),
     "delete": ("deleted",),
     "update": ("updated",),
 }
@@ -101,7 +103,7 @@ class _MergeView(ResultView):
     def _count_lines(self, route: str = "") -> list[tuple[str, str]]:
         """The counts that mean something for the operation."""
         notes = {"updated": f" ({self['unchanged']:,} of them unchanged)"}
-        source = [("source rows", f"{self['source_count']:,}{route}")] if self["operation"] == "merge" else []
+        source = [("source rows", f"{self['source_count']:,}{route}")] if self["operation"] in WITH_SOURCE else []
         changes = [(name, f"{self[name]:,}{notes.get(name, '')}") for name in _CHANGES[self["operation"]]]
         changes += [(name, f"{self[name]:,}") for name in ("stale", "moved") if self[name]]
         return [*source, *changes, ("total rows", f"{self['target_count_before']:,} -> {self['total']:,}")]
@@ -149,9 +151,10 @@ class MergeResult(_MergeView):
         return _file_counts(self.operation, {label: len(paths) for label, paths in zip(labels, lists, strict=True)})
 
     def _lines(self) -> list[tuple[str, str]]:
-        first = ("strategy", self.strategy) if self.operation == "merge" else ("operation", self.operation)
+        detail = f" ({self.strategy})" if self.operation == "apply_changes" else ""
+        is_merge = self.operation == "merge"
         return [
-            first,
+            ("strategy", self.strategy) if is_merge else ("operation", f"{self.operation}{detail}"),
             *self._count_lines(),
             ("files", self._file_counts()),
             ("seconds", f"{self.seconds:.2f} (commit {self.commit_seconds:.3f})"),
@@ -240,7 +243,7 @@ class MergePlan(_MergeView):
         if plan.total < 0:
             raise node["deleted"].refuse("is more than the dataset has rows")
         for name in ("source_count", *_CHANGES["merge"]):
-            if operation != "merge" and name not in _CHANGES[operation] and counts[name]:
+            if operation not in WITH_SOURCE and name not in _CHANGES[operation] and counts[name]:
                 raise node[name].refuse(f"does not go with the operation {operation}")
         return plan
 
@@ -252,7 +255,8 @@ class MergePlan(_MergeView):
         return sum(entry.action == action for entry in self.entries)
 
     def _lines(self) -> list[tuple[str, str]]:
-        title = {"merge": f"{self.strategy} into", "delete": "delete from", "update": "update of"}[self.operation]
+        titles = {"delete": "delete from", "update": "update of", "apply_changes": f"changes ({self.strategy}) into"}
+        title = titles.get(self.operation, f"{self.strategy} into")
         actions = {name: self.count(name) for name in ("rewrite", "insert", "delete", "keep")}
         return [
             ("plan", f"{title} {self.path}"),
@@ -326,7 +330,7 @@ class MaintenanceResult(ResultView):
 def _file_counts(operation: str, counts: Mapping[str, int]) -> str:
     """Files by what happens to them; a delete or an update names only what it does."""
     first, *_, last = counts
-    shown = [name for name in counts if operation == "merge" or counts[name] or name in (first, last)]
+    shown = [name for name in counts if operation in WITH_SOURCE or counts[name] or name in (first, last)]
     return ", ".join(f"{counts[name]:,} {name}" for name in shown)
 
 

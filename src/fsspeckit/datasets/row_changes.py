@@ -124,6 +124,7 @@ class RowChanges:
             columns=column_names(columns),
             except_columns=column_names(except_columns) or (),
             ignore_null_updates=ignore_null_updates,
+            operation="apply_changes",
         )
         return merge.merge(self.engine, given, place, request, dry_run=dry_run, progress=progress, pinned=plan)
 

@@ -168,6 +168,11 @@ def test_a_type_that_text_cannot_be_parsed_as_is_named(tmp_path: Path) -> None:
         read_csv(_files(tmp_path, "a\n5\n"), types={"a": pa.duration("s")})
 
 
+def test_a_file_without_rows_has_any_type(tmp_path: Path) -> None:
+    types = {"a": pa.list_(pa.int32())}
+    assert read_csv(_files(tmp_path, "a\n"), types=types).schema.field("a").type == types["a"]
+
+
 @pytest.mark.parametrize(
     ("data", "line", "byte"),
     [(b"a,b\n1,x\n2,K\xf6ln\n", 3, "F6"), (b"K\xf6ln,b\r\n1,2\r\n", 1, "F6"), (b"a\r1\r\xff\r", 3, "FF")],

@@ -195,7 +195,7 @@ def _parse_column(
         return parse_text(chunk if is_plain_text else blank_to_null(chunk), type_)
 
     parsed, rows = [], 0
-    for chunk in texts.chunks:
+    for chunk in filter(len, texts.chunks):
         try:
             parsed.append(parse(chunk))
         except pa.ArrowNotImplementedError as error:

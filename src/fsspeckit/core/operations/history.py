@@ -23,9 +23,9 @@ from fsspeckit.core.operations.change import PreparedChange, run_change
 from fsspeckit.core.operations.merge import as_range, opened
 from fsspeckit.core.planning.folder_values import check_folder_values
 from fsspeckit.core.planning.history import (
-    HistoryPlan,
     HistoryRequest,
     HistorySchemas,
+    PlannedHistory,
     check_feed_values,
     check_sequence,
     feed_target,
@@ -155,7 +155,7 @@ def _chunks(feed: Source, deletes: Mask | None) -> list[FeedChunk]:
 
 
 def _prepare(
-    plan: HistoryPlan,
+    plan: PlannedHistory,
     feed: Source,
     rows: Source,
     snapshot: Snapshot,
@@ -170,7 +170,7 @@ def _prepare(
     new = [(group, as_range(np.asarray(group.rows, dtype=np.int64))) for group in groups]
     adds_rows = len(plan.inserts) + plan.updated > 0
     return PreparedChange(
-        operation="merge",
+        operation="apply_changes",
         strategy="scd2",
         options=request.writing.options,
         snapshot=snapshot,

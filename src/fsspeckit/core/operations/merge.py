@@ -168,8 +168,8 @@ def _prepare(
     rewrites = rewrite_tasks(left, schemas, request, adds_rows=changes.inserted + changes.updated > 0)
     new = [(group, as_range(rows)) for group, rows in changes.inserts]
     return PreparedChange(
-        operation="merge",
-        strategy=request.strategy,
+        operation=request.operation,
+        strategy="scd1" if request.operation == "apply_changes" else request.strategy,
         options=request.options,
         snapshot=snapshot,
         source_rows=source.rows,

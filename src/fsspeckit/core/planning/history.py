@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsspeckit.common.errors import KeyColumnError, PartitionError, SchemaMismatchError
+from fsspeckit.common.schema import field_remedy
 from fsspeckit.common.types import unwrapped
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source import Source
@@ -138,7 +139,8 @@ def _plain(type_: pa.DataType) -> pa.DataType:
 def _check_sequence_column(feed: pa.Schema, request: HistoryRequest) -> None:
     name = request.sequence_by
     if name not in feed.names:
-        raise KeyColumnError(f"the source does not have the column {name!r} of sequence_by. Choose among {feed.names}.")
+        remedy = field_remedy([name], feed.names) or f"Choose among {feed.names}."
+        raise KeyColumnError(f"the source does not have the column {name!r} of sequence_by. {remedy}")
     if name in request.key_columns:
         raise KeyColumnError(f"sequence_by={name!r} is a key column. Name the column that orders the changes of a key.")
     check_sortable(feed.field(name), "sequence_by")
@@ -198,7 +200,7 @@ def check_feed_values(source: Source, schemas: HistorySchemas, path: str, delete
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class HistoryPlan:
+class PlannedHistory:
     """The changes to files and the source rows to insert."""
 
     files: tuple[FileChange, ...]
@@ -217,7 +219,7 @@ class HistoryPlan:
         return sum(change.lost for change in self.files) - self.moved
 
 
-def plan_history(found: Sequence[HistoryChanges], snapshot: Snapshot, reasons: Sequence[str]) -> HistoryPlan:
+def plan_history(found: Sequence[HistoryChanges], snapshot: Snapshot, reasons: Sequence[str]) -> PlannedHistory:
     """Return the changes to each file. Rows of ``found`` are source rows, numbered in order."""
     files, positions, dropped_files, dropped = (
         np.concatenate([np.empty(0, dtype=np.int64), *arrays])
@@ -236,7 +238,7 @@ def plan_history(found: Sequence[HistoryChanges], snapshot: Snapshot, reasons: S
         rows = replaced[cuts[number] : cuts[number + 1]]
         lost = dropped[removed[ends[number] : ends[number + 1]]]
         changes.append(FileChange(file, Match(positions[rows], rows), lost, reason))
-    return HistoryPlan(
+    return PlannedHistory(
         files=tuple(changes),
         inserts=np.flatnonzero(files < 0),
         moved=sum(each.moved for each in found),

@@ -29,6 +29,7 @@ from fsspeckit.core.model import (
     WriteTask,
 )
 from fsspeckit.core.parquet.writer_options import check_distinct, check_writable, codec_name
+from fsspeckit.core.results import RowOperation
 from fsspeckit.core.values.keys import key_type
 
 
@@ -74,6 +75,7 @@ class MergeRequest:
     columns: tuple[str, ...] | None = None
     except_columns: tuple[str, ...] = ()
     ignore_null_updates: bool = False
+    operation: RowOperation = "merge"
 
     def __post_init__(self) -> None:
         check_choice("strategy", self.strategy, get_args(StrategyName))

@@ -99,7 +99,7 @@ def change_history(rows: HistoryInput, layout: HistoryLayout) -> HistoryChanges:
     points = _points(rows, keys, times)
     if not layout.ordered:
         _check_ties(rows, points, layout)
-    return _Result(rows, times, points, _values(rows, points, layout), layout).changes()
+    return _Built(rows, times, points, _values(rows, points, layout), layout).changes()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -254,7 +254,7 @@ def _values(rows: HistoryInput, points: _Points, layout: HistoryLayout) -> pa.Ta
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Result:
+class _Built:
     """Compares the history before and after."""
 
     rows: HistoryInput
