@@ -230,7 +230,7 @@ class Change:
         return self.text
 
 
-def _newer(new: int | None, old: int | None) -> bool:
+def newer(new: int | None, old: int | None) -> bool:
     return new is not None and (old is None or new > old)
 
 
@@ -244,7 +244,7 @@ CONDITIONS: Sequence[tuple[str, Callable[[Row], bool]]] = (
 )
 
 
-def _deletes() -> st.SearchStrategy[Change]:
+def deletes() -> st.SearchStrategy[Change]:
     def build(condition: tuple[str, Callable[[Row], bool]]) -> Change:
         text, holds = condition
         return Change(
@@ -256,7 +256,7 @@ def _deletes() -> st.SearchStrategy[Change]:
     return st.sampled_from(CONDITIONS).map(build)
 
 
-def _updates() -> st.SearchStrategy[Change]:
+def updates() -> st.SearchStrategy[Change]:
     def build(condition: tuple[str, Callable[[Row], bool]]) -> Change:
         text, holds = condition
 
@@ -270,7 +270,7 @@ def _updates() -> st.SearchStrategy[Change]:
     return st.sampled_from(CONDITIONS).map(build)
 
 
-def _feeds() -> st.SearchStrategy[Change]:
+def feeds() -> st.SearchStrategy[Change]:
     row = st.fixed_dictionaries(
         {
             "day": st.sampled_from(DAYS),
@@ -312,7 +312,7 @@ def _fed(rows: list[Row], source: list[Row], partial: bool, partitioned: bool) -
     left, by_id = [], {row["id"]: row for row in source}
     for old in rows:
         new = by_id.pop(old["id"], None)
-        if new is None or not _newer(new["lsn"], old["lsn"]):
+        if new is None or not newer(new["lsn"], old["lsn"]):
             left.append(old)
         elif new["op"] == "d":
             continue
@@ -375,8 +375,8 @@ def _sparse_feeds() -> st.SearchStrategy[Change]:
             left, new = [], dict(found)
             for old in rows:
                 change = new.pop(old["id"], None)
-                newer = change is not None and _newer(change["lsn"], old["lsn"])
-                values = {name: value for name, value in (change or {}).items() if newer and value is not None}
+                is_newer = change is not None and newer(change["lsn"], old["lsn"])
+                values = {name: value for name, value in (change or {}).items() if is_newer and value is not None}
                 left.append(old | values)
             return left + [{"id": key} | values for key, values in new.items()]
 
@@ -404,7 +404,7 @@ def in_order(found: Sequence[Row]) -> list[tuple[Any, ...]]:
 
 @given(
     found=rows(),
-    changes=st.lists(st.one_of(_deletes(), _updates(), _feeds(), _moves(), _sparse_feeds()), min_size=1, max_size=4),
+    changes=st.lists(st.one_of(deletes(), updates(), feeds(), _moves(), _sparse_feeds()), min_size=1, max_size=4),
     partitioned=st.booleans(),
     groups=st.integers(1, 3),
 )

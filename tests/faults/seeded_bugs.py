@@ -261,6 +261,13 @@ BUGS: tuple[Bug, ...] = (
         PLANNING,
     ),
     Bug(
+        "proofs: a count of nulls is believed beside bounds",
+        "core/planning/condition_proofs.py",
+        "if nulls == rows and bounds != (None, None):",
+        "if nulls == -1:",
+        PLANNING,
+    ),
+    Bug(
         "merge: a stale delete deletes",
         "core/planning/merge_changes.py",
         "deletes = _kept(check, files, removals, conditions=False)",

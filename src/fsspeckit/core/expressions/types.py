@@ -17,7 +17,7 @@ _MOST_DIGITS = 76
 
 
 def plain_type(type_: pa.DataType) -> pa.DataType:
-    """Return the type in which values are evaluated: without dictionaries, extensions, views and time zones."""
+    """Return the type in which values are evaluated: without dictionaries, extensions, views, zones and half floats."""
     type_ = unwrapped(type_)
     if isinstance(type_, pa.BaseExtensionType):
         return plain_type(type_.storage_type)
@@ -27,6 +27,8 @@ def plain_type(type_: pa.DataType) -> pa.DataType:
         return pa.large_binary()
     if pat.is_timestamp(type_) and type_.tz is not None:
         return pa.timestamp(type_.unit, "UTC")
+    if pat.is_float16(type_):
+        return pa.float32()
     return pa.date32() if pat.is_date64(type_) else type_
 
 

@@ -91,8 +91,10 @@ def column_knowledge(file: DataFile, name: str, type_: pa.DataType) -> list[Know
         return [_NOTHING] * groups
     found = []
     for group, rows in enumerate(file.row_groups):
-        nulls = stats.nulls[group]
-        lower, upper = _bounds(stats.lower[group], stats.upper[group], stats.native, type_)
+        nulls, bounds = stats.nulls[group], (stats.lower[group], stats.upper[group])
+        if nulls == rows and bounds != (None, None):  # a bound is a value, so the count is wrong
+            nulls = None
+        lower, upper = _bounds(*bounds, stats.native, type_)
         found.append(Known(lower, upper, nulls is None or nulls > 0, nulls is None or nulls < rows))
     return found
 
