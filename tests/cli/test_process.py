@@ -74,6 +74,7 @@ def test_arrow_on_standard_input_and_an_engine_by_environment(tmp_path: Path) ->
 def test_the_examples_of_every_help_page_run(tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     Path("orders.csv").write_text("id,day,amount\n1,mon,10\n2,mon,20\n3,tue,30\n")
+    Path("monday.csv").write_text("id,day,amount\n1,mon,11\n")
     Path("updates.csv").write_text("id,day,amount\n2,mon,21\n4,tue,40\n")
     Path("feed.csv").write_text("id,name,lsn,op\n1,Ann,10,c\n2,Bob,11,c\n1,,12,d\n")
     Path("pipeline.toml").write_text(

@@ -348,7 +348,7 @@ def test_a_plan_of_changes_is_applied_exactly(fsspeckit: Fsspeckit, engine: str)
     words = ("plan", *CHANGES, *DELETING, "-o", "plan.json", "--engine", engine, "-q")
     assert fsspeckit(*words)[0] == 0
     plan = json.loads(Path("plan.json").read_text())
-    assert (plan["command"], plan["plan"]["operation"], plan["engine"]) == ("apply_changes", "merge", engine)
+    assert (plan["command"], plan["plan"]["operation"], plan["engine"]) == ("apply_changes", "apply_changes", engine)
     assert plan["options"] == {
         "key_columns": ["id"],
         "sequence_by": "amount",

@@ -32,7 +32,11 @@ _OPERATIONS = {
     "merge: types and columns": ("test_schema_examples",),
     "merge: partitions": ("test_partition_examples",),
     "merge: pruning": ("test_pruning_examples",),
-    "delete, update, conditions of merges, change feeds": ("test_row_changes",),
+    "delete, update, conditions of merges, change feeds": (
+        "test_row_changes",
+        "test_row_change_traps",
+        "test_nested_feeds",
+    ),
     "histories of change feeds": ("test_history", "test_history_types"),
     "rows that move to another partition": ("test_moves",),
     "plans of a dry run": ("test_dry_run",),

@@ -158,7 +158,7 @@ def _reconciled(place: Place, before: View, after: View, rows: int, info: Mappin
 
 def _reported_counts(place: Place, before: View, after: View, info: Mapping[str, Any]) -> tuple[int, int]:
     match info["operation"]:
-        case "merge" | "delete" | "update":
+        case "merge" | "apply_changes" | "delete" | "update":
             return int(info["inserted"]), int(info["deleted"])
         case "write" if "replaced" in info:
             return int(info["rows"]), int(info["replaced"])

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from fsspeckit.common.errors import FsspeckitError
 from fsspeckit.common.text import printable
 from fsspeckit.core.results import (
+    WITH_SOURCE,
     MaintenanceResult,
     MergeResult,
     ResultMapping,
@@ -95,7 +96,7 @@ def facts(result: MergeResult | WriteResult | MaintenanceResult) -> dict[str, An
         written = [file for file in result.files if file.operation != "preserved"]
         others = {name: result[name] for name in ("unchanged", "stale", "moved")}
         counts = result.stats() | others | {"deleted_files": len(result.deleted_files)}
-        rows = result.source_count if result.operation == "merge" else result.updated + result.deleted
+        rows = result.source_count if result.operation in WITH_SOURCE else result.updated + result.deleted
         seq = result.commit_seq
         return _written(rows, len(written), sum(file.size_bytes or 0 for file in written), seq, counts)
     if isinstance(result, WriteResult):
