@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -428,3 +429,43 @@ def test_random_changes(
         found = expected
         if found:
             assert in_order(io.read_parquet(path).to_pylist()) == in_order(found)
+
+
+DAY_CONDITIONS = {
+    "is null": (pc.field("day").is_null(), 0),
+    "equal": (pc.field("day") == "a", 2),
+    "not one of": (~pc.field("day").isin(["a", "b"]), 0),
+    "day and column": ((pc.field("day") == "b") & (pc.field("id") > 3), 1),
+    "nothing but a value": (pc.scalar(True), 4),
+}
+
+
+@pytest.mark.parametrize("case", DAY_CONDITIONS)
+def test_an_expression_of_pyarrow_sees_partition_values(io: Any, tmp_path: Path, case: str) -> None:
+    condition, count = DAY_CONDITIONS[case]
+    path, table = str(tmp_path / "d"), pa.table({"id": [1, 2, 3, 4], "v": [0, 0, 0, 0], "day": ["a", "a", "b", "b"]})
+    io.write_dataset(table, path, partition_by="day")
+    assert io.read_parquet(path, filters=condition).num_rows == count
+    assert io.delete(path, where=condition, dry_run=True).deleted == count
+    assert io.update(path, set={"v": "1"}, where=condition).updated == count
+    assert sum(io.read_parquet(path)["v"].to_pylist()) == count
+    assert io.delete(path, where=condition).deleted == count
+
+
+def test_an_expression_of_pyarrow_limits_what_is_replaced(io: Any, tmp_path: Path) -> None:
+    path, table = str(tmp_path / "d"), pa.table({"id": [1, 2, 3, 4], "day": ["a", "a", "b", "b"]})
+    io.write_dataset(table, path, partition_by="day")
+    new = pa.table({"id": [9], "day": ["a"]})
+    result = io.write_dataset(new, path, mode="overwrite", replace_where=pc.field("day") == "a")
+    assert (result.replaced, sorted(io.read_parquet(path)["id"].to_pylist())) == (2, [3, 4, 9])
+    options = {"strategy": "full_merge", "key_columns": "id", "scope": pc.field("day") == "b"}
+    assert io.merge(pa.table({"id": [4], "day": ["b"]}), path, **options).deleted == 1
+    feed = pa.table({"id": [9, 5], "day": ["a", "b"], "op": ["d", "c"]})
+    options = {"strategy": "upsert", "key_columns": "id", "delete_when": pc.field("op") == "d"}
+    assert io.merge(feed, path, **options).stats() == {"inserted": 1, "updated": 0, "deleted": 1, "total": 2}
+
+
+def test_a_column_by_number_is_refused(io: Any, tmp_path: Path) -> None:
+    io.write_dataset(pa.table({"id": [1], "v": [2]}), str(tmp_path / "d"))
+    with pytest.raises(ExpressionError, match="by its number"):
+        io.delete(str(tmp_path / "d"), where=pc.field(1) == 2)

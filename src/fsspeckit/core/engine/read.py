@@ -150,7 +150,7 @@ class _FileReader:
 
     def _columns_of(self, condition: Expression) -> list[str]:
         wanted = columns_of(condition)
-        return [name for name in self._schema.names if wanted is None or name in wanted]
+        return [name for name in self._schema.names if name in wanted]
 
     def _read_groups(self, scan: _Scan, file: DataFile, names: list[str], groups: Sequence[int]) -> pa.Table:
         """Return some columns of some row groups."""

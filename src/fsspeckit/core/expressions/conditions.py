@@ -16,6 +16,8 @@ from fsspeckit.core.expressions.tree import ArrowCondition, Call, Column, Expres
 from fsspeckit.core.expressions.types import cast_to, kind_of, plain_type, same_type
 
 _OPERATORS = {"=": "=", "==": "=", "!=": "<>", "<>": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+_ARROW_ERRORS = (pa.ArrowException, ValueError, TypeError)
+_BY_NUMBER = "FieldPath("
 _ADVICE = "pass SQL text such as \"day = '2026-11-02' AND amount > 10\", or tuples such as [('id', '>', 3)]"
 
 
@@ -47,12 +49,17 @@ def compile_condition(given: Any, schema: pa.Schema, *, tables: Sequence[str] = 
     raise ExpressionError(f"{given!r} is not a condition; {_ADVICE}")
 
 
-def columns_named(given: Any) -> list[str]:
-    """Return the columns that a condition may read, before it is compiled; nested fields by their column."""
+def columns_named(given: Any, schema: pa.Schema | None = None) -> list[str]:
+    """Return the columns that a condition may read, before it is compiled; nested fields by their column.
+
+    Those of an expression of pyarrow are known only with a schema.
+    """
     if isinstance(given, str):
         from fsspeckit.core.expressions.grammar import exp, parse_one
 
         return sorted({column.parts[0].name for column in parse_one(given).find_all(exp().Column)})
+    if isinstance(given, pc.Expression) and schema is not None:
+        return sorted(_columns_read(given, schema))
     if isinstance(given, pc.Expression) or not isinstance(given, Sequence):
         return []
     parts = [part for group in given for part in (group if isinstance(group, list) else [group])]
@@ -60,14 +67,33 @@ def columns_named(given: Any) -> list[str]:
 
 
 def _arrow_condition(given: pc.Expression, schema: pa.Schema) -> Expression:
+    if _BY_NUMBER in str(given):
+        raise ExpressionError(f"{given} names a column by its number; use the names of columns")
     try:
-        pa.Table.from_batches([], schema).filter(given)
-    except (pa.ArrowException, ValueError, TypeError) as error:
+        _filter_nothing(given, schema)
+    except _ARROW_ERRORS as error:
         reason = str(error).partition("\n")[0]
         raise ExpressionError(
             f"{given} cannot be applied to the columns {schema.names} ({reason}); {_ADVICE}"
         ) from error
-    return ArrowCondition(given)
+    return ArrowCondition(given, _columns_read(given, schema))
+
+
+def _columns_read(given: pc.Expression, schema: pa.Schema) -> frozenset[str]:
+    return frozenset(name for name in schema.names if _reads(given, schema, name))
+
+
+def _filter_nothing(given: pc.Expression, schema: pa.Schema) -> None:
+    pa.Table.from_batches([], schema).filter(given)
+
+
+def _reads(given: pc.Expression, schema: pa.Schema, name: str) -> bool:
+    """Return whether an expression of pyarrow reads a column: without the column it cannot be applied."""
+    try:
+        _filter_nothing(given, schema.remove(schema.get_field_index(name)))
+    except _ARROW_ERRORS:
+        return True
+    return False
 
 
 def _any_of(given: Sequence[Any], schema: pa.Schema) -> Expression:

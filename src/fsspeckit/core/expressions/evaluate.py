@@ -80,6 +80,10 @@ def _value(expression: Expression, table: pa.Table) -> Values:
 def _arrow_condition(expression: ArrowCondition, table: pa.Table) -> Values:
     import pyarrow.dataset as pads  # it loads pandas where that is installed
 
+    for name, constant in expression.constants.items():
+        field = table.schema.field(name)
+        values = pa.repeat(constant.value, table.num_rows).cast(field.type)
+        table = table.set_column(table.column_names.index(name), field, values)
     return pads.dataset(table).scanner(columns={"found": expression.condition}).to_table()["found"]
 
 

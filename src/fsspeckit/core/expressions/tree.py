@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -58,9 +58,16 @@ class InList:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArrowCondition:
-    """A condition that the caller passed as an expression of pyarrow."""
+    """A condition that the caller passed as an expression of pyarrow.
+
+    Attributes:
+        columns: The columns that it reads.
+        constants: Values of columns that are constant, such as the partition values of a file.
+    """
 
     condition: pc.Expression
+    columns: frozenset[str]
+    constants: Mapping[str, Literal] = field(default_factory=dict)
 
     @property
     def type(self) -> pa.DataType:
@@ -76,18 +83,17 @@ def null_of(type_: pa.DataType) -> Literal:
     return Literal(null_scalar(type_))
 
 
-def columns_of(expression: Expression) -> frozenset[str] | None:
-    """Return the columns that an expression reads, or None where that is not known."""
+def columns_of(expression: Expression) -> frozenset[str]:
+    """Return the columns that an expression reads."""
     match expression:
         case Column():
             return frozenset((expression.name,))
         case Call():
-            parts = [columns_of(argument) for argument in expression.arguments]
-            return None if None in parts else frozenset[str]().union(*(part for part in parts if part is not None))
+            return frozenset[str]().union(*map(columns_of, expression.arguments))
         case InList():
             return columns_of(expression.value)
         case ArrowCondition():
-            return None
+            return expression.columns
         case _:
             return frozenset()
 
@@ -112,5 +118,7 @@ def with_constants(expression: Expression, values: Mapping[str, Literal]) -> Exp
             return replace(expression, arguments=tuple(with_constants(each, values) for each in expression.arguments))
         case InList():
             return replace(expression, value=with_constants(expression.value, values))
+        case ArrowCondition():
+            return replace(expression, constants={name: values[name] for name in expression.columns if name in values})
         case _:
             return expression

@@ -104,8 +104,7 @@ class ChangedRowsReader:
         columns = self._change.columns
         if columns is None:
             return self._equal_keys
-        read = [columns_of(value) for value in self._change.computed.values()]
-        needed = frozenset(columns).union(*(names or () for names in read))
+        needed = frozenset(columns).union(*map(columns_of, self._change.computed.values()))
         return frozenset(self._task.schema.names) - needed
 
     def first_change(self) -> ChangedRows | None:

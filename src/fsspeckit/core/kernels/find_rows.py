@@ -25,7 +25,7 @@ class FindRows:
         """Return the positions of the matching rows of one file, ascending."""
         scan, condition = item
         names = columns_of(condition)
-        schema = pa.schema([field for field in self.schema if names is None or field.name in names])
+        schema = pa.schema([field for field in self.schema if field.name in names])
         starts = np.concatenate([[0], np.cumsum(scan.file.row_groups)])
         found = [
             np.flatnonzero(matching_rows(condition, table)) + starts[group]

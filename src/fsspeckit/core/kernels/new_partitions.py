@@ -33,8 +33,7 @@ class PartitionChange:
     @property
     def columns(self) -> frozenset[str]:
         """The columns of the file that must be read."""
-        parts = [columns_of(value) or frozenset() for value in (*self.old.values(), *self.new.values())]
-        return frozenset[str]().union(*parts)
+        return frozenset[str]().union(*map(columns_of, (*self.old.values(), *self.new.values())))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

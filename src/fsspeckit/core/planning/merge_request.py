@@ -276,7 +276,7 @@ def columns_not_written(
         raise KeyColumnError(f"except_columns names {kept}, which the merge needs in the dataset. Leave them out.")
     others = [] if request.columns is None else [name for name in source.names if name not in request.columns]
     adds_columns = not known or request.schema_mode == "evolve"
-    for_condition = [] if request.delete_when is None or adds_columns else columns_named(request.delete_when)
+    for_condition = [] if request.delete_when is None or adds_columns else columns_named(request.delete_when, source)
     only_read = [name for name in for_condition if name not in known]
     return [*request.except_columns, *(name for name in (*others, *only_read) if name not in needed)]
 

@@ -93,8 +93,7 @@ def deleting_rows(rules: MergeRules, source: Source) -> Mask | None:
 
 
 def _holds(condition: Expression, source: Source) -> Mask:
-    names = columns_of(condition)
-    chosen = source.schema.names if names is None else sorted(names)
+    chosen = sorted(columns_of(condition))
     if not chosen:
         return np.full(source.rows, bool(matching_rows(condition, pa.table({"": pa.nulls(1)}))[0]))
     return matching_rows(condition, source.columns(chosen))
@@ -104,7 +103,7 @@ def rows_to_insert(rules: MergeRules, source: Source, rows: RowNumbers) -> RowNu
     """Return the unmatched source rows that are inserted."""
     if rules.inserts is None or not len(rows):
         return rows
-    names = sorted(name.partition(".")[2] for name in columns_of(rules.inserts) or ())
+    names = sorted(name.partition(".")[2] for name in columns_of(rules.inserts))
     table = _source_values(source, rows, names)
     return rows[matching_rows(rules.inserts, table)]
 
@@ -173,7 +172,7 @@ class RuleCheck:
 
 
 def _names(expression: Expression | None) -> frozenset[str]:
-    return frozenset() if expression is None else columns_of(expression) or frozenset()
+    return frozenset() if expression is None else columns_of(expression)
 
 
 def rows_in_scope(

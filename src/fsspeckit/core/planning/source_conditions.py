@@ -29,7 +29,7 @@ def check_all_match(
     """
     schema = source.schema if snapshot.schema is None else full_schema(snapshot)
     wanted = columns_of(condition)
-    names = [name for name in schema.names if wanted is None or name in wanted]
+    names = [name for name in schema.names if name in wanted]
     missing = [name for name in names if name not in source.schema.names]
     if missing:
         raise ExpressionError(f"{argument} reads {missing}, which the source lacks. Add the columns to the source.")
