@@ -434,3 +434,16 @@ def test_a_plan_that_deletes_all_rows_needs_a_yes(fsspeckit: Fsspeckit) -> None:
     assert (code, "the plan deletes all 4 rows" in err, rows()) == (2, True, ROWS.to_pylist())
     assert fsspeckit("apply", "plan.json", "--yes", "-q")[0] == 0
     assert files() == {}
+
+
+def test_a_plan_that_says_it_leaves_rows_is_not_believed(fsspeckit: Fsspeckit) -> None:
+    """The question before a delete of all rows depends on the counts of the plan."""
+    assert fsspeckit("plan", "delete", "lake", "--where", "true", "-o", "plan.json", "-q")[0] == 0
+    plan = json.loads(Path("plan.json").read_text())
+    rows = plan["plan"]["target_count_before"]
+    plan["plan"] |= {"target_count_before": rows + 7, "total": 7}
+    plan["counts"]["total"] = 7
+    Path("plan.json").write_text(json.dumps(plan))
+    before = files()
+    assert fsspeckit("apply", "plan.json")[0] == 3
+    assert files() == before

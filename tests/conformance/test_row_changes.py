@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from conformance.builders import look, numbers, put, three_files
 from conformance.tree import tree_of
 from fsspeckit import DatasetNotFoundError
-from fsspeckit.common.errors import ExpressionError
+from fsspeckit.common.errors import CommitConflictError, ExpressionError
 
 Row = dict[str, Any]
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string()), ("lsn", pa.int64()), ("v", pa.float64())])
@@ -469,3 +469,36 @@ def test_a_column_by_number_is_refused(io: Any, tmp_path: Path) -> None:
     io.write_dataset(pa.table({"id": [1], "v": [2]}), str(tmp_path / "d"))
     with pytest.raises(ExpressionError, match="by its number"):
         io.delete(str(tmp_path / "d"), where=pc.field(1) == 2)
+
+
+def test_a_dataset_without_rows_has_nothing_to_change(io: Any, tmp_path: Path) -> None:
+    path = str(tmp_path / "d")
+    io.write_dataset(pa.table({"id": [1]}), path)
+    assert io.delete(path, where="true").deleted == 1
+    for dry_run in (True, False):
+        assert io.delete(path, where="id = 1", dry_run=dry_run).stats() == dict.fromkeys(
+            ("inserted", "updated", "deleted", "total"), 0
+        )
+        assert io.update(path, set={"id": "2"}, where="id = 1", dry_run=dry_run).updated == 0
+
+
+def test_a_plan_pins_the_rows_and_the_values(io: Any, tmp_path: Path) -> None:
+    path = str(tmp_path / "d")
+    io.write_dataset(pa.table({"id": [1, 2, 3], "v": [0, 0, 0]}), path)
+    before = tree_of(tmp_path / "d")
+    delete = io.delete(path, where="id = 1", dry_run=True)
+    update = io.update(path, set={"v": "1"}, where="id = 1", dry_run=True)
+    upsert = {"strategy": "upsert", "key_columns": "id"}
+    merge = io.merge(pa.table({"id": [1], "v": [7]}), path, **upsert, dry_run=True)
+    calls = [
+        lambda: io.delete(path, where="id = 2", plan=delete),
+        lambda: io.update(path, set={"v": "1"}, where="id = 2", plan=update),
+        lambda: io.update(path, set={"v": "2"}, where="id = 1", plan=update),
+        lambda: io.merge(pa.table({"id": [2], "v": [7]}), path, **upsert, plan=merge),
+        lambda: io.merge(pa.table({"id": [1], "v": [7]}), path, **upsert | {"strategy": "update"}, plan=merge),
+    ]
+    for call in calls:
+        with pytest.raises(CommitConflictError, match="make a new plan"):
+            call()
+    assert tree_of(tmp_path / "d") == before
+    assert io.update(path, set={"v": "1"}, where="id = 1", plan=update).updated == 1

@@ -20,7 +20,7 @@ FileOperation = Literal["rewritten", "inserted", "preserved"]
 RowOperation = Literal["merge", "apply_changes", "delete", "update"]
 WITH_SOURCE = ("merge", "apply_changes")
 """The operations that have source rows."""
-_PLANNED = ("operation", "strategy", "path", *_COUNTS, "source_route")
+_PLANNED = ("operation", "strategy", "path", *_COUNTS, "source_route", "digest")
 _CHANGES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(WITH_SOURCE, ("inserted", "updated", "deleted")),
     "delete": ("deleted",),
@@ -212,6 +212,7 @@ class MergePlan(_MergeView):
     tasks: tuple[Task, ...] = field(repr=False, compare=False, default=())
     stale: int = 0
     moved: int = 0
+    digest: str = field(default="", repr=False)
 
     @property
     def total(self) -> int:
@@ -235,7 +236,8 @@ class MergePlan(_MergeView):
     @classmethod
     def from_node(cls, node: Node) -> Self:
         """Return the plan from a part of a document."""
-        texts = {name: node[name].text() for name in ("strategy", "path", "source_route")}
+        node.only((*_PLANNED, "total", "dry_run", "entries"))
+        texts = {name: node[name].text() for name in ("strategy", "path", "source_route", "digest")}
         counts = {name: node[name].count() for name in _COUNTS}
         operation = cast("RowOperation", node["operation"].choice(get_args(RowOperation)))
         entries = tuple(node["entries"].each(_entry))
@@ -245,6 +247,8 @@ class MergePlan(_MergeView):
         for name in ("source_count", *_CHANGES["merge"]):
             if operation not in WITH_SOURCE and name not in _CHANGES[operation] and counts[name]:
                 raise node[name].refuse(f"does not go with the operation {operation}")
+        if node["total"].count() != plan.total:
+            raise node["total"].refuse("does not agree with the other counts")
         return plan
 
     def _names(self) -> tuple[str, ...]:

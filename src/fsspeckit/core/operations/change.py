@@ -19,7 +19,7 @@ from fsspeckit.core.model import MoveTask, NewFileTask, Outcome, PlanEntry, Rewr
 from fsspeckit.core.operations.row_balance import check_balance
 from fsspeckit.core.parquet.writer_options import report_codecs
 from fsspeckit.core.planning.merge_request import compute_merge_stats
-from fsspeckit.core.planning.pinned_plan import check_against_plan, check_outcomes
+from fsspeckit.core.planning.pinned_plan import check_against_plan, check_outcomes, check_rows, digest_of
 from fsspeckit.core.progress import Reporter
 from fsspeckit.core.results import MergeFileMetadata, MergePlan, MergeResult, RowOperation
 
@@ -92,7 +92,9 @@ def run_change(
         outcomes = _run(engine, place, source, prepared, [*prepared.rewrites, *moves], None, reporter)
         return _as_plan(place, prepared, outcomes)
     if pinned is not None:
-        inserts = check_against_plan(pinned, place.path, prepared.snapshot, prepared.counts, prepared.inserts)
+        counts = {**prepared.counts, "target_count_before": prepared.snapshot.rows}
+        inserts = check_against_plan(pinned, place.path, prepared.snapshot, counts, prepared.inserts)
+        check_rows(pinned, place.path, prepared.strategy, digest_of(prepared.tasks, prepared.deletes))
         prepared = replace(prepared, inserts=inserts)
     if not prepared.tasks and not prepared.deletes and not place.journal.terms:
         return _as_result(place, prepared, [], (), None, time.perf_counter() - started)
@@ -247,6 +249,7 @@ def _as_plan(place: Place, prepared: PreparedChange, outcomes: Sequence[Outcome]
         tasks=(*prepared.rewrites, *prepared.inserts),
         stale=prepared.stale,
         moved=prepared.moved,
+        digest=digest_of(prepared.tasks, prepared.deletes),
     )
 
 

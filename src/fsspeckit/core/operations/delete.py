@@ -44,7 +44,7 @@ def _prepare(target: Target, rows: Sequence[MatchingRows], options: WriteOptions
         snapshot=target.snapshot,
         rewrites=rewrites,
         deletes=deletes,
-        deleted=sum(len(match.positions) for match in rows),
+        deleted=sum(match.count for match in rows),
         reasons={match.file.path: match.reason for match in rows},
     )
 
@@ -53,10 +53,10 @@ def removal_tasks(
     rows: Sequence[MatchingRows], options: WriteOptions
 ) -> tuple[tuple[RewriteTask, ...], tuple[str, ...]]:
     """Return tasks that rewrite files without matching rows, and the files without other rows, which are deleted."""
-    deletes = [match.file.path for match in rows if match.file.rows and len(match.positions) == match.file.rows]
+    deletes = [match.file.path for match in rows if match.is_whole_file]
     rewrites = [
         RewriteTask(match.file, RowChange(dropped=match.positions), match.file.schema, (), True, options)
         for match in rows
-        if 0 < len(match.positions) < match.file.rows
+        if match.count and not match.is_whole_file
     ]
     return tuple(rewrites), tuple(sorted(deletes))

@@ -54,4 +54,4 @@ def remove_matching_rows(
     with vanished_file_is_conflict(place, "write"):
         rows = find_matching_rows(engine, place.storage, snapshot, schema, condition, reporter)
     rewrites, deletes = removal_tasks(rows, options)
-    return Removal(rewrites, deletes, sum(len(match.positions) for match in rows))
+    return Removal(rewrites, deletes, sum(match.count for match in rows))

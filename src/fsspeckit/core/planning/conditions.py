@@ -15,7 +15,7 @@ from fsspeckit.core.engine.protocol import Engine, RowSelection
 from fsspeckit.core.expressions.tree import Call, Column, Expression, InList, Literal, null_of, with_constants
 from fsspeckit.core.expressions.types import plain_type
 from fsspeckit.core.kernels.find_rows import FindRows
-from fsspeckit.core.model import DataFile, RowNumbers, Scan
+from fsspeckit.core.model import NO_ROWS, DataFile, RowNumbers, Scan
 from fsspeckit.core.planning.bloom import drop_by_bloom
 from fsspeckit.core.planning.condition_proofs import Truth, possible_truths
 from fsspeckit.core.planning.statistics import KeySet
@@ -25,11 +25,26 @@ from fsspeckit.core.storage import Storage, for_each
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MatchingRows:
-    """The matching rows of a file, ascending, and how they were found."""
+    """The matching rows of a file, ascending, and how they were found; ``found`` is None if all rows match."""
 
     file: DataFile
-    positions: RowNumbers
+    found: RowNumbers | None
     reason: str
+
+    @property
+    def count(self) -> int:
+        """The number of matching rows."""
+        return self.file.rows if self.found is None else len(self.found)
+
+    @property
+    def is_whole_file(self) -> bool:
+        """Whether the file has rows and all of them match."""
+        return 0 < self.file.rows == self.count
+
+    @property
+    def positions(self) -> RowNumbers:
+        """The positions of the matching rows."""
+        return np.arange(self.file.rows) if self.found is None else self.found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,11 +135,13 @@ def _required_values(condition: Expression) -> dict[str, KeySet]:
 
 
 def _combine(proof: _Proof, found: RowNumbers | None) -> MatchingRows:
+    if sum(proof.file.row_groups[group] for group in proof.matching) == proof.file.rows:
+        return MatchingRows(proof.file, None if proof.file.rows else NO_ROWS, _reason(proof, proof.file.rows))
     starts = np.concatenate([[0], np.cumsum(proof.file.row_groups)])
     parts = [np.arange(starts[group], starts[group + 1]) for group in proof.matching]
     if found is not None:
         parts.append(found)
-    positions = np.sort(np.concatenate(parts)) if parts else np.empty(0, dtype=np.int64)
+    positions = np.sort(np.concatenate(parts)) if parts else NO_ROWS
     return MatchingRows(proof.file, positions.astype(np.int64), _reason(proof, len(positions)))
 
 

@@ -40,7 +40,7 @@ def find_new_partitions(
     Raises:
         PartitionError: A value cannot be the name of a folder, or a file has another value than its folder.
     """
-    columns, files = snapshot.partition_columns, [match.file for match in rows if len(match.positions)]
+    columns, files = snapshot.partition_columns, [match.file for match in rows if match.count]
     check_folder_values(engine, storage, files, columns, columns, reporter)
     items = [_partition_change(snapshot, schema, match, computed) for match in rows]
     find = FindNewPartitions(storage, schema)
@@ -59,7 +59,7 @@ def _partition_change(
     columns = snapshot.partition_columns
     constants = constants_of(snapshot, match.file, schema) | _folder_values(columns, schema, match.file)
     own = {name: Column(name, plain_type(schema.field(name).type)) for name in columns}
-    if not len(match.positions):
+    if not match.count:
         return PartitionChange(match.file, match.positions, {}, {})
     old = {name: with_constants(own[name], constants) for name in columns}
     new = {name: with_constants(computed.get(name, own[name]), constants) for name in columns}

@@ -5,6 +5,7 @@ The plan has the size and stamp of every file, so a dataset that has changed sin
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from posixpath import dirname
@@ -12,7 +13,7 @@ from posixpath import dirname
 from fsspeckit.common.errors import CommitConflictError, DocumentError
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.file_names import is_data_file, is_inside
-from fsspeckit.core.model import NewFileTask, Outcome, RewriteTask
+from fsspeckit.core.model import MoveTask, NewFileTask, Outcome, RewriteTask
 from fsspeckit.core.results import MergePlan
 
 
@@ -35,6 +36,33 @@ def check_plan_names(plan: MergePlan) -> None:
 
 def _bad_name(name: str, what: str) -> DocumentError:
     return DocumentError(f"the plan names the file {name!r}, which {what}. Make a new plan.")
+
+
+def digest_of(tasks: Sequence[RewriteTask | NewFileTask], deletes: Sequence[str]) -> str:
+    """Return a digest of the rows that tasks change, by file and position, and of the values that they compute.
+
+    Source rows are not part of it: a query may return the same rows in another order.
+    """
+    digest = hashlib.sha256()
+    for task in tasks:
+        changes = [task] if isinstance(task, RewriteTask) else task.parts if isinstance(task, MoveTask) else []
+        digest.update(f"{dirname(task.path)!r} {task.rows_out} ".encode() if not isinstance(task, RewriteTask) else b"")
+        for each in changes:
+            change = each.change
+            values = (change.drop_others, change.columns, sorted(change.computed.items()), change.keep_for_null)
+            digest.update(f"{each.file.path!r} {values!r} {len(change.replaced)} ".encode())
+            digest.update(change.replaced.tobytes())
+            digest.update(change.dropped.tobytes())
+    digest.update(repr(tuple(deletes)).encode())
+    return digest.hexdigest()
+
+
+def check_rows(plan: MergePlan, path: str, strategy: str, digest: str) -> None:
+    """Check that the strategy and the rows that would change are those of the plan."""
+    if strategy != plan.strategy:
+        raise _differs(path, f"the strategy is {strategy} and {plan.strategy} in the plan")
+    if digest != plan.digest:
+        raise _differs(path, "other rows or other values would be changed")
 
 
 def check_against_plan(
