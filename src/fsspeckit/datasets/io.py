@@ -115,8 +115,8 @@ class DatasetIO(Maintenance, RowChanges):
             memory_limit: Bytes (or ``"500MB"``) that rewriting may use; determines ``batch_rows``.
             progress: A callback for `ProgressEvent`, or ``True`` for a progress bar.
             dry_run: Return the plan with exact counts and write nothing.
-            plan: A plan from an earlier ``dry_run`` of the same call. If the merge would do anything else, because the
-                dataset or the source has changed, `CommitConflictError` is raised.
+            plan: A plan from an earlier ``dry_run`` of the same call. If the dataset has changed, or other rows or
+                counts would change, `CommitConflictError` is raised. Values of source rows are not compared.
 
         Returns:
             The counts and files of the merge, or its plan.
