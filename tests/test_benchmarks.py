@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from sweeps import sweep_size
+
 pytestmark = pytest.mark.sweep
 ROOT = Path(__file__).parents[1]
 MERGES = ("clustered", "scattered", "again", "uuid", "full_merge", "plan-1k", "plan-10k")
@@ -17,7 +19,12 @@ GROWTH = tuple(f"{name}{part}" for name in ("compact", "cluster", "deduplicate")
 MEMORY = ("memory-cluster", "memory-deduplicate")
 ROW_CHANGES = ("delete-range", "delete-scattered", "update-column", "merge-columns", "feed")
 CASES = (*MERGES, *ROW_CHANGES, *GROWTH, "cluster-zorder", "cluster-hilbert", *MEMORY)
+CHOSEN = ("again", "full_merge", "plan-1k", "delete-range", "feed", "compact", "cluster-zorder", "memory-deduplicate")
+"""One case of each kind; a full sweep runs all."""
+RUN = CASES if sweep_size().full else CHOSEN
 TINY = ("--scale", "0.0001", "--repeats", "1", "--no-cold")
+SPARK_CASES = ("large", "small", "growth", "feed") if sweep_size().full else ("small", "feed")
+slow = pytest.mark.skipif(not sweep_size().full, reason="starts Spark several times; `make test-full` runs it")
 
 
 def _bench(folder: Path, *arguments: str) -> tuple[str, dict[str, Any]]:
@@ -29,16 +36,16 @@ def _bench(folder: Path, *arguments: str) -> tuple[str, dict[str, Any]]:
 
 
 def test_every_case_measures_every_contender_and_finds_its_result_right(tmp_path: Path) -> None:
-    _, report = _bench(tmp_path, *CASES, *TINY)
+    _, report = _bench(tmp_path, *RUN, *TINY)
     cases = report["cases"]
-    assert tuple(cases) == CASES
+    assert tuple(cases) == RUN
     for name, case in cases.items():
         assert case["failures"] == {}, name
         assert len(case["best"]) >= (1 if "-quarter" in name or "-half" in name or name in MEMORY else 2)
         ours = "fsspeckit, DuckDB, 1 GB" if name in MEMORY else "fsspeckit"
         assert {"wall", "cpu", "peak_mb", "written_mb", "prepare"} <= case["best"][ours].keys()
-    unbarred = {name for name in CASES if name.endswith("-quarter")}
-    assert {bar["case"] for bar in report["bars"] if bar["passed"] is not None} == set(CASES) - unbarred
+    unbarred = {name for name in RUN if name.endswith("-quarter")}
+    assert {bar["case"] for bar in report["bars"] if bar["passed"] is not None} == set(RUN) - unbarred
 
     synced = cases["full_merge"]["best"]["fsspeckit"]
     assert synced["inserted"] > 0
@@ -56,6 +63,7 @@ def test_every_case_measures_every_contender_and_finds_its_result_right(tmp_path
     assert again["updated"] == again["unchanged"] > 0
 
 
+@slow
 @pytest.mark.spark
 def test_queries_are_asked_in_two_orders(tmp_path: Path) -> None:
     _, report = _bench(tmp_path, "skipping", "--contender", "fsspeckit", "--contender", "linear", *TINY)
@@ -93,20 +101,19 @@ def test_the_spark_cases_run_in_one_session_and_join_what_was_measured_before(tm
     document.write_text("before\n<!-- results -->\n<!-- end of results -->\nafter\n")
     command = [sys.executable, "-m", "benchmarks.spark", "--scale", "0.0001", "--repeats", "1", "--json", str(report)]
     command += ["--data", str(tmp_path / "data")]
-    done = subprocess.run([*command, "large"], cwd=ROOT, capture_output=True, text=True, check=False)
+    first, *others = SPARK_CASES
+    done = subprocess.run([*command, first], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 1), done.stderr
-    large = json.loads(report.read_text())["cases"]["large"]
-    assert large["failures"] == {}
-    assert large["best"]["fsspeckit, shuffle"]["shuffle_mb"] > 0
-    assert large["best"]["fsspeckit"]["shuffle_mb"] == 0
+    assert json.loads(report.read_text())["cases"][first]["failures"] == {}
 
     earlier = ["--earlier", str(report), "--markdown", str(document)]
-    done = subprocess.run(
-        [*command, "small", "growth", "feed", *earlier], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([*command, *others, *earlier], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode in (0, 1), done.stderr
     found = json.loads(report.read_text())
-    assert tuple(found["cases"]) == ("large", "small", "growth", "feed")
+    assert tuple(found["cases"]) == SPARK_CASES
     assert all(case["failures"] == {} for case in found["cases"].values())
     assert all(bar["passed"] is not None for bar in found["bars"] if bar["case"] != "feed")  # Delta has no jar here
     assert "| three empty jobs |" in document.read_text()
+    if "large" in found["cases"]:
+        best = found["cases"]["large"]["best"]
+        assert best["fsspeckit, shuffle"]["shuffle_mb"] > 0 == best["fsspeckit"]["shuffle_mb"]
