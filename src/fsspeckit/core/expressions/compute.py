@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as pat
 
-from fsspeckit.common.bridge import null_scalar, scalar, to_arrow, to_numpy
+from fsspeckit.common.bridge import null_scalar, scalar, to_arrow, to_numpy, valid_mask
 from fsspeckit.common.types import is_text
 
 Values = Any  # a pa.Array or a pa.Scalar; pyarrow has no types
@@ -132,11 +132,11 @@ def add_months(values: Values, months: int) -> Values:
     moved = first + np.timedelta64(months, "M")
     last = ((moved + np.timedelta64(1, "M")).astype("datetime64[D]") - moved.astype("datetime64[D]")).astype(np.int64)
     result = moved.astype("datetime64[D]") + np.minimum(day, last - 1).astype("timedelta64[D]")
-    whole_days = to_arrow(result.astype(np.int64).astype(np.int32)).cast(pa.date32())
+    whole_days = to_arrow(result.astype(np.int64)).cast(pa.int32()).cast(pa.date32())
     dates = pc.if_else(values.is_valid(), whole_days, null_scalar(pa.date32()))
     if pat.is_date(type_):
         return dates.cast(type_)
-    return pc.add(dates.cast(stamps.type), time_of_day).cast(type_)
+    return pc.add_checked(dates.cast(stamps.type), time_of_day).cast(type_)
 
 
 def add_duration(values: Values, duration: pa.Scalar) -> Values:
@@ -151,13 +151,22 @@ def add_duration(values: Values, duration: pa.Scalar) -> Values:
 def remainder(dividend: Values, divisor: Values) -> Values:
     """The remainder with the sign of the dividend."""
     if pat.is_floating(dividend.type):
-        quotient = pc.trunc(pc.divide(dividend, divisor))
-        return pc.subtract(dividend, pc.multiply(quotient, divisor))
+        return _float_remainder(dividend, divisor)
     return pc.subtract_checked(dividend, pc.multiply_checked(pc.divide_checked(dividend, divisor), divisor))
+
+
+def _float_remainder(dividend: Values, divisor: Values) -> Values:
+    quotient = pc.divide_checked(dividend, divisor)
+    sides = [pa.repeat(side, len(quotient)) if isinstance(side, pa.Scalar) else side for side in (dividend, divisor)]
+    with np.errstate(invalid="ignore"):  # at nulls
+        found = np.fmod(*map(to_numpy, sides))
+    return to_arrow(found, valid_mask(quotient))
 
 
 def compare(name: str, left_side: Values, right_side: Values) -> Values:
     """Compare values; NaN equals NaN and is greater than every other number."""
+    if pat.is_null(left_side.type):
+        left_side, right_side = left_side.cast(pa.bool_()), right_side.cast(pa.bool_())
     result = getattr(pc, name)(left_side, right_side)
     if not pat.is_floating(left_side.type):
         return result
@@ -175,6 +184,11 @@ def compare(name: str, left_side: Values, right_side: Values) -> Values:
     }[name]
     answer = truths[0] if len(truths) == 1 else pc.or_(*truths)
     return pc.if_else(pc.or_(one, other), answer, result)
+
+
+def one_zero(values: Values) -> Values:
+    """Numbers without negative zero, which equals zero but has other bits."""
+    return pc.add(values, pa.scalar(0.0, values.type)) if pat.is_floating(values.type) else values
 
 
 def _any(values: Values) -> bool:

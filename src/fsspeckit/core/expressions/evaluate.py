@@ -100,7 +100,7 @@ def _column(column: Column, table: pa.Table) -> Values:
 def _in_list(expression: InList, table: pa.Table) -> Values:
     value = _value(expression.value, table)
     values = pa.repeat(value, 1) if isinstance(value, pa.Scalar) else value
-    found = pc.is_in(values, value_set=expression.options)
+    found = pc.is_in(compute.one_zero(values), value_set=compute.one_zero(expression.options))
     if pat.is_floating(values.type) and _any_nan(expression.options):
         found = pc.or_(found, pc.fill_null(pc.is_nan(values), scalar(False)))
     unknown = pc.or_(pc.is_null(values), pc.and_not(scalar(expression.has_null), found))

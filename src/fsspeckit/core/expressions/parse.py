@@ -23,8 +23,11 @@ from fsspeckit.core.expressions.functions import (
     DATETIME,
     FLOAT,
     FUNCTIONS,
+    NUMBER,
+    TEXT,
     UNIT,
     UNITS,
+    WHOLE,
     Function,
     fits,
 )
@@ -48,6 +51,13 @@ _ARITHMETIC = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "Mod": "%"}
 _MOST_LEVELS = 200  # pickle needs four frames of Python's stack for each
 _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 _SECONDS = {"SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86400, "WEEK": 604800}
+_NULL_TYPES = {
+    TEXT: pa.string(),
+    NUMBER: pa.int64(),
+    WHOLE: pa.int64(),
+    FLOAT: pa.float64(),
+    DATETIME: pa.timestamp("us"),
+}
 _BINARY = {"this", "expression"}
 _PARTS = {
     "Column": {"this", "table", "db", "catalog"},
@@ -419,7 +429,7 @@ class _Parser:
         if not fits(kind, value.type):
             raise self._error(f"{name} needs a {kind}, not a {kind_of(value.type)}", node, "cast the argument")
         if pat.is_null(value.type):
-            return null_of({DATETIME: pa.timestamp("us"), FLOAT: pa.float64()}.get(kind, pa.string()))
+            return null_of(_NULL_TYPES[kind])
         return cast_to(value, pa.float64()) if kind == FLOAT else value
 
     def _constant(self, name: str, value: Expression, kind: str, node: Any) -> Expression:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 
 import pyarrow as pa
 from pyarrow import types as pat
@@ -149,10 +150,16 @@ def _as_constant(constant: Literal, type_: pa.DataType) -> Literal | None:
         return None
     try:
         if pat.is_floating(type_):
-            return Literal(scalar(float(constant.value.as_py())).cast(type_))
+            return _as_float(float(constant.value.as_py()), type_)
         return Literal(constant.value.cast(type_))
     except (pa.ArrowInvalid, OverflowError):
         return None
+
+
+def _as_float(number: float, type_: pa.DataType) -> Literal | None:
+    """The nearest number of a float type, or None for a number beyond it."""
+    found = scalar(number).cast(type_)
+    return None if math.isinf(found.as_py()) and not math.isinf(number) else Literal(found)
 
 
 def _parsed_text(constant: Literal, type_: pa.DataType) -> Literal | None:

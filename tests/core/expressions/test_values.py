@@ -1,0 +1,83 @@
+"""Values at the limits of their types: zeros, NULL, divisions by zero, and numbers and moments out of range."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from fsspeckit.common.errors import ExpressionError
+from fsspeckit.core.expressions.evaluate import evaluate
+from fsspeckit.core.expressions.parse import parse_expression
+
+TABLE = pa.table(
+    {
+        "f": [0.0, -0.0, 7.5],
+        "small": pa.array([1.0, 0.1, 3e38], pa.float32()),
+        "day": pa.array([0, 1, 2], pa.int32()).cast(pa.date32()),
+        "us": pa.array([0, 1, 2], pa.int64()).cast(pa.timestamp("us")),
+        "ns": pa.array([0, -(2**63), 2**63 - 1], pa.int64()).cast(pa.timestamp("ns")),
+        "nothing": pa.nulls(3),
+    }
+)
+
+
+def computed(text: str) -> list[Any]:
+    return evaluate(parse_expression(text, TABLE.schema), TABLE).to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("f IN (0.0)", [True, True, False]),
+        ("f NOT IN (-0e0, 3)", [False, False, True]),
+        ("f % 2", [0.0, 0.0, 1.5]),
+        ("small < 1e300", [True, True, True]),
+        ("small = 1e300", [False, False, False]),
+        ("small > -1e300", [True, True, True]),
+    ],
+)
+def test_numbers(text: str, values: list[Any]) -> None:
+    assert computed(text) == values
+
+
+@pytest.mark.parametrize("text", ["f % 0.0", "f % 0e0", "mod(f, 0)", "f / f", "mod(7, 0)"])
+def test_a_division_by_zero_is_an_error(text: str) -> None:
+    with pytest.raises(ExpressionError, match=r"NULLIF\(divisor, 0\)"):
+        computed(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "day + INTERVAL 100000000 MONTH",
+        "day - INTERVAL 10000000 YEAR",
+        "us + INTERVAL 400000 YEAR",
+        "ns + INTERVAL 1000 YEAR",
+        "ns + INTERVAL 1 MONTH",
+    ],
+)
+def test_a_moment_out_of_range_is_an_error(text: str) -> None:
+    with pytest.raises(ExpressionError):
+        computed(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "NULL = NULL",
+        "NULL < nothing",
+        "nothing = nothing",
+        "NULL IN (NULL)",
+        "NULL BETWEEN NULL AND NULL",
+        "CASE NULL WHEN NULL THEN 1 END",
+        "abs(NULL)",
+        "abs(nothing)",
+        "round(NULL)",
+        "nullif(NULL, NULL)",
+        "greatest(NULL, NULL)",
+    ],
+)
+def test_null_gives_null(text: str) -> None:
+    assert computed(text) == [None, None, None]
