@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from fsspeckit.common.errors import ExpressionError
+from fsspeckit.core.expressions.conditions import compile_condition
 from fsspeckit.core.expressions.evaluate import evaluate
 from fsspeckit.core.expressions.parse import parse_expression
 
@@ -61,6 +62,51 @@ def test_a_division_by_zero_is_an_error(text: str) -> None:
 def test_a_moment_out_of_range_is_an_error(text: str) -> None:
     with pytest.raises(ExpressionError):
         computed(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("ns < '9999-12-31'", [True, True, True]),
+        ("ns >= TIMESTAMP '9999-12-31 00:00:00'", [False, False, False]),
+        ("DATE '0001-01-01' < ns", [True, True, True]),
+        ("ns > '2262-04-11 23:47:16.854776'", [False, False, False]),
+        ("ns <= '1677-09-21 00:12:43.145224'", [False, False, False]),
+        ("ns IN ('9999-12-31', '1970-01-01')", [True, False, False]),
+        ("ns NOT IN ('9999-12-31', NULL)", [None, None, None]),
+        ("small IN (0.1, 1e300)", [False, True, False]),
+    ],
+)
+def test_a_constant_beyond_the_type_of_a_column(text: str, values: list[Any]) -> None:
+    assert computed(text) == values
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("f < " + "9" * 80, "at most 76 digits"),
+        ("f < -0." + "9" * 80, "at most 76 digits"),
+        ("f < " + "9" * 5000, "at most 76 digits"),
+        ("f < 1e999", "at most 76 digits"),
+        ("9007199254740993 < 1.5e0", "cast the other side"),
+        ("day + INTERVAL 999999999999999 DAY", "use at most 106751991 DAY"),
+        ("day + INTERVAL 999999999999999999 YEAR", "use at most"),
+        ("day + INTERVAL 99999999999999999999999 MONTH", "use at most"),
+        ("'\ud800' = 'a'", "UTF-8"),
+        ("lpad('a', 2000000000)", "is above 1000000"),
+        ("length(rpad('a', 10000000000, 'x')) > 1", "is above 1000000"),
+    ],
+)
+def test_what_no_type_can_hold_is_an_error_with_advice(text: str, advice: str) -> None:
+    with pytest.raises(ExpressionError, match=advice) as error:
+        computed(text)
+    assert len(str(error.value)) < 600
+
+
+@pytest.mark.parametrize("where", [b"true", bytearray(b"true"), [("s", "=", "\ud800")], 7, {}])
+def test_what_is_not_a_condition(where: Any) -> None:
+    with pytest.raises(ExpressionError, match="pass SQL text"):
+        compile_condition(where, pa.schema([("s", pa.string())]))
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ from fsspeckit.common.types import is_text
 
 Values = Any  # a pa.Array or a pa.Scalar; pyarrow has no types
 
+_MOST_WIDTH = 1_000_000
+
 
 def trim(function: Callable[..., Values]) -> Callable[..., Values]:
     """Trim spaces or the given characters."""
@@ -48,6 +50,8 @@ def pad(function: Callable[..., Values]) -> Callable[..., Values]:
     def run(values: Values, width: int, padding: str = " ") -> Values:
         if len(padding) != 1:
             raise pa.ArrowInvalid("padding must be one character")
+        if width > _MOST_WIDTH:
+            raise pa.ArrowInvalid(f"the width {width} is above {_MOST_WIDTH}")
         return left(function(values, width=max(0, width), padding=padding), width)
 
     return run

@@ -9,11 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fsspeckit.common.bridge import scalars_array
 from fsspeckit.common.errors import ExpressionError
 from fsspeckit.core.expressions.assignment import assigned
-from fsspeckit.core.expressions.tree import ArrowCondition, Call, Column, Expression, InList, Literal
-from fsspeckit.core.expressions.types import cast_to, kind_of, plain_type, same_type
+from fsspeckit.core.expressions.tree import ArrowCondition, Call, Column, Expression, Literal
+from fsspeckit.core.expressions.types import kind_of, membership, plain_type, same_type
 
 _OPERATORS = {"=": "=", "==": "=", "!=": "<>", "<>": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _ARROW_ERRORS = (pa.ArrowException, ValueError, TypeError)
@@ -44,7 +43,7 @@ def compile_condition(given: Any, schema: pa.Schema, *, tables: Sequence[str] = 
         return parse_condition(given, schema, tables=tables)
     if isinstance(given, pc.Expression):
         return _arrow_condition(given, schema)
-    if isinstance(given, Sequence) and given:
+    if isinstance(given, Sequence) and given and not isinstance(given, bytes | bytearray):
         return _any_of(given, schema)
     raise ExpressionError(f"{given!r} is not a condition; {_ADVICE}")
 
@@ -131,7 +130,7 @@ def _comparison(part: Any, schema: pa.Schema) -> Expression:
 def _compared(column: Expression, value: Any) -> tuple[Expression, Expression]:
     try:
         constant = Literal(value if isinstance(value, pa.Scalar) else pa.scalar(value))
-    except (pa.ArrowException, OverflowError) as error:
+    except (pa.ArrowException, OverflowError, UnicodeError) as error:
         raise ExpressionError(f"{value!r} is not a value to compare with; {_ADVICE}") from error
     found = same_type(column, constant)
     if found is None:
@@ -144,14 +143,8 @@ def _membership(column: Expression, values: Any) -> Expression:
     if isinstance(values, str) or not hasattr(values, "__iter__"):
         raise ExpressionError(f"{values!r} is not a list of values; {_ADVICE}")
     listed = list(values)
-    type_ = column.type
-    for value in listed:
-        if value is not None:
-            type_ = _compared(cast_to(column, type_), value)[0].type
-    column = cast_to(column, type_)
-    constants = [_compared(column, value)[1] for value in listed if value is not None]
-    options = scalars_array([each.value for each in constants if isinstance(each, Literal)], type_)
-    return InList(column, options.unique(), None in listed)
+    pairs = [_compared(column, value) for value in listed if value is not None]
+    return membership(column, pairs, has_null=len(pairs) < len(listed))
 
 
 def compile_values(given: Any, schema: pa.Schema) -> dict[str, Expression]:

@@ -200,6 +200,7 @@ _OPERATORS: Mapping[str, Callable[..., Values]] = {
     "least": lambda *values: compute.extreme("least", values),
     "add_months": lambda values, months: compute.add_months(values, months.as_py()),
     "add_duration": compute.add_duration,
+    "to_microseconds": lambda values: values.cast(pa.timestamp("us", values.type.tz), safe=False),
 }
 
 

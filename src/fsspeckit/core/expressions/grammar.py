@@ -7,6 +7,8 @@ from typing import Any
 
 from fsspeckit.common.errors import ExpressionError
 
+_MOST_SHOWN = 300
+
 
 @cache
 def _dialect() -> Any:
@@ -48,18 +50,27 @@ def parse_one(text: str) -> Any:
     from sqlglot.errors import SqlglotError
 
     try:
+        text.encode()
         found = [node for node in sqlglot.parse(text, dialect=_dialect()) if node is not None]
     except RecursionError as error:
         raise nested_too_deeply() from error
+    except UnicodeEncodeError as error:
+        character = f"character {error.start + 1} of {shown(text)}"
+        raise ExpressionError(f"{character} is half of a character; pass text that can be encoded as UTF-8") from None
     except SqlglotError as error:
         details = getattr(error, "errors", None) or [{}]
         column = details[0].get("col")
         where = "" if column is None else f"at character {column} of "
         reason = _reason(details[0].get("description") or "a quotation mark may not be closed")
-        raise ExpressionError(f"not an SQL expression {where}{text!r} ({reason}); correct the text") from error
+        raise ExpressionError(f"not an SQL expression {where}{shown(text)} ({reason}); correct the text") from error
     if len(found) != 1:
-        raise ExpressionError(f"{text!r} is not one expression; pass one condition or value")
+        raise ExpressionError(f"{shown(text)} is not one expression; pass one condition or value")
     return found[0]
+
+
+def shown(text: str) -> str:
+    """The text of an expression in a message, in quotation marks; of a long one only the start."""
+    return repr(text) if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]!r}..."
 
 
 def _reason(description: str) -> str:

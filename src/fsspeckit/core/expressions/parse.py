@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import types as pat
 
-from fsspeckit.common.bridge import scalar, scalars_array
+from fsspeckit.common.bridge import scalar
 from fsspeckit.common.errors import ExpressionError
 from fsspeckit.common.types import is_number, is_text
 from fsspeckit.core.expressions.constants import TYPE_NAMES, cast_constant, named_type, number_of
@@ -31,13 +31,14 @@ from fsspeckit.core.expressions.functions import (
     Function,
     fits,
 )
-from fsspeckit.core.expressions.grammar import exp, nested_too_deeply, parse_one, position_of
-from fsspeckit.core.expressions.tree import Call, Column, Expression, InList, Literal, depth_of, null_of
+from fsspeckit.core.expressions.grammar import exp, nested_too_deeply, parse_one, position_of, shown
+from fsspeckit.core.expressions.tree import Call, Column, Expression, Literal, depth_of, null_of
 from fsspeckit.core.expressions.types import (
     cast_to,
     is_comparable,
     is_datetime,
     kind_of,
+    membership,
     parse_text,
     plain_type,
     same_type,
@@ -51,6 +52,10 @@ _ARITHMETIC = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "Mod": "%"}
 _MOST_LEVELS = 200  # pickle needs four frames of Python's stack for each
 _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 _SECONDS = {"SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86400, "WEEK": 604800}
+_LONGEST = {
+    **{unit: 2**31 // months for unit, months in _MONTHS.items()},
+    **{unit: 2**63 // 1_000_000 // seconds for unit, seconds in _SECONDS.items()},
+}
 _NULL_TYPES = {
     TEXT: pa.string(),
     NUMBER: pa.int64(),
@@ -98,7 +103,9 @@ def parse_condition(text: str, schema: pa.Schema, *, tables: Sequence[str] = ())
     if pat.is_null(found.type):
         return null_of(pa.bool_())
     if not pat.is_boolean(found.type):
-        raise ExpressionError(f'{text!r} is a {kind_of(found.type)}, not a condition; compare it, as in "amount > 10"')
+        raise ExpressionError(
+            f'{shown(text)} is a {kind_of(found.type)}, not a condition; compare it, as in "amount > 10"'
+        )
     return found
 
 
@@ -137,8 +144,8 @@ class _Parser:
 
     def _error(self, problem: str, node: Any, advice: str) -> ExpressionError:
         position = position_of(node)
-        where = "" if position is None else f" at character {position + 1}"
-        return ExpressionError(f"{problem}{where} of {self._text!r}; {advice}")
+        where = "in" if position is None else f"at character {position + 1} of"
+        return ExpressionError(f"{problem} {where} {shown(self._text)}; {advice}")
 
     def _operands(self, node: Any) -> tuple[Expression, Expression]:
         return self.expression(node.this), self.expression(node.expression)
@@ -176,11 +183,18 @@ class _Parser:
     def _literal(self, node: Any) -> Expression:
         if node.is_string:
             return Literal(scalar(node.this))
-        return Literal(number_of(node.this))
+        return self._numeral(node.this, node)
+
+    def _numeral(self, text: str, node: Any) -> Expression:
+        try:
+            return Literal(number_of(text))
+        except (pa.ArrowInvalid, ValueError):
+            advice = "write at most 76 digits, or an approximate number such as 1.5e100"
+            raise self._error("a number has too many digits or is too large", node, advice) from None
 
     def _negated(self, node: Any) -> Expression:
         if type(node.this).__name__ == "Literal" and not node.this.is_string:
-            return Literal(number_of(f"-{node.this.this}"))
+            return self._numeral(f"-{node.this.this}", node)
         value = self._number(self.expression(node.this), node)
         return Call("negate", (value,), value.type)
 
@@ -221,6 +235,8 @@ class _Parser:
             count = sign * int(interval.this.name)
         except (ValueError, AttributeError):
             raise self._error("INTERVAL needs a whole number", interval, 'as in "day - INTERVAL 7 DAY"') from None
+        if unit in (*_MONTHS, *_SECONDS) and abs(count) > _LONGEST[unit]:
+            raise self._error("an interval is too long", interval, f"use at most {_LONGEST[unit]} {unit}")
         if unit in _MONTHS:
             return Call("add_months", (value, Literal(scalar(count * _MONTHS[unit]))), value.type)
         if unit not in _SECONDS:
@@ -296,13 +312,8 @@ class _Parser:
 
     def _in_constants(self, value: Expression, options: Sequence[Literal], node: Any) -> Expression:
         valid = [option for option in options if option.value.is_valid]
-        type_ = value.type
-        for option in valid:
-            type_ = self._compared(cast_to(value, type_), option, node)[0].type
-        value = cast_to(value, type_)
-        scalars = [self._compared(value, option, node)[1] for option in valid]
-        found = scalars_array([each.value for each in scalars if isinstance(each, Literal)], type_)
-        return InList(value, found.unique(), len(valid) < len(options))
+        pairs = [self._compared(value, option, node) for option in valid]
+        return membership(value, pairs, has_null=len(valid) < len(options))
 
     def _like(self, node: Any) -> Expression:
         value, pattern = self._operands(node)
