@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from fsspeckit.common.errors import ExpressionError
 from fsspeckit.core.expressions.assignment import assigned
+from fsspeckit.core.expressions.grammar import Parsed, exp, near_names, parse_one
 from fsspeckit.core.expressions.tree import ArrowCondition, Call, Column, Expression, Literal
 from fsspeckit.core.expressions.types import kind_of, membership, plain_type, same_type
 
@@ -37,7 +38,7 @@ def compile_condition(given: Any, schema: pa.Schema, *, tables: Sequence[str] = 
     Raises:
         ExpressionError: It is not one condition over these columns.
     """
-    if isinstance(given, str):
+    if isinstance(given, str | Parsed):
         from fsspeckit.core.expressions.parse import parse_condition
 
         return parse_condition(given, schema, tables=tables)
@@ -48,15 +49,19 @@ def compile_condition(given: Any, schema: pa.Schema, *, tables: Sequence[str] = 
     raise ExpressionError(f"{given!r} is not a condition; {_ADVICE}")
 
 
+def parse_once(given: Any) -> Any:
+    """Return a condition as text in parsed form, so that it is parsed only once; others as they are."""
+    return Parsed(given, parse_one(given)) if isinstance(given, str) else given
+
+
 def columns_named(given: Any, schema: pa.Schema | None = None) -> list[str]:
     """Return the columns that a condition may read, before it is compiled; nested fields by their column.
 
     Those of an expression of pyarrow are known only with a schema.
     """
-    if isinstance(given, str):
-        from fsspeckit.core.expressions.grammar import exp, parse_one
-
-        return sorted({column.parts[0].name for column in parse_one(given).find_all(exp().Column)})
+    given = parse_once(given)
+    if isinstance(given, Parsed):
+        return sorted({column.parts[0].name for column in given.node.find_all(exp().Column)})
     if isinstance(given, pc.Expression) and schema is not None:
         return sorted(_columns_read(given, schema))
     if isinstance(given, pc.Expression) or not isinstance(given, Sequence):
@@ -117,7 +122,7 @@ def _comparison(part: Any, schema: pa.Schema) -> Expression:
         raise ExpressionError(f"{part!r} is not a comparison; {_ADVICE}")
     name, operator, value = part
     if name not in schema.names:
-        raise ExpressionError(f"unknown column {name!r}; choose among {schema.names}")
+        raise ExpressionError(f"unknown column {name!r}; {near_names([name], schema.names)}")
     column = Column(name, plain_type(schema.field(name).type))
     if operator in ("in", "not in"):
         found = _membership(column, value)
@@ -159,7 +164,7 @@ def compile_values(given: Any, schema: pa.Schema) -> dict[str, Expression]:
         raise ExpressionError(f'{given!r} names no columns; pass a mapping such as {{"price": "price * 1.1"}}')
     unknown = [name for name in given if name not in schema.names]
     if unknown:
-        raise ExpressionError(f"unknown column(s) {unknown}; choose among {schema.names}")
+        raise ExpressionError(f"unknown column(s) {unknown}; {near_names(unknown, schema.names)}")
     found = {}
     for name, text in given.items():
         if not isinstance(text, str):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
@@ -40,12 +43,22 @@ def exp() -> Any:
     return nodes
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Parsed:
+    """A text and what sqlglot parsed."""
+
+    text: str
+    node: Any
+
+
 def parse_one(text: str) -> Any:
     """Parse one expression.
 
     Raises:
         ExpressionError: The text is not one SQL expression.
     """
+    if not isinstance(text, str) or not text.strip():
+        raise ExpressionError(f'{text!r} is not an expression; pass text such as "price * 1.1"')
     import sqlglot
     from sqlglot.errors import SqlglotError
 
@@ -66,6 +79,15 @@ def parse_one(text: str) -> Any:
     if len(found) != 1:
         raise ExpressionError(f"{shown(text)} is not one expression; pass one condition or value")
     return found[0]
+
+
+def near_names(unknown: Sequence[str], known: Sequence[str]) -> str:
+    """Advice for unknown names: the nearest of the known names, or some to choose among."""
+    lower = {other.lower(): other for other in known}
+    near = [match for name in unknown for match in get_close_matches(str(name).lower(), lower, n=1, cutoff=0.5)]
+    if near:
+        return f"did you mean {', '.join(repr(lower[match]) for match in near)}?"
+    return f"choose among {list(known)[:20]}" if known else "it has no fields"
 
 
 def shown(text: str) -> str:

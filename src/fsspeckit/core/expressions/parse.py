@@ -6,7 +6,6 @@ Only what `docs/expressions.md` lists is accepted. sqlglot parses; every node th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 import pyarrow as pa
@@ -31,7 +30,7 @@ from fsspeckit.core.expressions.functions import (
     Function,
     fits,
 )
-from fsspeckit.core.expressions.grammar import exp, nested_too_deeply, parse_one, position_of, shown
+from fsspeckit.core.expressions.grammar import Parsed, exp, near_names, nested_too_deeply, parse_one, position_of, shown
 from fsspeckit.core.expressions.tree import Call, Column, Expression, Literal, depth_of, null_of
 from fsspeckit.core.expressions.types import (
     cast_to,
@@ -49,6 +48,7 @@ AGGREGATES = ("sum", "count", "min", "max", "avg", "mean", "median", "any_value"
 _SYNONYMS = {"ifnull": "coalesce", "ceiling": "ceil", "substr": "substring", "pow": "power", "char_length": "length"}
 _COMPARISONS = {"EQ": "=", "NEQ": "<>", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}
 _ARITHMETIC = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "Mod": "%"}
+_TABLES = ("source", "target")
 _MOST_LEVELS = 200  # pickle needs four frames of Python's stack for each
 _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 _SECONDS = {"SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86400, "WEEK": 604800}
@@ -88,7 +88,7 @@ _REFUSED = {
 }
 
 
-def parse_condition(text: str, schema: pa.Schema, *, tables: Sequence[str] = ()) -> Expression:
+def parse_condition(text: str | Parsed, schema: pa.Schema, *, tables: Sequence[str] = ()) -> Expression:
     """Parse a condition.
 
     Args:
@@ -103,18 +103,16 @@ def parse_condition(text: str, schema: pa.Schema, *, tables: Sequence[str] = ())
     if pat.is_null(found.type):
         return null_of(pa.bool_())
     if not pat.is_boolean(found.type):
-        raise ExpressionError(
-            f'{shown(text)} is a {kind_of(found.type)}, not a condition; compare it, as in "amount > 10"'
-        )
+        given = shown(text.text if isinstance(text, Parsed) else text)
+        raise ExpressionError(f'{given} is a {kind_of(found.type)}, not a condition; compare it, as in "amount > 10"')
     return found
 
 
-def parse_expression(text: str, schema: pa.Schema, *, tables: Sequence[str] = ()) -> Expression:
+def parse_expression(text: str | Parsed, schema: pa.Schema, *, tables: Sequence[str] = ()) -> Expression:
     """Parse an expression that computes a value; see `parse_condition`."""
-    if not isinstance(text, str) or not text.strip():
-        raise ExpressionError(f'{text!r} is not an expression; pass text such as "price * 1.1"')
     try:
-        found = _Parser(text, schema, tables).expression(parse_one(text))
+        given = text if isinstance(text, Parsed) else Parsed(text, parse_one(text))
+        found = _Parser(given.text, schema, tables).expression(given.node)
         if depth_of(found) <= _MOST_LEVELS:
             return found
     except RecursionError as error:
@@ -157,8 +155,12 @@ class _Parser:
         return self._field(parts[0], parts[1:], node)
 
     def _table_column(self, parts: Sequence[str], node: Any) -> Expression:
-        if parts[0] in self._tables and len(parts) > 1:
-            return self._field(f"{parts[0]}.{parts[1]}", parts[2:], node)
+        table = parts[0].lower()
+        if table in self._tables and len(parts) > 1:
+            return self._field(f"{table}.{parts[1]}", parts[2:], node)
+        if table in _TABLES and len(parts) > 1:
+            known = " and ".join(self._tables)
+            raise self._error(f"{parts[0]}.{parts[1]} cannot be read here", node, f"use only columns of the {known}")
         prefixes = " or ".join(f"{table}.{parts[0]}" for table in self._tables)
         raise self._error(f"the column {parts[0]!r} has no prefix", node, f"write {prefixes}")
 
@@ -174,11 +176,7 @@ class _Parser:
         return Column(name, plain_type(type_), tuple(path))
 
     def _unknown(self, what: str, name: str, known: Sequence[str], node: Any) -> ExpressionError:
-        lower = {other.lower(): other for other in known}
-        near = get_close_matches(name.lower(), lower, n=1, cutoff=0.5)
-        choices = f"choose among {list(known)[:20]}" if known else "it has no fields"
-        advice = f"did you mean {lower[near[0]]!r}?" if near else choices
-        return self._error(f"unknown {what} {name!r}", node, advice)
+        return self._error(f"unknown {what} {name!r}", node, near_names([name], known))
 
     def _literal(self, node: Any) -> Expression:
         if node.is_string:

@@ -153,7 +153,7 @@ def same_type(left: Expression, right: Expression) -> tuple[Expression, Expressi
 
 
 def _in_microseconds(side: Expression, zone: str | None) -> Expression:
-    """A moment to compare with a constant that nanoseconds cannot represent. So far away, the last digits decide nothing."""
+    """A moment to compare with a constant beyond the range of nanoseconds, so that its last digits decide nothing."""
     if pat.is_timestamp(side.type) and side.type.unit == "ns":
         side = Call("to_microseconds", (side,), pa.timestamp("us", side.type.tz))
     return cast_to(side, pa.timestamp("us", zone))
