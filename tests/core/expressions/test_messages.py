@@ -25,7 +25,7 @@ def path(tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("filters", ["a / zero > 1", "length(lpad(s, 10000000000, 'x')) > 1", "b > 1", "a >", "a"])
 def test_a_read_names_its_filters(path: str, filters: str) -> None:
-    with pytest.raises(ExpressionError, match="^filters: "):
+    with pytest.raises(ExpressionError, match=r"^filters: "):
         PyarrowDatasetIO().read_parquet(path, filters=filters)
 
 
@@ -36,7 +36,7 @@ def test_a_read_names_its_filters(path: str, filters: str) -> None:
 )
 @pytest.mark.parametrize("columns", [None, ["amount"]])
 def test_a_filter_that_fails_is_not_a_damaged_file(path: str, filters: Any, columns: list[str] | None) -> None:
-    with pytest.raises(FilterError, match="^filters: .* cannot be computed for the rows of a.parquet") as error:
+    with pytest.raises(FilterError, match=r"^filters: .* cannot be computed for the rows of a\.parquet") as error:
         PyarrowDatasetIO().read_parquet(path, columns=columns, filters=filters)
     assert not isinstance(error.value, DamagedFileError)
 
@@ -50,14 +50,14 @@ def test_a_filter_that_fails_is_not_a_damaged_file(path: str, filters: Any, colu
     ids=["delete", "update"],
 )
 def test_a_change_names_where(path: str, change: Any) -> None:
-    with pytest.raises(ExpressionError, match="^where: .*divide by zero"):
+    with pytest.raises(ExpressionError, match=r"^where: .*divide by zero"):
         change(PyarrowDatasetIO(), path)
 
 
 def test_an_update_names_set(path: str) -> None:
-    with pytest.raises(ExpressionError, match="^set: .*divide by zero"):
+    with pytest.raises(ExpressionError, match=r"^set: .*divide by zero"):
         PyarrowDatasetIO().update(path, set={"amount": "a / zero"}, where="true")
-    with pytest.raises(ExpressionError, match="^set: unknown .*did you mean 'amount'?"):
+    with pytest.raises(ExpressionError, match=r"^set: unknown .*did you mean 'amount'\?"):
         PyarrowDatasetIO().update(path, set={"amonut": "1"}, where="true")
     assert pq.read_table(path).equals(ROWS)
 
@@ -77,13 +77,13 @@ def test_a_merge_names_the_condition(path: str, argument: str, condition: str) -
 
 
 def test_replace_where_is_named(path: str) -> None:
-    with pytest.raises(ExpressionError, match="^replace_where: .*divide by zero"):
+    with pytest.raises(ExpressionError, match=r"^replace_where: .*divide by zero"):
         PyarrowDatasetIO().write_dataset(ROWS, path, mode="overwrite", replace_where="a / zero > 1")
 
 
 def test_conditions_of_new_rows_read_only_the_source(path: str) -> None:
     source = ROWS.slice(0, 1)
     merge = PyarrowDatasetIO().merge
-    with pytest.raises(ExpressionError, match="use only columns of the source$"):
+    with pytest.raises(ExpressionError, match=r"use only columns of the source$"):
         merge(source, path, strategy="upsert", key_columns=["s"], insert_when="target.a = 1")
     merge(source, path, strategy="upsert", key_columns=["s"], insert_when="SOURCE.a = 1", dry_run=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -127,3 +128,14 @@ def test_what_is_not_a_condition(where: Any) -> None:
 )
 def test_null_gives_null(text: str) -> None:
     assert computed(text) == [None, None, None]
+
+
+@pytest.mark.parametrize("count", range(-5, 6))
+@pytest.mark.parametrize(
+    "text", ["left(s, {n})", "right(s, {n})", "substring(s, {n})", *(f"substring(s, {{n}}, {m})" for m in (0, 1, 2, 4))]
+)
+def test_characters_are_counted_as_in_duckdb(text: str, count: int) -> None:
+    given = pa.table({"s": ["", "ä", "ab", "abcä", None]})
+    sql = text.format(n=count)
+    expected = [row[0] for row in duckdb.sql(f"SELECT {sql} FROM given").fetchall()]
+    assert evaluate(parse_expression(sql, given.schema), given).to_pylist() == expected

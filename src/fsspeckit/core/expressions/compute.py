@@ -24,22 +24,25 @@ def trim(function: Callable[..., Values]) -> Callable[..., Values]:
 
 
 def substring(values: Values, start: int, length: int | None = None) -> Values:
-    """Characters from a position, which counts from one."""
+    """Characters from a position, which counts from one; a negative one counts from the end."""
     if length is not None and length < 0:
         raise pa.ArrowInvalid("the length of a substring is negative")
+    if start < 0:
+        stop = start + length if length is not None and start + length < 0 else None
+        return pc.utf8_slice_codeunits(values, start=start, stop=stop)
     first = start - 1
     stop = None if length is None else max(0, first + length)
     return pc.utf8_slice_codeunits(values, start=max(0, first), stop=stop)
 
 
 def left(values: Values, count: int) -> Values:
-    """The first characters."""
-    return pc.utf8_slice_codeunits(values, start=0, stop=max(0, count))
+    """The first characters; with a negative count, all but so many last ones."""
+    return pc.utf8_slice_codeunits(values, start=0, stop=count)
 
 
 def right(values: Values, count: int) -> Values:
-    """The last characters."""
-    if count <= 0:
+    """The last characters; with a negative count, all but so many first ones."""
+    if count == 0:
         return pc.utf8_slice_codeunits(values, start=0, stop=0)
     return pc.utf8_slice_codeunits(values, start=-count)
 
@@ -52,7 +55,7 @@ def pad(function: Callable[..., Values]) -> Callable[..., Values]:
             raise pa.ArrowInvalid("padding must be one character")
         if width > _MOST_WIDTH:
             raise pa.ArrowInvalid(f"the width {width} is above {_MOST_WIDTH}")
-        return left(function(values, width=max(0, width), padding=padding), width)
+        return left(function(values, width=max(0, width), padding=padding), max(0, width))
 
     return run
 

@@ -172,6 +172,8 @@ def membership(value: Expression, pairs: Sequence[tuple[Expression, Expression]]
 
 def _as_constant(constant: Literal, type_: pa.DataType) -> Literal | None:
     """A constant exactly as another type; a decimal as the nearest float."""
+    if constant.type.equals(type_):
+        return constant
     if is_text(constant.type) and (is_datetime(type_) or pat.is_time(type_)):
         return parse_text(constant.value.as_py(), type_)
     if not is_number(constant.type) or not is_number(type_):
