@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+import sqlglot
 
 from fsspeckit import DamagedFileError, FilterError
 from fsspeckit.common.errors import ExpressionError
@@ -87,3 +88,20 @@ def test_conditions_of_new_rows_read_only_the_source(path: str) -> None:
     with pytest.raises(ExpressionError, match=r"use only columns of the source$"):
         merge(source, path, strategy="upsert", key_columns=["s"], insert_when="target.a = 1")
     merge(source, path, strategy="upsert", key_columns=["s"], insert_when="SOURCE.a = 1", dry_run=True)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda io, path: io.read_parquet(path, filters="a IN (1, 2)"),
+        lambda io, path: io.delete(path, where="a IN (1, 2)"),
+        lambda io, path: io.write_dataset(ROWS.slice(0, 1), path, mode="overwrite", replace_where="a IN (1, 2)"),
+    ],
+    ids=["read", "delete", "replace"],
+)
+def test_a_text_is_parsed_once(path: str, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts: list[str] = []
+    parse = sqlglot.parse
+    monkeypatch.setattr(sqlglot, "parse", lambda text, **options: texts.append(text) or parse(text, **options))
+    run(PyarrowDatasetIO(), path)
+    assert texts == ["a IN (1, 2)"]
