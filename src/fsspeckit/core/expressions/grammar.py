@@ -11,6 +11,30 @@ from typing import Any
 from fsspeckit.common.errors import ExpressionError
 
 _MOST_SHOWN = 300
+BINARY = {"this", "expression"}
+PARTS = {
+    "Column": {"this", "table", "db", "catalog"},
+    "Literal": {"this", "is_string"},
+    "Between": {"this", "low", "high"},
+    "In": {"this", "expressions", "query"},
+    "Like": BINARY | {"negate"},
+    "ILike": BINARY | {"negate"},
+    "DPipe": BINARY | {"safe"},
+    "Case": {"this", "ifs", "default"},
+    "Cast": {"this", "to", "_type"},
+    "Anonymous": {"this", "expressions"},
+    "Div": BINARY | {"typed", "safe"},
+}
+"""The parts of a parsed node that are understood; a node with any other part is refused."""
+REFUSED = {
+    "Select": "a subquery",
+    "Subquery": "a subquery",
+    "Exists": "a subquery",
+    "Window": "a window function",
+    "Alias": "an alias",
+    "Star": "*",
+}
+"""Nodes that are no part of the language, in words."""
 
 
 @cache

@@ -22,15 +22,24 @@ from fsspeckit.core.expressions.functions import (
     DATETIME,
     FLOAT,
     FUNCTIONS,
-    NUMBER,
-    TEXT,
+    NULL_TYPES,
     UNIT,
     UNITS,
-    WHOLE,
     Function,
     fits,
 )
-from fsspeckit.core.expressions.grammar import Parsed, exp, near_names, nested_too_deeply, parse_one, position_of, shown
+from fsspeckit.core.expressions.grammar import (
+    BINARY,
+    PARTS,
+    REFUSED,
+    Parsed,
+    exp,
+    near_names,
+    nested_too_deeply,
+    parse_one,
+    position_of,
+    shown,
+)
 from fsspeckit.core.expressions.tree import Call, Column, Expression, Literal, depth_of, null_of
 from fsspeckit.core.expressions.types import (
     cast_to,
@@ -55,36 +64,6 @@ _SECONDS = {"SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86400, "WEEK": 60480
 _LONGEST = {
     **{unit: 2**31 // months for unit, months in _MONTHS.items()},
     **{unit: 2**63 // 1_000_000 // seconds for unit, seconds in _SECONDS.items()},
-}
-_NULL_TYPES = {
-    TEXT: pa.string(),
-    NUMBER: pa.int64(),
-    WHOLE: pa.int64(),
-    FLOAT: pa.float64(),
-    DATETIME: pa.timestamp("us"),
-}
-_BINARY = {"this", "expression"}
-_PARTS = {
-    "Column": {"this", "table", "db", "catalog"},
-    "Literal": {"this", "is_string"},
-    "Between": {"this", "low", "high"},
-    "In": {"this", "expressions", "query"},
-    "Like": _BINARY | {"negate"},
-    "ILike": _BINARY | {"negate"},
-    "DPipe": _BINARY | {"safe"},
-    "Case": {"this", "ifs", "default"},
-    "Cast": {"this", "to", "_type"},
-    "Anonymous": {"this", "expressions"},
-    "Div": _BINARY | {"typed", "safe"},
-}
-"""The parts of a parsed node that are understood here; a node with any other part is refused."""
-_REFUSED = {
-    "Select": "a subquery",
-    "Subquery": "a subquery",
-    "Exists": "a subquery",
-    "Window": "a window function",
-    "Alias": "an alias",
-    "Star": "*",
 }
 
 
@@ -126,7 +105,7 @@ class _Parser:
 
     def expression(self, node: Any) -> Expression:
         name = type(node).__name__
-        others = [key for key, value in node.args.items() if value and key not in _PARTS.get(name, _BINARY)]
+        others = [key for key, value in node.args.items() if value and key not in PARTS.get(name, BINARY)]
         if others and (name in _COMPARISONS or name in _ARITHMETIC or name in _NODES):
             raise self._refused(node, f"{node.sql()!r}")
         if name in _COMPARISONS:
@@ -135,7 +114,7 @@ class _Parser:
             return self._arithmetic(_ARITHMETIC[name], node)
         if name in _NODES:
             return _NODES[name](self, node)
-        raise self._refused(node, _REFUSED.get(name, f"{node.sql()!r}"))
+        raise self._refused(node, REFUSED.get(name, f"{node.sql()!r}"))
 
     def _refused(self, node: Any, what: str) -> ExpressionError:
         return self._error(f"{what} is not part of the expression language", node, "see docs/expressions.md")
@@ -438,7 +417,7 @@ class _Parser:
         if not fits(kind, value.type):
             raise self._error(f"{name} needs a {kind}, not a {kind_of(value.type)}", node, "cast the argument")
         if pat.is_null(value.type):
-            return null_of(_NULL_TYPES[kind])
+            return null_of(NULL_TYPES[kind])
         return cast_to(value, pa.float64()) if kind == FLOAT else value
 
     def _constant(self, name: str, value: Expression, kind: str, node: Any) -> Expression:
