@@ -81,8 +81,6 @@ def parse_one(text: str) -> Any:
     Raises:
         ExpressionError: The text is not one SQL expression.
     """
-    if not isinstance(text, str) or not text.strip():
-        raise ExpressionError(f'{text!r} is not an expression; pass text such as "price * 1.1"')
     import sqlglot
     from sqlglot.errors import SqlglotError
 

@@ -89,6 +89,8 @@ def parse_condition(text: str | Parsed, schema: pa.Schema, *, tables: Sequence[s
 
 def parse_expression(text: str | Parsed, schema: pa.Schema, *, tables: Sequence[str] = ()) -> Expression:
     """Parse an expression that computes a value; see `parse_condition`."""
+    if isinstance(text, str) and not text.strip():
+        raise ExpressionError(f'{text!r} is not an expression; pass text such as "price * 1.1"')
     try:
         given = text if isinstance(text, Parsed) else Parsed(text, parse_one(text))
         found = _Parser(given.text, schema, tables).expression(given.node)
