@@ -154,7 +154,7 @@ def _distinct(sides: st.SearchStrategy[Generated]) -> st.SearchStrategy[Generate
     return st.builds(build, sides, sides)
 
 
-def _in(value: Generated, options: list[int | None], negated: bool) -> Generated:
+def _in(value: Generated, options: list[float | None], negated: bool) -> Generated:
     listed = ", ".join("NULL" if option is None else str(option) for option in options)
 
     def of(row: Row) -> bool | None:
@@ -185,7 +185,7 @@ def _or(a: Any, b: Any) -> Any:
 
 def conditions() -> st.SearchStrategy[Generated]:
     """Conditions."""
-    floats = st.just(column("f")) | st.sampled_from([0.0, 1.5, -3.0]).map(lambda x: constant(f"({x})", x))
+    floats = st.just(column("f")) | st.sampled_from([0.0, -0.0, 1.5, -3.0]).map(lambda x: constant(f"({x})", x))
     days = st.just(column("d")) | st.sampled_from(DAYS).map(lambda day: constant(f"DATE '{day}'", day))
     leaf = st.one_of(
         _compared(numbers()),
@@ -199,6 +199,7 @@ def conditions() -> st.SearchStrategy[Generated]:
             lambda name: Generated(f"({name} IS NULL)", lambda row: row[name] is None)
         ),
         st.builds(_in, numbers(), st.lists(st.none() | st.integers(-3, 3), min_size=1, max_size=4), st.booleans()),
+        st.builds(_in, floats, st.lists(st.none() | st.sampled_from([0.0, -0.0, 1.5]), min_size=1), st.booleans()),
         st.builds(_like, texts(), st.sampled_from(["", "a", "A", "z"]), st.booleans()),
     )
 

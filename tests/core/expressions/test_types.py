@@ -60,3 +60,48 @@ def test_a_decimal_is_rounded_to_its_column() -> None:
 def test_a_column_is_not_set_to_a_value_that_would_change(values: dict[str, str]) -> None:
     with pytest.raises(ExpressionError, match="cast it"):
         compile_values(values, TABLE.schema)
+
+
+WIDE = pa.schema(
+    [
+        ("a", pa.int8()),
+        ("u", pa.uint32()),
+        ("i", pa.int64()),
+        ("f", pa.float64()),
+        ("dec", pa.decimal128(9, 2)),
+        ("ns", pa.timestamp("ns")),
+        ("day", pa.date32()),
+        ("s", pa.string()),
+        ("raw", pa.binary()),
+        ("l", pa.list_(pa.int64())),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("column", "text", "advice"),
+    [
+        ("a", "300", "pass a value that the type can represent exactly"),
+        ("f", "9007199254740993", "pass a value that the type can represent exactly"),
+        ("ns", "TIMESTAMP '3000-01-01'", "pass a value that the type can represent exactly"),
+        ("ns", "'3000-01-01'", "pass a date or timestamp that the type can represent"),
+        ("ns", "'yesterday'", "pass a date or timestamp that the type can represent"),
+        ("a", "'x'", "pass a number"),
+        ("i", "f", r"cast it, as in CAST\(ROUND\(f\) AS BIGINT\)"),
+        ("dec", "f", r"cast it, as in CAST\(f AS DECIMAL\(9, 2\)\)"),
+        ("a", "s", r"cast it, as in CAST\(s AS TINYINT\)"),
+        ("u", "s", r"cast it, as in CAST\(s AS BIGINT\)"),
+        ("day", "s", r"cast it, as in CAST\(s AS DATE\)"),
+        ("day", "ns", r"cast it, as in CAST\(ns AS DATE\)"),
+        ("ns", "s", r"cast it, as in CAST\(s AS TIMESTAMP\)"),
+        ("s", "i", r"cast it, as in CAST\(i AS VARCHAR\)"),
+        ("i", "day", "pass a number"),
+        ("s", "raw", r"cast it, as in CAST\(raw AS VARCHAR\)"),
+        ("l", "i", r"pass a list<"),
+    ],
+)
+def test_the_advice_is_one_that_works(column: str, text: str, advice: str) -> None:
+    with pytest.raises(ExpressionError, match=advice):
+        compile_values({column: text}, WIDE)
+    if advice.startswith("cast it"):
+        compile_values({column: advice.partition("as in ")[2].replace("\\", "")}, WIDE)

@@ -19,6 +19,7 @@ from fsspeckit.common.partitions import partition_type, typed_values
 from fsspeckit.common.schema import cast_schema
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.engine.protocol import ReadRequest, RowSelection
+from fsspeckit.core.expressions.conditions import errors_name
 from fsspeckit.core.expressions.evaluate import matching_rows
 from fsspeckit.core.expressions.tree import Expression, columns_of
 from fsspeckit.core.model import DataFile
@@ -127,10 +128,21 @@ class _FileReader:
         looked_at = [name for name in file.int96 if name in self._names or name in str(condition)]
         check_int96(self._storage, file, groups, looked_at)
         with self._opened(file) as scan:
-            table = scan(self._names, filter=condition)
-        if condition is None:
-            check_rows(table.num_rows, file, groups)
+            if condition is not None:
+                return self._filtered(scan, file, condition)
+            table = scan(self._names)
+        check_rows(table.num_rows, file, groups)
         return table
+
+    def _filtered(self, scan: _Scan, file: DataFile, condition: pc.Expression) -> pa.Table:
+        try:
+            return scan(self._names, filter=condition)
+        except (pa.ArrowException, MemoryError) as error:
+            names = [name for name in self._schema.names if name in self._names or name in str(condition)]
+            scan(names)  # raises if the file is damaged
+            raise FilterError(
+                f"filters: {condition} cannot be computed for the rows of {file.path} ({error}); correct the condition"
+            ) from error
 
     def read_selected(self, file: DataFile, selection: RowSelection) -> pa.Table:
         """Return the selected rows of a file. Row groups without one are read only for the columns of the condition."""
@@ -139,7 +151,9 @@ class _FileReader:
             if condition is None:
                 return self._read_groups(scan, file, self._names, groups)
             tested = self._read_groups(scan, file, self._columns_of(condition), groups)
-            keeps = [matching_rows(condition, part) for part in _split(tested, [file.row_groups[i] for i in groups])]
+            parts = _split(tested, [file.row_groups[i] for i in groups])
+            with errors_name("filters"):
+                keeps = [matching_rows(condition, part) for part in parts]
             hits = [(group, keep) for group, keep in zip(groups, keeps, strict=True) if keep.any()]
             rest = [name for name in self._names if name not in tested.column_names]
             others = self._read_groups(scan, file, rest, [group for group, _ in hits])

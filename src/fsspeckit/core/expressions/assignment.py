@@ -7,9 +7,10 @@ from pyarrow import types as pat
 
 from fsspeckit.common.bridge import scalar
 from fsspeckit.common.errors import ExpressionError
-from fsspeckit.common.types import is_text
+from fsspeckit.common.types import is_number, is_text
+from fsspeckit.core.expressions.constants import sql_name
 from fsspeckit.core.expressions.tree import Call, Expression, Literal, null_of
-from fsspeckit.core.expressions.types import cast_to, common_type, is_datetime, parse_text, plain_type
+from fsspeckit.core.expressions.types import cast_to, common_type, is_datetime, kind_of, parse_text, plain_type
 
 
 def assigned(expression: Expression, field: pa.Field, text: str) -> Expression:
@@ -30,12 +31,31 @@ def assigned(expression: Expression, field: pa.Field, text: str) -> Expression:
     if not _can_assign(expression.type, target):
         raise ExpressionError(
             f"{text!r} has the type {expression.type}, but the column {field.name!r} has the type {field.type}; "
-            "cast it, as in CAST(ROUND(price) AS BIGINT)"
+            f"{_remedy(expression, target, text)}"
         )
     if pat.is_decimal(target) and pat.is_decimal(expression.type) and expression.type.scale > target.scale:
         digits = Literal(scalar(target.scale))
         expression = Call("round", (expression, digits), expression.type)
-    return cast_to(expression, target)
+    try:
+        return cast_to(expression, target)
+    except pa.ArrowInvalid as error:
+        raise ExpressionError(
+            f"{text!r} is not a value of the column {field.name!r}, which has the type {field.type}; "
+            "pass a value that the type can represent exactly"
+        ) from error
+
+
+def _remedy(expression: Expression, target: pa.DataType, text: str) -> str:
+    kind = kind_of(target)
+    if isinstance(expression, Literal):
+        return f"pass a {kind} that the type can represent"
+    if is_number(expression.type) and pat.is_integer(target):
+        return f"cast it, as in CAST(ROUND({text}) AS BIGINT)"
+    try:
+        pa.nulls(0, expression.type).cast(target)
+    except pa.ArrowNotImplementedError:
+        return f"pass a {kind}"
+    return f"cast it, as in CAST({text} AS {sql_name(target)})"
 
 
 def _can_assign(given: pa.DataType, target: pa.DataType) -> bool:

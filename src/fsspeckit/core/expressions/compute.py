@@ -10,10 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as pat
 
-from fsspeckit.common.bridge import null_scalar, scalar, to_arrow, to_numpy
+from fsspeckit.common.bridge import null_scalar, scalar, to_arrow, to_numpy, valid_mask
 from fsspeckit.common.types import is_text
 
 Values = Any  # a pa.Array or a pa.Scalar; pyarrow has no types
+
+_MOST_WIDTH = 1_000_000
 
 
 def trim(function: Callable[..., Values]) -> Callable[..., Values]:
@@ -22,22 +24,25 @@ def trim(function: Callable[..., Values]) -> Callable[..., Values]:
 
 
 def substring(values: Values, start: int, length: int | None = None) -> Values:
-    """Characters from a position, which counts from one."""
+    """Characters from a position, which counts from one; a negative one counts from the end."""
     if length is not None and length < 0:
         raise pa.ArrowInvalid("the length of a substring is negative")
+    if start < 0:
+        stop = start + length if length is not None and start + length < 0 else None
+        return pc.utf8_slice_codeunits(values, start=start, stop=stop)
     first = start - 1
     stop = None if length is None else max(0, first + length)
     return pc.utf8_slice_codeunits(values, start=max(0, first), stop=stop)
 
 
 def left(values: Values, count: int) -> Values:
-    """The first characters."""
-    return pc.utf8_slice_codeunits(values, start=0, stop=max(0, count))
+    """The first characters; with a negative count, all but so many last ones."""
+    return pc.utf8_slice_codeunits(values, start=0, stop=count)
 
 
 def right(values: Values, count: int) -> Values:
-    """The last characters."""
-    if count <= 0:
+    """The last characters; with a negative count, all but so many first ones."""
+    if count == 0:
         return pc.utf8_slice_codeunits(values, start=0, stop=0)
     return pc.utf8_slice_codeunits(values, start=-count)
 
@@ -48,7 +53,9 @@ def pad(function: Callable[..., Values]) -> Callable[..., Values]:
     def run(values: Values, width: int, padding: str = " ") -> Values:
         if len(padding) != 1:
             raise pa.ArrowInvalid("padding must be one character")
-        return left(function(values, width=max(0, width), padding=padding), width)
+        if width > _MOST_WIDTH:
+            raise pa.ArrowInvalid(f"the width {width} is above {_MOST_WIDTH}")
+        return left(function(values, width=max(0, width), padding=padding), max(0, width))
 
     return run
 
@@ -132,11 +139,11 @@ def add_months(values: Values, months: int) -> Values:
     moved = first + np.timedelta64(months, "M")
     last = ((moved + np.timedelta64(1, "M")).astype("datetime64[D]") - moved.astype("datetime64[D]")).astype(np.int64)
     result = moved.astype("datetime64[D]") + np.minimum(day, last - 1).astype("timedelta64[D]")
-    whole_days = to_arrow(result.astype(np.int64).astype(np.int32)).cast(pa.date32())
+    whole_days = to_arrow(result.astype(np.int64)).cast(pa.int32()).cast(pa.date32())
     dates = pc.if_else(values.is_valid(), whole_days, null_scalar(pa.date32()))
     if pat.is_date(type_):
         return dates.cast(type_)
-    return pc.add(dates.cast(stamps.type), time_of_day).cast(type_)
+    return pc.add_checked(dates.cast(stamps.type), time_of_day).cast(type_)
 
 
 def add_duration(values: Values, duration: pa.Scalar) -> Values:
@@ -151,13 +158,22 @@ def add_duration(values: Values, duration: pa.Scalar) -> Values:
 def remainder(dividend: Values, divisor: Values) -> Values:
     """The remainder with the sign of the dividend."""
     if pat.is_floating(dividend.type):
-        quotient = pc.trunc(pc.divide(dividend, divisor))
-        return pc.subtract(dividend, pc.multiply(quotient, divisor))
+        return _float_remainder(dividend, divisor)
     return pc.subtract_checked(dividend, pc.multiply_checked(pc.divide_checked(dividend, divisor), divisor))
+
+
+def _float_remainder(dividend: Values, divisor: Values) -> Values:
+    quotient = pc.divide_checked(dividend, divisor)
+    sides = [pa.repeat(side, len(quotient)) if isinstance(side, pa.Scalar) else side for side in (dividend, divisor)]
+    with np.errstate(invalid="ignore"):  # at nulls
+        found = np.fmod(*map(to_numpy, sides))
+    return to_arrow(found, valid_mask(quotient))
 
 
 def compare(name: str, left_side: Values, right_side: Values) -> Values:
     """Compare values; NaN equals NaN and is greater than every other number."""
+    if pat.is_null(left_side.type):
+        left_side, right_side = left_side.cast(pa.bool_()), right_side.cast(pa.bool_())
     result = getattr(pc, name)(left_side, right_side)
     if not pat.is_floating(left_side.type):
         return result
@@ -175,6 +191,11 @@ def compare(name: str, left_side: Values, right_side: Values) -> Values:
     }[name]
     answer = truths[0] if len(truths) == 1 else pc.or_(*truths)
     return pc.if_else(pc.or_(one, other), answer, result)
+
+
+def one_zero(values: Values) -> Values:
+    """Numbers without negative zero, which equals zero but has other bits."""
+    return pc.add(values, pa.scalar(0.0, values.type)) if pat.is_floating(values.type) else values
 
 
 def _any(values: Values) -> bool:

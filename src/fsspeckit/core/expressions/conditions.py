@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fsspeckit.common.bridge import scalars_array
 from fsspeckit.common.errors import ExpressionError
 from fsspeckit.core.expressions.assignment import assigned
-from fsspeckit.core.expressions.tree import ArrowCondition, Call, Column, Expression, InList, Literal
-from fsspeckit.core.expressions.types import cast_to, kind_of, plain_type, same_type
+from fsspeckit.core.expressions.grammar import Parsed, exp, near_names, parse_one
+from fsspeckit.core.expressions.tree import ArrowCondition, Call, Column, Expression, Literal
+from fsspeckit.core.expressions.types import kind_of, membership, plain_type, same_type
 
 _OPERATORS = {"=": "=", "==": "=", "!=": "<>", "<>": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _ARROW_ERRORS = (pa.ArrowException, ValueError, TypeError)
@@ -38,15 +38,20 @@ def compile_condition(given: Any, schema: pa.Schema, *, tables: Sequence[str] = 
     Raises:
         ExpressionError: It is not one condition over these columns.
     """
-    if isinstance(given, str):
+    if isinstance(given, str | Parsed):
         from fsspeckit.core.expressions.parse import parse_condition
 
         return parse_condition(given, schema, tables=tables)
     if isinstance(given, pc.Expression):
         return _arrow_condition(given, schema)
-    if isinstance(given, Sequence) and given:
+    if isinstance(given, Sequence) and given and not isinstance(given, bytes | bytearray):
         return _any_of(given, schema)
     raise ExpressionError(f"{given!r} is not a condition; {_ADVICE}")
+
+
+def parse_once(given: Any) -> Any:
+    """Return a condition as text in parsed form, so that it is parsed only once; others as they are."""
+    return Parsed(given, parse_one(given)) if isinstance(given, str) else given
 
 
 def columns_named(given: Any, schema: pa.Schema | None = None) -> list[str]:
@@ -54,10 +59,9 @@ def columns_named(given: Any, schema: pa.Schema | None = None) -> list[str]:
 
     Those of an expression of pyarrow are known only with a schema.
     """
-    if isinstance(given, str):
-        from fsspeckit.core.expressions.grammar import exp, parse_one
-
-        return sorted({column.parts[0].name for column in parse_one(given).find_all(exp().Column)})
+    given = parse_once(given)
+    if isinstance(given, Parsed):
+        return sorted({column.parts[0].name for column in given.node.find_all(exp().Column)})
     if isinstance(given, pc.Expression) and schema is not None:
         return sorted(_columns_read(given, schema))
     if isinstance(given, pc.Expression) or not isinstance(given, Sequence):
@@ -118,7 +122,7 @@ def _comparison(part: Any, schema: pa.Schema) -> Expression:
         raise ExpressionError(f"{part!r} is not a comparison; {_ADVICE}")
     name, operator, value = part
     if name not in schema.names:
-        raise ExpressionError(f"unknown column {name!r}; choose among {schema.names}")
+        raise ExpressionError(f"unknown column {name!r}; {near_names([name], schema.names)}")
     column = Column(name, plain_type(schema.field(name).type))
     if operator in ("in", "not in"):
         found = _membership(column, value)
@@ -131,7 +135,7 @@ def _comparison(part: Any, schema: pa.Schema) -> Expression:
 def _compared(column: Expression, value: Any) -> tuple[Expression, Expression]:
     try:
         constant = Literal(value if isinstance(value, pa.Scalar) else pa.scalar(value))
-    except (pa.ArrowException, OverflowError) as error:
+    except (pa.ArrowException, OverflowError, UnicodeError) as error:
         raise ExpressionError(f"{value!r} is not a value to compare with; {_ADVICE}") from error
     found = same_type(column, constant)
     if found is None:
@@ -144,14 +148,8 @@ def _membership(column: Expression, values: Any) -> Expression:
     if isinstance(values, str) or not hasattr(values, "__iter__"):
         raise ExpressionError(f"{values!r} is not a list of values; {_ADVICE}")
     listed = list(values)
-    type_ = column.type
-    for value in listed:
-        if value is not None:
-            type_ = _compared(cast_to(column, type_), value)[0].type
-    column = cast_to(column, type_)
-    constants = [_compared(column, value)[1] for value in listed if value is not None]
-    options = scalars_array([each.value for each in constants if isinstance(each, Literal)], type_)
-    return InList(column, options.unique(), None in listed)
+    pairs = [_compared(column, value) for value in listed if value is not None]
+    return membership(column, pairs, has_null=len(pairs) < len(listed))
 
 
 def compile_values(given: Any, schema: pa.Schema) -> dict[str, Expression]:
@@ -166,7 +164,7 @@ def compile_values(given: Any, schema: pa.Schema) -> dict[str, Expression]:
         raise ExpressionError(f'{given!r} names no columns; pass a mapping such as {{"price": "price * 1.1"}}')
     unknown = [name for name in given if name not in schema.names]
     if unknown:
-        raise ExpressionError(f"unknown column(s) {unknown}; choose among {schema.names}")
+        raise ExpressionError(f"unknown column(s) {unknown}; {near_names(unknown, schema.names)}")
     found = {}
     for name, text in given.items():
         if not isinstance(text, str):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from decimal import Decimal
 
@@ -9,10 +10,10 @@ import pyarrow as pa
 from pyarrow import types as pat
 
 from fsspeckit.common.bridge import scalar
-from fsspeckit.common.types import is_text
+from fsspeckit.common.types import is_number, is_text
 from fsspeckit.core.expressions.compute import cast_values
 from fsspeckit.core.expressions.tree import Literal, null_of
-from fsspeckit.core.expressions.types import is_datetime, parse_text
+from fsspeckit.core.expressions.types import is_datetime, kind_of, parse_text
 
 _TYPES = {
     "BOOLEAN": pa.bool_(),
@@ -36,8 +37,14 @@ _MOST_DIGITS = 38
 
 
 def number_of(text: str) -> pa.Scalar:
-    """A number exactly as it is written: whole, decimal, or with an exponent a float."""
+    """A number exactly as it is written: whole, decimal, or with an exponent a float.
+
+    Raises:
+        ValueError: No type has so many digits or so large numbers.
+    """
     if "e" in text.lower():
+        if math.isinf(float(text)):
+            raise ValueError(f"{text} is beyond the range of floats")
         return scalar(float(text))
     if "." not in text:
         number = int(text)
@@ -60,6 +67,18 @@ def named_type(name: str, sizes: Sequence[int]) -> pa.DataType | None:
     precision, scale = (*sizes, 0)[:2] if sizes else (18, 3)
     is_valid = 0 < precision <= _MOST_DIGITS and 0 <= scale <= precision
     return pa.decimal128(precision, scale) if is_valid else None
+
+
+def sql_name(type_: pa.DataType) -> str:
+    """Return the name of the type to which a value is cast to become a value of a type."""
+    if pat.is_decimal(type_):
+        return f"DECIMAL({type_.precision}, {type_.scale})"
+    if pat.is_timestamp(type_):
+        return "TIMESTAMP" if type_.tz is None else "TIMESTAMPTZ"
+    names = [name for name, known in _TYPES.items() if known.equals(type_)]
+    if is_number(type_):
+        return names[0] if names else "BIGINT"
+    return (names or [name for name, known in _TYPES.items() if kind_of(known) == kind_of(type_)])[-1]
 
 
 def cast_constant(value: Literal, target: pa.DataType) -> Literal | None:

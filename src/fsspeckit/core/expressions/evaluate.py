@@ -20,11 +20,13 @@ from fsspeckit.common.bridge import null_scalar, scalar, to_numpy
 from fsspeckit.common.errors import ExpressionError
 from fsspeckit.core.expressions import compute
 from fsspeckit.core.expressions.functions import CONSTANT, COUNT, FUNCTIONS, UNIT
+from fsspeckit.core.expressions.guards import GUARDED
 from fsspeckit.core.expressions.tree import ArrowCondition, Call, Column, Expression, InList, Literal
 from fsspeckit.core.expressions.types import plain_type
 
 Values = Any  # a pa.Array or a pa.Scalar; pyarrow has no types
 _CONSTANTS = (CONSTANT, COUNT, UNIT)
+_FAILURES = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowCapacityError, OverflowError, MemoryError)
 COMPARISONS = {"=": "equal", "<>": "not_equal", "<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal"}
 
 
@@ -35,10 +37,20 @@ def evaluate(expression: Expression, table: pa.Table) -> pa.Array:
         ExpressionError: A value cannot be computed, as in a division by zero or an overflow.
     """
     with _reported():
-        found = _value(expression, table)
-        if isinstance(found, pa.Scalar):
-            return pa.repeat(found, table.num_rows)
-        return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+        try:
+            return _for_each_row(_value(expression, table), table)
+        except _FAILURES:
+            return _with_guards(expression, table)
+
+
+def _with_guards(expression: Expression, table: pa.Table) -> pa.Array:
+    return _for_each_row(_value(expression, table, guards=True), table)
+
+
+def _for_each_row(found: Values, table: pa.Table) -> pa.Array:
+    if isinstance(found, pa.Scalar):
+        return pa.repeat(found, table.num_rows)
+    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
 
 
 def matching_rows(condition: Expression, table: pa.Table) -> npt.NDArray[np.bool_]:
@@ -55,26 +67,27 @@ def constant_value(expression: Expression) -> Literal:
 def _reported() -> Iterator[None]:
     try:
         yield
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OverflowError) as error:
-        if isinstance(error, ExpressionError):
-            raise
+    except _FAILURES as error:
         reason = str(error).rstrip(".")
         advice = "guard it with NULLIF(divisor, 0)" if "divide by zero" in reason else "correct the values or the type"
         raise ExpressionError(f"an expression cannot be computed ({reason}); {advice}") from error
 
 
-def _value(expression: Expression, table: pa.Table) -> Values:
+def _value(expression: Expression, table: pa.Table, *, guards: bool = False) -> Values:
+    """The value of an expression; with ``guards``, of its parts only for the rows that need them."""
     match expression:
         case Column():
             return _column(expression, table)
         case Literal():
             return expression.value
         case InList():
-            return _in_list(expression, table)
+            return _in_list(expression, _value(expression.value, table, guards=guards))
         case ArrowCondition():
             return _arrow_condition(expression, table)
         case Call():
-            return _call(expression, table)
+            if guards and expression.function in GUARDED:
+                return GUARDED[expression.function](expression, table, _with_guards)
+            return _call(expression, [_value(argument, table, guards=guards) for argument in expression.arguments])
 
 
 def _arrow_condition(expression: ArrowCondition, table: pa.Table) -> Values:
@@ -97,10 +110,9 @@ def _column(column: Column, table: pa.Table) -> Values:
     return values if values.type.equals(column.type) else values.cast(column.type)
 
 
-def _in_list(expression: InList, table: pa.Table) -> Values:
-    value = _value(expression.value, table)
+def _in_list(expression: InList, value: Values) -> Values:
     values = pa.repeat(value, 1) if isinstance(value, pa.Scalar) else value
-    found = pc.is_in(values, value_set=expression.options)
+    found = pc.is_in(compute.one_zero(values), value_set=compute.one_zero(expression.options))
     if pat.is_floating(values.type) and _any_nan(expression.options):
         found = pc.or_(found, pc.fill_null(pc.is_nan(values), scalar(False)))
     unknown = pc.or_(pc.is_null(values), pc.and_not(scalar(expression.has_null), found))
@@ -112,8 +124,7 @@ def _any_nan(options: pa.Array) -> bool:
     return bool(pc.any(pc.is_nan(options)).as_py())
 
 
-def _call(call: Call, table: pa.Table) -> Values:
-    values = [_value(argument, table) for argument in call.arguments]
+def _call(call: Call, values: list[Values]) -> Values:
     if not all(isinstance(value, pa.Scalar) for value in values):
         return _run(call, values)
     first = _first_value(call.function)
@@ -189,6 +200,7 @@ _OPERATORS: Mapping[str, Callable[..., Values]] = {
     "least": lambda *values: compute.extreme("least", values),
     "add_months": lambda values, months: compute.add_months(values, months.as_py()),
     "add_duration": compute.add_duration,
+    "to_microseconds": lambda values: values.cast(pa.timestamp("us", values.type.tz), safe=False),
 }
 
 

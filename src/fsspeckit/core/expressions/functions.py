@@ -26,6 +26,14 @@ TEXT, NUMBER, WHOLE, FLOAT, DATETIME, CONSTANT, COUNT, UNIT = (
     "constant whole number",
     "constant unit",
 )
+NULL_TYPES = {
+    TEXT: pa.string(),
+    NUMBER: pa.int64(),
+    WHOLE: pa.int64(),
+    FLOAT: pa.float64(),
+    DATETIME: pa.timestamp("us"),
+}
+"""The type of NULL as an argument of a kind."""
 UNITS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond", "microsecond")
 
 

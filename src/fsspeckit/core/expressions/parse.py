@@ -6,13 +6,12 @@ Only what `docs/expressions.md` lists is accepted. sqlglot parses; every node th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 import pyarrow as pa
 from pyarrow import types as pat
 
-from fsspeckit.common.bridge import scalar, scalars_array
+from fsspeckit.common.bridge import scalar
 from fsspeckit.common.errors import ExpressionError
 from fsspeckit.common.types import is_number, is_text
 from fsspeckit.core.expressions.constants import TYPE_NAMES, cast_constant, named_type, number_of
@@ -23,18 +22,31 @@ from fsspeckit.core.expressions.functions import (
     DATETIME,
     FLOAT,
     FUNCTIONS,
+    NULL_TYPES,
     UNIT,
     UNITS,
     Function,
     fits,
 )
-from fsspeckit.core.expressions.grammar import exp, nested_too_deeply, parse_one, position_of
-from fsspeckit.core.expressions.tree import Call, Column, Expression, InList, Literal, depth_of, null_of
+from fsspeckit.core.expressions.grammar import (
+    BINARY,
+    PARTS,
+    REFUSED,
+    Parsed,
+    exp,
+    near_names,
+    nested_too_deeply,
+    parse_one,
+    position_of,
+    shown,
+)
+from fsspeckit.core.expressions.tree import Call, Column, Expression, Literal, depth_of, null_of
 from fsspeckit.core.expressions.types import (
     cast_to,
     is_comparable,
     is_datetime,
     kind_of,
+    membership,
     parse_text,
     plain_type,
     same_type,
@@ -45,35 +57,17 @@ AGGREGATES = ("sum", "count", "min", "max", "avg", "mean", "median", "any_value"
 _SYNONYMS = {"ifnull": "coalesce", "ceiling": "ceil", "substr": "substring", "pow": "power", "char_length": "length"}
 _COMPARISONS = {"EQ": "=", "NEQ": "<>", "LT": "<", "LTE": "<=", "GT": ">", "GTE": ">="}
 _ARITHMETIC = {"Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "Mod": "%"}
+_TABLES = ("source", "target")
 _MOST_LEVELS = 200  # pickle needs four frames of Python's stack for each
 _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 _SECONDS = {"SECOND": 1, "MINUTE": 60, "HOUR": 3600, "DAY": 86400, "WEEK": 604800}
-_BINARY = {"this", "expression"}
-_PARTS = {
-    "Column": {"this", "table", "db", "catalog"},
-    "Literal": {"this", "is_string"},
-    "Between": {"this", "low", "high"},
-    "In": {"this", "expressions", "query"},
-    "Like": _BINARY | {"negate"},
-    "ILike": _BINARY | {"negate"},
-    "DPipe": _BINARY | {"safe"},
-    "Case": {"this", "ifs", "default"},
-    "Cast": {"this", "to", "_type"},
-    "Anonymous": {"this", "expressions"},
-    "Div": _BINARY | {"typed", "safe"},
-}
-"""The parts of a parsed node that are understood here; a node with any other part is refused."""
-_REFUSED = {
-    "Select": "a subquery",
-    "Subquery": "a subquery",
-    "Exists": "a subquery",
-    "Window": "a window function",
-    "Alias": "an alias",
-    "Star": "*",
+_LONGEST = {
+    **{unit: 2**31 // months for unit, months in _MONTHS.items()},
+    **{unit: 2**63 // 1_000_000 // seconds for unit, seconds in _SECONDS.items()},
 }
 
 
-def parse_condition(text: str, schema: pa.Schema, *, tables: Sequence[str] = ()) -> Expression:
+def parse_condition(text: str | Parsed, schema: pa.Schema, *, tables: Sequence[str] = ()) -> Expression:
     """Parse a condition.
 
     Args:
@@ -88,16 +82,18 @@ def parse_condition(text: str, schema: pa.Schema, *, tables: Sequence[str] = ())
     if pat.is_null(found.type):
         return null_of(pa.bool_())
     if not pat.is_boolean(found.type):
-        raise ExpressionError(f'{text!r} is a {kind_of(found.type)}, not a condition; compare it, as in "amount > 10"')
+        given = shown(text.text if isinstance(text, Parsed) else text)
+        raise ExpressionError(f'{given} is a {kind_of(found.type)}, not a condition; compare it, as in "amount > 10"')
     return found
 
 
-def parse_expression(text: str, schema: pa.Schema, *, tables: Sequence[str] = ()) -> Expression:
+def parse_expression(text: str | Parsed, schema: pa.Schema, *, tables: Sequence[str] = ()) -> Expression:
     """Parse an expression that computes a value; see `parse_condition`."""
-    if not isinstance(text, str) or not text.strip():
+    if isinstance(text, str) and not text.strip():
         raise ExpressionError(f'{text!r} is not an expression; pass text such as "price * 1.1"')
     try:
-        found = _Parser(text, schema, tables).expression(parse_one(text))
+        given = text if isinstance(text, Parsed) else Parsed(text, parse_one(text))
+        found = _Parser(given.text, schema, tables).expression(given.node)
         if depth_of(found) <= _MOST_LEVELS:
             return found
     except RecursionError as error:
@@ -111,7 +107,7 @@ class _Parser:
 
     def expression(self, node: Any) -> Expression:
         name = type(node).__name__
-        others = [key for key, value in node.args.items() if value and key not in _PARTS.get(name, _BINARY)]
+        others = [key for key, value in node.args.items() if value and key not in PARTS.get(name, BINARY)]
         if others and (name in _COMPARISONS or name in _ARITHMETIC or name in _NODES):
             raise self._refused(node, f"{node.sql()!r}")
         if name in _COMPARISONS:
@@ -120,15 +116,15 @@ class _Parser:
             return self._arithmetic(_ARITHMETIC[name], node)
         if name in _NODES:
             return _NODES[name](self, node)
-        raise self._refused(node, _REFUSED.get(name, f"{node.sql()!r}"))
+        raise self._refused(node, REFUSED.get(name, f"{node.sql()!r}"))
 
     def _refused(self, node: Any, what: str) -> ExpressionError:
         return self._error(f"{what} is not part of the expression language", node, "see docs/expressions.md")
 
     def _error(self, problem: str, node: Any, advice: str) -> ExpressionError:
         position = position_of(node)
-        where = "" if position is None else f" at character {position + 1}"
-        return ExpressionError(f"{problem}{where} of {self._text!r}; {advice}")
+        where = "in" if position is None else f"at character {position + 1} of"
+        return ExpressionError(f"{problem} {where} {shown(self._text)}; {advice}")
 
     def _operands(self, node: Any) -> tuple[Expression, Expression]:
         return self.expression(node.this), self.expression(node.expression)
@@ -140,8 +136,12 @@ class _Parser:
         return self._field(parts[0], parts[1:], node)
 
     def _table_column(self, parts: Sequence[str], node: Any) -> Expression:
-        if parts[0] in self._tables and len(parts) > 1:
-            return self._field(f"{parts[0]}.{parts[1]}", parts[2:], node)
+        table = parts[0].lower()
+        if table in self._tables and len(parts) > 1:
+            return self._field(f"{table}.{parts[1]}", parts[2:], node)
+        if table in _TABLES and len(parts) > 1:
+            known = " and ".join(self._tables)
+            raise self._error(f"{parts[0]}.{parts[1]} cannot be read here", node, f"use only columns of the {known}")
         prefixes = " or ".join(f"{table}.{parts[0]}" for table in self._tables)
         raise self._error(f"the column {parts[0]!r} has no prefix", node, f"write {prefixes}")
 
@@ -157,20 +157,23 @@ class _Parser:
         return Column(name, plain_type(type_), tuple(path))
 
     def _unknown(self, what: str, name: str, known: Sequence[str], node: Any) -> ExpressionError:
-        lower = {other.lower(): other for other in known}
-        near = get_close_matches(name.lower(), lower, n=1, cutoff=0.5)
-        choices = f"choose among {list(known)[:20]}" if known else "it has no fields"
-        advice = f"did you mean {lower[near[0]]!r}?" if near else choices
-        return self._error(f"unknown {what} {name!r}", node, advice)
+        return self._error(f"unknown {what} {name!r}", node, near_names([name], known))
 
     def _literal(self, node: Any) -> Expression:
         if node.is_string:
             return Literal(scalar(node.this))
-        return Literal(number_of(node.this))
+        return self._numeral(node.this, node)
+
+    def _numeral(self, text: str, node: Any) -> Expression:
+        try:
+            return Literal(number_of(text))
+        except (pa.ArrowInvalid, ValueError):
+            advice = "write at most 76 digits, or an approximate number such as 1.5e100"
+            raise self._error("a number has too many digits or is too large", node, advice) from None
 
     def _negated(self, node: Any) -> Expression:
         if type(node.this).__name__ == "Literal" and not node.this.is_string:
-            return Literal(number_of(f"-{node.this.this}"))
+            return self._numeral(f"-{node.this.this}", node)
         value = self._number(self.expression(node.this), node)
         return Call("negate", (value,), value.type)
 
@@ -211,6 +214,8 @@ class _Parser:
             count = sign * int(interval.this.name)
         except (ValueError, AttributeError):
             raise self._error("INTERVAL needs a whole number", interval, 'as in "day - INTERVAL 7 DAY"') from None
+        if unit in (*_MONTHS, *_SECONDS) and abs(count) > _LONGEST[unit]:
+            raise self._error("an interval is too long", interval, f"use at most {_LONGEST[unit]} {unit}")
         if unit in _MONTHS:
             return Call("add_months", (value, Literal(scalar(count * _MONTHS[unit]))), value.type)
         if unit not in _SECONDS:
@@ -286,13 +291,8 @@ class _Parser:
 
     def _in_constants(self, value: Expression, options: Sequence[Literal], node: Any) -> Expression:
         valid = [option for option in options if option.value.is_valid]
-        type_ = value.type
-        for option in valid:
-            type_ = self._compared(cast_to(value, type_), option, node)[0].type
-        value = cast_to(value, type_)
-        scalars = [self._compared(value, option, node)[1] for option in valid]
-        found = scalars_array([each.value for each in scalars if isinstance(each, Literal)], type_)
-        return InList(value, found.unique(), len(valid) < len(options))
+        pairs = [self._compared(value, option, node) for option in valid]
+        return membership(value, pairs, has_null=len(valid) < len(options))
 
     def _like(self, node: Any) -> Expression:
         value, pattern = self._operands(node)
@@ -419,7 +419,7 @@ class _Parser:
         if not fits(kind, value.type):
             raise self._error(f"{name} needs a {kind}, not a {kind_of(value.type)}", node, "cast the argument")
         if pat.is_null(value.type):
-            return null_of({DATETIME: pa.timestamp("us"), FLOAT: pa.float64()}.get(kind, pa.string()))
+            return null_of(NULL_TYPES[kind])
         return cast_to(value, pa.float64()) if kind == FLOAT else value
 
     def _constant(self, name: str, value: Expression, kind: str, node: Any) -> Expression:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
+from collections.abc import Sequence
 
 import pyarrow as pa
 from pyarrow import types as pat
 
-from fsspeckit.common.bridge import scalar
+from fsspeckit.common.bridge import scalar, scalars_array
+from fsspeckit.common.errors import ExpressionError
 from fsspeckit.common.types import is_bytes, is_number, is_text, unwrapped
-from fsspeckit.core.expressions.tree import Call, Expression, Literal, null_of
+from fsspeckit.core.expressions.tree import Call, Expression, InList, Literal, null_of
 
 _UNITS = ("s", "ms", "us", "ns")
 _INTEGER_DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}
@@ -138,21 +141,55 @@ def same_type(left: Expression, right: Expression) -> tuple[Expression, Expressi
             return left, constant
         right = _parsed_text(right, left.type) or right
     type_ = common_type(left.type, right.type)
-    return None if type_ is None else (cast_to(left, type_), cast_to(right, type_))
+    if type_ is None:
+        return None
+    try:
+        return cast_to(left, type_), cast_to(right, type_)
+    except pa.ArrowInvalid as error:
+        if pat.is_timestamp(type_):
+            return _in_microseconds(left, type_.tz), _in_microseconds(right, type_.tz)
+        reason = str(error).rstrip(".")
+        raise ExpressionError(f"a constant cannot be compared as {type_} ({reason}); cast the other side") from error
+
+
+def _in_microseconds(side: Expression, zone: str | None) -> Expression:
+    """A moment to compare with a constant beyond the range of nanoseconds, so that its last digits decide nothing."""
+    if pat.is_timestamp(side.type) and side.type.unit == "ns":
+        side = Call("to_microseconds", (side,), pa.timestamp("us", side.type.tz))
+    return cast_to(side, pa.timestamp("us", zone))
+
+
+def membership(value: Expression, pairs: Sequence[tuple[Expression, Expression]], *, has_null: bool) -> InList | Call:
+    """Return whether a value is one of some constants; each pair is the value and a constant in one type."""
+    values = {side.type: side for side, _ in pairs} or {value.type: value}
+    options: dict[pa.DataType, list[pa.Scalar]] = {type_: [] for type_ in values}
+    for _, constant in pairs:
+        if isinstance(constant, Literal):
+            options[constant.type].append(constant.value)
+    lists = [InList(side, scalars_array(options[type_], type_).unique(), has_null) for type_, side in values.items()]
+    return lists[0] if len(lists) == 1 else Call("or", tuple(lists), pa.bool_())
 
 
 def _as_constant(constant: Literal, type_: pa.DataType) -> Literal | None:
     """A constant exactly as another type; a decimal as the nearest float."""
+    if constant.type.equals(type_):
+        return constant
     if is_text(constant.type) and (is_datetime(type_) or pat.is_time(type_)):
         return parse_text(constant.value.as_py(), type_)
     if not is_number(constant.type) or not is_number(type_):
         return None
     try:
         if pat.is_floating(type_):
-            return Literal(scalar(float(constant.value.as_py())).cast(type_))
+            return _as_float(float(constant.value.as_py()), type_)
         return Literal(constant.value.cast(type_))
     except (pa.ArrowInvalid, OverflowError):
         return None
+
+
+def _as_float(number: float, type_: pa.DataType) -> Literal | None:
+    """The nearest number of a float type, or None for a number beyond it."""
+    found = scalar(number).cast(type_)
+    return None if math.isinf(found.as_py()) and not math.isinf(number) else Literal(found)
 
 
 def _parsed_text(constant: Literal, type_: pa.DataType) -> Literal | None:

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from fsspeckit.common.bridge import empty_table
 from fsspeckit.common.schema import cast_schema
+from fsspeckit.core.expressions.conditions import errors_name
 from fsspeckit.core.expressions.evaluate import evaluate
 from fsspeckit.core.expressions.tree import columns_of
 from fsspeckit.core.model import RewriteTask, RowNumbers
@@ -157,7 +158,8 @@ class ChangedRowsReader:
         """Return the computed values of replaced rows."""
         rows = take_ascending(table, replaced)
         fields = [self._task.schema.field(name) for name in self._change.computed]
-        values = [evaluate(value, rows) for value in self._change.computed.values()]
+        with errors_name("set"):
+            values = [evaluate(value, rows) for value in self._change.computed.values()]
         new = pa.table(values, names=list(self._change.computed))
         return cast_schema(new, pa.schema(fields), operation="update", path=self._task.file.path)
 

@@ -51,7 +51,7 @@ def remove_matching_rows(
     check_all_match(engine, source, snapshot, condition, "replace_where", reporter)
     if not snapshot.files:
         return Removal(rows=0)
-    with vanished_file_is_conflict(place, "write"):
+    with vanished_file_is_conflict(place, "write"), errors_name("replace_where"):
         rows = find_matching_rows(engine, place.storage, snapshot, schema, condition, reporter)
     rewrites, deletes = removal_tasks(rows, options)
     return Removal(rewrites, deletes, sum(match.count for match in rows))

@@ -16,7 +16,7 @@ from fsspeckit.core.dataset.snapshot import Snapshot, check_one_dataset, load_sn
 from fsspeckit.core.dataset.source import Input
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.engine.read import full_schema
-from fsspeckit.core.expressions.conditions import columns_named, compile_condition, errors_name
+from fsspeckit.core.expressions.conditions import columns_named, compile_condition, errors_name, parse_once
 from fsspeckit.core.model import WriteOptions
 from fsspeckit.core.operations.change import PreparedChange, run_change
 from fsspeckit.core.planning.conditions import MatchingRows, find_matching_rows
@@ -57,6 +57,7 @@ def change_rows_where(
         if pinned is not None:
             check_plan_names(pinned)
         with errors_name("where"):
+            where = parse_once(where)
             columns = columns_named(where)
         snapshot = _load(place, operation, columns, dry_run=dry_run)
         if snapshot.files:
@@ -83,7 +84,8 @@ def _prepared(
         condition = compile_condition(where, target.schema)
     prepare = compile_change(target)
     with vanished_file_is_conflict(place, operation):
-        rows = find_matching_rows(engine, place.storage, snapshot, target.schema, condition, reporter)
+        with errors_name("where"):
+            rows = find_matching_rows(engine, place.storage, snapshot, target.schema, condition, reporter)
         return prepare(rows, reporter)
 
 

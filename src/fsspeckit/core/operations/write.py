@@ -27,7 +27,7 @@ from fsspeckit.core.dataset.source import Input, Source
 from fsspeckit.core.dataset.source_keys import PartitionIdentities, PartitionRows, split_by_partition
 from fsspeckit.core.dataset.text_source import TextFiles, read_later
 from fsspeckit.core.engine.protocol import Engine
-from fsspeckit.core.expressions.conditions import columns_named, errors_name
+from fsspeckit.core.expressions.conditions import columns_named, errors_name, parse_once
 from fsspeckit.core.file_names import is_data_file, is_inside, new_file_name
 from fsspeckit.core.model import Outcome, RewriteTask, WriteOptions, WriteTask
 from fsspeckit.core.operations.change import publications
@@ -115,6 +115,8 @@ def write(
             place.journal.recover()
         if request.mode in ("error", "ignore") and (view := place.journal.view_to_change()).files:
             return _keep_existing(place, view, request, started, dry_run=dry_run)
+        with errors_name("replace_where"):
+            request = replace(request, replace_where=parse_once(request.replace_where))
         given = _read_text(replace(given, on_tasks=reporter.tasks("source")), place, request)
         source = stack.enter_context(engine.open_source(given, place.storage, place.scratch))
         existing = _load_existing(place, source, request)
@@ -265,10 +267,8 @@ def _load_sample(place: Place, view: View, request: WriteRequest) -> Snapshot:
     """Return a snapshot of one file, whose schema is that of the dataset, or of all files to find rows in them."""
     if request.replace_where is None:
         return load_snapshot(place.storage, replace(view, files=view.files[:1]))
-    with errors_name("replace_where"):
-        names = columns_named(request.replace_where)
     with vanished_file_is_conflict(place, "write"):
-        return load_snapshot(place.storage, view, stats_for=names)
+        return load_snapshot(place.storage, view, stats_for=columns_named(request.replace_where))
 
 
 def _body(source: Source, existing: _Existing, request: WriteRequest, path: str) -> pa.Schema:

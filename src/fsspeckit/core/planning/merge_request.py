@@ -16,7 +16,7 @@ from fsspeckit.common.errors import KeyColumnError, PartitionError, SchemaMismat
 from fsspeckit.common.schema import field_remedy, reconcile, same_storage
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source_keys import PartitionRows
-from fsspeckit.core.expressions.conditions import columns_named
+from fsspeckit.core.expressions.conditions import columns_named, errors_name
 from fsspeckit.core.file_names import new_file_name
 from fsspeckit.core.model import (
     DataFile,
@@ -276,8 +276,9 @@ def columns_not_written(
         raise KeyColumnError(f"except_columns names {kept}, which the merge needs in the dataset. Leave them out.")
     others = [] if request.columns is None else [name for name in source.names if name not in request.columns]
     adds_columns = not known or request.schema_mode == "evolve"
-    for_condition = [] if request.delete_when is None or adds_columns else columns_named(request.delete_when, source)
-    only_read = [name for name in for_condition if name not in known]
+    with errors_name("delete_when"):
+        named = [] if request.delete_when is None or adds_columns else columns_named(request.delete_when, source)
+    only_read = [name for name in named if name not in known]
     return [*request.except_columns, *(name for name in (*others, *only_read) if name not in needed)]
 
 

@@ -89,7 +89,8 @@ def _check_newer_by(name: str, source: pa.Schema, target: pa.Schema) -> None:
 
 def deleting_rows(rules: MergeRules, source: Source) -> Mask | None:
     """Return which source rows delete their key, or None where none can."""
-    return None if rules.deletes is None else _holds(rules.deletes, source)
+    with errors_name("delete_when"):
+        return None if rules.deletes is None else _holds(rules.deletes, source)
 
 
 def _holds(condition: Expression, source: Source) -> Mask:
@@ -105,7 +106,8 @@ def rows_to_insert(rules: MergeRules, source: Source, rows: RowNumbers) -> RowNu
         return rows
     names = sorted(name.partition(".")[2] for name in columns_of(rules.inserts))
     table = _source_values(source, rows, names)
-    return rows[matching_rows(rules.inserts, table)]
+    with errors_name("insert_when"):
+        return rows[matching_rows(rules.inserts, table)]
 
 
 def _source_values(source: Source, rows: RowNumbers, names: Sequence[str]) -> pa.Table:
@@ -156,7 +158,8 @@ class RuleCheck:
         for name in target.column_names:
             table = table.append_column(f"{TARGET}.{name}", target[name])
         known = {f"{TARGET}.{name}": value for name, value in constants.items()}
-        return newer & matching_rows(with_constants(updates, known), table), stale
+        with errors_name("update_when"):
+            return newer & matching_rows(with_constants(updates, known), table), stale
 
     def _is_newer(self, match: Match, target: pa.Table, constants: dict[str, Literal]) -> Mask:
         """Return which source rows have a greater value than their target row; NULL is below every value."""
@@ -187,5 +190,6 @@ def rows_in_scope(
         return None
     schema = full_schema(snapshot) if snapshot.schema is not None else source.schema
     check_all_match(engine, source, snapshot, rules.scope, "scope", reporter)
-    found = find_matching_rows(engine, place.storage, snapshot, schema, rules.scope, reporter)
+    with errors_name("scope"):
+        found = find_matching_rows(engine, place.storage, snapshot, schema, rules.scope, reporter)
     return [match.positions for match in found]

@@ -8,7 +8,7 @@ from fsspeckit.core.commit.listing import View
 from fsspeckit.core.dataset.snapshot import Snapshot, load_snapshot
 from fsspeckit.core.engine.protocol import ReadRequest
 from fsspeckit.core.engine.read import full_schema
-from fsspeckit.core.expressions.conditions import columns_named, compile_condition
+from fsspeckit.core.expressions.conditions import columns_named, compile_condition, errors_name, parse_once
 from fsspeckit.core.planning.conditions import select_rows
 from fsspeckit.core.storage import Storage
 
@@ -21,8 +21,11 @@ def plan_read(storage: Storage, view: View, request: ReadRequest) -> tuple[Snaps
     """
     if not isinstance(request.filters, str):
         return load_snapshot(storage, view), request
-    snapshot = load_snapshot(storage, view, stats_for=columns_named(request.filters))
+    with errors_name("filters"):
+        parsed = parse_once(request.filters)
+    snapshot = load_snapshot(storage, view, stats_for=columns_named(parsed))
     schema = full_schema(snapshot)
-    condition = compile_condition(request.filters, schema)
+    with errors_name("filters"):
+        condition = compile_condition(parsed, schema)
     selections = select_rows(storage, snapshot, schema, condition)
     return snapshot, replace(request, filters=None, selections=selections)

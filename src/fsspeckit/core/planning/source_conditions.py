@@ -9,6 +9,7 @@ from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source import Source, TablePiece
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.engine.read import full_schema
+from fsspeckit.core.expressions.conditions import errors_name
 from fsspeckit.core.expressions.evaluate import constant_value
 from fsspeckit.core.expressions.tree import Expression, columns_of
 from fsspeckit.core.kernels.find_other_rows import FindOtherRows
@@ -34,22 +35,21 @@ def check_all_match(
     if missing:
         raise ExpressionError(f"{argument} reads {missing}, which the source lacks. Add the columns to the source.")
     if not names:
-        _check_constant(source, condition, argument)
+        with errors_name(argument):
+            holds = not source.rows or constant_value(condition).value.as_py() is True
+        if not holds:
+            raise _others(source.rows, argument, [])
         return
     in_folders = [] if snapshot.schema is None else [name for name in names if name not in snapshot.schema.names]
     find = FindOtherRows(condition, pa.schema([schema.field(name) for name in names]), in_folders)
     pieces = source.pieces(names)
     on_done = reporter.stage("check source", len(pieces), rows=source.rows)
     is_here = len(pieces) < 2 and all(isinstance(piece, TablePiece) for piece in pieces)
-    found = [find(piece) for piece in pieces] if is_here else engine.map(find, pieces, on_done)
+    with errors_name(argument):
+        found = [find(piece) for piece in pieces] if is_here else engine.map(find, pieces, on_done)
     count = sum(number for number, _ in found)
     if count:
         raise _others(count, argument, [row for _, rows in found for row in rows][:_SHOWN])
-
-
-def _check_constant(source: Source, condition: Expression, argument: str) -> None:
-    if source.rows and constant_value(condition).value.as_py() is not True:
-        raise _others(source.rows, argument, [])
 
 
 def _others(count: int, argument: str, examples: list[dict[str, object]]) -> ExpressionError:
