@@ -12,7 +12,7 @@ import pytest
 
 from conformance.builders import look, numbers, put, three_files
 from conformance.tree import tree_of
-from fsspeckit.common.errors import FsspeckitError
+from fsspeckit.common.errors import FsspeckitError, KeyColumnError
 
 FEED = {"key_columns": "id", "sequence_by": "lsn", "delete_when": "op = 'd'", "except_columns": ["op"]}
 
@@ -194,6 +194,8 @@ def test_an_invalid_feed_changes_nothing(io: Any, tmp_path: Path, name: str) -> 
 
 
 SOURCES = {
+    "a null sequence": feed((1, "new", None, "u"), (7, "new", 2, "c")),
+    "a sequence that is not a number": feed((1, "new", 2, "u")).set_column(2, "lsn", pa.array([float("nan")])),
     "a null key": feed((None, "new", 2, "u")),
     "a column of another type": feed((1, "new", 2, "u")).set_column(1, "v", pa.array([3])),
     "a column that the dataset lacks": feed((1, "new", 2, "u")).append_column("more", pa.array([3])),
@@ -211,6 +213,19 @@ def test_a_feed_that_does_not_fit_changes_nothing(io: Any, tmp_path: Path, name:
     with pytest.raises((FsspeckitError, ValueError)):
         io.apply_changes(SOURCES[name], str(tmp_path / "d"), **FEED)
     assert tree_of(tmp_path) == before
+
+
+@pytest.mark.parametrize("last", ["u", "d"])
+def test_ignored_nulls_need_one_change_per_key(io: Any, tmp_path: Path, last: str) -> None:
+    put(tmp_path / "d" / "a.parquet", feed((1, "old", 1, "c")).drop_columns("op"))
+    before = tree_of(tmp_path)
+    changes = feed((1, "new", 2, "u"), (1, None, 3, last), (7, "new", 2, "c"))
+    with pytest.raises(KeyColumnError, match=r"1 duplicate key.*1 \(2 times\).*one change per key.*scd_type=2"):
+        io.apply_changes(changes, str(tmp_path / "d"), ignore_null_updates=True, **FEED)
+    assert tree_of(tmp_path) == before
+    for number in range(2):
+        io.apply_changes(changes.slice(number, 1), str(tmp_path / "d"), ignore_null_updates=True, **FEED)
+    assert look(tmp_path / "d", "id", "v", "lsn") == ([(1, "new", 3)] if last == "u" else [])
 
 
 CALLS = {

@@ -15,7 +15,7 @@ from fsspeckit.common.logging import log_unexpected
 from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source import Input, Source
-from fsspeckit.core.dataset.source_keys import check_no_null_keys, select_rows
+from fsspeckit.core.dataset.source_keys import check_no_null_keys, check_sequence, select_rows
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.kernels.find_duplicates import partition_count
 from fsspeckit.core.kernels.history_rows import ChangeHistory, FeedChunk, OldRows, ReadHistory, SplitHistory, join
@@ -27,7 +27,6 @@ from fsspeckit.core.planning.history import (
     HistorySchemas,
     PlannedHistory,
     check_feed_values,
-    check_sequence,
     feed_target,
     history_schemas,
     plan_history,
@@ -62,7 +61,7 @@ def apply_history(
             snapshot,
         ),
     ):
-        with vanished_file_is_conflict(place, "merge"):
+        with vanished_file_is_conflict(place, "apply_changes"):
             prepared, rows = _plan(engine, feed, place, snapshot, request, reporter)
         return run_change(engine, place, rows, prepared, reporter, started=started, dry_run=dry_run, pinned=pinned)
 

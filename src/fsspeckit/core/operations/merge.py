@@ -19,7 +19,7 @@ from fsspeckit.common.logging import log_unexpected
 from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
 from fsspeckit.core.dataset.snapshot import Snapshot, check_one_dataset, load_snapshot
 from fsspeckit.core.dataset.source import Input, Source
-from fsspeckit.core.dataset.source_keys import check_no_null_keys, check_order_columns, select_rows
+from fsspeckit.core.dataset.source_keys import check_no_null_keys, check_order_columns, check_sequence, select_rows
 from fsspeckit.core.dataset.text_source import TextFiles, read_later
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.model import NO_MATCH, NO_ROWS, Match, MoveTask, RowNumbers
@@ -38,6 +38,10 @@ from fsspeckit.core.planning.merge_rules import RuleCheck, compile_rules, deleti
 from fsspeckit.core.planning.pinned_plan import check_plan_names
 from fsspeckit.core.progress import Progress, Reporter, reporting
 from fsspeckit.core.results import MergePlan, MergeResult
+
+_ONE_CHANGE_PER_KEY = (
+    "With ignore_null_updates, apply one change per key at a time: split the feed by sequence, or pass scd_type=2"
+)
 
 
 def merge(
@@ -119,13 +123,9 @@ def _plan(
         check_order_columns(source.schema, request.dedup_order_by)
         if request.null_keys == "error":
             check_no_null_keys(source.columns(request.key_columns), request.key_columns, "source")
-        rows = select_rows(
-            source,
-            schemas.keys,
-            on_duplicate=request.on_duplicate_source,
-            deduplicate=request.rule.deduplicate,
-            order_by=request.dedup_order_by,
-        )
+        if request.operation == "apply_changes" and request.newer_by is not None:
+            check_sequence(source, request.newer_by)
+        rows = _rows_to_merge(source, schemas, request)
         if request.null_keys == "error" and (len(rows) or request.rule.delete):
             check_target_keys(place.storage, snapshot, schemas)
         rows, deleting = _split(rows, deletes)
@@ -144,6 +144,24 @@ def _plan(
         changes = decide_changes(matched, removals, scope, check, request.rule, moves_keep_values=keeps)
         moved = moves.tasks(changes.moves)
     return _prepare(changes, moved, schemas, snapshot, source, request)
+
+
+def _rows_to_merge(source: Source, schemas: MergeSchemas, request: MergeRequest) -> range | RowNumbers:
+    """Return one source row for each key.
+
+    Where NULL keeps a value, the older changes of a key in the source would count too, so there must be none.
+    """
+    if request.ignore_null_updates:
+        return select_rows(
+            source, schemas.keys, on_duplicate="error", deduplicate=False, order_by=(), remedy=_ONE_CHANGE_PER_KEY
+        )
+    return select_rows(
+        source,
+        schemas.keys,
+        on_duplicate=request.on_duplicate_source,
+        deduplicate=request.rule.deduplicate,
+        order_by=request.dedup_order_by,
+    )
 
 
 def _split(rows: range | RowNumbers, deletes: npt.NDArray[np.bool_] | None) -> tuple[range | RowNumbers, RowNumbers]:
