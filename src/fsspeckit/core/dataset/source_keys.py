@@ -58,18 +58,19 @@ def plain_keys(source: Source, keys: Sequence[KeyColumn], rows: range | RowNumbe
     return [comparable(table[key.name], key.type) for key in keys]
 
 
-def check_no_null_keys(table: pa.Table, keys: Sequence[str], side: str) -> None:
+def check_no_null_keys(table: pa.Table, keys: Sequence[str], side: str, operation: str = "merge") -> None:
     """Raise if a key column has nulls."""
     for key in keys:
         if table[key].null_count:
-            raise null_key_error(key, side, table[key].null_count)
+            raise null_key_error(key, side, table[key].null_count, operation)
 
 
-def null_key_error(key: str, side: str, count: int) -> KeyColumnError:
+def null_key_error(key: str, side: str, count: int, operation: str) -> KeyColumnError:
     """Return the error for nulls in a key column of the source or the target."""
+    choice = ', or pass null_keys="match" to treat NULL as equal to NULL' if operation == "merge" else ""
     return KeyColumnError(
         f"key column {key!r} of the {side} has {count:,} NULL value(s). "
-        'Remove these rows or replace the values, or pass null_keys="match" to treat NULL as equal to NULL.'
+        f"Remove these rows or replace the values{choice}."
     )
 
 

@@ -56,7 +56,9 @@ def apply_history(
     with (
         log_unexpected("apply_changes", place.path),
         reporting("apply_changes", progress) as reporter,
-        opened(engine, given, place, stats_for, reporter, dry_run=dry_run, pinned=pinned, types_of=types_of) as (
+        opened(
+            engine, given, place, request.feed, stats_for, reporter, dry_run=dry_run, pinned=pinned, types_of=types_of
+        ) as (
             feed,
             snapshot,
         ),
@@ -75,10 +77,10 @@ def _plan(
     rules = compile_rules(request.feed, feed.schema, snapshot)
     deletes = deleting_rows(rules, feed)
     check_feed_values(feed, schemas, place.path, deletes)
-    check_no_null_keys(feed.columns(request.key_columns), request.key_columns, "source")
+    check_no_null_keys(feed.columns(request.key_columns), request.key_columns, "source", "apply_changes")
     check_sequence(feed, request.sequence_by)
     if feed.rows:
-        check_target_keys(place.storage, snapshot, schemas.writing)
+        check_target_keys(place.storage, snapshot, schemas.writing, "apply_changes")
         columns = snapshot.partition_columns
         check_folder_values(engine, place.storage, snapshot.files, columns, columns, reporter)
     old, reasons = _find_history(engine, feed, place, snapshot, schemas, request, reporter)

@@ -60,9 +60,9 @@ def merge(
     """
     started = time.perf_counter()
     with (
-        log_unexpected("merge", place.path),
-        reporting("merge", progress) as reporter,
-        opened(engine, given, place, request.key_columns, reporter, dry_run=dry_run, pinned=pinned) as (
+        log_unexpected(request.operation, place.path),
+        reporting(request.operation, progress) as reporter,
+        opened(engine, given, place, request, request.key_columns, reporter, dry_run=dry_run, pinned=pinned) as (
             source,
             snapshot,
         ),
@@ -76,6 +76,7 @@ def opened(
     engine: Engine,
     given: Input,
     place: Place,
+    request: MergeRequest,
     stats_for: Sequence[str],
     reporter: Reporter,
     *,
@@ -93,14 +94,14 @@ def opened(
         place.journal.recover()
     given, snapshot = replace(given, on_tasks=reporter.tasks("source")), None
     if isinstance(given.data, TextFiles):
-        snapshot = _snapshot(place, stats_for)
+        snapshot = _snapshot(place, request, stats_for)
         given = read_later(given, replace(snapshot, schema=types_of(snapshot)))
     with engine.open_source(given, place.storage, place.scratch) as source:
-        yield source, snapshot or _snapshot(place, stats_for)
+        yield source, snapshot or _snapshot(place, request, stats_for)
 
 
-def _snapshot(place: Place, stats_for: Sequence[str]) -> Snapshot:
-    with vanished_file_is_conflict(place, "merge"):
+def _snapshot(place: Place, request: MergeRequest, stats_for: Sequence[str]) -> Snapshot:
+    with vanished_file_is_conflict(place, request.operation):
         snapshot = load_snapshot(place.storage, place.journal.view_to_change(), stats_for=stats_for)
     check_one_dataset(snapshot)
     return snapshot
@@ -114,20 +115,20 @@ def _plan(
     request: MergeRequest,
     reporter: Reporter,
 ) -> PreparedChange:
-    with vanished_file_is_conflict(place, "merge"):
+    with vanished_file_is_conflict(place, request.operation):
         schemas = merge_schemas(source.schema_for(snapshot.schema), snapshot, request, place.path)
         schemas = replace(schemas, body=source.widen_codes(schemas.body))
         rules = compile_rules(request, source.schema, snapshot)
         deletes = deleting_rows(rules, source)
-        source.check_casts(schemas.body, operation="merge", path=place.path, without=deletes)
+        source.check_casts(schemas.body, operation=request.operation, path=place.path, without=deletes)
         check_order_columns(source.schema, request.dedup_order_by)
         if request.null_keys == "error":
-            check_no_null_keys(source.columns(request.key_columns), request.key_columns, "source")
+            check_no_null_keys(source.columns(request.key_columns), request.key_columns, "source", request.operation)
         if request.operation == "apply_changes" and request.newer_by is not None:
             check_sequence(source, request.newer_by)
         rows = _rows_to_merge(source, schemas, request)
         if request.null_keys == "error" and (len(rows) or request.rule.delete):
-            check_target_keys(place.storage, snapshot, schemas)
+            check_target_keys(place.storage, snapshot, schemas, request.operation)
         rows, deleting = _split(rows, deletes)
         matched = match_source(engine, place.storage, snapshot, source, rows, schemas, request, reporter)
         moves = MergeMoves(engine, place.storage, snapshot, source, schemas, request, reporter)

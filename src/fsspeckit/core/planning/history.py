@@ -63,13 +63,16 @@ class HistoryRequest:
             delete_when=self.delete_when,
             columns=self.columns,
             except_columns=self.except_columns,
+            operation="apply_changes",
         )
 
     @property
     def writing(self) -> MergeRequest:
         """The request in terms of history rows, which key and start identify."""
         keys = (*self.key_columns, VALID_FROM)
-        return MergeRequest(strategy="upsert", key_columns=keys, partition_by=self.partition_by)
+        return MergeRequest(
+            strategy="upsert", key_columns=keys, partition_by=self.partition_by, operation="apply_changes"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ class _Target:
     reporter: Reporter
 
 
-def check_target_keys(storage: Storage, snapshot: Snapshot, schemas: MergeSchemas) -> None:
+def check_target_keys(storage: Storage, snapshot: Snapshot, schemas: MergeSchemas, operation: str) -> None:
     """Raise if a key in the target is null. Columns are read only if their footers have no null counts."""
     for file in snapshot.files:
         if file.rows == 0:
@@ -64,11 +64,11 @@ def check_target_keys(storage: Storage, snapshot: Snapshot, schemas: MergeSchema
         for key in schemas.file_keys:
             count = _nulls(storage, file, key.name)
             if count:
-                raise null_key_error(key.name, f"target (file {file.path})", count)
+                raise null_key_error(key.name, f"target (file {file.path})", count, operation)
         in_folder_names = [key.name for key in schemas.keys if key.name not in schemas.body.names]
         for name in in_folder_names:
             if file.partition is None or file.partition[schemas.partitions.index(name)] is None:
-                raise null_key_error(name, f"target (file {file.path})", file.rows)
+                raise null_key_error(name, f"target (file {file.path})", file.rows, operation)
 
 
 def _nulls(storage: Storage, file: DataFile, key: str) -> int:
