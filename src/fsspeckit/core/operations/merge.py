@@ -19,6 +19,7 @@ from fsspeckit.common.logging import log_unexpected
 from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
 from fsspeckit.core.dataset.snapshot import Snapshot, check_one_dataset, load_snapshot
 from fsspeckit.core.dataset.source import Input, Source
+from fsspeckit.core.dataset.source_columns import SourceColumns
 from fsspeckit.core.dataset.source_keys import check_no_null_keys, check_order_columns, check_sequence, select_rows
 from fsspeckit.core.dataset.text_source import TextFiles, read_later
 from fsspeckit.core.engine.protocol import Engine
@@ -131,7 +132,8 @@ def _plan(
             check_target_keys(place.storage, snapshot, schemas, request.operation)
         rows, deleting = _split(rows, deletes)
         matched = match_source(engine, place.storage, snapshot, source, rows, schemas, request, reporter)
-        moves = MergeMoves(engine, place.storage, snapshot, source, schemas, request, reporter)
+        columns = SourceColumns(source)
+        moves = MergeMoves(engine, place.storage, snapshot, columns, schemas, request, reporter)
         matched = moves.without_null_moves(matched)
         removals: Sequence[Match] = (NO_MATCH,) * len(snapshot.files)
         if len(deleting):
@@ -140,7 +142,7 @@ def _plan(
             )
             removals = [match for match, _ in found]
         scope = rows_in_scope(engine, place, snapshot, source, rules, reporter)
-        check = RuleCheck(engine, place, snapshot, source, rules, reporter)
+        check = RuleCheck(engine, place, snapshot, columns, rules, reporter)
         keeps = moves.need_old_rows
         changes = decide_changes(matched, removals, scope, check, request.rule, moves_keep_values=keeps)
         moved = moves.tasks(changes.moves)
