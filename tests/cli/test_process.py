@@ -77,6 +77,7 @@ def test_the_examples_of_every_help_page_run(tmp_path: Path, monkeypatch, capsys
     Path("monday.csv").write_text("id,day,amount\n1,mon,11\n")
     Path("updates.csv").write_text("id,day,amount\n2,mon,21\n4,tue,40\n")
     Path("feed.csv").write_text("id,name,lsn,op\n1,Ann,10,c\n2,Bob,11,c\n1,,12,d\n")
+    Path("sparse.csv").write_text("id,name,lsn\n2,,13\n")
     Path("pipeline.toml").write_text(
         'name = "p"\nvariables.day = ""\ndatasets.a.path = "lake/${day}"\n'
         'steps = [{ name = "tidy", do = "compact", dataset = "a" }]\n'

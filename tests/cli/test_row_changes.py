@@ -95,11 +95,46 @@ def test_json_has_the_keys_of_a_merge(fsspeckit: Fsspeckit, words: tuple[str, ..
 def test_a_delete_of_all_rows_needs_a_yes(fsspeckit: Fsspeckit, where: str) -> None:
     code, out, err = fsspeckit("delete", "lake", "--where", where)
     assert (code, out) == (2, "")
-    assert err == "error: --where matches all 4 rows of lake, so no row is left\nto do: add --yes if that is meant\n"
+    assert err == "error: this deletes all 4 rows of lake, so no row is left\nto do: add --yes if that is meant\n"
     assert rows() == ROWS.to_pylist()
     assert fsspeckit("delete", "lake", "--where", where, "--dry-run")[0] == 0
     code, out, _ = fsspeckit("delete", "lake", "--where", where, "--yes", "--json")
     assert (code, json.loads(out)["total"], files()) == (0, 0, {})
+
+
+LEAVE_NO_ROW = {
+    "replace true": ("write", "none.csv", "lake", "--mode", "overwrite", "--replace-where", "1 < 2"),
+    "replace all": ("write", "none.csv", "lake", "--mode", "overwrite", "--replace-where", "id > 0"),
+    "deletes of a merge": ("merge", "lake.csv", "lake", "--key", "id", "--delete-when", "true"),
+    "no row to insert": (
+        *("merge", "new.csv", "lake", "--key", "id", "--strategy", "full_merge"),
+        *("--insert-when", "source.id < 0"),
+    ),
+    "deletes of a feed": (
+        *("apply-changes", "lake.csv", "lake", "--key", "id", "--sequence-by", "amount", "--delete-when", "id > 0"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LEAVE_NO_ROW)
+def test_what_leaves_no_row_needs_a_yes(fsspeckit: Fsspeckit, name: str) -> None:
+    Path("none.csv").write_text("id,day,amount\n")
+    Path("new.csv").write_text("id,day,amount\n77,mon,1\n")
+    lines = [f"{row['id']},,{(row['amount'] or 0) + 1}" for row in ROWS.to_pylist()]
+    Path("lake.csv").write_text("\n".join(["id,day,amount", *lines, ""]))
+    words = LEAVE_NO_ROW[name]
+    code, out, err = fsspeckit(*words)
+    assert (code, out, err.splitlines()[1]) == (2, "", "to do: add --yes if that is meant")
+    assert rows() == ROWS.to_pylist()
+    assert fsspeckit(*words, "--dry-run", "-q")[0] == 0
+    assert fsspeckit(*words, "--yes", "-q")[0] == 0
+    assert files() == {}
+
+
+def test_a_replacement_without_rows_is_not_asked_about_if_rows_are_left(fsspeckit: Fsspeckit) -> None:
+    Path("none.csv").write_text("id,day,amount\n")
+    assert fsspeckit("write", "none.csv", "lake", "--mode", "overwrite", "--replace-where", "id = 4", "-q")[0] == 0
+    assert rows() == ROWS.to_pylist()[:3]
 
 
 def test_an_update_of_all_rows_is_not_asked_about(fsspeckit: Fsspeckit) -> None:
@@ -245,13 +280,13 @@ def test_a_plan_of_an_update_sets_columns_to_text(fsspeckit: Fsspeckit) -> None:
     assert (code, "options.set.amount: 5 is not text" in err) == (2, True)
 
 
-FEED = "id,day,amount,op\n1,,,d\n3,wed,31,u\n3,tue,,u\n5,mon,50,c\n"
+FEED = "id,day,amount,op\n1,,99,d\n3,wed,31,u\n3,tue,1,u\n5,mon,50,c\n"
 CHANGES = ("apply-changes", "feed.csv", "lake", "--key", "id", "--sequence-by", "amount", "--except-columns", "op")
 DELETING = ("--delete-when", "op = 'd'")
 
 
 def test_apply_changes_applies_a_feed_once(fsspeckit: Fsspeckit) -> None:
-    Path("feed.csv").write_text(FEED.replace("1,,,d", "1,,99,d"))
+    Path("feed.csv").write_text(FEED)
     code, out, err = fsspeckit(*CHANGES, *DELETING, "--dry-run", "--json")
     assert (code, err) == (0, "")
     plan = json.loads(out)
@@ -335,7 +370,7 @@ def test_a_full_merge_without_rows_asks_if_its_scope_is_everything(fsspeckit: Fs
     Path("none.csv").write_text("id,day,amount\n")
     merge = ("merge", "none.csv", "lake", "--key", "id", "--strategy", "full_merge", "--scope")
     code, _, err = fsspeckit(*merge, "id > 0")
-    assert (code, "--scope matches all rows of lake" in err, rows()) == (2, True, ROWS.to_pylist())
+    assert (code, "deletes all 4 rows of lake" in err, rows()) == (2, True, ROWS.to_pylist())
     assert fsspeckit(*merge, "id = 4", "-q")[0] == 0
     assert rows() == ROWS.to_pylist()[:3]
     assert fsspeckit(*merge, "true", "--yes", "-q")[0] == 0
@@ -344,7 +379,7 @@ def test_a_full_merge_without_rows_asks_if_its_scope_is_everything(fsspeckit: Fs
 
 @pytest.mark.parametrize("engine", ["pyarrow", "duckdb", "spark"])
 def test_a_plan_of_changes_is_applied_exactly(fsspeckit: Fsspeckit, engine: str) -> None:
-    Path("feed.csv").write_text(FEED.replace("1,,,d", "1,,99,d"))
+    Path("feed.csv").write_text(FEED)
     words = ("plan", *CHANGES, *DELETING, "-o", "plan.json", "--engine", engine, "-q")
     assert fsspeckit(*words)[0] == 0
     plan = json.loads(Path("plan.json").read_text())
@@ -431,7 +466,7 @@ def test_every_argument_of_an_operation_is_an_option_with_its_default(operation:
 def test_a_plan_that_deletes_all_rows_needs_a_yes(fsspeckit: Fsspeckit) -> None:
     assert fsspeckit("plan", "delete", "lake", "--where", "true", "-o", "plan.json", "-q")[0] == 0
     code, _, err = fsspeckit("apply", "plan.json")
-    assert (code, "the plan deletes all 4 rows" in err, rows()) == (2, True, ROWS.to_pylist())
+    assert (code, "this deletes all 4 rows" in err, rows()) == (2, True, ROWS.to_pylist())
     assert fsspeckit("apply", "plan.json", "--yes", "-q")[0] == 0
     assert files() == {}
 

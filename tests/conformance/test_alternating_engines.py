@@ -106,10 +106,11 @@ def merges(draw: st.DrawFn) -> Change:
 
 @st.composite
 def change_feeds(draw: st.DrawFn) -> Change:
-    """A change feed in which a key may occur several times."""
+    """A change feed in which a key may occur several times, unless NULL keeps values."""
     operations = st.lists(st.sampled_from("cud"), min_size=6, max_size=6)
-    source = [row | {"op": op} for row, op in zip(draw(_source_rows(unique=False)), draw(operations), strict=False)]
     keep_nulls = draw(st.booleans())
+    rows = [row | {"lsn": row["lsn"] or 0} for row in draw(_source_rows(unique=keep_nulls))]
+    source = [row | {"op": op} for row, op in zip(rows, draw(operations), strict=False)]
 
     def call(io: Any, path: str) -> Any:
         return io.apply_changes(

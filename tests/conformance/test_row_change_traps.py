@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import math
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from conformance.builders import look, numbers, put, three_files
 from conformance.tree import tree_of
-from fsspeckit.common.errors import FsspeckitError
+from fsspeckit.common.errors import ExpressionError, FsspeckitError, KeyColumnError
 
 FEED = {"key_columns": "id", "sequence_by": "lsn", "delete_when": "op = 'd'", "except_columns": ["op"]}
 
@@ -48,7 +49,7 @@ def test_a_late_change_of_a_row_is_dropped(io: Any, tmp_path: Path) -> None:
     path = str(tmp_path / "d")
     io.apply_changes(feed((1, "new", 5, "c")), path, **FEED)
     before = tree_of(tmp_path)
-    for late in (feed((1, "late", 4, "u")), feed((1, None, 5, "d")), feed((1, "late", None, "u"))):
+    for late in (feed((1, "late", 4, "u")), feed((1, None, 5, "d"))):
         result = io.apply_changes(late, path, **FEED)
         assert (result.stale, result.updated, result.deleted) == (1, 0, 0)
     assert tree_of(tmp_path) == before
@@ -194,6 +195,8 @@ def test_an_invalid_feed_changes_nothing(io: Any, tmp_path: Path, name: str) -> 
 
 
 SOURCES = {
+    "a null sequence": feed((1, "new", None, "u"), (7, "new", 2, "c")),
+    "a sequence that is not a number": feed((1, "new", 2, "u")).set_column(2, "lsn", pa.array([float("nan")])),
     "a null key": feed((None, "new", 2, "u")),
     "a column of another type": feed((1, "new", 2, "u")).set_column(1, "v", pa.array([3])),
     "a column that the dataset lacks": feed((1, "new", 2, "u")).append_column("more", pa.array([3])),
@@ -211,6 +214,44 @@ def test_a_feed_that_does_not_fit_changes_nothing(io: Any, tmp_path: Path, name:
     with pytest.raises((FsspeckitError, ValueError)):
         io.apply_changes(SOURCES[name], str(tmp_path / "d"), **FEED)
     assert tree_of(tmp_path) == before
+
+
+REMEDIES = {
+    "a column that the dataset lacks": "apply_changes of .* leave additional ones out with except_columns",
+    "a column that the source lacks": "apply_changes of .* Add missing columns",
+    "a null key": "NULL value.*Remove these rows or replace the values.$",
+}
+
+
+@pytest.mark.parametrize("name", REMEDIES)
+@pytest.mark.parametrize("scd_type", [1, 2])
+def test_errors_of_feeds_name_options_that_feeds_have(io: Any, tmp_path: Path, name: str, scd_type: int) -> None:
+    io.apply_changes(feed((1, "old", 1, "c")), str(tmp_path / "d"), scd_type=scd_type, **FEED)
+    with pytest.raises(FsspeckitError, match=REMEDIES[name]) as caught:
+        io.apply_changes(SOURCES[name], str(tmp_path / "d"), scd_type=scd_type, **FEED)
+    assert "schema_mode" not in str(caught.value)
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_errors_of_writes_name_options_that_writes_have(io: Any, tmp_path: Path, mode: str) -> None:
+    three_files(tmp_path / "d")
+    options = {"replace_where": "id = 99"} if mode == "overwrite" else {}
+    with pytest.raises(FsspeckitError, match="columns of the source differ") as caught:
+        io.write_dataset(numbers([99], more=[1]), str(tmp_path / "d"), mode=mode, **options)
+    assert "schema_mode" not in str(caught.value)
+
+
+@pytest.mark.parametrize("last", ["u", "d"])
+def test_ignored_nulls_need_one_change_per_key(io: Any, tmp_path: Path, last: str) -> None:
+    put(tmp_path / "d" / "a.parquet", feed((1, "old", 1, "c")).drop_columns("op"))
+    before = tree_of(tmp_path)
+    changes = feed((1, "new", 2, "u"), (1, None, 3, last), (7, "new", 2, "c"))
+    with pytest.raises(KeyColumnError, match=r"1 duplicate key.*1 \(2 times\).*one change per key.*scd_type=2"):
+        io.apply_changes(changes, str(tmp_path / "d"), ignore_null_updates=True, **FEED)
+    assert tree_of(tmp_path) == before
+    for number in range(2):
+        io.apply_changes(changes.slice(number, 1), str(tmp_path / "d"), ignore_null_updates=True, **FEED)
+    assert look(tmp_path / "d", "id", "v", "lsn") == ([(1, "new", 3)] if last == "u" else [])
 
 
 CALLS = {
@@ -261,3 +302,69 @@ def test_an_invalid_option_changes_nothing(io: Any, tmp_path: Path, option: dict
     with pytest.raises((FsspeckitError, ValueError)):
         io.update(str(tmp_path / "d"), set={"v": "'x'"}, where="id = 5", **option)
     assert tree_of(tmp_path) == before
+
+
+DECIMAL = decimal.Decimal
+WIDER = {
+    "integers": (pa.int32(), pa.int64(), [1, 5], 2**40),
+    "timestamps": (pa.timestamp("ms"), pa.timestamp("us"), [1000, 5000], 9_000_001),
+    "decimals": (pa.decimal128(5, 1), pa.decimal128(10, 3), [DECIMAL("1.0"), DECIMAL("5.0")], DECIMAL("123456.789")),
+    "dictionaries": (pa.dictionary(pa.int8(), pa.string()), pa.large_string(), ["a", "c"], "dd"),
+}
+
+
+@pytest.mark.parametrize("name", WIDER)
+@pytest.mark.parametrize("call", ["merge", "feed"])
+def test_sequences_are_compared_in_a_type_of_both_sides(io: Any, tmp_path: Path, name: str, call: str) -> None:
+    narrow, wide, old, new = WIDER[name]
+    put(tmp_path / "d" / "a.parquet", numbers([1, 2], lsn=pa.array(old, narrow)))
+    known = pa.array(old, narrow).cast(narrow.value_type if pa.types.is_dictionary(narrow) else narrow)
+    late = known.cast(wide)[0].as_py()
+    source = numbers([1, 2], "new", lsn=pa.array([new, late], wide))
+    if call == "merge":
+        options = {"strategy": "upsert", "key_columns": "id", "newer_by": "lsn"}
+        result = io.merge(source, str(tmp_path / "d"), **options)
+    else:
+        result = io.apply_changes(source, str(tmp_path / "d"), key_columns="id", sequence_by="lsn")
+    assert (result.updated, result.stale) == (1, 1)
+    assert look(tmp_path / "d") == [(1, "new"), (2, "old")]
+
+
+@pytest.mark.parametrize("name", [name for name in WIDER if name != "dictionaries"])
+def test_a_scope_is_compared_in_a_type_of_both_sides(io: Any, tmp_path: Path, name: str) -> None:
+    narrow, wide, old, new = WIDER[name]
+    put(tmp_path / "d" / "a.parquet", numbers([1, 2], n=pa.array(old, narrow)))
+    source = numbers([1], "new", n=pa.array([new], wide))
+    scope = "n > TIMESTAMP '1970-01-01 00:00:02'" if name == "timestamps" else "n > 2"
+    options = {"strategy": "full_merge", "key_columns": "id", "scope": scope}
+    result = io.merge(source, str(tmp_path / "d"), **options)
+    assert (result.updated, result.deleted) == (1, 1)
+    outside = numbers([1], "out", n=pa.array([old[0]], narrow).cast(wide))
+    with pytest.raises(ExpressionError, match=r"1 source row.* outside the condition scope"):
+        io.merge(outside, str(tmp_path / "d"), **options)
+
+
+@pytest.mark.parametrize("scope", ["day = 1", "true", "day = 1 AND v IS NOT NULL"])
+def test_rows_that_delete_may_be_outside_the_scope(io: Any, tmp_path: Path, scope: str) -> None:
+    put(tmp_path / "d" / "a.parquet", numbers([1, 2, 3], day=[1, 1, 2]))
+    changes = pa.table({"id": [1, 3, 2], "v": [None, None, "new"], "day": [None, None, 1], "op": ["d", "d", "u"]})
+    options = {"strategy": "full_merge", "key_columns": "id", "delete_when": "op = 'd'", "scope": scope}
+    assert io.merge(changes, str(tmp_path / "d"), **options).deleted == 2
+    assert look(tmp_path / "d") == [(2, "new")]
+    with pytest.raises(ExpressionError, match=r"1 source row.* outside"):
+        io.merge(changes, str(tmp_path / "d"), **options | {"scope": "day = 2"})
+    with pytest.raises(ExpressionError, match=r"1 source row.* outside"):
+        io.merge(changes, str(tmp_path / "d"), **options | {"scope": "1 = 2"})
+    every = options | {"delete_when": "true", "scope": "1 = 2"}
+    assert io.merge(changes.drop_columns("op"), str(tmp_path / "d"), **every).deleted == 1
+
+
+def test_an_update_has_the_type_of_the_dataset_in_every_file(io: Any, tmp_path: Path) -> None:
+    put(tmp_path / "d" / "a.parquet", numbers([1, 2], n=pa.array([1, 2], pa.int32())))
+    put(tmp_path / "d" / "b.parquet", numbers([3], n=pa.array([2**40], pa.int64())))
+    result = io.update(str(tmp_path / "d"), set={"n": "n + 5000000000"}, where="id <> 2")
+    assert result.updated == 2
+    assert look(tmp_path / "d", "id", "n") == [(1, 5000000001), (2, 2), (3, 2**40 + 5000000000)]
+    assert pq.read_schema(tmp_path / "d" / "a.parquet").field("n").type == pa.int64()
+    again = io.update(str(tmp_path / "d"), set={"n": "n"}, where="true")
+    assert (again.unchanged, again.rewritten_files) == (3, [])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import typer
 
@@ -25,3 +27,30 @@ def ask(run: Run, what: str, *, yes: bool) -> None:
         raise CommandError("nothing was answered", _REMEDY) from error
     if not agreed:
         raise CommandError("nothing was done", _REMEDY)
+
+
+def ask_if_no_row_is_left(run: Run, path: str, plan: Any, *, yes: bool) -> None:
+    """Ask the user if a plan deletes all rows of a dataset and inserts none."""
+    if plan.target_count_before and not plan.total:
+        ask(run, f"this deletes all {plan.target_count_before:,} rows of {path}, so no row is left", yes=yes)
+
+
+def plan_and_ask(run: Run, path: str, operation: Callable[..., Any], *, yes: bool) -> None:
+    """Plan an operation that can delete all rows of a dataset, and ask the user if it does."""
+    if yes or not run.place(path).journal.view().files:
+        return
+    with run.bars() as progress:
+        plan = operation(dry_run=True, progress=progress)
+    ask_if_no_row_is_left(run, path, plan, yes=yes)
+
+
+def is_always_true(condition: str) -> bool:
+    """Return whether a condition reads no column and is true."""
+    import pyarrow as pa
+
+    from fsspeckit.core.expressions.conditions import columns_named, compile_condition
+    from fsspeckit.core.expressions.evaluate import constant_value
+
+    if columns_named(condition):
+        return False
+    return constant_value(compile_condition(condition, pa.schema([]))).value.as_py() is True

@@ -104,11 +104,16 @@ def is_empty(rows: Any, options: dict[str, Any] | None) -> bool:
     if not isinstance(rows, str):
         return bool(rows.num_rows == 0)
     from fsspeckit.core.dataset.place import Place
+
+    return rows_at(Place.of(rows, None, options)) == 0
+
+
+def rows_at(place: Place) -> int:
+    """Return the number of rows of a dataset, from the footers."""
     from fsspeckit.core.dataset.snapshot import load_snapshot
     from fsspeckit.core.operations.read import existing_view
 
-    place = Place.of(rows, None, options)
-    return load_snapshot(place.storage, existing_view(place)).rows == 0
+    return load_snapshot(place.storage, existing_view(place)).rows
 
 
 def _stdin() -> pa.Table:

@@ -86,6 +86,7 @@ def reconcile(
     mode: SchemaMode = "strict",
     operation: str = "merge",
     path: str = "",
+    remedy: str = "Use the same columns in the source.",
 ) -> pa.Schema:
     """Return the schema of a target after a source is merged into it.
 
@@ -99,6 +100,7 @@ def reconcile(
             lack nullable ones.
         operation: The operation, for errors.
         path: The dataset, for errors.
+        remedy: What to do if the columns differ, for errors.
 
     Raises:
         SchemaMismatchError: Columns differ, or types have no lossless common type.
@@ -112,7 +114,7 @@ def reconcile(
     where = _where(operation, path)
     _refuse_duplicates(target, where)
     _refuse_duplicates(source, where)
-    _check_columns(target, source, mode, where)
+    _check_columns(target, source, mode, where, remedy)
     evolve = mode == "evolve"
     fields, conflicts = [], []
     for field in target:
@@ -220,15 +222,14 @@ def _cast_column(table: pa.Table, field: pa.Field, fill_missing: bool, where: st
     return pa.chunked_array(chunks, type=field.type)
 
 
-def _check_columns(target: pa.Schema, source: pa.Schema, mode: SchemaMode, where: str) -> None:
+def _check_columns(target: pa.Schema, source: pa.Schema, mode: SchemaMode, where: str, remedy: str) -> None:
     missing = [field for field in target if source.get_field_index(field.name) < 0]
     extra = [name for name in source.names if target.get_field_index(name) < 0]
     both = f"Target columns: {target.names}; source columns: {source.names}."
     if mode == "strict" and (missing or extra):
         raise SchemaMismatchError(
             f"{where}: the columns of the source differ: missing {[field.name for field in missing]}, additional "
-            f"{extra}. {both} Use the same columns in the source, "
-            'or pass schema_mode="evolve" to add new columns and fill missing ones with null.'
+            f"{extra}. {both} {remedy}"
         )
     required = [field.name for field in missing if not field.nullable]
     if required:

@@ -98,8 +98,8 @@ class DatasetIO(Maintenance, RowChanges):
             schema_mode: ``"evolve"`` adds new columns; a column that the source lacks keeps its value in matched rows
                 and is null in inserted ones.
             skip_unchanged: Do not rewrite a file if its matched rows equal the source rows.
-            partition_move: What to do with a key that exists in another partition: ``"check"`` raises an error,
-                ``"move"`` moves the row, ``"unchecked"`` does not search for such keys.
+            partition_move: What to do with a key that exists in another partition, and not in that of the source row:
+                ``"check"`` raises an error, ``"move"`` moves the row, ``"unchecked"`` does not search for such keys.
             update_columns: Columns that matched rows get; inserted rows get all columns. A row that moves also gets the
                 partition columns.
             delete_when: A condition over the source, such as ``"op = 'd'"``: these rows delete their key. A column that

@@ -68,7 +68,7 @@ class RowChanges:
             columns: The columns to write, in addition to key, sequence and partition columns; by default all.
             except_columns: Columns that are not written, such as ``["op"]``.
             ignore_null_updates: Keep the value of the dataset where the change has NULL; with ``scd_type=2`` the value
-                of the preceding row.
+                of the preceding row. With ``scd_type=1`` the feed must then have one change per key.
             scd_type: 1 to keep the newest row of each key, 2 to keep the history of each key.
             partition_by: Partition columns of a new dataset. A row whose partition value changes is moved.
             progress: As for `merge`.
@@ -81,7 +81,8 @@ class RowChanges:
             get other values, and ``deleted`` those that another row covers or replaces.
 
         Raises:
-            KeyColumnError: A key or a sequence is missing or NULL, or history rows of the dataset overlap.
+            KeyColumnError: A key or a sequence is missing, NULL or NaN, a key occurs several times and
+                ``ignore_null_updates`` is set, or history rows of the dataset overlap.
             SchemaMismatchError: Columns or types of feed and dataset differ, or the dataset is not a history.
 
         Example:

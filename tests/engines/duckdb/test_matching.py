@@ -85,6 +85,13 @@ def test_each_file_is_compared_with_the_rows_of_its_group(tmp_path):
     assert [match.positions.tolist() for match in found] == [[0, 1], [2, 3], [0], []]
 
 
+def test_null_keys_match_each_other(tmp_path):
+    texts(tmp_path, [["a", None], [None, None, None, "b"]])
+    source = Source(pa.table({"k": pa.array([None, "b"], pa.string())}))
+    found = both_ways(str(tmp_path), source, [KeySetSpec(range(2), (KeyColumn("k", pa.string()),))], [0, 0])
+    assert [match.source_rows.tolist() for match in found] == [[0], [0, 1]]
+
+
 def test_small_parts_give_the_same_matches(tmp_path, monkeypatch):
     texts(tmp_path, [[f"{i}-{j}" for j in range(5)] for i in range(7)])
     source = Source(pa.table({"k": [f"{i}-{j}" for i in range(7) for j in (4, 1, 9)]}))

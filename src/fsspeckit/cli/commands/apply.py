@@ -9,7 +9,7 @@ import typer
 
 from fsspeckit.cli.command import Run, command
 from fsspeckit.cli.commands.merge import is_noop
-from fsspeckit.cli.confirm import ask
+from fsspeckit.cli.confirm import ask_if_no_row_is_left
 from fsspeckit.cli.options import Yes
 from fsspeckit.cli.plan_files import SavedPlan, SavedSource, read_plan, state_of
 from fsspeckit.cli.sources import Source
@@ -27,8 +27,7 @@ def apply(run: Run, plan_file: PlanFile, yes: Yes = False) -> int:
     saved = read_plan(plan_file)
     plan = saved.plan
     rows = [] if saved.source is None else [_rows(run, saved, saved.source)]
-    if plan.target_count_before and not plan.total:
-        ask(run, f"the plan deletes all {plan.target_count_before:,} rows of {saved.dest}", yes=yes)
+    ask_if_no_row_is_left(run, saved.dest, plan, yes=yes)
     operation = getattr(run.io(saved.engine), saved.command)
     with run.bars() as progress:
         result = operation(*rows, saved.dest, progress=progress, plan=plan, **saved.options)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import typer
 
 from fsspeckit.cli.command import Run, command
 from fsspeckit.cli.commands.merge import is_noop
-from fsspeckit.cli.options import OPERATIONS, Dataset, Delimiter, DryRun, Encoding, Feed, Format, Options
+from fsspeckit.cli.confirm import plan_and_ask
+from fsspeckit.cli.options import OPERATIONS, Dataset, Delimiter, DryRun, Encoding, Feed, Format, Options, Yes
 from fsspeckit.cli.sources import Source
 
 _EXAMPLE = """
 fsspeckit apply-changes feed.csv lake/customers --key id --sequence-by lsn --delete-when "op = 'd'" \\
     --except-columns op --engine pyarrow
-fsspeckit apply-changes feed.csv lake/customers --key id --sequence-by lsn --columns name --ignore-null-updates \\
+fsspeckit apply-changes sparse.csv lake/customers --key id --sequence-by lsn --columns name --ignore-null-updates \\
     --dry-run --engine pyarrow
 fsspeckit apply-changes feed.csv lake/history --key id --sequence-by lsn --delete-when "op = 'd'" \\
     --except-columns op --scd-type 2 --engine pyarrow
@@ -33,6 +36,7 @@ def apply_changes(
     delimiter: Delimiter = None,
     encoding: Encoding = None,
     dry_run: DryRun = False,
+    yes: Yes = False,
 ) -> int:
     """Apply the changes of FEED to the dataset PATH: the newest change of each key wins.
 
@@ -40,6 +44,9 @@ def apply_changes(
     changes nothing. --delete-when is an SQL condition over the columns of FEED.
     """
     source = Source.of(run, feed, format_, delimiter, encoding)
+    apply = partial(run.io().apply_changes, source.rows(), path, **options)
+    if "delete_when" in options and not dry_run:
+        plan_and_ask(run, path, apply, yes=yes)
     with run.bars() as progress:
-        result = run.io().apply_changes(source.rows(), path, dry_run=dry_run, progress=progress, **options)
+        result = apply(dry_run=dry_run, progress=progress)
     return run.finish(result, noop=is_noop(result))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import typer
 
 from fsspeckit.cli.command import Run, command
 from fsspeckit.cli.commands.merge import is_noop
-from fsspeckit.cli.confirm import ask
+from fsspeckit.cli.confirm import plan_and_ask
 from fsspeckit.cli.options import OPERATIONS, Dataset, DryRun, Options, Yes
 
 _EXAMPLE = """
@@ -22,12 +24,9 @@ def register(app: typer.Typer) -> None:
 
 def delete(run: Run, path: Dataset, options: Options, dry_run: DryRun = False, yes: Yes = False) -> int:
     """Delete the rows for which a condition is true. Files without such a row are not changed."""
-    io = run.io()
-    if not dry_run and not yes:
-        with run.bars() as progress:
-            plan = io.delete(path, dry_run=True, progress=progress, **options)
-        if plan.deleted and not plan.total:
-            ask(run, f"--where matches all {plan.deleted:,} rows of {path}, so no row is left", yes=yes)
+    operation = partial(run.io().delete, path, **options)
+    if not dry_run:
+        plan_and_ask(run, path, operation, yes=yes)
     with run.bars() as progress:
-        result = io.delete(path, dry_run=dry_run, progress=progress, **options)
+        result = operation(dry_run=dry_run, progress=progress)
     return run.finish(result, noop=is_noop(result))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import typer
 
 from fsspeckit.cli.command import Run, command
-from fsspeckit.cli.confirm import ask
+from fsspeckit.cli.confirm import plan_and_ask
 from fsspeckit.cli.options import OPERATIONS, Delimiter, Dest, DryRun, Encoding, Format, Options, Src, Yes
 from fsspeckit.cli.sources import Source, is_empty
 
@@ -43,17 +44,15 @@ def merge(
     """
     source = Source.of(run, src, format_, delimiter, encoding)
     rows, io = source.rows(), run.io()
+    may_delete = "delete_when" in options
     if options["strategy"] == "full_merge" and not dry_run:
-        place = run.place(dest)
-        rows = source.rows_for(place)
-        existing = len(place.journal.view().files)
-        if existing and is_empty(rows, source.options):
-            if "scope" not in options:
-                ask(run, f"SRC has no rows, so a full merge deletes all {existing:,} data files of {dest}", yes=yes)
-            elif not yes and not io.merge(rows, dest, dry_run=True, **options).total:
-                ask(run, f"SRC has no rows and --scope matches all rows of {dest}, so no row is left", yes=yes)
+        rows = source.rows_for(run.place(dest))
+        may_delete = may_delete or "insert_when" in options or is_empty(rows, source.options)
+    operation = partial(io.merge, rows, dest, **options)
+    if may_delete and not dry_run:
+        plan_and_ask(run, dest, operation, yes=yes)
     with run.bars() as progress:
-        result = io.merge(rows, dest, dry_run=dry_run, progress=progress, **options)
+        result = operation(dry_run=dry_run, progress=progress)
     return run.finish(result, noop=is_noop(result))
 
 

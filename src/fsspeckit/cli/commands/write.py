@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import typer
 
 from fsspeckit.cli.command import Run, command
-from fsspeckit.cli.confirm import ask
+from fsspeckit.cli.confirm import ask, is_always_true
 from fsspeckit.cli.options import (
     Compression,
     Delimiter,
@@ -22,7 +24,7 @@ from fsspeckit.cli.options import (
     Src,
     Yes,
 )
-from fsspeckit.cli.sources import Source
+from fsspeckit.cli.sources import Source, is_empty, rows_at
 
 _EXAMPLE = """
 fsspeckit write orders.csv lake/orders --partition-by day --engine pyarrow
@@ -54,22 +56,29 @@ def write(
 ) -> int:
     """Write the rows of SRC as new files of the dataset DEST."""
     source = Source.of(run, src, format_, delimiter, encoding)
-    replaces_all = mode == "overwrite" and replace_where is None
-    existing = len(run.place(dest).journal.view().files) if replaces_all and not dry_run else 0
-    if existing:
+    place = run.place(dest)
+    existing = len(place.journal.view().files) if mode == "overwrite" and not (dry_run or yes) else 0
+    replaces_all = replace_where is None or (existing and is_always_true(replace_where))
+    if existing and replaces_all:
         ask(run, f"overwriting {dest} deletes its {existing:,} data files", yes=yes)
+    only_deletes = existing and not replaces_all
+    rows = source.rows_for(place) if only_deletes else source.rows()
+    operation = partial(
+        run.io().write_dataset,
+        rows,
+        dest,
+        mode=mode,
+        replace_where=replace_where,
+        partition_by=partition_by or None,
+        compression=compression,
+        max_rows_per_file=max_rows_per_file,
+        row_group_size=row_group_size,
+        memory_limit=memory_limit,
+    )
+    if only_deletes and is_empty(rows, source.options):
+        before = rows_at(place)
+        if before and operation(dry_run=True).replaced == before:
+            ask(run, f"this deletes all {before:,} rows of {dest}, so no row is left", yes=yes)
     with run.bars() as progress:
-        result = run.io().write_dataset(
-            source.rows(),
-            dest,
-            mode=mode,
-            replace_where=replace_where,
-            partition_by=partition_by or None,
-            compression=compression,
-            max_rows_per_file=max_rows_per_file,
-            row_group_size=row_group_size,
-            memory_limit=memory_limit,
-            dry_run=dry_run,
-            progress=progress,
-        )
+        result = operation(dry_run=dry_run, progress=progress)
     return run.finish(result, noop=not (result.files or result.deleted_files or result.rewritten_files))

@@ -34,6 +34,7 @@ from fsspeckit.core.values.keys import (
 )
 
 _SHOWN = 5
+_DUPLICATE_REMEDY = 'Remove the duplicates, or pass on_duplicate_source="last" or "first", or strategy="deduplicate"'
 UNREADABLE = "\0"
 """Prefix of the identity of a folder whose values cannot be parsed as the source's types."""
 
@@ -57,19 +58,34 @@ def plain_keys(source: Source, keys: Sequence[KeyColumn], rows: range | RowNumbe
     return [comparable(table[key.name], key.type) for key in keys]
 
 
-def check_no_null_keys(table: pa.Table, keys: Sequence[str], side: str) -> None:
+def check_no_null_keys(table: pa.Table, keys: Sequence[str], side: str, operation: str = "merge") -> None:
     """Raise if a key column has nulls."""
     for key in keys:
         if table[key].null_count:
-            raise null_key_error(key, side, table[key].null_count)
+            raise null_key_error(key, side, table[key].null_count, operation)
 
 
-def null_key_error(key: str, side: str, count: int) -> KeyColumnError:
+def null_key_error(key: str, side: str, count: int, operation: str) -> KeyColumnError:
     """Return the error for nulls in a key column of the source or the target."""
+    choice = ', or pass null_keys="match" to treat NULL as equal to NULL' if operation == "merge" else ""
     return KeyColumnError(
         f"key column {key!r} of the {side} has {count:,} NULL value(s). "
-        'Remove these rows or replace the values, or pass null_keys="match" to treat NULL as equal to NULL.'
+        f"Remove these rows or replace the values{choice}."
     )
+
+
+def check_sequence(source: Source, name: str) -> None:
+    """Raise if a change has no sequence."""
+    column = source.columns([name])[name]
+    if column.null_count:
+        raise KeyColumnError(
+            f"the column {name!r} of sequence_by has {column.null_count:,} NULL value(s). Remove these rows."
+        )
+    type_ = unwrapped(column.type)
+    if pa.types.is_floating(type_) and pc.any(pc.is_nan(column.cast(type_).cast(pa.float64()))).as_py():
+        raise KeyColumnError(
+            f"the column {name!r} of sequence_by has NaN values, which have no order. Remove these rows."
+        )
 
 
 def select_rows(
@@ -79,8 +95,9 @@ def select_rows(
     on_duplicate: OnDuplicate,
     deduplicate: bool,
     order_by: Sequence[str],
+    remedy: str = _DUPLICATE_REMEDY,
 ) -> range | RowNumbers:
-    """Return the source rows to merge: one for each key."""
+    """Return the source rows to merge: one for each key. ``remedy`` is for the error if a key occurs several times."""
     all_rows = range(source.rows)
     if source.rows < 2:
         return all_rows
@@ -96,7 +113,7 @@ def select_rows(
     if deduplicate:
         return last_of_each(codes, [_rank(source, name) for name in order_by])
     if on_duplicate == "error":
-        raise _duplicate_error(source, [key.name for key in keys], codes, repeated, counts)
+        raise _duplicate_error(source, [key.name for key in keys], codes, repeated, counts, remedy)
     if on_duplicate == "last":
         return last_of_each(codes, [])
     return np.sort(len(codes) - 1 - last_of_each(codes[::-1], []))
@@ -131,14 +148,15 @@ def check_order_columns(schema: pa.Schema, order_by: Sequence[str], side: str = 
         check_sortable(schema.field(name if name in schema.names else name.removeprefix("-")), "dedup_order_by")
 
 
-def _duplicate_error(source: Source, names: list[str], codes: Codes, repeated: Codes, counts: Codes) -> KeyColumnError:
+def _duplicate_error(
+    source: Source, names: list[str], codes: Codes, repeated: Codes, counts: Codes, remedy: str
+) -> KeyColumnError:
     shown = []
     for code, count in list(zip(repeated, counts, strict=True))[:_SHOWN]:
         row = source.columns(names).slice(int(np.flatnonzero(codes == code)[0]), 1).to_pylist()[0]
         shown.append(f"{tuple(row.values()) if len(row) > 1 else next(iter(row.values()))!r} ({int(count)} times)")
     return KeyColumnError(
-        f"the source has {len(repeated):,} duplicate key(s) for {names}: {', '.join(shown)}. Remove the duplicates, "
-        'or pass on_duplicate_source="last" or "first", or strategy="deduplicate"'
+        f"the source has {len(repeated):,} duplicate key(s) for {names}: {', '.join(shown)}. {remedy}"
     )
 
 

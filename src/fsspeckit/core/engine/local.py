@@ -57,7 +57,8 @@ class LocalEngine:
         self, storage: Storage, source: Source, specs: Sequence[KeySetSpec], scans: Sequence[Scan], on_done: OnDone
     ) -> list[Match]:
         """Scan key columns, one batch of files per thread."""
-        indexes = _Indexes(source, specs)
+        names = list(dict.fromkeys(key.name for spec in specs for key in spec.keys))
+        indexes = _Indexes(Source(source.columns(names)), specs)
 
         def match_batch(batch: list[Scan]) -> list[Match]:
             spec = specs[batch[0].group]

@@ -13,6 +13,7 @@ from fsspeckit.common.partitions import as_read_from_folders
 from fsspeckit.common.schema import cast_schema
 from fsspeckit.core.expressions.evaluate import matching_rows
 from fsspeckit.core.expressions.tree import Expression
+from fsspeckit.core.values.take import filter_rows
 
 _BATCH_ROWS = 262_144
 _SHOWN = 5
@@ -33,25 +34,32 @@ class FindOtherRows:
         condition: The condition, over the columns of ``schema``.
         schema: The columns with the types that they have in the dataset.
         in_folders: Columns that are only in the names of folders: they have the values that readers get.
+        without: A condition over the columns of the source; rows for which it is true are left out.
     """
 
     condition: Expression
     schema: pa.Schema
     in_folders: Sequence[str]
+    without: Expression | None = None
 
     def __call__(self, piece: SourcePiece) -> tuple[int, list[dict[str, Any]]]:
         """Return the number of rows for which the condition is false or NULL, and the first of them."""
         table, count = piece.read(), 0
         examples: list[dict[str, Any]] = []
         for start in range(0, table.num_rows, _BATCH_ROWS):
-            batch = table.slice(start, _BATCH_ROWS)
+            batch = self._checked(table.slice(start, _BATCH_ROWS))
             others = np.flatnonzero(~matching_rows(self.condition, self._typed(batch)))
             count += len(others)
             if len(others) and len(examples) < _SHOWN:
-                examples += batch.take(others[: _SHOWN - len(examples)]).to_pylist()
+                examples += batch.select(self.schema.names).take(others[: _SHOWN - len(examples)]).to_pylist()
         return count, examples
 
+    def _checked(self, batch: pa.Table) -> pa.Table:
+        return batch if self.without is None else filter_rows(batch, ~matching_rows(self.without, batch))
+
     def _typed(self, batch: pa.Table) -> pa.Table:
+        if not self.schema.names:
+            return batch
         return pa.table([self._column(batch, field) for field in self.schema], names=self.schema.names)
 
     def _column(self, batch: pa.Table, field: pa.Field) -> pa.ChunkedArray | pa.Array:

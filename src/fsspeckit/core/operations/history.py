@@ -15,7 +15,7 @@ from fsspeckit.common.logging import log_unexpected
 from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source import Input, Source
-from fsspeckit.core.dataset.source_keys import check_no_null_keys, select_rows
+from fsspeckit.core.dataset.source_keys import check_no_null_keys, check_sequence, select_rows
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.kernels.find_duplicates import partition_count
 from fsspeckit.core.kernels.history_rows import ChangeHistory, FeedChunk, OldRows, ReadHistory, SplitHistory, join
@@ -27,7 +27,6 @@ from fsspeckit.core.planning.history import (
     HistorySchemas,
     PlannedHistory,
     check_feed_values,
-    check_sequence,
     feed_target,
     history_schemas,
     plan_history,
@@ -57,12 +56,14 @@ def apply_history(
     with (
         log_unexpected("apply_changes", place.path),
         reporting("apply_changes", progress) as reporter,
-        opened(engine, given, place, stats_for, reporter, dry_run=dry_run, pinned=pinned, types_of=types_of) as (
+        opened(
+            engine, given, place, request.feed, stats_for, reporter, dry_run=dry_run, pinned=pinned, types_of=types_of
+        ) as (
             feed,
             snapshot,
         ),
     ):
-        with vanished_file_is_conflict(place, "merge"):
+        with vanished_file_is_conflict(place, "apply_changes"):
             prepared, rows = _plan(engine, feed, place, snapshot, request, reporter)
         return run_change(engine, place, rows, prepared, reporter, started=started, dry_run=dry_run, pinned=pinned)
 
@@ -76,10 +77,10 @@ def _plan(
     rules = compile_rules(request.feed, feed.schema, snapshot)
     deletes = deleting_rows(rules, feed)
     check_feed_values(feed, schemas, place.path, deletes)
-    check_no_null_keys(feed.columns(request.key_columns), request.key_columns, "source")
+    check_no_null_keys(feed.columns(request.key_columns), request.key_columns, "source", "apply_changes")
     check_sequence(feed, request.sequence_by)
     if feed.rows:
-        check_target_keys(place.storage, snapshot, schemas.writing)
+        check_target_keys(place.storage, snapshot, schemas.writing, "apply_changes")
         columns = snapshot.partition_columns
         check_folder_values(engine, place.storage, snapshot.files, columns, columns, reporter)
     old, reasons = _find_history(engine, feed, place, snapshot, schemas, request, reporter)

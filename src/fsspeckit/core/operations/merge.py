@@ -19,7 +19,8 @@ from fsspeckit.common.logging import log_unexpected
 from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
 from fsspeckit.core.dataset.snapshot import Snapshot, check_one_dataset, load_snapshot
 from fsspeckit.core.dataset.source import Input, Source
-from fsspeckit.core.dataset.source_keys import check_no_null_keys, check_order_columns, select_rows
+from fsspeckit.core.dataset.source_columns import SourceColumns
+from fsspeckit.core.dataset.source_keys import check_no_null_keys, check_order_columns, check_sequence, select_rows
 from fsspeckit.core.dataset.text_source import TextFiles, read_later
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.model import NO_MATCH, NO_ROWS, Match, MoveTask, RowNumbers
@@ -39,6 +40,10 @@ from fsspeckit.core.planning.pinned_plan import check_plan_names
 from fsspeckit.core.progress import Progress, Reporter, reporting
 from fsspeckit.core.results import MergePlan, MergeResult
 
+_ONE_CHANGE_PER_KEY = (
+    "With ignore_null_updates, apply one change per key at a time: split the feed by sequence, or pass scd_type=2"
+)
+
 
 def merge(
     engine: Engine,
@@ -56,9 +61,9 @@ def merge(
     """
     started = time.perf_counter()
     with (
-        log_unexpected("merge", place.path),
-        reporting("merge", progress) as reporter,
-        opened(engine, given, place, request.key_columns, reporter, dry_run=dry_run, pinned=pinned) as (
+        log_unexpected(request.operation, place.path),
+        reporting(request.operation, progress) as reporter,
+        opened(engine, given, place, request, request.key_columns, reporter, dry_run=dry_run, pinned=pinned) as (
             source,
             snapshot,
         ),
@@ -72,6 +77,7 @@ def opened(
     engine: Engine,
     given: Input,
     place: Place,
+    request: MergeRequest,
     stats_for: Sequence[str],
     reporter: Reporter,
     *,
@@ -89,14 +95,14 @@ def opened(
         place.journal.recover()
     given, snapshot = replace(given, on_tasks=reporter.tasks("source")), None
     if isinstance(given.data, TextFiles):
-        snapshot = _snapshot(place, stats_for)
+        snapshot = _snapshot(place, request, stats_for)
         given = read_later(given, replace(snapshot, schema=types_of(snapshot)))
     with engine.open_source(given, place.storage, place.scratch) as source:
-        yield source, snapshot or _snapshot(place, stats_for)
+        yield source, snapshot or _snapshot(place, request, stats_for)
 
 
-def _snapshot(place: Place, stats_for: Sequence[str]) -> Snapshot:
-    with vanished_file_is_conflict(place, "merge"):
+def _snapshot(place: Place, request: MergeRequest, stats_for: Sequence[str]) -> Snapshot:
+    with vanished_file_is_conflict(place, request.operation):
         snapshot = load_snapshot(place.storage, place.journal.view_to_change(), stats_for=stats_for)
     check_one_dataset(snapshot)
     return snapshot
@@ -110,27 +116,24 @@ def _plan(
     request: MergeRequest,
     reporter: Reporter,
 ) -> PreparedChange:
-    with vanished_file_is_conflict(place, "merge"):
+    with vanished_file_is_conflict(place, request.operation):
         schemas = merge_schemas(source.schema_for(snapshot.schema), snapshot, request, place.path)
         schemas = replace(schemas, body=source.widen_codes(schemas.body))
         rules = compile_rules(request, source.schema, snapshot)
         deletes = deleting_rows(rules, source)
-        source.check_casts(schemas.body, operation="merge", path=place.path, without=deletes)
+        source.check_casts(schemas.body, operation=request.operation, path=place.path, without=deletes)
         check_order_columns(source.schema, request.dedup_order_by)
         if request.null_keys == "error":
-            check_no_null_keys(source.columns(request.key_columns), request.key_columns, "source")
-        rows = select_rows(
-            source,
-            schemas.keys,
-            on_duplicate=request.on_duplicate_source,
-            deduplicate=request.rule.deduplicate,
-            order_by=request.dedup_order_by,
-        )
+            check_no_null_keys(source.columns(request.key_columns), request.key_columns, "source", request.operation)
+        if request.operation == "apply_changes" and request.newer_by is not None:
+            check_sequence(source, request.newer_by)
+        rows = _rows_to_merge(source, schemas, request)
         if request.null_keys == "error" and (len(rows) or request.rule.delete):
-            check_target_keys(place.storage, snapshot, schemas)
+            check_target_keys(place.storage, snapshot, schemas, request.operation)
         rows, deleting = _split(rows, deletes)
         matched = match_source(engine, place.storage, snapshot, source, rows, schemas, request, reporter)
-        moves = MergeMoves(engine, place.storage, snapshot, source, schemas, request, reporter)
+        columns = SourceColumns(source)
+        moves = MergeMoves(engine, place.storage, snapshot, columns, schemas, request, reporter)
         matched = moves.without_null_moves(matched)
         removals: Sequence[Match] = (NO_MATCH,) * len(snapshot.files)
         if len(deleting):
@@ -139,11 +142,29 @@ def _plan(
             )
             removals = [match for match, _ in found]
         scope = rows_in_scope(engine, place, snapshot, source, rules, reporter)
-        check = RuleCheck(engine, place, snapshot, source, rules, reporter)
+        check = RuleCheck(engine, place, snapshot, columns, rules, reporter)
         keeps = moves.need_old_rows
         changes = decide_changes(matched, removals, scope, check, request.rule, moves_keep_values=keeps)
         moved = moves.tasks(changes.moves)
     return _prepare(changes, moved, schemas, snapshot, source, request)
+
+
+def _rows_to_merge(source: Source, schemas: MergeSchemas, request: MergeRequest) -> range | RowNumbers:
+    """Return one source row for each key.
+
+    Where NULL keeps a value, the older changes of a key in the source would count too, so there must be none.
+    """
+    if request.ignore_null_updates:
+        return select_rows(
+            source, schemas.keys, on_duplicate="error", deduplicate=False, order_by=(), remedy=_ONE_CHANGE_PER_KEY
+        )
+    return select_rows(
+        source,
+        schemas.keys,
+        on_duplicate=request.on_duplicate_source,
+        deduplicate=request.rule.deduplicate,
+        order_by=request.dedup_order_by,
+    )
 
 
 def _split(rows: range | RowNumbers, deletes: npt.NDArray[np.bool_] | None) -> tuple[range | RowNumbers, RowNumbers]:

@@ -14,7 +14,7 @@ from fsspeckit.core.expressions.conditions import compile_condition, errors_name
 from fsspeckit.core.model import RewriteTask, WriteOptions
 from fsspeckit.core.operations.delete import removal_tasks
 from fsspeckit.core.planning.conditions import find_matching_rows
-from fsspeckit.core.planning.source_conditions import check_all_match
+from fsspeckit.core.planning.source_conditions import check_all_match, compared_schema
 from fsspeckit.core.progress import Reporter
 
 
@@ -47,8 +47,9 @@ def remove_matching_rows(
     schema = source.schema if snapshot.schema is None else full_schema(snapshot)
     with errors_name("replace_where"):
         condition = compile_condition(where, schema)
+        for_source = compile_condition(where, compared_schema(source.schema, snapshot))
     check_one_dataset(snapshot)
-    check_all_match(engine, source, snapshot, condition, "replace_where", reporter)
+    check_all_match(engine, source, snapshot, for_source, "replace_where", reporter)
     if not snapshot.files:
         return Removal(rows=0)
     with vanished_file_is_conflict(place, "write"), errors_name("replace_where"):

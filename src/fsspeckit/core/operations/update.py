@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from fsspeckit.common.schema import same_storage
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.expressions.conditions import compile_values, errors_name
@@ -130,13 +131,22 @@ class _Update:
             yield folder, self._task(update.file, change, self.target.snapshot.schema)
 
     def _body(self, file: DataFile, is_updated: bool) -> pa.Schema:
-        """Return the schema of a file after the update; a file that lacks a column gets it with the first value."""
+        """Return the schema of a file after the update: columns with new values have the type of the dataset.
+
+        A file that lacks a column gets it with the first value.
+        """
         names = self._columns if is_updated else ()
-        missing = [self.target.schema.field(name) for name in names if name not in file.schema.names]
-        return pa.schema([*file.schema, *missing], file.schema.metadata) if missing else file.schema
+        wanted = {name: self.target.schema.field(name) for name in names}
+        fields = [own.with_type(_type_after(own, wanted.pop(own.name, own))) for own in file.schema]
+        after = pa.schema([*fields, *wanted.values()], file.schema.metadata)
+        return file.schema if after.equals(file.schema) else after
 
     def _task(self, file: DataFile, change: RowChange, schema: pa.Schema) -> RewriteTask:
         constants = constants_of(self.target.snapshot, file, self.target.schema)
         own = {name: with_constants(self.computed[name], constants) for name in self._columns}
         change = replace(change, columns=self._columns, computed=own)
         return RewriteTask(file, change, schema, (), True, self.options)
+
+
+def _type_after(own: pa.Field, wanted: pa.Field) -> pa.DataType:
+    return own.type if same_storage(own.type, wanted.type) else wanted.type

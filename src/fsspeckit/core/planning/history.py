@@ -11,11 +11,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from fsspeckit.common.errors import KeyColumnError, PartitionError, SchemaMismatchError
 from fsspeckit.common.schema import field_remedy
-from fsspeckit.common.types import unwrapped
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source import Source
 from fsspeckit.core.engine.read import full_schema
@@ -65,13 +63,16 @@ class HistoryRequest:
             delete_when=self.delete_when,
             columns=self.columns,
             except_columns=self.except_columns,
+            operation="apply_changes",
         )
 
     @property
     def writing(self) -> MergeRequest:
         """The request in terms of history rows, which key and start identify."""
         keys = (*self.key_columns, VALID_FROM)
-        return MergeRequest(strategy="upsert", key_columns=keys, partition_by=self.partition_by)
+        return MergeRequest(
+            strategy="upsert", key_columns=keys, partition_by=self.partition_by, operation="apply_changes"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,20 +177,6 @@ def _history_schema(
     kept = without_columns(feed, sorted(left_out))
     metadata = {name: value for name, value in (kept.metadata or {}).items() if name != b"pandas"}
     return pa.schema([*kept, *added], metadata or None)
-
-
-def check_sequence(source: Source, name: str) -> None:
-    """Raise if a change has no sequence."""
-    column = source.columns([name])[name]
-    if column.null_count:
-        raise KeyColumnError(
-            f"the column {name!r} of sequence_by has {column.null_count:,} NULL value(s). Remove these rows."
-        )
-    type_ = unwrapped(column.type)
-    if pa.types.is_floating(type_) and pc.any(pc.is_nan(column.cast(type_).cast(pa.float64()))).as_py():
-        raise KeyColumnError(
-            f"the column {name!r} of sequence_by has NaN values, which have no order. Remove these rows."
-        )
 
 
 def check_feed_values(source: Source, schemas: HistorySchemas, path: str, deletes: Mask | None) -> None:

@@ -17,6 +17,7 @@ import pyarrow as pa
 from fsspeckit.common.errors import PartitionError
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source import Source
+from fsspeckit.core.dataset.source_columns import SourceColumns
 from fsspeckit.core.dataset.source_keys import PartitionIdentities, PartitionRows, null_key_error, split_by_partition
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.kernels.match_keys import find_nulls
@@ -56,7 +57,7 @@ class _Target:
     reporter: Reporter
 
 
-def check_target_keys(storage: Storage, snapshot: Snapshot, schemas: MergeSchemas) -> None:
+def check_target_keys(storage: Storage, snapshot: Snapshot, schemas: MergeSchemas, operation: str) -> None:
     """Raise if a key in the target is null. Columns are read only if their footers have no null counts."""
     for file in snapshot.files:
         if file.rows == 0:
@@ -64,11 +65,11 @@ def check_target_keys(storage: Storage, snapshot: Snapshot, schemas: MergeSchema
         for key in schemas.file_keys:
             count = _nulls(storage, file, key.name)
             if count:
-                raise null_key_error(key.name, f"target (file {file.path})", count)
+                raise null_key_error(key.name, f"target (file {file.path})", count, operation)
         in_folder_names = [key.name for key in schemas.keys if key.name not in schemas.body.names]
         for name in in_folder_names:
             if file.partition is None or file.partition[schemas.partitions.index(name)] is None:
-                raise null_key_error(name, f"target (file {file.path})", file.rows)
+                raise null_key_error(name, f"target (file {file.path})", file.rows, operation)
 
 
 def _nulls(storage: Storage, file: DataFile, key: str) -> int:
@@ -173,6 +174,7 @@ def _match_files(
     # Files outside partition folders are matched with all source rows, by key and partition columns.
     stored = [name for name in columns if name in schemas.body.names and name not in names]
     partition_keys = tuple(KeyColumn(name, schemas.body.field(name).type) for name in stored)
+    columns_of_source = SourceColumns(target.source)
     specs.append(KeySetSpec(rows, (*schemas.file_keys, *partition_keys)))
     number = {group.identity: i for i, group in enumerate(groups)}
     spec_of = [len(groups) if name is None else number.get(name) for name in identities]
@@ -182,7 +184,7 @@ def _match_files(
         members = [i for i, its_spec in enumerate(spec_of) if its_spec == spec_number]
         if not members or len(spec.rows) == 0:
             continue
-        key_sets = _key_sets(target, spec)
+        key_sets = _key_sets(columns_of_source, spec)
         candidates = candidate_row_groups([files[i] for i in members], key_sets)
         for i, row_groups in zip(members, candidates, strict=True):
             result[i] = (NO_MATCH, "statistics" if files[i].rows else "empty")
@@ -200,9 +202,9 @@ def _match_files(
     return result
 
 
-def _key_sets(target: _Target, spec: KeySetSpec) -> dict[str, KeySet]:
+def _key_sets(source: SourceColumns, spec: KeySetSpec) -> dict[str, KeySet]:
     schema = pa.schema([(key.name, key.type) for key in spec.keys])
-    table = target.source.take(spec.rows, schema)
+    table = source.take(spec.rows, schema)
     return {key.name: KeySet.of(table[key.name]) for key in spec.keys}
 
 

@@ -17,7 +17,7 @@ from fsspeckit.common.bridge import text_array, to_numpy
 from fsspeckit.common.errors import PartitionError
 from fsspeckit.common.partitions import partition_folders, render, typed_values
 from fsspeckit.core.dataset.snapshot import Snapshot
-from fsspeckit.core.dataset.source import Source
+from fsspeckit.core.dataset.source_columns import SourceColumns
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.kernels.read_values import ReadValues
 from fsspeckit.core.model import DataFile, Match, MoveTask, RewriteTask, RowChange
@@ -38,7 +38,7 @@ class MergeMoves:
     engine: Engine
     storage: Storage
     snapshot: Snapshot
-    source: Source
+    source: SourceColumns
     schemas: MergeSchemas
     request: MergeRequest
     reporter: Reporter

@@ -52,6 +52,15 @@ STRATEGIES: Mapping[str, Strategy] = {
 }
 
 
+_COLUMN_REMEDIES = {
+    "merge": (
+        'Use the same columns in the source, or pass schema_mode="evolve" to add new columns and to keep the values of '
+        "the dataset in missing ones."
+    ),
+    "apply_changes": "Add missing columns to the source, and leave additional ones out with except_columns or columns.",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class MergeRequest:
     """The options of a merge, validated."""
@@ -126,6 +135,7 @@ def validate_keys_and_schema(
     key_columns: str | Sequence[str],
     *,
     schema_mode: SchemaMode = "strict",
+    operation: RowOperation = "merge",
     path: str = "",
 ) -> pa.Schema:
     """Check that key columns exist in source and target and that the schemas have a lossless common schema.
@@ -135,6 +145,7 @@ def validate_keys_and_schema(
         target_schema: Columns of the target's files, or ``None`` if the target does not exist.
         key_columns: The column or columns that identify a row.
         schema_mode: ``"evolve"`` allows columns that only the source or only the target has.
+        operation: The operation, for error messages.
         path: The dataset, for error messages.
 
     Returns:
@@ -149,7 +160,10 @@ def validate_keys_and_schema(
     result = source_schema
     if target_schema is not None:
         check_keys_exist(keys, target_schema.names, "target")
-        result = reconcile(target_schema, source_schema, mode=schema_mode, operation="merge", path=path)
+        remedy = _COLUMN_REMEDIES[operation]
+        result = reconcile(
+            target_schema, source_schema, mode=schema_mode, operation=operation, path=path, remedy=remedy
+        )
     for key in keys:
         key_type(result.field(key).type, key)
     return result
@@ -232,7 +246,7 @@ class MergeSchemas:
 def merge_schemas(source: pa.Schema, snapshot: Snapshot, request: MergeRequest, path: str) -> MergeSchemas:
     """Check keys and schemas of source and target, and return the schemas of the merge."""
     partitions = partition_columns_of(snapshot, request.partition_by)
-    check_distinct(source, "merge")
+    check_distinct(source, request.operation)
     check_keys_exist(request.key_columns, source.names, "source")
     check_partition_columns(partitions, source)
     known = snapshot.schema.names if snapshot.schema is not None else ()
@@ -247,9 +261,11 @@ def merge_schemas(source: pa.Schema, snapshot: Snapshot, request: MergeRequest, 
     if request.update_columns is not None and not request.rule.insert:
         used = {*file_keys, *request.update_columns}
         ours, mode = without_columns(ours, [name for name in ours.names if name not in used]), "evolve"
-    body = validate_keys_and_schema(ours, snapshot.schema, file_keys, schema_mode=mode, path=path)
+    body = validate_keys_and_schema(
+        ours, snapshot.schema, file_keys, schema_mode=mode, operation=request.operation, path=path
+    )
     if snapshot.schema is None or not body.equals(snapshot.schema):
-        check_writable(body, "merge")
+        check_writable(body, request.operation)
     added = tuple(name for name in body.names if known and name not in known)
     keys = tuple(_key_column(name, body, source) for name in request.key_columns)
     updated = request.update_columns
@@ -273,7 +289,7 @@ def columns_not_written(
         raise SchemaMismatchError(f"column(s) {unknown} not found in the source. Choose among {source.names}.")
     kept = [name for name in request.except_columns if name in needed]
     if kept:
-        raise KeyColumnError(f"except_columns names {kept}, which the merge needs in the dataset. Leave them out.")
+        raise KeyColumnError(f"except_columns names {kept}, which the dataset needs. Leave them out.")
     others = [] if request.columns is None else [name for name in source.names if name not in request.columns]
     adds_columns = not known or request.schema_mode == "evolve"
     with errors_name("delete_when"):

@@ -15,18 +15,19 @@ from fsspeckit.common.schema import field_remedy
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source import Source
+from fsspeckit.core.dataset.source_columns import SourceColumns
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.engine.read import full_schema
 from fsspeckit.core.expressions import compute
 from fsspeckit.core.expressions.conditions import compile_condition, errors_name
 from fsspeckit.core.expressions.evaluate import matching_rows
 from fsspeckit.core.expressions.tree import Expression, Literal, columns_of, with_constants
-from fsspeckit.core.expressions.types import is_comparable, plain_type
+from fsspeckit.core.expressions.types import common_type, is_comparable, plain_type
 from fsspeckit.core.kernels.read_values import ReadValues
 from fsspeckit.core.model import DataFile, Match, RowNumbers
 from fsspeckit.core.planning.conditions import constants_of, find_matching_rows
 from fsspeckit.core.planning.merge_request import MergeRequest
-from fsspeckit.core.planning.source_conditions import check_all_match
+from fsspeckit.core.planning.source_conditions import check_all_match, compared_schema
 from fsspeckit.core.progress import Reporter
 
 Mask = npt.NDArray[np.bool_]
@@ -35,12 +36,16 @@ SOURCE, TARGET = "source", "target"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MergeRules:
-    """The compiled conditions of a merge; a condition that was not given is None."""
+    """The compiled conditions of a merge; a condition that was not given is None.
+
+    ``source_scope`` is the scope over the columns of the source, in the types in which both sides are compared.
+    """
 
     deletes: Expression | None = None
     updates: Expression | None = None
     inserts: Expression | None = None
     scope: Expression | None = None
+    source_scope: Expression | None = None
     newer_by: str | None = None
 
     @property
@@ -60,6 +65,7 @@ def compile_rules(request: MergeRequest, source: pa.Schema, snapshot: Snapshot) 
         updates=_compiled("update_when", request.update_when, both, (SOURCE, TARGET)),
         inserts=_compiled("insert_when", request.insert_when, pa.schema(_prefixed(SOURCE, source)), (SOURCE,)),
         scope=_compiled("scope", request.scope, target),
+        source_scope=_compiled("scope", request.scope, compared_schema(source, snapshot)),
         newer_by=request.newer_by,
     )
 
@@ -100,7 +106,7 @@ def _holds(condition: Expression, source: Source) -> Mask:
     return matching_rows(condition, source.columns(chosen))
 
 
-def rows_to_insert(rules: MergeRules, source: Source, rows: RowNumbers) -> RowNumbers:
+def rows_to_insert(rules: MergeRules, source: SourceColumns, rows: RowNumbers) -> RowNumbers:
     """Return the unmatched source rows that are inserted."""
     if rules.inserts is None or not len(rows):
         return rows
@@ -110,7 +116,7 @@ def rows_to_insert(rules: MergeRules, source: Source, rows: RowNumbers) -> RowNu
         return rows[matching_rows(rules.inserts, table)]
 
 
-def _source_values(source: Source, rows: RowNumbers, names: Sequence[str]) -> pa.Table:
+def _source_values(source: SourceColumns, rows: RowNumbers, names: Sequence[str]) -> pa.Table:
     """Some columns of source rows, with the prefix of the source."""
     if not names:
         return pa.table({"": pa.nulls(len(rows))})
@@ -125,7 +131,7 @@ class RuleCheck:
     engine: Engine
     place: Place
     snapshot: Snapshot
-    source: Source
+    source: SourceColumns
     rules: MergeRules
     reporter: Reporter
 
@@ -166,11 +172,11 @@ class RuleCheck:
         name = self.rules.newer_by
         if name is None:
             return np.ones(len(match.positions), dtype=bool)
-        type_ = full_schema(self.snapshot).field(name).type
+        mine, theirs = (plain_type(s.field(name).type) for s in (full_schema(self.snapshot), self.source.schema))
+        type_ = common_type(mine, theirs) or mine
         new = self.source.take(match.source_rows, pa.schema([(name, type_)]))[name].combine_chunks()
         old = pa.repeat(constants[name].value, len(new)) if name in constants else target[name].combine_chunks()
-        plain = plain_type(type_)
-        greater = to_numpy(compute.compare("greater", new.cast(plain), old.cast(plain)).fill_null(scalar(False)))
+        greater = to_numpy(compute.compare("greater", new, old.cast(mine).cast(type_)).fill_null(scalar(False)))
         return np.where(to_numpy(old.is_null()), to_numpy(new.is_valid()), greater)
 
 
@@ -183,13 +189,15 @@ def rows_in_scope(
 ) -> list[RowNumbers] | None:
     """Return the rows of each file that a full merge may delete; None where it may delete all.
 
+    Source rows that delete their key may be outside the scope: their other columns may be null.
+
     Raises:
         ExpressionError: A source row is outside the scope.
     """
-    if rules.scope is None:
+    if rules.scope is None or rules.source_scope is None:
         return None
     schema = full_schema(snapshot) if snapshot.schema is not None else source.schema
-    check_all_match(engine, source, snapshot, rules.scope, "scope", reporter)
+    check_all_match(engine, source, snapshot, rules.source_scope, "scope", reporter, without=rules.deletes)
     with errors_name("scope"):
         found = find_matching_rows(engine, place.storage, snapshot, schema, rules.scope, reporter)
     return [match.positions for match in found]
