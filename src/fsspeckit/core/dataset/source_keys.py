@@ -67,11 +67,10 @@ def check_no_null_keys(table: pa.Table, keys: Sequence[str], side: str, operatio
 
 def null_key_error(key: str, side: str, count: int, operation: str) -> KeyColumnError:
     """Return the error for nulls in a key column of the source or the target."""
-    choice = ', or pass null_keys="match" to treat NULL as equal to NULL' if operation == "merge" else ""
-    return KeyColumnError(
-        f"key column {key!r} of the {side} has {count:,} NULL value(s). "
-        f"Remove these rows or replace the values{choice}."
-    )
+    remedy = "Remove these rows or replace the values."
+    if operation == "merge":
+        remedy = 'Remove these rows or replace the values, or pass null_keys="match" to treat NULL as equal to NULL.'
+    return KeyColumnError(f"key column {key!r} of the {side} has {count:,} NULL value(s). {remedy}")
 
 
 def check_sequence(source: Source, name: str) -> None:
