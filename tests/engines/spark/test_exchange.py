@@ -18,7 +18,7 @@ from fsspeckit.core.storage import resolve
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark import SparkDatasetIO, large_source
 from fsspeckit.datasets.spark.engine import SparkEngine
-from fsspeckit.datasets.spark.exchange import exchange
+from fsspeckit.datasets.spark.exchange import exchange, part_slots
 from fsspeckit.datasets.spark.shared_source import write_spill
 
 
@@ -160,3 +160,13 @@ def test_slices_of_a_large_table_are_joined_in_the_files_of_a_source(tmp_path: P
     assert file is not None
     found = pa.ipc.open_file(file.path)
     assert (found.num_record_batches, found.read_all().equals(whole)) == (1, True)
+
+
+@pytest.mark.parametrize("parts", [1, 2, 7, 60])
+def test_spark_sends_the_slot_of_a_part_to_the_partition_of_its_number(spark: SparkSession, parts: int) -> None:
+    from pyspark.sql import functions as sql
+
+    rows = [(slot, part) for part, slot in enumerate(part_slots(parts))]
+    frame = spark.createDataFrame(rows, "slot int, part int").repartition(parts, "slot")
+    found = frame.select("part", sql.spark_partition_id().alias("partition")).collect()
+    assert sorted(map(tuple, found)) == [(part, part) for part in range(parts)]
