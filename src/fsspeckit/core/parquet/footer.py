@@ -152,7 +152,21 @@ def read_footer(storage: Storage, path: str, size: int) -> Footer:
 
 def read_footer_bytes(storage: Storage, path: str, size: int) -> bytes:
     """Read the bytes of a file's footer. Only the length is checked."""
-    tail = storage.read_tail(path, _FIRST_LOCAL_READ if storage.is_local else _FIRST_READ)
+    return read_end(storage, path, size)[0]
+
+
+def read_end(storage: Storage, path: str, size: int, at_least: int = 0) -> tuple[bytes, bytes]:
+    """Return the bytes of a file's footer, and the end of the file that was read for it."""
+    first = _FIRST_LOCAL_READ if storage.is_local else _FIRST_READ
+    tail = storage.read_tail(path, max(first, at_least))
+    length = footer_length(tail, size)
+    if length > len(tail):
+        tail = storage.read_tail(path, length)
+    return tail[-length:-TRAILER], tail
+
+
+def footer_length(tail: bytes, size: int) -> int:
+    """Return the length of the footer at the end of a file of this size, with its trailer."""
     if tail[-4:] == _ENCRYPTED_MAGIC:
         raise pa.ArrowInvalid(_ENCRYPTED)
     if len(tail) < TRAILER + len(MAGIC) or tail[-4:] != MAGIC:
@@ -162,9 +176,7 @@ def read_footer_bytes(storage: Storage, path: str, size: int) -> bytes:
         raise pa.ArrowInvalid("its footer is longer than the file")
     if length > _MAX_FOOTER:
         raise pa.ArrowInvalid(f"its footer has {length} bytes, more than fsspeckit reads ({_MAX_FOOTER})")
-    if length > len(tail):
-        tail = storage.read_tail(path, length)
-    return tail[-length:-TRAILER]
+    return length
 
 
 def open_footer(data: bytes) -> pq.ParquetReader:

@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 from fsspeckit.common.bridge import to_numpy, valid_mask
 from fsspeckit.common.errors import DamagedFileError, FsspeckitError, SchemaMismatchError, UnsupportedDataError
 from fsspeckit.core.model import DataFile, ViewFile
-from fsspeckit.core.parquet.footer import INT96_UNIT, Footer, open_footer, open_reader, read_footer_bytes
+from fsspeckit.core.parquet.bytes.format_fields import TRAILER
+from fsspeckit.core.parquet.footer import INT96_UNIT, Footer, footer_length, open_footer, open_reader, read_footer_bytes
 from fsspeckit.core.storage import Entry, Storage
 
 
@@ -21,7 +22,9 @@ def open_file(storage: Storage, file: ViewFile | DataFile) -> pa.NativeFile:
     Raises:
         FileNotFoundError: The file was deleted or replaced since the view. Take a new view.
     """
-    opened = storage.open_input(file.location)
+    if isinstance(file, DataFile) and file.content is not None:
+        return pa.BufferReader(file.content)
+    opened = storage.open_input(file.location, file.size, file.stamp)
     if storage.in_place:
         try:
             _check_unchanged(storage.stat(file.location), file)
@@ -63,6 +66,8 @@ def read_footer(storage: Storage, file: DataFile) -> Footer:
 
 
 def _listed_footer(storage: Storage, file: DataFile) -> bytes:
+    if file.content is not None:
+        return file.content[-footer_length(file.content, file.size) : -TRAILER]
     try:
         return read_footer_bytes(storage, file.location, file.size)
     finally:
