@@ -31,7 +31,7 @@ from fsspeckit.core.parquet.bytes.format_fields import (
     key_values_of,
 )
 from fsspeckit.core.parquet.bytes.thrift import BINARY, FALSE, I32, I64, LIST, STRUCT, TRUE, Struct, read_struct
-from fsspeckit.core.storage import Storage
+from fsspeckit.core.storage import Entry, Storage
 
 PHYSICAL = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
 """Names of physical types, by their numbers in footers."""
@@ -394,14 +394,23 @@ def _invalid_field() -> pa.ArrowInvalid:
     return pa.ArrowInvalid("a field of its footer is missing or has the wrong type")
 
 
-def check_staged(storage: Storage, path: str, size: int, rows: int) -> None:
-    """Raise if a staged file is not a complete Parquet file with ``rows`` rows."""
+def check_staged(storage: Storage, path: str, entry: Entry | None, rows: int) -> Entry:
+    """Return the entry of a staged file. Raise if it is not a complete Parquet file with ``rows`` rows."""
     try:
-        footer = read_footer(storage, path, size)
+        if entry is None:
+            tail, entry = storage.read_tail_and_stat(path, _FIRST_READ)
+            if entry is None:
+                raise FileNotFoundError(path)
+            length = footer_length(tail, entry.size)
+            data = (tail if length <= len(tail) else storage.read_tail(path, length))[-length:-TRAILER]
+            footer = Footer(data, entry.size - length)
+        else:
+            footer = read_footer(storage, path, entry.size)
     except pa.ArrowException as error:
         raise _damaged(path, str(error)) from error
     if footer.rows != rows:
         raise _damaged(path, f"it has {footer.rows} rows instead of {rows}")
+    return entry
 
 
 def _damaged(path: str, reason: str) -> DamagedFileError:

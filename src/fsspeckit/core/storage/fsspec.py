@@ -375,7 +375,7 @@ class FsspecStorage(Storage):
         return time.time() - newest < LEASE_SECONDS
 
     def staging_exists(self, folder: str) -> bool:
-        return self.stat(join(folder, OWNER)) is not None
+        return self.stat_file(join(folder, OWNER)) is not None
 
     def check_publishable(self, staging: str, paths: Iterable[str]) -> None:  # noqa: ARG002
         for path in paths:
