@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
+import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fsspeckit.common.errors import CommitConflictError, OutcomeUnknownError, StorageError
 from fsspeckit.core.commit.record import MAX_RECORDS, Record, is_id, new_id
@@ -56,17 +57,21 @@ class LogState:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """One listing of a sidecar: its slots, and the ids of the transactions that have a staging folder."""
+    """One listing of a sidecar: its slots, and the ids of the transactions that have a staging folder.
+
+    ``listed_at`` is its time by the monotonic clock.
+    """
 
     sidecar: str | None
     exists: bool = False
     state: LogState = LogState()
     stagings: tuple[str, ...] = ()
+    listed_at: float = field(default_factory=time.monotonic)
 
     @property
-    def needs_recovery(self) -> bool:
-        """Return whether a recovery may have something to do."""
-        return bool(self.state.is_pending or self.state.leftovers or self.stagings)
+    def age(self) -> float:
+        """Return the seconds since the listing."""
+        return time.monotonic() - self.listed_at
 
 
 def _stagings(names: Iterable[str]) -> list[str]:

@@ -120,12 +120,11 @@ def _list_once(
 
 
 def _read_head(storage: Storage, locations: SidecarLocations, survey: Survey | None = None) -> _Head:
-    now = time.monotonic()
     if survey is None and not storage.has_folders and not locations.is_known:
         survey = locations.survey()
     if survey is not None:
-        return _Head(survey.sidecar, survey.state, now)
-    sidecar = locations.find()
+        return _Head(survey.sidecar, survey.state, survey.listed_at)
+    sidecar, now = locations.find(), time.monotonic()
     return _Head(sidecar, LogState() if sidecar is None else Log(storage, sidecar).state(), now)
 
 

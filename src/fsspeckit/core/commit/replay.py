@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fsspeckit.common.errors import CommitConflictError, StorageError
-from fsspeckit.core.commit.journal import Log, LogState
+from fsspeckit.core.commit.journal import Log, LogState, Survey
 from fsspeckit.core.commit.record import Published, Record, Retired, new_id
 from fsspeckit.core.results import ResultView
 from fsspeckit.core.storage import Entry, Storage, for_each, join, parent
@@ -203,6 +203,14 @@ def journal_status(storage: Storage, log: Log) -> JournalStatus:
     dead = _orphans(storage, log, stagings)
     alive = tuple(name for name in stagings if name not in dead)
     return JournalStatus(log.sidecar, state.newest, state.newest if state.is_pending else None, dead, alive)
+
+
+def needs_recovery(storage: Storage, survey: Survey) -> bool:
+    """Return whether a recovery may have something to do. Writes nothing."""
+    if survey.sidecar is None:
+        return False
+    state, log = survey.state, Log(storage, survey.sidecar)
+    return bool(state.is_pending or state.leftovers or _orphans(storage, log, survey.stagings))
 
 
 def recover(storage: Storage, root: str, log: Log) -> Recovery:

@@ -32,7 +32,15 @@ from fsspeckit.core.commit.record import (
     is_path_in_dataset,
     new_id,
 )
-from fsspeckit.core.commit.replay import JournalStatus, Recovery, Replayer, journal_status, recover, replay_pending
+from fsspeckit.core.commit.replay import (
+    JournalStatus,
+    Recovery,
+    Replayer,
+    journal_status,
+    needs_recovery,
+    recover,
+    replay_pending,
+)
 from fsspeckit.core.commit.sidecar import SidecarLocations
 from fsspeckit.core.file_names import is_data_file, is_unique
 from fsspeckit.core.model import ViewFile
@@ -42,6 +50,7 @@ from fsspeckit.core.storage import FOLDER, Entry, Handle, Storage, for_each, joi
 _ATTEMPTS_TO_CLAIM = 100
 _LISTED_AGAIN_SECONDS = 60.0
 """After this time, the slots are listed again before one is claimed. It affects the cost only."""
+_SURVEY_SECONDS = 10.0
 _LISTED_FILES = 1000
 _logger = logging.getLogger(__name__)
 
@@ -135,7 +144,7 @@ class Journal:
     def recover(self) -> Recovery:
         """Finish an interrupted commit and remove the staged files of dead writers. Creates no journal."""
         survey = self._locations.survey()
-        if not survey.needs_recovery:
+        if not needs_recovery(self._storage, survey):
             self._survey = survey
             return Recovery()
         sidecar = self._locations.refresh()  # looks for a second journal before anything is changed
@@ -158,6 +167,8 @@ class Journal:
         append: no commit depends on it, and on an object store it takes one request less.
         """
         survey, self._survey = self._survey, None
+        if survey is not None and survey.age > _SURVEY_SECONDS:
+            survey = None  # a commit since then is likely, and would cost a second listing of the dataset
         return list_dataset(self._storage, self._root, self._locations, survey, consistent=consistent)
 
     def view_to_change(self, *, takes_filter: bool = False, consistent: bool = True) -> View:
