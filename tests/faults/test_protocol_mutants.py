@@ -18,10 +18,10 @@ from faults.test_mutants import Check, Mutant, give_up, patch
 from faults.worlds import LocalWorld, MemoryWorld, World
 from fsspeckit.common.errors import FsspeckitError
 from fsspeckit.core.commit import journal, replay, transaction
+from fsspeckit.core.commit.conflicts import Conflicts
 from fsspeckit.core.commit.journal import Log, LogState
 from fsspeckit.core.commit.record import Record
 from fsspeckit.core.commit.replay import Replayer
-from fsspeckit.core.commit.transaction import Transaction
 from fsspeckit.core.storage import LocalStorage, Storage
 from fsspeckit.core.storage.fsspec import FsspecStorage
 
@@ -152,19 +152,19 @@ PROTOCOL_MUTANTS: dict[str, tuple[Mutant, Check]] = {
         in_world(MemoryWorld, protocol.test_delayed_create_fails_on_the_abort_record),
     ),
     "the journal is not checked for conflicts": (
-        patch(Transaction, "_find_foreign_commit", _nothing),
+        patch(Conflicts, "_find_foreign_commit", _nothing),
         in_world(LocalWorld, commits.test_journal_shows_a_conflict_that_size_and_stamp_do_not),
     ),
     "inputs are not checked again": (
-        patch(Transaction, "_find_changed_file", _nothing),
+        patch(Conflicts, "_find_changed_file", _nothing),
         in_world(LocalWorld, commits.test_input_changed_by_another_program_is_a_conflict, False),
     ),
     "the folder is not listed again": (
-        patch(Transaction, "_find_change_in_tree", _nothing),
+        patch(Conflicts, "_find_change_in_tree", _nothing),
         in_world(LocalWorld, commits.test_file_added_by_another_program_conflicts_with_a_complete_view),
     ),
     "new paths are not checked again": (
-        patch(Transaction, "_find_taken_name", _nothing),
+        patch(Conflicts, "_find_taken_name", _nothing),
         in_world(LocalWorld, commits.test_file_created_by_another_program_is_a_conflict),
     ),
     "staged files are not checked": (
@@ -176,7 +176,7 @@ PROTOCOL_MUTANTS: dict[str, tuple[Mutant, Check]] = {
         in_world(LocalWorld, commits.test_too_long_file_name_is_rejected_before_any_change, 300),
     ),
     "a moved journal is not detected": (
-        patch(Transaction, "_find_lost_staging", _nothing),
+        patch(Conflicts, "_find_lost_staging", _nothing),
         in_world(LocalWorld, commits.test_moved_journal_is_a_conflict),
     ),
 }

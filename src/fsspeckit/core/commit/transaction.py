@@ -12,13 +12,13 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 from fsspeckit.common.errors import AlreadyCommittedError, CommitConflictError, OutcomeUnknownError, StorageError
+from fsspeckit.core.commit.conflicts import Changes, Conflicts, Publish
 from fsspeckit.core.commit.journal import Log, LogState, Survey
 from fsspeckit.core.commit.listing import View, list_dataset
 from fsspeckit.core.commit.nesting import check_not_inside_dataset, check_partition_folders
@@ -42,42 +42,18 @@ from fsspeckit.core.commit.replay import (
     replay_pending,
 )
 from fsspeckit.core.commit.sidecar import SidecarLocations
-from fsspeckit.core.file_names import is_data_file, is_unique
+from fsspeckit.core.file_names import is_data_file
 from fsspeckit.core.model import ViewFile
 from fsspeckit.core.parquet.footer import check_staged
 from fsspeckit.core.storage import FOLDER, Entry, Handle, Storage, for_each, join, parent
+
+__all__ = ["Changes", "Check", "Commit", "Journal", "Publish", "Terms", "Transaction"]
 
 _ATTEMPTS_TO_CLAIM = 100
 _LISTED_AGAIN_SECONDS = 60.0
 """After this time, the slots are listed again before one is claimed. It affects the cost only."""
 _SURVEY_SECONDS = 10.0
-_LISTED_FILES = 1000
 _logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Publish:
-    """A staged file and its path in the dataset. ``replaces``: it replaces the file at that path (local only)."""
-
-    staged: str
-    path: str
-    rows: int
-    replaces: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """One change of a dataset.
-
-    ``inputs`` are files that must be unchanged since the view; retired and replaced files are always inputs. With
-    ``complete_view``, a data file that is not in the view is a conflict too.
-    """
-
-    publish: tuple[Publish, ...] = ()
-    retire: tuple[str, ...] = ()
-    inputs: tuple[str, ...] = ()
-    complete_view: bool = False
-    info: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +192,6 @@ class Transaction:
         journal: Journal,
     ) -> None:
         self._storage = storage
-        self._locations = locations
         self._log = log
         self._view = view
         self._operation = operation
@@ -227,6 +202,7 @@ class Transaction:
         self._can_delete_staging = True
         self._staged: tuple[str, ...] = ()
         self.staging = log.staging_path(transaction)
+        self._conflicts = Conflicts(storage, locations, log, view, self.staging)
 
     def __enter__(self) -> Self:
         return self
@@ -291,7 +267,7 @@ class Transaction:
 
     def _check_and_sync_staged(self, changes: Changes) -> dict[str, Entry]:
         """Check the staged files and their final paths, and make the files durable. Return the entries by name."""
-        self._refuse_links(changes)
+        self._conflicts.refuse_links(changes)
         # The read of the footer of a single file on an object store also returns its size and stamp.
         lists = self._storage.has_folders or len(changes.publish) != 1
         listed = {entry.path: entry for entry in self._storage.list_dir(self.staging)} if lists else {}
@@ -319,12 +295,6 @@ class Transaction:
         if missing is not None:
             raise StorageError(f"{missing} is missing in {self.staging}. Nothing was changed. Run the operation again.")
 
-    def _refuse_links(self, changes: Changes) -> None:
-        """Raise if another program replaced the staging folder or a folder of the change with a symbolic link."""
-        folders = {*map(parent, self._inputs(changes)), *(parent(item.path) for item in changes.publish)}
-        self._storage.refuse_links(self._view.root, folders)
-        self._storage.refuse_links(self.staging)
-
     def _view_after(self, changes: Changes, staged: Mapping[str, Entry]) -> View:
         """Return the view after the change. New files have the path of their staged file."""
         removed = {*changes.retire, *(item.path for item in changes.publish)}
@@ -339,7 +309,7 @@ class Transaction:
         replayer = Replayer(self._storage, self._view.root, self._log)
         if self._knows_next_slot():
             with suppress(CommitConflictError):  # the attempts below find out who changed what
-                self._check_no_conflict(changes, None)
+                self._conflicts.check(changes, None)
                 record = self._record(changes, staged, self._view.head + 1)
                 if self._create(record):
                     return record, self._view.log
@@ -347,7 +317,7 @@ class Transaction:
             state = self._log.state()
             replay_pending(self._log, replayer, state)
             self._check_key_is_unused()
-            self._check_no_conflict(changes, state)
+            self._conflicts.check(changes, state)
             self._log.remove_unused_marks(state)
             record = self._record(changes, staged, state.newest + 1)
             if self._create(record):
@@ -393,18 +363,14 @@ class Transaction:
         publish = []
         for item in changes.publish:
             name = item.staged.rpartition("/")[2]
-            old = self._identity(item.path) if item.replaces else None
+            old = self._conflicts.identity(item.path) if item.replaces else None
             publish.append(Published(name, item.path, item.rows, staged[name].size, staged[name].stamp, old))
-        retire = [Retired(path, self._identity(path)) for path in changes.retire]
+        retire = [Retired(path, self._conflicts.identity(path)) for path in changes.retire]
         retire += [Retired(entry.path, Identity(entry.size, entry.stamp)) for entry in self._stale_side_files(changes)]
         info = {"operation": self._operation, "at": datetime.now(UTC).isoformat()} | dict(changes.info)
         info |= {IDEMPOTENCY_KEY: self._terms.key} if self._terms.key is not None else {}
         folders = self._missing_folders(changes)
         return Record(seq, "commit", self._id, tuple(publish), tuple(retire), folders, info=info)
-
-    def _identity(self, path: str) -> Identity:
-        file = self._files[path]
-        return Identity(file.size, file.stamp)
 
     def _stale_side_files(self, changes: Changes) -> list[Entry]:
         """Return the side files that the change makes invalid: all summary files, and checksums of changed files."""
@@ -423,79 +389,6 @@ class Transaction:
                 missing[folder] = self._storage.stat(join(self._view.root, folder)) is None
                 folder = parent(folder)
         return tuple(sorted(folder for folder, is_missing in missing.items() if is_missing))
-
-    def _check_no_conflict(self, changes: Changes, state: LogState | None) -> None:
-        """Raise if the journal, our staging folder, an input or a new path changed since the view.
-
-        Without ``state``, the claim of the next slot shows whether the journal or the staging folder changed.
-        """
-        self._refuse_links(changes)
-        inputs, unsure = self._inputs(changes), self._unsure_names(changes)
-        checks: list[Callable[[], str | None]] = []
-        if state is not None:
-            checks += [self._find_lost_staging, lambda: self._find_foreign_commit(changes, state)]
-        pages = 1 + len(self._files) // _LISTED_FILES
-        if changes.complete_view or (not self._storage.has_folders and len(inputs) + len(unsure) > pages):
-            checks.append(lambda: self._find_change_in_tree(changes))
-        else:
-            checks += [partial(self._find_changed_file, path) for path in inputs]
-            checks += [partial(self._find_taken_name, path) for path in unsure]
-        reasons = [reason for reason in for_each(self._storage, lambda check: check(), checks) if reason]
-        if reasons:
-            raise CommitConflictError(f"{self._view.root}: {reasons[0]}. Nothing was changed. Run the operation again.")
-
-    def _unsure_names(self, changes: Changes) -> list[str]:
-        """Return the new paths that another program may have created. No other program creates a unique name."""
-        paths = [item.path for item in changes.publish if not item.replaces]
-        return [path for path in paths if self._storage.has_folders or not is_unique(path)]
-
-    @staticmethod
-    def _inputs(changes: Changes) -> list[str]:
-        replaced = (item.path for item in changes.publish if item.replaces)
-        return sorted({*changes.inputs, *changes.retire, *replaced})
-
-    def _find_lost_staging(self) -> str | None:
-        if self._locations.refresh() != self._log.sidecar:
-            return "its journal was moved"
-        if not self._storage.staging_exists(self.staging):
-            return "a recovery considered this writer dead and removed its staged files"
-        return None
-
-    def _find_foreign_commit(self, changes: Changes, state: LogState) -> str | None:
-        """Return a conflict with a record after the view. Changes in pruned records are found by the file checks."""
-        since = [seq for seq in state.records if seq > self._view.head]
-        inputs = set(self._inputs(changes))
-        names = {item.path for item in changes.publish}
-        for record in for_each(self._storage, self._log.read_or_none, since):
-            if record is None or record.kind != "commit":
-                continue
-            published = {item.path for item in record.publish}
-            if inputs.intersection(record.paths) or published & names or (changes.complete_view and published):
-                return f"another writer committed {record.info.get('operation', 'a change')} (slot {record.seq})"
-        return None
-
-    def _find_change_in_tree(self, changes: Changes) -> str | None:
-        """Return a change by a program that does not use the journal, found by listing the dataset again."""
-        try:
-            listed = self._storage.list_tree(self._view.root).files
-        except FileNotFoundError:
-            listed = ()
-        current = {entry.path: entry for entry in listed if is_data_file(entry.path)}
-        for path in self._inputs(changes):
-            if not self._identity(path).matches(current.get(path)):
-                return f"{path} was changed by another program"
-        added = current.keys() - self._files.keys()
-        if not changes.complete_view:
-            added &= {item.path for item in changes.publish}
-        return f"{min(added)} was added by another program" if added else None
-
-    def _find_changed_file(self, path: str) -> str | None:
-        current = self._storage.stat_file(join(self._view.root, path))
-        return None if self._identity(path).matches(current) else f"{path} was changed by another program"
-
-    def _find_taken_name(self, path: str) -> str | None:
-        taken = self._storage.stat_file(join(self._view.root, path)) is not None
-        return f"{path} was created by another program" if taken else None
 
     def _apply(self, record: Record, state: LogState) -> bool:
         """Publish the committed files. Return False after an error; recovery then finishes the commit."""
