@@ -16,6 +16,7 @@ import pytest
 from fsspeckit.common.errors import FsspeckitError
 from fsspeckit.core.commit.transaction import Journal
 from fsspeckit.core.model import KeptBytes
+from fsspeckit.core.parquet import data_files
 from fsspeckit.core.storage import Storage, fsspec, join, resolve
 from fsspeckit.core.storage.fsspec import FsspecStorage
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
@@ -80,6 +81,17 @@ def test_upsert_that_changes_one_file(dataset: Dataset) -> None:
     assert requests.total() - FILES <= 13, "besides one request for each footer"
     table = dataset.io().read_parquet(dataset.url)
     assert Counter(table["v"].to_pylist()) == {"old": FILES * ROWS - 11, "new": 10, "first": 1}
+
+
+def test_changed_file_is_read_once_to_match_and_once_to_rewrite(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the footers were known, so that reading them returned no file."""
+    monkeypatch.setattr(data_files, "_KEPT_CONTENT", 0)
+    source = rows(500, 510, "new")
+    requests = dataset.count(lambda io: io.merge(source, dataset.url, strategy="upsert", key_columns="id"))
+    assert requests["GET"] == FILES + 3
+    assert requests.total() - FILES <= 15
 
 
 def test_read_of_all_files(dataset: Dataset) -> None:
