@@ -6,7 +6,7 @@ import os
 import random
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import fsspec
@@ -75,6 +75,8 @@ class S3Server:
 
     endpoint: str
     storage_options: dict[str, Any]
+    requests: list[str] = field(default_factory=list)
+    """The kind of each request that the server received."""
 
     def filesystem(self) -> Any:
         """A new s3fs client, with no cache shared with any other."""
@@ -91,8 +93,30 @@ def s3_server() -> Iterator[S3Server]:
     host, port = server.get_host_and_port()
     endpoint = f"http://{host}:{port}"
     options = {"key": "test", "secret": "test", "client_kwargs": {"endpoint_url": endpoint}}
-    yield S3Server(endpoint, options)
+    started = S3Server(endpoint, options)
+    _record_requests(server._server, started.requests)
+    yield started
     server.stop()
+
+
+def _record_requests(server: Any, requests: list[str]) -> None:
+    """Append the kind of every request of a WSGI server to a list."""
+    application = server.app
+
+    def record(environment: dict[str, Any], respond: Any) -> Any:
+        requests.append(_kind(environment))
+        return application(environment, respond)
+
+    server.app = record
+
+
+def _kind(environment: dict[str, Any]) -> str:
+    method, query = environment["REQUEST_METHOD"], environment["QUERY_STRING"]
+    if method == "GET" and "list-type" in query:
+        return "LIST"
+    if method == "POST" and query.startswith("delete"):
+        return "DELETE"
+    return "COPY" if "HTTP_X_AMZ_COPY_SOURCE" in environment else str(method)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import fsspeckit
 ROOT = Path(__file__).parents[1]
 SOURCES = Path(fsspeckit.__file__).parent
 CHANGES = {
-    *("publish", "retire", "remove", "remove_tree", "remove_dir_if_empty"),
+    *("publish", "retire", "remove", "remove_many", "remove_tree", "remove_dir_if_empty"),
     *("create_exclusive", "write_bytes", "make_dirs", "claim_staging"),
 }
 ALLOWED = ("core/storage/", "core/commit/")

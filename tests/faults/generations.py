@@ -20,8 +20,9 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fsspeckit.core.commit.journal import Log, SidecarLocations
+from fsspeckit.core.commit.journal import Log
 from fsspeckit.core.commit.listing import View
+from fsspeckit.core.commit.sidecar import SidecarLocations
 from fsspeckit.core.commit.transaction import Changes, Journal, Publish
 from fsspeckit.core.file_names import is_data_file
 from fsspeckit.core.parquet.reader import open_file

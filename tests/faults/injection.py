@@ -122,11 +122,20 @@ class FaultStorage(Storage):
     def stat(self, path: str) -> Entry | None:
         return self._call("stat", lambda: self.inner.stat(path), writes=False)
 
+    def stat_file(self, path: str) -> Entry | None:
+        return self._call("stat", lambda: self.inner.stat_file(path), writes=False)
+
+    def list_below(self, path: str) -> list[Entry] | None:
+        return self._call("list_below", lambda: self.inner.list_below(path), writes=False)
+
     def read_bytes(self, path: str) -> bytes:
         return self._call("read_bytes", lambda: self.inner.read_bytes(path), writes=False)
 
     def read_tail(self, path: str, size: int) -> bytes:
         return self._call("read_tail", lambda: self.inner.read_tail(path, size), writes=False)
+
+    def read_tail_and_stat(self, path: str, size: int) -> tuple[bytes, Entry | None]:
+        return self._call("read_tail", lambda: self.inner.read_tail_and_stat(path, size), writes=False)
 
     def create_exclusive(self, path: str, data: bytes) -> None:
         def tear() -> None:
@@ -142,8 +151,8 @@ class FaultStorage(Storage):
 
         self._call("write_bytes", lambda: self.inner.write_bytes(path, data), writes=True, tear=tear)
 
-    def open_input(self, path: str) -> pa.NativeFile:
-        return self._call("open_input", lambda: self.inner.open_input(path), writes=False)
+    def open_input(self, path: str, size: int | None = None, stamp: str = "") -> pa.NativeFile:
+        return self._call("open_input", lambda: self.inner.open_input(path, size, stamp), writes=False)
 
     def open_output(self, path: str) -> pa.NativeFile:
         def tear() -> None:
@@ -157,14 +166,22 @@ class FaultStorage(Storage):
 
         return self._call("make_dirs", lambda: self.inner.make_dirs(path), writes=True, tear=tear)
 
-    def publish(self, staged: str, path: str) -> None:
-        self._call("publish", lambda: self.inner.publish(staged, path), writes=not self.is_local)
+    def publish(self, staged: str, path: str, size: int | None = None) -> None:
+        self._call("publish", lambda: self.inner.publish(staged, path, size), writes=not self.is_local)
 
     def retire(self, path: str, trash: str) -> None:
         self._call("retire", lambda: self.inner.retire(path, trash), writes=False)
 
     def remove(self, path: str) -> None:
         self._call("remove", lambda: self.inner.remove(path), writes=False)
+
+    def remove_many(self, paths: Iterable[str]) -> None:
+        listed = list(paths)
+
+        def tear() -> None:
+            self.inner.remove_many(listed[::2])
+
+        self._call("remove_many", lambda: self.inner.remove_many(listed), writes=False, tear=tear)
 
     def remove_tree(self, path: str) -> None:
         def tear() -> None:

@@ -13,7 +13,8 @@ from faults.injection import Crash, Fault, FaultStorage
 from faults.operations import Operation, append_files, table
 from faults.worlds import Rows, Violation, World
 from fsspeckit.common.errors import OutcomeUnknownError
-from fsspeckit.core.commit.journal import Log, SidecarLocations
+from fsspeckit.core.commit.journal import Log
+from fsspeckit.core.commit.sidecar import SidecarLocations
 from fsspeckit.core.commit.transaction import Commit, Journal
 from fsspeckit.core.storage import Storage, join
 from sweeps import Sweep

@@ -20,9 +20,10 @@ from faults.sweep import check_before_recovery, expect, recover_and_check, singl
 from faults.test_power_loss import lose_power, record
 from faults.worlds import LocalWorld, MemoryWorld, Violation, World
 from fsspeckit.common.errors import OutcomeUnknownError, StorageError
-from fsspeckit.core.commit.journal import Log, SidecarLocations
+from fsspeckit.core.commit.journal import Log
 from fsspeckit.core.commit.record import Record
 from fsspeckit.core.commit.replay import Replayer
+from fsspeckit.core.commit.sidecar import SidecarLocations
 from fsspeckit.core.commit.transaction import Journal, Transaction
 from fsspeckit.core.storage import LocalStorage, for_each, join
 from fsspeckit.core.storage.local import os as real_os
@@ -65,7 +66,7 @@ def _create_in_place(self: LocalStorage, path: str, data: bytes) -> None:
     self.sync_dirs([os.path.dirname(path)])
 
 
-def _done_first(self: Replayer, item: Record) -> None:
+def _done_first(self: Replayer, item: Record, staged: object = ()) -> None:
     self._log.finish(item)
     CARRY_OUT(self, item)
 
@@ -73,7 +74,7 @@ def _done_first(self: Replayer, item: Record) -> None:
 CARRY_OUT = Replayer.publish_all
 
 
-def _retire_first(self: Replayer, item: Record) -> None:
+def _retire_first(self: Replayer, item: Record, staged: object = ()) -> None:
     self._make_folders(item)
     for_each(self._storage, lambda pair: self._retire(item, *pair), enumerate(item.retire))
     for_each(self._storage, lambda file: self._publish(item, file), item.publish)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from unittest import mock
@@ -16,9 +17,10 @@ from faults.sweep import check_clean, run_with
 from faults.worlds import LocalWorld, MemoryWorld, World
 from fsspeckit.common.errors import CommitConflictError, OutcomeUnknownError, StorageError
 from fsspeckit.core.commit import journal as journal_module
-from fsspeckit.core.commit.journal import Log, SidecarLocations
+from fsspeckit.core.commit.journal import Log
 from fsspeckit.core.commit.record import Record, new_id
 from fsspeckit.core.commit.replay import Replayer
+from fsspeckit.core.commit.sidecar import SidecarLocations
 from fsspeckit.core.commit.transaction import Changes, Commit, Journal, Publish
 from fsspeckit.core.storage import LocalStorage, Storage, join
 from fsspeckit.core.storage.fsspec import FsspecStorage
@@ -130,7 +132,31 @@ def test_outcome_is_unknown_if_others_applied_and_pruned_the_record(memory: Memo
     assert memory.raw_rows()[(80, "new")] == 1
 
 
-@pytest.mark.parametrize("moment", ["create_exclusive", "staging_exists"])
+def test_writer_with_an_old_view_commits_in_a_new_slot(memory: MemoryWorld, kept: int) -> None:
+    """Its next slot was used and pruned. It appends, so it does not conflict with the other appends."""
+    journal = Journal(memory.storage, memory.root)
+    with journal.begin(journal.view(), "late") as late:
+        staged = stage(memory.storage, late, table(range(80, 83), "new"))
+        for number in range(kept + 40):
+            append_files(memory.storage, memory.root, one(f"n{number}.parquet", range(1)))
+        newest = log_of(memory).state().newest
+        assert 2 not in log_of(memory).state().records
+        assert late.commit(Changes(publish=(Publish(staged, "mine.parquet", 3),))).seq == newest + 1
+    assert memory.raw_rows()[(80, "new")] == 1
+    assert 2 not in log_of(memory).state().records
+    check_clean(memory)
+
+
+def test_pending_commit_is_finished_before_the_next(memory: MemoryWorld) -> None:
+    run_with(memory, rewrite, Fault("crash before", _call_number(memory, rewrite, "publish")))
+    with mock.patch.object(Journal, "recover"):
+        append_files(memory.storage, memory.root, one("mine.parquet", range(80, 83)))
+    rows = memory.raw_rows()
+    assert rows[(0, "new")] == rows[(80, "new")] == 1
+    check_clean(memory)
+
+
+@pytest.mark.parametrize("moment", ["open_output", "create_exclusive"])
 def test_fenced_writer_cannot_commit(memory: MemoryWorld, moment: str) -> None:
     old = memory.raw_rows()
 
@@ -214,8 +240,28 @@ def test_delayed_replay_restores_no_file_within_the_lease(memory: MemoryWorld) -
             last += 1
 
 
+def test_delayed_replay_restores_no_file_after_a_recovery_that_crashed(memory: MemoryWorld) -> None:
+    names = {"mine.parquet": table(range(80, 83), "new")}
+    publish = _call_number(memory, lambda storage, root: append_files(storage, root, names), "publish")
+    with mock.patch.object(FsspecStorage, "is_alive", return_value=True):
+        for call in itertools.count(1):
+            memory.reset()
+            run_with(memory, lambda storage, root: append_files(storage, root, names), Fault("crash before", publish))
+            log = log_of(memory)
+            record = log.read(log.state().newest)
+            recover = run_with(
+                memory, lambda storage, root: Journal(storage, root).recover(), Fault("crash before", call)
+            )
+            if not isinstance(recover, Crash):
+                break
+            overwrite(memory.storage, memory.root)
+            rows = memory.raw_rows()
+            Replayer(memory.storage, memory.root, log).publish_all(record)
+            assert memory.raw_rows() == rows
+
+
 def test_replay_keeps_a_new_file_at_a_retired_path(world: World) -> None:
-    call = _call_number(world, rewrite, "retire")
+    call = _call_number(world, rewrite, "retire" if world.storage.has_folders else "remove_many")
     run_with(world, rewrite, Fault("crash before", call))
     foreign = table(range(500, 503), "foreign")
     with world.storage.open_output(join(world.root, "day=2/c.parquet")) as file:
@@ -260,8 +306,8 @@ def test_only_the_newest_record_is_replayed(world: World) -> None:
 def test_prune_deletes_done_before_records_and_keeps_the_newest(world: World, kept: int) -> None:
     removed: list[str] = []
     storage = FaultStorage(world.storage)
-    original = storage.remove
-    storage.remove = lambda path: (removed.append(path), original(path))[1]  # type: ignore[method-assign]
+    original = storage.remove_many
+    storage.remove_many = lambda paths: (removed.extend(paths), original(paths))[1]  # type: ignore[method-assign]
     for number in range(kept + 40):
         append_files(storage, world.root, one(f"n{number}.parquet", range(1)))
     slots = [path for path in removed if "/log/" in path]

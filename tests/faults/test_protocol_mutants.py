@@ -5,7 +5,7 @@ These mutants need an order of events that a sweep of one process cannot reach.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from unittest import mock
 
@@ -18,10 +18,10 @@ from faults.test_mutants import Check, Mutant, give_up, patch
 from faults.worlds import LocalWorld, MemoryWorld, World
 from fsspeckit.common.errors import FsspeckitError
 from fsspeckit.core.commit import journal, replay, transaction
+from fsspeckit.core.commit.conflicts import Conflicts
 from fsspeckit.core.commit.journal import Log, LogState
 from fsspeckit.core.commit.record import Record
 from fsspeckit.core.commit.replay import Replayer
-from fsspeckit.core.commit.transaction import Transaction
 from fsspeckit.core.storage import LocalStorage, Storage
 from fsspeckit.core.storage.fsspec import FsspecStorage
 
@@ -40,6 +40,14 @@ def _delete_without_fence(storage: Storage, log: Log, replayer: Replayer) -> tup
     return orphans
 
 
+CLOSE_IN_BULK = Replayer._close_in_bulk
+
+
+def _finish_then_close(self: Replayer, item: Record, staged: Iterable[str]) -> None:
+    self._log.finish(item)
+    CLOSE_IN_BULK(self, item, staged)
+
+
 def _finish_then_delete(self: Replayer, item: Record) -> None:
     self._log.finish(item)
     for name in (*item.fenced, item.owner):
@@ -50,7 +58,7 @@ def _prune_wrongly(self: Log, state: LogState) -> None:
     if len(state.records) > journal.KEPT_RECORDS + 32:
         for seq in state.records[: -journal.KEPT_RECORDS]:
             for kind in ("json", "done"):
-                self._storage.remove(self._path(seq, kind))
+                self._storage.remove_many([self._path(seq, kind)])
 
 
 @contextmanager
@@ -89,7 +97,7 @@ PROTOCOL_MUTANTS: dict[str, tuple[Mutant, Check]] = {
     ),
     "existence of the staging folder is not checked (object store)": (
         patch(FsspecStorage, "staging_exists", lambda self, folder: True),
-        in_world(MemoryWorld, protocol.test_fenced_writer_cannot_commit, "staging_exists"),
+        in_world(MemoryWorld, protocol.test_fenced_writer_cannot_commit, "open_output"),
     ),
     "existence of the staging folder is not checked (local)": (
         patch(LocalStorage, "staging_exists", lambda self, folder: True),
@@ -104,8 +112,20 @@ PROTOCOL_MUTANTS: dict[str, tuple[Mutant, Check]] = {
         in_world(LocalWorld, protocol.test_live_writer_is_not_fenced),
     ),
     "staging is deleted after done on an object store": (
-        patch(Replayer, "_close", _finish_then_delete),
+        patch(Replayer, "_close_in_bulk", _finish_then_close),
         in_world(MemoryWorld, protocol.test_delayed_replay_restores_no_file_within_the_lease),
+    ),
+    "staging is deleted after done in a recovery on an object store": (
+        patch(Replayer, "_close", _finish_then_delete),
+        in_world(MemoryWorld, protocol.test_delayed_replay_restores_no_file_after_a_recovery_that_crashed),
+    ),
+    "the slot after those of an old view is claimed without a check": (
+        patch(Log, "_check_is_newest", _nothing),
+        in_world(MemoryWorld, protocol.test_writer_with_an_old_view_commits_in_a_new_slot, 4),
+    ),
+    "the next slot is claimed although a commit is pending": (
+        patch(LogState, "is_settled", property(lambda self: bool(self.records))),
+        in_world(MemoryWorld, protocol.test_pending_commit_is_finished_before_the_next),
     ),
     "replay retires any file at the path": (
         patch(Replayer, "_retire_if_unchanged", Replayer._retire),
@@ -132,23 +152,23 @@ PROTOCOL_MUTANTS: dict[str, tuple[Mutant, Check]] = {
         in_world(MemoryWorld, protocol.test_delayed_create_fails_on_the_abort_record),
     ),
     "the journal is not checked for conflicts": (
-        patch(Transaction, "_find_foreign_commit", _nothing),
+        patch(Conflicts, "_find_foreign_commit", _nothing),
         in_world(LocalWorld, commits.test_journal_shows_a_conflict_that_size_and_stamp_do_not),
     ),
     "inputs are not checked again": (
-        patch(Transaction, "_find_changed_file", _nothing),
+        patch(Conflicts, "_find_changed_file", _nothing),
         in_world(LocalWorld, commits.test_input_changed_by_another_program_is_a_conflict, False),
     ),
     "the folder is not listed again": (
-        patch(Transaction, "_find_change_in_tree", _nothing),
+        patch(Conflicts, "_find_change_in_tree", _nothing),
         in_world(LocalWorld, commits.test_file_added_by_another_program_conflicts_with_a_complete_view),
     ),
     "new paths are not checked again": (
-        patch(Transaction, "_find_taken_name", _nothing),
+        patch(Conflicts, "_find_taken_name", _nothing),
         in_world(LocalWorld, commits.test_file_created_by_another_program_is_a_conflict),
     ),
     "staged files are not checked": (
-        patch(transaction, "check_staged", _nothing),
+        patch(transaction, "check_staged", lambda storage, path, entry, rows: entry),
         in_world(LocalWorld, commits.test_damaged_staged_file_is_rejected),
     ),
     "final names are not checked": (
@@ -156,7 +176,7 @@ PROTOCOL_MUTANTS: dict[str, tuple[Mutant, Check]] = {
         in_world(LocalWorld, commits.test_too_long_file_name_is_rejected_before_any_change, 300),
     ),
     "a moved journal is not detected": (
-        patch(Transaction, "_find_lost_staging", _nothing),
+        patch(Conflicts, "_find_lost_staging", _nothing),
         in_world(LocalWorld, commits.test_moved_journal_is_a_conflict),
     ),
 }

@@ -16,6 +16,10 @@ from posixpath import basename, dirname, join
 _SUFFIXES = (".parquet", ".parq", ".pq")
 _SUMMARY_FILES = frozenset({"_metadata", "_common_metadata"})
 _COMPACTED = re.compile(r"part-\d+-([0-9a-f]{4})[0-9a-f]{8}-compact\.parquet$")
+_UNIQUE = re.compile(
+    r"^part-[0-9a-f]{14}-[0-9a-f]{8}\.parquet$|-r[0-9a-f]{12}\.parquet$|^part-\d+-[0-9a-f]{12}-compact\.parquet$"
+    r"|^optimized-[0-9a-f]{12}-\d+\.parquet$"
+)
 _TOKEN = re.compile(r"-r[0-9a-f]{12}$")
 
 
@@ -77,6 +81,16 @@ def rewritten_name(path: str) -> str:
     stem, dot, ending = basename(path).rpartition(".")
     stem = _TOKEN.sub("", stem if dot else ending)
     return join(dirname(path), f"{stem}-r{uuid.uuid4().hex[:12]}.parquet")
+
+
+def is_unique(path: str) -> bool:
+    """Return whether the name was made here for one new file: its random part is not chosen a second time.
+
+    Example:
+        >>> is_unique("day=1/part-06607ff79465ba-dd1cff4f.parquet"), is_unique("day=1/part-0.parquet")
+        (True, False)
+    """
+    return _UNIQUE.search(basename(path)) is not None
 
 
 def compacted_name(folder: str, token: str, index: int) -> str:

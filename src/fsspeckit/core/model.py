@@ -72,6 +72,16 @@ class ViewFile:
     version: str = ""
 
 
+class KeptBytes(bytes):
+    """Bytes that stay in this process: a pickle has None in their place."""
+
+    __slots__ = ()
+
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        """Return the constructor of None."""
+        return type(None), ()
+
+
 @dataclass(frozen=True, slots=True)
 class DataFile:
     """One data file of a snapshot, with the facts of its footer that planning needs.
@@ -82,6 +92,7 @@ class DataFile:
         footer: The size of the footer in bytes.
         int96: Columns of INT96 timestamps, whose nanoseconds are not read.
         raw_footer: The bytes of the footer, if the snapshot keeps them.
+        content: The whole file, if it is small and was read with its footer.
     """
 
     path: str
@@ -101,6 +112,7 @@ class DataFile:
     int96: tuple[str, ...] = ()
     raw_footer: bytes | None = field(default=None, repr=False, compare=False)
     version: str = ""
+    content: KeptBytes | None = field(default=None, repr=False, compare=False)
 
     @property
     def folder(self) -> str:

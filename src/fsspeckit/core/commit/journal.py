@@ -1,4 +1,4 @@
-"""The journal of a dataset: locate it, list its slots, and create records in them.
+"""The journal of a dataset: list its slots, and create records in them.
 
 Each change is one record in one numbered slot. The writer that creates the file of a slot owns the slot; this is the
 only point where concurrent writers compete. What a record does to the dataset is in `replay`.
@@ -9,19 +9,14 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from fsspeckit.common.errors import CommitConflictError, NestedDatasetError, OutcomeUnknownError, StorageError
-from fsspeckit.core.commit.nesting import (
-    INSIDE,
-    check_contains_no_dataset,
-    check_not_inside_dataset,
-    sidecar_beside,
-)
+from fsspeckit.common.errors import CommitConflictError, OutcomeUnknownError, StorageError
 from fsspeckit.core.commit.record import MAX_RECORDS, Record, is_id, new_id
-from fsspeckit.core.storage import Entry, Storage, for_each, join, parent
+from fsspeckit.core.storage import Storage, for_each, join, parent
 from fsspeckit.core.storage.base import LOCK
 
 KEPT_RECORDS = 64
@@ -54,117 +49,38 @@ class LogState:
         """Return whether the newest record is not applied yet. Older records without ``.done`` are never applied."""
         return bool(self.records) and self.newest not in self.done
 
+    @property
+    def is_settled(self) -> bool:
+        """Return whether there are records, all effects of which are visible, and the next slot has no ``.done``."""
+        return bool(self.records) and max(self.done, default=0) == self.newest
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """One listing of a sidecar: its slots, and the ids of the transactions that have a staging folder.
+
+    ``listed_at`` is its time by the monotonic clock.
+    """
+
+    sidecar: str | None
+    exists: bool = False
+    state: LogState = LogState()
+    stagings: tuple[str, ...] = ()
+    listed_at: float = field(default_factory=time.monotonic)
+
+    @property
+    def age(self) -> float:
+        """Return the seconds since the listing."""
+        return time.monotonic() - self.listed_at
+
+
+def _stagings(names: Iterable[str]) -> list[str]:
+    ids = (name.removeprefix(_STAGING) for name in names if name.startswith(_STAGING))
+    return [transaction for transaction in ids if is_id(transaction)]
+
 
 def _digest(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
-
-
-class SidecarLocations:
-    """The two possible paths of a dataset's sidecar: inside the dataset, and beside it if it has a parent folder."""
-
-    def __init__(self, storage: Storage, root: str) -> None:
-        self._storage = storage
-        self.root = root
-        canonical = storage.canonical(root)
-        folder = storage.sidecar_parent(canonical)
-        name = canonical.rstrip("/").rpartition("/")[2]
-        self.inside = join(canonical, INSIDE)
-        self.beside = None if folder is None else sidecar_beside(folder, name)
-        self._current: str | None = None
-
-    def find(self) -> str | None:
-        """Return the path of the dataset's sidecar, or None. The first result is cached."""
-        return self._current or self.refresh()
-
-    def refresh(self) -> str | None:
-        """Locate the sidecar again without the cache."""
-        paths = [path for path in (self.inside, self.beside) if path is not None]
-        entries = for_each(self._storage, self._stat, paths)
-        found = [path for path, entry in zip(paths, entries, strict=True) if entry]
-        self._current = self._choose(found) if len(found) > 1 else next(iter(found), None)
-        if self._current is not None and self._storage.is_local:
-            self._storage.refuse_links(self._current)
-            self._storage.list_names(self._current)
-        return self._current
-
-    def _choose(self, sidecars: Sequence[str]) -> str:
-        """Return the sidecar with records, or the first one. An empty one must not hide a commit of the other."""
-        used = [path for path in sidecars if self._has_records(path)]
-        if len(used) > 1:
-            raise StorageError(
-                f"{self.root} has two journals with records, {used[0]} and {used[1]}. "
-                "Delete the one that belongs to another copy of the dataset."
-            )
-        return next(iter(used or sidecars))
-
-    def _has_records(self, sidecar: str) -> bool:
-        try:
-            return bool(Log(self._storage, sidecar).state().records)
-        except PermissionError:
-            if sidecar != self.beside:
-                raise
-            return False
-
-    def _stat(self, path: str) -> Entry | None:
-        try:
-            return self._storage.stat(path)
-        except PermissionError:
-            if path != self.beside:
-                raise
-            return None  # a reader with access to the dataset folder only reads it without the journal
-
-    def create(self) -> str:
-        """Create the sidecar beside the dataset, or inside it if its parent folder is not writable.
-
-        Each writer checks the other path after it created its own, so two writers always agree on one sidecar. The
-        same order of steps protects an outer and an inner dataset that are created at the same time.
-        """
-        sidecar = self._create_beside_or_inside()
-        try:
-            self._check_contains_no_dataset()
-            check_not_inside_dataset(self._storage, self.root)
-        except NestedDatasetError:
-            self._remove_if_unused(sidecar)
-            raise
-        return sidecar
-
-    def _check_contains_no_dataset(self) -> None:
-        try:
-            tree = self._storage.list_tree(self.root)
-        except FileNotFoundError:
-            return
-        check_contains_no_dataset(self.root, tree)
-
-    def _create_beside_or_inside(self) -> str:
-        if self.beside is not None:
-            try:
-                self._create_at(self.beside)
-            except PermissionError:
-                _logger.info("cannot write %s, keeping the journal inside the dataset", self.beside)
-            else:
-                return self.refresh() or self.beside
-        self._create_at(self.inside)
-        if self.beside is not None and self._storage.stat(self.beside):
-            self._remove_if_unused(self.inside)
-        return self.refresh() or self.inside
-
-    def _remove_if_unused(self, sidecar: str) -> None:
-        """Remove a sidecar that was just created, unless another writer already uses it."""
-        if set(self._storage.list_names(sidecar)) - {LOCK, "log"}:
-            return
-        self._storage.remove(join(sidecar, LOCK))
-        self._storage.remove_dir_if_empty(join(sidecar, "log"))
-        self._storage.remove_dir_if_empty(sidecar)
-        self._current = None
-
-    def _create_at(self, path: str) -> None:
-        created = self._storage.make_dirs(join(path, "log"))
-        self._storage.sync_dirs(parent(folder) for folder in created)
-        if self._storage.is_local:
-            # An existing lock file is neither replaced nor written: another writer may hold its lock.
-            with self._storage.lock(join(path, LOCK)):
-                return
-        self._storage.write_bytes(join(path, LOCK), b"")
 
 
 class Log:
@@ -183,14 +99,26 @@ class Log:
 
     def stagings(self) -> list[str]:
         """Return the ids of the transactions that have a staging folder."""
-        names = self._storage.list_names(self.sidecar)
-        ids = (name.removeprefix(_STAGING) for name in names if name.startswith(_STAGING))
-        return [transaction for transaction in ids if is_id(transaction)]
+        return _stagings(self._storage.list_names(self.sidecar))
 
     def state(self) -> LogState:
         """List the slots."""
+        return self._state(self._storage.list_names(self.folder))
+
+    def survey(self) -> Survey:
+        """List the slots and the staging folders, with one request if the storage can."""
+        listed = self._storage.list_below(self.sidecar)
+        if listed is None:
+            state, names = self.state(), self._storage.list_names(self.sidecar)
+            return Survey(self.sidecar, bool(names), state, tuple(_stagings(names)))
+        paths = [entry.path for entry in listed]
+        state = self._state(path.removeprefix("log/") for path in paths if path.startswith("log/"))
+        folders = dict.fromkeys(path.partition("/")[0] for path in paths)
+        return Survey(self.sidecar, bool(paths), state, tuple(_stagings(folders)))
+
+    def _state(self, names: Iterable[str]) -> LogState:
         records, done, leftovers = [], set(), []
-        for name in self._storage.list_names(self.folder):
+        for name in names:
             slot = _SLOT.fullmatch(name)
             if slot is not None and slot[2] == "json":
                 records.append(self._checked_number(int(slot[1])))
@@ -350,7 +278,7 @@ class Log:
         old = sorted({seq for seq in (*state.records, *state.done) if seq <= last})
         self._save_keys([seq for seq in old if seq in state.done and seq in state.records])
         for kind in ("done", "json"):
-            for_each(self._storage, self._storage.remove, [self._path(seq, kind) for seq in old])
+            self._storage.remove_many([self._path(seq, kind) for seq in old])
 
     def committed(self, key: str) -> int | None:
         """Return the slot of the commit with an idempotency key, or None.
@@ -386,7 +314,7 @@ class Log:
                 name = f"{record.seq:020d}-{_digest(record.idempotency_key or '')}"
                 self._storage.create_exclusive(join(self.keys_folder, name), b"")
         names = sorted(self._storage.list_names(self.keys_folder))
-        for_each(self._storage, self._storage.remove, [join(self.keys_folder, name) for name in names[:-_KEPT_KEYS]])
+        self._storage.remove_many([join(self.keys_folder, name) for name in names[:-_KEPT_KEYS]])
 
     def _path(self, seq: int, kind: str) -> str:
         return join(self.folder, f"{seq:020d}.{kind}")

@@ -6,14 +6,16 @@ and files that it has not published yet are read from the staging folder.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fsspeckit.common.errors import CommitConflictError, StorageError, TableFormatError
-from fsspeckit.core.commit.journal import Log, LogState, SidecarLocations
-from fsspeckit.core.commit.nesting import check_contains_no_dataset
+from fsspeckit.core.commit.journal import Log, LogState, Survey
+from fsspeckit.core.commit.nesting import INSIDE, check_contains_no_dataset
 from fsspeckit.core.commit.record import Identity, Published, Record
+from fsspeckit.core.commit.sidecar import SidecarLocations
 from fsspeckit.core.file_names import is_data_file, is_side_file
 from fsspeckit.core.model import ViewFile
 from fsspeckit.core.storage import Entry, Storage, Tree, join
@@ -25,7 +27,11 @@ _ATTEMPTS_WITHOUT_LOCK = 3
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A snapshot of a dataset folder. ``head`` is the newest journal slot in it."""
+    """A snapshot of a dataset folder.
+
+    ``head`` is the newest journal slot in it, ``log`` the listing of the slots before that of the folder, and
+    ``listed_at`` its time by the monotonic clock.
+    """
 
     root: str
     exists: bool
@@ -33,6 +39,8 @@ class View:
     files: tuple[ViewFile, ...]
     side_files: tuple[Entry, ...]
     pending: bool
+    log: LogState = field(default=LogState(), repr=False, compare=False)
+    listed_at: float = field(default=0.0, repr=False, compare=False)
 
 
 def check_not_table_format(root: str, tree: Tree) -> None:
@@ -59,14 +67,24 @@ class _Head:
 
     sidecar: str | None
     state: LogState
+    listed_at: float
 
     @property
     def position(self) -> tuple[int, bool]:
         return self.state.newest, self.state.is_pending
 
 
-def list_dataset(storage: Storage, root: str, locations: SidecarLocations) -> View:
+def list_dataset(
+    storage: Storage, root: str, locations: SidecarLocations, survey: Survey | None = None, *, consistent: bool = True
+) -> View:
     """Return a snapshot of the dataset folder. List again if a commit happened during the listing.
+
+    Args:
+        storage: The storage of the dataset.
+        root: The dataset folder.
+        locations: The paths of the journal.
+        survey: An earlier listing of the journal. It is as good as a new one: a commit since then is detected.
+        consistent: Whether files of a commit that happens during the listing must be either all listed or none.
 
     Raises:
         CommitConflictError: Every attempt was interrupted by a commit.
@@ -75,14 +93,16 @@ def list_dataset(storage: Storage, root: str, locations: SidecarLocations) -> Vi
         # After a few attempts, block writers: many fast commits could otherwise starve a reader of a large folder.
         locked = locations.find() if attempt >= _ATTEMPTS_WITHOUT_LOCK and storage.is_local else None
         with storage.lock(join(locked, LOCK), shared=True) if locked else nullcontext():
-            view = _list_once(storage, root, locations)
+            head = _read_head(storage, locations, survey if attempt == 0 else None)
+            view = _list_once(storage, root, locations, head, consistent=consistent)
         if view is not None:
             return view
     raise CommitConflictError(f"{root} changed during each of {_ATTEMPTS} listings. Run the operation again.")
 
 
-def _list_once(storage: Storage, root: str, locations: SidecarLocations) -> View | None:
-    head = _read_head(storage, locations)
+def _list_once(
+    storage: Storage, root: str, locations: SidecarLocations, head: _Head, *, consistent: bool
+) -> View | None:
     try:
         record = _pending_record(storage, head)
     except FileNotFoundError:
@@ -92,14 +112,20 @@ def _list_once(storage: Storage, root: str, locations: SidecarLocations) -> View
         tree: Tree | None = storage.list_tree(root)
     except FileNotFoundError:
         tree = None
-    if _read_head(storage, locations).position != head.position:
+    if tree is not None and INSIDE in tree.sidecars and head.sidecar == locations.beside != locations.refresh():
+        return None
+    if consistent and _read_head(storage, locations).position != head.position:
         return None
     return _assemble(root, head, record, staged, tree, in_place=storage.in_place)
 
 
-def _read_head(storage: Storage, locations: SidecarLocations) -> _Head:
-    sidecar = locations.find()
-    return _Head(sidecar, LogState() if sidecar is None else Log(storage, sidecar).state())
+def _read_head(storage: Storage, locations: SidecarLocations, survey: Survey | None = None) -> _Head:
+    if survey is None and not storage.has_folders and not locations.is_known:
+        survey = locations.survey()
+    if survey is not None:
+        return _Head(survey.sidecar, survey.state, survey.listed_at)
+    sidecar, now = locations.find(), time.monotonic()
+    return _Head(sidecar, LogState() if sidecar is None else Log(storage, sidecar).state(), now)
 
 
 def _pending_record(storage: Storage, head: _Head) -> Record | None:
@@ -145,6 +171,8 @@ def _assemble(
         files=tuple(files[path] for path in sorted(files)),
         side_files=side_files,
         pending=record is not None,
+        log=head.state,
+        listed_at=head.listed_at,
     )
 
 

@@ -75,7 +75,7 @@ def check_not_inside_dataset(
     """Raise if a folder above the root has a journal; ``takes_filter`` is for operations on some partitions."""
     canonical = storage.canonical(root)
     _check_is_no_journal(storage, canonical)
-    candidates = list(_possible_outer_sidecars(canonical))
+    candidates = list(_possible_outer_sidecars(storage, canonical))
     found = for_each(storage, lambda pair: _is_journal(storage, pair[1]), candidates)
     outer = next((pair for pair, is_journal in zip(candidates, found, strict=True) if is_journal), None)
     if outer is None:
@@ -101,29 +101,30 @@ def _check_is_no_journal(storage: Storage, root: str) -> None:
 
 def _is_journal(storage: Storage, sidecar: str) -> bool:
     """Return whether a folder is a journal: it has a lock file, or the folder of records if a copy lost that file."""
-    names = JOURNAL_NAMES if storage.has_folders else (LOCK,)
-    return any(_stat_if_allowed(storage, join(sidecar, name)) is not None for name in names)
+    if not storage.has_folders:
+        return _stat_if_allowed(storage.stat_file, join(sidecar, LOCK)) is not None
+    return any(_stat_if_allowed(storage.stat, join(sidecar, name)) is not None for name in JOURNAL_NAMES)
 
 
 def _is_partition(folder: str) -> bool:
     return all(name.find("=") > 0 for name in folder.split("/"))
 
 
-def _possible_outer_sidecars(root: str) -> Iterator[tuple[str, str]]:
-    """Yield each folder above the root with each path that its sidecar can have."""
+def _possible_outer_sidecars(storage: Storage, root: str) -> Iterator[tuple[str, str]]:
+    """Yield each folder above the root with each path that its sidecar can have. Nothing is beside a bucket."""
     folder = parent(root)
     while folder and folder != root:
         yield folder, join(folder, INSIDE)
         above = parent(folder)
-        if above != folder:
+        if above != folder and (storage.has_folders or storage.sidecar_parent(folder) is not None):
             yield folder, sidecar_beside(above, folder.rpartition("/")[2])
         root, folder = folder, above
 
 
-def _stat_if_allowed(storage: Storage, path: str) -> Entry | None:
+def _stat_if_allowed(stat: Callable[[str], Entry | None], path: str) -> Entry | None:
     """Return None for a folder without read permission: this user cannot use a journal in it."""
     try:
-        return storage.stat(path)
+        return stat(path)
     except PermissionError:
         return None
 

@@ -11,10 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fsspeckit.common.errors import CommitConflictError, StorageError
-from fsspeckit.core.commit.journal import Log, LogState
+from fsspeckit.core.commit.journal import Log, LogState, Survey
 from fsspeckit.core.commit.record import Published, Record, Retired, new_id
 from fsspeckit.core.results import ResultView
 from fsspeckit.core.storage import Entry, Storage, for_each, join, parent
+from fsspeckit.core.storage.base import OWNER
 
 _ATTEMPTS_TO_FENCE = 20
 _COMPARED_BYTES = 2**16
@@ -59,13 +60,27 @@ class Replayer:
         self._root = root
         self._log = log
 
-    def publish_all(self, record: Record) -> None:
-        """Apply a record that was just created. The inputs were just checked, so no file is checked again."""
+    def publish_all(self, record: Record, staged: Iterable[str] = ()) -> None:
+        """Apply a record that was just created. The inputs were just checked, so no file is checked again.
+
+        ``staged`` are the names of more files in the staging folder, which are deleted with those of the record.
+        """
         self._make_folders(record)
         for_each(self._storage, lambda item: self._publish(record, item), record.publish)
+        if not self._storage.has_folders:
+            self._close_in_bulk(record, staged)
+            return
         for_each(self._storage, lambda pair: self._retire(record, *pair), enumerate(record.retire))
         self._storage.sync_dirs(self._folders_of(record))
         self._close(record)
+
+    def _close_in_bulk(self, record: Record, staged: Iterable[str]) -> None:
+        """Remove retired and staged files in any order, because all new files are published, then mark as applied."""
+        staging = self._log.staging_path(record.owner)
+        names = {OWNER, *staged, *(item.staged for item in record.publish)}
+        retired = [join(self._root, item.path) for item in record.retire]
+        self._storage.remove_many([*retired, *(join(staging, name) for name in sorted(names))])
+        self._log.finish(record)
 
     def replay(self, record: Record) -> None:
         """Apply a pending record, possibly for the second time. Change only files that match the record."""
@@ -118,13 +133,13 @@ class Replayer:
     def _publish(self, record: Record, item: Published, name: str | None = None) -> None:
         staged, path = join(self._log.staging_path(record.owner), item.staged), join(self._root, name or item.path)
         try:
-            self._storage.publish(staged, path)
+            self._storage.publish(staged, path, item.size)
         except FileNotFoundError:
-            if self._storage.stat(staged) is not None:
+            if self._storage.stat_file(staged) is not None:
                 # The staged file exists, so another program removed the target folder.
                 self._storage.sync_dirs(map(parent, self._storage.make_dirs(parent(path))))
-                self._storage.publish(staged, path)
-            elif self._storage.stat(path) is None and name is None:
+                self._storage.publish(staged, path, item.size)
+            elif self._storage.stat_file(path) is None and name is None:
                 _logger.error("%s of commit %d was deleted by another program", item.path, record.seq)
 
     def _publish_if_unchanged(self, record: Record, item: Published) -> None:
@@ -134,7 +149,7 @@ class Replayer:
         new file, the rows of both stay: the staged file gets another name. A staged file that is missing was published
         before.
         """
-        current = self._storage.stat(join(self._root, item.path))
+        current = self._storage.stat_file(join(self._root, item.path))
         if current is None or self._is_published(record, item, current):
             self._publish(record, item)
         elif item.replaces is None:
@@ -161,7 +176,7 @@ class Replayer:
         self._storage.retire(join(self._root, item.path), trash)
 
     def _retire_if_unchanged(self, record: Record, index: int, item: Retired) -> None:
-        current = self._storage.stat(join(self._root, item.path))
+        current = self._storage.stat_file(join(self._root, item.path))
         if current is None:
             return
         if item.identity.matches(current):
@@ -190,14 +205,16 @@ def journal_status(storage: Storage, log: Log) -> JournalStatus:
     return JournalStatus(log.sidecar, state.newest, state.newest if state.is_pending else None, dead, alive)
 
 
-def recover(storage: Storage, root: str, log: Log) -> Recovery:
-    """Apply a pending record and remove the staging folders of dead transactions.
+def needs_recovery(storage: Storage, survey: Survey) -> bool:
+    """Return whether a recovery may have something to do. Writes nothing."""
+    if survey.sidecar is None:
+        return False
+    state, log = survey.state, Log(storage, survey.sidecar)
+    return bool(state.is_pending or state.leftovers or _orphans(storage, log, survey.stagings))
 
-    If there is nothing to do, the cost is two listings.
-    """
-    state = log.state()
-    if not (state.is_pending or state.leftovers or log.stagings()):
-        return Recovery()
+
+def recover(storage: Storage, root: str, log: Log) -> Recovery:
+    """Apply a pending record and remove the staging folders of dead transactions."""
     replayer = Replayer(storage, root, log)
     with storage.lock(log.lock_path):
         state = log.state()

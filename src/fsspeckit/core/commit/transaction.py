@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 from fsspeckit.common.errors import AlreadyCommittedError, CommitConflictError, OutcomeUnknownError, StorageError
-from fsspeckit.core.commit.journal import Log, LogState, SidecarLocations
+from fsspeckit.core.commit.conflicts import Changes, Conflicts, Publish
+from fsspeckit.core.commit.journal import Log, LogState, Survey
 from fsspeckit.core.commit.listing import View, list_dataset
 from fsspeckit.core.commit.nesting import check_not_inside_dataset, check_partition_folders
 from fsspeckit.core.commit.record import (
@@ -31,39 +32,28 @@ from fsspeckit.core.commit.record import (
     is_path_in_dataset,
     new_id,
 )
-from fsspeckit.core.commit.replay import JournalStatus, Recovery, Replayer, journal_status, recover, replay_pending
+from fsspeckit.core.commit.replay import (
+    JournalStatus,
+    Recovery,
+    Replayer,
+    journal_status,
+    needs_recovery,
+    recover,
+    replay_pending,
+)
+from fsspeckit.core.commit.sidecar import SidecarLocations
 from fsspeckit.core.file_names import is_data_file
 from fsspeckit.core.model import ViewFile
 from fsspeckit.core.parquet.footer import check_staged
-from fsspeckit.core.storage import Entry, Handle, Storage, for_each, join, parent
+from fsspeckit.core.storage import FOLDER, Entry, Handle, Storage, for_each, join, parent
+
+__all__ = ["Changes", "Check", "Commit", "Journal", "Publish", "Terms", "Transaction"]
 
 _ATTEMPTS_TO_CLAIM = 100
+_LISTED_AGAIN_SECONDS = 60.0
+"""After this time, the slots are listed again before one is claimed. It affects the cost only."""
+_SURVEY_SECONDS = 10.0
 _logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Publish:
-    """A staged file and its path in the dataset. ``replaces``: it replaces the file at that path (local only)."""
-
-    staged: str
-    path: str
-    rows: int
-    replaces: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """One change of a dataset.
-
-    ``inputs`` are files that must be unchanged since the view; retired and replaced files are always inputs. With
-    ``complete_view``, a data file that is not in the view is a conflict too.
-    """
-
-    publish: tuple[Publish, ...] = ()
-    retire: tuple[str, ...] = ()
-    inputs: tuple[str, ...] = ()
-    complete_view: bool = False
-    info: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +106,8 @@ class Journal:
         # Canonical, so that a link above the dataset that is changed during an operation has no effect on it.
         self._root = storage.canonical(root)
         self._locations = SidecarLocations(storage, self._root)
+        self._survey: Survey | None = None
+        self._is_checked = False
         self.terms = terms
         self.on_commit: Callable[[], None] = lambda: None
 
@@ -127,7 +119,11 @@ class Journal:
 
     def recover(self) -> Recovery:
         """Finish an interrupted commit and remove the staged files of dead writers. Creates no journal."""
-        sidecar = self._locations.find()
+        survey = self._locations.survey()
+        if not needs_recovery(self._storage, survey):
+            self._survey = survey
+            return Recovery()
+        sidecar = self._locations.refresh()  # looks for a second journal before anything is changed
         if sidecar is None:
             return Recovery()
         done = recover(self._storage, self._root, Log(self._storage, sidecar))
@@ -140,17 +136,26 @@ class Journal:
         sidecar = self._locations.find()
         return JournalStatus() if sidecar is None else journal_status(self._storage, Log(self._storage, sidecar))
 
-    def view(self) -> View:
-        """Return a snapshot of the dataset; ``exists`` is False if there is none. Writes nothing."""
-        return list_dataset(self._storage, self._root, self._locations)
+    def view(self, *, consistent: bool = True) -> View:
+        """Return a snapshot of the dataset; ``exists`` is False if there is none. Writes nothing.
 
-    def view_to_change(self, *, takes_filter: bool = False) -> View:
+        One that is not ``consistent`` can have some of the files of a commit during the listing. It is enough for an
+        append: no commit depends on it, and on an object store it takes one request less.
+        """
+        survey, self._survey = self._survey, None
+        if survey is not None and survey.age > _SURVEY_SECONDS:
+            survey = None  # a commit since then is likely, and would cost a second listing of the dataset
+        return list_dataset(self._storage, self._root, self._locations, survey, consistent=consistent)
+
+    def view_to_change(self, *, takes_filter: bool = False, consistent: bool = True) -> View:
         """Return a snapshot for an operation that changes the dataset. Raise if files may belong to other datasets.
 
         ``takes_filter`` says that the operation has a `partition_filter`, which errors then suggest.
         """
+        # Who creates an outer dataset later sees the journal that is known here, so one check is enough.
+        self._is_checked = self._locations.is_known
         check_not_inside_dataset(self._storage, self._root, self._has_sidecar, takes_filter=takes_filter)
-        view = self.view()
+        view = self.view(consistent=consistent)
         check_partition_folders(self._root, (file.path for file in view.files), self._has_sidecar)
         return view
 
@@ -162,7 +167,7 @@ class Journal:
         sidecar = self._locations.find()
         if sidecar is None:
             sidecar = self._locations.create()
-        else:
+        elif not self._is_checked:
             check_not_inside_dataset(self._storage, self._root)  # again: now its own journal is there for others to see
         log = Log(self._storage, sidecar)
         transaction = new_id()
@@ -187,7 +192,6 @@ class Transaction:
         journal: Journal,
     ) -> None:
         self._storage = storage
-        self._locations = locations
         self._log = log
         self._view = view
         self._operation = operation
@@ -196,7 +200,9 @@ class Transaction:
         self._terms, self._on_commit = journal.terms, journal.on_commit
         self._files = {file.path: file for file in view.files}
         self._can_delete_staging = True
+        self._staged: tuple[str, ...] = ()
         self.staging = log.staging_path(transaction)
+        self._conflicts = Conflicts(storage, locations, log, view, self.staging)
 
     def __enter__(self) -> Self:
         return self
@@ -261,31 +267,33 @@ class Transaction:
 
     def _check_and_sync_staged(self, changes: Changes) -> dict[str, Entry]:
         """Check the staged files and their final paths, and make the files durable. Return the entries by name."""
-        self._refuse_links(changes)
-        staged = {entry.path: entry for entry in self._storage.list_dir(self.staging)}
+        self._conflicts.refuse_links(changes)
+        # The read of the footer of a single file on an object store also returns its size and stamp.
+        lists = self._storage.has_folders or len(changes.publish) != 1
+        listed = {entry.path: entry for entry in self._storage.list_dir(self.staging)} if lists else {}
         names = [item.staged.rpartition("/")[2] for item in changes.publish]
-        missing = [name for name in names if name not in staged]
-        if missing:
-            raise StorageError(
-                f"{missing[0]} is missing in {self.staging}. Nothing was changed. Run the operation again."
-            )
+        if lists:
+            self._check_none_missing(name for name in names if name not in listed)
         self._storage.check_publishable(self.staging, [join(self._view.root, item.path) for item in changes.publish])
-        for_each(
-            self._storage,
-            lambda item: check_staged(
-                self._storage, item.staged, staged[item.staged.rpartition("/")[2]].size, item.rows
-            ),
-            changes.publish,
-        )
+
+        def check(item: Publish, name: str) -> Entry:
+            try:
+                return check_staged(self._storage, item.staged, listed.get(name), item.rows)
+            except FileNotFoundError:
+                self._check_none_missing([name])
+                raise
+
+        pairs = list(zip(changes.publish, names, strict=True))
+        staged = dict(zip(names, for_each(self._storage, lambda pair: check(*pair), pairs), strict=True))
+        self._staged = tuple(entry.path for entry in listed.values() if entry.size != FOLDER)
         self._storage.sync_files(item.staged for item in changes.publish)
         self._storage.sync_dirs([self.staging, self._log.sidecar, parent(self._log.sidecar)])
         return staged
 
-    def _refuse_links(self, changes: Changes) -> None:
-        """Raise if another program replaced the staging folder or a folder of the change with a symbolic link."""
-        folders = {*map(parent, self._inputs(changes)), *(parent(item.path) for item in changes.publish)}
-        self._storage.refuse_links(self._view.root, folders)
-        self._storage.refuse_links(self.staging)
+    def _check_none_missing(self, names: Iterable[str]) -> None:
+        missing = next(iter(names), None)
+        if missing is not None:
+            raise StorageError(f"{missing} is missing in {self.staging}. Nothing was changed. Run the operation again.")
 
     def _view_after(self, changes: Changes, staged: Mapping[str, Entry]) -> View:
         """Return the view after the change. New files have the path of their staged file."""
@@ -299,27 +307,48 @@ class Transaction:
     def _claim(self, changes: Changes, staged: Mapping[str, Entry]) -> tuple[Record, LogState]:
         """Create the record in the next slot. If another writer gets the slot, check for conflicts and try the next."""
         replayer = Replayer(self._storage, self._view.root, self._log)
+        if self._knows_next_slot():
+            with suppress(CommitConflictError):  # the attempts below find out who changed what
+                self._conflicts.check(changes, None)
+                record = self._record(changes, staged, self._view.head + 1)
+                if self._create(record):
+                    return record, self._view.log
         for _ in range(_ATTEMPTS_TO_CLAIM):
             state = self._log.state()
             replay_pending(self._log, replayer, state)
             self._check_key_is_unused()
-            self._check_no_conflict(changes, state)
+            self._conflicts.check(changes, state)
             self._log.remove_unused_marks(state)
             record = self._record(changes, staged, state.newest + 1)
-            self._can_delete_staging = False
-            try:
-                if self._log.claim(record):
-                    return record, state
-            except OutcomeUnknownError:
-                raise
-            except (OSError, CommitConflictError):
-                self._can_delete_staging = True
-                raise
-            self._can_delete_staging = True
+            if self._create(record):
+                return record, state
         raise CommitConflictError(
             f"Other writers of {self._view.root} committed first in each of {_ATTEMPTS_TO_CLAIM} attempts. "
             "Nothing was changed. Run the operation again."
         )
+
+    def _create(self, record: Record) -> bool:
+        """Create the record. While it may exist, the staged files must not be deleted."""
+        self._can_delete_staging = False
+        try:
+            created = self._log.claim(record)
+        except OutcomeUnknownError:
+            raise
+        except (OSError, CommitConflictError):
+            self._can_delete_staging = True
+            raise
+        self._can_delete_staging = not created
+        return created
+
+    def _knows_next_slot(self) -> bool:
+        """Return whether to claim the slot after those of the view without listing them again.
+
+        A commit since the view, or a fence of this transaction, is in that slot, so the claim fails. If the slot was
+        used and pruned, the check after the claim fails.
+        """
+        if self._storage.has_folders or self._terms.key is not None:
+            return False
+        return self._view.log.is_settled and time.monotonic() - self._view.listed_at < _LISTED_AGAIN_SECONDS
 
     def _check_key_is_unused(self) -> None:
         seq = None if self._terms.key is None else self._log.committed(self._terms.key)
@@ -334,18 +363,14 @@ class Transaction:
         publish = []
         for item in changes.publish:
             name = item.staged.rpartition("/")[2]
-            old = self._identity(item.path) if item.replaces else None
+            old = self._conflicts.identity(item.path) if item.replaces else None
             publish.append(Published(name, item.path, item.rows, staged[name].size, staged[name].stamp, old))
-        retire = [Retired(path, self._identity(path)) for path in changes.retire]
+        retire = [Retired(path, self._conflicts.identity(path)) for path in changes.retire]
         retire += [Retired(entry.path, Identity(entry.size, entry.stamp)) for entry in self._stale_side_files(changes)]
         info = {"operation": self._operation, "at": datetime.now(UTC).isoformat()} | dict(changes.info)
         info |= {IDEMPOTENCY_KEY: self._terms.key} if self._terms.key is not None else {}
         folders = self._missing_folders(changes)
         return Record(seq, "commit", self._id, tuple(publish), tuple(retire), folders, info=info)
-
-    def _identity(self, path: str) -> Identity:
-        file = self._files[path]
-        return Identity(file.size, file.stamp)
 
     def _stale_side_files(self, changes: Changes) -> list[Entry]:
         """Return the side files that the change makes invalid: all summary files, and checksums of changed files."""
@@ -365,73 +390,11 @@ class Transaction:
                 folder = parent(folder)
         return tuple(sorted(folder for folder, is_missing in missing.items() if is_missing))
 
-    def _check_no_conflict(self, changes: Changes, state: LogState) -> None:
-        """Raise if the journal, our staging folder, an input or a new path changed since the view."""
-        self._refuse_links(changes)
-        checks: list[Callable[[], str | None]] = [
-            self._find_lost_staging,
-            lambda: self._find_foreign_commit(changes, state),
-        ]
-        if changes.complete_view:
-            checks.append(lambda: self._find_change_in_tree(changes))
-        else:
-            checks += [partial(self._find_changed_file, path) for path in self._inputs(changes)]
-            checks += [partial(self._find_taken_name, item.path) for item in changes.publish if not item.replaces]
-        reasons = [reason for reason in for_each(self._storage, lambda check: check(), checks) if reason]
-        if reasons:
-            raise CommitConflictError(f"{self._view.root}: {reasons[0]}. Nothing was changed. Run the operation again.")
-
-    @staticmethod
-    def _inputs(changes: Changes) -> list[str]:
-        replaced = (item.path for item in changes.publish if item.replaces)
-        return sorted({*changes.inputs, *changes.retire, *replaced})
-
-    def _find_lost_staging(self) -> str | None:
-        if self._locations.refresh() != self._log.sidecar:
-            return "its journal was moved"
-        if not self._storage.staging_exists(self.staging):
-            return "a recovery considered this writer dead and removed its staged files"
-        return None
-
-    def _find_foreign_commit(self, changes: Changes, state: LogState) -> str | None:
-        """Return a conflict with a record after the view. Changes in pruned records are found by the file checks."""
-        since = [seq for seq in state.records if seq > self._view.head]
-        inputs = set(self._inputs(changes))
-        names = {item.path for item in changes.publish}
-        for record in for_each(self._storage, self._log.read_or_none, since):
-            if record is None or record.kind != "commit":
-                continue
-            published = {item.path for item in record.publish}
-            if inputs.intersection(record.paths) or published & names or (changes.complete_view and published):
-                return f"another writer committed {record.info.get('operation', 'a change')} (slot {record.seq})"
-        return None
-
-    def _find_change_in_tree(self, changes: Changes) -> str | None:
-        """Return a change by a program that does not use the journal, found by listing the dataset again."""
-        try:
-            listed = self._storage.list_tree(self._view.root).files
-        except FileNotFoundError:
-            listed = ()
-        current = {entry.path: entry for entry in listed if is_data_file(entry.path)}
-        for path in self._inputs(changes):
-            if not self._identity(path).matches(current.get(path)):
-                return f"{path} was changed by another program"
-        added = sorted(current.keys() - self._files.keys())
-        return f"{added[0]} was added by another program" if added else None
-
-    def _find_changed_file(self, path: str) -> str | None:
-        current = self._storage.stat(join(self._view.root, path))
-        return None if self._identity(path).matches(current) else f"{path} was changed by another program"
-
-    def _find_taken_name(self, path: str) -> str | None:
-        taken = self._storage.stat(join(self._view.root, path)) is not None
-        return f"{path} was created by another program" if taken else None
-
     def _apply(self, record: Record, state: LogState) -> bool:
         """Publish the committed files. Return False after an error; recovery then finishes the commit."""
         replayer = Replayer(self._storage, self._view.root, self._log)
         try:
-            replayer.publish_all(record)
+            replayer.publish_all(record, self._staged)
         except OSError as first:
             _logger.info("publishing commit %d failed, retrying once: %s", record.seq, first)
             try:

@@ -51,7 +51,8 @@ def load_snapshot(
         view: The files.
         stats_for: Columns whose statistics and Bloom filters are needed, besides the partition columns.
         empty_may_differ: Whether files without rows may have a schema that does not fit the others.
-        keep_footers: Whether raw footers are kept, up to 8 MB, for files that are read as a whole.
+        keep_footers: Whether raw footers are kept, up to 8 MB, for files that are read as a whole. On remote storage,
+            small files are then read whole.
         on_done: Called with the number of footers that were read.
     """
     columns, files = load_files(storage, view, stats_for, keep_footers=keep_footers, on_done=on_done)
@@ -119,7 +120,7 @@ def _unified(files: Sequence[DataFile], root: str) -> pa.Schema | None:
 
 def single_file_view(storage: Storage, path: str) -> View | None:
     """Return a view of one file, or ``None`` if the path is not a file."""
-    stat = storage.stat(path)
+    stat = storage.stat_file(path)
     if stat is None or stat.size < 0:
         return None
     file = ViewFile(basename(path), path, stat.size, stat.stamp)

@@ -17,7 +17,14 @@ from fsspeckit.core.kernels.changed_rows import ChangedRows, ChangedRowsReader, 
 from fsspeckit.core.model import Outcome, RewriteTask
 from fsspeckit.core.parquet.bytes.splice import SplicedFile, can_splice, may_splice
 from fsspeckit.core.parquet.footer import Footer
-from fsspeckit.core.parquet.reader import check_int96, open_file, open_parquet, read_footer, report_damage
+from fsspeckit.core.parquet.reader import (
+    check_int96,
+    open_file,
+    open_parquet,
+    read_footer,
+    report_damage,
+    with_content,
+)
 from fsspeckit.core.parquet.sort_note import sort_note_metadata, without_sort_note
 from fsspeckit.core.parquet.writer import StagedFile
 from fsspeckit.core.parquet.writer_options import WriterOptions, dictionary_columns, for_new_file, like_file
@@ -40,6 +47,7 @@ def rewrite_file(task: RewriteTask, take: TakeRows, storage: Storage, staged: st
 
 
 def _rewrite(task: RewriteTask, take: TakeRows, storage: Storage, staged: str | None) -> Outcome:
+    task = replace(task, file=with_content(storage, task.file))
     footer = read_footer(storage, task.file)
     with _open(task, storage, footer) as parquet:
         check_int96(storage, task.file, range(len(task.file.row_groups)))

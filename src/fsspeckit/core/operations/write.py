@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from posixpath import dirname
 from typing import Any, get_args
@@ -15,7 +15,7 @@ from typing import Any, get_args
 import pyarrow as pa
 
 from fsspeckit.common.choices import WriteMode, check_choice
-from fsspeckit.common.errors import DatasetExistsError, PartitionError, SchemaMismatchError
+from fsspeckit.common.errors import DatasetExistsError, FsspeckitError, PartitionError, SchemaMismatchError
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.common.schema import reconcile, same_storage
 from fsspeckit.common.text import is_storable
@@ -244,7 +244,14 @@ def _read_text(given: Input, place: Place, request: WriteRequest) -> Input:
 
 
 def _load_existing(place: Place, source: Source, request: WriteRequest) -> _Existing:
-    view = place.journal.view_to_change()
+    """Return what the write must know of the dataset. An append needs no consistent view, unless it shows an error."""
+    if request.mode == "append" and place.journal.terms.check is None and not place.storage.is_local:
+        with suppress(FsspeckitError, OSError):
+            return _examine(place, place.journal.view_to_change(consistent=False), source, request)
+    return _examine(place, place.journal.view_to_change(), source, request)
+
+
+def _examine(place: Place, view: View, source: Source, request: WriteRequest) -> _Existing:
     sample = _load_sample(place, view, request)
     columns, values = partition_layout([file.path for file in view.files])
     if request.replaces_all:

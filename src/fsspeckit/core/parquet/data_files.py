@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from fsspeckit.core.model import DataFile, ViewFile
+from fsspeckit.core.model import DataFile, KeptBytes, ViewFile
 from fsspeckit.core.parquet.bytes.format_fields import TRAILER, FileField, key_values_of
 from fsspeckit.core.parquet.bytes.thrift import (
     I64,
@@ -37,7 +37,7 @@ from fsspeckit.core.parquet.footer import (
     check_not_encrypted,
     check_row_sum,
     open_footer,
-    read_footer_bytes,
+    read_end,
     writer_of,
 )
 from fsspeckit.core.parquet.footer_template import RowGroupFacts, RowGroupTemplate, read_group
@@ -50,6 +50,8 @@ _THREADS = 64
 _PROBE_FILES = 16
 _SLOW_FOOTER_SECONDS = 0.002  # seconds for a footer; from the page cache it takes a tenth of that
 _OVERHEAD = 12  # bytes around a footer: its length, and the file's magic at both ends
+_SMALL_FILE = 1024 * 1024  # bytes that take less time than one more round trip to an object store
+_KEPT_CONTENT = 128 * 1024 * 1024  # bytes of small files that are kept until they are read
 _MIN_FOOTERS_FOR_TEMPLATE = 3
 _MAX_TEMPLATES = 8
 _MAX_SUFFIXES = 64
@@ -67,7 +69,8 @@ def read_data_files(
 ) -> list[DataFile]:
     """Read all footers, with statistics of the columns ``stats_for``.
 
-    Raw footers up to ``kept_bytes`` in total are kept for reading the files later. ``on_done`` gets 1 after each file.
+    Raw footers up to ``kept_bytes`` in total are kept for reading the files later; on remote storage, small files are
+    then read whole with their footers. ``on_done`` gets 1 after each file.
     Parsing holds the interpreter lock, so threads are used only for I/O waits: on remote storage or a cold disk.
     """
     footers = _FooterReader(storage, tuple(stats_for), kept_bytes)
@@ -136,11 +139,12 @@ class _FooterReader:
 
     def __init__(self, storage: Storage, stats_for: tuple[str, ...], kept_bytes: int) -> None:
         self._storage, self._stats_for, self._keep_bytes = storage, stats_for, kept_bytes
+        self._reads_whole, self._kept_content = kept_bytes > 0, _KEPT_CONTENT
         self._prefixes: list[_Prefix] = []
 
     def read(self, file: ViewFile) -> DataFile:
         with report_damage("reading the footer", file.path):
-            data = read_footer_bytes(self._storage, file.location, file.size)
+            data, content = self._read(file)
             data_end = file.size - len(data) - TRAILER
             groups, suffix = self._match(data, data_end) or self._parse(data, data_end)
         self._keep_bytes -= len(data)
@@ -169,7 +173,18 @@ class _FooterReader:
             int96=suffix.schema.int96,
             raw_footer=_kept_footer(data, suffix.schema, self._keep_bytes >= 0),
             version=file.version,
+            content=content,
         )
+
+    def _read(self, file: ViewFile) -> tuple[bytes, KeptBytes | None]:
+        """Return the footer of a file, and the whole file if it is small and a second read costs a round trip."""
+        keeps = self._storage.workers > 1 and file.size <= self._kept_content
+        whole = keeps and self._reads_whole and file.size <= _SMALL_FILE
+        data, end = read_end(self._storage, file.location, file.size, file.size if whole else 0)
+        if not keeps or len(end) != file.size:
+            return data, None
+        self._kept_content -= file.size
+        return data, KeptBytes(end)
 
     def _match(self, data: bytes, data_end: int) -> tuple[list[RowGroupFacts], _Suffix] | None:
         """Return the facts of a footer with a known layout, or None."""

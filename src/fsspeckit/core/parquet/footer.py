@@ -31,7 +31,7 @@ from fsspeckit.core.parquet.bytes.format_fields import (
     key_values_of,
 )
 from fsspeckit.core.parquet.bytes.thrift import BINARY, FALSE, I32, I64, LIST, STRUCT, TRUE, Struct, read_struct
-from fsspeckit.core.storage import Storage
+from fsspeckit.core.storage import Entry, Storage
 
 PHYSICAL = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
 """Names of physical types, by their numbers in footers."""
@@ -152,7 +152,21 @@ def read_footer(storage: Storage, path: str, size: int) -> Footer:
 
 def read_footer_bytes(storage: Storage, path: str, size: int) -> bytes:
     """Read the bytes of a file's footer. Only the length is checked."""
-    tail = storage.read_tail(path, _FIRST_LOCAL_READ if storage.is_local else _FIRST_READ)
+    return read_end(storage, path, size)[0]
+
+
+def read_end(storage: Storage, path: str, size: int, at_least: int = 0) -> tuple[bytes, bytes]:
+    """Return the bytes of a file's footer, and the end of the file that was read for it."""
+    first = _FIRST_LOCAL_READ if storage.is_local else _FIRST_READ
+    tail = storage.read_tail(path, max(first, at_least))
+    length = footer_length(tail, size)
+    if length > len(tail):
+        tail = storage.read_tail(path, length)
+    return tail[-length:-TRAILER], tail
+
+
+def footer_length(tail: bytes, size: int) -> int:
+    """Return the length of the footer at the end of a file of this size, with its trailer."""
     if tail[-4:] == _ENCRYPTED_MAGIC:
         raise pa.ArrowInvalid(_ENCRYPTED)
     if len(tail) < TRAILER + len(MAGIC) or tail[-4:] != MAGIC:
@@ -162,9 +176,7 @@ def read_footer_bytes(storage: Storage, path: str, size: int) -> bytes:
         raise pa.ArrowInvalid("its footer is longer than the file")
     if length > _MAX_FOOTER:
         raise pa.ArrowInvalid(f"its footer has {length} bytes, more than fsspeckit reads ({_MAX_FOOTER})")
-    if length > len(tail):
-        tail = storage.read_tail(path, length)
-    return tail[-length:-TRAILER]
+    return length
 
 
 def open_footer(data: bytes) -> pq.ParquetReader:
@@ -382,14 +394,23 @@ def _invalid_field() -> pa.ArrowInvalid:
     return pa.ArrowInvalid("a field of its footer is missing or has the wrong type")
 
 
-def check_staged(storage: Storage, path: str, size: int, rows: int) -> None:
-    """Raise if a staged file is not a complete Parquet file with ``rows`` rows."""
+def check_staged(storage: Storage, path: str, entry: Entry | None, rows: int) -> Entry:
+    """Return the entry of a staged file. Raise if it is not a complete Parquet file with ``rows`` rows."""
     try:
-        footer = read_footer(storage, path, size)
+        if entry is None:
+            tail, entry = storage.read_tail_and_stat(path, _FIRST_READ)
+            if entry is None:
+                raise FileNotFoundError(path)
+            length = footer_length(tail, entry.size)
+            data = (tail if length <= len(tail) else storage.read_tail(path, length))[-length:-TRAILER]
+            footer = Footer(data, entry.size - length)
+        else:
+            footer = read_footer(storage, path, entry.size)
     except pa.ArrowException as error:
         raise _damaged(path, str(error)) from error
     if footer.rows != rows:
         raise _damaged(path, f"it has {footer.rows} rows instead of {rows}")
+    return entry
 
 
 def _damaged(path: str, reason: str) -> DamagedFileError:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.common.bridge import to_numpy, valid_mask
 from fsspeckit.common.errors import DamagedFileError, FsspeckitError, SchemaMismatchError, UnsupportedDataError
-from fsspeckit.core.model import DataFile, ViewFile
-from fsspeckit.core.parquet.footer import INT96_UNIT, Footer, open_footer, open_reader, read_footer_bytes
+from fsspeckit.core.model import DataFile, KeptBytes, ViewFile
+from fsspeckit.core.parquet.bytes.format_fields import TRAILER
+from fsspeckit.core.parquet.footer import INT96_UNIT, Footer, footer_length, open_footer, open_reader, read_footer_bytes
 from fsspeckit.core.storage import Entry, Storage
+
+_SMALL_FILE = 4 * 1024 * 1024
 
 
 def open_file(storage: Storage, file: ViewFile | DataFile) -> pa.NativeFile:
@@ -21,7 +25,9 @@ def open_file(storage: Storage, file: ViewFile | DataFile) -> pa.NativeFile:
     Raises:
         FileNotFoundError: The file was deleted or replaced since the view. Take a new view.
     """
-    opened = storage.open_input(file.location)
+    if isinstance(file, DataFile) and file.content is not None:
+        return pa.BufferReader(file.content)
+    opened = storage.open_input(file.location, file.size, file.stamp)
     if storage.in_place:
         try:
             _check_unchanged(storage.stat(file.location), file)
@@ -29,6 +35,14 @@ def open_file(storage: Storage, file: ViewFile | DataFile) -> pa.NativeFile:
             opened.close()
             raise
     return opened
+
+
+def with_content(storage: Storage, file: DataFile) -> DataFile:
+    """Return a small file on remote storage with its bytes, so that it can be opened several times with one request."""
+    if file.content is not None or storage.workers == 1 or file.size > _SMALL_FILE:
+        return file
+    with report_damage("reading", file.path), open_file(storage, file) as opened:
+        return replace(file, content=KeptBytes(opened.read()))
 
 
 def _check_unchanged(entry: Entry | None, file: ViewFile | DataFile) -> None:
@@ -63,6 +77,8 @@ def read_footer(storage: Storage, file: DataFile) -> Footer:
 
 
 def _listed_footer(storage: Storage, file: DataFile) -> bytes:
+    if file.content is not None:
+        return file.content[-footer_length(file.content, file.size) : -TRAILER]
     try:
         return read_footer_bytes(storage, file.location, file.size)
     finally:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fsspeckit.core.model import DataFile
+from fsspeckit.core.parquet.reader import open_file
 from fsspeckit.core.planning.statistics import KeySet, Ordered
 from fsspeckit.core.storage import Storage
 
@@ -36,7 +37,7 @@ def drop_by_bloom(
         hashes = _hashes(keys[name], file.stats[name].native) if name in keys else None
         if hashes is None or not any(filters[i] for i in row_groups):
             continue
-        with storage.open_input(file.location) as source:
+        with open_file(storage, file) as source:
             row_groups = tuple(i for i in row_groups if _may_contain(source, filters[i], hashes))
     return row_groups
 

@@ -20,7 +20,7 @@ def plan_read(storage: Storage, view: View, request: ReadRequest) -> tuple[Snaps
         ExpressionError: The filter is not one condition over the columns of the dataset.
     """
     if not isinstance(request.filters, str):
-        return load_snapshot(storage, view), request
+        return load_snapshot(storage, view, keep_footers=request.columns is None and not storage.is_local), request
     with errors_name("filters"):
         parsed = parse_once(request.filters)
     snapshot = load_snapshot(storage, view, stats_for=columns_named(parsed))

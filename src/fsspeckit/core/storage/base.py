@@ -104,6 +104,14 @@ class Storage(ABC):
     def stat(self, path: str) -> Entry | None:
         """Return the file or folder at ``path``, or None."""
 
+    def stat_file(self, path: str) -> Entry | None:
+        """Return the file at ``path``, or None. On an object store a folder may count as missing."""
+        return self.stat(path)
+
+    def list_below(self, path: str) -> list[Entry] | None:  # noqa: ARG002 - most storages need several requests
+        """Return all files below a folder, if one request lists them, else None. A missing folder is empty."""
+        return None
+
     @abstractmethod
     def read_bytes(self, path: str) -> bytes:
         """Return the content of a small file. On local disks, a file of more than 128 MiB raises."""
@@ -111,6 +119,10 @@ class Storage(ABC):
     @abstractmethod
     def read_tail(self, path: str, size: int) -> bytes:
         """Return the last ``size`` bytes, or the whole file if it is shorter."""
+
+    def read_tail_and_stat(self, path: str, size: int) -> tuple[bytes, Entry | None]:
+        """Return the last ``size`` bytes, and the file itself."""
+        return self.read_tail(path, size), self.stat_file(path)
 
     @abstractmethod
     def create_exclusive(self, path: str, data: bytes) -> None:
@@ -121,8 +133,8 @@ class Storage(ABC):
         """Write a small file, and replace an existing one. It is not durable before its folder is synced."""
 
     @abstractmethod
-    def open_input(self, path: str) -> pa.NativeFile:
-        """Open a file for random access."""
+    def open_input(self, path: str, size: int | None = None, stamp: str = "") -> pa.NativeFile:
+        """Open a file for random access. With the listed size and stamp, an object store is not asked for them."""
 
     @abstractmethod
     def open_output(self, path: str) -> pa.NativeFile:
@@ -133,8 +145,8 @@ class Storage(ABC):
         """Create a folder and its parents, and return those that were missing. No-op on storages without folders."""
 
     @abstractmethod
-    def publish(self, staged: str, path: str) -> None:
-        """Move or copy a staged file to its final path. A file at that path is replaced atomically."""
+    def publish(self, staged: str, path: str, size: int | None = None) -> None:
+        """Move or copy a staged file, of this size, to its final path. A file at that path is replaced atomically."""
 
     @abstractmethod
     def retire(self, path: str, trash: str) -> None:
@@ -143,6 +155,11 @@ class Storage(ABC):
     @abstractmethod
     def remove(self, path: str) -> None:
         """Delete a file. A missing file is not an error."""
+
+    def remove_many(self, paths: Iterable[str]) -> None:
+        """Delete files, in bulk if the storage can. A missing file is not an error; raise if a file was not deleted."""
+        for path in paths:
+            self.remove(path)
 
     @abstractmethod
     def remove_tree(self, path: str) -> None:

@@ -36,6 +36,7 @@ from fsspeckit.core.storage.base import (
     parent,
 )
 from fsspeckit.core.storage.options import option_pairs, report_options
+from fsspeckit.core.storage.s3_requests import WHOLE_FILE, S3Requests
 
 LEASE_SECONDS = 24 * 3600.0
 """A staging folder without a write for this time counts as abandoned. Correctness does not depend on it."""
@@ -112,7 +113,7 @@ class FsspecStorage(Storage):
         self._options = tuple(pair for pair in option_pairs(base.storage_options) if pair[0] != _NO_CACHE)
         self._in_memory = isinstance(base, MemoryFileSystem)
         self._has_buckets = bool(protocols & _OBJECT_STORES) and not self._in_memory
-        self._flat_listing = "s3" in protocols and base is filesystem
+        self._s3 = S3Requests(filesystem) if _takes_requests(filesystem, protocols) else None
         self.has_folders = not protocols & _OBJECT_STORES
         self._creates_atomically = not self.has_folders
         self.workers = 1 if self._in_memory else _REMOTE_WORKERS
@@ -129,7 +130,7 @@ class FsspecStorage(Storage):
 
     def list_tree(self, root: str) -> Tree:
         with self._call("list", root):
-            infos = self._find(root) if self._flat_listing else self._walk(root)
+            infos = self._walk(root) if self._s3 is None else self._find(self._s3, root)
         prefix = f"{root.rstrip('/')}/"
         journals = _journals(infos)
         files: list[Entry] = []
@@ -152,14 +153,20 @@ class FsspecStorage(Storage):
         files.sort(key=lambda entry: entry.path)
         return Tree(tuple(files), tuple(sorted(folders)), tuple(sorted(sidecars)))
 
-    def _find(self, root: str) -> list[Mapping[str, Any]]:
-        """List flat, with a thousand names per round trip. Used only for filesystems whose ``find`` raises errors."""
-        self._fs.invalidate_cache()  # with a path it would keep cached listings of the folders below
-        listed: dict[str, Mapping[str, Any]] = self._fs.find(root, detail=True)
-        infos = [info for name, info in listed.items() if name != root]
-        if not infos and root not in listed:
+    def _find(self, client: S3Requests, root: str) -> list[Mapping[str, Any]]:
+        listed = client.list_all(root)
+        infos = [info for info in listed if info["name"] != f"{root}/"]
+        if not listed and client.stat(root) is None:
             raise FileNotFoundError(root)
         return infos
+
+    def list_below(self, path: str) -> list[Entry] | None:
+        if self._s3 is None:
+            return None
+        with self._call("list", path):
+            infos = self._s3.list_page(path)
+        prefix = f"{path.rstrip('/')}/"
+        return None if infos is None else [_entry(str(info["name"]).removeprefix(prefix), info) for info in infos]
 
     def _walk(self, root: str) -> list[Mapping[str, Any]]:
         """List level by level. ``find`` and ``walk`` of fsspec ignore errors and can omit whole folders."""
@@ -219,8 +226,17 @@ class FsspecStorage(Storage):
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
+    def stat_file(self, path: str) -> Entry | None:
+        if self._s3 is None:
+            return self.stat(path)
+        with self._call("stat", path):
+            info = self._s3.stat(path)
+        return None if info is None else _entry(path, info)
+
     def read_bytes(self, path: str) -> bytes:
         with self._call("read", path):
+            if self._s3 is not None:
+                return self._s3.read(path)
             self._fs.invalidate_cache(parent(path))
             return bytes(self._fs.cat_file(path))
 
@@ -230,6 +246,13 @@ class FsspecStorage(Storage):
                 return bytes(self._fs.cat_file(path))[-size:]
             self._fs.invalidate_cache(parent(path))
             return bytes(self._fs.cat_file(path, start=-size))
+
+    def read_tail_and_stat(self, path: str, size: int) -> tuple[bytes, Entry | None]:
+        if self._s3 is None:
+            return super().read_tail_and_stat(path, size)
+        with self._call("read", path):
+            data, info = self._s3.read_tail(path, size)
+        return data, _entry(path, info)
 
     def create_exclusive(self, path: str, data: bytes) -> None:
         with self._call("create", path):
@@ -248,8 +271,12 @@ class FsspecStorage(Storage):
         with self._call("write", path):
             self._fs.pipe_file(path, data)
 
-    def open_input(self, path: str) -> pa.NativeFile:
+    def open_input(self, path: str, size: int | None = None, stamp: str = "") -> pa.NativeFile:
         with self._call("open", path):
+            if self._s3 is not None and size is not None:
+                if size <= WHOLE_FILE:
+                    return pa.BufferReader(self._s3.read(path, stamp=stamp))
+                return pa.PythonFile(self._s3.open(path, size, stamp), mode="r")
             if self._in_memory:
                 # Open files of the memory filesystem share one position, so two readers of a file interfere.
                 return pa.BufferReader(self._fs.cat_file(path))
@@ -267,8 +294,10 @@ class FsspecStorage(Storage):
                 self._fs.makedirs(path, exist_ok=True)
         return ()
 
-    def publish(self, staged: str, path: str) -> None:
+    def publish(self, staged: str, path: str, size: int | None = None) -> None:
         with self._call("publish", path):
+            if self._s3 is not None and size is not None and self._s3.copy(staged, path, size):
+                return
             self._fs.invalidate_cache(parent(staged))
             self._fs.cp_file(staged, path)
 
@@ -279,14 +308,22 @@ class FsspecStorage(Storage):
         with self._call("remove", path), suppress(FileNotFoundError):
             self._fs.rm_file(path)
 
+    def remove_many(self, paths: Iterable[str]) -> None:
+        """Delete with the bulk request of S3, else in parallel. The bulk deletion of s3fs does not report failures."""
+        listed = list(paths)
+        if self._s3 is not None and listed:
+            with self._call("remove", listed[0]):
+                self._s3.delete(listed)
+            return
+        with ThreadPoolExecutor(self.workers) as pool:
+            list(pool.map(self.remove, listed))
+
     def remove_tree(self, path: str) -> None:
-        """Delete file by file: the bulk deletion of s3fs does not report keys that it failed to delete."""
         try:
             tree = self.list_tree(path)
         except FileNotFoundError:
             return
-        with ThreadPoolExecutor(self.workers) as pool:
-            list(pool.map(self.remove, [join(path, entry.path) for entry in tree.files]))
+        self.remove_many([join(path, entry.path) for entry in tree.files])
         if self.has_folders:
             for folder in sorted(tree.folders, reverse=True):
                 self.remove_dir_if_empty(join(path, folder))
@@ -338,7 +375,7 @@ class FsspecStorage(Storage):
         return time.time() - newest < LEASE_SECONDS
 
     def staging_exists(self, folder: str) -> bool:
-        return self.stat(join(folder, OWNER)) is not None
+        return self.stat_file(join(folder, OWNER)) is not None
 
     def check_publishable(self, staging: str, paths: Iterable[str]) -> None:  # noqa: ARG002
         for path in paths:
@@ -402,6 +439,11 @@ def _without_listing_cache(filesystem: AbstractFileSystem) -> AbstractFileSystem
         return filesystem
     options = {**filesystem.storage_options, _NO_CACHE: False}
     return type(filesystem)(*filesystem.storage_args, **options)
+
+
+def _takes_requests(filesystem: AbstractFileSystem, protocols: set[str]) -> bool:
+    """Return whether single requests can be sent: s3fs, without a wrapper, for the newest versions of files."""
+    return "s3" in protocols and hasattr(filesystem, "call_s3") and not getattr(filesystem, "version_aware", False)
 
 
 def _protocols(filesystem: AbstractFileSystem) -> set[str]:

@@ -184,7 +184,7 @@ class LocalStorage(Storage):
         finally:
             os.close(descriptor)
 
-    def open_input(self, path: str) -> pa.NativeFile:
+    def open_input(self, path: str, size: int | None = None, stamp: str = "") -> pa.NativeFile:  # noqa: ARG002
         with report_errors("open", path):
             return as_arrow_file(open_to_read(path), "rb")
 
@@ -198,7 +198,7 @@ class LocalStorage(Storage):
         with report_errors("create folder", path):
             return make_folders(path)
 
-    def publish(self, staged: str, path: str) -> None:
+    def publish(self, staged: str, path: str, size: int | None = None) -> None:  # noqa: ARG002
         with report_errors("publish", path), open_parent(staged) as (source, old), open_parent(path) as (target, new):
             os.rename(old, new, src_dir_fd=source, dst_dir_fd=target)
 

@@ -1,0 +1,137 @@
+"""Compare a dataset with the view of a transaction: what did others change since then? Writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from fsspeckit.common.errors import CommitConflictError
+from fsspeckit.core.commit.journal import Log, LogState
+from fsspeckit.core.commit.listing import View
+from fsspeckit.core.commit.record import Identity
+from fsspeckit.core.commit.sidecar import SidecarLocations
+from fsspeckit.core.file_names import is_data_file, is_unique
+from fsspeckit.core.storage import Storage, for_each, join, parent
+
+_LISTED_FILES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """A staged file and its path in the dataset. ``replaces``: it replaces the file at that path (local only)."""
+
+    staged: str
+    path: str
+    rows: int
+    replaces: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """One change of a dataset.
+
+    ``inputs`` are files that must be unchanged since the view; retired and replaced files are always inputs. With
+    ``complete_view``, a data file that is not in the view is a conflict too.
+    """
+
+    publish: tuple[Publish, ...] = ()
+    retire: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
+    complete_view: bool = False
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+
+def inputs_of(changes: Changes) -> list[str]:
+    """Return the files that must be unchanged since the view."""
+    replaced = (item.path for item in changes.publish if item.replaces)
+    return sorted({*changes.inputs, *changes.retire, *replaced})
+
+
+class Conflicts:
+    """Finds changes since a view."""
+
+    def __init__(self, storage: Storage, locations: SidecarLocations, log: Log, view: View, staging: str) -> None:
+        self._storage, self._locations, self._log = storage, locations, log
+        self._view, self._staging = view, staging
+        self._files = {file.path: file for file in view.files}
+
+    def identity(self, path: str) -> Identity:
+        """Return the size and stamp of a file of the view."""
+        file = self._files[path]
+        return Identity(file.size, file.stamp)
+
+    def check(self, changes: Changes, state: LogState | None) -> None:
+        """Raise if the journal, our staging folder, an input or a new path changed since the view.
+
+        Without ``state``, the claim of the next slot shows whether the journal or the staging folder changed.
+        """
+        self.refuse_links(changes)
+        inputs, unsure = inputs_of(changes), self._unsure_names(changes)
+        checks: list[Callable[[], str | None]] = []
+        if state is not None:
+            checks += [self._find_lost_staging, lambda: self._find_foreign_commit(changes, state)]
+        pages = 1 + len(self._files) // _LISTED_FILES
+        if changes.complete_view or (not self._storage.has_folders and len(inputs) + len(unsure) > pages):
+            checks.append(lambda: self._find_change_in_tree(changes))
+        else:
+            checks += [partial(self._find_changed_file, path) for path in inputs]
+            checks += [partial(self._find_taken_name, path) for path in unsure]
+        reasons = [reason for reason in for_each(self._storage, lambda check: check(), checks) if reason]
+        if reasons:
+            raise CommitConflictError(f"{self._view.root}: {reasons[0]}. Nothing was changed. Run the operation again.")
+
+    def _unsure_names(self, changes: Changes) -> list[str]:
+        """Return the new paths that another program may have created. No other program creates a unique name."""
+        paths = [item.path for item in changes.publish if not item.replaces]
+        return [path for path in paths if self._storage.has_folders or not is_unique(path)]
+
+    def _find_lost_staging(self) -> str | None:
+        if self._locations.refresh() != self._log.sidecar:
+            return "its journal was moved"
+        if not self._storage.staging_exists(self._staging):
+            return "a recovery considered this writer dead and removed its staged files"
+        return None
+
+    def _find_foreign_commit(self, changes: Changes, state: LogState) -> str | None:
+        """Return a conflict with a record after the view. Changes in pruned records are found by the file checks."""
+        since = [seq for seq in state.records if seq > self._view.head]
+        inputs = set(inputs_of(changes))
+        names = {item.path for item in changes.publish}
+        for record in for_each(self._storage, self._log.read_or_none, since):
+            if record is None or record.kind != "commit":
+                continue
+            published = {item.path for item in record.publish}
+            if inputs.intersection(record.paths) or published & names or (changes.complete_view and published):
+                return f"another writer committed {record.info.get('operation', 'a change')} (slot {record.seq})"
+        return None
+
+    def _find_change_in_tree(self, changes: Changes) -> str | None:
+        """Return a change by a program that does not use the journal, found by listing the dataset again."""
+        try:
+            listed = self._storage.list_tree(self._view.root).files
+        except FileNotFoundError:
+            listed = ()
+        current = {entry.path: entry for entry in listed if is_data_file(entry.path)}
+        for path in inputs_of(changes):
+            if not self.identity(path).matches(current.get(path)):
+                return f"{path} was changed by another program"
+        added = current.keys() - self._files.keys()
+        if not changes.complete_view:
+            added &= {item.path for item in changes.publish}
+        return f"{min(added)} was added by another program" if added else None
+
+    def _find_changed_file(self, path: str) -> str | None:
+        current = self._storage.stat_file(join(self._view.root, path))
+        return None if self.identity(path).matches(current) else f"{path} was changed by another program"
+
+    def _find_taken_name(self, path: str) -> str | None:
+        taken = self._storage.stat_file(join(self._view.root, path)) is not None
+        return f"{path} was created by another program" if taken else None
+
+    def refuse_links(self, changes: Changes) -> None:
+        """Raise if another program replaced the staging folder or a folder of the change with a symbolic link."""
+        folders = {*map(parent, inputs_of(changes)), *(parent(item.path) for item in changes.publish)}
+        self._storage.refuse_links(self._view.root, folders)
+        self._storage.refuse_links(self._staging)
