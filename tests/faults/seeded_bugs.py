@@ -291,8 +291,8 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "cli: a full merge of nothing does not ask",
         "cli/commands/merge.py",
-        "if existing and is_empty(rows, source.options):",
-        "if not existing and is_empty(rows, source.options):",
+        ' or "insert_when" in options or is_empty(rows, source.options)',
+        ' or "insert_when" in options',
         CLI,
     ),
     Bug(
