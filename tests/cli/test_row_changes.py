@@ -149,7 +149,7 @@ def test_an_update_of_all_rows_is_not_asked_about(fsspeckit: Fsspeckit) -> None:
         (("delete", "--where", "id = 'x'"), "--where: cannot compare a number with a text", "cast one of them"),
         (("delete", "--where", "id"), "--where: 'id' is a number, not a condition", "compare it"),
         (("update", "--set", "id=1", "--where", "idd = 1"), "--where: unknown column 'idd'", "did you mean 'id'?"),
-        (("update", "--set", "amont=1", "--where", "true"), "--set: unknown column(s) ['amont']", "choose among"),
+        (("update", "--set", "amont=1", "--where", "true"), "--set: unknown column(s) ['amont']", "did you mean"),
         (("update", "--set", "amount=idd", "--where", "true"), "--set: unknown column 'idd'", "did you mean 'id'?"),
         (("update", "--set", "amount=day", "--where", "true"), "--set: 'day' has the type string", "cast it"),
         (("update", "--set", "amount", "--where", "true"), "--set 'amount' is not COLUMN=EXPRESSION", "write it as"),

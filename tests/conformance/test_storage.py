@@ -212,7 +212,7 @@ def test_secrets_are_not_in_messages(make_io: Callable[..., Any], caplog: Any, c
     secret = "hunter2-hunter2"
     options = {"key": "me", "secret": secret, "client_kwargs": {"endpoint_url": "http://127.0.0.1:9"}}
     io = make_io(storage_options=options | {"config_kwargs": {"retries": {"max_attempts": 0}, "connect_timeout": 1}})
-    with pytest.raises(OSError, match="nowhere/d") as caught:
+    with pytest.raises(OSError, match=r"nowhere/\.?d") as caught:
         CALLS[call](io)
     assert secret not in str(caught.value) + caplog.text + repr(io)
 
