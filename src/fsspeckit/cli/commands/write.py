@@ -62,11 +62,10 @@ def write(
     if existing and replaces_all:
         ask(run, f"overwriting {dest} deletes its {existing:,} data files", yes=yes)
     only_deletes = existing and not replaces_all
-    rows = source.rows_for(place) if only_deletes else source.rows()
+    rows = source.rows_for(place) if only_deletes else None
     operation = partial(
         run.io().write_dataset,
-        rows,
-        dest,
+        path=dest,
         mode=mode,
         replace_where=replace_where,
         partition_by=partition_by or None,
@@ -77,8 +76,8 @@ def write(
     )
     if only_deletes and is_empty(rows, source.options):
         before = rows_at(place)
-        if before and operation(dry_run=True).replaced == before:
+        if before and operation(rows, dry_run=True).replaced == before:
             ask(run, f"this deletes all {before:,} rows of {dest}, so no row is left", yes=yes)
     with run.bars() as progress:
-        result = operation(dry_run=dry_run, progress=progress)
+        result = operation(source.rows() if rows is None else rows, dry_run=dry_run, progress=progress)
     return run.finish(result, noop=not (result.files or result.deleted_files or result.rewritten_files))
