@@ -490,7 +490,11 @@ def test_a_plan_pins_the_rows_and_the_values(io: Any, tmp_path: Path) -> None:
     update = io.update(path, set={"v": "1"}, where="id = 1", dry_run=True)
     upsert = {"strategy": "upsert", "key_columns": "id"}
     merge = io.merge(pa.table({"id": [1], "v": [7]}), path, **upsert, dry_run=True)
+    lists = [", ".join(str(number) for number in range(99) if number != left_out) for left_out in (50, 51)]
+    one, other = ({"v": f"CASE WHEN id IN ({items}) THEN 1 ELSE 0 END"} for items in lists)
+    long_list = io.update(path, set=one, where="true", dry_run=True)
     calls = [
+        lambda: io.update(path, set=other, where="true", plan=long_list),
         lambda: io.delete(path, where="id = 2", plan=delete),
         lambda: io.update(path, set={"v": "1"}, where="id = 2", plan=update),
         lambda: io.update(path, set={"v": "2"}, where="id = 1", plan=update),
@@ -502,3 +506,5 @@ def test_a_plan_pins_the_rows_and_the_values(io: Any, tmp_path: Path) -> None:
             call()
     assert tree_of(tmp_path / "d") == before
     assert io.update(path, set={"v": "1"}, where="id = 1", plan=update).updated == 1
+    long_list = io.update(path, set=one, where="true", dry_run=True)
+    assert io.update(path, set=one, where="true", plan=long_list).updated == 3

@@ -109,6 +109,19 @@ def depth_of(expression: Expression) -> int:
             return 1
 
 
+def text_of(expression: Expression) -> str:
+    """Return a text that is equal only for equal expressions; the `repr` of a long list leaves constants out."""
+    match expression:
+        case Call():
+            return f"{expression.function}({', '.join(map(text_of, expression.arguments))}): {expression.type}"
+        case InList():
+            return f"{text_of(expression.value)} in {expression.options.to_pylist()!r} {expression.has_null}"
+        case Literal():
+            return f"{expression.value.as_py()!r}: {expression.type}"
+        case _:
+            return repr(expression)
+
+
 def with_constants(expression: Expression, values: Mapping[str, Literal]) -> Expression:
     """Return an expression in which some columns are constants, such as the partition values of a file."""
     match expression:

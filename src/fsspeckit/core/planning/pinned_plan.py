@@ -12,6 +12,7 @@ from posixpath import dirname
 
 from fsspeckit.common.errors import CommitConflictError, DocumentError
 from fsspeckit.core.dataset.snapshot import Snapshot
+from fsspeckit.core.expressions.tree import text_of
 from fsspeckit.core.file_names import is_data_file, is_inside
 from fsspeckit.core.model import MoveTask, NewFileTask, Outcome, RewriteTask
 from fsspeckit.core.results import MergePlan
@@ -49,7 +50,8 @@ def digest_of(tasks: Sequence[RewriteTask | NewFileTask], deletes: Sequence[str]
         digest.update(f"{dirname(task.path)!r} {task.rows_out} ".encode() if not isinstance(task, RewriteTask) else b"")
         for each in changes:
             change = each.change
-            values = (change.drop_others, change.columns, sorted(change.computed.items()), change.keep_for_null)
+            computed = sorted((name, text_of(value)) for name, value in change.computed.items())
+            values = (change.drop_others, change.columns, computed, change.keep_for_null)
             digest.update(f"{each.file.path!r} {values!r} {len(change.replaced)} ".encode())
             digest.update(change.replaced.tobytes())
             digest.update(change.dropped.tobytes())
