@@ -9,12 +9,16 @@ INSTALL := sh scripts/install.sh
 PIP     := $(INSTALL) $(VENV) constraints.txt
 PYTEST  := $(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore tests/versions
 
-# PySpark versions in addition to the pinned one. Each has its own environment, in which tests/versions runs.
-# The first is the lowest that pyproject.toml declares; it runs with `make test`, all with `make test-versions`.
+# PySpark versions in addition to the pinned one. Each has an environment in which tests/versions and the conformance
+# tests of Spark run. The environment `lowest` has the lowest version of every package that pyproject.toml declares.
+# `make test` runs a part of the tests with the lowest versions, `make test-versions` all of them in all environments.
 SPARKS  := 3.5 4.0 4.1 4.2
+LOWEST  := $(VENV)-lowest
+OLD      = SWEEP=quick $(1)/bin/pytest -n 2 --dist worksteal -m '$(2) and not s3 and not sweep' tests/versions
+PART    := $(addprefix tests/conformance/test_,row_changes.py optimize.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java chromium demo quick test test-full test-versions seeded-bugs check format bench bench-spark compliance engines clean distclean
+.PHONY: help setup java chromium demo quick test test-full test-versions test-lowest seeded-bugs check format bench bench-spark compliance conflicts engines clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,22 +54,38 @@ demo: java ## run examples/tour.py: pipelines on Spark over a month of orders, f
 quick: $(READY) ## run the tests without Spark, S3, a browser, processes and sweeps
 	SWEEP=quick $(PYTEST) -m 'not spark and not s3 and not browser and not process and not sweep' $(ARGS)
 
-test: check java chromium test-spark-$(firstword $(SPARKS)) ## run all checks and all tests
+test: check java chromium test-lowest-part ## run all checks and all tests
 	SWEEP=ci $(PYTEST) $(ARGS)
 
 test-full: check java chromium test-versions ## run all checks and all tests, with complete crash and random tests (hours)
 	SWEEP=full $(PYTEST) $(ARGS)
 
-test-versions: $(SPARKS:%=test-spark-%) ## run a few tests with every older version of PySpark
+test-versions: test-lowest $(SPARKS:%=test-spark-%) ## run the conformance tests with older versions of PySpark and others
+
+test-lowest: $(LOWEST)/.ready java ## run the conformance tests with the lowest versions that are declared
+	$(call OLD,$(LOWEST),not process) tests/conformance $(ARGS)
+
+test-lowest-part: java
+	@if PYTHON=python3.11 sh scripts/system.sh python > /dev/null 2>&1; then $(MAKE) $(LOWEST)/.part; \
+		else echo "No Python 3.11 found. PySpark 3.5 needs it: the tests with the lowest versions are skipped."; fi
+
+.PHONY: $(LOWEST)/.part
+$(LOWEST)/.part: $(LOWEST)/.ready
+	$(call OLD,$(LOWEST),not process) $(PART)
+
+$(LOWEST)/.ready: pyproject.toml constraints-lowest.txt
+	python=$$(PYTHON=python3.11 sh scripts/system.sh python) && "$$python" -m venv $(@D)
+	$(INSTALL) $(@D) constraints-lowest.txt --editable '.[versions]'
+	@touch $@
 
 $(SPARKS:%=test-spark-%): test-spark-%: $(VENV)-spark-%/.ready java
-	$(VENV)-spark-$*/bin/pytest tests/versions
+	$(call OLD,$(VENV)-spark-$*,spark) tests/conformance $(ARGS)
 
 $(SPARKS:%=$(VENV)-spark-%/.ready): $(VENV)-spark-%/.ready: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing PySpark $* into $(@D). The package has 450 MB and is downloaded and built once."
 	$(BIN)/python -m venv $(@D)
 	sed -e 's/^pyspark==.*/pyspark==$*/' -e '/^py4j==/d' constraints.txt > $(@D)/constraints.txt
-	$(INSTALL) $(@D) $(@D)/constraints.txt --editable '.[smoke]'
+	$(INSTALL) $(@D) $(@D)/constraints.txt --editable '.[versions]'
 	@touch $@
 
 seeded-bugs: java ## break the source in one place at a time and check that a test fails; ARGS=words chooses bugs
@@ -91,6 +111,9 @@ bench-spark: $(BENCH) java ## run the benchmarks of the Spark engine against pla
 compliance: $(READY) ## write docs/compliance.md from the marks of the tests
 	$(BIN)/python tests/spec/compliance.py
 
+conflicts: $(READY) ## try every pair of operations on local disk and S3 and write the table of docs/guarantees.md
+	PYTHONPATH=tests $(BIN)/python tests/spec/conflicts.py
+
 engines: java ## run the conformance tests and write the table of docs/engines.md
 	$(BIN)/python tests/conformance/parity.py -q -n $(WORKERS) --dist worksteal
 
@@ -99,4 +122,4 @@ clean: ## remove caches and build output
 	find src tests examples scripts benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean ## remove the environments too
-	rm -rf $(VENV) $(VENV)-spark-*
+	rm -rf $(VENV) $(VENV)-spark-* $(LOWEST)

@@ -11,12 +11,13 @@ from pathlib import Path
 
 from benchmarks.cases import MERGES
 from benchmarks.document import replace_results
+from benchmarks.history import HISTORY
 from benchmarks.report import as_json, as_markdown, as_text, verdicts
 from benchmarks.row_changes import ROW_CHANGES
 from benchmarks.runner import CaseResult, Settings, run_case
 from benchmarks.upkeep import MAINTENANCE
 
-CASES = (*MERGES, *ROW_CHANGES, *MAINTENANCE)
+CASES = (*MERGES, *ROW_CHANGES, *HISTORY, *MAINTENANCE)
 NAMES = ", ".join(case.name for case in CASES)
 
 

@@ -144,7 +144,7 @@ def _random_keys(data: Path, scale: float, delta: bool) -> Inputs:
     return Inputs(target, source, names(hit), delta_of(target, delta))
 
 
-def _full_sync(data: Path, scale: float, delta: bool) -> Inputs:
+def full_sync(data: Path, scale: float, delta: bool) -> Inputs:
     """Of every twenty rows, delete one, change two, add one and keep the rest."""
     size = _SYNC.scaled(scale)
     target = sorted_target(data, size)
@@ -254,7 +254,7 @@ MERGES: tuple[Case, ...] = (
         "full_merge",
         "full_merge of 2M rows into 2M: 10 % changed, 5 % gone, 5 % new (DuckDB and polars only write the source)",
         "full_merge",
-        _full_sync,
+        full_sync,
         {
             OURS: "ours:merge",
             DUCKDB: "ours:merge_duckdb",
@@ -284,5 +284,17 @@ MERGES: tuple[Case, ...] = (
         (Bar("wall", 3.0, "footers"), Bar("wall", 12.0, OURS, "plan-1k")),
         checked=False,
         base="footers",
+    ),
+    Case(
+        "plan-50k",
+        "Planning only: 50,000 small files, with a current footer index",
+        "upsert",
+        _planning(50_000),
+        {OURS: "ours:plan_with_index", "without an index": "ours:plan"},
+        (Bar("wall", 0.2, "without an index"),),
+        checked=False,
+        cold=False,
+        base="without an index",
+        most_repeats=2,
     ),
 )

@@ -13,6 +13,7 @@ import fsspec
 import pytest
 from hypothesis import HealthCheck, settings
 
+from installed import known_warnings, missing_feature
 from marks import marks_of
 from sweeps import Sweep, sweep_size
 
@@ -35,9 +36,14 @@ os.environ["NO_PROXY"] = ",".join(filter(None, [os.environ.get("NO_PROXY"), "127
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Set the marks of `marks.py`, and put the longest tests first: at the end, one process would wait for another."""
+    ignored = known_warnings()
     for item in items:
         for mark in marks_of(item):
             item.add_marker(mark)
+        if missing := missing_feature(item):
+            item.add_marker(pytest.mark.skip(missing))
+        for warning in ignored:
+            item.add_marker(pytest.mark.filterwarnings(warning))
     items.sort(key=lambda item: item.path.name != "test_benchmarks.py")
 
 

@@ -14,17 +14,35 @@ from sweeps import sweep_size
 
 pytestmark = pytest.mark.sweep
 ROOT = Path(__file__).parents[1]
-MERGES = ("clustered", "scattered", "again", "uuid", "full_merge", "plan-1k", "plan-10k")
+MERGES = ("clustered", "scattered", "again", "uuid", "full_merge", "plan-1k", "plan-10k", "plan-50k")
 GROWTH = tuple(f"{name}{part}" for name in ("compact", "cluster", "deduplicate") for part in ("-quarter", "-half", ""))
 MEMORY = ("memory-cluster", "memory-deduplicate")
 ROW_CHANGES = ("delete-range", "delete-scattered", "update-column", "merge-columns", "feed")
-CASES = (*MERGES, *ROW_CHANGES, *GROWTH, "cluster-zorder", "cluster-hilbert", *MEMORY)
-CHOSEN = ("again", "full_merge", "plan-1k", "delete-range", "feed", "compact", "cluster-zorder", "memory-deduplicate")
+HISTORY = ("history-merge", "history-list", "history-open")
+CASES = (*MERGES, *ROW_CHANGES, *HISTORY, *GROWTH, "cluster-zorder", "cluster-hilbert", *MEMORY)
+CHOSEN = (
+    "again",
+    "full_merge",
+    "plan-50k",
+    "delete-range",
+    "feed",
+    "history-merge",
+    "compact",
+    "cluster-zorder",
+    "memory-deduplicate",
+)
 """One case of each kind; a full sweep runs all."""
 RUN = CASES if sweep_size().full else CHOSEN
 TINY = ("--scale", "0.0001", "--repeats", "1", "--no-cold")
 SPARK_CASES = ("large", "small", "growth", "feed") if sweep_size().full else ("small", "feed")
 slow = pytest.mark.skipif(not sweep_size().full, reason="starts Spark several times; `make test-full` runs it")
+
+
+def test_plan_of_very_many_files(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks.million", "--files", "6000", "--data", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "6,000 files" in done.stdout
 
 
 def _bench(folder: Path, *arguments: str) -> tuple[str, dict[str, Any]]:
@@ -41,7 +59,8 @@ def test_every_case_measures_every_contender_and_finds_its_result_right(tmp_path
     assert tuple(cases) == RUN
     for name, case in cases.items():
         assert case["failures"] == {}, name
-        assert len(case["best"]) >= (1 if "-quarter" in name or "-half" in name or name in MEMORY else 2)
+        alone = "-quarter" in name or "-half" in name or name in (*MEMORY, "history-list")
+        assert len(case["best"]) >= (1 if alone else 2)
         ours = "fsspeckit, DuckDB, 1 GB" if name in MEMORY else "fsspeckit"
         assert {"wall", "cpu", "peak_mb", "written_mb", "prepare"} <= case["best"][ours].keys()
     unbarred = {name for name in RUN if name.endswith("-quarter")}

@@ -10,15 +10,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.document import replace_results
-from benchmarks.spark.cases import CASES
+from benchmarks.spark.cases import CASES, CLUSTER, CLUSTER_SETTINGS, FORMATS
+from benchmarks.spark.formats import settings as format_settings
+from benchmarks.spark.jars import fetch
 from benchmarks.spark.report import Report, as_json, as_markdown, as_text, from_json, joined, verdicts
-from benchmarks.spark.row_changes import SETTINGS as DELTA_SETTINGS
 from benchmarks.spark.runner import Settings, run_case
 from benchmarks.spark.session import start
 from benchmarks.spark.slopes import measure_plans
 
 _DRIVER = "driver"
-_NAMES = (*(case.name for case in CASES), _DRIVER)
+_NAMES = (*(case.name for case in CASES), FORMATS, CLUSTER, _DRIVER)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,15 +28,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if unknown := set(options.case) - set(_NAMES):
         parser.error(f"no such case: {', '.join(sorted(unknown))}")
-    names = set(options.case or _NAMES)
+    names = _selected(options.case)
     with tempfile.TemporaryDirectory(prefix="fsspeckit-bench-") as temporary:
         data = (options.data or Path(temporary)).resolve()
         data.mkdir(parents=True, exist_ok=True)
         plans = measure_plans(data, options.scale, _say) if _DRIVER in names else []
-        spark, seconds = start({"spark.jars": options.jars, **DELTA_SETTINGS} if options.jars else None)
+        jars = options.jars or _fetched(data / "jars")
         settings = Settings(data, options.scale, options.repeats, tuple(options.contender))
-        results = [run_case(case, spark, settings, _say) for case in CASES if case.name in names]
-        spark.stop()
+        results, seconds = [], 0.0
+        for more in ({}, CLUSTER_SETTINGS):
+            cases = [case for case in CASES if case.name in names and _is_cluster(case.name) == bool(more)]
+            if cases:
+                spark, seconds = start((format_settings(jars, data / "iceberg") if jars else {}) | more)
+                results += [run_case(case, spark, settings, _say) for case in cases]
+                spark.stop()
     earlier = [from_json(json.loads(path.read_text())) for path in options.earlier]
     report = joined([*earlier, Report(seconds, results, plans)])
     print(as_text(report))
@@ -47,6 +53,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if failed or any(item.passed is False for item in verdicts(report)) else 0
 
 
+def _selected(names: Sequence[str]) -> set[str]:
+    """Return the names of the cases to run; `formats` and `cluster` stand for all cases with this prefix."""
+    found = set(names or _NAMES)
+    prefixes = tuple(f"{name}-" for name in (FORMATS, CLUSTER) if name in found)
+    return found | {case.name for case in CASES if case.name.startswith(prefixes)}
+
+
+def _is_cluster(name: str) -> bool:
+    return name.startswith(f"{CLUSTER}-")
+
+
+def _fetched(folder: Path) -> str:
+    """Return the jars of Delta and Iceberg, or nothing: then these contenders do not take part."""
+    jars, reason = fetch(folder)
+    if reason:
+        _say(f"Delta and Iceberg do not take part: {reason}")
+    return jars
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=__doc__)
     parser.add_argument("case", nargs="*", help=f"{', '.join(_NAMES)}; all by default")
@@ -56,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--data", type=Path, help="folder in which the data is kept for later runs; by default a temporary folder"
     )
-    parser.add_argument("--jars", help="jars of Delta Lake, separated by commas; without them it does not take part")
+    parser.add_argument("--jars", help="jars of Delta and Iceberg, separated by commas; by default Maven fetches them")
     parser.add_argument("--json", type=Path, help="write all runs to this file")
     parser.add_argument("--earlier", type=Path, action="append", default=[], help="add the cases of such a file")
     parser.add_argument("--markdown", type=Path, help="insert the tables between the marks of this file")

@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.cases import Inputs as PlainInputs
-from benchmarks.cases import changes, clustered, scattered, sorted_target
+from benchmarks.cases import changes, clustered, full_sync, scattered, sorted_target
 from benchmarks.data import Size, build_parquet_source, build_target, rows, save_source, sorted_ids, uuids
 from benchmarks.job import Where
 from benchmarks.row_changes import ROW_CHANGES
 from benchmarks.spark import contenders as who
+from benchmarks.spark import formats, upkeep
 from benchmarks.spark import row_changes as spark_rows
-from benchmarks.spark import upkeep
 from benchmarks.upkeep import doubled, fragments, nothing
 
 OURS = "fsspeckit"
@@ -26,13 +26,25 @@ QUERY = "fsspeckit, query as source"
 ARROW = "fsspeckit, Arrow source"
 FOLDER = "fsspeckit, path as source"
 PYARROW = "fsspeckit, PyArrow engine"
-PEERS = ("by hand", "by hand, shuffled", "full outer join", *upkeep.NATIVE, spark_rows.DELTA)
+PEERS = ("by hand", "by hand, shuffled", "full outer join", *upkeep.NATIVE, formats.DELTA, formats.ICEBERG)
+FORMATS = "formats"
+"""The prefix of the cases beside table formats; as the name of a case, all of them."""
+CLUSTER = "cluster"
+"""The prefix of the cases on a cluster of two processes; as the name of a case, all of them."""
 OTHERS = ("touched files", "touched files, shuffled")
 _TARGET = Size(100, 100_000)
 _UUIDS = Size(50, 100_000)
 _FRAGMENTS = Size(5_000, 1_000)
 _DOUBLED = Size(60, 100_000)
 _SPARK_FILES = 4
+_CLUSTER_TARGET = Size(40, 500_000)
+_CLUSTER_ROWS = {"1m": 1_000_000, "4m": 4_000_000, "10m": 10_000_000}
+CLUSTER_SETTINGS = {
+    "spark.master": "local-cluster[2,1,3072]",
+    "spark.driver.memory": "2g",
+    "spark.executor.memory": "2g",
+    "spark.sql.shuffle.partitions": "16",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +93,11 @@ def _scattered(data: Path, scale: float) -> Mapping[str, Inputs]:
     return {"all": _with_files(built.target, built.source)}
 
 
+def _full(data: Path, scale: float) -> Mapping[str, Inputs]:
+    built = full_sync(data, scale, False)
+    return {"all": _with_files(built.target, built.source)}
+
+
 def _clustered(data: Path, scale: float) -> Mapping[str, Inputs]:
     built = clustered(data, scale, False)
     return {"all": _with_files(built.target, built.source)}
@@ -89,12 +106,24 @@ def _clustered(data: Path, scale: float) -> Mapping[str, Inputs]:
 def _large(data: Path, scale: float) -> Mapping[str, Inputs]:
     """Build a source with random keys of the whole target; one in ten is new."""
     size = _UUIDS.scaled(scale)
+    return _random_keys(data, size, size.rows * 2 // 5, "large")
+
+
+def _growing(name: str) -> Callable[[Path, float], Mapping[str, Inputs]]:
+    """Return a function that builds a source of the given size for a larger target."""
+
+    def built(data: Path, scale: float) -> Mapping[str, Inputs]:
+        return _random_keys(data, _CLUSTER_TARGET.scaled(scale), round(_CLUSTER_ROWS[name] * scale), name)
+
+    return built
+
+
+def _random_keys(data: Path, size: Size, count: int, name: str) -> Mapping[str, Inputs]:
     target = data / f"uuids-{size.files}x{size.rows_per_file}"
     build_target(target, size, uuids)
-    source = data / f"{target.name}-large"
+    source = data / f"{target.name}-{name}"
 
     def make() -> pa.Table:
-        count = size.rows * 2 // 5
         old = np.random.default_rng(7).permutation(size.rows)[: count - count // 10]
         new = np.arange(size.rows, size.rows + count // 10)
         keys = uuids(0, size.rows + count // 10).take(pa.array(np.concatenate([old, new])))
@@ -232,7 +261,13 @@ CASES: tuple[Case, ...] = (
         Case(name, title, build, contenders, (Bar("wall", 0.5, OURS, upkeep.NATIVE, text=_BEST),), strategy)
         for name, title, build, contenders, strategy in (
             ("compact", "Compaction of 5,000 files of 1,000 rows", _fragments, upkeep.COMPACT, "same rows"),
-            ("cluster", "Clustering of 10M rows in 100 files by (customer, ts)", _sorted, upkeep.CLUSTER, "same rows"),
+            (
+                "clustering",
+                "Clustering of 10M rows in 100 files by (customer, ts)",
+                _sorted,
+                upkeep.CLUSTER,
+                "same rows",
+            ),
             (
                 "deduplicate",
                 "Deduplication of 6M rows in 60 files, one row in five a duplicate",
@@ -248,9 +283,38 @@ CASES: tuple[Case, ...] = (
             case.title,
             _rows(case.build),
             spark_rows.CONTENDERS[case.strategy],
-            (Bar("wall", 0.4, OURS, (spark_rows.DELTA,)),),
+            (Bar("wall", 0.4, OURS, (formats.DELTA,)),),
             case.strategy,
         )
         for case in ROW_CHANGES
+    ),
+    *(
+        Case(
+            f"{FORMATS}-{name}",
+            title,
+            build,
+            contenders,
+            (Bar("wall", 1, OURS, tuple(formats.FORMATS), text=_BEST),),
+            strategy,
+        )
+        for name, title, build, contenders, strategy in (
+            ("clustered", "Beside table formats: upsert into 3 of 100 files", _clustered, formats.UPSERT, "upsert"),
+            ("scattered", "Beside table formats: upsert into all of 100 files", _scattered, formats.UPSERT, "upsert"),
+            ("large", "Beside table formats: upsert of 2M rows into 5M", _large, formats.UPSERT, "upsert"),
+            ("full-merge", "Beside table formats: full merge", _full, formats.FULL_MERGE, "full_merge"),
+            ("compact", "Beside table formats: compaction of 5,000 files", _fragments, formats.COMPACT, "same rows"),
+            ("zorder", "Beside table formats: z-order of 10M rows", _sorted, formats.ZORDER, "same rows"),
+            ("deduplicate", "Beside table formats: deduplication", _doubled, formats.DEDUPLICATE, "newest row"),
+        )
+    ),
+    *(
+        Case(
+            f"{CLUSTER}-{name}",
+            f"On a cluster of two processes: upsert of {count:,} rows into 20M, uuid keys, all of 40 files hit",
+            _growing(name),
+            {**formats.UPSERT, "by hand, shuffled": who.by_hand_shuffled},
+            (Bar("wall", 0.8, OURS, ("by hand, shuffled",)), Bar("wall", 0.4, OURS, (formats.DELTA,))),
+        )
+        for name, count in _CLUSTER_ROWS.items()
     ),
 )

@@ -20,6 +20,7 @@ from pyspark.sql import functions as sql
 
 from benchmarks.job import KEY, Where
 from benchmarks.spark.session import empty_java_job, empty_job
+from fsspeckit.common.choices import StrategyName
 from fsspeckit.core.dataset.source import Input, Source
 from fsspeckit.core.engine.protocol import OnDone, Scratch
 from fsspeckit.core.model import KeySetSpec, Match, Outcome, Scan, Task
@@ -96,15 +97,27 @@ def ours_arrow(job: Job) -> Facts:
     return _merge(job, job.table)
 
 
+def full_merge(job: Job) -> Facts:
+    """Make the target equal to the source with fsspeckit."""
+    return _merge(job, job.frame, strategy="full_merge")
+
+
 def pyarrow_engine(job: Job) -> Facts:
     """Merge with the PyArrow engine."""
     return row_facts(PyarrowDatasetIO().merge(job.table, str(job.target), strategy="upsert", key_columns=[KEY]))
 
 
-def _merge(job: Job, source: Any, share_limit: int | None = None, timed: type[TimedEngine] | None = None) -> Facts:
+def _merge(
+    job: Job,
+    source: Any,
+    share_limit: int | None = None,
+    timed: type[TimedEngine] | None = None,
+    *,
+    strategy: StrategyName = "upsert",
+) -> Facts:
     io = SparkDatasetIO(job.spark, share_limit=share_limit)
     io.engine = engine = (timed or TimedEngine)(job.spark, share_limit)
-    facts = row_facts(io.merge(source, str(job.target), strategy="upsert", key_columns=[KEY]))
+    facts = row_facts(io.merge(source, str(job.target), strategy=strategy, key_columns=[KEY]))
     return {**facts, **engine.spent}
 
 

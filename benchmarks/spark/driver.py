@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.spark.processes import java_processes, peak_mb
+
 _MB = 1e6
 
 
@@ -57,21 +59,7 @@ def _measure(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 def _peaks() -> dict[str, float]:
     """Return the high-water marks of this process and of its Java process."""
-    mine = os.getpid()
-    java = [pid for pid in _children(mine) if Path(f"/proc/{pid}/comm").read_text().strip() == "java"]
-    return {"python": _peak(mine), "java": sum(_peak(pid) for pid in java)}
-
-
-def _children(process: int) -> list[int]:
-    found = Path(f"/proc/{process}/task/{process}/children").read_text().split()
-    return [int(pid) for pid in found]
-
-
-def _peak(process: int) -> float:
-    for line in Path(f"/proc/{process}/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024 / _MB
-    raise RuntimeError("no VmHWM; the benchmarks need Linux")
+    return {"python": peak_mb(os.getpid()), "java": sum(map(peak_mb, java_processes()))}
 
 
 def _heap(spark: Any) -> float:

@@ -14,7 +14,17 @@ from benchmarks.spark.runner import CaseResult
 from benchmarks.spark.slopes import MEMORY_LIMIT_MB, Plan
 
 _PARTS = ("source_s", "match_s", "rewrite_s", "commit_s")
-_HEADS = ("contender", "wall s", "to best peer", "shuffled MB", "jobs' tasks", *(p[:-2] + " s" for p in _PARTS))
+_USED = ("cpu_s", "python_mb", "java_mb")
+_USED_HEADS = ("CPU s", "Python MB", "Java MB")
+_HEADS = (
+    "contender",
+    "wall s",
+    "to best peer",
+    "shuffled MB",
+    "jobs' tasks",
+    *_USED_HEADS,
+    *(p[:-2] + " s" for p in _PARTS),
+)
 _PLAN_HEADS = ("plan over", "number", "seconds", "Python peak MB", "of it the plan's", "Java peak MB", "Java heap MB")
 Row = tuple[str, ...]
 
@@ -145,6 +155,7 @@ def _rows(result: CaseResult) -> list[Row]:
                 _number(best["wall"] / min(peers) if peers else None, 2),
                 f"{best['shuffle_mb']:.1f}",
                 f"{best['spark_tasks']}",
+                *(_number(best.get(name), 1 if name == "cpu_s" else 0) for name in _USED),
                 *(_number(best.get(part), 3) for part in _PARTS),
             )
         )

@@ -1,29 +1,19 @@
 """Row changes on Spark: fsspeckit, and Delta Lake's DELETE, UPDATE and MERGE on the same files in the same session.
 
-Delta takes part if the session has its jars (`--jars`). Its tables are converted from the same files, with statistics
-and without deletion vectors, so that both rewrite files.
+Delta takes part if the session has its jars, see `benchmarks.spark.formats`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
-from pyspark.sql import SparkSession
-
-from benchmarks.data import COLUMNS, copy_target, once
+from benchmarks.data import COLUMNS
 from benchmarks.job import KEY
 from benchmarks.row_queries import DELETE_WHEN, SEQUENCE, SET, VALUE
 from benchmarks.spark.contenders import Contender, Facts, Job, row_facts
+from benchmarks.spark.formats import DELTA
 from fsspeckit.datasets.spark import SparkDatasetIO
 
-DELTA = "Delta"
-SETTINGS = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.databricks.delta.properties.defaults.enableDeletionVectors": "false",
-}
-_EXTENSIONS = "spark.sql.extensions"
 _MATCHED = f"ON t.{KEY} = s.{KEY}"
 _NEWER = f"s.{SEQUENCE} > t.{SEQUENCE}"
 _ALL = ", ".join(f"t.{name} = s.{name}" for name in COLUMNS)
@@ -75,25 +65,3 @@ _OURS = {"delete": delete_rows, "update": update_rows, "columns": merge_columns,
 CONTENDERS: Mapping[str, Mapping[str, Contender]] = {
     change: {"fsspeckit": ours, DELTA: _delta(change)} for change, ours in _OURS.items()
 }
-
-
-def has_delta(spark: SparkSession) -> bool:
-    """Return whether the session can read and write Delta tables."""
-    return "DeltaSparkSessionExtension" in (spark.conf.get(_EXTENSIONS, "") or "")
-
-
-def delta_table(spark: SparkSession, target: Path) -> Path:
-    """Return a Delta table of the same files, which is built once."""
-    folder = target.with_name(target.name + "-delta-spark")
-
-    def write(partial: Path) -> None:
-        copy_target(target, partial)
-        spark.sql(f"CONVERT TO DELTA parquet.`{partial}`")
-
-    once(folder, write)
-    return folder
-
-
-def delta_files(spark: SparkSession, target: Path) -> list[str]:
-    """Return the files of a Delta table's newest version."""
-    return [file.removeprefix("file://") for file in spark.read.format("delta").load(str(target)).inputFiles()]

@@ -22,7 +22,8 @@ from benchmarks.check import Checksum, checksum, expected
 from benchmarks.data import copy_target, fingerprint, load_source
 from benchmarks.spark.cases import OTHERS, PEERS, Case, Inputs
 from benchmarks.spark.contenders import Job
-from benchmarks.spark.row_changes import DELTA, delta_files, delta_table, has_delta
+from benchmarks.spark.formats import FORMATS, is_available
+from benchmarks.spark.processes import Processes
 from benchmarks.spark.session import Stages, collect_garbage, wake_workers
 
 Run = dict[str, Any]
@@ -66,13 +67,13 @@ def run_case(case: Case, spark: SparkSession, settings: Settings, say: Callable[
         for label, inputs in built.items()
     }
     labels = [name for name in case.contenders if not settings.only or any(part in name for part in settings.only)]
-    labels = [name for name in labels if name != DELTA or has_delta(spark)]
+    labels = [name for name in labels if is_available(spark, name)]
     for repeat in range(settings.repeats):
         for label in _rotated(labels, repeat):
             inputs = built.get(label, built.get("all"))
             assert inputs is not None
-            if label == DELTA:
-                inputs = replace(inputs, target=delta_table(spark, inputs.target))
+            if label in FORMATS:
+                inputs = replace(inputs, target=FORMATS[label].original(spark, inputs.target))
             check = wanted.get(label, wanted.get("all")) if repeat == 0 else None
             _attempt(result, label, inputs, spark, settings.data / "run", check)
             if label in result.runs:
@@ -97,6 +98,8 @@ def _attempt(
     target = place / "target"
     target.mkdir(parents=True)
     copy_target(inputs.target, target)
+    if label in FORMATS:
+        FORMATS[label].prepare(spark, target)
     _warm(target)
     os.sync()
     frame = spark.read.parquet(str(inputs.files))
@@ -104,20 +107,20 @@ def _attempt(
     gc.collect()
     collect_garbage(spark)
     wake_workers(spark)
-    stages, begin = Stages(spark), time.perf_counter()
+    stages, processes, begin = Stages(spark), Processes(), time.perf_counter()
     try:
         facts = result.case.contenders[label](job)
     except Exception as error:  # noqa: BLE001 - whatever it is, the others go on and the report says it
         result.failures[label] = str(error).strip().splitlines()[0]
         return
-    wall = time.perf_counter() - begin
+    wall, used = time.perf_counter() - begin, processes.facts()
     if wanted is not None and (label in PEERS + OTHERS or facts):
         own = [str(path) for path in sorted(target.rglob("*.parquet"))]
-        files = delta_files(spark, target) if label == DELTA else own
+        files = FORMATS[label].files(spark, target) if label in FORMATS else own
         if (found := checksum(files)) != wanted:
             result.failures[label] = f"wrong result: {found}, expected {wanted}"
             return
-    result.runs.setdefault(label, []).append({"wall": wall, **stages.facts(), **facts})
+    result.runs.setdefault(label, []).append({"wall": wall, **used, **stages.facts(), **facts})
     shutil.rmtree(place, ignore_errors=True)
 
 

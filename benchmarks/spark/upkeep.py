@@ -17,12 +17,26 @@ from fsspeckit.core.results import MaintenanceResult
 from fsspeckit.datasets.spark import SparkDatasetIO
 
 FILE_ROWS = 1_000_000
+FILE_BYTES = 128_000_000
 ORDER = ["customer", "ts"]
+_FILE_MB = FILE_BYTES / 2**20
 
 
 def compact(job: Job) -> Facts:
     """Compact small files with fsspeckit."""
     return _facts(SparkDatasetIO(job.spark).compact_parquet_dataset(str(job.target), target_rows_per_file=FILE_ROWS))
+
+
+def compact_to_bytes(job: Job) -> Facts:
+    """Compact small files with fsspeckit to files of a size in bytes, as table formats do."""
+    return _facts(SparkDatasetIO(job.spark).compact_parquet_dataset(str(job.target), target_mb_per_file=_FILE_MB))
+
+
+def zorder(job: Job) -> Facts:
+    """Sort the whole dataset in z-order with fsspeckit."""
+    io = SparkDatasetIO(job.spark)
+    call = {"zorder_columns": ORDER, "curve": "zorder", "target_mb_per_file": _FILE_MB}
+    return _facts(io.optimize_parquet_dataset(str(job.target), **call))
 
 
 def cluster(job: Job) -> Facts:
@@ -52,7 +66,8 @@ def _native(change: Callable[[DataFrame, int], DataFrame]) -> Contender:
     return run
 
 
-def _window(rows: DataFrame, _files: int) -> DataFrame:
+def newest_rows(rows: DataFrame) -> DataFrame:
+    """Return the newest row of each key."""
     newest = Window.partitionBy(KEY).orderBy(sql.col("ts").desc())
     return rows.withColumn("_n", sql.row_number().over(newest)).where("_n = 1").drop("_n")
 
@@ -78,7 +93,7 @@ CLUSTER: Mapping[str, Contender] = {
 }
 DEDUPLICATE: Mapping[str, Contender] = {
     "fsspeckit": deduplicate,
-    "window": _native(_columns_kept(_window)),
+    "window": _native(_columns_kept(lambda rows, _files: newest_rows(rows))),
     "aggregate": _native(_columns_kept(_aggregate)),
 }
 NATIVE = tuple(name for group in (COMPACT, CLUSTER, DEDUPLICATE) for name in group if name != "fsspeckit")

@@ -11,14 +11,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fsspeckit.api import (
         apply_changes,
+        changes,
         compact,
         deduplicate,
         delete,
+        diff,
+        history,
+        keep_history,
         merge,
         optimize,
         read_parquet,
         recover,
+        restore,
         update,
+        vacuum,
         write_dataset,
     )
     from fsspeckit.common.errors import (
@@ -42,8 +48,10 @@ if TYPE_CHECKING:
         StorageOptionError,
         TableFormatError,
         UnsupportedDataError,
+        VersionNotFoundError,
     )
     from fsspeckit.core.dataset.text_source import TextFiles
+    from fsspeckit.handle import Dataset
 
 __version__ = "0.1.0"
 
@@ -52,6 +60,7 @@ __all__ = [
     "CheckFailedError",
     "CommitConflictError",
     "DamagedFileError",
+    "Dataset",
     "DatasetExistsError",
     "DatasetNotFoundError",
     "DocumentError",
@@ -69,15 +78,22 @@ __all__ = [
     "TableFormatError",
     "TextFiles",
     "UnsupportedDataError",
+    "VersionNotFoundError",
     "apply_changes",
+    "changes",
     "compact",
     "deduplicate",
     "delete",
+    "diff",
+    "history",
+    "keep_history",
     "merge",
     "optimize",
     "read_parquet",
     "recover",
+    "restore",
     "update",
+    "vacuum",
     "write_dataset",
 ]
 
@@ -90,7 +106,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    homes = {"TextFiles": "fsspeckit.core.dataset.text_source"}
+    homes = {"Dataset": "fsspeckit.handle", "TextFiles": "fsspeckit.core.dataset.text_source"}
     home = homes.get(name, "fsspeckit.common.errors" if name.endswith("Error") else "fsspeckit.api")
     found = globals()[name] = getattr(import_module(home), name)
     return found

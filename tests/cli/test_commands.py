@@ -61,7 +61,7 @@ def test_all_operations_on_one_dataset(fsspeckit: Fsspeckit) -> None:
     assert (code, json.loads(out)["after_file_count"]) == (0, 2)
     assert fsspeckit("compact", "lake", "--noop-exit-code", "9", "-q")[0] == 9
     fsspeckit("write", "orders.csv", "lake", "-q")
-    code, out, _ = fsspeckit("dedupe", "lake", "--key", "id", "--order-by=-amount", "--json")
+    code, out, _ = fsspeckit("deduplicate", "lake", "--key", "id", "--order-by=-amount", "--json")
     assert (code, json.loads(out)["deduplicated_rows"]) == (0, 3)
     assert [row["amount"] for row in rows_of("lake")] == [10, 20, 30, 40]
     code, out, _ = fsspeckit("optimize", "lake", "--by", "id", "--curve", "hilbert", "--bloom", "id", "--json")
@@ -90,7 +90,7 @@ def test_all_operations_on_one_dataset(fsspeckit: Fsspeckit) -> None:
         ("plan", "update", "lake", "--set", "amount=amount + 1", "--where", "id < 3"),
         ("compact", "lake"),
         ("optimize", "lake", "--by", "id"),
-        ("dedupe", "lake", "--key", "id"),
+        ("deduplicate", "lake", "--key", "id"),
         ("recover", "lake"),
         ("plan", "merge", "updates.csv", "lake", "--key", "id"),
     ],

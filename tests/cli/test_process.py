@@ -8,6 +8,7 @@ import pty
 import re
 import select
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -85,8 +86,10 @@ def test_the_examples_of_every_help_page_run(tmp_path: Path, monkeypatch, capsys
     names = [command.name for command in app.registered_commands]
     pages = [[name] for name in names if name != "apply"]
     pages += [page for verb in ("merge", "apply-changes", "delete", "update") for page in (["plan", verb], ["apply"])]
-    assert len(pages) == 20
+    assert len(pages) == 24
     for page in pages:
+        if page == ["history"]:
+            _many_versions("lake/orders")
         assert main([*page, "--help"]) == 0
         example = capsys.readouterr().out.partition("Example:")[2].replace("\\\n", " ")
         commands = [shlex.split(line) for line in example.splitlines() if line.strip()]
@@ -95,6 +98,17 @@ def test_the_examples_of_every_help_page_run(tmp_path: Path, monkeypatch, capsys
             assert (program, words[: len(page)]) == ("fsspeckit", page)
             assert main(words) == 0, capsys.readouterr().err
     assert "rows" in capsys.readouterr().out
+
+
+def _many_versions(path: str) -> None:
+    """Replace a dataset by one with more kept versions than the examples name."""
+    shutil.rmtree(path)
+    shutil.rmtree(Path(path).with_name(f".{Path(path).name}.fsspeckit"))
+    io = PyarrowDatasetIO()
+    io.write_dataset(pa.table({"id": [1, 2], "day": ["mon", "mon"], "amount": [10, 20]}), path, partition_by=["day"])
+    io.keep_history(path, "7d")
+    for amount in range(14):
+        io.update(path, set={"amount": str(amount)}, where="id = 1")
 
 
 def test_the_shell_completes_commands_and_choices(tmp_path: Path) -> None:

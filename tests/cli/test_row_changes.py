@@ -191,7 +191,7 @@ def test_a_plan_has_the_operation_and_its_expressions(plan: dict[str, Any]) -> N
         "total": 4 - is_delete,
     }
     expressions = {"set": {"amount": "amount * 2", "day": "'wed'"}, "where": "id = 3"}
-    expected = {"where": "id < 2"} if is_delete else expressions
+    expected = {"where": "id < 2", "erase_history": False} if is_delete else expressions
     assert {name: value for name, value in plan["options"].items() if value is not None} == expected
     assert "source" not in plan
     assert sorted(entry["action"] for entry in plan["plan"]["entries"]) == ["keep", "rewrite"]
@@ -450,7 +450,7 @@ def test_a_plan_needs_a_feed_that_can_be_read_again(fsspeckit: Fsspeckit) -> Non
     assert (code, "put the rows into a file first" in err) == (2, True)
 
 
-NOT_OFFERED = {"self", "data", "source", "path", "progress", "dry_run", "plan", "batch_rows"}
+NOT_OFFERED = {"self", "data", "source", "path", "progress", "dry_run", "plan", "retries", "batch_rows"}
 OTHER_NAMES = {"merge": {"partition_columns", "skip_unchanged"}}
 
 

@@ -73,7 +73,7 @@ COMMANDS = {
     "compact": ("compact", FOLDER),
     "compact part": ("compact", FOLDER, "--partition", EVIL),
     "optimize": ("optimize", FOLDER, "--by", COLUMN),
-    "dedupe": ("dedupe", FOLDER, "--key", COLUMN),
+    "deduplicate": ("deduplicate", FOLDER, "--key", COLUMN),
     "inspect": ("inspect", FOLDER, "--key", COLUMN, "--html", f"page{EVIL}.html"),
     "score": ("inspect", FOLDER, "--key", COLUMN, "--fail-under", "100"),
     "recover": ("recover", FOLDER),

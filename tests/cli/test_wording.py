@@ -199,14 +199,14 @@ BAD: dict[str, list[list[str]]] = {
         ["lake", "--by", "id", "--by", "id"],
         ["lake", "--by", "id", "--bloom", "who"],
         ["lake", "--by", "id", "--order-by", "day"],
-        ["lake", "--dedupe-key", "id", "--curve", "hilbert", "--force"],
-        ["lake", "--dedupe-key", "id", "--max-files", "2"],
-        ["nulls", "--dedupe-key", "day"],
-        ["lake", "--dedupe-key", "who"],
+        ["lake", "--deduplicate-key", "id", "--curve", "hilbert", "--force"],
+        ["lake", "--deduplicate-key", "id", "--max-files", "2"],
+        ["nulls", "--deduplicate-key", "day"],
+        ["lake", "--deduplicate-key", "who"],
         ["nested", "--by", "list"],
         ["parted", "--by", "day"],
     ],
-    "dedupe": [
+    "deduplicate": [
         ["nulls", "--key", "day"],
         ["lake", "--key", "who"],
         ["lake", "--key", "id", "--order-by", "who"],
@@ -269,14 +269,14 @@ def test_what_a_command_says_can_be_typed(
 
 
 def test_the_example_of_partition_selects_a_folder(lake: None, capsys: pytest.CaptureFixture[str]) -> None:
-    for verb in ("compact", "optimize", "dedupe"):
+    for verb in ("compact", "optimize", "deduplicate"):
         assert main([verb, "--help"]) == 0
         page = " ".join(capsys.readouterr().out.split())
         example = re.search(r"--partition FOLDER .*? such as (\S+);", page)
         assert example is not None, page
         column, _, value = example[1].partition("=")
         PyarrowDatasetIO().write_dataset(pa.table({"id": [1], column: [value]}), f"by-{verb}", partition_by=[column])
-        more = {"compact": [], "optimize": ["--by", "id"], "dedupe": ["--key", "id"]}[verb]
+        more = {"compact": [], "optimize": ["--by", "id"], "deduplicate": ["--key", "id"]}[verb]
         assert main([verb, f"by-{verb}", "--partition", example[1], "--dry-run", "-q", *more]) == 0
 
 
@@ -287,10 +287,11 @@ def test_a_command_knows_its_options(offered: dict[str, set[str]], monkeypatch: 
     needed = {"write": 2, "merge": 2, "apply-changes": 2}
     for name in COMMANDS:
         verb = name.split()[-1]
-        keys = ["--key", "id"] if verb in ("merge", "apply-changes", "dedupe") else []
+        keys = ["--key", "id"] if verb in ("merge", "apply-changes", "deduplicate") else []
         keys += ["--sequence-by", "id"] if verb == "apply-changes" else []
         keys += ["--where", "true"] if verb in ("delete", "update") else []
         keys += ["--set", "id=1"] if verb == "update" else []
+        keys += ["--since", "1"] if verb == "changes" else []
         assert main([*name.split(), *["x"] * needed.get(verb, 1), *keys]) == 0
         assert seen.pop(verb) == offered[name] - {"--help"}, name
 
@@ -335,7 +336,7 @@ def test_a_command_without_schemas_does_not_speak_of_them() -> None:
 
 
 def test_a_path_without_a_dataset_is_no_matter_of_partitions(lake: None, capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (["compact"], ["optimize", "--by", "id"], ["dedupe", "--key", "id"]):
+    for words in (["compact"], ["optimize", "--by", "id"], ["deduplicate", "--key", "id"]):
         assert main([words[0], "nope", *words[1:]]) == 1
         assert "--partition" not in capsys.readouterr().err
     assert main(["compact", "parted", "--partition", "day=w"]) == 1

@@ -8,6 +8,8 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 
+from installed import HAS_NARROW_DECIMALS
+
 
 def _integers(type_: pa.DataType) -> pa.Array:
     bits = type_.bit_width
@@ -34,8 +36,7 @@ _LISTS = [[1, 2], None, [3, None], [4, 5]]
 
 INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
 DECIMALS = [
-    pa.decimal32(7, 2),
-    pa.decimal64(15, 3),
+    *([pa.decimal32(7, 2), pa.decimal64(15, 3)] if HAS_NARROW_DECIMALS else []),
     pa.decimal128(10, 0),
     pa.decimal128(38, 4),
     pa.decimal256(60, 5),

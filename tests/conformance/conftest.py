@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -25,12 +25,32 @@ ENGINES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 BOUNDED = {
-    "spark-exchange": ("test_merge_examples", "test_dry_run", "test_history", "test_moves", "test_replace_where")
+    "spark-exchange": (
+        "test_merge_examples",
+        "test_merge_properties",
+        "test_partition_examples",
+        "test_dry_run",
+        "test_history",
+        "test_moves",
+        "test_replace_where",
+        "test_conflicts",
+    )
 }
 """Variants of an engine, and the modules they run in a bounded sweep; a full one runs them all."""
 
 SHARE = {"duckdb": 2, "spark": 20, "spark-exchange": 20}
 """Engines that run one in so many of the random examples: on Spark every call costs a job."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _index_of_every_dataset() -> Iterator[None]:
+    """Datasets of a few files have a footer index here too: it must not change a result."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fsspeckit.core.dataset.indexed_files.MIN_FILES", 1)
+        patch.setattr("fsspeckit.core.dataset.indexed_files.MIN_LOCAL_FILES", 1)
+        patch.setattr("fsspeckit.core.planning.pruned_files.MIN_FILES", 1)
+        patch.setattr("fsspeckit.core.commit.listing.MANY_FILES", 1)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -15,6 +15,8 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from installed import HAS_NARROW_DECIMALS, can_store
+
 Values = st.SearchStrategy[Any]
 
 
@@ -141,11 +143,11 @@ def _texts_and_bytes() -> list[Kind]:
 
 
 def _decimals() -> list[Kind]:
+    narrow_kinds = [(32, pa.decimal32, 7, 2), (64, pa.decimal64, 15, 3)] if HAS_NARROW_DECIMALS else []
     kinds = [
         _same(f"decimal{bits}({p},{s})", make(p, s), decimals(p, s))
         for bits, make, p, s in [
-            (32, pa.decimal32, 7, 2),
-            (64, pa.decimal64, 15, 3),
+            *narrow_kinds,
             (128, pa.decimal128, 9, 2),
             (128, pa.decimal128, 30, 10),
             (256, pa.decimal256, 50, 4),
@@ -201,7 +203,9 @@ def _floats_and_flags() -> list[Kind]:
 
 
 KEY_KINDS = {
-    kind.name: kind for kind in [*_whole_numbers(), *_texts_and_bytes(), *_decimals(), *_times(), *_floats_and_flags()]
+    kind.name: kind
+    for kind in [*_whole_numbers(), *_texts_and_bytes(), *_decimals(), *_times(), *_floats_and_flags()]
+    if can_store(kind.target)
 }
 
 _INT32 = integers(32)
@@ -223,7 +227,7 @@ _VALUES: list[tuple[str, pa.DataType, Values]] = [
     ("float16", pa.float16(), floats(16)),
     ("float32", pa.float32(), floats(32)),
     ("float64", pa.float64(), floats(64)),
-    ("decimal32", pa.decimal32(7, 2), decimals(7, 2)),
+    *([("decimal32", pa.decimal32(7, 2), decimals(7, 2))] if HAS_NARROW_DECIMALS else []),
     ("decimal128", pa.decimal128(38, 10), decimals(38, 10)),
     ("decimal256", pa.decimal256(70, 6), decimals(70, 6)),
     ("date32", pa.date32(), _DATES),
@@ -268,5 +272,5 @@ _MIXED = [
     Kind("time64[us]<-time32[ms]", pa.time64("us"), pa.time32("ms"), pa.time64("us"), st.just(dt.time(1, 2, 3, 4000))),
     Kind("time32[ms]<-time64[us]", pa.time32("ms"), pa.time64("us"), pa.time64("us"), st.just(dt.time(1, 2, 3, 4000))),
 ]  # fmt: skip
-VALUE_KINDS = {name: _same(name, type_, values) for name, type_, values in _VALUES}
+VALUE_KINDS = {name: _same(name, type_, values) for name, type_, values in _VALUES if can_store(type_)}
 VALUE_KINDS |= {kind.name: kind for kind in [*_MIXED, *KEY_KINDS.values()] if "<-" in kind.name}

@@ -64,7 +64,8 @@ def bag(rows: Iterable[Row]) -> Counter[tuple[tuple[str, Any], ...]]:
 
 
 def _text(value: Any) -> str | None:
-    return str(value.as_py()) if value.is_valid else None
+    """A partition value. DuckDB before 1.5 reads the folder of nulls as its name."""
+    return str(value.as_py()) if value.is_valid and value.as_py() != "__HIVE_DEFAULT_PARTITION__" else None
 
 
 @cache

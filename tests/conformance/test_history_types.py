@@ -140,7 +140,7 @@ def test_a_commit_of_another_writer_is_a_conflict(io: Any, tmp_path: Path, stage
             io.apply_changes(others.pop(), path, **OPTIONS)
 
     with pytest.raises(CommitConflictError):
-        io.apply_changes(feed([1], pa.array(["b"]), pa.array([9])), path, progress=on_progress, **OPTIONS)
+        io.apply_changes(feed([1], pa.array(["b"]), pa.array([9])), path, progress=on_progress, retries=0, **OPTIONS)
     assert history(io, tmp_path / "d")["v"].to_pylist() == ["a", "other"]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import ibis
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -50,6 +51,9 @@ SOURCES: dict[str, Callable[[Path], Any]] = {
     "folder": lambda folder: str(put(folder / "s" / "a.parquet", SOURCE).parent),
     "url": lambda folder: put(folder / "s.parquet", SOURCE).as_uri(),
     "polars": lambda folder: pl.DataFrame(pl.from_arrow(SOURCE)),
+    "polars lazy": lambda folder: pl.DataFrame(pl.from_arrow(SOURCE)).lazy().filter(pl.col("id") > 0),
+    "ibis table": lambda folder: ibis.polars.connect().create_table("t", SOURCE).filter(lambda table: table.id > 0),
+    "filtered pandas": lambda folder: pd.concat([pd.DataFrame({"id": [0], "v": [""]}), SOURCE.to_pandas()])[1:],
     "pandas": lambda folder: pd.DataFrame({"id": [1, 12, 50], "v": ["new"] * 3}),
     "duckdb relation": _duckdb_relation,
     "arrow stream": lambda folder: Stream(SOURCE),
@@ -170,3 +174,35 @@ def test_a_stream_that_fails_halfway_changes_nothing(io: Any, tmp_path: Path) ->
     with pytest.raises(Exception, match="the line went dead"):
         io.merge(reader, str(tmp_path / "d"), strategy="upsert", key_columns=["id"])
     assert tree_of(tmp_path) == before
+
+
+def test_numbers_of_rows_of_pandas_are_no_column(io: Any, tmp_path: Path) -> None:
+    """Integers without a name are dropped; a named level and other labels are columns."""
+    frame = pd.DataFrame({"id": [1, 2, 3], "v": list("abc")})
+    named = frame.set_index("v")
+    labelled = pd.DataFrame({"id": [1]}, index=["x"])
+    both = named.set_index(pd.Index([7, 8, 9]), append=True)
+    for number, (given, columns) in enumerate(
+        [
+            (frame[frame.id > 1].sort_values("id", ascending=False), ["id", "v"]),
+            (named, ["id", "v"]),
+            (both, ["id", "v"]),
+            (labelled, ["id", "__index_level_0__"]),
+        ]
+    ):
+        io.write_dataset(given, str(tmp_path / str(number)))
+        assert pq.read_table(tmp_path / str(number)).column_names == columns
+
+
+def test_a_lazy_frame_is_not_collected(io: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = pl.DataFrame({"id": range(300_000), "v": ["a text of some length"] * 300_000})
+    collect = pl.LazyFrame.collect
+    sizes = []
+
+    def counted(self: pl.LazyFrame, *args: Any, **options: Any) -> Any:
+        sizes.append(len(result := collect(self, *args, **options)))
+        return result
+
+    monkeypatch.setattr(pl.LazyFrame, "collect", counted)
+    assert io.write_dataset(rows.lazy(), str(tmp_path / "d")).rows == 300_000
+    assert sum(sizes) == 0

@@ -22,7 +22,9 @@ from fsspeckit.core.incremental import plan_incremental_rewrite
 from fsspeckit.core.planning import maintenance_request
 from fsspeckit.core.results import MergePlan
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from fsspeckit.doctor import diagnose
 from fsspeckit.pipeline import PipelineResult, StepRecord
+from fsspeckit.pipeline.preview import PipelinePreview, StepPreview
 from fsspeckit.report.layout import analyse, load_all_statistics
 
 
@@ -81,6 +83,7 @@ def test_a_plan_is_read_as_it_was_written(tmp_path: Path) -> None:
 def results(folder: str) -> list[Any]:
     """One object of every class of results and plans."""
     io, rows = PyarrowDatasetIO(), pa.table({"id": [1, 2]})
+    preview = StepPreview("load", "write", "lake", {"id": "bigint"}, "new dataset")
     record = StepRecord("load", "write", "done", "lake", rows=2, details={"deleted_files": 0})
     found = [
         io.write_dataset(rows, folder),
@@ -89,12 +92,25 @@ def results(folder: str) -> list[Any]:
         io.optimize_parquet_dataset(folder, ["id"], dry_run=True),
         io.optimize_parquet_dataset(folder, ["id"]),
         io.recover(folder),
+        *_versions(io, folder),
+        diagnose(folder, "pyarrow"),
         plan_incremental_rewrite(folder, [1], ["id"]),
+        preview,
+        PipelinePreview("p", (preview,)),
         record,
         PipelineResult("p", "key", "done", "2026-11-02T00:00:00+00:00", 0.1, (record,)),
     ]
     place = Place.of(folder, None, None)
     return [*found, analyse(load_all_statistics(place), folder, place.journal.status())]
+
+
+def _versions(io: PyarrowDatasetIO, folder: str) -> list[Any]:
+    """One object of every class of results about versions."""
+    io.keep_history(folder, "7d")
+    io.delete(folder, where="id = 1")
+    newest, before, *_ = io.history(folder)
+    difference = io.diff(folder, before.version, newest.version)
+    return [newest, difference, io.restore(folder, version=before.version), io.vacuum(folder, older_than="1d")]
 
 
 def result_classes() -> set[type]:

@@ -142,9 +142,9 @@ class Disk:
             os.unlink(path, dir_fd=dir_fd)
             self._edit((*self._find(_full(path, dir_fd)), None))
 
-    def link(self, source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
+    def link(self, source: str, target: str, *, src_dir_fd: int, dst_dir_fd: int, follow_symlinks: bool = True) -> None:
         with self._step():
-            os.link(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+            os.link(source, target, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd, follow_symlinks=follow_symlinks)
             folder, name = self._find(_full(source, src_dir_fd))
             self._edit((*self._find(_full(target, dst_dir_fd)), folder.entries[name]))
 
@@ -156,6 +156,12 @@ class Disk:
             node = folder.entries[name]
             self._capture(full, node)
             self._edit((folder, name, None), (*self._find(full), node))
+
+    def exchange_names(self, folder: int, name: str, other_folder: int, other_name: str) -> None:
+        with self._step():
+            folders.exchange_names(folder, name, other_folder, other_name)
+            one, two = self._find(_full(name, folder)), self._find(_full(other_name, other_folder))
+            self._edit((*one, two[0].entries[two[1]]), (*two, one[0].entries[one[1]]))
 
     def lose_power(self, at: int, rng: random.Random, into: str) -> None:
         """Write to ``into`` one of the disks that a power loss after ``at`` events may leave."""
@@ -240,7 +246,11 @@ class RecordedStorage(LocalStorage):
 @contextmanager
 def recording(disk: Disk) -> Iterator[RecordedStorage]:
     """Use the disk under `LocalStorage` inside the context."""
-    with mock.patch.object(local, "os", disk), mock.patch.object(folders, "os", disk):
+    with (
+        mock.patch.object(local, "os", disk),
+        mock.patch.object(folders, "os", disk),
+        mock.patch.object(local, "exchange_names", disk.exchange_names),
+    ):
         storage = RecordedStorage()
         try:
             yield storage

@@ -30,6 +30,7 @@ from fsspeckit.core.storage import LocalStorage, Storage, join
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 ROWS = 20
+_JUDGED_VERSIONS = 12
 FILES = 4
 
 
@@ -64,7 +65,14 @@ def change_generation(storage: Storage, root: str, generation: int) -> None:
     io.apply_changes(feed, root, key_columns="id", sequence_by="value", delete_when="value < 0")
 
 
-WRITERS = {"commits": write_generation, "row changes": change_generation}
+def keep_generation(storage: Storage, root: str, generation: int) -> None:
+    """Set every row to a generation in a dataset that keeps versions."""
+    if not Journal(storage, root).view().log.retain:
+        PyarrowDatasetIO(filesystem=storage).keep_history(root)
+    write_generation(storage, root, generation)
+
+
+WRITERS = {"commits": write_generation, "row changes": change_generation, "kept versions": keep_generation}
 
 
 def generation_of(rows: Counter[tuple[int, int]]) -> int:
@@ -111,7 +119,18 @@ def judge(root: str, last_reported: int) -> int:
         raise AssertionError(f"something is left in {sidecar}")
     if Journal(storage, root).recover():
         raise AssertionError("a second recovery found something to do")
+    judge_versions(storage, root, found)
     return found
+
+
+def judge_versions(storage: Storage, root: str, newest: int) -> None:
+    """Check that the last kept versions have one generation each, in order."""
+    journal = Journal(storage, root)
+    versions = journal.versions(journal.view(), root)
+    readable = [each.version for each in versions.history[:_JUDGED_VERSIONS] if each.readable]
+    found = [generation_of(read_view(storage, versions.view_of(number))) for number in readable]
+    if found != sorted(found, reverse=True) or (found and found[0] != newest):
+        raise AssertionError(f"the versions {readable} have the generations {found}")
 
 
 def _write_on(writer: str, root: str, generation: int, report: int) -> None:

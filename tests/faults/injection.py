@@ -54,6 +54,7 @@ class FaultStorage(Storage):
         self.full = False
         self.is_local = inner.is_local
         self.in_place = inner.in_place
+        self.can_exchange = inner.can_exchange
         self.has_folders = inner.has_folders
         self.workers = 1
         self._handles: list[Handle] = []
@@ -169,8 +170,20 @@ class FaultStorage(Storage):
     def publish(self, staged: str, path: str, size: int | None = None) -> None:
         self._call("publish", lambda: self.inner.publish(staged, path, size), writes=not self.is_local)
 
+    def duplicate(self, path: str, other: str, size: int) -> None:
+        self._call("duplicate", lambda: self.inner.duplicate(path, other, size), writes=True)
+
     def retire(self, path: str, trash: str) -> None:
         self._call("retire", lambda: self.inner.retire(path, trash), writes=False)
+
+    def link(self, path: str, target: str) -> None:
+        self._call("link", lambda: self.inner.link(path, target), writes=True)
+
+    def copy_folder(self, path: str, target: str) -> None:
+        self._call("copy_folder", lambda: self.inner.copy_folder(path, target), writes=True)
+
+    def exchange(self, path: str, other: str) -> None:
+        self._call("exchange", lambda: self.inner.exchange(path, other), writes=False)
 
     def remove(self, path: str) -> None:
         self._call("remove", lambda: self.inner.remove(path), writes=False)
@@ -206,6 +219,9 @@ class FaultStorage(Storage):
         self._call("lock", lambda: None, writes=False)
         with self.inner.lock(path, shared=shared):
             yield
+
+    def is_locked(self, path: str) -> bool:
+        return self._call("is_locked", lambda: self.inner.is_locked(path), writes=False)
 
     def claim_staging(self, folder: str) -> Handle:
         def take() -> Handle:

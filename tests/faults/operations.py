@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from faults.worlds import World
+from fsspeckit.core.commit.journal import LogState
+from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.transaction import Changes, Commit, Journal, Publish, Transaction
+from fsspeckit.core.dataset.place import Place
+from fsspeckit.core.operations import versions
 from fsspeckit.core.storage import Storage, join
 
 Run = Callable[[Storage, str], Commit | None]
@@ -139,6 +143,63 @@ def clear(storage: Storage, root: str) -> Commit:
         return transaction.commit(Changes(retire=tuple(file.path for file in view.files), complete_view=True))
 
 
+def keep_versions(world: World) -> None:
+    """A dataset that keeps the files that commits replace, with two versions."""
+    start(world)
+    set_policy(world.storage, world.root, 7 * 86400)
+    append_files(world.storage, world.root, {"day=1/k.parquet": table(range(50, 53), "old")})
+
+
+def set_policy(storage: Storage, root: str, retain: int) -> Commit:
+    """Set for how many seconds commits keep files."""
+    journal = Journal(storage, root)
+    journal.recover()
+    with journal.begin(journal.view(), "keep_history") as transaction:
+        return transaction.commit(Changes(retain=retain))
+
+
+def keep_two_versions(world: World) -> None:
+    """The same after a rewrite."""
+    keep_versions(world)
+    rewrite(world.storage, world.root)
+
+
+def restore_first(storage: Storage, root: str) -> None:
+    """Restore the first version that is kept."""
+    place = Place.of(root, storage, None)
+    versions.restore(place, versions.history(place).oldest_readable, None, dry_run=False)
+
+
+OTHER = "day=9/other.parquet"
+
+
+def start_with_other(world: World) -> None:
+    """The dataset after another writer committed a file that `revalidate` has not seen."""
+    start(world)
+    append_files(world.storage, world.root, {OTHER: table(range(90, 93), "other")})
+
+
+def revalidate(storage: Storage, root: str) -> Commit:
+    """Rewrite a file and add one, from a view before the commit of another writer, whose file is looked at."""
+    journal = Journal(storage, root)
+    journal.recover()
+    now = journal.view()
+    files = tuple(file for file in now.files if file.path != OTHER)
+    view = replace(now, head=1, files=files, log=LogState((1,), frozenset({1})))
+
+    def check(newer: View, new: frozenset[str]) -> None:
+        assert new == {OTHER} <= {file.path for file in newer.files}
+
+    with journal.begin(view, "revalidate") as transaction:
+        added = Publish(stage(storage, transaction, table(range(30, 33), "new")), "day=4/e.parquet", 3)
+        staged = stage(storage, transaction, table(range(5), "new"))
+        publish = Publish(staged, "day=1/a.parquet", 5, replaces=True)
+        if not storage.in_place:
+            publish = Publish(staged, "day=1/a2.parquet", 5)
+        retire = () if storage.in_place else ("day=1/a.parquet",)
+        return transaction.commit(Changes((publish, added), retire, complete_view=True), check)
+
+
 OPERATIONS = (
     Operation("append", start, append),
     Operation("rewrite", start, rewrite),
@@ -149,4 +210,9 @@ OPERATIONS = (
     Operation("create deep", nothing_deep, append),
     Operation("append to bare", start_bare, append),
     Operation("rewrite inside", start_inside, rewrite),
+    Operation("rewrite, keep versions", keep_versions, rewrite),
+    Operation("overwrite, keep versions", keep_versions, overwrite),
+    Operation("clear, keep versions", keep_versions, clear),
+    Operation("restore", keep_two_versions, restore_first),
+    Operation("revalidate", start_with_other, revalidate),
 )

@@ -73,8 +73,8 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "write: overwrite_partitions without the complete view",
         "core/operations/write.py",
-        'complete_view=mode != "append"',
-        'complete_view=mode == "overwrite"',
+        'needs_view = mode != "append" or',
+        'needs_view = mode == "overwrite" or',
         OPERATIONS,
     ),
     Bug(
@@ -87,9 +87,9 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "plan: a file of the same size counts as unchanged",
         "core/planning/pinned_plan.py",
-        "found = {file.path: (file.size, file.version) for file in snapshot.files}",
+        "found = {file.path: (file.size, file.version) for file in snapshot.view.files}",
         "stamps = {e.path: e.stamp for e in plan.entries}\n"
-        "    found = {file.path: (file.size, stamps.get(file.path, file.version)) for file in snapshot.files}",
+        "    found = {file.path: (file.size, stamps.get(file.path, file.version)) for file in snapshot.view.files}",
         OPERATIONS,
     ),
     Bug(
@@ -109,8 +109,8 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "commit: an idempotency key is looked for in ten records",
         "core/commit/journal.py",
-        "for record in for_each(self._storage, self.read_or_none, effective):",
-        "for record in for_each(self._storage, self.read_or_none, effective[-10:]):",
+        "for record in for_each(self._storage, self.read_or_none, self.effective(self.state())):",
+        "for record in for_each(self._storage, self.read_or_none, self.effective(self.state())[-10:]):",
         COMMIT,
     ),
     Bug(
@@ -123,8 +123,8 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "commit: a replay replaces a file that was changed since",
         "core/commit/replay.py",
-        "elif item.replaces.matches(current):",
-        "elif True:",
+        "if item.replaces.matches(current):",
+        "if True:",
         ("tests/faults/test_protocol.py",),
     ),
     Bug(

@@ -12,7 +12,7 @@ from typing import TypeVar
 from faults.injection import Crash, Fault, FaultStorage
 from faults.operations import Operation, append_files, table
 from faults.worlds import Rows, Violation, World
-from fsspeckit.common.errors import OutcomeUnknownError
+from fsspeckit.common.errors import OutcomeUnknownError, VersionNotFoundError
 from fsspeckit.core.commit.journal import Log
 from fsspeckit.core.commit.sidecar import SidecarLocations
 from fsspeckit.core.commit.transaction import Commit, Journal
@@ -32,13 +32,15 @@ class Expected:
     old_files: dict[str, bytes]
     foreign: dict[str, bytes]
     calls: int
+    old_versions: list[Rows]
+    new_versions: list[Rows]
 
 
 def expect(world: World, operation: Operation) -> Expected:
     """Build the dataset, keep it as the template, and run the operation once without a fault."""
     operation.prepare(world)
     world.keep()
-    old, old_files = world.raw_rows(), world.dataset_files()
+    old, old_files, old_versions = world.raw_rows(), world.dataset_files(), versions_of(world)
     storage = FaultStorage(world.new_storage())
     operation.run(storage, world.root)
     foreign = {path: data for path, data in world.dataset_files().items() if path.endswith(".txt")}
@@ -46,7 +48,7 @@ def expect(world: World, operation: Operation) -> Expected:
     if old == new if not operation.same_rows else old_files == world.dataset_files():
         raise Violation(f"{operation.name} changes nothing, so old and new states are equal")
     check_clean(world)
-    return Expected(old, new, old_files, foreign, len(storage.calls))
+    return Expected(old, new, old_files, foreign, len(storage.calls), old_versions, versions_of(world))
 
 
 def run_with(world: World, run: Callable[[Storage, str], object], fault: Fault | None) -> object:
@@ -145,8 +147,21 @@ def recover_and_check(world: World, expected: Expected, where: str) -> Rows:
     if kept != expected.foreign:
         raise Violation(f"{where}: files that are none of our business changed")
     check_clean(world, where)
+    if versions_of(world) != (expected.new_versions if rows == expected.new else expected.old_versions):
+        raise Violation(f"{where}: the kept versions have other rows")
     check_usable(world, rows, where)
     return rows
+
+
+def versions_of(world: World) -> list[Rows]:
+    """Return the rows of every version that is said to be readable, oldest first."""
+    journal = Journal(world.new_storage(), world.root)
+    versions = journal.versions(journal.view(), world.root)
+    readable = [each.version for each in versions.history if each.readable]
+    try:
+        return [world.view_rows(versions.view_of(number)) for number in reversed(readable)]
+    except (VersionNotFoundError, FileNotFoundError) as error:
+        raise Violation(f"a readable version cannot be read: {error}") from error
 
 
 def check_usable(world: World, rows: Rows, where: str) -> None:
@@ -167,6 +182,7 @@ def check_clean(world: World, where: str = "after a clean run") -> None:
         "remove",
         "remove_tree",
         "publish",
+        "duplicate",
         "retire",
         "make_dirs",
         "claim_staging",
@@ -181,8 +197,13 @@ def check_clean(world: World, where: str = "after a clean run") -> None:
     if log.stagings() or state.leftovers or state.is_pending:
         raise Violation(f"{where}: left behind {log.stagings()} {state.leftovers}, pending {state.is_pending}")
     known = {join(log.folder, f"{seq:020d}.{kind}") for seq in state.records for kind in ("json", "done")}
-    known.add(log.lock_path)
-    stray = {join(sidecar, entry.path) for entry in world.new_storage().list_tree(sidecar).files} - known
+    marks = [name for name in world.new_storage().list_names(log.folder) if name.startswith(("retain-", "floor-"))]
+    known |= {log.lock_path, *(join(log.folder, name) for name in marks)}
+    for seq in state.records:
+        known |= {join(log.kept_folder, item.name) for item in log.read(seq).kept}
+    listed = {entry.path for entry in world.new_storage().list_tree(sidecar).files}
+    listed = {path for path in listed if not path.startswith("index/")}  # a cache, which the next commit cleans
+    stray = {join(sidecar, path) for path in listed} - known
     if stray:
         raise Violation(f"{where}: stray files {sorted(stray)}")
 

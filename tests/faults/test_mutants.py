@@ -66,7 +66,7 @@ def _create_in_place(self: LocalStorage, path: str, data: bytes) -> None:
     self.sync_dirs([os.path.dirname(path)])
 
 
-def _done_first(self: Replayer, item: Record, staged: object = ()) -> None:
+def _done_first(self: Replayer, item: Record, *_: object, **__: object) -> None:
     self._log.finish(item)
     CARRY_OUT(self, item)
 
@@ -74,12 +74,18 @@ def _done_first(self: Replayer, item: Record, staged: object = ()) -> None:
 CARRY_OUT = Replayer.publish_all
 
 
-def _retire_first(self: Replayer, item: Record, staged: object = ()) -> None:
+def _retire_first(self: Replayer, item: Record, *_: object, **__: object) -> None:
     self._make_folders(item)
     for_each(self._storage, lambda pair: self._retire(item, *pair), enumerate(item.retire))
-    for_each(self._storage, lambda file: self._publish(item, file), item.publish)
+    self._publish(item, [(file, file.path) for file in item.publish])
     self._storage.sync_dirs(self._folders_of(item))
     self._close(item)
+
+
+def _keep_last(self: Replayer, item: Record, *_: object, **__: object) -> None:
+    with mock.patch.object(Replayer, "_keep"):
+        CARRY_OUT(self, item)
+    self._keep(item.kept)
 
 
 def _folders_not_synced(self: Replayer, item: Record) -> None:
@@ -187,6 +193,16 @@ def faults(make: Callable[[], World], name: str, *kinds: str) -> Check:
     return check
 
 
+def exchanging(check: Check) -> Check:
+    """The same check, with commits that are published by an exchange of folders."""
+
+    def checked() -> None:
+        with mock.patch.object(Journal, "by_exchange", True):
+            check()
+
+    return checked
+
+
 @contextmanager
 def local_world() -> Iterator[LocalWorld]:
     world = LocalWorld()
@@ -204,6 +220,14 @@ MUTANTS: dict[str, tuple[Mutant, Check]] = {
     "the staging folder is not synced": (
         without_syncing(lambda path: "/.staging_" in path),
         power_loss("append"),
+    ),
+    "the new tree of an exchange is not synced": (
+        without_syncing(lambda path: "/tree" in path),
+        exchanging(power_loss("rewrite")),
+    ),
+    "staged files are moved into the tree of an exchange": (
+        patch(LocalStorage, "link", LocalStorage.publish),
+        exchanging(faults(LocalWorld, "rewrite", "crash before")),
     ),
     "the sidecar is not synced": (
         without_syncing(lambda path: path.endswith(".fsspeckit")),
@@ -274,12 +298,24 @@ MUTANTS: dict[str, tuple[Mutant, Check]] = {
         faults(MemoryWorld, "rewrite", "crash before"),
     ),
     "new files are not published again": (
-        patch(Replayer, "_publish_if_unchanged", lambda self, item, file: None),
+        patch(Replayer, "_path_for", lambda self, item, file, current: None),
         faults(MemoryWorld, "append", "crash before"),
     ),
     "retired files are not retired again": (
-        patch(Replayer, "_retire_if_unchanged", lambda self, item, index, file: None),
+        patch(Replayer, "_is_unchanged", lambda self, item, file, current: False),
         faults(MemoryWorld, "rewrite", "crash before"),
+    ),
+    "kept files are not synced before files are replaced": (
+        without_syncing(lambda path: path.endswith("/kept")),
+        power_loss("rewrite, keep versions"),
+    ),
+    "recovery does not keep files": (
+        patch(Replayer, "_unchanged", lambda self, items: []),
+        faults(MemoryWorld, "rewrite, keep versions", "crash before"),
+    ),
+    "files are kept after they are replaced": (
+        patch(Replayer, "publish_all", _keep_last),
+        faults(LocalWorld, "rewrite, keep versions", "crash before"),
     ),
     "orphans are not removed": (
         patch(Log, "stagings", lambda self: []),

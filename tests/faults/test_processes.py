@@ -29,7 +29,7 @@ from sweeps import Sweep
 
 TESTS = str(Path(__file__).parent.parent)
 _SPAWN = multiprocessing.get_context("spawn")
-KILLS = {"commits": (60, 1500), "row changes": (20, 500)}
+KILLS = {"commits": (60, 1500), "row changes": (20, 500), "kept versions": (20, 500)}
 """How many writers of each kind are killed in a bounded and in a full sweep."""
 
 

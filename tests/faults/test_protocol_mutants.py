@@ -5,23 +5,29 @@ These mutants need an order of events that a sweep of one process cannot reach.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from unittest import mock
 
 import pytest
 
 from core.commit import test_transaction as commits
+from core.operations import test_concurrent_commits as concurrent
 from faults import test_protocol as protocol
 from faults.operations import start
 from faults.test_mutants import Check, Mutant, give_up, patch
 from faults.worlds import LocalWorld, MemoryWorld, World
 from fsspeckit.common.errors import FsspeckitError
-from fsspeckit.core.commit import journal, replay, transaction
-from fsspeckit.core.commit.conflicts import Conflicts
+from fsspeckit.core.commit import journal, publishing, replay
+from fsspeckit.core.commit.conflicts import Changes, Conflicts
 from fsspeckit.core.commit.journal import Log, LogState
+from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.record import Record
 from fsspeckit.core.commit.replay import Replayer
+from fsspeckit.core.operations import attempts
+from fsspeckit.core.operations.change import Revalidation
 from fsspeckit.core.storage import LocalStorage, Storage
 from fsspeckit.core.storage.fsspec import FsspecStorage
 
@@ -86,6 +92,34 @@ def in_world(make: Callable[[], World], test: Callable[..., None], *arguments: o
     return check
 
 
+CHECK_NEWER = Conflicts.check_newer
+
+
+def _trust_size_and_stamp(self: Conflicts, changes: Changes, view: View) -> frozenset[str]:
+    with mock.patch.object(Conflicts, "_commits_since", return_value=[]):
+        return CHECK_NEWER(self, changes, view)
+
+
+def in_folder(test: Callable[..., None], *arguments: object) -> Check:
+    """Run a test of concurrent operations in its own folder."""
+
+    def check() -> None:
+        with tempfile.TemporaryDirectory() as base:
+            test(f"{base}/d", *arguments)
+
+    return check
+
+
+def in_path(test: Callable[..., None]) -> Check:
+    """Run a test that gets a path and a monkeypatch."""
+
+    def check() -> None:
+        with tempfile.TemporaryDirectory() as base, pytest.MonkeyPatch.context() as patches:
+            test(Path(base), patches)
+
+    return check
+
+
 PROTOCOL_MUTANTS: dict[str, tuple[Mutant, Check]] = {
     "a pruned slot can be used again": (
         patch(Log, "_check_is_newest", _nothing),
@@ -128,11 +162,11 @@ PROTOCOL_MUTANTS: dict[str, tuple[Mutant, Check]] = {
         in_world(MemoryWorld, protocol.test_pending_commit_is_finished_before_the_next),
     ),
     "replay retires any file at the path": (
-        patch(Replayer, "_retire_if_unchanged", Replayer._retire),
+        patch(Replayer, "_is_unchanged", lambda self, item, file, current: True),
         in_world(LocalWorld, protocol.test_replay_keeps_a_new_file_at_a_retired_path),
     ),
     "replay replaces any file at the path": (
-        patch(Replayer, "_publish_if_unchanged", Replayer._publish),
+        patch(Replayer, "_path_for", lambda self, item, file, current: file.path),
         in_world(LocalWorld, protocol.test_replay_keeps_a_file_changed_after_the_commit),
     ),
     "older records without done are replayed": (
@@ -168,12 +202,36 @@ PROTOCOL_MUTANTS: dict[str, tuple[Mutant, Check]] = {
         in_world(LocalWorld, commits.test_file_created_by_another_program_is_a_conflict),
     ),
     "staged files are not checked": (
-        patch(transaction, "check_staged", lambda storage, path, entry, rows: entry),
+        patch(publishing, "check_staged", lambda storage, path, entry, rows: (entry, b"")),
         in_world(LocalWorld, commits.test_damaged_staged_file_is_rejected),
     ),
     "final names are not checked": (
         patch(LocalStorage, "check_publishable", _nothing),
         in_world(LocalWorld, commits.test_too_long_file_name_is_rejected_before_any_change, 300),
+    ),
+    "a change is not revalidated": (
+        patch(Revalidation, "__call__", _nothing),
+        in_folder(concurrent.test_two_upserts_of_one_new_key_end_in_one_row),
+    ),
+    "new files are not searched for rows of a condition": (
+        patch(Revalidation, "__call__", _nothing),
+        in_folder(concurrent.test_delete_and_update_look_at_new_files_by_their_condition, [()]),
+    ),
+    "inputs are not compared with a newer view": (
+        patch(Conflicts, "check_newer", lambda self, changes, view: frozenset(file.path for file in view.files)),
+        in_folder(concurrent.test_a_row_that_another_writer_deletes_stays_deleted),
+    ),
+    "a revalidation trusts size and stamp": (
+        patch(Conflicts, "check_newer", _trust_size_and_stamp),
+        in_path(concurrent.test_the_journal_shows_an_input_that_size_and_stamp_do_not),
+    ),
+    "staged files are used again although their inputs changed": (
+        patch(attempts, "_parts", lambda task: [b"same"]),
+        in_path(
+            lambda path, patches: concurrent.test_staged_files_whose_inputs_are_unchanged_are_used_again(
+                f"{path}/d", patches
+            )
+        ),
     ),
     "a moved journal is not detected": (
         patch(Conflicts, "_find_lost_staging", _nothing),

@@ -11,6 +11,7 @@ import pytest
 from fsspeckit.datasets.spark import SparkDatasetIO
 from fsspeckit.pipeline import Pipeline, PipelineFileError
 from fsspeckit.pipeline.model import RowStep
+from fsspeckit.pipeline.parts import Expecting
 from fsspeckit.pipeline.wording import ARGUMENTS
 
 
@@ -49,8 +50,11 @@ def update(**more: Any) -> dict[str, Any]:
         ({"set": {"a": "b +"}}, "steps[0] (mark).set.a: not an SQL expression"),
         ({"set": {"a": 1}}, "steps[0] (mark).set.a: 1 is wrong; input should be a valid string"),
         ({"dataset": "gold"}, "steps[0] (mark).dataset: there is no dataset 'gold'; use one of bronze, silver"),
-        ({"into": "bronze"}, "steps[0] (mark).into: this key is unknown; use one of name, after, dataset, where"),
-        ({"do": "delete"}, "steps[0] (mark).set: this key is unknown; use one of name, after, dataset, where"),
+        (
+            {"into": "bronze"},
+            "steps[0] (mark).into: this key is unknown; use one of name, after, repeat, dataset, where",
+        ),
+        ({"do": "delete"}, "steps[0] (mark).set: this key is unknown; use one of name, after, repeat, dataset, where"),
         ({"compression": "zip"}, "steps[0] (mark).compression: 'zip' is not allowed; use one of"),
     ],
     ids=str,
@@ -93,7 +97,7 @@ def changes(**more: Any) -> dict[str, Any]:
         (changes(columns="id"), ".columns: a value of type str is wrong; input should be a valid list"),
         (changes(ignore_null_updates="why"), ".ignore_null_updates: a value of type str is wrong; input should be a"),
         (changes(scd_type=3), ".scd_type: 3 is not allowed; use one of 1 or 2"),
-        (changes(strategy="upsert"), ".strategy: this key is unknown; use one of name, after, do, from, into, keys"),
+        (changes(strategy="upsert"), ".strategy: this key is unknown; use one of expect, on_fail, quarantine, name"),
         (changes(into="gold"), ".into: there is no dataset 'gold'; use one of bronze, silver"),
     ],
     ids=str,
@@ -111,7 +115,8 @@ def test_every_argument_of_an_operation_is_a_key_with_its_default(model: Any) ->
     others |= {"partition_columns", "skip_unchanged"}
     known = {name: each.default for name, each in parameters.items() if name not in others}
     keys = {ARGUMENTS.get(name, name): field for name, field in model.model_fields.items()}
-    assert known.keys() == keys.keys() - {"name", "after", "do", "source", "dataset", "checks"}
+    own = {"name", "after", "repeat", "do", "source", "dataset", "checks", *Expecting.model_fields}
+    assert known.keys() == keys.keys() - own
     for name in known.keys() - {"strategy"}:
         assert known[name] == (inspect.Parameter.empty if keys[name].is_required() else keys[name].default), name
 
@@ -156,7 +161,7 @@ def test_an_expression_of_a_delete_needs_no_trust() -> None:
             {"checks": {"fresh": {"column": "at", "within": "2 weeks"}}},
             "steps[0] (load).checks.fresh.within: '2 weeks'",
         ),
-        ({"key": "id"}, "steps[0] (load).key: this key is unknown; use one of compression, max_rows_per_file"),
+        ({"key": "id"}, "steps[0] (load).key: this key is unknown; use one of expect, on_fail, quarantine"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
@@ -166,16 +171,16 @@ def test_a_mistake_is_named_by_its_key_with_what_is_allowed(change: dict[str, An
 
 
 def test_every_mistake_is_found_at_once() -> None:
-    found = raw(step("a", "mrge"), {"name": "b"}, merge("c", strategy="x"), sources={"s": {"format": "xml"}}, nme="p")
+    found = raw(step("a", "mrge"), {"name": "b"}, merge("c", strategy="x"), sources={"s": {"format": "csv"}}, nme="p")
     assert [problem.partition(":")[0] for problem in mistakes(found)] == [
-        "sources.s.format",
+        "sources.s",
         "steps[0] (a).do",
         "steps[1] (b).do",
         "steps[2] (c).strategy",
         "nme",
     ]
     assert "use one of 'select', 'rename'" in mistakes(found)[2]
-    assert "name, idempotency_key, variables, spark, sources, datasets, steps" in mistakes(found)[4]
+    assert "name, idempotency_key, variables, spark, repeat, parallel, sources, datasets, steps" in mistakes(found)[4]
 
 
 @pytest.mark.parametrize(
@@ -289,7 +294,7 @@ def test_the_schema_describes_every_step() -> None:
     schema = Pipeline.json_schema()
     kinds = set(schema["properties"]["steps"]["items"]["discriminator"]["mapping"])
     assert kinds == {
-        *("select", "rename", "cast", "filter", "deduplicate", "merge", "write", "delete", "update"),
+        *("select", "rename", "cast", "filter", "sql", "python", "deduplicate", "merge", "write", "delete", "update"),
         "apply_changes",
         *("compact", "optimize", "check"),
     }

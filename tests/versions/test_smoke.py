@@ -1,4 +1,4 @@
-"""The main operations of the Spark engine: `make test-versions` runs this folder with older versions of PySpark.
+"""The main operations of the Spark engine: older versions of PySpark run this folder and the conformance tests.
 
 `make test` runs the other tests with the pinned version and does not repeat these.
 """
@@ -25,13 +25,6 @@ from fsspeckit.datasets.spark import SparkDatasetIO
 from fsspeckit.datasets.spark.errors import SparkJobError
 from fsspeckit.pipeline import Pipeline
 from shuffled import by_shuffle
-
-# PySpark before 4.2 does not close the socket over which it collects results. PySpark 3.5 uses deprecated parts of
-# Python and pandas.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:distutils Version classes:DeprecationWarning"),
-]
 
 COLUMNS = (
     "id",

@@ -14,17 +14,21 @@ from fsspeckit.cli.command import Run
 from fsspeckit.cli.commands import (
     apply,
     apply_changes,
+    changes,
     compact,
-    dedupe,
+    deduplicate,
     delete,
     doctor,
+    history,
     inspect,
     merge,
     optimize,
     plan,
     recover,
+    restore,
     run,
     update,
+    vacuum,
     write,
 )
 from fsspeckit.cli.errors import CommandError, show
@@ -56,7 +60,8 @@ def _program(
 
 
 _ROWS = (write, merge, apply_changes, update, delete)
-for _module in (*_ROWS, compact, optimize, dedupe, recover, inspect, plan, apply, run, doctor):
+_VERSIONS = (history, changes, restore, vacuum)
+for _module in (*_ROWS, compact, optimize, deduplicate, *_VERSIONS, recover, inspect, plan, apply, run, doctor):
     _module.register(app)
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from fsspeckit.cli import errors, progress, terminal
-from fsspeckit.cli.options import OptionTable
+from fsspeckit.cli.options import SOURCE, OptionTable
 from fsspeckit.cli.settings import load_config, parse_options
 from fsspeckit.cli.wording import as_options
 from fsspeckit.common.choices import DEFAULT_ENGINE, EngineName
@@ -118,9 +118,20 @@ class Run:
         if line:
             terminal.put(line)
 
-    def finish(self, result: Any, *, noop: bool = False) -> int:
-        """Print a result of the library and return the exit code."""
-        self.say(result.to_dict(), str(result))
+    def existed(self, path: str, *, must_exist: bool) -> bool:
+        """Return whether a dataset exists. Raise if it must and does not."""
+        exists = self.place(path).journal.view(consistent=False).exists
+        if must_exist and not exists:
+            raise errors.CommandError(f"there is no dataset at {path}", "check the path, or leave --must-exist out")
+        return exists
+
+    def finish(self, result: Any, *, noop: bool = False, existed: bool = True) -> int:
+        """Print a result of the library, say whether the dataset is new, and return the exit code."""
+        facts, text = result.to_dict(), str(result)
+        if not existed:
+            facts = facts | {"new_dataset": not noop}
+            text = ("no dataset there, and nothing to do\n" if noop else "new dataset\n") + text
+        self.say(facts, text)
         return self.noop_exit_code if noop else errors.DONE
 
 
@@ -129,17 +140,18 @@ def command(
 ) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Register a function `(run, ...) -> exit code` with the shared options and an example in its help.
 
-    A parameter `options` of the function stands for a table of options: it gets those that have a value.
+    A parameter `options` of the function stands for a table of options: it gets those that have a value. A parameter
+    `reading` stands for the options of a source.
     """
-    table = options or {}
+    tables = {"options": options or {}, "reading": SOURCE}
 
     def register(function: Callable[..., int]) -> Callable[..., int]:
         own = inspect.signature(function, eval_str=True)
         shared = {key: value for key, value in _PANEL.items() if key not in without}
         parameters = list[inspect.Parameter]()
         for each in own.parameters.values():
-            if each.name == "options":
-                parameters += _parameters(table)
+            if each.name in tables:
+                parameters += _parameters(tables[each.name])
             elif each.name != "run":
                 parameters.append(each.replace(kind=inspect.Parameter.KEYWORD_ONLY))
         parameters += _parameters(shared)
@@ -147,9 +159,9 @@ def command(
 
         def call(**values: Any) -> int:
             run = Run(name, offered, **{key: values.pop(key) for key in shared})
-            if options is not None:
-                given = {key: values.pop(key) for key in table}
-                values["options"] = {key: value for key, value in given.items() if value is not None and value != []}
+            for table in tables.keys() & own.parameters.keys():
+                given = {key: values.pop(key) for key in tables[table]}
+                values[table] = {key: value for key, value in given.items() if value is not None and value != []}
             return execute(run, lambda: function(run, **values))
 
         call.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]

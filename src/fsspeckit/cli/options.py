@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from fsspeckit.common.choices import (
+    DEFAULT_STRATEGY,
     Curve,
     NullKeys,
     OnDuplicate,
@@ -21,16 +22,27 @@ from fsspeckit.common.choices import (
 
 Src = Annotated[
     str,
-    typer.Argument(metavar="SRC", help="Parquet, csv or json file, folder or pattern; - reads Arrow IPC from stdin."),
+    typer.Argument(metavar="SRC", help="Parquet, csv or json file, folder or pattern; - reads standard input."),
 ]
 Feed = Annotated[
     str,
-    typer.Argument(metavar="FEED", help="Parquet, csv or json file, folder or pattern; - reads Arrow IPC from stdin."),
+    typer.Argument(metavar="FEED", help="Parquet, csv or json file, folder or pattern; - reads standard input."),
 ]
 Dest = Annotated[str, typer.Argument(metavar="DEST", help="Folder or URL of the dataset.")]
-Format = Annotated[SourceFormat | None, typer.Option("--format", help="Format of the source; default: by file ending.")]
+Format = Annotated[
+    SourceFormat | None,
+    typer.Option("--format", help="Format of the source; default: by file ending, and Arrow IPC for -."),
+]
 Delimiter = Annotated[str | None, typer.Option("--delimiter", help="Separator of csv values.")]
 Encoding = Annotated[str | None, typer.Option("--encoding", help="Encoding of csv and json files; default: utf-8.")]
+ColumnTypes = Annotated[
+    str | None,
+    typer.Option("--schema", metavar="TYPES", help='Types of csv and json columns: "zip string, at timestamp".'),
+]
+Casts = Annotated[
+    str | None,
+    typer.Option("--cast", metavar="TYPES", help='New types of Parquet and Arrow columns: "amount decimal(10, 2)".'),
+]
 Where = Annotated[
     str,
     typer.Option("--where", metavar="CONDITION", help='SQL condition, such as "id = 7"; true matches all rows.'),
@@ -40,6 +52,7 @@ Assignments = Annotated[
     typer.Option("--set", metavar="COLUMN=EXPRESSION", help="New value of a column, as SQL; repeatable."),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Show what would change without writing.")]
+MustExist = Annotated[bool, typer.Option("--must-exist", help="Fail if there is no dataset, do not create one.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation before deleting all rows.")]
 PartitionBy = Annotated[
     list[str], typer.Option("--partition-by", metavar="COLUMN", help="Partition column of a new dataset; repeatable.")
@@ -47,7 +60,10 @@ PartitionBy = Annotated[
 Compression = Annotated[str | None, typer.Option("--compression", help="Compression codec of written files.")]
 MaxRows = Annotated[int, typer.Option("--max-rows-per-file", help="Maximum rows per new file.")]
 RowGroup = Annotated[int | None, typer.Option("--row-group-size", help="Maximum rows per row group.")]
-Memory = Annotated[str | None, typer.Option("--memory-limit", help="Memory limit for writing, such as 500MB.")]
+Memory = Annotated[
+    str | None,
+    typer.Option("--memory-limit", help="Memory limit for writing, such as 500MB (1 MB is 1024 x 1024 bytes)."),
+]
 Keys = Annotated[list[str], typer.Option("--key", metavar="COLUMN", help="Column that identifies a row; repeatable.")]
 Strategy = Annotated[
     StrategyName,
@@ -123,12 +139,18 @@ ReplaceWhere = Annotated[
         help="With --mode overwrite, replace only rows for which this is true, such as \"day = 'mon'\".",
     ),
 ]
+EraseHistory = Annotated[
+    bool, typer.Option("--erase-history", help="Also remove all kept versions, which have the rows.")
+]
 Dataset = Annotated[str, typer.Argument(metavar="PATH", help="Folder or URL of the dataset.")]
-TargetMb = Annotated[float | None, typer.Option("--target-mb", help="Target file size in MB.")]
+TargetMb = Annotated[float | None, typer.Option("--target-mb", help="Target file size in MB of 1024 x 1024 bytes.")]
 TargetRows = Annotated[int | None, typer.Option("--target-rows", help="Target rows per file.")]
 Partitions = Annotated[
     list[str],
     typer.Option("--partition", metavar="FOLDER", help="Partition folder, such as day=2026-03-01; repeatable."),
+]
+Retries = Annotated[
+    int, typer.Option("--retries", min=0, help="How often to plan again if another writer commits what this one reads.")
 ]
 MaxFiles = Annotated[int | None, typer.Option("--max-files", help="Maximum files to rewrite in this run.")]
 MaxBytes = Annotated[int | None, typer.Option("--max-bytes", help="Maximum bytes to rewrite in this run.")]
@@ -138,8 +160,8 @@ Bloom = Annotated[
     list[str], typer.Option("--bloom", metavar="COLUMN", help="Column to write Bloom filters for; repeatable.")
 ]
 Force = Annotated[bool, typer.Option("--force", help="Also rewrite files that are already sorted.")]
-DedupeKeys = Annotated[
-    list[str], typer.Option("--dedupe-key", metavar="COLUMN", help="Keep one row per key; repeatable.")
+DeduplicateKeys = Annotated[
+    list[str], typer.Option("--deduplicate-key", metavar="COLUMN", help="Keep one row per key; repeatable.")
 ]
 
 REQUIRED = Parameter.empty
@@ -147,6 +169,14 @@ Options = dict[str, Any]
 """The options of an operation that were given, by the names of its arguments in Python."""
 OptionTable = Mapping[str, tuple[Any, Any]]
 """Arguments of an operation: the option, and its default or `REQUIRED`."""
+SOURCE: OptionTable = {
+    "format_": (Format, None),
+    "delimiter": (Delimiter, None),
+    "encoding": (Encoding, None),
+    "schema": (ColumnTypes, None),
+    "cast": (Casts, None),
+}
+"""How the rows of a source are read, for every command with a source."""
 _REWRITING: OptionTable = {
     "compression": (Compression, None),
     "row_group_size": (RowGroup, None),
@@ -155,7 +185,7 @@ _REWRITING: OptionTable = {
 OPERATIONS: Mapping[str, OptionTable] = {
     "merge": {
         "key_columns": (Keys, REQUIRED),
-        "strategy": (Strategy, "upsert"),
+        "strategy": (Strategy, DEFAULT_STRATEGY),
         "partition_by": (PartitionBy, []),
         "dedup_order_by": (OrderBy, []),
         "on_duplicate_source": (Duplicates, "error"),
@@ -181,7 +211,7 @@ OPERATIONS: Mapping[str, OptionTable] = {
         "scd_type": (ScdType, 1),
         "partition_by": (PartitionBy, []),
     },
-    "delete": {"where": (Where, REQUIRED), **_REWRITING},
+    "delete": {"where": (Where, REQUIRED), "erase_history": (EraseHistory, False), **_REWRITING},
     "update": {"set": (Assignments, REQUIRED), "where": (Where, REQUIRED), **_REWRITING},
 }
 """The operations that change rows, by the names of the methods of `DatasetIO`."""

@@ -34,6 +34,8 @@ class SavedSource:
     format: str
     delimiter: str | None
     encoding: str | None
+    schema: str | None
+    cast: str | None
     files: list[dict[str, Any]]
 
 
@@ -147,14 +149,16 @@ def _check_summary(document: Node, plan: MergePlan) -> None:
 def _source(node: Node) -> SavedSource:
     from fsspeckit.core.formats import ENDINGS, can_delimit
 
-    delimiter = node["delimiter"].optional(lambda each: each.text())
+    delimiter = node["delimiter"].optional(_text)
     if delimiter is not None and not can_delimit(delimiter):
         raise node["delimiter"].refuse("is not one character")
     return SavedSource(
         path=node["path"].text(),
         format=node["format"].choice(ENDINGS),
         delimiter=delimiter,
-        encoding=node["encoding"].optional(lambda each: each.text()),
+        encoding=node["encoding"].optional(_text),
+        schema=node["schema"].optional(_text),
+        cast=node["cast"].optional(_text),
         files=node["files"].each(_file),
     )
 

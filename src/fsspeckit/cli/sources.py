@@ -7,9 +7,15 @@ time, and memory-mapped.
 
 from __future__ import annotations
 
+import atexit
 import re
+import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
 from fsspeckit.cli.command import Run
@@ -21,9 +27,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from fsspeckit.core.dataset.place import Place
+    from fsspeckit.core.dataset.text_source import TextFiles
     from fsspeckit.core.ext.inputs import InputFile
 
 STDIN = "-"
+_TEXT = ("csv", "json")
 _PATTERN = re.compile(r"[*?\[]")
 
 
@@ -33,47 +41,61 @@ class Source:
 
     path: str
     format: str
-    delimiter: str | None
-    encoding: str | None
-    options: dict[str, Any] | None
+    delimiter: str | None = None
+    encoding: str | None = None
+    schema: str | None = None
+    cast: str | None = None
+    options: dict[str, Any] | None = None
 
     @classmethod
-    def of(cls, run: Run, path: str, format_: str | None, delimiter: str | None, encoding: str | None) -> Source:
+    def of(
+        cls,
+        run: Run,
+        path: str,
+        *,
+        format_: str | None = None,
+        delimiter: str | None = None,
+        encoding: str | None = None,
+        schema: str | None = None,
+        cast: str | None = None,
+    ) -> Source:
         """Find the format of a path and check the options."""
-        from fsspeckit.core.formats import can_delimit
-
         options = run.options()
         if encoding == "":
             raise usage("--encoding is empty", "pass one such as utf-8, or leave it out")
-        found = "arrow" if path == STDIN else format_ or _format_of(path, options)
-        if delimiter is not None and found != "csv":
-            raise usage(f"--delimiter does not go with {found}", "leave it out, or say --format csv")
-        if encoding is not None and found not in ("csv", "json"):
-            raise usage(f"--encoding does not go with {found}", "leave it out, or say --format csv or json")
-        delimiter = "\t" if delimiter == "\\t" else delimiter
-        if delimiter is not None and not can_delimit(delimiter):
-            what = f"--delimiter {delimiter!r} is not one character that can separate values"
-            raise usage(what, "pass one, such as ';' or '\\t' for a tab")
-        return cls(path, found, delimiter, encoding, options)
+        found = format_ or ("arrow" if path == STDIN else _format_of(path, options))
+        for option, value, formats in (
+            ("--delimiter", delimiter, ("csv",)),
+            ("--encoding", encoding, _TEXT),
+            ("--schema", schema, _TEXT),
+            ("--cast", cast, ("arrow", "parquet")),
+        ):
+            if value is not None and found not in formats:
+                raise usage(f"{option} does not go with {found}", _instead(option, formats))
+        return cls(path, found, _checked_delimiter(delimiter), encoding, schema, cast, options)
 
     def rows(self) -> Any:
         """Return the rows in a form that `DatasetIO` accepts."""
-        if self.path == STDIN:
-            return _stdin()
-        if self.format == "parquet" and not _PATTERN.search(self.path):
+        if self.format in _TEXT:
+            return self._text_files()
+        if self.path != STDIN and self.format == "parquet" and self.cast is None and not _PATTERN.search(self.path):
             return self.path
-        if self.format in ("csv", "json"):
-            from fsspeckit.core.dataset.text_source import TextFiles, TextFormat
+        table = _stdin(self.format) if self.path == STDIN else self._table(self.path)
+        return table if self.cast is None else _cast(table, self.cast)
 
-            return TextFiles(
-                self.path,
-                cast("TextFormat", self.format),
-                self.delimiter,
-                "utf-8" if self.encoding is None else self.encoding,
-            )
+    def _table(self, path: str) -> pa.Table:
         from fsspeckit.core.ext import read_parquet
 
-        return read_parquet(self.path, memory_map=True, storage_options=self.options)
+        return read_parquet(path, memory_map=True, storage_options=self.options)
+
+    def _text_files(self) -> TextFiles:
+        from fsspeckit.core.dataset.text_source import TextFiles, TextFormat
+
+        path = spooled_stdin() if self.path == STDIN else self.path
+        encoding = "utf-8" if self.encoding is None else self.encoding
+        return TextFiles(
+            path, cast("TextFormat", self.format), self.delimiter, encoding, {} if self.schema is None else self.schema
+        )
 
     def rows_for(self, place: Place) -> Any:
         """Return the rows like `rows`, but read csv and json files, with the types of a dataset."""
@@ -116,13 +138,67 @@ def rows_at(place: Place) -> int:
     return load_snapshot(place.storage, existing_view(place)).rows
 
 
-def _stdin() -> pa.Table:
+def _instead(option: str, formats: Sequence[str]) -> str:
+    if option == "--cast":
+        return "leave it out, or use --schema"
+    return f"leave it out, or say --format {' or '.join(formats)}"
+
+
+def _checked_delimiter(text: str | None) -> str | None:
+    from fsspeckit.core.formats import can_delimit
+
+    delimiter = "\t" if text == "\\t" else text
+    if delimiter is not None and not can_delimit(delimiter):
+        what = f"--delimiter {delimiter!r} is not one character that can separate values"
+        raise usage(what, "pass one, such as ';' or '\\t' for a tab")
+    return delimiter
+
+
+def _cast(table: pa.Table, text: str) -> pa.Table:
+    """Cast columns so that no value changes."""
+    import pyarrow as pa
+
+    from fsspeckit.core.expressions.column_types import parse_column_types
+    from fsspeckit.core.expressions.compute import cast_values
+
+    for name, type_ in parse_column_types(text).items():
+        if table.column_names.count(name) != 1:
+            raise usage(f"--cast names {name!r}, which is not one column of the source", f"use {table.column_names}")
+        try:
+            column = cast_values(table[name], type_)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise usage(f"--cast {name} {type_}: {error}", "correct the values, or choose another type") from error
+        table = table.set_column(table.column_names.index(name), name, column)
+    return table
+
+
+def _check_piped() -> None:
+    if sys.stdin.isatty():
+        what = "the source is - and standard input is a terminal"
+        raise usage(what, "pipe rows in: an Arrow IPC stream, or csv or json with --format; or name a file")
+
+
+@cache
+def spooled_stdin() -> str:
+    """Return the path of a temporary file with the bytes of standard input. It is deleted when the program ends."""
+    _check_piped()
+    folder = TemporaryDirectory(prefix="fsspeckit-")
+    atexit.register(folder.cleanup)
+    path = Path(folder.name) / "standard input"
+    with path.open("wb") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file)
+    return str(path)
+
+
+def _stdin(format_: str) -> pa.Table:
     from fsspeckit.common.errors import SourceFileError
     from fsspeckit.common.text import split_message
+    from fsspeckit.core.ext import read_parquet
     from fsspeckit.core.ext.arrow_ipc import read_ipc
 
-    if sys.stdin.isatty():
-        raise usage("the source is - and standard input is a terminal", "pipe an Arrow IPC stream in, or name a file")
+    if format_ == "parquet":
+        return read_parquet(spooled_stdin(), memory_map=True)
+    _check_piped()
     try:
         return read_ipc(cast("BufferedReader", sys.stdin.buffer), "standard input")
     except SourceFileError as error:

@@ -8,10 +8,10 @@ from collections.abc import Collection
 from fsspeckit.common.wording import reworded
 
 _OPTIONS = {
-    "key_columns": ("--key", "--dedupe-key"),
+    "key_columns": ("--key", "--deduplicate-key"),
     "zorder_columns": ("--by",),
     "dedup_order_by": ("--order-by",),
-    "deduplicate_key_columns": ("--dedupe-key",),
+    "deduplicate_key_columns": ("--deduplicate-key",),
     "bloom_filter_columns": ("--bloom",),
     "target_mb_per_file": ("--target-mb",),
     "target_rows_per_file": ("--target-rows",),
@@ -23,7 +23,9 @@ _OPTIONS = {
 _ELSEWHERE = {
     "temp_directory": "TMPDIR",
     "recover()": "`fsspeckit recover`",
-    "deduplicate_parquet_dataset": "`fsspeckit dedupe`",
+    "deduplicate_parquet_dataset": "`fsspeckit deduplicate`",
+    "history()": "`fsspeckit history`",
+    "keep_history()": "`fsspeckit history`",
 }
 """Parameters and functions that are an environment variable or another command on the command line."""
 

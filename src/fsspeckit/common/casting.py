@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as pat
 
-from fsspeckit.common.types import common_type, is_any_list, is_bytes, is_text
+from fsspeckit.common.arrow_versions import cast_view
+from fsspeckit.common.types import common_type, is_any_list, is_bytes, is_narrow_decimal, is_text, is_view
 
 Leaf = Callable[[pa.Array, pa.DataType], pa.Array]
 
@@ -98,16 +99,14 @@ def _from_dictionary(array: pa.Array, target: pa.DataType, rules: _Rules) -> pa.
 
 def _decoded(array: pa.Array) -> pa.Array:
     values = array.dictionary
-    if pat.is_string_view(values.type):  # views have no take kernel
-        values = values.cast(pa.string())
-    elif pat.is_binary_view(values.type):
-        values = values.cast(pa.binary())
+    if is_view(values.type):  # views have no take kernel
+        values = cast_view(values, pa.string() if pat.is_string_view(values.type) else pa.binary())
     return values.take(array.indices)
 
 
 def _to_dictionary(array: pa.Array, target: pa.DataType, rules: _Rules) -> pa.Array:
     values = _cast(array, target.value_type, rules)
-    if pat.is_decimal32(values.type) or pat.is_decimal64(values.type):  # no dictionary_encode kernel
+    if is_narrow_decimal(values.type):  # no dictionary_encode kernel
         values = values.cast(_as_decimal128(values.type))
     encoded = values.dictionary_encode()
     dictionary = encoded.dictionary.cast(target.value_type)
@@ -217,7 +216,7 @@ def _arrow_cast(array: pa.Array, target: pa.DataType) -> pa.Array:
             # pyarrow truncates the bits before it changes the scale; change the scale first.
             array = array.cast(pa.decimal256(76, target.scale))
     elif pat.is_decimal(source):
-        if pat.is_decimal32(source) or pat.is_decimal64(source):
+        if is_narrow_decimal(source):
             array = array.cast(_as_decimal128(source))
         if pat.is_float16(target):
             array = array.cast(pa.float64())
@@ -225,7 +224,7 @@ def _arrow_cast(array: pa.Array, target: pa.DataType) -> pa.Array:
         array = array.cast(pa.float32())
     elif pat.is_string_view(target) and not (is_text(source) or is_bytes(source)):
         array = array.cast(pa.string())
-    return array.cast(target)
+    return cast_view(array, target) if is_view(source) else array.cast(target)
 
 
 def _as_decimal128(type_: pa.DataType) -> pa.DataType:

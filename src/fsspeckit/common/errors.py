@@ -13,13 +13,15 @@
     ├── TableFormatError      ValueError         the folder belongs to Delta, Iceberg or Hudi
     ├── NestedDatasetError    ValueError         the path is inside another dataset, or contains one
     ├── DatasetNotFoundError  FileNotFoundError  no such dataset, or no file matches a filter
+    ├── VersionNotFoundError  LookupError        there is no such version, or it is no longer kept
     ├── DatasetExistsError    FileExistsError    a write with mode="error" found a dataset
     ├── DamagedFileError      OSError            a file cannot be read as Parquet
     ├── StorageError          OSError            the storage failed; the message names operation and path
     │   └── OutcomeUnknownError                  it is unknown whether the commit took place
     ├── CommitConflictError   RuntimeError       another writer changed the dataset first
     ├── AlreadyCommittedError RuntimeError       the idempotency key is already committed
-    └── CheckFailedError      ValueError         the rows do not pass a check
+    ├── CheckFailedError      ValueError         the rows do not pass a check
+    └── VersionTooOldError    NotImplementedError  a feature needs a newer version of a package
 
 Invalid arguments (an unknown strategy, a threshold of zero) raise ``ValueError``. Every message ends with the action to
 take.
@@ -91,6 +93,10 @@ class DatasetNotFoundError(FsspeckitError, FileNotFoundError):
     """No dataset, or no matching data file, at the given path."""
 
 
+class VersionNotFoundError(FsspeckitError, LookupError):
+    """A version of a dataset does not exist, was never kept, or is no longer kept."""
+
+
 class DatasetExistsError(FsspeckitError, FileExistsError):
     """There is already a dataset at the given path."""
 
@@ -121,3 +127,7 @@ class AlreadyCommittedError(FsspeckitError, RuntimeError):
 
 class CheckFailedError(FsspeckitError, ValueError):
     """The rows do not pass a check; nothing was committed."""
+
+
+class VersionTooOldError(FsspeckitError, NotImplementedError):
+    """A feature needs a newer version of a package; the message names it."""

@@ -15,11 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as pat
 
+from fsspeckit.common.arrow_versions import cast_text
 from fsspeckit.common.bridge import text_array
 from fsspeckit.common.casting import exact_cast
 from fsspeckit.common.errors import PartitionError
 from fsspeckit.common.inference import canonical_integer
-from fsspeckit.common.types import is_text, unwrapped
+from fsspeckit.common.types import is_narrow_decimal, is_text, unwrapped
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
@@ -211,7 +212,7 @@ def typed_values(texts: Sequence[str | None], type_: pa.DataType, name: str = ""
         return pa.nulls(len(array), type_)
     plain = unwrapped(type_)
     try:
-        parsed = array if is_text(plain) else array.cast(pa.date32() if pat.is_date(plain) else plain)
+        parsed = array if is_text(plain) else cast_text(array, pa.date32() if pat.is_date(plain) else plain)
         return exact_cast(parsed, type_)
     except pa.ArrowException as error:
         what = f"Values of the partition column {name!r}" if name else "Partition values"
@@ -273,7 +274,7 @@ def _component(name: str, text: str) -> str:
 def _plain(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return one array without dictionary or run-end encoding."""
     type_ = unwrapped(array.type)
-    if pat.is_decimal32(type_) or pat.is_decimal64(type_):  # pyarrow has no dictionary_encode kernel for them
+    if is_narrow_decimal(type_):  # pyarrow has no dictionary_encode kernel for them
         type_ = pa.decimal128(type_.precision, type_.scale)
     elif pat.is_string_view(type_):  # dictionary_encode returns their nulls as empty text
         type_ = pa.large_string()

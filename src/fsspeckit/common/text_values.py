@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as pat
 
+from fsspeckit.common.arrow_versions import cast_text
 from fsspeckit.common.casting import exact_cast
 from fsspeckit.common.inference import PADDED_NUMBER, canonical_integer
 from fsspeckit.common.types import is_bytes, is_number, is_text, unwrapped
@@ -302,11 +303,11 @@ def _parse_decimals(texts: pa.Array, type_: pa.DataType) -> pa.Array:
 def _parse_moments(texts: pa.Array, type_: pa.DataType) -> pa.Array:
     """Timestamps; digits of a second beyond the type's unit must be zero."""
     try:
-        return texts.cast(type_)
+        return cast_text(texts, type_)
     except pa.ArrowInvalid:
         for unit in _FINER:
             try:
-                finer = texts.cast(pa.timestamp(unit, type_.tz))
+                finer = cast_text(texts, pa.timestamp(unit, type_.tz))
             except pa.ArrowInvalid:
                 continue
             return exact_cast(finer, type_)

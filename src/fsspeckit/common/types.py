@@ -83,6 +83,16 @@ def is_bytes(type_: pa.DataType) -> bool:
     return bool(pat.is_binary(type_) or pat.is_large_binary(type_) or pat.is_binary_view(type_))
 
 
+def is_view(type_: pa.DataType) -> bool:
+    """Return whether a type is a string or binary view."""
+    return bool(pat.is_string_view(type_) or pat.is_binary_view(type_))
+
+
+def is_narrow_decimal(type_: pa.DataType) -> bool:
+    """Return whether a type is a decimal of 32 or 64 bits, for which pyarrow has few functions."""
+    return bool(pat.is_decimal(type_) and type_.bit_width < 128)
+
+
 def is_any_list(type_: pa.DataType) -> bool:
     """Return whether a type is any of the list types, fixed-size lists included."""
     return bool(

@@ -25,16 +25,30 @@ PARAMETERS = (
     *("row_group_size", "schema_mode", "share_limit", "skip_unchanged", "storage_options", "target_mb_per_file"),
     *("target_rows_per_file", "temp_directory", "use_threads", "zorder_columns"),
     *("delete_when", "except_columns", "ignore_null_updates", "insert_when", "newer_by", "sequence_by"),
-    *("replace_where", "scd_type", "update_columns", "update_when"),
+    *("replace_where", "scd_type", "update_columns", "update_when", "as_of", "older_than", "erase_history"),
 )
 # Parameters whose names are plain words too: they count only where a value follows.
 WORDS = (
-    *("columns", "compression", "connection", "curve", "encoding", "engine", "filesystem", "mode", "schema"),
-    "strategy",
+    *(
+        "columns",
+        "compression",
+        "connection",
+        "curve",
+        "delimiter",
+        "encoding",
+        "engine",
+        "filesystem",
+        "mode",
+        "schema",
+    ),
+    *("strategy", "retain", "retries", "version"),
 )
 # Arguments that hold expressions; messages about an expression begin with them ("where: unknown column ...").
 EXPRESSIONS = ("delete_when", "insert_when", "replace_where", "scope", "set", "update_when", "where")
-FUNCTIONS = (*("create_duckdb_connection", "deduplicate_parquet_dataset", "read_parquet", r"recover\(\)"),)
+FUNCTIONS = (
+    *("create_duckdb_connection", "deduplicate_parquet_dataset", "read_parquet"),
+    *(r"recover\(\)", r"keep_history\(\)", r"history\(\)"),
+)
 _LITERAL = r"\[[^\]]*\]|\"[^\"]*\"|'[^']*'|\.\.\.|(?=[\s,.;)]|$)"
 _NUMBER = r"-?\d[\d.]*(?<!\.)|True|False|None"
 # Data is left as it is: quoted text, paths, and folders of partitions such as plan=pro, whose values have no quotes.

@@ -78,9 +78,18 @@ _timestamps = _Timestamps()
 
 def rewritten_name(path: str) -> str:
     """Return a new name in the same folder, for storages that do not replace files in place."""
+    return join(dirname(path), f"{name_stem(path)}-r{uuid.uuid4().hex[:12]}.parquet")
+
+
+def name_stem(path: str) -> str:
+    """Return what the names of a file and of its rewritten versions have in common.
+
+    Example:
+        >>> name_stem("day=1/a-r0123456789ab.parquet"), name_stem("day=1/a.parquet")
+        ('a', 'a')
+    """
     stem, dot, ending = basename(path).rpartition(".")
-    stem = _TOKEN.sub("", stem if dot else ending)
-    return join(dirname(path), f"{stem}-r{uuid.uuid4().hex[:12]}.parquet")
+    return _TOKEN.sub("", stem if dot else ending)
 
 
 def is_unique(path: str) -> bool:

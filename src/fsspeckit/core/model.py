@@ -62,7 +62,7 @@ class SortNote:
 class ViewFile:
     """One data file: ``path`` is relative to the dataset, ``location`` is where its bytes are in the storage.
 
-    ``version`` is that of its entry in the listing; empty for a file that is not listed.
+    ``version`` and ``modified`` are those of its entry in the listing; empty for a file that is not listed.
     """
 
     path: str
@@ -70,6 +70,7 @@ class ViewFile:
     size: int
     stamp: str
     version: str = ""
+    modified: float = field(default=0.0, repr=False, compare=False)
 
 
 class KeptBytes(bytes):
@@ -93,6 +94,7 @@ class DataFile:
         int96: Columns of INT96 timestamps, whose nanoseconds are not read.
         raw_footer: The bytes of the footer, if the snapshot keeps them.
         content: The whole file, if it is small and was read with its footer.
+        from_index: Whether the facts come from the footer index, so that the file was not opened yet.
     """
 
     path: str
@@ -113,6 +115,7 @@ class DataFile:
     raw_footer: bytes | None = field(default=None, repr=False, compare=False)
     version: str = ""
     content: KeptBytes | None = field(default=None, repr=False, compare=False)
+    from_index: bool = field(default=False, repr=False, compare=False)
 
     @property
     def folder(self) -> str:
@@ -161,6 +164,19 @@ class Match:
 
     positions: RowNumbers
     source_rows: RowNumbers
+
+    @property
+    def hits(self) -> int:
+        """The number of matched rows."""
+        return len(self.positions)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteMatch:
+    """The number of matched rows of one file whose positions only the workers know, and two sums over them."""
+
+    hits: int
+    sums: tuple[int, int]
 
 
 NO_ROWS: RowNumbers = np.empty(0, dtype=np.int64)
@@ -213,6 +229,7 @@ class RowChange:
         columns: The columns in which replaced rows get new values; ``None`` means all columns.
         computed: Expressions that compute the new values from the replaced row itself, instead of a source row.
         keep_for_null: Whether a replaced row keeps its value where the source row has NULL.
+        remote: Stands for ``replaced`` and ``source_rows`` until a worker gets them.
     """
 
     replaced: RowNumbers = field(default_factory=lambda: NO_ROWS)
@@ -222,10 +239,16 @@ class RowChange:
     columns: tuple[str, ...] | None = None
     computed: Mapping[str, Expression] = field(default_factory=dict)
     keep_for_null: bool = False
+    remote: RemoteMatch | None = None
+
+    @property
+    def hits(self) -> int:
+        """The number of replaced rows."""
+        return len(self.replaced) if self.remote is None else self.remote.hits
 
     def rows_left(self, rows: int) -> int:
         """Return the number of rows after the change of a file of ``rows`` rows."""
-        return len(self.replaced) if self.drop_others else rows - len(self.dropped)
+        return self.hits if self.drop_others else rows - len(self.dropped)
 
     def counts_by_group(self, row_groups: Sequence[int]) -> tuple[RowNumbers, RowNumbers]:
         """Return for each row group the number of replaced and of dropped rows."""

@@ -62,6 +62,10 @@ class Reporter:
         return report
 
 
+SILENT = Reporter("", None)
+"""Reports nothing: for work that other writers wait for, in which no callback of the caller may run."""
+
+
 @contextmanager
 def reporting(operation: str, progress: Progress) -> Iterator[Reporter]:
     """Return a reporter for one operation; ``progress=True`` shows a progress bar on the terminal."""

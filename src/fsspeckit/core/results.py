@@ -5,8 +5,10 @@ Every number is measured by the run that the result describes. Nothing here read
 
 from __future__ import annotations
 
+import heapq
 import html
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal, Self, cast, get_args
@@ -20,7 +22,7 @@ FileOperation = Literal["rewritten", "inserted", "preserved"]
 RowOperation = Literal["merge", "apply_changes", "delete", "update"]
 WITH_SOURCE = ("merge", "apply_changes")
 """The operations that have source rows."""
-_PLANNED = ("operation", "strategy", "path", *_COUNTS, "source_route", "digest")
+_PLANNED = ("operation", "strategy", "path", *_COUNTS, "source_route", "settings", "digest")
 _CHANGES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(WITH_SOURCE, ("inserted", "updated", "deleted")),
     "delete": ("deleted",),
@@ -196,7 +198,10 @@ class WriteResult(ResultView):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MergePlan(_MergeView):
-    """The plan of a merge, delete or update: exact counts, and an entry with a reason for every file."""
+    """The plan of a merge, delete or update: exact counts, and an entry with a reason for every file.
+
+    ``share_limit`` is the number of bytes above which the source is exchanged, if the engine has such a limit.
+    """
 
     strategy: str
     path: str
@@ -206,13 +211,16 @@ class MergePlan(_MergeView):
     updated: int
     deleted: int
     unchanged: int
-    entries: tuple[PlanEntry, ...]
+    entries: Sequence[PlanEntry]
     source_route: str = field(default="memory", compare=False)
+    share_limit: int | None = field(default=None, compare=False)
     operation: RowOperation = "merge"
     tasks: tuple[Task, ...] = field(repr=False, compare=False, default=())
     stale: int = 0
     moved: int = 0
     digest: str = field(default="", repr=False)
+    settings: tuple[str, ...] = field(default=(), compare=False)
+    """Names of the settings of the engine that configure the storage."""
 
     @property
     def total(self) -> int:
@@ -236,12 +244,16 @@ class MergePlan(_MergeView):
     @classmethod
     def from_node(cls, node: Node) -> Self:
         """Return the plan from a part of a document."""
-        node.only((*_PLANNED, "total", "dry_run", "entries"))
+        node.only((*_PLANNED, "share_limit", "total", "dry_run", "entries"))
         texts = {name: node[name].text() for name in ("strategy", "path", "source_route", "digest")}
         counts = {name: node[name].count() for name in _COUNTS}
         operation = cast("RowOperation", node["operation"].choice(get_args(RowOperation)))
         entries = tuple(node["entries"].each(_entry))
-        plan = cls(**texts, **counts, entries=entries, operation=operation)  # type: ignore[arg-type]
+        known = node.keys()
+        limit = node["share_limit"].count() if "share_limit" in known else None
+        settings = tuple(node["settings"].each(Node.text)) if "settings" in known else ()
+        used = {"share_limit": limit, "settings": settings}
+        plan = cls(**texts, **counts, **used, entries=entries, operation=operation)  # type: ignore[arg-type]
         if plan.total < 0:
             raise node["deleted"].refuse("is more than the dataset has rows")
         for name in ("source_count", *_CHANGES["merge"]):
@@ -252,7 +264,8 @@ class MergePlan(_MergeView):
         return plan
 
     def _names(self) -> tuple[str, ...]:
-        return (*_PLANNED, "total", "dry_run", "entries")
+        limit = () if self.share_limit is None else ("share_limit",)
+        return (*_PLANNED, *limit, "total", "dry_run", "entries")
 
     def count(self, action: str) -> int:
         """Return the number of files with the given action."""
@@ -261,15 +274,18 @@ class MergePlan(_MergeView):
     def _lines(self) -> list[tuple[str, str]]:
         titles = {"delete": "delete from", "update": "update of", "apply_changes": f"changes ({self.strategy}) into"}
         title = titles.get(self.operation, f"{self.strategy} into")
-        actions = {name: self.count(name) for name in ("rewrite", "insert", "delete", "keep")}
+        counts = Counter(entry.action for entry in self.entries)
+        actions = {name: counts[name] for name in get_args(Action)}
         return [
             ("plan", f"{title} {self.path}"),
             *self._count_lines(f" (by {self.source_route})"),
+            *([] if self.share_limit is None else [("share limit", f"{self.share_limit:,} bytes")]),
             ("files", _file_counts(self.operation, actions)),
+            *([("settings", ", ".join(self.settings))] if self.settings else []),
         ]
 
     def __str__(self) -> str:
-        shown = sorted(self.entries, key=lambda entry: entry.action == "keep")[:20]
+        shown = heapq.nsmallest(20, self.entries, key=lambda entry: entry.action == "keep")
         rows = [(e.action, e.path, e.reason, f"{e.rows:,}", _size(e)) for e in shown]
         more = len(self.entries) - len(shown)
         tail = f"\n... and {more:,} more files" if more else ""
@@ -357,7 +373,8 @@ def _plain(value: Any) -> Any:
         return {name: _plain(each) for name, each in value.items()}
     if is_dataclass(value):
         return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
-    return [_plain(each) for each in value] if isinstance(value, (list, tuple)) else value
+    is_list = isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+    return [_plain(each) for each in value] if is_list else value
 
 
 def render(lines: Sequence[tuple[str, str]]) -> str:

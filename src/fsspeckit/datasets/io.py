@@ -8,19 +8,32 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal, Self, get_args
 
 import pyarrow as pa
 
-from fsspeckit.common.choices import NullKeys, OnDuplicate, PartitionMove, SchemaMode, WriteMode, check_choice
+from fsspeckit.common.choices import (
+    DEFAULT_RETRIES,
+    DEFAULT_STRATEGY,
+    NullKeys,
+    OnDuplicate,
+    PartitionMove,
+    PublishMode,
+    SchemaMode,
+    WriteMode,
+    check_choice,
+)
 from fsspeckit.core.commit.replay import Recovery
 from fsspeckit.core.commit.transaction import Check, Terms
 from fsspeckit.core.dataset.place import Place
+from fsspeckit.core.dataset.row_streams import with_batches
 from fsspeckit.core.dataset.source import Input
 from fsspeckit.core.dataset.text_source import TextFiles, text_files
 from fsspeckit.core.engine.protocol import Engine, ReadRequest
 from fsspeckit.core.model import WriteOptions
 from fsspeckit.core.operations import merge, read, write
+from fsspeckit.core.operations.attempts import check_retries
 from fsspeckit.core.operations.write import WriteRequest
 from fsspeckit.core.planning.merge_request import MergeRequest, normalize_keys
 from fsspeckit.core.progress import Progress
@@ -28,25 +41,36 @@ from fsspeckit.core.results import MergePlan, MergeResult, WriteResult
 from fsspeckit.datasets.arguments import Columns, MemoryLimit, column_names, parse_bytes
 from fsspeckit.datasets.maintenance import Maintenance
 from fsspeckit.datasets.row_changes import RowChanges
+from fsspeckit.datasets.versions import KeptVersions
 
 __all__ = ["Columns", "DatasetIO", "column_names"]
 
 
-class DatasetIO(Maintenance, RowChanges):
+class DatasetIO(Maintenance, RowChanges, KeptVersions):
     """Write, read, merge and maintain plain Parquet dataset folders.
 
     Args:
         filesystem: The fsspec filesystem of all paths; without it, paths are local or URLs.
         storage_options: Options for the filesystem of URLs, such as credentials.
+        publish: How a commit becomes visible on local disks, see the guarantees in the documentation: ``"replace"``
+            replaces files one by one under their names, ``"exchange"`` shows all changes at once and gives rewritten
+            files new names, so that other programs hardly ever read a mix of two states.
 
     Use a subclass of an engine, for example `fsspeckit.datasets.pyarrow.PyarrowDatasetIO`.
     """
 
     engine: Engine
 
-    def __init__(self, filesystem: Any = None, storage_options: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        filesystem: Any = None,
+        storage_options: Mapping[str, Any] | None = None,
+        publish: PublishMode = "replace",
+    ) -> None:
+        check_choice("publish", publish, get_args(PublishMode))
         self.filesystem = filesystem
         self.storage_options = storage_options
+        self.publish: PublishMode = publish
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -56,8 +80,8 @@ class DatasetIO(Maintenance, RowChanges):
         data: Any,
         path: Any,
         *,
-        strategy: str,
         key_columns: Columns,
+        strategy: str = DEFAULT_STRATEGY,
         partition_by: Columns | None = None,
         partition_columns: Columns | None = None,
         dedup_order_by: Columns | None = None,
@@ -80,6 +104,7 @@ class DatasetIO(Maintenance, RowChanges):
         progress: Progress = None,
         dry_run: bool = False,
         plan: MergePlan | None = None,
+        retries: int = DEFAULT_RETRIES,
     ) -> MergeResult | MergePlan:
         """Merge rows into a dataset, rewriting only files in which a row changes.
 
@@ -117,6 +142,8 @@ class DatasetIO(Maintenance, RowChanges):
             dry_run: Return the plan with exact counts and write nothing.
             plan: A plan from an earlier ``dry_run`` of the same call. If the dataset has changed, or other rows or
                 counts would change, `CommitConflictError` is raised. Values of source rows are not compared.
+            retries: How often the merge is planned again if another writer commits rows on which it depends, after
+                growing waits. After that, `CommitConflictError` is raised. With ``plan`` there are no retries.
 
         Returns:
             The counts and files of the merge, or its plan.
@@ -148,6 +175,7 @@ class DatasetIO(Maintenance, RowChanges):
             newer_by=newer_by,
             scope=scope,
         )
+        retries = check_retries(retries)
         if dedup_order_by is not None and strategy != "deduplicate":
             raise ValueError(
                 f"dedup_order_by has no effect with strategy={strategy!r}. "
@@ -155,7 +183,9 @@ class DatasetIO(Maintenance, RowChanges):
             )
         place = self._place(path)
         given = self._input(data)
-        return merge.merge(self.engine, given, place, request, dry_run=dry_run, progress=progress, pinned=plan)
+        return merge.merge(
+            self.engine, given, place, request, dry_run=dry_run, progress=progress, pinned=plan, retries=retries
+        )
 
     def write_dataset(
         self,
@@ -173,6 +203,7 @@ class DatasetIO(Maintenance, RowChanges):
         memory_limit: MemoryLimit = None,
         progress: Progress = None,
         dry_run: bool = False,
+        retries: int = DEFAULT_RETRIES,
     ) -> WriteResult:
         """Write rows as new files of a dataset.
 
@@ -194,6 +225,7 @@ class DatasetIO(Maintenance, RowChanges):
             memory_limit: Bytes (or ``"500MB"``) that writing may use.
             progress: A callback for `ProgressEvent`, or ``True`` for a progress bar.
             dry_run: Return the files that would be written and removed, and write nothing.
+            retries: As for `merge`.
 
         Returns:
             One entry for each written file, with its path, rows and size; ``replaced`` rows and ``rewritten_files`` of
@@ -222,8 +254,10 @@ class DatasetIO(Maintenance, RowChanges):
                 compression, max_rows_per_file, row_group_size, memory_limit=parse_bytes(memory_limit)
             ),
         )
+        retries = check_retries(retries)
         place = self._place(path)
-        return write.write(self.engine, self._input(data), place, request, dry_run=dry_run, progress=progress)
+        given = self._input(data)
+        return write.write(self.engine, given, place, request, dry_run=dry_run, progress=progress, retries=retries)
 
     def read_parquet(
         self,
@@ -233,6 +267,8 @@ class DatasetIO(Maintenance, RowChanges):
         filters: Any = None,
         include_file_path: bool = False,
         use_threads: bool = True,
+        version: int | None = None,
+        as_of: Any = None,
     ) -> pa.Table:
         """Read one consistent state of a dataset, even while another process writes to it.
 
@@ -243,6 +279,8 @@ class DatasetIO(Maintenance, RowChanges):
                 lists what it can use), tuples as in pyarrow, or a `pyarrow.compute.Expression`.
             include_file_path: Add a column ``file_path``.
             use_threads: Read files in parallel. It does not change the result.
+            version: The number of a kept version, as `history` lists it.
+            as_of: A time such as ``"2026-11-02T10:00Z"``: read the version that was current then.
 
         Returns:
             The rows, partition columns last.
@@ -250,9 +288,10 @@ class DatasetIO(Maintenance, RowChanges):
         Raises:
             FilterError: The filter is not one condition over the columns.
             DatasetNotFoundError: There is no dataset at the path.
+            VersionNotFoundError: There is no such version, or it is not kept.
         """
         request = ReadRequest(column_names(columns), filters, include_file_path, use_threads)
-        return read.read(self.engine, self._place(path), request)
+        return read.read(self.engine, self._place(path), request, version, as_of)
 
     def write_parquet_dataset(
         self,
@@ -288,7 +327,9 @@ class DatasetIO(Maintenance, RowChanges):
         _check_mode(mode, strategy, key_columns, rewrite_mode)
         return self.merge(data, path, strategy=strategy, key_columns=key_columns or (), **options)
 
-    def on_terms(self, *, idempotency_key: str | None = None, check: Check | None = None) -> Self:
+    def on_terms(
+        self, *, idempotency_key: str | None = None, check: Check | None = None, note: str | None = None
+    ) -> Self:
         """Return a copy of this object for one operation, whose commit has conditions.
 
         Args:
@@ -296,6 +337,7 @@ class DatasetIO(Maintenance, RowChanges):
                 even if it changes nothing. A second commit with the same key raises `AlreadyCommittedError`.
             check: Called before the commit with views of the dataset before and after, staged files included, and the
                 facts of the change. If it raises an error, such as `CheckFailedError`, nothing is changed.
+            note: A text that is stored in the commit record and that `history` shows.
 
         Example:
             >>> import pyarrow as pa, tempfile
@@ -306,7 +348,7 @@ class DatasetIO(Maintenance, RowChanges):
             (1, None)
         """
         result = copy.copy(self)
-        result.terms = Terms(idempotency_key, check)
+        result.terms = Terms(idempotency_key, check, note)
         return result
 
     def committed(self, path: Any, idempotency_key: str) -> int | None:
@@ -319,14 +361,24 @@ class DatasetIO(Maintenance, RowChanges):
 
     def _place(self, path: Any) -> Place:
         filesystem = self._filesystem_for(path)
-        return Place.of(path, filesystem, self.storage_options, self.terms, self.engine.committed)
+        options, settings = self._options_for(path)
+        engine = self.engine
+        place = Place.of(path, filesystem, options, self.terms, engine.committed, engine.distribute)
+        if self.publish == "exchange":
+            place.journal.by_exchange = place.storage.can_exchange
+        return replace(place, settings=settings)
 
     def _input(self, data: Any) -> Input:
         path = data.path if isinstance(data, TextFiles) else data
-        return Input(text_files(data) or data, self._filesystem_for(path), self.storage_options)
+        options, _ = self._options_for(path)
+        return Input(text_files(data) or with_batches(data), self._filesystem_for(path), options)
 
     def _filesystem_for(self, path: Any) -> Any:  # noqa: ARG002 - engines with their own filesystems use it
         return self.filesystem
+
+    def _options_for(self, path: Any) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:  # noqa: ARG002
+        """Return the options of a path, and the settings of the engine that they come from."""
+        return self.storage_options, ()
 
 
 def _check_mode(mode: str | None, strategy: str, key_columns: Columns | None, rewrite_mode: str | None) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from fsspeckit.common.choices import Curve, NullKeys
+from fsspeckit.common.choices import DEFAULT_RETRIES, Curve, NullKeys
 from fsspeckit.core.commit.transaction import Terms
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.model import WriteOptions
 from fsspeckit.core.operations import compact, deduplicate, optimize
+from fsspeckit.core.operations.attempts import check_retries
 from fsspeckit.core.planning.maintenance_request import (
     CompactRequest,
     DeduplicateRequest,
@@ -57,6 +58,7 @@ class Maintenance:
         max_bytes: int | None = None,
         max_groups_per_commit: int | None = None,
         progress: Progress = None,
+        retries: int = DEFAULT_RETRIES,
     ) -> MaintenanceResult:
         """Join small files of each partition into files of about the target size. Rows and schema do not change.
 
@@ -73,6 +75,8 @@ class Maintenance:
             max_groups_per_commit: Commit after so many groups, so that an interrupted run keeps its progress; by
                 default there is one commit.
             progress: A callback for `ProgressEvent`, or ``True`` for a progress bar.
+            retries: How often the run is planned again if another writer changes files that it rewrites, or on which it
+                depends. After that, `CommitConflictError` is raised.
 
         Returns:
             Files and bytes before and after, the joined files, and the reason for each skipped file.
@@ -92,7 +96,8 @@ class Maintenance:
             Target.of(target_mb_per_file, target_rows_per_file),
             _scope(partition_filter, compression, row_group_size, limits),
         )
-        return compact.compact(self.engine, self._place(path), request, dry_run=dry_run, progress=progress)
+        retries, place = check_retries(retries), self._place(path)
+        return compact.compact(self.engine, place, request, dry_run=dry_run, progress=progress, retries=retries)
 
     def optimize_parquet_dataset(
         self,
@@ -115,6 +120,7 @@ class Maintenance:
         max_bytes: int | None = None,
         max_groups_per_commit: int | None = None,
         progress: Progress = None,
+        retries: int = DEFAULT_RETRIES,
     ) -> MaintenanceResult:
         """Sort the rows of each partition, so that readers can skip files and row groups.
 
@@ -142,6 +148,8 @@ class Maintenance:
             max_bytes: The most bytes to rewrite in this run.
             max_groups_per_commit: Commit after so many groups; by default there is one commit.
             progress: A callback for `ProgressEvent`, or ``True`` for a progress bar.
+            retries: How often the run is planned again if another writer changes files that it rewrites, or on which it
+                depends. After that, `CommitConflictError` is raised.
 
         Returns:
             Files and bytes before and after, and the reason for each skipped file.
@@ -173,7 +181,8 @@ class Maintenance:
             force,
             None if keys is None else DeduplicateRequest(keys, order_by, null_keys, scope),
         )
-        return optimize.optimize(self.engine, self._place(path), request, dry_run=dry_run, progress=progress)
+        retries, place = check_retries(retries), self._place(path)
+        return optimize.optimize(self.engine, place, request, dry_run=dry_run, progress=progress, retries=retries)
 
     def deduplicate_parquet_dataset(
         self,
@@ -190,6 +199,7 @@ class Maintenance:
         max_bytes: int | None = None,
         max_groups_per_commit: int | None = None,
         progress: Progress = None,
+        retries: int = DEFAULT_RETRIES,
     ) -> MaintenanceResult:
         """Keep one row of each key in the whole dataset, rewriting only files with duplicates.
 
@@ -208,6 +218,8 @@ class Maintenance:
             max_bytes: The most bytes to rewrite in this run.
             max_groups_per_commit: Commit after so many files; by default there is one commit.
             progress: A callback for `ProgressEvent`, or ``True`` for a progress bar.
+            retries: How often the run is planned again if another writer changes files that it rewrites, or on which it
+                depends. After that, `CommitConflictError` is raised.
 
         Returns:
             Files, bytes and rows before and after; ``deduplicated_rows`` is the number of removed rows.
@@ -227,7 +239,8 @@ class Maintenance:
             null_keys,
             _scope(partition_filter, compression, row_group_size, limits),
         )
-        return deduplicate.deduplicate(self.engine, self._place(path), request, dry_run=dry_run, progress=progress)
+        retries, place = check_retries(retries), self._place(path)
+        return deduplicate.deduplicate(self.engine, place, request, dry_run=dry_run, progress=progress, retries=retries)
 
 
 def _scope(

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fsspeckit.common.choices import DEFAULT_RETRIES
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.source import Input
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.model import WriteOptions
-from fsspeckit.core.operations import delete, merge, update
+from fsspeckit.core.operations import delete, merge, update, versions
+from fsspeckit.core.operations.attempts import check_retries
 from fsspeckit.core.operations.history import apply_history
 from fsspeckit.core.planning.history import HistoryRequest
 from fsspeckit.core.planning.merge_request import MergeRequest, normalize_keys
@@ -45,6 +47,7 @@ class RowChanges:
         progress: Progress = None,
         dry_run: bool = False,
         plan: MergePlan | None = None,
+        retries: int = DEFAULT_RETRIES,
     ) -> MergeResult | MergePlan:
         """Apply a change feed of a database: the newest change of each key wins, or the history of each key is kept.
 
@@ -74,6 +77,7 @@ class RowChanges:
             progress: As for `merge`.
             dry_run: Return the plan with exact counts and write nothing.
             plan: As for `merge`.
+            retries: As for `merge`.
 
         Returns:
             The counts and files, as for `merge`; ``stale`` is the number of late changes. With ``scd_type=2`` it is the
@@ -102,6 +106,7 @@ class RowChanges:
             raise ValueError(
                 f"scd_type={scd_type!r} is unknown. Pass 1 to keep the newest rows, 2 to keep the history."
             )
+        retries = check_retries(retries)
         place, given = self._place(path), self._input(source)
         if scd_type == 2:
             history = HistoryRequest(
@@ -113,7 +118,9 @@ class RowChanges:
                 ignore_null_updates=ignore_null_updates,
                 partition_by=column_names(partition_by),
             )
-            return apply_history(self.engine, given, place, history, dry_run=dry_run, progress=progress, pinned=plan)
+            return apply_history(
+                self.engine, given, place, history, dry_run=dry_run, progress=progress, pinned=plan, retries=retries
+            )
         request = MergeRequest(
             strategy="deduplicate",
             key_columns=tuple(normalize_keys(key_columns)),
@@ -127,7 +134,9 @@ class RowChanges:
             ignore_null_updates=ignore_null_updates,
             operation="apply_changes",
         )
-        return merge.merge(self.engine, given, place, request, dry_run=dry_run, progress=progress, pinned=plan)
+        return merge.merge(
+            self.engine, given, place, request, dry_run=dry_run, progress=progress, pinned=plan, retries=retries
+        )
 
     def delete(
         self,
@@ -141,6 +150,8 @@ class RowChanges:
         progress: Progress = None,
         dry_run: bool = False,
         plan: MergePlan | None = None,
+        erase_history: bool = False,
+        retries: int = DEFAULT_RETRIES,
     ) -> MergeResult | MergePlan:
         """Delete the rows for which a condition is true.
 
@@ -158,6 +169,8 @@ class RowChanges:
             progress: As for `merge`.
             dry_run: Return the plan, with exact counts, and write nothing.
             plan: As for `merge`.
+            erase_history: Also remove all kept versions before this delete, so that no kept file has the rows.
+            retries: As for `merge`.
 
         Returns:
             Counts and files, as `merge` returns them; ``deleted`` is the number of deleted rows.
@@ -175,8 +188,13 @@ class RowChanges:
             2
         """
         options = _rewrite_options(compression, row_group_size, batch_rows, memory_limit)
-        place = self._place(path)
-        return delete.delete(self.engine, place, where, options, dry_run=dry_run, progress=progress, pinned=plan)
+        retries, place = check_retries(retries), self._place(path)
+        result = delete.delete(
+            self.engine, place, where, options, dry_run=dry_run, progress=progress, pinned=plan, retries=retries
+        )
+        if erase_history and isinstance(result, MergeResult):
+            versions.erase(place, result.commit_seq)
+        return result
 
     def update(
         self,
@@ -191,6 +209,7 @@ class RowChanges:
         progress: Progress = None,
         dry_run: bool = False,
         plan: MergePlan | None = None,
+        retries: int = DEFAULT_RETRIES,
     ) -> MergeResult | MergePlan:
         """Set columns of the rows for which a condition is true to computed values.
 
@@ -209,6 +228,7 @@ class RowChanges:
             progress: As for `merge`.
             dry_run: Return the plan, with exact counts, and write nothing.
             plan: As for `merge`.
+            retries: As for `merge`.
 
         Returns:
             Counts and files, as `merge` returns them; ``unchanged`` rows had their values already, ``moved`` rows are
@@ -229,8 +249,10 @@ class RowChanges:
             [10, 22]
         """
         options = _rewrite_options(compression, row_group_size, batch_rows, memory_limit)
-        place = self._place(path)
-        return update.update(self.engine, place, set, where, options, dry_run=dry_run, progress=progress, pinned=plan)
+        retries, place = check_retries(retries), self._place(path)
+        return update.update(
+            self.engine, place, set, where, options, dry_run=dry_run, progress=progress, pinned=plan, retries=retries
+        )
 
 
 def _rewrite_options(

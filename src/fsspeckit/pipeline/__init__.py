@@ -6,8 +6,19 @@ Read first: model.py for the file, run.py for a run.
 
 from __future__ import annotations
 
+from fsspeckit.pipeline.lineage import LineageListener
 from fsspeckit.pipeline.load import PipelineFileError
+from fsspeckit.pipeline.preview import PipelinePreview, StepPreview
 from fsspeckit.pipeline.results import PipelineResult, StepFailedError, StepRecord
 from fsspeckit.pipeline.run import Pipeline
 
-__all__ = ["Pipeline", "PipelineFileError", "PipelineResult", "StepFailedError", "StepRecord"]
+__all__ = [
+    "LineageListener",
+    "Pipeline",
+    "PipelineFileError",
+    "PipelinePreview",
+    "PipelineResult",
+    "StepFailedError",
+    "StepPreview",
+    "StepRecord",
+]

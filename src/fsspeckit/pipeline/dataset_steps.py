@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fsspeckit.common.choices import DEFAULT_TARGET_MB
 from fsspeckit.core.dataset.source import RowFiles
 from fsspeckit.core.progress import Progress
 from fsspeckit.core.results import MaintenanceResult, MergeResult, WriteResult
@@ -21,14 +22,13 @@ from fsspeckit.pipeline.model import (
     Update,
     Write,
 )
+from fsspeckit.pipeline.parts import Expecting
 from fsspeckit.pipeline.wording import ARGUMENTS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     Rows = DataFrame | RowFiles | None
-
-_DEFAULT_MB = 128.0
 
 
 def change(
@@ -39,19 +39,11 @@ def change(
         case Merge() | ApplyChanges() | Delete() | Update():
             return _change_rows(io, path, step, rows, progress)
         case Write():
-            return io.write_dataset(
-                rows,
-                path,
-                mode=step.mode,
-                replace_where=step.replace_where,
-                partition_by=step.partition_by,
-                compression=step.compression,
-                max_rows_per_file=step.max_rows_per_file,
-                row_group_size=step.row_group_size,
-                progress=progress,
-            )
+            return io.write_dataset(rows, path, progress=progress, **options_of(step))
         case Deduplicate():
-            return io.deduplicate_parquet_dataset(path, step.keys, step.order_by or None, progress=progress)
+            return io.deduplicate_parquet_dataset(
+                path, step.keys, step.order_by or None, progress=progress, retries=step.retries
+            )
         case Compact() | Optimize():
             return _maintain(io, path, step, progress)
         case _:
@@ -61,21 +53,28 @@ def change(
 def _change_rows(io: SparkDatasetIO, path: str, step: RowStep, rows: Rows, progress: Progress) -> MergeResult:
     """Call the method that has the name of the step."""
     source = [] if rows is None else [rows]
-    result = getattr(io, step.do)(*source, path, progress=progress, **_options(step))
+    result = getattr(io, step.do)(*source, path, progress=progress, **options_of(step))
     assert isinstance(result, MergeResult)
     return result
 
 
-def _options(step: RowStep) -> dict[str, Any]:
+def options_of(step: RowStep | Write) -> dict[str, Any]:
     """Return the options of a step that have a value, by the names of arguments."""
-    names = type(step).model_fields.keys() - {*Step.model_fields, "do", "source", "dataset", "checks"}
+    names = type(step).model_fields.keys() - {
+        *Step.model_fields,
+        *Expecting.model_fields,
+        "do",
+        "source",
+        "dataset",
+        "checks",
+    }
     found = {name: getattr(step, name) for name in names}
     return {ARGUMENTS.get(name, name): value for name, value in found.items() if value is not None}
 
 
 def _maintain(io: SparkDatasetIO, path: str, step: Compact | Optimize, progress: Progress) -> MaintenanceResult:
     if isinstance(step, Compact):
-        size = _DEFAULT_MB if step.target_mb is None and step.target_rows is None else step.target_mb
+        size = DEFAULT_TARGET_MB if step.target_mb is None and step.target_rows is None else step.target_mb
         return io.compact_parquet_dataset(
             path,
             size,
@@ -84,6 +83,7 @@ def _maintain(io: SparkDatasetIO, path: str, step: Compact | Optimize, progress:
             step.compression,
             row_group_size=step.row_group_size,
             progress=progress,
+            retries=step.retries,
         )
     return io.optimize_parquet_dataset(
         path,
@@ -96,4 +96,5 @@ def _maintain(io: SparkDatasetIO, path: str, step: Compact | Optimize, progress:
         bloom_filter_columns=step.bloom or None,
         row_group_size=step.row_group_size,
         progress=progress,
+        retries=step.retries,
     )

@@ -7,7 +7,9 @@ files are described once for each set of column types, before the first step wri
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -17,6 +19,9 @@ from fsspeckit.core.dataset.parquet_source import ParquetParts, parquet_parts
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source import RowFiles
 from fsspeckit.core.dataset.text_source import column_types, columns_in_folders
+from fsspeckit.core.engine.changes import ADDED, AT, CHANGE_TYPE, VERSION
+from fsspeckit.core.storage import resolve
+from fsspeckit.core.storage.urls import to_spark
 from fsspeckit.datasets.spark import SparkDatasetIO
 from fsspeckit.datasets.spark.errors import translated_analysis
 from fsspeckit.datasets.spark.file_source import files_frame, text_files
@@ -28,12 +33,15 @@ from fsspeckit.pipeline.model import (
     Deduplicate,
     Filter,
     PipelineFile,
+    Python,
     Rename,
     Select,
-    Source,
-    TextOptions,
+    Sql,
 )
 from fsspeckit.pipeline.order import source_of
+from fsspeckit.pipeline.parts import Source, SparkSource, TextOptions
+from fsspeckit.pipeline.queries import Views, call_function
+from fsspeckit.pipeline.windows import Window
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -47,9 +55,13 @@ _NAME = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([A-Za-z_][A-Za-z0-9_]*))\s*")
 class Frames:
     """Builds the rows of the sources and steps of one pipeline."""
 
-    def __init__(self, file: PipelineFile, datasets: Mapping[str, SparkDatasetIO], spark: SparkSession) -> None:
-        self._file, self._datasets, self._spark = file, datasets, spark
+    def __init__(
+        self, file: PipelineFile, datasets: Mapping[str, SparkDatasetIO], spark: SparkSession, folder: str = ""
+    ) -> None:
+        self._file, self._datasets, self._spark, self._folder = file, datasets, spark, folder
+        self.views = Views(spark)
         self._steps = {step.name: step for step in file.steps}
+        self._window: Window | None = None
         self._described: dict[tuple[str, frozenset[tuple[str, pa.DataType]]], FileSet] = {}
 
     def of(self, name: str, types: Types | None = None) -> DataFrame:
@@ -58,7 +70,13 @@ class Frames:
         with translated_analysis(f"{'source' if is_source else 'step'} {name!r}"):
             if is_source:
                 return self._read(name, types or {})
-            step = self._steps[name]
+            step = self._steps.get(name)
+            if step is None:
+                return self._dataset(name)
+            if isinstance(step, Sql):
+                return self.views.query(step.query, {each: self.of(each) for each in step.inputs})
+            if isinstance(step, Python):
+                return call_function(step, [self.of(each) for each in step.inputs], self._folder)
             source = source_of(step)
             assert source is not None
             return transformed(self.of(source, types_before(step, types or {})), step)
@@ -69,28 +87,64 @@ class Frames:
         The files of a source are returned as files: a DataFrame has fewer types than a dataset.
         """
         source, types = self.source_behind(name), {}
-        if target is not None:
+        if target is not None and source is not None:
             types = column_types(source.format, target.schema, columns_in_folders(target))  # type: ignore[arg-type]
-        if name in self._file.sources and source.dataset is None:
+        if name in self._file.sources and isinstance(source, Source) and source.dataset is None:
             with translated_analysis(f"source {name!r}"):
-                return self._files(name, types)
+                return self._files(name, source, types)
         return self.of(name, types)
 
-    def source_behind(self, name: str) -> Source:
-        """Return the source that the rows of a source or step come from."""
+    def check_query(self, text: str, rows: DataFrame) -> DataFrame:
+        """Return the rows of a free query over `this`, the given rows, and the datasets that the text names."""
+        named = {name: self._dataset(name) for name in self._file.datasets if name in text}
+        return self.views.query(text, named | {"this": rows})
+
+    @contextmanager
+    def reading(self, window: Window | None) -> Iterator[None]:
+        """Within this context, the source of the window has the changes in it."""
+        self._window = window
+        try:
+            yield
+        finally:
+            self._window = None
+
+    def source_behind(self, name: str) -> Source | SparkSource | None:
+        """Return the source that the rows of a source or step come from; None if there are several."""
         while name not in self._file.sources:
-            name = source_of(self._steps[name]) or ""
+            source = source_of(self._steps[name]) if name in self._steps else None
+            if source is None:
+                return None
+            name = source
         return self._file.sources[name]
 
     def _read(self, name: str, types: Types) -> DataFrame:
         source = self._file.sources[name]
+        if isinstance(source, SparkSource):
+            return _read_by_spark(self._spark, source)
+        if source.format == "changes":
+            return self._changes(source)
         if source.dataset is not None:
-            return self._datasets[source.dataset].read(self._file.datasets[source.dataset].path)
-        return files_frame(self._spark, self._files(name, types))
+            return self._dataset(source.dataset)
+        return files_frame(self._spark, self._files(name, source, types))
 
-    def _files(self, name: str, types: Types) -> FileSet | ParquetParts:
-        source = self._file.sources[name]
-        wanted = None if source.columns is None else _schema(source.columns, types)
+    def _dataset(self, name: str) -> DataFrame:
+        return self._datasets[name].read(self._file.datasets[name].path)
+
+    def _changes(self, source: Source) -> DataFrame:
+        """Return the changes in the window. The first window has all rows of a version, as inserts."""
+        window, dataset = self._window, source.dataset or ""
+        assert window is not None
+        io, path = self._datasets[dataset], self._file.datasets[dataset].path
+        if window.since is not None:
+            return io.changes(path, since=window.since, until=window.until, key_columns=source.keys)
+        return as_inserts(io.read(path, version=window.until), window)
+
+    def wanted(self, source: Source, types: Types) -> pa.Schema | None:
+        """Return the columns that a source names, with their types; None if it names none."""
+        return None if source.columns is None else _schema(source.columns, types)
+
+    def _files(self, name: str, source: Source, types: Types) -> FileSet | ParquetParts:
+        wanted = self.wanted(source, types)
         if not source.is_text:
             return parquet_parts(source.paths, source.storage_options or None, wanted)
         known = {**types, **{field.name: field.type for field in wanted or ()}}
@@ -109,6 +163,22 @@ class Frames:
                 storage_options=source.storage_options or None,
             )
         return self._described[key]
+
+
+def as_inserts(frame: DataFrame, window: Window) -> DataFrame:
+    """Return rows with the columns of changes, as inserts of the last version of a window."""
+    from pyspark.sql import functions as sql
+
+    values = {CHANGE_TYPE: "insert", VERSION: window.until, AT: datetime.fromisoformat(window.at)}
+    facts = {field.name: sql.lit(values[field.name]) for field in ADDED}
+    return frame.withColumns(facts | {VERSION: facts[VERSION].cast("bigint")})
+
+
+def _read_by_spark(spark: SparkSession, source: SparkSource) -> DataFrame:
+    reader = spark.read.format(source.format).options(**source.options)
+    reader = reader if source.columns is None else reader.schema(source.columns)
+    paths = [to_spark(path) if "://" in path else resolve(path)[1] for path in source.paths]
+    return reader.load(paths) if paths else reader.load()
 
 
 def types_before(step: AnyStep, types: Types) -> Types:

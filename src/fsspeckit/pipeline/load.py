@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from fsspeckit.common.errors import FsspeckitError
 from fsspeckit.common.text import printable, split_message
 from fsspeckit.pipeline.model import AnyStep, PipelineFile
+from fsspeckit.pipeline.parts import SOURCES
 
 _VARIABLE = re.compile(r"\$\$\{|\$\{([^}]*)\}")
 _SECRET = frozenset({"storage_options", "options", "conf", "variables"})
@@ -173,6 +174,9 @@ def _locate(location: Sequence[str | int]) -> tuple[list[str | int], type[BaseMo
     for part in location:
         if keys[:1] == ["steps"] and len(keys) == 2 and part in _STEPS:
             model = _STEPS[str(part)]
+            continue
+        if keys[:1] == ["sources"] and len(keys) == 2 and part in SOURCES:
+            model = SOURCES[str(part)]
             continue
         if len(keys) > 1 and part in ("str", "int", "float", "bool", "list[str]"):
             continue

@@ -1,4 +1,4 @@
-"""The typed model of a pipeline file: sources, datasets, steps and checks.
+"""The typed model of a pipeline file and of its steps.
 
 Data only. `fsspeckit.pipeline.order` checks the names. This module reads no file and does not use Spark.
 """
@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from fsspeckit.common.choices import (
+    DEFAULT_RETRIES,
+    DEFAULT_STRATEGY,
     Codec,
     Curve,
     NullKeys,
@@ -19,102 +21,20 @@ from fsspeckit.common.choices import (
     StrategyName,
     WriteMode,
 )
-
-Name = Annotated[str, Field(min_length=1, pattern=r"^[A-Za-z0-9_.-]+$")]
-Columns = Annotated[list[str], Field(min_length=1)]
-Expressions = Annotated[dict[str, str], Field(min_length=1)]
-PositiveInt = Annotated[int, Field(gt=0)]
-
-
-class Part(BaseModel):
-    """Base class of all tables of the file; unknown keys are errors."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, hide_input_in_errors=True)
-
-
-class TextOptions(Part):
-    """Options of csv and json files."""
-
-    header: Literal[True] = Field(True, description="A csv file has a header line; there is no other choice")
-    delimiter: Annotated[str, Field(min_length=1, max_length=1)] | None = Field(
-        None, description="The character between two values of a csv file; by default a comma, or a tab in .tsv files"
-    )
-    encoding: str = Field("utf-8", description="The encoding of the files, such as latin-1")
-
-
-class Source(Part):
-    """Rows to read: from files, or from a dataset in its state when a step reads it."""
-
-    format: Literal["parquet", "csv", "json", "dataset"] = Field(description="dataset: its name is in `dataset`")
-    path: str | list[str] | None = Field(None, description="File, folder or pattern, or several; not for a dataset")
-    dataset: Name | None = Field(None, description="Name of a dataset, for format dataset")
-    options: TextOptions | None = Field(None, description="How csv and json files are written")
-    columns: str | None = Field(None, description="Types of columns as Spark DDL, such as 'id bigint, day date'")
-    storage_options: dict[str, Any] = Field({}, repr=False, description="Options of the filesystem of a URL")
-
-    @property
-    def paths(self) -> list[str]:
-        """All paths."""
-        return [self.path] if isinstance(self.path, str) else self.path or []
-
-    @property
-    def is_text(self) -> bool:
-        """Whether the source consists of csv or json files."""
-        return self.format in ("csv", "json")
-
-    @model_validator(mode="after")
-    def _one_place(self) -> Source:
-        wanted = "dataset" if self.format == "dataset" else "path"
-        if (self.dataset is None) == (wanted == "dataset") or (self.path is None) == (wanted == "path"):
-            raise ValueError(f"format {self.format!r} needs {wanted!r}, and that alone")
-        if self.format == "dataset" and (self.options or self.columns or self.storage_options):
-            raise ValueError("options, columns and storage_options go with files, not with a dataset")
-        if self.options is not None and not self.is_text:
-            raise ValueError(f"options go with csv and json files, not with {self.format}")
-        if self.options is not None and self.options.delimiter is not None and self.format != "csv":
-            raise ValueError("options.delimiter goes with csv files")
-        return self
-
-
-class Dataset(Part):
-    """A dataset folder that steps read and change."""
-
-    path: str
-    storage_options: dict[str, Any] = Field({}, repr=False, description="Options of the filesystem of a URL")
-
-
-class Spark(Part):
-    """Settings of the Spark session, if the caller passes none."""
-
-    master: str | None = None
-    conf: dict[str, str | int | float | bool] = Field(default={}, repr=False)
-
-
-class Bounds(Part):
-    """Bounds of the number of rows."""
-
-    min: Annotated[int, Field(ge=0)] | None = None
-    max: Annotated[int, Field(ge=0)] | None = None
-
-
-class Freshness(Part):
-    """Maximum age of the newest value of a column."""
-
-    column: str
-    within: Annotated[str, Field(pattern=r"^\d+\s*[smhd]$")] = Field(description="Such as 90m, 36h or 2d")
-
-
-class Checks(Part):
-    """Conditions on rows. For a step that writes, conditions on the resulting dataset, checked before the commit."""
-
-    rows: Bounds | None = None
-    unique: Columns | None = Field(None, description="Columns that together occur once")
-    not_null: Columns | None = None
-    fresh: Freshness | None = None
-    accepted: dict[str, Annotated[list[str | int | float | bool], Field(min_length=1)]] | None = Field(
-        None, description="The values that a column may have; null is always allowed"
-    )
-    reconciled: bool = Field(False, description="Rows after = rows before + inserted - deleted, counted in footers")
+from fsspeckit.pipeline.parts import (
+    AnySource,
+    Checks,
+    Columns,
+    Dataset,
+    Expecting,
+    Expressions,
+    Name,
+    Part,
+    PositiveInt,
+    Repeat,
+    Retries,
+    Spark,
+)
 
 
 class Step(Part):
@@ -122,6 +42,7 @@ class Step(Part):
 
     name: Name
     after: list[Name] = Field([], description="Steps that come first, beside those that follow from the data")
+    repeat: Repeat | None = Field(None, description="How often to run it again after a failure; by default as the file")
 
 
 class Select(Step):
@@ -156,6 +77,30 @@ class Filter(Step):
     where: str
 
 
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+Inputs = Annotated[list[Name], BeforeValidator(_listed), Field(min_length=1)]
+
+
+class Sql(Step):
+    """Rows of a query in Spark SQL over sources, steps and datasets, by their names."""
+
+    do: Literal["sql"]
+    inputs: Inputs = Field(alias="from", description="Sources, steps and datasets that the query reads")
+    query: str = Field(description="One SELECT")
+
+
+class Python(Step):
+    """Rows that a Python function makes of DataFrames."""
+
+    do: Literal["python"]
+    inputs: Inputs = Field(alias="from", description="Sources, steps and datasets; the function gets their DataFrames")
+    call: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] = Field(description="module:function")
+    arguments: dict[str, Any] = Field({}, description="Further arguments of the function, by name")
+
+
 class Deduplicate(Step):
     """Keep one row per key, in the rows of a source or step (`from`) or in a dataset (`dataset`)."""
 
@@ -165,6 +110,7 @@ class Deduplicate(Step):
     keys: Columns
     order_by: list[str] = Field([], description="The row that is highest here stays; -column: lowest")
     checks: Checks | None = None
+    retries: Retries = DEFAULT_RETRIES
 
     @model_validator(mode="after")
     def _one_subject(self) -> Deduplicate:
@@ -174,6 +120,8 @@ class Deduplicate(Step):
             raise ValueError("rows of Spark have no order of their own: name columns in 'order_by'")
         if self.source is not None and self.checks is not None:
             raise ValueError("'checks' goes with 'dataset'; check rows on their way by a step that does 'check'")
+        if self.source is not None and "retries" in self.model_fields_set:
+            raise ValueError("'retries' goes with 'dataset'")
         return self
 
 
@@ -196,14 +144,14 @@ class Layout(Part):
     row_group_size: PositiveInt | None = None
 
 
-class Merge(Step, Layout):
+class Merge(Step, Layout, Expecting):
     """Merge rows into a dataset."""
 
     do: Literal["merge"]
     source: Name = Field(alias="from")
     dataset: Name = Field(alias="into")
     keys: Columns
-    strategy: StrategyName = "upsert"
+    strategy: StrategyName = DEFAULT_STRATEGY
     partition_by: list[str] | None = None
     order_by: list[str] | None = None
     on_duplicate_source: OnDuplicate = "error"
@@ -217,6 +165,7 @@ class Merge(Step, Layout):
     scope: Expression | None = Field(None, description="With full_merge: delete only rows that match")
     partition_move: PartitionMove = Field("check", description="What happens to a key that is in another partition")
     checks: Checks | None = None
+    retries: Retries = DEFAULT_RETRIES
 
     @model_validator(mode="after")
     def _options_fit_the_strategy(self) -> Merge:
@@ -229,7 +178,7 @@ class Merge(Step, Layout):
         return self
 
 
-class ApplyChanges(Step):
+class ApplyChanges(Step, Expecting):
     """Apply a change feed to a dataset: the newest change of each key wins."""
 
     do: Literal["apply_changes"]
@@ -244,9 +193,10 @@ class ApplyChanges(Step):
     scd_type: Literal[1, 2] = Field(1, description="1 keeps the newest row of each key, 2 the history of each key")
     partition_by: list[str] | None = None
     checks: Checks | None = None
+    retries: Retries = DEFAULT_RETRIES
 
 
-class Write(Step, Layout):
+class Write(Step, Layout, Expecting):
     """Write rows as new files of a dataset."""
 
     do: Literal["write"]
@@ -258,6 +208,7 @@ class Write(Step, Layout):
     )
     partition_by: list[str] | None = None
     checks: Checks | None = None
+    retries: Retries = DEFAULT_RETRIES
 
     @model_validator(mode="after")
     def _replace_where_needs_overwrite(self) -> Write:
@@ -272,12 +223,14 @@ class _RowChange(Step):
     compression: Codec | None = None
     row_group_size: PositiveInt | None = None
     checks: Checks | None = None
+    retries: Retries = DEFAULT_RETRIES
 
 
 class Delete(_RowChange):
     """Delete the rows of a dataset that match a condition."""
 
     do: Literal["delete"]
+    erase_history: bool = Field(False, description="Also remove all kept versions, which have the rows")
 
 
 class Update(_RowChange):
@@ -295,6 +248,7 @@ class _Upkeep(Step):
     compression: Codec | None = None
     row_group_size: PositiveInt | None = None
     checks: Checks | None = None
+    retries: Retries = DEFAULT_RETRIES
 
 
 class Compact(_Upkeep):
@@ -309,7 +263,7 @@ class Optimize(_Upkeep):
     do: Literal["optimize"]
     by: Columns
     curve: Curve = "linear"
-    bloom: list[str] = []
+    bloom: list[str] = Field([])
 
 
 class Check(Step):
@@ -330,7 +284,7 @@ class Check(Step):
 
 
 RowStep = Merge | ApplyChanges | Delete | Update
-AnyStep = Select | Rename | Cast | Filter | Deduplicate | RowStep | Write | Compact | Optimize | Check
+AnyStep = Select | Rename | Cast | Filter | Sql | Python | Deduplicate | RowStep | Write | Compact | Optimize | Check
 
 
 class PipelineFile(Part):
@@ -342,6 +296,8 @@ class PipelineFile(Part):
     )
     variables: dict[str, str | int | float | bool] = Field({}, repr=False, description="Variables with their defaults")
     spark: Spark = Spark()
-    sources: dict[Name, Source] = {}
-    datasets: dict[Name, Dataset] = {}
+    repeat: Repeat = Field(Repeat.model_validate({}), description="How often to run a step again after a failure")
+    parallel: PositiveInt = Field(4, description="The most steps that run at the same time")
+    sources: dict[Name, AnySource] = Field({})
+    datasets: dict[Name, Dataset] = Field({})
     steps: Annotated[list[Annotated[AnyStep, Field(discriminator="do")]], Field(min_length=1)]

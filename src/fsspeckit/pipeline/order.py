@@ -1,18 +1,20 @@
 """Compute the order of the steps of a pipeline, and check the names in it.
 
 A step runs after the steps in its `after`, after those that provide its rows, after every check above it in the file,
-and after those above it that change a dataset which it reads or changes. Otherwise steps run in the order of the file.
+and after those above it that change a dataset which it reads or changes, or read one that it changes. Otherwise steps
+run in the order of the file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import get_args
 
 from fsspeckit.core.storage.urls import to_fsspec
 from fsspeckit.pipeline.load import PipelineFileError, Problem
 from fsspeckit.pipeline.model import AnyStep, Compact, Deduplicate, Optimize, PipelineFile, RowStep, Write
+from fsspeckit.pipeline.parts import Source, SparkSource
 
 _WRITERS = (*get_args(RowStep), Write, Compact, Optimize, Deduplicate)
 
@@ -23,8 +25,14 @@ def is_writer(step: AnyStep) -> bool:
 
 
 def source_of(step: AnyStep) -> str | None:
-    """Return the step or source that provides the rows of a step."""
+    """Return the step or source that provides the rows of a step; None if there is none, or if there are several."""
     return getattr(step, "source", None)
+
+
+def inputs_of(step: AnyStep) -> tuple[str, ...]:
+    """Return all sources, steps and datasets that provide the rows of a step."""
+    source = source_of(step)
+    return tuple(getattr(step, "inputs", ())) if source is None else (source,)
 
 
 def dataset_of(step: AnyStep) -> str | None:
@@ -32,9 +40,16 @@ def dataset_of(step: AnyStep) -> str | None:
     return getattr(step, "dataset", None)
 
 
+def changed_by(step: AnyStep) -> set[str]:
+    """Return the datasets that a step changes: its own, and the one for rows that do not meet a condition."""
+    return (
+        {name for name in (dataset_of(step), getattr(step, "quarantine", None)) if name} if is_writer(step) else set()
+    )
+
+
 def makes_rows(step: AnyStep) -> bool:
     """Return whether a step provides rows to other steps."""
-    return source_of(step) is not None and not is_writer(step) and step.do != "check"
+    return bool(inputs_of(step)) and not is_writer(step) and step.do != "check"
 
 
 def in_order(file: PipelineFile, name: str) -> list[AnyStep]:
@@ -43,7 +58,7 @@ def in_order(file: PipelineFile, name: str) -> list[AnyStep]:
     if problems:
         raise PipelineFileError(name, problems)
     steps = {step.name: step for step in file.steps}
-    sorter = TopologicalSorter(_graph(file))
+    sorter = TopologicalSorter(graph(file))
     try:
         sorter.prepare()
     except CycleError as error:
@@ -62,30 +77,86 @@ def in_order(file: PipelineFile, name: str) -> list[AnyStep]:
     return ordered
 
 
-def dataset_behind(step: AnyStep, file: PipelineFile) -> str | None:
-    """Return the dataset that the rows of a step come from; None if they come from files or the step has no rows."""
+def datasets_behind(step: AnyStep, file: PipelineFile) -> set[str]:
+    """Return the datasets that the rows of a step come from; none if they come from files or the step has no rows."""
+    found = set[str]()
+    for name in _names_behind(step, file):
+        if name in file.sources:
+            found |= _datasets_of(file.sources[name], file)
+        elif name in file.datasets:
+            found.add(name)
+    return found
+
+
+def changes_behind(step: AnyStep, file: PipelineFile) -> list[str]:
+    """Return the sources with changes of a dataset that the rows of a step come from."""
+    found = _names_behind(step, file) & file.sources.keys()
+    return sorted(name for name in found if file.sources[name].format == "changes")
+
+
+def _names_behind(step: AnyStep, file: PipelineFile) -> set[str]:
+    """Return the sources and datasets that the rows of a step come from, directly or by other steps."""
     steps: Mapping[str, AnyStep] = {each.name: each for each in file.steps}
-    seen, name = set[str](), source_of(step)
-    while name is not None and name not in file.sources:
-        if name in seen or name not in steps:
-            return None
+    seen, left = set[str](), list(inputs_of(step))
+    while left:
+        name = left.pop()
+        if name not in seen and name not in file.sources and name in steps:
+            left += inputs_of(steps[name])
         seen.add(name)
-        name = source_of(steps[name])
-    return file.sources[name].dataset if name is not None else None
+    return seen - steps.keys() | seen & file.sources.keys()
 
 
-def _graph(file: PipelineFile) -> dict[str, set[str]]:
+def _datasets_of(source: Source | SparkSource, file: PipelineFile) -> set[str]:
+    """Return the datasets that a source reads: by name, or because a path of the source is inside its folder."""
+    if source.dataset is not None:
+        return {source.dataset}
+    paths = [f"{to_fsspec(path).rstrip('/')}/" for path in source.paths]
+    folders = {name: f"{to_fsspec(each.path).rstrip('/')}/" for name, each in file.datasets.items()}
+    return {name for name, folder in folders.items() if any(path.startswith(folder) for path in paths)}
+
+
+def graph(file: PipelineFile) -> dict[str, set[str]]:
     """Return the predecessors of each step. The order of the file applies unless `after` or `from` reverse it."""
     names = {step.name for step in file.steps}
-    required = {step.name: {*step.after, source_of(step) or ""} & names for step in file.steps}
+    required = {step.name: {*step.after, *inputs_of(step)} & names for step in file.steps}
     graph = {name: set(before) for name, before in required.items()}
+    touched = [_touched_by(step, file) for step in file.steps]
     for number, step in enumerate(file.steps):
-        touched = {dataset_of(step), dataset_behind(step, file)} - {None}
-        for above in file.steps[:number]:
-            bound = above.do == "check" or (is_writer(above) and dataset_of(above) in touched)
+        for above, others in zip(file.steps[:number], touched, strict=False):
+            bound = above.do == "check" or changed_by(above) & touched[number] or changed_by(step) & others
             if bound and step.name not in _all_before(above.name, required):
                 graph[step.name].add(above.name)
     return graph
+
+
+def _touched_by(step: AnyStep, file: PipelineFile) -> set[str]:
+    """Return the datasets that a step reads, checks or changes."""
+    checks = getattr(step, "checks", None)
+    queries = ((checks.sql if checks is not None else None) or {}).values()
+    named = {name for name in file.datasets if any(name in text for text in queries)}
+    return named | datasets_behind(step, file) | changed_by(step) | ({dataset_of(step) or ""} - {""})
+
+
+def selected(file: PipelineFile, selectors: Sequence[str]) -> set[str]:
+    """Return the steps that selectors choose: ``step``, with ``+`` before it those it needs, behind it those after.
+
+    Example:
+        >>> steps = [{"name": n, "do": "compact", "dataset": "d", "after": a} for n, a in (("a", []), ("b", ["a"]))]
+        >>> file = PipelineFile.model_validate({"name": "p", "datasets": {"d": {"path": "d"}}, "steps": steps})
+        >>> sorted(selected(file, ["a+"])), sorted(selected(file, ["b"]))
+        (['a', 'b'], ['b'])
+    """
+    before = graph(file)
+    found = set[str]()
+    for selector in selectors:
+        name = selector.removeprefix("+").removesuffix("+")
+        if name not in before:
+            raise PipelineFileError(file.name, [_unknown(f"--select {selector}", "step", name, list(before))])
+        found.add(name)
+        found |= _all_before(name, before) if selector.startswith("+") else set()
+        if selector.endswith("+"):
+            found |= {other for other in before if name in _all_before(other, before)}
+    return found
 
 
 def _all_before(name: str, graph: Mapping[str, set[str]]) -> set[str]:
@@ -99,7 +170,6 @@ def _all_before(name: str, graph: Mapping[str, set[str]]) -> set[str]:
 
 def _problems(file: PipelineFile) -> Iterator[Problem]:
     names = [step.name for step in file.steps]
-    rows = [*file.sources, *(step.name for step in file.steps if makes_rows(step))]
     for number, step in enumerate(file.steps):
         key = f"steps[{number}] ({step.name})"
         if names.index(step.name) != number or step.name in file.sources:
@@ -107,12 +177,7 @@ def _problems(file: PipelineFile) -> Iterator[Problem]:
         for name in step.after:
             if name not in names:
                 yield _unknown(f"{key}.after", "step", name, names)
-        source, dataset = source_of(step), dataset_of(step)
-        if source is not None and source not in rows:
-            yield _unknown(f"{key}.from", "source or step with rows", source, rows)
-        if dataset is not None and dataset not in file.datasets:
-            option = type(step).model_fields["dataset"].alias or "dataset"
-            yield _unknown(f"{key}.{option}", "dataset", dataset, list(file.datasets))
+        yield from _problems_of_names(file, step, key)
     folders: dict[str, str] = {}
     for name, each in file.datasets.items():
         first = folders.setdefault(to_fsspec(each.path).rstrip("/"), name)
@@ -123,6 +188,27 @@ def _problems(file: PipelineFile) -> Iterator[Problem]:
     for name, found in file.sources.items():
         if found.dataset is not None and found.dataset not in file.datasets:
             yield _unknown(f"sources.{name}.dataset", "dataset", found.dataset, list(file.datasets))
+
+
+def _problems_of_names(file: PipelineFile, step: AnyStep, key: str) -> Iterator[Problem]:
+    rows = [*file.sources, *(step.name for step in file.steps if makes_rows(step))]
+    known = rows if source_of(step) is not None else [*rows, *file.datasets]
+    for source in inputs_of(step):
+        if source not in known:
+            yield _unknown(f"{key}.from", "source or step with rows", source, known)
+    changes = changes_behind(step, file)
+    if changes and step.do == "check":
+        yield Problem(f"{key}.from", "a check of changes has no position", "use 'expect' in the step that writes them")
+    if len(changes) > 1:
+        yield Problem(
+            f"{key}.from", f"its rows are changes of {' and '.join(changes)}", "read others with format 'dataset'"
+        )
+    dataset, other = dataset_of(step), getattr(step, "quarantine", None)
+    if dataset is not None and dataset not in file.datasets:
+        option = type(step).model_fields["dataset"].alias or "dataset"
+        yield _unknown(f"{key}.{option}", "dataset", dataset, list(file.datasets))
+    if other is not None and (other not in file.datasets or other == dataset):
+        yield _unknown(f"{key}.quarantine", "other dataset", other, [name for name in file.datasets if name != dataset])
 
 
 def _unknown(key: str, kind: str, name: str, known: list[str]) -> Problem:

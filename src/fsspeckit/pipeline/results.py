@@ -19,7 +19,7 @@ from fsspeckit.core.results import (
     readable_bytes,
 )
 
-Status = Literal["done", "skipped", "failed", "not run"]
+Status = Literal["done", "skipped", "failed", "not run", "not selected"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,7 +28,8 @@ class StepRecord(ResultMapping):
 
     ``rows`` is the number merged, written, deleted, updated or checked; for maintenance, the rows of the dataset.
     ``files`` and ``bytes`` count what was written. Row steps are lazy and have none of these: Spark runs them with the
-    step that writes. ``details`` are the counts of one operation.
+    step that writes. ``details`` are the counts of one operation. ``checks`` has "passed" or the violation of each
+    check, ``expectations`` the rows that do not meet a condition, by name. ``attempts`` counts repetitions too.
     """
 
     name: str
@@ -42,6 +43,9 @@ class StepRecord(ResultMapping):
     commit_seq: int | None = None
     details: dict[str, int] = field(default_factory=dict)
     error: str | None = None
+    checks: dict[str, str] = field(default_factory=dict)
+    expectations: dict[str, int] = field(default_factory=dict)
+    attempts: int = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)

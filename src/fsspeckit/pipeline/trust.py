@@ -1,21 +1,30 @@
 """Find everything in a pipeline file that can run code; it is an error unless the user trusts the file.
 
-Spark SQL expressions can call Java methods and run scripts, and Spark settings can load jars. This is an additional
-check: a file can read and write any data that its user can, so it must come from a trusted source.
+Spark SQL can call Java methods and run scripts, Spark settings and readers can load classes, and steps can call Python.
+This is an additional check: a file can read and write any data that its user can, so it must come from a trusted
+source.
 
-Text is searched, not parsed, so that a difference between two parsers cannot be exploited. If the ends of string
-literals and of names in backquotes are certain, literals are ignored and names are whole words; otherwise a forbidden
-word counts anywhere in the text.
+When a file is loaded, text is searched, not parsed, so that a difference between two parsers cannot be exploited. When
+it runs, the tree of Spark's own parser shows whether SQL reads anything that the file does not declare. If the ends of
+string literals and of names in backquotes are certain, literals are ignored and names are whole words; otherwise a
+forbidden word counts anywhere in the text.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Literal
 
+from fsspeckit.datasets.spark.versions import is_remote
 from fsspeckit.pipeline.load import Problem
-from fsspeckit.pipeline.model import Cast, Filter, PipelineFile, Select
+from fsspeckit.pipeline.model import Cast, Filter, PipelineFile, Python, Select, Sql
+from fsspeckit.pipeline.parts import SparkSource
+from fsspeckit.pipeline.sql_reads import reads_elsewhere
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SETTINGS = (
     *("spark.app.name", "spark.cores.max", "spark.default.parallelism", "spark.log.level", "spark.network.timeout"),
@@ -44,6 +53,15 @@ SCHEMES = frozenset(
     ("file", "memory", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "wasb", "wasbs", "hdfs", "dbfs")
 )
 """URL schemes of plain stores."""
+FORMATS = frozenset(("text", "orc", "binaryFile"))
+"""Readers of Spark that load no class by name and connect to no address."""
+READER_OPTIONS = frozenset(
+    (
+        *("encoding", "lineSep", "mergeSchema", "modifiedAfter", "modifiedBefore", "pathGlobFilter"),
+        *("recursiveFileLookup", "wholetext"),
+    )
+)
+"""Options of these readers that are no settings of Hadoop."""
 _STORAGE_OPTIONS = frozenset(("protocol", "extra_conf"))
 """Options that select another filesystem or configure Hadoop."""
 _MASTER = re.compile(r"local(-cluster)?(\[[^\]]*\])?|yarn")
@@ -58,6 +76,8 @@ _NAMED = re.compile(rf"(?<![A-Z0-9_])({'|'.join(_CALLS)})(?![A-Z0-9_])")
 _CALLED_CLEARLY = re.compile(_NAMED.pattern + r"[^A-Z0-9_()=<>+*/%,|&^!~:;\[\]'-]*\(")
 _CALLED = re.compile(_NAMED.pattern + r"[^A-Z0-9_(]*\(")
 _SCRIPT = re.compile(r"(?<![A-Z0-9_])USING(?![A-Z0-9_])")
+# In clear text, the columns of a join follow in parentheses; a script follows as a literal.
+_SCRIPT_IN_QUERY = re.compile(_SCRIPT.pattern + r"(?![ \t\r\n]*\()")
 
 
 def distrusted(file: PipelineFile) -> Iterator[Problem]:
@@ -78,10 +98,43 @@ def _found(file: PipelineFile) -> Iterator[tuple[str, str]]:
     for key, option in _options(file):
         if "." in option or option in _STORAGE_OPTIONS:
             yield key, "this option is a setting of Hadoop, or chooses another filesystem, which can load code"
-    for key, text in _expressions(file):
-        reason = runs_code(text)
+    yield from _readers(file)
+    for number, step in enumerate(file.steps):
+        if isinstance(step, Python):
+            yield f"steps[{number}] ({step.name}).call", "it runs a function of Python"
+    for key, kind, text, _ in (*_types(file), *_texts(file)):
+        reason = runs_code(text, is_query=kind == "query")
         if reason is not None:
             yield key, reason
+
+
+def _readers(file: PipelineFile) -> Iterator[tuple[str, str]]:
+    for name, source in file.sources.items():
+        if not isinstance(source, SparkSource):
+            continue
+        if source.format not in FORMATS:
+            yield f"sources.{name}.format", f"{source.format!r} is a reader that can load code or connect elsewhere"
+            continue
+        for option in source.options:
+            if option not in READER_OPTIONS:
+                yield f"sources.{name}.options.{option}", "this option is not known to load no code"
+
+
+def reads_undeclared(file: PipelineFile, session: Callable[[], SparkSession]) -> Iterator[Problem]:
+    """Yield every text in Spark SQL that reads a table or file which the file does not declare.
+
+    A session of Spark Connect has no parser that can be asked, so queries need trust there.
+    """
+    texts = list(_texts(file))
+    if not texts:
+        return
+    spark = session()
+    remote = is_remote(spark)
+    for key, kind, text, names in texts:
+        if remote and kind == "query":
+            yield Problem(key, "on Spark Connect it cannot be checked what a query reads", _ALLOW)
+        elif not remote and (reason := reads_elsewhere(spark, text, kind, names)) is not None:
+            yield Problem(key, reason, _ALLOW)
 
 
 def is_harmless(setting: str) -> bool:
@@ -105,8 +158,8 @@ def is_plain_path(path: str) -> bool:
     return "::" not in path and (found is None or found[1].lower() in SCHEMES)
 
 
-def runs_code(sql: str) -> str | None:
-    """Return why a Spark SQL expression can run code; None if it cannot.
+def runs_code(sql: str, *, is_query: bool = False) -> str | None:
+    """Return why a text in Spark SQL can run code; None if it cannot. In a query, USING can be part of a join.
 
     Example:
         >>> runs_code("upper(status) = 'REFLECT('") is None
@@ -119,7 +172,7 @@ def runs_code(sql: str) -> str | None:
     # Upper case, like Spark's lexer: some non-ASCII letters become ASCII letters only in upper case.
     clear = _without_quoted(sql)
     text = (sql if clear is None else clear).upper()
-    if _SCRIPT.search(text):
+    if (_SCRIPT_IN_QUERY if is_query and clear is not None else _SCRIPT).search(text):
         return "USING runs a script (SELECT TRANSFORM ... USING); put a column of this name in backquotes"
     if clear is not None:
         found = _CALLED_CLEARLY.search(text)
@@ -149,26 +202,43 @@ def _without_quotes(found: re.Match[str]) -> str:
     return f" {found[1]} " if found[1].upper() in _CALLS else "``"
 
 
-def _expressions(file: PipelineFile) -> Iterator[tuple[str, str]]:
-    """Yield every text that Spark parses, with its key."""
+Kind = Literal["query", "expression"]
+Text = tuple[str, Kind, str, Collection[str]]
+"""The key of a text, its kind, the text, and the names that it may read."""
+
+
+def _types(file: PipelineFile) -> Iterator[Text]:
+    """Yield every type and schema that Spark parses."""
     for name, source in file.sources.items():
         if source.columns is not None:
-            yield f"sources.{name}.columns", source.columns
+            yield f"sources.{name}.columns", "expression", source.columns, ()
+    for number, step in enumerate(file.steps):
+        if isinstance(step, Cast):
+            for name, text in step.columns.items():
+                yield f"steps[{number}] ({step.name}).columns.{name}", "expression", text, ()
+
+
+def _texts(file: PipelineFile) -> Iterator[Text]:
+    """Yield every expression and query that Spark runs."""
     for number, step in enumerate(file.steps):
         key = f"steps[{number}] ({step.name})"
         if isinstance(step, Select):
-            yield from ((f"{key}.columns[{place}]", text) for place, text in enumerate(step.columns))
+            yield from ((f"{key}.columns[{place}]", "expression", text, ()) for place, text in enumerate(step.columns))
         elif isinstance(step, Filter):
-            yield f"{key}.where", step.where
-        elif isinstance(step, Cast):
-            yield from ((f"{key}.columns.{name}", text) for name, text in step.columns.items())
+            yield f"{key}.where", "expression", step.where, ()
+        elif isinstance(step, Sql):
+            yield f"{key}.query", "query", step.query, step.inputs
+        for name, text in (getattr(step, "expect", None) or {}).items():
+            yield f"{key}.expect.{name}", "expression", text, ()
+        checks = getattr(step, "checks", None)
+        for name, text in ((checks.sql if checks is not None else None) or {}).items():
+            yield f"{key}.checks.sql.{name}", "query", text, ("this", *file.datasets)
 
 
 def _paths(file: PipelineFile) -> Iterator[tuple[str, str]]:
     yield from ((f"datasets.{name}.path", dataset.path) for name, dataset in file.datasets.items())
     for name, source in file.sources.items():
-        paths = [source.path] if isinstance(source.path, str) else source.path or []
-        yield from ((f"sources.{name}.path", path) for path in paths)
+        yield from ((f"sources.{name}.path", path) for path in source.paths)
 
 
 def _options(file: PipelineFile) -> Iterator[tuple[str, str]]:

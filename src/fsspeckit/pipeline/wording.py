@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from fsspeckit.common.wording import reworded
+from fsspeckit.datasets.arguments import SHORT_NAMES
 from fsspeckit.pipeline.model import AnyStep
 
-_KEYS = {
+_KEYS = {long: short for short, long in SHORT_NAMES.items()} | {
     "key_columns": "keys",
-    "dedup_order_by": "order_by",
-    "zorder_columns": "by",
-    "bloom_filter_columns": "bloom",
-    "target_mb_per_file": "target_mb",
-    "target_rows_per_file": "target_rows",
-    "partition_filter": "partitions",
     "partition_columns": "partition_by",
 }
 """Keys whose names differ from the parameters."""

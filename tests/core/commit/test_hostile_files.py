@@ -101,9 +101,9 @@ def test_partition_replaced_by_a_link_after_the_commit(
     """The commit is final, so nothing raises. It is finished after the link is gone."""
     before, original = tree_of(base / "victim"), getattr(Replayer, method)
 
-    def late(self: Replayer, *arguments: Any) -> Any:
+    def late(self: Replayer, *arguments: Any, **options: Any) -> Any:
         replace_partition(base, False)
-        return original(self, *arguments)
+        return original(self, *arguments, **options)
 
     monkeypatch.setattr(Replayer, method, late)
     OPERATIONS["overwrite"](str(base / "ds"))

@@ -19,8 +19,8 @@ from fsspeckit.core.kernels import join_files
 from fsspeckit.core.kernels.join_files import RowForm, combine_files, lead_footer, read_file
 from fsspeckit.core.model import CombineTask, DataFile, WriteOptions
 from fsspeckit.core.parquet.bytes.thrift import BINARY, I64, LIST, STRUCT, read_struct, write_struct
+from fsspeckit.core.parquet.damage import report_damage
 from fsspeckit.core.parquet.footer import read_footer
-from fsspeckit.core.parquet.reader import report_damage
 from fsspeckit.core.storage.local import LocalStorage
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 

@@ -73,7 +73,7 @@ def test_the_file_of_a_winner_that_is_not_rewritten_changes(folder: str, change:
             put(f"{folder}/b.parquet", [4, 3])
 
     with pytest.raises(CommitConflictError, match="again"):
-        IO.deduplicate_parquet_dataset(folder, "id", progress=at_stage("write", act))
+        IO.deduplicate_parquet_dataset(folder, "id", progress=at_stage("write", act), retries=0)
     assert 2 in ids_of(folder)
 
 
@@ -87,7 +87,7 @@ def test_the_file_of_a_winner_changes_during_a_sort(folder: str) -> None:
     plan = IO.optimize_parquet_dataset(folder, "id", dry_run=True, **options)
     assert (list(plan.skipped_files), plan["deduplicated_rows"]) == ([f"{folder}/c.parquet"], 1)
     with pytest.raises(CommitConflictError, match="again"):
-        IO.optimize_parquet_dataset(folder, "id", progress=change, **options)
+        IO.optimize_parquet_dataset(folder, "id", progress=change, **options, retries=0)
     assert 6 in ids_of(folder)
 
 
@@ -100,7 +100,7 @@ def test_a_file_changes_between_two_commits_of_one_run(
         put(f"{folder}/day={number // 2}/{number}.parquet", [3 * number + i for i in range(3)])
     before_commit(1, lambda: put(f"{folder}/day=1/2.parquet", ids))
     with pytest.raises(CommitConflictError, match="Earlier commits of this run are kept"):
-        IO.compact_parquet_dataset(folder, target_rows_per_file=100, max_groups_per_commit=1)
+        IO.compact_parquet_dataset(folder, target_rows_per_file=100, max_groups_per_commit=1, retries=0)
     assert ids_of(folder) == sorted([*range(6), *ids, 9, 10, 11])
 
 
@@ -111,7 +111,7 @@ def test_a_needed_file_changes_between_two_commits_of_one_run(folder: str, befor
     put(f"{folder}/c.parquet", [4, 5])
     before_commit(1, lambda: put(f"{folder}/c.parquet", [6, 5]))
     with pytest.raises(CommitConflictError, match="Earlier commits of this run are kept"):
-        IO.deduplicate_parquet_dataset(folder, "id", max_groups_per_commit=1)
+        IO.deduplicate_parquet_dataset(folder, "id", max_groups_per_commit=1, retries=0)
     assert ids_of(folder) == [1, 3, 4, 5, 6]
 
 
@@ -121,9 +121,9 @@ def test_a_commit_of_another_writer_between_two_of_a_deduplication(
 ) -> None:
     """Even one that only adds a file: its rows were not compared with those that are to go."""
     calls: dict[str, Callable[[], Any]] = {
-        "deduplicate": lambda: IO.deduplicate_parquet_dataset(folder, "id", max_groups_per_commit=1),
+        "deduplicate": lambda: IO.deduplicate_parquet_dataset(folder, "id", max_groups_per_commit=1, retries=0),
         "sorted": lambda: IO.optimize_parquet_dataset(
-            folder, "id", deduplicate_key_columns="id", dedup_order_by="v", max_groups_per_commit=1
+            folder, "id", deduplicate_key_columns="id", dedup_order_by="v", max_groups_per_commit=1, retries=0
         ),
     }
     for day in range(2):
@@ -159,7 +159,7 @@ def test_an_overwrite_that_did_not_see_every_file(folder: str, mode: Any, writer
 
     rows = pa.table({"id": [5], "v": ["new"], "day": [1]})
     with pytest.raises(CommitConflictError, match="Nothing was changed"):
-        IO.write_dataset(rows, folder, mode=mode, partition_by="day", progress=at_stage("write", add))
+        IO.write_dataset(rows, folder, mode=mode, partition_by="day", progress=at_stage("write", add), retries=0)
     assert ids_of(folder) == [1, 2, 3, 9]
 
 
@@ -188,7 +188,7 @@ def test_a_file_changes_during_a_merge_without_changing_its_size(folder: str, me
 
     source = pa.table({"id": rows, "v": ["new"] * len(rows)})
     with pytest.raises(CommitConflictError, match="again"):
-        IO.merge(source, folder, strategy=strategy, key_columns="id", progress=at_stage("write", change))
+        IO.merge(source, folder, strategy=strategy, key_columns="id", progress=at_stage("write", change), retries=0)
     assert ids_of(folder) == [1, 7]
 
 
@@ -222,7 +222,7 @@ def test_a_file_that_a_merge_rewrites_is_replaced(tmp_path: Path, stage: str) ->
     rows = pa.table({"id": [1], "v": ["new"]})
     act = at_stage(stage, lambda: put(f"{folder}/a.parquet", [*range(1000)], "another writer"))
     with pytest.raises(CommitConflictError, match="again"):
-        IO.merge(rows, folder, strategy="upsert", key_columns="id", progress=act)
+        IO.merge(rows, folder, strategy="upsert", key_columns="id", progress=act, retries=0)
     assert len(ids_of(folder)) == 1000
 
 
@@ -232,7 +232,7 @@ def test_a_file_changes_while_its_rows_are_replaced(folder: str) -> None:
     put(f"{folder}/b.parquet", [3])
     rows, change = pa.table({"id": [2], "v": ["new"]}), at_stage("write", lambda: put(f"{folder}/b.parquet", [2, 3]))
     with pytest.raises(CommitConflictError, match="again"):
-        IO.write_dataset(rows, folder, mode="overwrite", replace_where="id = 2", progress=change)
+        IO.write_dataset(rows, folder, mode="overwrite", replace_where="id = 2", progress=change, retries=0)
     assert ids_of(folder) == [1, 2, 2, 3]
     result = IO.write_dataset(rows, folder, mode="overwrite", replace_where="id = 2")
     assert (result.replaced, len(result.rewritten_files), ids_of(folder)) == (2, 2, [1, 2, 3])
@@ -242,7 +242,7 @@ def test_a_file_changes_while_its_rows_are_replaced(folder: str) -> None:
 def test_a_dataset_appears_while_another_is_written(folder: str, mode: Any) -> None:
     change = at_stage("write", lambda: put(f"{folder}/a.parquet", [1]))
     with pytest.raises(CommitConflictError, match="again"):
-        IO.write_dataset(pa.table({"id": [2], "v": ["new"]}), folder, mode=mode, progress=change)
+        IO.write_dataset(pa.table({"id": [2], "v": ["new"]}), folder, mode=mode, progress=change, retries=0)
     assert ids_of(folder) == [1]
 
 
@@ -251,7 +251,7 @@ def test_a_file_changes_while_its_rows_move(folder: str) -> None:
     put(f"{folder}/day=b/b.parquet", [3])
     change = at_stage("write", lambda: put(f"{folder}/day=a/a.parquet", [1, 5]))
     with pytest.raises(CommitConflictError, match="again"):
-        IO.update(folder, set={"day": "'b'"}, where="id = 2", progress=change)
+        IO.update(folder, set={"day": "'b'"}, where="id = 2", progress=change, retries=0)
     assert ids_of(folder) == [1, 3, 5]
     result = IO.update(folder, set={"day": "'b'"}, where="id = 5", batch_rows=1)
     assert (result.moved, ids_of(folder)) == (1, [1, 3, 5])

@@ -101,11 +101,11 @@ def test_invalid_connection_and_invalid_folder(tmp_path):
             DuckDBDatasetIO(temp_directory=folder)
 
 
-@pytest.mark.parametrize("limit", ["64MB", 64_000_000])
+@pytest.mark.parametrize("limit", ["64MB", 64 * 1024 * 1024])
 def test_limits_of_a_new_database_are_applied(tmp_path, limit):
     io = DuckDBDatasetIO(memory_limit=limit, temp_directory=tmp_path / "spill")
     query = "SELECT value FROM duckdb_settings() WHERE name IN ('memory_limit', 'temp_directory') ORDER BY name"
-    assert io.connection.execute(query).fetchall() == [("61.0 MiB",), (str(tmp_path / "spill"),)]
+    assert io.connection.execute(query).fetchall() == [("64.0 MiB",), (str(tmp_path / "spill"),)]
     io.connection.execute("CREATE TABLE t AS SELECT range AS i, hash(range) AS h FROM range(10_000_000)")
     assert os.listdir(tmp_path / "spill")
     io.connection.close()
@@ -219,7 +219,7 @@ def test_an_invalid_size_is_refused(make, limit):
 
 def test_sizes_in_terabytes():
     query = "SELECT value FROM duckdb_settings() WHERE name = 'memory_limit'"
-    assert create_duckdb_connection(memory_limit="2TB").execute(query).fetchone() == ("1.8 TiB",)
+    assert create_duckdb_connection(memory_limit="2TB").execute(query).fetchone() == ("2.0 TiB",)
 
 
 def test_out_of_memory_is_a_typed_error(tmp_path):

@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from fsspeckit.common.errors import SchemaMismatchError, StorageError
+from fsspeckit.core.results import MergePlan
 from fsspeckit.core.storage import resolve
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark import SparkDatasetIO, large_source
@@ -105,7 +106,9 @@ def test_the_plan_shows_the_way_of_the_source(spark: SparkSession, tmp_path: Pat
     assert routes == ["shared files", "exchange", "job"]
     plan = SparkDatasetIO(spark, share_limit=10_000).merge(source, path, **call)
     assert "3,000 (by exchange)" in str(plan)
-    assert plan.to_dict()["source_route"] == "exchange"
+    assert (plan.to_dict()["source_route"], plan.to_dict()["share_limit"]) == ("exchange", 10_000)
+    assert MergePlan.from_dict(plan.to_dict()).share_limit == 10_000
+    assert "10,000 bytes" in str(plan)
 
 
 def test_a_large_folder_as_source_is_read_by_executors(spark: SparkSession, tmp_path: Path) -> None:

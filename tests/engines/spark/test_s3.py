@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
+import uuid
+from contextlib import suppress
 
 import pyarrow as pa
 import pyarrow.dataset as pds
 import pytest
 
 from fsspeckit.common.errors import FsspeckitError
+from fsspeckit.core.commit.publishing import PublishFiles
+from fsspeckit.core.storage.fsspec import FsspecStorage
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
-from fsspeckit.datasets.spark import SparkDatasetIO
+from fsspeckit.datasets.spark import SparkDatasetIO, engine
 
 SECRET = "do-not-tell-4711"
 TOKEN = "nor-this-token-4712"
@@ -98,3 +104,46 @@ def test_no_secret_is_told(on_s3, spark, s3_server, s3_bucket, caplog, capfd):
     said += [repr(on_s3), repr(on_s3.engine), str(dict(spark.conf.getAll)), caplog.text, *capfd.readouterr()]
     assert len(said) == 14
     assert not any(word in text for word in (SECRET, TOKEN) for text in said)
+
+
+def test_executors_publish_and_one_is_killed(spark, s3_server, s3_bucket, tmp_path, monkeypatch):
+    """Twice a worker dies after some copies of its batch: Spark repeats the batch, which copies them again."""
+    monkeypatch.setattr(engine, "DISTRIBUTED_FILES", 20)
+    monkeypatch.setattr(engine, "_BATCH_FILES", 5)
+    monkeypatch.setattr(engine, "_LARGEST_BATCH", 5)
+    copies = tmp_path / "copies"
+    copies.mkdir()
+
+    class Dying(FsspecStorage):
+        """Notes each copy, and kills its process after the third one and after the tenth one."""
+
+        def __reduce__(self):
+            return Dying, (self._fs,)
+
+        def publish(self, staged, path, size=None):
+            super().publish(staged, path, size)
+            (copies / f"{os.getpid()}-{uuid.uuid4().hex}").touch()
+            for limit in (3, 10):
+                if len(list(copies.iterdir())) >= limit:
+                    with suppress(FileExistsError):
+                        (tmp_path / f"killed-{limit}").touch(exist_ok=False)
+                        os.kill(os.getpid(), signal.SIGKILL)
+
+    on_s3, root = SparkDatasetIO(spark, filesystem=s3_server.filesystem()), f"{s3_bucket}/ds"
+    on_s3.write_dataset(rows(range(30), "a", spark), root, max_rows_per_file=1)
+    before = {name for name in files(s3_server, root) if name.endswith(".parquet")}
+    distribute = on_s3.engine.distribute
+
+    def with_deaths(storage, function, items):
+        dies = isinstance(function, PublishFiles)
+        return distribute(storage, PublishFiles(Dying(storage._fs)) if dies else function, items)
+
+    monkeypatch.setattr(on_s3.engine, "distribute", with_deaths)
+    result = on_s3.update(root, set={"v": "upper(v)"}, where="true")
+    after = {name for name in files(s3_server, root) if name.endswith(".parquet")}
+    assert (len(before), len(after), before & after, result.updated) == (30, 30, set(), 30)
+    assert sorted(path.name for path in tmp_path.glob("killed-*")) == ["killed-10", "killed-3"]
+    assert len(list(copies.iterdir())) > 30, "two batches were repeated"
+    assert str(os.getpid()) not in {path.name.partition("-")[0] for path in copies.iterdir()}
+    assert set(foreign(s3_server, root)["v"].to_pylist()) == {f"A{i}" for i in range(30)}
+    assert not PyarrowDatasetIO(filesystem=s3_server.filesystem()).recover(root)

@@ -38,7 +38,8 @@ def _rows(run: Run, saved: SavedPlan, found: SavedSource) -> Any:
     """Return the rows of the source; raise if the source has changed since the plan was made."""
     from fsspeckit.common.errors import CommitConflictError
 
-    source = Source(found.path, found.format, found.delimiter, found.encoding, run.options())
+    reading = (found.delimiter, found.encoding, found.schema, found.cast)
+    source = Source(found.path, found.format, *reading, run.options())
     rows = source.rows_for(run.place(saved.dest))
     if state_of(source) != found.files:
         raise CommitConflictError(f"the source {source.path} has changed since the plan was made; make a new plan")

@@ -9,8 +9,9 @@ import typer
 from fsspeckit.cli.command import Run, command
 from fsspeckit.cli.commands.merge import is_noop
 from fsspeckit.cli.confirm import plan_and_ask
-from fsspeckit.cli.options import OPERATIONS, Dataset, Delimiter, DryRun, Encoding, Feed, Format, Options, Yes
+from fsspeckit.cli.options import OPERATIONS, Dataset, DryRun, Feed, Options, Retries, Yes
 from fsspeckit.cli.sources import Source
+from fsspeckit.common.choices import DEFAULT_RETRIES
 
 _EXAMPLE = """
 fsspeckit apply-changes feed.csv lake/customers --key id --sequence-by lsn --delete-when "op = 'd'" \\
@@ -32,9 +33,8 @@ def apply_changes(
     feed: Feed,
     path: Dataset,
     options: Options,
-    format_: Format = None,
-    delimiter: Delimiter = None,
-    encoding: Encoding = None,
+    reading: Options,
+    retries: Retries = DEFAULT_RETRIES,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> int:
@@ -43,8 +43,8 @@ def apply_changes(
     A change that is not newer than the row in the dataset is dropped and counted as stale, so applying a feed again
     changes nothing. --delete-when is an SQL condition over the columns of FEED.
     """
-    source = Source.of(run, feed, format_, delimiter, encoding)
-    apply = partial(run.io().apply_changes, source.rows(), path, **options)
+    source = Source.of(run, feed, **reading)
+    apply = partial(run.io().apply_changes, source.rows(), path, retries=retries, **options)
     if "delete_when" in options and not dry_run:
         plan_and_ask(run, path, apply, yes=yes)
     with run.bars() as progress:

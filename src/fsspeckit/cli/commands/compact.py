@@ -12,10 +12,12 @@ from fsspeckit.cli.options import (
     MaxBytes,
     MaxFiles,
     Partitions,
+    Retries,
     RowGroup,
     TargetMb,
     TargetRows,
 )
+from fsspeckit.common.choices import DEFAULT_RETRIES, DEFAULT_TARGET_MB
 
 
 def register(app: typer.Typer) -> None:
@@ -33,13 +35,14 @@ def compact(
     row_group_size: RowGroup = None,
     max_files: MaxFiles = None,
     max_bytes: MaxBytes = None,
+    retries: Retries = DEFAULT_RETRIES,
     dry_run: DryRun = False,
 ) -> int:
     """Join small files of each partition into files of about the target size; 128 MB by default."""
     with run.bars() as progress:
         result = run.io().compact_parquet_dataset(
             path,
-            128 if target_mb is None and target_rows is None else target_mb,
+            DEFAULT_TARGET_MB if target_mb is None and target_rows is None else target_mb,
             target_rows,
             partition or None,
             compression,
@@ -48,5 +51,6 @@ def compact(
             max_files=max_files,
             max_bytes=max_bytes,
             progress=progress,
+            retries=retries,
         )
     return run.finish(result, noop=not result.compacted_file_count)

@@ -9,7 +9,8 @@ import typer
 from fsspeckit.cli.command import Run, command
 from fsspeckit.cli.commands.merge import is_noop
 from fsspeckit.cli.confirm import plan_and_ask
-from fsspeckit.cli.options import OPERATIONS, Dataset, DryRun, Options, Yes
+from fsspeckit.cli.options import OPERATIONS, Dataset, DryRun, Options, Retries, Yes
+from fsspeckit.common.choices import DEFAULT_RETRIES
 
 _EXAMPLE = """
 fsspeckit delete lake/orders --where "id = 7" --dry-run --engine pyarrow
@@ -22,9 +23,16 @@ def register(app: typer.Typer) -> None:
     command(app, "delete", example=_EXAMPLE, options=OPERATIONS["delete"])(delete)
 
 
-def delete(run: Run, path: Dataset, options: Options, dry_run: DryRun = False, yes: Yes = False) -> int:
+def delete(
+    run: Run,
+    path: Dataset,
+    options: Options,
+    retries: Retries = DEFAULT_RETRIES,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> int:
     """Delete the rows for which a condition is true. Files without such a row are not changed."""
-    operation = partial(run.io().delete, path, **options)
+    operation = partial(run.io().delete, path, retries=retries, **options)
     if not dry_run:
         plan_and_ask(run, path, operation, yes=yes)
     with run.bars() as progress:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,9 @@ from fsspeckit.cli.command import Run, command
 from fsspeckit.cli.errors import CommandError, check_target, show, usage
 from fsspeckit.cli.options import Dataset
 from fsspeckit.common.text import printable
+
+if TYPE_CHECKING:
+    from fsspeckit.core.dataset.place import Place
 
 ScoreKeys = Annotated[
     list[str], typer.Option("--key", metavar="COLUMN", help="Column that readers search by; repeatable.")
@@ -24,6 +27,9 @@ FailUnder = Annotated[
 Html = Annotated[Path | None, typer.Option("--html", metavar="FILE", help="Write the report as an HTML page.")]
 Compare = Annotated[
     Path | None, typer.Option("--compare", metavar="BEFORE", help="Earlier --json output to compare with.")
+]
+RebuildIndex = Annotated[
+    bool, typer.Option("--rebuild-index", help="First read all footers again and replace the footer index.")
 ]
 
 
@@ -41,22 +47,21 @@ def inspect(
     html: Html = None,
     compare: Compare = None,
     fail_under: FailUnder = None,
+    rebuild_index: RebuildIndex = False,
 ) -> int:
     """Show files, row groups, partitions, overlap and statistics of a dataset, and score them from 0 to 100."""
-    from fsspeckit.report.document import comparison, document, read_document
-    from fsspeckit.report.layout import analyse, load_all_statistics
-    from fsspeckit.report.score import score
+    from fsspeckit.report.document import comparison, read_document
+    from fsspeckit.report.inspection import inspect_layout
     from fsspeckit.report.text import render, render_comparison
 
     check_target(html, "--html")
     before = _before(compare, read_document)
     place = run.place(path)
+    if rebuild_index:
+        _rebuild(run, place)
     with run.bars() as progress:
-        snapshot = load_all_statistics(place, progress)
-    layout = analyse(snapshot, place.path, place.journal.status())
-    _check_keys(key, tuple(layout.schema), layout.partition_columns)
-    found = score(snapshot, layout, key)
-    report, text = document(snapshot, layout, found, key), render(layout, found)
+        report, layout, found = inspect_layout(place, key, progress)
+    text = render(layout, found)
     changed = comparison(before, report) if before is not None else []
     if html is not None:
         from fsspeckit.report.page import render_page
@@ -73,17 +78,15 @@ def inspect(
     return show(CommandError(f"the score is {found.value}, under {fail_under}", worst.command), run.words, debug=False)
 
 
+def _rebuild(run: Run, place: Place) -> None:
+    from fsspeckit.core.operations.index import rebuild_index
+
+    with run.bars() as progress:
+        rebuild_index(place, progress)
+
+
 def _before(compare: Path | None, read: Callable[[Path], dict[str, Any]]) -> dict[str, Any] | None:
     try:
         return read(compare) if compare is not None else None
     except OSError as error:
         raise usage(f"cannot read {compare}: {error.strerror}", "check --compare") from error
-
-
-def _check_keys(keys: list[str], columns: tuple[str, ...], partition_columns: tuple[str, ...]) -> None:
-    remedy = f"choose among {', '.join(columns)}"
-    if folders := [name for name in keys if name in partition_columns]:
-        raise usage(f"{folders[0]!r} is a partition column: every file has one value of it", remedy)
-    unknown = [name for name in keys if name not in columns]
-    if unknown:
-        raise usage(f"the dataset has no column {unknown[0]!r}", remedy)

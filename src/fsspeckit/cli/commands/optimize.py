@@ -10,18 +10,20 @@ from fsspeckit.cli.options import (
     By,
     Compression,
     Dataset,
-    DedupeKeys,
+    DeduplicateKeys,
     DryRun,
     Force,
     MaxBytes,
     MaxFiles,
     OrderBy,
     Partitions,
+    Retries,
     RowGroup,
     SortOrder,
     TargetMb,
     TargetRows,
 )
+from fsspeckit.common.choices import DEFAULT_RETRIES
 
 
 def register(app: typer.Typer) -> None:
@@ -38,13 +40,14 @@ def optimize(
     target_rows: TargetRows = None,
     partition: Partitions = [],  # noqa: B006
     bloom: Bloom = [],  # noqa: B006
-    dedupe_key: DedupeKeys = [],  # noqa: B006
+    deduplicate_key: DeduplicateKeys = [],  # noqa: B006
     order_by: OrderBy = [],  # noqa: B006
     force: Force = False,
     compression: Compression = None,
     row_group_size: RowGroup = None,
     max_files: MaxFiles = None,
     max_bytes: MaxBytes = None,
+    retries: Retries = DEFAULT_RETRIES,
     dry_run: DryRun = False,
 ) -> int:
     """Sort the rows of each partition, so that readers can skip files and row groups."""
@@ -58,7 +61,7 @@ def optimize(
             compression,
             dry_run,
             curve=curve,
-            deduplicate_key_columns=dedupe_key or None,
+            deduplicate_key_columns=deduplicate_key or None,
             dedup_order_by=order_by or None,
             bloom_filter_columns=bloom or None,
             force=force,
@@ -66,5 +69,6 @@ def optimize(
             max_files=max_files,
             max_bytes=max_bytes,
             progress=progress,
+            retries=retries,
         )
     return run.finish(result, noop=not result.compacted_file_count)

@@ -16,7 +16,7 @@ from fsspeckit.cli.command import Run, command
 from fsspeckit.cli.commands.merge import is_noop
 from fsspeckit.cli.commands.update import update_options
 from fsspeckit.cli.errors import check_target, usage
-from fsspeckit.cli.options import OPERATIONS, Dataset, Delimiter, Dest, Encoding, Feed, Format, Options, Src
+from fsspeckit.cli.options import OPERATIONS, Dataset, Dest, Feed, Options, Src
 from fsspeckit.cli.plan_files import SavedPlan, SavedSource, document_of, state_of
 from fsspeckit.cli.sources import STDIN, Source
 from fsspeckit.common.text import printable
@@ -50,13 +50,11 @@ def plan_merge(
     src: Src,
     dest: Dest,
     options: Options,
-    format_: Format = None,
-    delimiter: Delimiter = None,
-    encoding: Encoding = None,
+    reading: Options,
     output: Output = None,
 ) -> int:
     """Plan a merge of SRC into DEST exactly, file by file, and save the plan for `fsspeckit apply`."""
-    source = _source(run, src, format_, delimiter, encoding)
+    source = _source(run, src, reading)
     return _plan(run, "merge", dest, options, output, source)
 
 
@@ -65,13 +63,11 @@ def plan_apply_changes(
     feed: Feed,
     path: Dataset,
     options: Options,
-    format_: Format = None,
-    delimiter: Delimiter = None,
-    encoding: Encoding = None,
+    reading: Options,
     output: Output = None,
 ) -> int:
     """Plan the changes of FEED to PATH exactly, file by file, and save the plan for `fsspeckit apply`."""
-    source = _source(run, feed, format_, delimiter, encoding)
+    source = _source(run, feed, reading)
     return _plan(run, "apply_changes", path, options, output, source)
 
 
@@ -85,10 +81,10 @@ def plan_update(run: Run, path: Dataset, options: Options, output: Output = None
     return _plan(run, "update", path, update_options(options), output)
 
 
-def _source(run: Run, path: str, format_: str | None, delimiter: str | None, encoding: str | None) -> Source:
+def _source(run: Run, path: str, reading: Options) -> Source:
     if path == STDIN:
         raise usage("standard input cannot be read again by `fsspeckit apply`", "put the rows into a file first")
-    return Source.of(run, _absolute(path), format_, delimiter, encoding)
+    return Source.of(run, _absolute(path), **reading)
 
 
 def _plan(
@@ -97,7 +93,8 @@ def _plan(
     check_target(output, "--output")
     dest, rows, saved = _absolute(path), list[Any](), None
     if source is not None:
-        saved = SavedSource(source.path, source.format, source.delimiter, source.encoding, state_of(source))
+        reading = (source.delimiter, source.encoding, source.schema, source.cast)
+        saved = SavedSource(source.path, source.format, *reading, state_of(source))
         rows = [source.rows()]
     with run.bars() as progress:
         plan = getattr(run.io(), operation)(*rows, dest, dry_run=True, progress=progress, **options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -24,9 +24,28 @@ Key = Annotated[
 ]
 Master = Annotated[str | None, typer.Option("--master", help="Spark master; default: local.")]
 SparkConf = Annotated[list[str], typer.Option("--spark-conf", metavar="K=V", help="Spark setting; repeatable.")]
-Trust = Annotated[bool, typer.Option("--trust", help="Allow features that can run code: reflect, scripts, jars.")]
+Trust = Annotated[
+    bool, typer.Option("--trust", help="Allow what can run code or read elsewhere: python, jdbc, jars, other tables.")
+]
 Schema = Annotated[bool, typer.Option("--schema", help="Print the JSON schema of pipeline files and exit.")]
-Check = Annotated[bool, typer.Option("--dry-run", "-n", help="Check the file and show the order of its steps.")]
+Check = Annotated[
+    bool, typer.Option("--dry-run", "-n", help="Resolve all columns on Spark and show what each step would do.")
+]
+Chosen = Annotated[
+    list[str],
+    typer.Option(
+        "--select",
+        metavar="STEP",
+        help="Run only this step; STEP+ also those after it, +STEP those before.",
+    ),
+]
+Lineage = Annotated[
+    str | None,
+    typer.Option("--lineage", metavar="TARGET", help="Send OpenLineage events to a URL, or append them to a file."),
+]
+Graph = Annotated[
+    Literal["mermaid", "svg"] | None, typer.Option("--graph", help="Print the graph of the steps and exit.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -43,11 +62,14 @@ def run_pipeline(
     master: Master = None,
     spark_conf: SparkConf = [],  # noqa: B006
     trust: Trust = False,
+    select: Chosen = [],  # noqa: B006
+    lineage: Lineage = None,
+    graph: Graph = None,
     schema: Schema = False,
     dry_run: Check = False,
 ) -> int:
     """Run the steps of a pipeline file on Spark. A run with the same key continues where the last one stopped."""
-    from fsspeckit.pipeline import Pipeline, StepFailedError
+    from fsspeckit.pipeline import LineageListener, Pipeline, StepFailedError
     from fsspeckit.pipeline.wording import as_keys
 
     if schema:
@@ -56,12 +78,23 @@ def run_pipeline(
         return 0
     pipeline = _load(file, var, trust=trust)
     conf = dict(split_pairs(spark_conf, "--spark-conf"))
-    if dry_run:
-        run.say({"pipeline": pipeline.file.name, "steps": list(pipeline.steps)}, "\n".join(pipeline.steps))
+    if graph is not None:
+        drawn = pipeline.graph(graph)
+        run.say({"format": graph, "graph": drawn}, drawn)
         return 0
+    if dry_run:
+        return run.finish(pipeline.preview(master=master, conf=conf, select=select))
+    listeners = [] if lineage is None else [LineageListener(lineage)]
     try:
         with run.bars() as progress:
-            result = pipeline.run(idempotency_key=idempotency_key, master=master, conf=conf, progress=progress)
+            result = pipeline.run(
+                idempotency_key=idempotency_key,
+                master=master,
+                conf=conf,
+                progress=progress,
+                select=select,
+                listeners=listeners,
+            )
     except StepFailedError as error:
         cause, step = error.__cause__ or error, next((each for each in pipeline.order if each.name == error.step), None)
         run.say(error.result.to_dict() | {"exit_code": describe(cause, run.words)[2]}, str(error.result))

@@ -9,7 +9,8 @@ import typer
 from fsspeckit.cli.command import Run, command
 from fsspeckit.cli.commands.merge import is_noop
 from fsspeckit.cli.errors import usage
-from fsspeckit.cli.options import OPERATIONS, Dataset, DryRun, Options
+from fsspeckit.cli.options import OPERATIONS, Dataset, DryRun, Options, Retries
+from fsspeckit.common.choices import DEFAULT_RETRIES
 
 _EXAMPLE = """
 fsspeckit update lake/orders --set "amount=amount * 2" --where "day = 'mon'" --dry-run --engine pyarrow
@@ -22,11 +23,13 @@ def register(app: typer.Typer) -> None:
     command(app, "update", example=_EXAMPLE, options=OPERATIONS["update"])(update)
 
 
-def update(run: Run, path: Dataset, options: Options, dry_run: DryRun = False) -> int:
+def update(
+    run: Run, path: Dataset, options: Options, retries: Retries = DEFAULT_RETRIES, dry_run: DryRun = False
+) -> int:
     """Set columns of the rows for which a condition is true to values that are computed from the row."""
     given = update_options(options)
     with run.bars() as progress:
-        result = run.io().update(path, dry_run=dry_run, progress=progress, **given)
+        result = run.io().update(path, dry_run=dry_run, progress=progress, retries=retries, **given)
     return run.finish(result, noop=is_noop(result))
 
 

@@ -10,12 +10,16 @@ from typing import Any
 from fsspeckit.common.errors import CommitConflictError
 from fsspeckit.core.commit.journal import Log, LogState
 from fsspeckit.core.commit.listing import View
-from fsspeckit.core.commit.record import Identity
+from fsspeckit.core.commit.record import Identity, Record
 from fsspeckit.core.commit.sidecar import SidecarLocations
 from fsspeckit.core.file_names import is_data_file, is_unique
 from fsspeckit.core.storage import Storage, for_each, join, parent
 
 _LISTED_FILES = 1000
+
+
+class OutdatedViewError(CommitConflictError):
+    """The dataset has changed since the view. The change may still be right for a newer view."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,8 @@ class Changes:
     """One change of a dataset.
 
     ``inputs`` are files that must be unchanged since the view; retired and replaced files are always inputs. With
-    ``complete_view``, a data file that is not in the view is a conflict too.
+    ``complete_view``, any other data file that is added, changed or removed makes the view outdated. ``retain`` sets
+    the policy for kept versions: seconds, or 0.
     """
 
     publish: tuple[Publish, ...] = ()
@@ -41,6 +46,12 @@ class Changes:
     inputs: tuple[str, ...] = ()
     complete_view: bool = False
     info: Mapping[str, Any] = field(default_factory=dict)
+    retain: int | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether there is nothing to commit."""
+        return not self.publish and not self.retire and self.retain is None
 
 
 def inputs_of(changes: Changes) -> list[str]:
@@ -56,6 +67,10 @@ class Conflicts:
         self._storage, self._locations, self._log = storage, locations, log
         self._view, self._staging = view, staging
         self._files = {file.path: file for file in view.files}
+
+    def on(self, view: View) -> Conflicts:
+        """Return the same for another view."""
+        return Conflicts(self._storage, self._locations, self._log, view, self._staging)
 
     def identity(self, path: str) -> Identity:
         """Return the size and stamp of a file of the view."""
@@ -78,14 +93,19 @@ class Conflicts:
         else:
             checks += [partial(self._find_changed_file, path) for path in inputs]
             checks += [partial(self._find_taken_name, path) for path in unsure]
-        reasons = [reason for reason in for_each(self._storage, lambda check: check(), checks) if reason]
-        if reasons:
-            raise CommitConflictError(f"{self._view.root}: {reasons[0]}. Nothing was changed. Run the operation again.")
+        reasons = for_each(self._storage, lambda check: check(), checks)
+        if state is not None and reasons[0]:
+            raise CommitConflictError(self._message(reasons[0]))
+        if reason := next(filter(None, reasons), None):
+            raise OutdatedViewError(self._message(reason))
 
     def _unsure_names(self, changes: Changes) -> list[str]:
         """Return the new paths that another program may have created. No other program creates a unique name."""
         paths = [item.path for item in changes.publish if not item.replaces]
         return [path for path in paths if self._storage.has_folders or not is_unique(path)]
+
+    def _message(self, reason: str) -> str:
+        return f"{self._view.root}: {reason}. Nothing was changed. Run the operation again."
 
     def _find_lost_staging(self) -> str | None:
         if self._locations.refresh() != self._log.sidecar:
@@ -94,18 +114,35 @@ class Conflicts:
             return "a recovery considered this writer dead and removed its staged files"
         return None
 
+    def check_newer(self, changes: Changes, view: View) -> frozenset[str]:
+        """Raise if an input changed between this view and a newer one, or if a new path is in use there.
+
+        Return the data files of the newer view that are not those of this view: by size and stamp, and by the journal,
+        because another file can have the size and stamp of the one before.
+        """
+        newer = {file.path: file for file in view.files}
+        known = [path for path, file in newer.items() if path in self._files and self.identity(path).matches(file)]
+        same = {*known}.difference(*(record.paths for record in self._commits_since(view.log)))
+        names = {item.path for item in changes.publish if not item.replaces}
+        if changed := (set(inputs_of(changes)) - same) | (names & newer.keys()):
+            raise CommitConflictError(self._message(f"another writer changed {min(changed)}"))
+        return frozenset(newer.keys() - same)
+
     def _find_foreign_commit(self, changes: Changes, state: LogState) -> str | None:
         """Return a conflict with a record after the view. Changes in pruned records are found by the file checks."""
-        since = [seq for seq in state.records if seq > self._view.head]
         inputs = set(inputs_of(changes))
         names = {item.path for item in changes.publish}
-        for record in for_each(self._storage, self._log.read_or_none, since):
-            if record is None or record.kind != "commit":
-                continue
+        for record in self._commits_since(state):
             published = {item.path for item in record.publish}
-            if inputs.intersection(record.paths) or published & names or (changes.complete_view and published):
+            if inputs.intersection(record.paths) or published & names or (changes.complete_view and record.paths):
                 return f"another writer committed {record.info.get('operation', 'a change')} (slot {record.seq})"
         return None
+
+    def _commits_since(self, state: LogState) -> list[Record]:
+        """Return the commits after the view that are in a listing of the slots."""
+        since = [seq for seq in state.records if seq > self._view.head]
+        records = for_each(self._storage, self._log.read_or_none, since)
+        return [record for record in records if record is not None and record.kind == "commit"]
 
     def _find_change_in_tree(self, changes: Changes) -> str | None:
         """Return a change by a program that does not use the journal, found by listing the dataset again."""
@@ -114,7 +151,8 @@ class Conflicts:
         except FileNotFoundError:
             listed = ()
         current = {entry.path: entry for entry in listed if is_data_file(entry.path)}
-        for path in inputs_of(changes):
+        needed = self._files if changes.complete_view else inputs_of(changes)
+        for path in needed:
             if not self.identity(path).matches(current.get(path)):
                 return f"{path} was changed by another program"
         added = current.keys() - self._files.keys()

@@ -15,8 +15,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from fsspeckit.common.errors import CommitConflictError, OutcomeUnknownError, StorageError
+from fsspeckit.core.commit.footer_index import index_files
+from fsspeckit.core.commit.history import Expired, expired_files, fold, oldest_expired, remove_expired
 from fsspeckit.core.commit.record import MAX_RECORDS, Record, is_id, new_id
-from fsspeckit.core.storage import Storage, for_each, join, parent
+from fsspeckit.core.storage import Entry, Storage, for_each, join
 from fsspeckit.core.storage.base import LOCK
 
 KEPT_RECORDS = 64
@@ -24,8 +26,11 @@ KEPT_RECORDS = 64
 _PRUNE_SLACK = 32
 _KEPT_KEYS = 10_000
 _STAGING = ".staging_"
-_SLOT = re.compile(r"(\d{20})\.(json|done)", re.ASCII)
+_KINDS = (".json", ".done")
 _KEY = re.compile(r"(\d{20})-([0-9a-f]{64})", re.ASCII)
+_POSITION = re.compile(r"(\d{20})-([0-9a-f]{64})-(\d{1,20})", re.ASCII)
+_POLICY = re.compile(r"retain-(\d{20})-(\d{1,12})", re.ASCII)
+_FLOOR = re.compile(r"floor-(\d{20})", re.ASCII)
 _LIST_ATTEMPTS = 3
 
 _logger = logging.getLogger(__name__)
@@ -33,11 +38,17 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """One listing of the slots. ``leftovers`` are temporary files of a create that crashed."""
+    """One listing of the slots. ``leftovers`` are temporary files of a create that crashed.
+
+    ``retain`` is the policy: the seconds for which commits keep the files that they remove, or 0. No version before
+    ``floor`` can be read.
+    """
 
     records: tuple[int, ...] = ()
     done: frozenset[int] = frozenset()
     leftovers: tuple[str, ...] = ()
+    retain: int = 0
+    floor: int = 0
 
     @property
     def newest(self) -> int:
@@ -59,7 +70,7 @@ class LogState:
 class Survey:
     """One listing of a sidecar: its slots, and the ids of the transactions that have a staging folder.
 
-    ``listed_at`` is its time by the monotonic clock.
+    ``listed_at`` is its time by the monotonic clock. ``index`` are the files of the footer index, if they were listed.
     """
 
     sidecar: str | None
@@ -67,6 +78,7 @@ class Survey:
     state: LogState = LogState()
     stagings: tuple[str, ...] = ()
     listed_at: float = field(default_factory=time.monotonic)
+    index: tuple[Entry, ...] | None = None
 
     @property
     def age(self) -> float:
@@ -91,7 +103,11 @@ class Log:
         self.sidecar = sidecar
         self.folder = join(sidecar, "log")
         self.lock_path = join(sidecar, LOCK)
+        self.queue_path = join(sidecar, "queue")
         self.keys_folder = join(sidecar, "keys")
+        self.positions_folder = join(sidecar, "positions")
+        self.kept_folder = join(sidecar, "kept")
+        self.history_folder = join(sidecar, "history")
 
     def staging_path(self, transaction: str) -> str:
         """Return the path of a transaction's staging folder."""
@@ -114,19 +130,25 @@ class Log:
         paths = [entry.path for entry in listed]
         state = self._state(path.removeprefix("log/") for path in paths if path.startswith("log/"))
         folders = dict.fromkeys(path.partition("/")[0] for path in paths)
-        return Survey(self.sidecar, bool(paths), state, tuple(_stagings(folders)))
+        index = index_files(listed)
+        return Survey(self.sidecar, bool(paths), state, tuple(_stagings(folders)), index=index)
 
     def _state(self, names: Iterable[str]) -> LogState:
-        records, done, leftovers = [], set(), []
+        records, done, leftovers, policy, floor = [], set(), [], (0, 0), 0
         for name in names:
-            slot = _SLOT.fullmatch(name)
-            if slot is not None and slot[2] == "json":
-                records.append(self._checked_number(int(slot[1])))
-            elif slot is not None:
-                done.add(int(slot[1]))
+            number, kind = name[:20], name[20:]
+            if kind in _KINDS and number.isdecimal() and number.isascii():
+                if kind == ".json":
+                    records.append(self._checked_number(int(number)))
+                else:
+                    done.add(int(number))
             elif name.endswith(".tmp"):
                 leftovers.append(join(self.folder, name))
-        return LogState(tuple(sorted(records)), frozenset(done), tuple(leftovers))
+            elif (found := _POLICY.fullmatch(name)) is not None:
+                policy = max(policy, (int(found[1]), int(found[2])))
+            elif (found := _FLOOR.fullmatch(name)) is not None:
+                floor = max(floor, int(found[1]))
+        return LogState(tuple(sorted(records)), frozenset(done), tuple(leftovers), policy[1], floor)
 
     def _checked_number(self, seq: int) -> int:
         if not 0 < seq < MAX_RECORDS:
@@ -267,8 +289,45 @@ class Log:
         self._storage.sync_dirs([self.folder])
 
     def finish(self, record: Record) -> None:
-        """Mark the record as applied. No sync is needed: replaying an applied record changes nothing."""
+        """Set the policy of the record, and mark it as applied.
+
+        No sync is needed after the mark: replaying an applied record changes nothing.
+        """
+        if record.retain is not None:
+            self.set_policy(record.seq, record.retain)
         self._storage.write_bytes(self._path(record.seq, "done"), record.owner.encode())
+
+    def effective(self, state: LogState) -> list[int]:
+        """Return the slots of records that have an effect.
+
+        On an object store, a record that is neither the newest nor done was created in a slot that had been used and
+        pruned before. On a local disk there is no such record, but power loss can remove the mark of an applied one.
+        """
+        if self._storage.is_local:
+            return list(state.records)
+        return [seq for seq in state.records if seq in state.done or seq == state.newest]
+
+    def set_policy(self, seq: int, retain: int) -> None:
+        """Store for how long commits after a slot keep files. A policy of a later slot stays in effect.
+
+        The folder of kept files is durable before the policy, so that commits do not have to sync it.
+        """
+        self._storage.make_dirs(self.kept_folder)
+        self._storage.sync_dirs([self.sidecar])
+        self._storage.write_bytes(join(self.folder, f"retain-{seq:020d}-{retain}"), b"")
+        self._remove_older(_POLICY, seq)
+
+    def set_floor(self, seq: int) -> None:
+        """Store durably that no version before a slot can be read."""
+        self._storage.write_bytes(join(self.folder, f"floor-{seq:020d}"), b"")
+        self._remove_older(_FLOOR, seq)
+
+    def _remove_older(self, pattern: re.Pattern[str], seq: int) -> None:
+        """Make the log durable, then remove the marks of earlier slots."""
+        self.sync()
+        names = ((name, pattern.fullmatch(name)) for name in self._storage.list_names(self.folder))
+        older = [name for name, found in names if found is not None and int(found[1]) < seq]
+        self._storage.remove_many([join(self.folder, name) for name in older])
 
     def prune(self, state: LogState) -> None:
         """Delete old slots. ``.done`` files go first, because a free slot must not look applied."""
@@ -276,19 +335,21 @@ class Log:
             return
         last = state.records[-KEPT_RECORDS] - 1
         old = sorted({seq for seq in (*state.records, *state.done) if seq <= last})
-        self._save_keys([seq for seq in old if seq in state.done and seq in state.records])
+        effective = [seq for seq in self.effective(state) if seq <= last]
+        records = [record for record in for_each(self._storage, self.read_or_none, effective) if record is not None]
+        self._save_keys(records)
+        if state.retain:
+            fold(self._storage, self.history_folder, records, (old[0], last))
+            self.expire(oldest_expired(self._storage, self.history_folder, state.retain))
         for kind in ("done", "json"):
             self._storage.remove_many([self._path(seq, kind) for seq in old])
 
     def committed(self, key: str) -> int | None:
         """Return the slot of the commit with an idempotency key, or None.
 
-        Records are read before the saved keys: `prune` saves a key before it deletes the record. A record that is
-        neither the newest nor done has no effect and is ignored.
+        Records are read before the saved keys: `prune` saves a key before it deletes the record.
         """
-        state = self.state()
-        effective = [seq for seq in state.records if seq in state.done or seq == state.newest]
-        for record in for_each(self._storage, self.read_or_none, effective):
+        for record in for_each(self._storage, self.read_or_none, self.effective(self.state())):
             if record is not None and record.kind == "commit" and record.idempotency_key == key:
                 return record.seq
         saved = map(_KEY.fullmatch, self._storage.list_names(self.keys_folder))
@@ -301,20 +362,43 @@ class Log:
         except FileNotFoundError:
             return None
 
-    def _save_keys(self, seqs: Sequence[int]) -> None:
-        """Save the idempotency keys of records as names of empty files, and delete the oldest of these files."""
-        records = [record for record in for_each(self._storage, self.read_or_none, seqs) if record is not None]
-        keyed = [record for record in records if record.idempotency_key is not None]
-        if not keyed:
+    def expire(self, floor: int, *, dry_run: bool = False) -> Expired:
+        """Remove what only versions before ``floor`` need. First the floor is stored, so that no reader expects it."""
+        expired = expired_files(self._storage, self.kept_folder, self.history_folder, floor)
+        if not dry_run and (expired.kept or expired.segments):
+            self.set_floor(floor)
+            remove_expired(self._storage, self.kept_folder, self.history_folder, expired)
+        return expired
+
+    def position(self, reader: str) -> int | None:
+        """Return the last version that a reader of changes has processed, or None. Like `committed`."""
+        records = for_each(self._storage, self.read_or_none, self.effective(self.state()))
+        found = [each.positions[reader] for each in records if each is not None and reader in each.positions]
+        if found:
+            return found[-1]
+        saved = map(_POSITION.fullmatch, sorted(self._storage.list_names(self.positions_folder)))
+        versions = [int(name[3]) for name in saved if name is not None and name[2] == _digest(reader)]
+        return versions[-1] if versions else None
+
+    def _save_keys(self, records: Sequence[Record]) -> None:
+        """Save idempotency keys and positions of records as names of empty files."""
+        keyed = [(record.seq, record.idempotency_key) for record in records]
+        self._save_names(self.keys_folder, [f"{seq:020d}-{_digest(key)}" for seq, key in keyed if key is not None])
+        readers = {reader: (record.seq, version) for record in records for reader, version in record.positions.items()}
+        names = [f"{seq:020d}-{_digest(reader)}-{version}" for reader, (seq, version) in readers.items()]
+        self._save_names(self.positions_folder, names)
+
+    def _save_names(self, folder: str, names: Sequence[str]) -> None:
+        """Create empty files, and delete the oldest of all in the folder."""
+        if not names:
             return
-        created = self._storage.make_dirs(self.keys_folder)
-        self._storage.sync_dirs(parent(folder) for folder in created)
-        for record in keyed:
+        self._storage.make_dirs(folder)
+        self._storage.sync_dirs([self.sidecar])  # also if the folder exists: its creator may have died before this step
+        for name in names:
             with suppress(FileExistsError):
-                name = f"{record.seq:020d}-{_digest(record.idempotency_key or '')}"
-                self._storage.create_exclusive(join(self.keys_folder, name), b"")
-        names = sorted(self._storage.list_names(self.keys_folder))
-        self._storage.remove_many([join(self.keys_folder, name) for name in names[:-_KEPT_KEYS]])
+                self._storage.create_exclusive(join(folder, name), b"")
+        found = sorted(self._storage.list_names(folder))
+        self._storage.remove_many([join(folder, name) for name in found[:-_KEPT_KEYS]])
 
     def _path(self, seq: int, kind: str) -> str:
         return join(self.folder, f"{seq:020d}.{kind}")

@@ -7,11 +7,13 @@ and files that it has not published yet are read from the staging folder.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fsspeckit.common.errors import CommitConflictError, StorageError, TableFormatError
+from fsspeckit.core.commit.file_list import MANY_FILES, FileList
+from fsspeckit.core.commit.footer_index import FooterIndex
 from fsspeckit.core.commit.journal import Log, LogState, Survey
 from fsspeckit.core.commit.nesting import INSIDE, check_contains_no_dataset
 from fsspeckit.core.commit.record import Identity, Published, Record
@@ -29,18 +31,19 @@ _ATTEMPTS_WITHOUT_LOCK = 3
 class View:
     """A snapshot of a dataset folder.
 
-    ``head`` is the newest journal slot in it, ``log`` the listing of the slots before that of the folder, and
-    ``listed_at`` its time by the monotonic clock.
+    ``head`` is the newest journal slot in it, ``log`` the listing of the slots before that of the folder,
+    ``listed_at`` its time by the monotonic clock, and ``index`` what is known of footers.
     """
 
     root: str
     exists: bool
     head: int
-    files: tuple[ViewFile, ...]
+    files: Sequence[ViewFile]
     side_files: tuple[Entry, ...]
     pending: bool
     log: LogState = field(default=LogState(), repr=False, compare=False)
     listed_at: float = field(default=0.0, repr=False, compare=False)
+    index: FooterIndex | None = field(default=None, repr=False, compare=False)
 
 
 def check_not_table_format(root: str, tree: Tree) -> None:
@@ -68,6 +71,7 @@ class _Head:
     sidecar: str | None
     state: LogState
     listed_at: float
+    index: tuple[Entry, ...] | None = None
 
     @property
     def position(self) -> tuple[int, bool]:
@@ -75,7 +79,13 @@ class _Head:
 
 
 def list_dataset(
-    storage: Storage, root: str, locations: SidecarLocations, survey: Survey | None = None, *, consistent: bool = True
+    storage: Storage,
+    root: str,
+    locations: SidecarLocations,
+    survey: Survey | None = None,
+    *,
+    consistent: bool = True,
+    may_lock: bool = True,
 ) -> View:
     """Return a snapshot of the dataset folder. List again if a commit happened during the listing.
 
@@ -85,13 +95,15 @@ def list_dataset(
         locations: The paths of the journal.
         survey: An earlier listing of the journal. It is as good as a new one: a commit since then is detected.
         consistent: Whether files of a commit that happens during the listing must be either all listed or none.
+        may_lock: Whether the journal may be locked. A caller that holds its lock would wait for itself.
 
     Raises:
         CommitConflictError: Every attempt was interrupted by a commit.
     """
     for attempt in range(_ATTEMPTS):
         # After a few attempts, block writers: many fast commits could otherwise starve a reader of a large folder.
-        locked = locations.find() if attempt >= _ATTEMPTS_WITHOUT_LOCK and storage.is_local else None
+        locks = may_lock and attempt >= _ATTEMPTS_WITHOUT_LOCK and storage.is_local
+        locked = locations.find() if locks else None
         with storage.lock(join(locked, LOCK), shared=True) if locked else nullcontext():
             head = _read_head(storage, locations, survey if attempt == 0 else None)
             view = _list_once(storage, root, locations, head, consistent=consistent)
@@ -116,14 +128,15 @@ def _list_once(
         return None
     if consistent and _read_head(storage, locations).position != head.position:
         return None
-    return _assemble(root, head, record, staged, tree, in_place=storage.in_place)
+    view = _assemble(root, head, record, staged, tree, in_place=storage.in_place)
+    return replace(view, index=FooterIndex(storage, head.sidecar, head.index))
 
 
 def _read_head(storage: Storage, locations: SidecarLocations, survey: Survey | None = None) -> _Head:
     if survey is None and not storage.has_folders and not locations.is_known:
         survey = locations.survey()
     if survey is not None:
-        return _Head(survey.sidecar, survey.state, survey.listed_at)
+        return _Head(survey.sidecar, survey.state, survey.listed_at, survey.index)
     sidecar, now = locations.find(), time.monotonic()
     return _Head(sidecar, LogState() if sidecar is None else Log(storage, sidecar).state(), now)
 
@@ -151,8 +164,10 @@ def _assemble(
         check_contains_no_dataset(root, tree, has_journal=head.sidecar is not None)
     entries = tree.files if tree is not None else ()
     prefix = join(root, "x")[:-1]
+    if record is None and len(entries) >= MANY_FILES:
+        return _large_view(root, head, entries, prefix)
     files = {
-        entry.path: ViewFile(entry.path, prefix + entry.path, entry.size, entry.stamp, entry.version)
+        entry.path: ViewFile(entry.path, prefix + entry.path, entry.size, entry.stamp, entry.version, entry.modified)
         for entry in entries
         if is_data_file(entry.path)
     }
@@ -174,6 +189,15 @@ def _assemble(
         log=head.state,
         listed_at=head.listed_at,
     )
+
+
+def _large_view(root: str, head: _Head, entries: Sequence[Entry], prefix: str) -> View:
+    """Return a view of many files, of which no commit is pending."""
+    data = [entry for entry in entries if is_data_file(entry.path)]
+    _check_names_are_text(entry.path for entry in data)
+    side_files = tuple(entry for entry in entries if is_side_file(entry.path))
+    files = FileList.of(prefix, data)
+    return View(root, True, head.state.newest, files, side_files, False, head.state, head.listed_at)
 
 
 def _check_names_are_text(paths: Iterable[str]) -> None:

@@ -19,9 +19,11 @@ from typing import Any, Literal, TypeVar
 from fsspeckit.common.errors import StorageError
 from fsspeckit.common.text import is_storable, printable
 from fsspeckit.core.file_names import is_data_file, is_inside, is_side_file
+from fsspeckit.core.model import ViewFile
 from fsspeckit.core.storage.base import OWNER, Entry, is_sidecar_name, join, parent
 
 IDEMPOTENCY_KEY = "idempotency_key"
+POSITIONS = "positions"
 MAX_RECORDS = 10**19
 """Upper bound for the number of a record."""
 MAX_BYTES = 128 * 2**20
@@ -29,7 +31,12 @@ MAX_BYTES = 128 * 2**20
 _MAX_FOLDERS = 64
 Kind = Literal["commit", "abort", "fence"]
 _FORMAT = 1
+_FORMAT_OF_KEPT_VERSIONS = 2
+"""Format of a record that keeps files or sets the policy: versions of fsspeckit without kept versions reject it."""
 _KINDS: tuple[Kind, ...] = ("commit", "abort", "fence")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+MAX_RETAIN = 10**11
+"""Upper bound of the seconds for which replaced files are kept."""
 _ID = re.compile(r"[0-9a-f]{32}")
 _MAX_KEY = 1000
 _SHOWN = 60
@@ -66,7 +73,7 @@ class Identity:
     size: int
     stamp: str
 
-    def matches(self, entry: Entry | None) -> bool:
+    def matches(self, entry: Entry | ViewFile | None) -> bool:
         """Return whether an entry is still the same file."""
         return entry is not None and entry.size == self.size and entry.stamp == self.stamp
 
@@ -101,11 +108,38 @@ class Retired:
 
 
 @dataclass(frozen=True, slots=True)
+class Kept:
+    """A file that the record removes from the dataset and keeps in the sidecar under ``name``."""
+
+    name: str
+    path: str
+    identity: Identity
+
+
+@dataclass(frozen=True, slots=True)
+class FileList:
+    """The data files of the dataset after a commit: their number, bytes, and a digest of their paths and sizes."""
+
+    files: int
+    size: int
+    digest: str
+
+    @classmethod
+    def of(cls, sizes: Mapping[str, int]) -> FileList:
+        """Return the list of files with these sizes by path."""
+        lines = "".join([f"{path}\0{sizes[path]}\n" for path in sorted(sizes)])
+        digest = hashlib.sha256(lines.encode("utf-8", "surrogateescape")).hexdigest()
+        return cls(len(sizes), sum(sizes.values()), digest)
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """One slot of the journal. Only ``commit`` changes data; ``abort`` and ``fence`` prevent other commits.
 
     ``owner`` is the id of the writer of the record. ``fenced`` are the ids of transactions that can no longer commit.
-    A writer owns a slot only if the kind is ``commit`` and the owner is its own id.
+    A writer owns a slot only if the kind is ``commit`` and the owner is its own id. With ``keep``, the data files that
+    the record removes are kept in the sidecar. ``retain`` sets for how many seconds later commits keep files; 0 turns
+    that off. ``listed`` is the dataset after the commit, in records of datasets that keep files.
     """
 
     seq: int
@@ -116,6 +150,21 @@ class Record:
     folders: tuple[str, ...] = ()
     fenced: tuple[str, ...] = ()
     info: Mapping[str, Any] = field(default_factory=dict)
+    keep: bool = False
+    retain: int | None = None
+    listed: FileList | None = None
+
+    @property
+    def removed(self) -> list[tuple[str, Identity]]:
+        """Return path and identity of each data file that the commit replaces or retires."""
+        replaced = [(item.path, item.replaces) for item in self.publish if item.replaces is not None]
+        return replaced + [(item.path, item.identity) for item in self.retire if is_data_file(item.path)]
+
+    @property
+    def kept(self) -> list[Kept]:
+        """Return the files that the commit keeps in the sidecar. Their names follow from the record alone."""
+        removed = self.removed if self.keep else []
+        return [Kept(kept_name(self.seq, number), *item) for number, item in enumerate(removed)]
 
     @property
     def paths(self) -> list[str]:
@@ -127,9 +176,17 @@ class Record:
         """Return the idempotency key of the change. At most one commit has a given key."""
         return self.info.get(IDEMPOTENCY_KEY)
 
+    @property
+    def positions(self) -> Mapping[str, int]:
+        """Return the last version of other datasets that each reader of changes has processed with this commit."""
+        found: Mapping[str, int] = self.info.get(POSITIONS, {})
+        return found
+
     def to_bytes(self) -> bytes:
         """Return the record as it is stored."""
-        data = json.dumps(_fields(self) | {"format": _FORMAT}, separators=(",", ":"), default=_fields).encode()
+        keeps = self.keep or self.retain is not None
+        version = _FORMAT_OF_KEPT_VERSIONS if keeps else _FORMAT
+        data = json.dumps(_fields(self) | {"format": version}, separators=(",", ":"), default=_fields).encode()
         if len(data) > MAX_BYTES:
             raise StorageError(
                 f"The change has too many files for one commit: its record has {len(data):,} bytes, more than "
@@ -155,7 +212,12 @@ class Record:
             ) from error
 
 
-def _fields(part: Record | Published | Retired | Identity) -> dict[str, Any]:
+def kept_name(seq: int, number: int) -> str:
+    """Return the name of a kept file. No reader takes it for a data file."""
+    return f"{seq:020d}-{number}.kept"
+
+
+def _fields(part: Record | Published | Retired | Identity | FileList) -> dict[str, Any]:
     return {name: getattr(part, name) for name in part.__slots__}
 
 
@@ -167,8 +229,9 @@ def _reason(error: Exception) -> str:
 
 def _record(body: Any, seq: int) -> Record:
     body = _typed(body, dict, "the record")
-    if body["format"] != _FORMAT:
-        raise ValueError(f"its format is {str(body['format'])[:20]!r}, but this version of fsspeckit reads {_FORMAT}")
+    if body["format"] not in (_FORMAT, _FORMAT_OF_KEPT_VERSIONS):
+        known = f"{_FORMAT} and {_FORMAT_OF_KEPT_VERSIONS}"
+        raise ValueError(f"its format is {str(body['format'])[:20]!r}, but this version of fsspeckit reads {known}")
     if body["seq"] != seq:
         raise ValueError(f"its number differs from that of its file, {seq}")
     if body["kind"] not in _KINDS:
@@ -182,6 +245,9 @@ def _record(body: Any, seq: int) -> Record:
         folders=_all(body["folders"], _text, "folders"),
         fenced=_all(body["fenced"], _text, "fenced"),
         info=_typed(body["info"], dict, "info"),
+        keep=_typed(body.get("keep", False), bool, "keep"),
+        retain=None if body.get("retain") is None else _count(body["retain"]),
+        listed=None if body.get("listed") is None else _file_list(body["listed"]),
     )
 
 
@@ -208,6 +274,11 @@ def _identity(item: Any) -> Identity:
     return Identity(_count(item["size"]), _text(item["stamp"]))
 
 
+def _file_list(item: Any) -> FileList:
+    item = _typed(item, dict, "listed")
+    return FileList(_count(item["files"]), _count(item["size"]), _text(item["digest"]))
+
+
 def _all(items: Any, read: Callable[[Any], _T], name: str) -> tuple[_T, ...]:
     return tuple(read(item) for item in _typed(items, list, name))
 
@@ -232,10 +303,19 @@ def _validated(record: Record) -> Record:
     """Return the record, or raise if a path leaves the dataset or names a file that a commit must not change."""
     if not is_id(record.owner) or not all(map(is_id, record.fenced)):
         raise ValueError("a transaction id is not valid")
-    if record.kind != "commit" and (record.publish or record.retire or record.folders):
+    if record.kind != "commit" and (record.publish or record.retire or record.folders or record.retain is not None):
         raise ValueError(f"a record of kind {record.kind} must not name files")
+    if record.retain is not None and record.retain > MAX_RETAIN:
+        raise ValueError(f"it keeps files for more than {MAX_RETAIN} seconds")
+    if record.listed is not None and not _DIGEST.fullmatch(record.listed.digest):
+        raise ValueError("the digest of its files is not valid")
     if not isinstance(record.info.get(IDEMPOTENCY_KEY, ""), str):
         raise ValueError("its idempotency key is not text")
+    positions = record.info.get(POSITIONS, {})
+    if not isinstance(positions, dict) or any(
+        type(version) is not int or version < 0 for version in positions.values()
+    ):
+        raise ValueError("its positions are not numbers of versions")
     published, retired = [item.path for item in record.publish], [item.path for item in record.retire]
     _check_names(published, is_data_file, "publishes")
     _check_names(retired, lambda path: is_data_file(path) or is_side_file(path), "retires")

@@ -7,18 +7,21 @@ the record. The caller holds the lock of the sidecar.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fsspeckit.common.errors import CommitConflictError, StorageError
+from fsspeckit.core.commit.exchange import Exchange, can_exchange
 from fsspeckit.core.commit.journal import Log, LogState, Survey
-from fsspeckit.core.commit.record import Published, Record, Retired, new_id
+from fsspeckit.core.commit.publishing import Copy, Distribute, KeepFiles, PublishFiles, in_one_batch
+from fsspeckit.core.commit.record import Kept, Published, Record, Retired, new_id
 from fsspeckit.core.results import ResultView
 from fsspeckit.core.storage import Entry, Storage, for_each, join, parent
 from fsspeckit.core.storage.base import OWNER
 
 _ATTEMPTS_TO_FENCE = 20
 _COMPARED_BYTES = 2**16
+_LISTED_FILES = 100
 _logger = logging.getLogger(__name__)
 
 
@@ -60,13 +63,24 @@ class Replayer:
         self._root = root
         self._log = log
 
-    def publish_all(self, record: Record, staged: Iterable[str] = ()) -> None:
+    def publish_all(
+        self,
+        record: Record,
+        staged: Iterable[str] = (),
+        distribute: Distribute = in_one_batch,
+        *,
+        by_exchange: bool = False,
+    ) -> None:
         """Apply a record that was just created. The inputs were just checked, so no file is checked again.
 
         ``staged`` are the names of more files in the staging folder, which are deleted with those of the record.
         """
+        self._keep(record.kept, distribute)
+        if by_exchange and can_exchange(self._storage, self._root, record) and self._exchange(record).publish():
+            self._close(record)
+            return
         self._make_folders(record)
-        for_each(self._storage, lambda item: self._publish(record, item), record.publish)
+        self._publish(record, [(item, item.path) for item in record.publish], distribute)
         if not self._storage.has_folders:
             self._close_in_bulk(record, staged)
             return
@@ -90,12 +104,22 @@ class Replayer:
             if record.retire and self._storage.has_folders:
                 self._storage.make_dirs(self._log.staging_path(record.owner))
             self._make_folders(record)
-            for_each(self._storage, lambda item: self._publish_if_unchanged(record, item), record.publish)
-            for_each(self._storage, lambda pair: self._retire_if_unchanged(record, *pair), enumerate(record.retire))
+            self._keep(self._unchanged(record.kept))
+            current = self._current(item.path for item in record.publish)
+            paths = for_each(
+                self._storage, lambda item: self._path_for(record, item, current(item.path)), record.publish
+            )
+            self._publish(record, [(item, path) for item, path in zip(record.publish, paths, strict=True) if path])
+            self._retire_unchanged(record)
+            if self._storage.can_exchange and not any(paths):
+                self._exchange(record).keep_additions()
             self._storage.sync_dirs(folder for folder in self._folders_of(record) if self._storage.stat(folder))
         self._close(record)
         if record.kind == "commit" and self._storage.is_local:
             self._storage.remove_tree(self._log.staging_path(record.owner))
+
+    def _exchange(self, record: Record) -> Exchange:
+        return Exchange(self._storage, self._root, self._log.staging_path(record.owner), record)
 
     def _refuse_links(self, record: Record) -> None:
         """Raise if a path of the record leaves the dataset through a symbolic link: the record may be forged."""
@@ -105,7 +129,7 @@ class Replayer:
 
     def _check_root_exists(self, record: Record) -> None:
         """Raise if the dataset was deleted after the commit: its last change alone is not the dataset."""
-        expected = record.kind == "commit" and "" not in record.folders and self._storage.has_folders
+        expected = bool(record.paths) and "" not in record.folders and self._storage.has_folders
         if expected and self._storage.stat(self._root) is None:
             raise StorageError(
                 f"{self._root} was deleted while commit {record.seq} was not finished. Restore the folder, or delete "
@@ -130,41 +154,66 @@ class Replayer:
             self._storage.make_dirs(join(self._root, folder))
         self._storage.sync_dirs(parent(join(self._root, folder)) for folder in record.folders)
 
-    def _publish(self, record: Record, item: Published, name: str | None = None) -> None:
-        staged, path = join(self._log.staging_path(record.owner), item.staged), join(self._root, name or item.path)
+    def _keep(self, items: Sequence[Kept], distribute: Distribute = in_one_batch) -> None:
+        """Keep files that a record removes, durably before the first of them is replaced."""
+        if not items:
+            return
+        folder = self._log.kept_folder
+        self._storage.sync_dirs(map(parent, self._storage.make_dirs(folder)))
+        copies = [Copy(join(self._root, item.path), join(folder, item.name), item.identity.size) for item in items]
+        for item, is_kept in zip(items, distribute(self._storage, KeepFiles(self._storage), copies), strict=True):
+            if not is_kept:
+                _logger.info("%s was removed before it was kept as %s", item.path, item.name)
+        self._storage.sync_dirs([folder])
+
+    def _unchanged(self, items: Sequence[Kept]) -> list[Kept]:
+        """Return the files that were not replaced yet. The others were kept before, or changed by another program."""
+        current = self._current(item.path for item in items)
+        matches = for_each(self._storage, lambda item: item.identity.matches(current(item.path)), items)
+        return [item for item, is_same in zip(items, matches, strict=True) if is_same]
+
+    def _publish(
+        self, record: Record, files: Sequence[tuple[Published, str]], distribute: Distribute = in_one_batch
+    ) -> None:
+        staging = self._log.staging_path(record.owner)
+        copies = [Copy(join(staging, item.staged), join(self._root, path), item.size) for item, path in files]
+        found = distribute(self._storage, PublishFiles(self._storage), copies)
+        for (_, path), is_there in zip(files, found, strict=True):
+            if not is_there:
+                _logger.error("%s of commit %d was deleted by another program", path, record.seq)
+
+    def _current(self, paths: Iterable[str]) -> Callable[[str], Entry | None]:
+        """Return a function that returns the file at a path. Many files of an object store are listed together."""
+        wanted = list(paths)
+        if self._storage.has_folders or len(wanted) < _LISTED_FILES:
+            return lambda path: self._storage.stat_file(join(self._root, path))
         try:
-            self._storage.publish(staged, path, item.size)
+            listed = {entry.path: entry for entry in self._storage.list_tree(self._root).files}
         except FileNotFoundError:
-            if self._storage.stat_file(staged) is not None:
-                # The staged file exists, so another program removed the target folder.
-                self._storage.sync_dirs(map(parent, self._storage.make_dirs(parent(path))))
-                self._storage.publish(staged, path, item.size)
-            elif self._storage.stat_file(path) is None and name is None:
-                _logger.error("%s of commit %d was deleted by another program", item.path, record.seq)
+            listed = {}
+        return listed.get
 
-    def _publish_if_unchanged(self, record: Record, item: Published) -> None:
-        """Publish a staged file, unless another program changed the file that it replaces.
+    def _path_for(self, record: Record, item: Published, current: Entry | None) -> str | None:
+        """Return the path at which to publish a staged file, or None if it is published or another file has to stay.
 
-        That program wrote after the commit, so its change is newer and stays. If it created a file with the name of a
-        new file, the rows of both stay: the staged file gets another name. A staged file that is missing was published
-        before.
+        A program that changed the replaced file wrote after the commit, so its change is newer and stays. If a program
+        created a file with the name of a new file, the rows of both stay: the staged file gets another name.
         """
-        current = self._storage.stat_file(join(self._root, item.path))
+        if current is not None and (current.size, current.stamp) == (item.size, item.stamp):
+            return None
         if current is None or self._is_published(record, item, current):
-            self._publish(record, item)
-        elif item.replaces is None:
+            return item.path
+        if item.replaces is None:
             _logger.warning("%s was created after commit %d; its file gets another name", item.path, record.seq)
-            self._publish(record, item, item.other_path)
-        elif item.replaces.matches(current):
-            self._publish(record, item)
-        else:
-            _logger.warning("%s was changed after commit %d replaced it; the change is kept", item.path, record.seq)
+            return item.other_path
+        if item.replaces.matches(current):
+            return item.path
+        _logger.warning("%s was changed after commit %d replaced it; the change is kept", item.path, record.seq)
+        return None
 
     def _is_published(self, record: Record, item: Published, current: Entry) -> bool:
-        if not item.is_at(current, in_place=self._storage.in_place):
+        if self._storage.in_place or not item.is_at(current, in_place=False):
             return False
-        if self._storage.in_place:
-            return True
         try:
             staged = self._storage.read_tail(join(self._log.staging_path(record.owner), item.staged), _COMPARED_BYTES)
             return staged == self._storage.read_tail(join(self._root, item.path), _COMPARED_BYTES)
@@ -175,14 +224,21 @@ class Replayer:
         trash = join(self._log.staging_path(record.owner), f"{index}.retired")
         self._storage.retire(join(self._root, item.path), trash)
 
-    def _retire_if_unchanged(self, record: Record, index: int, item: Retired) -> None:
-        current = self._storage.stat_file(join(self._root, item.path))
-        if current is None:
-            return
-        if item.identity.matches(current):
-            self._retire(record, index, item)
+    def _retire_unchanged(self, record: Record) -> None:
+        """Retire the files that are still those of the record; on an object store in bulk."""
+        current = self._current(item.path for item in record.retire)
+        same = for_each(self._storage, lambda item: self._is_unchanged(record, item, current(item.path)), record.retire)
+        retired = [pair for pair, is_same in zip(enumerate(record.retire), same, strict=True) if is_same]
+        if self._storage.has_folders:
+            for_each(self._storage, lambda pair: self._retire(record, *pair), retired)
         else:
-            _logger.warning("%s is not the file that commit %d retired; the file is kept", item.path, record.seq)
+            self._storage.remove_many([join(self._root, item.path) for _, item in retired])
+
+    def _is_unchanged(self, record: Record, item: Retired, current: Entry | None) -> bool:
+        if current is None or item.identity.matches(current):
+            return current is not None
+        _logger.warning("%s is not the file that commit %d retired; the file is kept", item.path, record.seq)
+        return False
 
     def _folders_of(self, record: Record) -> list[str]:
         return sorted({parent(join(self._root, path)) for path in record.paths})

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from posixpath import basename, dirname
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from fsspeckit.common.bridge import to_numpy
 from fsspeckit.common.errors import NestedDatasetError, PartitionError, SchemaMismatchError
 from fsspeckit.common.partitions import parse_hive_partition_path
 from fsspeckit.common.schema import unify_schemas
+from fsspeckit.core.commit.file_list import FileList
 from fsspeckit.core.commit.listing import View
+from fsspeckit.core.dataset.indexed_files import DataFiles, Partitions, files_of_view, schemas_of
 from fsspeckit.core.model import DataFile, PartitionValues, ViewFile
 from fsspeckit.core.parquet.data_files import read_data_files
+from fsspeckit.core.parquet.footer_chunk import ReadFooters
+from fsspeckit.core.parquet.footer_format import from_bytes, joined
+from fsspeckit.core.parquet.footer_table import FooterTable, Numbers
 from fsspeckit.core.storage import Storage
 
 _KEPT_FOOTERS = 8 * 1024 * 1024
+_CHUNK = 500
+MapFooters = Callable[[ReadFooters, Sequence[tuple[ViewFile, ...]], Callable[[int], None]], list[bytes]]
+"""Applies a function to chunks of files in parallel, like `Engine.map`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +36,14 @@ class Snapshot:
 
     root: str
     view: View
-    files: tuple[DataFile, ...]
+    files: Sequence[DataFile]
     schema: pa.Schema | None
     partition_columns: tuple[str, ...]
 
     @property
     def rows(self) -> int:
         """Rows in the dataset."""
-        return sum(file.rows for file in self.files)
+        return int(row_counts(self.files).sum())
 
 
 def load_snapshot(
@@ -42,7 +53,9 @@ def load_snapshot(
     stats_for: Sequence[str] = (),
     empty_may_differ: bool = False,
     keep_footers: bool = False,
+    use_index: bool = True,
     on_done: Callable[[int], None] | None = None,
+    map_footers: MapFooters | None = None,
 ) -> Snapshot:
     """Read the footers of all files of a view.
 
@@ -53,9 +66,19 @@ def load_snapshot(
         empty_may_differ: Whether files without rows may have a schema that does not fit the others.
         keep_footers: Whether raw footers are kept, up to 8 MB, for files that are read as a whole. On remote storage,
             small files are then read whole.
+        use_index: Whether the footer index is used. It is of no use if all files are opened anyway.
         on_done: Called with the number of footers that were read.
+        map_footers: Reads very many footers in parallel on other machines.
     """
-    columns, files = load_files(storage, view, stats_for, keep_footers=keep_footers, on_done=on_done)
+    columns, files = load_files(
+        storage,
+        view,
+        stats_for,
+        keep_footers=keep_footers,
+        use_index=use_index,
+        on_done=on_done,
+        map_footers=map_footers,
+    )
     schema = joint_schema(files, view.root) if empty_may_differ else _unified(files, view.root)
     return Snapshot(view.root, view, files, schema, columns)
 
@@ -66,20 +89,56 @@ def load_files(
     stats_for: Sequence[str] = (),
     *,
     keep_footers: bool = False,
+    use_index: bool = True,
     on_done: Callable[[int], None] | None = None,
-) -> tuple[tuple[str, ...], tuple[DataFile, ...]]:
+    map_footers: MapFooters | None = None,
+) -> tuple[tuple[str, ...], DataFiles]:
     """Return the partition columns and all files of a view, like `load_snapshot`, whether their schemas fit or not."""
-    columns, values = partition_layout([file.path for file in view.files])
+    columns, partitions = _partitions_of(view.files)
+    wanted = tuple(dict.fromkeys((*stats_for, *columns)))
     kept = _KEPT_FOOTERS if keep_footers else 0
-    read = read_data_files(storage, view.files, (*stats_for, *columns), kept_bytes=kept, on_done=on_done)
-    if not columns:
-        return columns, tuple(read)
-    return columns, tuple(replace(file, partition=value) for file, value in zip(read, values, strict=True))
+
+    def read(files: Sequence[ViewFile], names: Sequence[str]) -> list[DataFile]:
+        return read_data_files(storage, files, names, kept_bytes=kept, on_done=on_done)
+
+    def read_many(files: Sequence[ViewFile], names: Sequence[str]) -> list[FooterTable]:
+        assert map_footers is not None
+        chunks = [tuple(files[at : at + _CHUNK]) for at in range(0, len(files), _CHUNK)]
+        found = map_footers(ReadFooters(storage, tuple(names)), chunks, lambda _: None)
+        return joined(table for data in found for table in from_bytes(data))
+
+    distributes = map_footers is not None and storage.is_shared
+    indexed = view if use_index else replace(view, index=None)
+    return columns, files_of_view(indexed, partitions, wanted, read, read_many if distributes else None)
+
+
+def newer_snapshot(
+    storage: Storage, snapshot: Snapshot, view: View, new: Collection[str], stats_for: Sequence[str]
+) -> tuple[Snapshot, Snapshot]:
+    """Return the snapshot of a newer view, and one of its ``new`` files. Only the footers of these are read.
+
+    The second one has the schema of the first: that of the dataset.
+    """
+    columns, values = partition_layout([file.path for file in view.files])
+    known = {file.path: file for file in snapshot.files if file.path not in new}
+    added = [file for file in view.files if file.path in new]
+    read = {file.path: file for file in read_data_files(storage, added, (*stats_for, *columns))}
+    found = [read.get(file.path) or known[file.path] for file in view.files]
+    files = tuple(replace(file, partition=value) for file, value in zip(found, values, strict=True))
+    newer = Snapshot(view.root, view, files, _unified(files, view.root), columns)
+    return newer, replace(newer, files=tuple(file for file in files if file.path in new))
+
+
+def same_types(one: Snapshot, other: Snapshot) -> bool:
+    """Return whether the files of two snapshots have the same columns, or both have no files."""
+    if one.schema is None or other.schema is None:
+        return one.schema is other.schema
+    return bool(one.schema.equals(other.schema))
 
 
 def check_one_dataset(snapshot: Snapshot) -> None:
     """Raise if files in different folders have so few columns in common that they are different datasets."""
-    by_schema = list({id(file.schema): file for file in snapshot.files}.values())
+    by_schema = [snapshot.files[last] for _, last in sorted(_schema_spans(snapshot.files))]
     for number, file in enumerate(by_schema):
         for other in by_schema[:number]:
             if file.folder != other.folder and _are_unrelated(set(file.schema.names), set(other.schema.names)):
@@ -89,6 +148,19 @@ def check_one_dataset(snapshot: Snapshot) -> None:
                 )
 
 
+def _schema_spans(files: Sequence[DataFile], numbers: Numbers | None = None) -> list[tuple[int, int]]:
+    """Return for each schema the first and the last file that has it, of all files or of some."""
+    groups = files.by_schema() if isinstance(files, DataFiles) else schemas_of(dict(enumerate(files)))
+    spans: dict[bytes, tuple[int, int]] = {}
+    for schema, own in groups:
+        mine = own if numbers is None else np.intersect1d(own, numbers)
+        if len(mine):
+            key = schema.serialize().to_pybytes()
+            first, last = spans.get(key, (mine[0], mine[-1]))
+            spans[key] = int(min(first, mine[0])), int(max(last, mine[-1]))
+    return list(spans.values())
+
+
 def _are_unrelated(one: set[str], other: set[str]) -> bool:
     """Return whether both have columns that the other lacks, and share less than half of the larger set."""
     return not (one <= other or other <= one) and 2 * len(one & other) < max(len(one), len(other))
@@ -96,19 +168,26 @@ def _are_unrelated(one: set[str], other: set[str]) -> bool:
 
 def joint_schema(files: Sequence[DataFile], root: str) -> pa.Schema | None:
     """Return the common schema of all files that have rows. Files without rows extend it if they fit."""
-    filled = [file for file in files if file.rows]
-    schema = _unified(filled or files[:1], root)
-    for empty in {id(file.schema): file.schema for file in files if not file.rows}.values():
+    rows = row_counts(files)
+    filled, empty = np.flatnonzero(rows > 0), np.flatnonzero(rows == 0)
+    schema = _unified(files, root, filled if len(filled) else np.arange(min(1, len(files))))
+    for first, _ in sorted(_schema_spans(files, empty)):
         try:
-            schema = unify_schemas([schema, empty])
+            schema = unify_schemas([schema, files[first].schema])
         except SchemaMismatchError:
             continue
     return schema
 
 
-def _unified(files: Sequence[DataFile], root: str) -> pa.Schema | None:
-    """Return the common schema of all files. If there is none, the error names two files that do not fit."""
-    by_schema = list({id(file.schema): file for file in reversed(files)}.values())[::-1]
+def row_counts(files: Sequence[DataFile]) -> Numbers:
+    """Return the number of rows of each file."""
+    return files.row_counts if isinstance(files, DataFiles) else np.array([file.rows for file in files], dtype=np.int64)
+
+
+def _unified(files: Sequence[DataFile], root: str, numbers: Numbers | None = None) -> pa.Schema | None:
+    """Return the common schema of files. If there is none, the error names two files that do not fit."""
+    spans = sorted(_schema_spans(files, numbers), key=lambda span: span[1])
+    by_schema = [files[first] for first, _ in spans]
     try:
         return unify_schemas(file.schema for file in by_schema) if by_schema else None
     except SchemaMismatchError as error:
@@ -130,7 +209,12 @@ def single_file_view(storage: Storage, path: str) -> View | None:
 def partition_layout(paths: Sequence[str]) -> tuple[tuple[str, ...], list[PartitionValues | None]]:
     """Return the partition columns of a dataset and the values of each file; ``None`` for a file outside partitions."""
     folders = [dirname(path) for path in paths]
-    parsed = {folder: parse_hive_partition_path(f"{folder}/x") for folder in dict.fromkeys(folders)}
+    columns, by_folder = _folder_layout(list(dict.fromkeys(folders)))
+    return columns, [by_folder[folder] for folder in folders]
+
+
+def _folder_layout(folders: Sequence[str]) -> tuple[tuple[str, ...], dict[str, PartitionValues | None]]:
+    parsed = {folder: parse_hive_partition_path(f"{folder}/x") for folder in folders}
     layouts = {tuple(values) for values in parsed.values() if values}
     if len(layouts) > 1:
         shown = " and ".join(sorted("/".join(layout) for layout in layouts)[:2])
@@ -139,5 +223,17 @@ def partition_layout(paths: Sequence[str]) -> tuple[tuple[str, ...], list[Partit
             "Move the files of one of them to another dataset."
         )
     columns = next(iter(layouts), ())
-    by_folder = {folder: tuple(values.values()) if values else None for folder, values in parsed.items()}
-    return columns, [by_folder[folder] for folder in folders]
+    return columns, {folder: tuple(values.values()) if values else None for folder, values in parsed.items()}
+
+
+def _partitions_of(files: Sequence[ViewFile]) -> tuple[tuple[str, ...], Partitions]:
+    """Return the partition columns of listed files and their values."""
+    if isinstance(files, FileList):
+        encoded = pc.replace_substring_regex(files.paths, "/?[^/]*$", "").dictionary_encode()
+        folders, codes = encoded.dictionary.to_pylist(), to_numpy(encoded.indices).astype(np.int64)
+    else:
+        numbers: dict[str, int] = {}
+        codes = np.array([numbers.setdefault(dirname(f.path), len(numbers)) for f in files], dtype=np.int64)
+        folders = list(numbers)
+    columns, by_folder = _folder_layout(folders)
+    return columns, Partitions([by_folder[folder] for folder in folders], codes)

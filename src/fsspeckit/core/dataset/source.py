@@ -15,15 +15,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fsspeckit.common.errors import DatasetNotFoundError, UnsupportedDataError
+from fsspeckit.common.errors import DatasetNotFoundError
 from fsspeckit.common.partitions import parse_hive_partition_path, partition_type, typed_values
 from fsspeckit.common.schema import cast_schema, unify_schemas
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.transaction import Journal
+from fsspeckit.core.dataset.row_streams import row_stream
 from fsspeckit.core.dataset.snapshot import partition_layout, single_file_view
+from fsspeckit.core.kernels.table_files import TableFolder
 from fsspeckit.core.model import DataFile, RowNumbers
+from fsspeckit.core.parquet.damage import report_damage
 from fsspeckit.core.parquet.data_files import read_data_files
-from fsspeckit.core.parquet.reader import check_int96, check_rows, open_parquet, report_damage
+from fsspeckit.core.parquet.reader import check_int96, check_rows, open_parquet
 from fsspeckit.core.storage import Storage, resolve
 from fsspeckit.core.values.spill import spool
 from fsspeckit.core.values.take import filter_rows, take_ascending, take_rows, with_one_dictionary, with_wide_codes
@@ -77,6 +80,16 @@ class Source:
     def is_shared(self) -> bool:
         """Whether the rows are in files that workers read, so that rows need not be in this process."""
         return False
+
+    @property
+    def limit(self) -> int | None:
+        """The most bytes of rows that are shared instead of exchanged, if rows can be exchanged; shown in plans."""
+        return None
+
+    @property
+    def exchange_folder(self) -> TableFolder | None:
+        """The folder for rows on their way between workers, if the rows are too many to share."""
+        return None
 
     def chunks(self) -> list[Source]:
         """Return the rows in parts that can be read in other processes, in order."""
@@ -213,22 +226,7 @@ def open_source(given: Input) -> Source:
         data = source_files(data, given.filesystem, given.storage_options)
     if isinstance(data, RowFiles):
         return Source(with_one_dictionary(_spooled(data)))
-    return Source(with_one_dictionary(spool(plain_reader(_reader(data)))))
-
-
-def _reader(data: Any) -> pa.RecordBatchReader:
-    if isinstance(data, pa.RecordBatchReader):
-        return data
-    if hasattr(data, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(data)
-    scanner = getattr(data, "scanner", None)
-    if scanner is not None and type(data).__module__.startswith("pyarrow."):
-        return scanner().to_reader()
-    hint = " For a list of rows, use pa.Table.from_pylist(rows)." if isinstance(data, (list, tuple)) else ""
-    raise UnsupportedDataError(
-        f"cannot read rows from {type(data).__name__}. Pass a pyarrow Table, RecordBatch, RecordBatchReader or "
-        f"Dataset, a path, or an object with __arrow_c_stream__ (polars, pandas, DuckDB).{hint}"
-    )
+    return Source(with_one_dictionary(spool(plain_reader(row_stream(data)))))
 
 
 def _spooled(files: RowFiles) -> pa.Table:

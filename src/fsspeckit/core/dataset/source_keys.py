@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +35,10 @@ from fsspeckit.core.values.keys import (
 )
 
 _SHOWN = 5
-_DUPLICATE_REMEDY = 'Remove the duplicates, or pass on_duplicate_source="last" or "first", or strategy="deduplicate"'
+DUPLICATE_REMEDY = 'Remove the duplicates, or pass on_duplicate_source="last" or "first", or strategy="deduplicate"'
+ONE_CHANGE_PER_KEY = (
+    "With ignore_null_updates, apply one change per key at a time: split the feed by sequence, or pass scd_type=2"
+)
 UNREADABLE = "\0"
 """Prefix of the identity of a folder whose values cannot be parsed as the source's types."""
 
@@ -94,7 +98,7 @@ def select_rows(
     on_duplicate: OnDuplicate,
     deduplicate: bool,
     order_by: Sequence[str],
-    remedy: str = _DUPLICATE_REMEDY,
+    remedy: str = DUPLICATE_REMEDY,
 ) -> range | RowNumbers:
     """Return the source rows to merge: one for each key. ``remedy`` is for the error if a key occurs several times."""
     all_rows = range(source.rows)
@@ -108,7 +112,7 @@ def select_rows(
     if len(repeated) == 0:
         return all_rows
     if not source.ordered and (on_duplicate != "error" or (deduplicate and not order_by)):
-        raise _no_order(deduplicate)
+        raise no_order_error(deduplicate)
     if deduplicate:
         return last_of_each(codes, [_rank(source, name) for name in order_by])
     if on_duplicate == "error":
@@ -150,16 +154,26 @@ def check_order_columns(schema: pa.Schema, order_by: Sequence[str], side: str = 
 def _duplicate_error(
     source: Source, names: list[str], codes: Codes, repeated: Codes, counts: Codes, remedy: str
 ) -> KeyColumnError:
-    shown = []
-    for code, count in list(zip(repeated, counts, strict=True))[:_SHOWN]:
-        row = source.columns(names).slice(int(np.flatnonzero(codes == code)[0]), 1).to_pylist()[0]
-        shown.append(f"{tuple(row.values()) if len(row) > 1 else next(iter(row.values()))!r} ({int(count)} times)")
-    return KeyColumnError(
-        f"the source has {len(repeated):,} duplicate key(s) for {names}: {', '.join(shown)}. {remedy}"
-    )
+    unique, firsts = np.unique(codes, return_index=True)
+    at = firsts[np.searchsorted(unique, repeated)]
+    shown = np.argsort(at)[:_SHOWN]
+    rows = [source.columns(names).slice(int(at[i]), 1).to_pylist()[0] for i in shown]
+    return duplicate_error(names, rows, counts[shown].tolist(), len(repeated), remedy)
 
 
-def _no_order(deduplicate: bool) -> KeyColumnError:
+def duplicate_error(
+    names: Sequence[str], rows: Sequence[Mapping[str, Any]], times: Sequence[int], count: int, remedy: str
+) -> KeyColumnError:
+    """Return the error for duplicate keys: ``rows`` are the first ones with such a key, with how often it occurs."""
+    shown = [
+        f"{tuple(row.values()) if len(row) > 1 else next(iter(row.values()))!r} ({number} times)"
+        for row, number in zip(rows, times, strict=True)
+    ]
+    return KeyColumnError(f"the source has {count:,} duplicate key(s) for {list(names)}: {', '.join(shown)}. {remedy}")
+
+
+def no_order_error(deduplicate: bool) -> KeyColumnError:
+    """Return the error for duplicate keys of which the first or last one is not defined."""
     option = 'strategy="deduplicate" without dedup_order_by' if deduplicate else "on_duplicate_source"
     return KeyColumnError(
         f"the source has duplicate keys and its query ends in a shuffle, so its rows have no order and {option} would "

@@ -6,13 +6,14 @@ The readers are imported when files are read, because other merges do not need t
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
 import pyarrow as pa
 
+from fsspeckit.common.errors import SourceFileError
 from fsspeckit.common.partitions import partition_type
 from fsspeckit.common.types import is_text
 from fsspeckit.core.dataset.snapshot import Snapshot, partition_layout
@@ -20,6 +21,7 @@ from fsspeckit.core.dataset.source import DeferredRead, Input
 from fsspeckit.core.formats import can_delimit, format_of
 
 TextFormat = Literal["csv", "json"]
+_USUAL_DELIMITERS = ";\t|,"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +35,12 @@ class TextFiles:
         format: `"csv"` or `"json"`.
         delimiter: The character between two values of a csv file; by default a comma, or a tab in a `.tsv` file.
         encoding: The encoding of the files.
+        types: The types of some columns: a mapping, or text such as `"zip string, at timestamp"`. Other columns have
+            the types of the dataset, and columns that it lacks have the type that all their values are written in.
 
     Example:
+        >>> TextFiles("orders.csv", "csv", types="zip string").types
+        {'zip': DataType(string)}
         >>> TextFiles("orders.txt", "csv", delimiter=";", encoding="latin-1").format
         'csv'
     """
@@ -43,9 +49,14 @@ class TextFiles:
     format: TextFormat
     delimiter: str | None = None
     encoding: str = "utf-8"
+    types: Mapping[str, pa.DataType] | str = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse a format that is not known, and a delimiter that cannot be one."""
+        """Refuse a format that is not known, a delimiter that cannot be one, and types that are unknown."""
+        if isinstance(self.types, str):
+            from fsspeckit.core.expressions.column_types import parse_column_types
+
+            object.__setattr__(self, "types", parse_column_types(self.types))
         if self.format not in ("csv", "json"):
             raise ValueError(f"format={self.format!r} is unknown; use 'csv' or 'json'")
         if self.delimiter is not None and self.format != "csv":
@@ -71,11 +82,29 @@ class TextFiles:
         """
         from fsspeckit.core.ext import read_csv, read_json
 
-        known = column_types(self.format, types, in_folders)
+        given = dict[str, pa.DataType](self.types)  # type: ignore[arg-type]  # text is parsed at construction
+        known = column_types(self.format, types, in_folders) | given
         options = {"memory_map": True, "filesystem": filesystem, "storage_options": storage_options}
         if self.format == "json":
-            return read_json(self.path, types=known, encoding=self.encoding, **options)
-        return read_csv(self.path, types=known, delimiter=self.delimiter, encoding=self.encoding, **options)
+            table = read_json(self.path, types=known, encoding=self.encoding, **options)
+        else:
+            table = read_csv(self.path, types=known, delimiter=self.delimiter, encoding=self.encoding, **options)
+            self._check_delimiter(table.column_names)
+        missing = [name for name in given if name not in table.column_names]
+        if missing and table.column_names:
+            raise SourceFileError(f"{self.path} has no column {missing}. Choose among {table.column_names}.")
+        return table
+
+    def _check_delimiter(self, names: Sequence[str]) -> None:
+        """Raise if there is one column and its name has another usual delimiter: commas may not separate values."""
+        if self.delimiter is not None or len(names) != 1:
+            return
+        other = next((each for each in _USUAL_DELIMITERS if each in names[0]), None)
+        if other is not None:
+            raise SourceFileError(
+                f"{self.path} has one column, {names[0]!r}. If {other!r} separates its values, pass "
+                f"delimiter={other!r}, else pass delimiter=','."
+            )
 
 
 def text_files(data: Any) -> TextFiles | None:

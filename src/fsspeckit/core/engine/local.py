@@ -16,6 +16,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from fsspeckit.core.commit.publishing import in_one_batch
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source import Input, Source, open_source
@@ -39,6 +40,7 @@ class LocalEngine:
     """See `fsspeckit.core.engine.protocol.Engine`."""
 
     name = "pyarrow"
+    distributes = False
 
     @property
     def threads(self) -> int | None:
@@ -47,6 +49,12 @@ class LocalEngine:
 
     def committed(self, place: Place) -> None:
         """Do nothing: nothing is cached."""
+
+    def distribute(
+        self, storage: Storage, function: Callable[[Sequence[_T]], list[_R]], items: Sequence[_T]
+    ) -> list[_R]:
+        """Apply the function to all items as one batch, which uses threads on an object store."""
+        return in_one_batch(storage, function, items)
 
     @contextmanager
     def open_source(self, given: Input, storage: Storage, scratch: Scratch) -> Iterator[Source]:  # noqa: ARG002

@@ -1,6 +1,7 @@
 """The engine protocol. Each method processes a whole set of items, so that an engine can distribute it.
 
-An engine does not decide what to do and does not change the dataset folder: it reads files and writes staged files.
+An engine does not decide what to do: it reads files and writes staged files. Only the functions of a commit, which it
+distributes, change the dataset folder.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class ReadRequest:
     use_threads: bool = True
     selections: Mapping[str, RowSelection] | None = None
 
-    def files_of(self, snapshot: Snapshot) -> tuple[DataFile, ...]:
+    def files_of(self, snapshot: Snapshot) -> Sequence[DataFile]:
         """Return the files to read."""
         wanted = self.selections
         return snapshot.files if wanted is None else tuple(file for file in snapshot.files if file.path in wanted)
@@ -60,9 +61,17 @@ class Engine(Protocol):
     """Runs the work that operations plan."""
 
     name: str
+    distributes: bool
+    """Whether `map` runs on other machines."""
 
     def committed(self, place: Place) -> None:
         """Discard what is cached of a dataset. Called after every commit."""
+
+    def distribute(self, storage: Storage, function: Callable[[Sequence[I]], list[R]], items: Sequence[I]) -> list[R]:
+        """Apply a function to batches of items, one for each of many files, and return all results in order.
+
+        A commit checks and publishes its files this way. Function and items are picklable, and a batch can be repeated.
+        """
 
     def open_source(self, given: Input, storage: Storage, scratch: Scratch) -> AbstractContextManager[Source]:
         """Open the caller's data as a source that can be read more than once.

@@ -17,14 +17,16 @@ import pyarrow.parquet as pq
 from fsspeckit.common.errors import FilterError, SchemaMismatchError
 from fsspeckit.common.partitions import partition_type, typed_values
 from fsspeckit.common.schema import cast_schema
+from fsspeckit.core.dataset.indexed_files import partition_values
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.engine.protocol import ReadRequest, RowSelection
 from fsspeckit.core.expressions.conditions import errors_name
 from fsspeckit.core.expressions.evaluate import matching_rows
 from fsspeckit.core.expressions.tree import Expression, columns_of
 from fsspeckit.core.model import DataFile
+from fsspeckit.core.parquet.damage import report_damage
 from fsspeckit.core.parquet.footer import INT96_UNIT
-from fsspeckit.core.parquet.reader import check_int96, check_rows, open_file, report_damage
+from fsspeckit.core.parquet.reader import check_int96, check_rows, open_file
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.values.take import filter_rows
 
@@ -79,7 +81,7 @@ def full_schema(snapshot: Snapshot) -> pa.Schema:
 
 def _texts(snapshot: Snapshot, name: str) -> list[str | None]:
     at = snapshot.partition_columns.index(name)
-    return [file.partition[at] for file in snapshot.files if file.partition is not None]
+    return [values[at] for values in partition_values(snapshot.files) if values is not None]
 
 
 def _column_names(schema: pa.Schema, request: ReadRequest, root: str) -> list[str]:

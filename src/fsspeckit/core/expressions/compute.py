@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as pat
 
+from fsspeckit.common.arrow_versions import cast_text
 from fsspeckit.common.bridge import null_scalar, scalar, to_arrow, to_numpy, valid_mask
 from fsspeckit.common.types import is_text
 
@@ -220,7 +221,7 @@ def cast_values(values: Values, type_: pa.DataType) -> Values:
         return values.cast(pa.decimal128(20, 0)).cast(type_)
     if is_text(values.type) and pat.is_timestamp(type_) and type_.tz is not None:
         try:
-            return values.cast(type_)
+            return cast_text(values, type_)
         except pa.ArrowInvalid:
-            return values.cast(pa.timestamp(type_.unit)).cast(type_)
-    return values.cast(type_)
+            return cast_text(values, pa.timestamp(type_.unit)).cast(type_)
+    return cast_text(values, type_) if is_text(values.type) else values.cast(type_)

@@ -14,7 +14,8 @@ from pyarrow import types as pat
 from fsspeckit.common.bridge import scalar
 from fsspeckit.common.errors import ExpressionError
 from fsspeckit.common.types import is_number, is_text
-from fsspeckit.core.expressions.constants import TYPE_NAMES, cast_constant, named_type, number_of
+from fsspeckit.core.expressions.column_types import cast_type
+from fsspeckit.core.expressions.constants import TYPE_NAMES, cast_constant, number_of
 from fsspeckit.core.expressions.evaluate import result_type
 from fsspeckit.core.expressions.functions import (
     CONSTANT,
@@ -352,8 +353,7 @@ class _Parser:
         return constant
 
     def _cast_type(self, node: Any) -> pa.DataType:
-        sizes = [int(each.name) for each in node.to.expressions if each.name.isdigit()]
-        found = None if node.to.args.get("nested") else named_type(node.to.this.name, sizes)
+        found = cast_type(node)
         if found is None:
             raise self._error(f"unknown type {node.to.sql()}", node, f"use one of {', '.join(TYPE_NAMES)}")
         return found

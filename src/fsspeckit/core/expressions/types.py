@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 from pyarrow import types as pat
 
+from fsspeckit.common.arrow_versions import cast_text
 from fsspeckit.common.bridge import scalar, scalars_array
 from fsspeckit.common.errors import ExpressionError
 from fsspeckit.common.types import is_bytes, is_number, is_text, unwrapped
@@ -211,7 +212,7 @@ def parse_text(text: str, type_: pa.DataType) -> Literal | None:
         targets.append(pa.timestamp(type_.unit))
     for target in targets:
         try:
-            return Literal(found.cast(target).cast(type_))
+            return Literal(cast_text(found, target).cast(type_))
         except pa.ArrowInvalid:
             continue
     return None

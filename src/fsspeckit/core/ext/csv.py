@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
+from fsspeckit.common.arrow_versions import read_texts
 from fsspeckit.common.errors import SchemaMismatchError, SourceFileError
 from fsspeckit.common.text_values import blank_to_null, first_failure, infer_type, not_a_value, parse_text, shown
 from fsspeckit.common.types import is_text, unwrapped
@@ -35,13 +36,12 @@ from fsspeckit.core.ext.inputs import (
 )
 from fsspeckit.core.formats import ENDINGS, can_delimit, plain_name
 
-_CELLS = pacsv.ConvertOptions(
-    default_column_type=pa.string(),
-    check_utf8=False,  # the whole file is checked before
-    null_values=[""],
-    strings_can_be_null=True,
-    quoted_strings_can_be_null=False,
-)
+_CELLS: dict[str, Any] = {
+    "check_utf8": False,  # the whole file is checked before
+    "null_values": [""],
+    "strings_can_be_null": True,
+    "quoted_strings_can_be_null": False,
+}
 _ROW = re.compile(r"Row #(\d+): (.*)", re.DOTALL)
 Parse = Callable[[pa.Buffer, bool], pa.Table]
 
@@ -124,7 +124,7 @@ def read_cells(file: InputFile, delimiter: str | None, request: Request) -> Piec
     def parse(data: pa.Buffer, use_threads: bool) -> pa.Table:
         def blocks(stream: pa.NativeFile, block_size: int) -> pa.Table:
             read = pacsv.ReadOptions(use_threads=use_threads, block_size=block_size)
-            return pacsv.read_csv(stream, read_options=read, parse_options=options, convert_options=_CELLS)
+            return read_texts(stream, read, options, _CELLS)
 
         return in_blocks(data, blocks)
 

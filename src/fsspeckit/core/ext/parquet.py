@@ -11,8 +11,9 @@ from fsspeckit.common.errors import DamagedFileError
 from fsspeckit.core.ext.inputs import InputFile, Path, Piece, Request, find_files, join_pieces, read_each
 from fsspeckit.core.formats import ENDINGS
 from fsspeckit.core.model import ViewFile
+from fsspeckit.core.parquet.damage import report_damage
 from fsspeckit.core.parquet.data_files import read_data_files
-from fsspeckit.core.parquet.reader import check_int96, check_rows, open_parquet, report_damage
+from fsspeckit.core.parquet.reader import check_int96, check_rows, open_parquet
 
 
 def read_parquet(

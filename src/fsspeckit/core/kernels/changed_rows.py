@@ -19,12 +19,14 @@ from fsspeckit.core.expressions.conditions import errors_name
 from fsspeckit.core.expressions.evaluate import evaluate
 from fsspeckit.core.expressions.tree import columns_of
 from fsspeckit.core.model import RewriteTask, RowNumbers
-from fsspeckit.core.parquet.reader import check_rows, report_damage
+from fsspeckit.core.parquet.damage import report_damage
+from fsspeckit.core.parquet.reader import check_rows
 from fsspeckit.core.values.equality import columns_equal
 from fsspeckit.core.values.take import filter_rows, replace_rows, share_codes, take_ascending
 
 TakeRows = Callable[[range | RowNumbers, pa.Schema], pa.Table]
 """Returns source rows by row number, with the columns and types of a schema."""
+_ROWS_AT_ONCE = 500_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,7 @@ class ChangedRowsReader:
         """Return the new values of replaced rows; ``low`` and ``high`` are their range among all replaced rows."""
         if self._change.computed:
             return self._computed(table, replaced)
-        source = self._source.slice(low, high - low)
+        source = self._source_rows(low, high)
         if not self._change.keep_for_null or not source.num_rows:
             return source
         old = take_ascending(table.select(source.column_names), replaced)
@@ -163,9 +165,18 @@ class ChangedRowsReader:
         new = pa.table(values, names=list(self._change.computed))
         return cast_schema(new, pa.schema(fields), operation="update", path=self._task.file.path)
 
+    def _source_rows(self, low: int, high: int) -> pa.Table:
+        """Return the source rows of some replaced rows. Rows that fit into memory are taken once for all."""
+        if len(self._change.source_rows) <= _ROWS_AT_ONCE:
+            return self._source.slice(low, high - low)
+        return self._take_source(self._change.source_rows[low:high])
+
     @cached_property
     def _source(self) -> pa.Table:
-        """The source rows of all replaced rows, in order, with the columns that replaced rows get."""
+        return self._take_source(self._change.source_rows)
+
+    def _take_source(self, rows: RowNumbers) -> pa.Table:
+        """Return source rows with the columns that replaced rows get."""
         columns = self._change.columns
         fields = [
             field
@@ -173,7 +184,6 @@ class ChangedRowsReader:
             if field.name not in self._skipped and (columns is None or field.name in columns)
         ]
         schema = pa.schema(fields, self._task.schema.metadata)
-        rows = self._change.source_rows
         return self._take(rows, schema) if len(rows) else empty_table(schema)
 
     def _compare(

@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 
 from fsspeckit.common.bridge import scalar, to_numpy
 from fsspeckit.core.model import BoundValue, DataFile, FileBounds, RowNumbers
-from fsspeckit.core.parquet.reader import check_int96, open_parquet, report_damage
+from fsspeckit.core.parquet.damage import report_damage
+from fsspeckit.core.parquet.reader import check_int96, open_parquet
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.values.curves import Ordering, SortColumn
 

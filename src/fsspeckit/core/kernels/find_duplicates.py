@@ -17,7 +17,8 @@ from fsspeckit.common.errors import KeyColumnError
 from fsspeckit.common.partitions import typed_values
 from fsspeckit.core.kernels.folder_values import check_folder_value
 from fsspeckit.core.model import DataFile, KeyColumn, RowNumbers
-from fsspeckit.core.parquet.reader import check_int96, check_rows, open_parquet, report_damage
+from fsspeckit.core.parquet.damage import report_damage
+from fsspeckit.core.parquet.reader import check_int96, check_rows, open_parquet
 from fsspeckit.core.storage import Storage, for_each
 from fsspeckit.core.values.hashing import cut_by_part, hash_keys, partition_numbers
 from fsspeckit.core.values.keys import KeyEncoder, comparable, last_of_each, order_rank, sortable

@@ -17,8 +17,9 @@ import pyarrow as pa
 
 from fsspeckit.common.schema import cast_schema
 from fsspeckit.core.model import CombineTask, DataFile, Outcome, RowNumbers, WriteOptions
+from fsspeckit.core.parquet.damage import report_damage
 from fsspeckit.core.parquet.footer import Footer
-from fsspeckit.core.parquet.reader import check_int96, check_rows, open_rows, read_footer, report_damage
+from fsspeckit.core.parquet.reader import check_int96, check_rows, open_rows, read_footer
 from fsspeckit.core.parquet.sort_note import without_sort_note
 from fsspeckit.core.parquet.writer import StagedFile
 from fsspeckit.core.parquet.writer_options import (

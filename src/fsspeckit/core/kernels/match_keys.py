@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from fsspeckit.common.types import is_bytes, is_text
 from fsspeckit.core.model import DataFile, KeyColumn, Match, RowNumbers, Scan
-from fsspeckit.core.parquet.reader import check_int96, check_rows, open_parquet, report_damage
+from fsspeckit.core.parquet.damage import report_damage
+from fsspeckit.core.parquet.reader import check_int96, check_rows, open_parquet
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.values.keys import FEW_TEXTS, KeyIndex, comparable
 

@@ -16,7 +16,8 @@ from fsspeckit.common.schema import cast_schema
 from fsspeckit.core.kernels.changed_rows import ChangedRowsReader, TakeRows
 from fsspeckit.core.kernels.join_files import Output, RowForm
 from fsspeckit.core.model import MoveTask, Outcome, RewriteTask
-from fsspeckit.core.parquet.reader import check_int96, open_parquet, report_damage
+from fsspeckit.core.parquet.damage import report_damage
+from fsspeckit.core.parquet.reader import check_int96, open_parquet
 from fsspeckit.core.parquet.writer_options import DEFAULT_ROW_GROUP
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.values.take import needs_wider_codes, with_wide_codes

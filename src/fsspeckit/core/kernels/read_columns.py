@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from fsspeckit.common.schema import cast_schema
 from fsspeckit.core.model import DataFile
-from fsspeckit.core.parquet.reader import check_int96, check_rows, open_parquet, report_damage
+from fsspeckit.core.parquet.damage import report_damage
+from fsspeckit.core.parquet.reader import check_int96, check_rows, open_parquet
 from fsspeckit.core.storage import Storage
 
 

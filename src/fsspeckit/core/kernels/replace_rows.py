@@ -16,15 +16,9 @@ from fsspeckit.common.bridge import empty_table
 from fsspeckit.core.kernels.changed_rows import ChangedRows, ChangedRowsReader, TakeRows
 from fsspeckit.core.model import Outcome, RewriteTask
 from fsspeckit.core.parquet.bytes.splice import SplicedFile, can_splice, may_splice
+from fsspeckit.core.parquet.damage import report_damage
 from fsspeckit.core.parquet.footer import Footer
-from fsspeckit.core.parquet.reader import (
-    check_int96,
-    open_file,
-    open_parquet,
-    read_footer,
-    report_damage,
-    with_content,
-)
+from fsspeckit.core.parquet.reader import check_int96, open_file, open_parquet, read_footer, with_content
 from fsspeckit.core.parquet.sort_note import sort_note_metadata, without_sort_note
 from fsspeckit.core.parquet.writer import StagedFile
 from fsspeckit.core.parquet.writer_options import WriterOptions, dictionary_columns, for_new_file, like_file

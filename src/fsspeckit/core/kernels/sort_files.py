@@ -21,8 +21,9 @@ from fsspeckit.core.kernels.file_bounds import bounds_of, union_of_bounds
 from fsspeckit.core.kernels.find_duplicates import RowGroupSpan
 from fsspeckit.core.kernels.join_files import Output, RowForm, lead_footer, read_file, without_rows
 from fsspeckit.core.model import DataFile, FileBounds, Outcome, RowNumbers, SortNote, WriteOptions
+from fsspeckit.core.parquet.damage import report_damage
 from fsspeckit.core.parquet.footer import Footer
-from fsspeckit.core.parquet.reader import check_rows, open_parquet, report_damage
+from fsspeckit.core.parquet.reader import check_rows, open_parquet
 from fsspeckit.core.parquet.sort_note import sort_note_metadata
 from fsspeckit.core.parquet.writer_options import WriterOptions, leaf_count
 from fsspeckit.core.storage import Storage, for_each

@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from fsspeckit.common.casting import exact_cast
 from fsspeckit.core.model import DataFile
-from fsspeckit.core.parquet.reader import open_parquet, report_damage
+from fsspeckit.core.parquet.damage import report_damage
+from fsspeckit.core.parquet.reader import open_parquet
 from fsspeckit.core.storage import Storage
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fsspeckit.common.choices import DEFAULT_RETRIES
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
 from fsspeckit.core.dataset.snapshot import Snapshot
@@ -12,6 +13,7 @@ from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.engine.read import full_schema
 from fsspeckit.core.kernels.find_duplicates import FindDuplicates, SplitKeys, by_file, partition_count, row_group_spans
 from fsspeckit.core.model import RowNumbers
+from fsspeckit.core.operations.attempts import Attempts
 from fsspeckit.core.operations.maintenance_run import (
     MaintenanceRun,
     RewriteWork,
@@ -21,7 +23,7 @@ from fsspeckit.core.operations.maintenance_run import (
     sizes_of_small_files,
 )
 from fsspeckit.core.planning.compact import plan_compact
-from fsspeckit.core.planning.maintenance_request import DeduplicateRequest, apply_limits, plan_deduplicate
+from fsspeckit.core.planning.maintenance_request import DeduplicateRequest, plan_deduplicate
 from fsspeckit.core.planning.output_sizes import Target
 from fsspeckit.core.planning.value_ranges import report_narrow_codes
 from fsspeckit.core.progress import Progress, Reporter, reporting
@@ -37,23 +39,46 @@ def deduplicate(
     target: Target | None = None,
     dry_run: bool = False,
     progress: Progress = None,
+    retries: int = DEFAULT_RETRIES,
 ) -> MaintenanceResult:
     """Keep one row of each key and drop the others. With a target size, join small files in the same pass."""
-    with log_unexpected(operation, place.path), reporting(operation, progress) as reporter:
-        snapshot = load_for(place, request.scope, dry_run=dry_run, operation=operation)
-        check_value_ranges(engine, place, snapshot, operation, reporter, None if target else request.named)
-        run = MaintenanceRun(place, operation, snapshot)
-        duplicates = find_duplicate_rows(engine, place, snapshot, request, reporter)
-        with report_narrow_codes(operation, place.path, snapshot):
-            sizes = None
-            if target:
-                sizes = sizes_of_small_files(engine, place, snapshot, target, request.scope, reporter)
-                plan = plan_compact(snapshot.files, sizes, duplicates)
-            else:
-                plan = plan_deduplicate(snapshot.files, duplicates)
-            work = RewriteWork(apply_limits(plan, request.scope.limits), request.scope, duplicates, sizes)
-            details = deduplication_details(request, work.removed)
-            return run_rewrites(engine, run, work, reporter, dry_run=dry_run, **details)
+    runs: list[MaintenanceRun] = []
+    with (
+        log_unexpected(operation, place.path),
+        reporting(operation, progress) as reporter,
+        Attempts(place, retries) as attempts,
+    ):
+
+        def attempt() -> MaintenanceResult:
+            snapshot = load_for(place, request.scope, dry_run=dry_run, operation=operation)
+            check_value_ranges(engine, place, snapshot, operation, reporter, None if target else request.named)
+            run = MaintenanceRun.begin(place, operation, snapshot, attempts, runs)
+            return _deduplicate(engine, run, request, target, reporter, dry_run=dry_run)
+
+        return attempts.run(attempt)
+
+
+def _deduplicate(
+    engine: Engine,
+    run: MaintenanceRun,
+    request: DeduplicateRequest,
+    target: Target | None,
+    reporter: Reporter,
+    *,
+    dry_run: bool,
+) -> MaintenanceResult:
+    place, snapshot = run.place, run.snapshot
+    duplicates = find_duplicate_rows(engine, place, snapshot, request, reporter)
+    with report_narrow_codes(run.operation, place.path, snapshot):
+        sizes = None
+        if target:
+            sizes = sizes_of_small_files(engine, place, snapshot, target, request.scope, reporter)
+            plan = plan_compact(snapshot.files, sizes, duplicates)
+        else:
+            plan = plan_deduplicate(snapshot.files, duplicates)
+        work = RewriteWork(run.limit(plan, request.scope.limits), request.scope, duplicates, sizes)
+        details = deduplication_details(request, work.removed)
+        return run_rewrites(engine, run, work, reporter, dry_run=dry_run, **details)
 
 
 def deduplication_details(request: DeduplicateRequest, removed: int) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fsspeckit.common.choices import DEFAULT_RETRIES
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.model import RewriteTask, RowChange, WriteOptions
@@ -24,6 +25,7 @@ def delete(
     dry_run: bool = False,
     progress: Progress = None,
     pinned: MergePlan | None = None,
+    retries: int = DEFAULT_RETRIES,
 ) -> MergeResult | MergePlan:
     """Delete matching rows. A dry run only returns the plan."""
 
@@ -31,7 +33,15 @@ def delete(
         return lambda rows, _: _prepare(target, rows, options)
 
     return change_rows_where(
-        engine, place, "delete", where, compile_change, dry_run=dry_run, progress=progress, pinned=pinned
+        engine,
+        place,
+        "delete",
+        where,
+        compile_change,
+        dry_run=dry_run,
+        progress=progress,
+        pinned=pinned,
+        retries=retries,
     )
 
 

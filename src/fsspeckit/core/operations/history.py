@@ -11,6 +11,7 @@ from functools import partial
 
 import numpy as np
 
+from fsspeckit.common.choices import DEFAULT_RETRIES
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
 from fsspeckit.core.dataset.snapshot import Snapshot
@@ -19,7 +20,8 @@ from fsspeckit.core.dataset.source_keys import check_no_null_keys, check_sequenc
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.kernels.find_duplicates import partition_count
 from fsspeckit.core.kernels.history_rows import ChangeHistory, FeedChunk, OldRows, ReadHistory, SplitHistory, join
-from fsspeckit.core.operations.change import PreparedChange, run_change
+from fsspeckit.core.model import NO_MATCH, NO_ROWS
+from fsspeckit.core.operations.change import PlannedChange, PreparedChange, run_change
 from fsspeckit.core.operations.merge import as_range, opened
 from fsspeckit.core.planning.folder_values import check_folder_values
 from fsspeckit.core.planning.history import (
@@ -33,9 +35,9 @@ from fsspeckit.core.planning.history import (
 )
 from fsspeckit.core.planning.merge import check_target_keys, match_anywhere, partition_groups
 from fsspeckit.core.planning.merge_changes import is_removed
-from fsspeckit.core.planning.merge_request import insert_tasks, rewrite_tasks
+from fsspeckit.core.planning.merge_request import FileChange, insert_tasks, rewrite_tasks
 from fsspeckit.core.planning.merge_rules import Mask, compile_rules, deleting_rows
-from fsspeckit.core.progress import Progress, Reporter, reporting
+from fsspeckit.core.progress import SILENT, Progress, Reporter, reporting
 from fsspeckit.core.results import MergePlan, MergeResult
 from fsspeckit.core.values.history import VALID_FROM, HistoryChanges, change_history
 
@@ -49,8 +51,9 @@ def apply_history(
     dry_run: bool = False,
     progress: Progress = None,
     pinned: MergePlan | None = None,
+    retries: int = DEFAULT_RETRIES,
 ) -> MergeResult | MergePlan:
-    """Apply a change feed as history. A dry run only returns the plan; ``pinned`` as for a merge."""
+    """Apply a change feed as history. A dry run only returns the plan; ``pinned`` and ``retries`` as for a merge."""
     started = time.perf_counter()
     stats_for, types_of = (*request.key_columns, VALID_FROM), partial(feed_target, request=request)
     with (
@@ -60,18 +63,32 @@ def apply_history(
             engine, given, place, request.feed, stats_for, reporter, dry_run=dry_run, pinned=pinned, types_of=types_of
         ) as (
             feed,
-            snapshot,
+            load,
         ),
     ):
-        with vanished_file_is_conflict(place, "apply_changes"):
-            prepared, rows = _plan(engine, feed, place, snapshot, request, reporter)
-        return run_change(engine, place, rows, prepared, reporter, started=started, dry_run=dry_run, pinned=pinned)
+
+        def plan() -> PlannedChange:
+            snapshot = load()
+            with vanished_file_is_conflict(place, "apply_changes"):
+                return _plan(engine, feed, place, snapshot, request, reporter)
+
+        return run_change(
+            engine,
+            place,
+            plan,
+            reporter,
+            stats_for=stats_for,
+            started=started,
+            dry_run=dry_run,
+            pinned=pinned,
+            retries=retries,
+        )
 
 
 def _plan(
     engine: Engine, feed: Source, place: Place, snapshot: Snapshot, request: HistoryRequest, reporter: Reporter
-) -> tuple[PreparedChange, Source]:
-    """Return the tasks, and the changed history rows as their source."""
+) -> PlannedChange:
+    """Return the tasks, with the changed history rows as their source."""
     schema = feed.schema_for(feed_target(snapshot, request))
     schemas = history_schemas(schema, snapshot, request, place.path, ordered=feed.ordered)
     rules = compile_rules(request.feed, feed.schema, snapshot)
@@ -79,15 +96,24 @@ def _plan(
     check_feed_values(feed, schemas, place.path, deletes)
     check_no_null_keys(feed.columns(request.key_columns), request.key_columns, "source", "apply_changes")
     check_sequence(feed, request.sequence_by)
-    if feed.rows:
-        check_target_keys(place.storage, snapshot, schemas.writing, "apply_changes")
-        columns = snapshot.partition_columns
-        check_folder_values(engine, place.storage, snapshot.files, columns, columns, reporter)
     old, reasons = _find_history(engine, feed, place, snapshot, schemas, request, reporter)
     found = _change(engine, feed, place, snapshot, schemas, old, deletes, request, reporter)
     rows = feed.with_parts([changes.table for changes in found], schemas.rows)
     plan = plan_history(found, snapshot, reasons)
-    return _prepare(plan, feed, rows, snapshot, schemas, request), rows
+    prepared = _prepare(plan, feed, rows, snapshot, schemas, request)
+    prepared = replace(prepared, read=frozenset(rows_of_file.file.path for rows_of_file in old))
+
+    def depends_on(added: Snapshot) -> bool:
+        if _find_history(engine, feed, place, added, schemas, request, SILENT)[0]:
+            return True
+        unmatched = [FileChange(file, NO_MATCH, NO_ROWS, "") for file in added.files]
+        return bool(rewrite_tasks(unmatched, schemas.writing, request.writing, adds_rows=_adds_rows(plan)))
+
+    return PlannedChange(prepared, rows, snapshot, depends_on)
+
+
+def _adds_rows(plan: PlannedHistory) -> bool:
+    return len(plan.inserts) + plan.updated > 0
 
 
 def _find_history(
@@ -99,7 +125,11 @@ def _find_history(
     request: HistoryRequest,
     reporter: Reporter,
 ) -> tuple[list[OldRows], list[str]]:
-    """Return the history rows of the keys of the feed, and for each file how it was searched."""
+    """Check the files, and return the history rows of the keys of the feed, and for each file how it was searched."""
+    if feed.rows:
+        check_target_keys(place.storage, snapshot, schemas.writing, "apply_changes")
+        columns = snapshot.partition_columns
+        check_folder_values(engine, place.storage, snapshot.files, columns, columns, reporter)
     keys = schemas.matching.keys
     chosen = select_rows(feed, keys, on_duplicate="error", deduplicate=True, order_by=(request.sequence_by,))
     rows = np.asarray(chosen, dtype=np.int64)
@@ -169,7 +199,6 @@ def _prepare(
     left = [change for change in plan.files if change.file.path not in removed]
     groups, _ = partition_groups(snapshot, rows, plan.inserts, writing)
     new = [(group, as_range(np.asarray(group.rows, dtype=np.int64))) for group in groups]
-    adds_rows = len(plan.inserts) + plan.updated > 0
     return PreparedChange(
         operation="apply_changes",
         strategy="scd2",
@@ -177,7 +206,8 @@ def _prepare(
         snapshot=snapshot,
         source_rows=feed.rows,
         source_route=feed.route,
-        rewrites=tuple(rewrite_tasks(left, writing, request.writing, adds_rows=adds_rows)),
+        share_limit=feed.limit,
+        rewrites=tuple(rewrite_tasks(left, writing, request.writing, adds_rows=_adds_rows(plan))),
         inserts=tuple(insert_tasks(new, writing, snapshot, request.writing.options)),
         deletes=tuple(sorted(removed)),
         inserted=len(plan.inserts) - plan.moved,

@@ -32,10 +32,18 @@ from fsspeckit.core.model import (
     RowNumbers,
     Task,
 )
+from fsspeckit.core.operations.attempts import Attempts
 from fsspeckit.core.operations.row_balance import check_balance
 from fsspeckit.core.parquet.writer_options import codec_name, report_codecs
 from fsspeckit.core.planning.compact import target_tag
-from fsspeckit.core.planning.maintenance_request import Group, MaintenanceScope, Plan, commit_rounds
+from fsspeckit.core.planning.maintenance_request import (
+    Group,
+    Limits,
+    MaintenanceScope,
+    Plan,
+    apply_limits,
+    commit_rounds,
+)
 from fsspeckit.core.planning.output_sizes import OutputSizes, Target
 from fsspeckit.core.planning.value_ranges import columns_to_check, proven_by_statistics, value_range_error
 from fsspeckit.core.progress import Reporter
@@ -53,16 +61,46 @@ class StagedOutput:
 
 @dataclass(slots=True)
 class MaintenanceRun:
-    """The state of one run: its snapshot, and what its commits have published and replaced."""
+    """The state of one run: its snapshot, and what its commits have published and replaced.
+
+    After a conflict, the rest is planned as another run; ``earlier`` is the one before it.
+    """
 
     place: Place
     operation: str
     snapshot: Snapshot
+    attempts: Attempts
+    earlier: MaintenanceRun | None = None
     started: float = field(default_factory=time.perf_counter)
     published: list[tuple[str, int, int]] = field(default_factory=list)
     """Path, rows and size of each new file."""
     replaced: list[DataFile] = field(default_factory=list)
     commits: list[int] = field(default_factory=list)
+    groups: list[list[str]] = field(default_factory=list)
+    """Paths of the groups that are done."""
+
+    @classmethod
+    def begin(
+        cls, place: Place, operation: str, snapshot: Snapshot, attempts: Attempts, runs: list[MaintenanceRun]
+    ) -> MaintenanceRun:
+        """Begin a run, and append it to those of earlier attempts."""
+        earlier = runs[-1] if runs else None
+        runs.append(cls(place, operation, snapshot, attempts, earlier))
+        return runs[-1]
+
+    @property
+    def all_runs(self) -> list[MaintenanceRun]:
+        """Return the runs of all attempts, the first one first."""
+        return [*(self.earlier.all_runs if self.earlier is not None else ()), self]
+
+    def limit(self, plan: Plan, limits: Limits) -> Plan:
+        """Return a plan with as many groups as the limits allow, after what earlier attempts have rewritten."""
+        done = [file for run in self.all_runs for file in run.replaced]
+        files = None if limits.max_files is None else limits.max_files - len(done)
+        size = None if limits.max_bytes is None else limits.max_bytes - sum(file.size for file in done)
+        if any(left is not None and left < 1 for left in (files, size)):
+            return Plan((), dict(plan.skipped))
+        return apply_limits(plan, replace(limits, max_files=files, max_bytes=size))
 
     def commit(
         self,
@@ -86,27 +124,26 @@ class MaintenanceRun:
         others = [file for file in self.snapshot.files if file.path not in handled] if exclusive else []
         with vanished_file_is_conflict(self.place, self.operation):
             view = self._view([*inputs, *others], exclusive)
-            with self.place.journal.begin(view, self.operation) as transaction:
-                staged = stage(transaction.staging)
-                publish, replaced = self._publish(staged), [item.instead_of for item in staged if item.instead_of]
-                removed = [*retired, *(() if self.place.storage.in_place else replaced)]
-                changes = Changes(
-                    publish,
-                    tuple(file.path for file in removed),
-                    tuple(file.path for file in others),
-                    info={"operation": self.operation} | info,
-                )
-                commit = transaction.commit(changes)
+            transaction = self.attempts.begin(view, self.operation)
+            staged = stage(transaction.staging)
+            publish, replaced = self._publish(staged), [item.instead_of for item in staged if item.instead_of]
+            removed = [*retired, *(() if self.place.keeps_names else replaced)]
+            changes = Changes(
+                publish,
+                tuple(file.path for file in removed),
+                tuple(file.path for file in others),
+                info={"operation": self.operation} | info,
+            )
+            commit = transaction.commit(changes)
+            self.attempts.end()
         self.commits.append(commit.seq)
         self.published += [(item.path, item.outcome.rows, item.outcome.size) for item in staged]
         self.replaced += [*retired, *replaced]
 
     def _publish(self, staged: Sequence[StagedOutput]) -> tuple[Publish, ...]:
-        in_place = self.place.storage.in_place
+        keeps = self.place.keeps_names
         return tuple(
-            Publish(
-                item.outcome.staged, item.path, item.outcome.rows, replaces=in_place and item.instead_of is not None
-            )
+            Publish(item.outcome.staged, item.path, item.outcome.rows, replaces=keeps and item.instead_of is not None)
             for item in staged
         )
 
@@ -179,6 +216,7 @@ def run_rewrites(
         tasks = [work.combine_task(group, done + i, tokens) for i, group in enumerate(joins)]
         drops = [group.files[0] for group in groups if group.work == "drop"]
         _commit_rewrites(engine, run, tasks, drops, work, on_done)
+        run.groups += [[file.path for file in group.files] for group in groups]
         done += len(joins)
     return finished_result(run, plan, scope, **details)
 
@@ -204,7 +242,9 @@ def _commit_rewrites(
     ]
 
     def stage(staging: str) -> list[StagedOutput]:
-        outcomes = run_tasks(engine, place, [*joins, *drops], staging, on_done)
+        outcomes = run.attempts.staged.run(
+            None, [*joins, *drops], lambda tasks: run_tasks(engine, place, tasks, staging, on_done)
+        )
         joined = [StagedOutput(outcome, task.path) for task, outcome in zip(joins, outcomes, strict=False)]
         return joined + [
             StagedOutput(outcome, _new_path(place, task.file), task.file)
@@ -223,7 +263,7 @@ def work_size(groups: Sequence[Group]) -> dict[str, int]:
 
 
 def _new_path(place: Place, file: DataFile) -> str:
-    return file.path if place.storage.in_place else rewritten_name(file.path)
+    return file.path if place.keeps_names else rewritten_name(file.path)
 
 
 def load_for(
@@ -356,7 +396,14 @@ def _result(
     dry_run: bool,
     details: Mapping[str, Any],
 ) -> MaintenanceResult:
-    snapshot, full = run.snapshot, run.place.full
+    first, full = run.all_runs[0], run.place.full
+    earlier = [] if run.earlier is None else run.earlier.all_runs
+    replaced = {file.path for file in rewritten}
+    new = [path for each in earlier for path, _, _ in each.published if path not in replaced]
+    touched = [*(file for each in earlier for file in each.replaced), *rewritten]
+    if earlier and "deduplicated_rows" in details:
+        details = {**details, "deduplicated_rows": details["deduplicated_rows"] + sum(map(_dropped, earlier))}
+    snapshot = first.snapshot
     return MaintenanceResult(
         operation=run.operation,
         path=run.place.path,
@@ -366,17 +413,23 @@ def _result(
         after_total_bytes=after.size,
         before_row_count=snapshot.rows,
         after_row_count=after.rows,
-        compacted_file_count=len(rewritten),
-        rewritten_bytes=sum(file.size for file in rewritten),
+        compacted_file_count=len(touched),
+        rewritten_bytes=sum(file.size for file in touched),
         compression_codec=_codec(snapshot, scope),
         dry_run=dry_run,
-        planned_groups=[[full(path) for path in paths] for paths in plan.paths()],
+        planned_groups=[
+            [full(path) for path in paths] for paths in (*(g for each in earlier for g in each.groups), *plan.paths())
+        ],
         skipped_files={full(path): reason for path, reason in sorted(plan.skipped.items())},
-        new_files=[full(path) for path, _, _ in run.published],
-        commits=run.commits,
-        seconds=time.perf_counter() - run.started,
+        new_files=[full(path) for path in (*new, *(path for path, _, _ in run.published))],
+        commits=[seq for each in run.all_runs for seq in each.commits],
+        seconds=time.perf_counter() - first.started,
         details=details,
     )
+
+
+def _dropped(run: MaintenanceRun) -> int:
+    return sum(file.rows for file in run.replaced) - sum(rows for _, rows, _ in run.published)
 
 
 def _codec(snapshot: Snapshot, scope: MaintenanceScope) -> str:

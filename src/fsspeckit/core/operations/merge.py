@@ -8,41 +8,60 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from operator import attrgetter
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from fsspeckit.common.choices import DEFAULT_RETRIES
+from fsspeckit.common.errors import CommitConflictError
 from fsspeckit.common.logging import log_unexpected
-from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
-from fsspeckit.core.dataset.snapshot import Snapshot, check_one_dataset, load_snapshot
+from fsspeckit.core.dataset.place import Place, load_unchanged, vanished_file_is_conflict
+from fsspeckit.core.dataset.snapshot import Snapshot, check_one_dataset, load_snapshot, same_types
 from fsspeckit.core.dataset.source import Input, Source
 from fsspeckit.core.dataset.source_columns import SourceColumns
-from fsspeckit.core.dataset.source_keys import check_no_null_keys, check_order_columns, check_sequence, select_rows
+from fsspeckit.core.dataset.source_keys import (
+    ONE_CHANGE_PER_KEY,
+    check_no_null_keys,
+    check_order_columns,
+    check_sequence,
+    select_rows,
+)
 from fsspeckit.core.dataset.text_source import TextFiles, read_later
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.model import NO_MATCH, NO_ROWS, Match, MoveTask, RowNumbers
-from fsspeckit.core.operations.change import PreparedChange, run_change
-from fsspeckit.core.planning.merge import check_target_keys, match_anywhere, match_source
+from fsspeckit.core.operations.change import PlannedChange, PreparedChange, run_change
+from fsspeckit.core.planning.exchanged_merge import decides_in_workers, plan_exchanged
+from fsspeckit.core.planning.merge import (
+    MatchedFiles,
+    check_target_keys,
+    match_anywhere,
+    match_source,
+    set_aside_without_keys,
+)
 from fsspeckit.core.planning.merge_changes import MergeChanges, decide_changes, is_removed
 from fsspeckit.core.planning.merge_moves import MergeMoves
 from fsspeckit.core.planning.merge_request import (
+    FileChange,
     MergeRequest,
     MergeSchemas,
     insert_tasks,
     merge_schemas,
     rewrite_tasks,
 )
-from fsspeckit.core.planning.merge_rules import RuleCheck, compile_rules, deleting_rows, rows_in_scope
-from fsspeckit.core.planning.pinned_plan import check_plan_names
-from fsspeckit.core.progress import Progress, Reporter, reporting
-from fsspeckit.core.results import MergePlan, MergeResult
-
-_ONE_CHANGE_PER_KEY = (
-    "With ignore_null_updates, apply one change per key at a time: split the feed by sequence, or pass scd_type=2"
+from fsspeckit.core.planning.merge_rules import (
+    MergeRules,
+    RuleCheck,
+    check_scope,
+    compile_rules,
+    deleting_rows,
+    rows_in_scope,
 )
+from fsspeckit.core.planning.pinned_plan import check_plan_names
+from fsspeckit.core.progress import SILENT, Progress, Reporter, reporting
+from fsspeckit.core.results import MergePlan, MergeResult
 
 
 def merge(
@@ -54,6 +73,7 @@ def merge(
     dry_run: bool = False,
     progress: Progress = None,
     pinned: MergePlan | None = None,
+    retries: int = DEFAULT_RETRIES,
 ) -> MergeResult | MergePlan:
     """Merge a source into a dataset. A dry run only returns the plan.
 
@@ -65,11 +85,28 @@ def merge(
         reporting(request.operation, progress) as reporter,
         opened(engine, given, place, request, request.key_columns, reporter, dry_run=dry_run, pinned=pinned) as (
             source,
-            snapshot,
+            load,
         ),
     ):
-        prepared = _plan(engine, source, place, snapshot, request, reporter)
-        return run_change(engine, place, source, prepared, reporter, started=started, dry_run=dry_run, pinned=pinned)
+
+        def plan() -> PlannedChange:
+            snapshot = load()
+            partitions = snapshot.partition_columns if snapshot.files else request.partition_by or ()
+            if source.exchange_folder is not None and decides_in_workers(request, partitions):
+                return _plan_exchanged(engine, source, place, snapshot, request, reporter)
+            return _plan(engine, source, place, snapshot, request, reporter)
+
+        return run_change(
+            engine,
+            place,
+            plan,
+            reporter,
+            stats_for=request.key_columns,
+            started=started,
+            dry_run=dry_run,
+            pinned=pinned,
+            retries=retries,
+        )
 
 
 @contextmanager
@@ -84,8 +121,8 @@ def opened(
     dry_run: bool,
     pinned: MergePlan | None,
     types_of: Callable[[Snapshot], pa.Schema | None] = attrgetter("schema"),
-) -> Iterator[tuple[Source, Snapshot]]:
-    """Open the source and load the snapshot of the dataset, with statistics of some columns.
+) -> Iterator[tuple[Source, Callable[[], Snapshot]]]:
+    """Open the source, and return it with a function that loads a snapshot, with statistics of some columns.
 
     ``types_of`` returns the types of the source's columns, for text files.
     """
@@ -93,19 +130,87 @@ def opened(
         check_plan_names(pinned)
     if not dry_run:
         place.journal.recover()
-    given, snapshot = replace(given, on_tasks=reporter.tasks("source")), None
+    given = replace(given, on_tasks=reporter.tasks("source"))
+    snapshots = _Snapshots(engine, place, request, stats_for, dry_run)
     if isinstance(given.data, TextFiles):
-        snapshot = _snapshot(place, request, stats_for)
+        snapshot = snapshots.keep()
         given = read_later(given, replace(snapshot, schema=types_of(snapshot)))
     with engine.open_source(given, place.storage, place.scratch) as source:
-        yield source, snapshot or _snapshot(place, request, stats_for)
+        yield source, snapshots.load
 
 
-def _snapshot(place: Place, request: MergeRequest, stats_for: Sequence[str]) -> Snapshot:
-    with vanished_file_is_conflict(place, request.operation):
-        snapshot = load_snapshot(place.storage, place.journal.view_to_change(), stats_for=stats_for)
-    check_one_dataset(snapshot)
-    return snapshot
+@dataclass(slots=True, eq=False)
+class _Snapshots:
+    """Loads snapshots of a dataset, which was just recovered.
+
+    Text files are parsed with the types of the first one, so these must not change.
+    """
+
+    engine: Engine
+    place: Place
+    request: MergeRequest
+    stats_for: Sequence[str]
+    dry_run: bool
+    kept: Snapshot | None = None
+    parsed: Snapshot | None = None
+    is_first: bool = True
+
+    def keep(self) -> Snapshot:
+        """Load a snapshot to parse text files with, which is the first one of the operation."""
+        self.kept = self.parsed = self._load()
+        return self.kept
+
+    def load(self) -> Snapshot:
+        """Return the snapshot that is kept, or one of now."""
+        snapshot, self.kept = self.kept or self._load(), None
+        if self.parsed is not None and not same_types(snapshot, self.parsed):
+            raise CommitConflictError(
+                f"the columns of {self.place.path} changed while the source was read. Run the operation again."
+            )
+        return snapshot
+
+    def _load(self) -> Snapshot:
+        if not self.is_first and not self.dry_run:
+            self.place.journal.recover()
+        self.is_first = False
+        storage, journal = self.place.storage, self.place.journal
+        map_footers = self.engine.map if self.engine.distributes else None
+
+        def load() -> Snapshot:
+            view = journal.view_to_change()
+            return load_snapshot(storage, view, stats_for=self.stats_for, map_footers=map_footers)
+
+        snapshot = load_unchanged(self.place, self.request.operation, load)
+        check_one_dataset(snapshot)
+        return snapshot
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Found:
+    """The rows of a snapshot on which a merge depends.
+
+    Attributes:
+        matched: Rows with keys of the source.
+        removals: For each file, rows whose keys the source deletes.
+        scope: For each file, rows that a full merge may delete, or None for all rows.
+        deletes_others: Whether rows without a match are deleted.
+    """
+
+    matched: MatchedFiles
+    removals: Sequence[Match]
+    scope: Sequence[RowNumbers] | None
+    deletes_others: bool
+
+    @property
+    def paths(self) -> frozenset[str]:
+        """The paths of the files that have such rows."""
+        return frozenset(file.path for number, (file, _, _) in enumerate(self.matched.files) if self._has_rows(number))
+
+    def _has_rows(self, number: int) -> bool:
+        if self.deletes_others and (self.scope is None or len(self.scope[number])):
+            return True
+        matches = (self.matched.files[number][1], self.removals[number], self.matched.moves[number])
+        return any(len(match.positions) for match in matches)
 
 
 def _plan(
@@ -115,10 +220,12 @@ def _plan(
     snapshot: Snapshot,
     request: MergeRequest,
     reporter: Reporter,
-) -> PreparedChange:
+) -> PlannedChange:
     with vanished_file_is_conflict(place, request.operation):
         schemas = merge_schemas(source.schema_for(snapshot.schema), snapshot, request, place.path)
         schemas = replace(schemas, body=source.widen_codes(schemas.body))
+        whole = snapshot
+        snapshot, pruned = set_aside_without_keys(whole, source, schemas, request)
         rules = compile_rules(request, source.schema, snapshot)
         deletes = deleting_rows(rules, source)
         source.check_casts(schemas.body, operation=request.operation, path=place.path, without=deletes)
@@ -128,25 +235,90 @@ def _plan(
         if request.operation == "apply_changes" and request.newer_by is not None:
             check_sequence(source, request.newer_by)
         rows = _rows_to_merge(source, schemas, request)
-        if request.null_keys == "error" and (len(rows) or request.rule.delete):
-            check_target_keys(place.storage, snapshot, schemas, request.operation)
-        rows, deleting = _split(rows, deletes)
-        matched = match_source(engine, place.storage, snapshot, source, rows, schemas, request, reporter)
+        search = _Search(engine, source, place, request, reporter, schemas, rules, rows, deletes)
+        found = search.find(snapshot)
+        check_scope(engine, snapshot, source, rules, reporter)
+        reasons = {
+            file.path: "partition" if why == "partition" else "statistics" for file, _, why in found.matched.files
+        }
         columns = SourceColumns(source)
         moves = MergeMoves(engine, place.storage, snapshot, columns, schemas, request, reporter)
-        matched = moves.without_null_moves(matched)
+        matched = moves.without_null_moves(found.matched)
+        check = RuleCheck(engine, place, snapshot, columns, rules, reporter)
+        keeps = moves.need_old_rows
+        changes = decide_changes(matched, found.removals, found.scope, check, request.rule, moves_keep_values=keeps)
+        moved = moves.tasks(changes.moves)
+    prepared = _prepare(changes, moved, schemas, snapshot, source, request, found.paths)
+    if pruned is not None:
+        prepared = replace(prepared, pruned=pruned, pruned_reasons=reasons)
+    adds_rows = changes.inserted + changes.updated > 0
+    return PlannedChange(prepared, source, whole, lambda added: search.depends_on(added, adds_rows=adds_rows))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Search:
+    """Finds the rows of files on which a merge depends; ``deletes`` marks source rows that delete their key."""
+
+    engine: Engine
+    source: Source
+    place: Place
+    request: MergeRequest
+    reporter: Reporter
+    schemas: MergeSchemas
+    rules: MergeRules
+    rows: range | RowNumbers
+    deletes: npt.NDArray[np.bool_] | None
+
+    def find(self, snapshot: Snapshot) -> _Found:
+        """Check and match the files of a snapshot."""
+        engine, storage, source, request = self.engine, self.place.storage, self.source, self.request
+        schemas, reporter = self.schemas, self.reporter
+        if request.null_keys == "error" and (len(self.rows) or request.rule.delete):
+            check_target_keys(storage, snapshot, schemas, request.operation)
+        rows, deleting = _split(self.rows, self.deletes)
+        matched = match_source(engine, storage, snapshot, source, rows, schemas, request, reporter)
         removals: Sequence[Match] = (NO_MATCH,) * len(snapshot.files)
         if len(deleting):
             found = match_anywhere(
-                engine, place.storage, snapshot, source, deleting, schemas, request, reporter, stage="match deletes"
+                engine, storage, snapshot, source, deleting, schemas, request, reporter, stage="match deletes"
             )
             removals = [match for match, _ in found]
-        scope = rows_in_scope(engine, place, snapshot, source, rules, reporter)
-        check = RuleCheck(engine, place, snapshot, columns, rules, reporter)
-        keeps = moves.need_old_rows
-        changes = decide_changes(matched, removals, scope, check, request.rule, moves_keep_values=keeps)
-        moved = moves.tasks(changes.moves)
-    return _prepare(changes, moved, schemas, snapshot, source, request)
+        scope = rows_in_scope(engine, self.place, snapshot, self.rules, reporter)
+        return _Found(matched, removals, scope, request.rule.delete)
+
+    def depends_on(self, added: Snapshot, *, adds_rows: bool) -> bool:
+        """Return whether rows of new files have an effect on the merge, or the merge changes their columns."""
+        deletes_any = self.request.rule.delete and self.rules.scope is None
+        if deletes_any or replace(self, reporter=SILENT).find(added).paths:
+            return True
+        unmatched = [FileChange(file, NO_MATCH, NO_ROWS, "") for file in added.files]
+        return bool(rewrite_tasks(unmatched, self.schemas, self.request, adds_rows=adds_rows))
+
+
+def _plan_exchanged(
+    engine: Engine, source: Source, place: Place, snapshot: Snapshot, request: MergeRequest, reporter: Reporter
+) -> PlannedChange:
+    """Plan a merge whose rows are decided about by workers.
+
+    Other new files are not searched: that would exchange the whole source again. So it depends on all of them.
+    """
+    with vanished_file_is_conflict(place, request.operation):
+        plan = plan_exchanged(engine, source, place, snapshot, request, reporter)
+    updated, inserted = sum(change.match.hits for change in plan.files), sum(len(rows) for _, rows in plan.inserts)
+    changes = MergeChanges(
+        files=plan.files,
+        inserts=(),
+        inserted=inserted,
+        updated=updated,
+        deleted=sum(change.lost for change in plan.files),
+        stale=0,
+        moved=0,
+    )
+    everything = frozenset(file.path for file in snapshot.files)
+    prepared = _prepare(changes, (), plan.schemas, snapshot, source, request, everything)
+    writes = insert_tasks(plan.inserts, plan.schemas, snapshot, request.options)
+    prepared = replace(prepared, inserts=tuple(writes), exchanged=plan)
+    return PlannedChange(prepared, source, snapshot, lambda added: any(file.rows for file in added.files))
 
 
 def _rows_to_merge(source: Source, schemas: MergeSchemas, request: MergeRequest) -> range | RowNumbers:
@@ -156,7 +328,7 @@ def _rows_to_merge(source: Source, schemas: MergeSchemas, request: MergeRequest)
     """
     if request.ignore_null_updates:
         return select_rows(
-            source, schemas.keys, on_duplicate="error", deduplicate=False, order_by=(), remedy=_ONE_CHANGE_PER_KEY
+            source, schemas.keys, on_duplicate="error", deduplicate=False, order_by=(), remedy=ONE_CHANGE_PER_KEY
         )
     return select_rows(
         source,
@@ -182,8 +354,9 @@ def _prepare(
     snapshot: Snapshot,
     source: Source,
     request: MergeRequest,
+    read: frozenset[str],
 ) -> PreparedChange:
-    """Turn the changes to files into tasks."""
+    """Turn the changes to files into tasks; ``read`` has the files with rows on which they depend."""
     removed = {change.file.path for change in changes.files if is_removed(change, source)}
     left = [change for change in changes.files if change.file.path not in removed]
     rewrites = rewrite_tasks(left, schemas, request, adds_rows=changes.inserted + changes.updated > 0)
@@ -193,8 +366,10 @@ def _prepare(
         strategy="scd1" if request.operation == "apply_changes" else request.strategy,
         options=request.options,
         snapshot=snapshot,
+        read=read,
         source_rows=source.rows,
         source_route=source.route,
+        share_limit=source.limit,
         rewrites=tuple(rewrites),
         inserts=(*insert_tasks(new, schemas, snapshot, request.options), *moves),
         deletes=tuple(sorted(removed)),

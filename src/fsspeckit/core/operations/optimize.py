@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from fsspeckit.common.bridge import to_arrow, to_numpy
+from fsspeckit.common.choices import DEFAULT_RETRIES
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
 from fsspeckit.core.dataset.snapshot import Snapshot, joint_schema
@@ -37,6 +38,7 @@ from fsspeckit.core.kernels.sort_files import (
 )
 from fsspeckit.core.kernels.trial_write import OutputStyle
 from fsspeckit.core.model import NO_ROWS, DataFile, FileBounds, RowNumbers
+from fsspeckit.core.operations.attempts import Attempts
 from fsspeckit.core.operations.deduplicate import deduplicate, deduplication_details, find_duplicate_rows
 from fsspeckit.core.operations.maintenance_run import (
     MaintenanceRun,
@@ -57,7 +59,6 @@ from fsspeckit.core.planning.maintenance_request import (
     Group,
     OptimizeRequest,
     Plan,
-    apply_limits,
     commit_rounds,
     plan_deduplicate,
 )
@@ -79,26 +80,42 @@ _LEAST_WEIGHT = 1 / 8
 
 
 def optimize(
-    engine: Engine, place: Place, request: OptimizeRequest, *, dry_run: bool = False, progress: Progress = None
+    engine: Engine,
+    place: Place,
+    request: OptimizeRequest,
+    *,
+    dry_run: bool = False,
+    progress: Progress = None,
+    retries: int = DEFAULT_RETRIES,
 ) -> MaintenanceResult:
     """Sort rows over all files of each partition. A dry run only returns the plan."""
     if request.columns is None:
-        return _without_order(engine, place, request, dry_run=dry_run, progress=progress)
-    with log_unexpected("optimize", place.path), reporting("optimize", progress) as reporter:
-        named = list(dict.fromkeys((*request.columns, *request.blooms)))
-        snapshot = load_for(place, request.scope, dry_run=dry_run, operation="optimize", stats_for=named)
-        assert snapshot.schema is not None
-        request.check(snapshot.schema, snapshot.partition_columns)
-        check_value_ranges(engine, place, snapshot, "optimize", reporter)
-        with report_narrow_codes("optimize", place.path, snapshot):
-            return _optimize(engine, place, snapshot, request, reporter, dry_run=dry_run)
+        return _without_order(engine, place, request, dry_run=dry_run, progress=progress, retries=retries)
+    named = list(dict.fromkeys((*request.columns, *request.blooms)))
+    runs: list[MaintenanceRun] = []
+    with (
+        log_unexpected("optimize", place.path),
+        reporting("optimize", progress) as reporter,
+        Attempts(place, retries) as attempts,
+    ):
+
+        def attempt() -> MaintenanceResult:
+            snapshot = load_for(place, request.scope, dry_run=dry_run, operation="optimize", stats_for=named)
+            assert snapshot.schema is not None
+            request.check(snapshot.schema, snapshot.partition_columns)
+            check_value_ranges(engine, place, snapshot, "optimize", reporter)
+            run = MaintenanceRun.begin(place, "optimize", snapshot, attempts, runs)
+            with report_narrow_codes("optimize", place.path, snapshot):
+                return _optimize(engine, run, request, reporter, dry_run=dry_run)
+
+        return attempts.run(attempt)
 
 
 def _optimize(
-    engine: Engine, place: Place, snapshot: Snapshot, request: OptimizeRequest, reporter: Reporter, *, dry_run: bool
+    engine: Engine, run: MaintenanceRun, request: OptimizeRequest, reporter: Reporter, *, dry_run: bool
 ) -> MaintenanceResult:
-    work = _Work.plan(engine, place, snapshot, request, reporter)
-    run = MaintenanceRun(place, "optimize", snapshot)
+    work = _Work.plan(engine, run, request, reporter)
+    snapshot = run.snapshot
     sorts, drops = work.groups("sort"), work.groups("drop")
     if dry_run:
         after = sum(work.files_after(group) for group in sorts)
@@ -125,9 +142,8 @@ class _Work:
     token: str
 
     @classmethod
-    def plan(
-        cls, engine: Engine, place: Place, snapshot: Snapshot, request: OptimizeRequest, reporter: Reporter
-    ) -> _Work:
+    def plan(cls, engine: Engine, run: MaintenanceRun, request: OptimizeRequest, reporter: Reporter) -> _Work:
+        place, snapshot = run.place, run.snapshot
         assert snapshot.schema is not None
         style = OutputStyle(_ordering(request, snapshot.schema), request.blooms, _GROUP_ROWS)
         sizes = OutputSizes.of(snapshot.files, request.target or DEFAULT_TARGET, request.scope.options, style)
@@ -143,7 +159,7 @@ class _Work:
         drops = plan_deduplicate(others, duplicates).groups
         touched = {file.path for group in drops for file in group.files}
         skipped = {path: reason for path, reason in sorts.skipped.items() if path not in touched}
-        whole = apply_limits(Plan((*sorts.groups, *drops), skipped), request.scope.limits)
+        whole = run.limit(Plan((*sorts.groups, *drops), skipped), request.scope.limits)
         return cls(request, sizes, whole, duplicates, new_token())
 
     def groups(self, work: str) -> tuple[Group, ...]:
@@ -186,7 +202,7 @@ def _read_bounds(
 
 
 def _without_order(
-    engine: Engine, place: Place, request: OptimizeRequest, *, dry_run: bool, progress: Progress
+    engine: Engine, place: Place, request: OptimizeRequest, *, dry_run: bool, progress: Progress, retries: int
 ) -> MaintenanceResult:
     """Only deduplicate. With a target size, join small files in the same pass."""
     assert request.deduplicate is not None
@@ -198,6 +214,7 @@ def _without_order(
         target=request.target or None,
         dry_run=dry_run,
         progress=progress,
+        retries=retries,
     )
     return replace(result, details={"zorder_columns": None, "curve": request.curve} | dict(result.details))
 
@@ -232,6 +249,7 @@ def _sort(engine: Engine, run: MaintenanceRun, groups: Sequence[Group], work: _W
 
     inputs = [file for group in groups for file in group.files]
     run.commit(stage, inputs, inputs, {"files": len(inputs)}, exclusive=bool(work.duplicates))
+    run.groups += [[file.path for file in group.files] for group in groups]
 
 
 def _items(number: int, group: Group, duplicates: Mapping[str, RowNumbers]) -> list[SortItem]:

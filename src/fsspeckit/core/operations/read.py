@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 
 from fsspeckit.common.errors import DatasetNotFoundError
@@ -16,18 +18,34 @@ from fsspeckit.core.planning.read import plan_read
 _READ_ATTEMPTS = 20
 
 
-def read(engine: Engine, place: Place, request: ReadRequest) -> pa.Table:
-    """Read one consistent state of a dataset. If a file disappears during the read, read the newer state."""
+def read(engine: Engine, place: Place, request: ReadRequest, version: int | None = None, as_of: Any = None) -> pa.Table:
+    """Read one consistent state of a dataset. If a file disappears during the read, read the newer state.
+
+    With ``version`` or ``as_of``, the state is that of a kept version, whose files may just have been moved.
+    """
     with log_unexpected("read", place.path):
         for attempt in range(_READ_ATTEMPTS):
-            view = existing_view(place)
             try:
+                view = requested_view(place, version, as_of)
                 snapshot, planned = plan_read(place.storage, view, request)
                 return engine.read(place.storage, snapshot, planned, place.full)
+            except DatasetNotFoundError:
+                raise
             except FileNotFoundError:
                 if attempt == _READ_ATTEMPTS - 1:
                     raise
     raise AssertionError("unreachable")
+
+
+def requested_view(place: Place, version: int | None, as_of: Any) -> View:
+    """Return the files of a dataset, or those of one of its versions."""
+    if version is None and as_of is None:
+        return existing_view(place)
+    versions = place.journal.versions(place.journal.view(), place.path)
+    view = versions.view_of(versions.number(version, as_of))
+    if not view.files:
+        raise DatasetNotFoundError(f"version {view.head} of {place.path} has no data file; read another version")
+    return view
 
 
 def existing_view(place: Place) -> View:

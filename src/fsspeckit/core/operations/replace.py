@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,21 +14,22 @@ from fsspeckit.core.engine.read import full_schema
 from fsspeckit.core.expressions.conditions import compile_condition, errors_name
 from fsspeckit.core.model import RewriteTask, WriteOptions
 from fsspeckit.core.operations.delete import removal_tasks
-from fsspeckit.core.planning.conditions import find_matching_rows
+from fsspeckit.core.planning.conditions import MatchingRows, find_matching_rows
 from fsspeckit.core.planning.source_conditions import check_all_match, compared_schema
-from fsspeckit.core.progress import Reporter
+from fsspeckit.core.progress import SILENT, Reporter
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Removal:
     """Rows that a write removes: files to rewrite without them, files to delete, and their number.
 
-    ``rows`` is ``None`` if no condition was given.
+    ``rows`` is ``None`` if no condition was given. ``depends_on`` returns whether other files have such rows.
     """
 
     rewrites: tuple[RewriteTask, ...] = ()
     deletes: tuple[str, ...] = ()
     rows: int | None = None
+    depends_on: Callable[[Snapshot], bool] = lambda _: True
 
 
 def remove_matching_rows(
@@ -52,7 +54,13 @@ def remove_matching_rows(
     check_all_match(engine, source, snapshot, for_source, "replace_where", reporter)
     if not snapshot.files:
         return Removal(rows=0)
-    with vanished_file_is_conflict(place, "write"), errors_name("replace_where"):
-        rows = find_matching_rows(engine, place.storage, snapshot, schema, condition, reporter)
+
+    def find(searched: Snapshot, reporter: Reporter) -> list[MatchingRows]:
+        with errors_name("replace_where"):
+            return find_matching_rows(engine, place.storage, searched, schema, condition, reporter)
+
+    with vanished_file_is_conflict(place, "write"):
+        rows = find(snapshot, reporter)
     rewrites, deletes = removal_tasks(rows, options)
-    return Removal(rewrites, deletes, sum(match.count for match in rows))
+    count = sum(match.count for match in rows)
+    return Removal(rewrites, deletes, count, lambda added: any(match.count for match in find(added, SILENT)))

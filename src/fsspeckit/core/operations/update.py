@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from fsspeckit.common.choices import DEFAULT_RETRIES
 from fsspeckit.common.schema import same_storage
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.engine.protocol import Engine
@@ -34,6 +35,7 @@ def update(
     dry_run: bool = False,
     progress: Progress = None,
     pinned: MergePlan | None = None,
+    retries: int = DEFAULT_RETRIES,
 ) -> MergeResult | MergePlan:
     """Set columns of matching rows to computed values. A dry run only returns the plan."""
 
@@ -55,7 +57,15 @@ def update(
         return prepare
 
     return change_rows_where(
-        engine, place, "update", where, compile_change, dry_run=dry_run, progress=progress, pinned=pinned
+        engine,
+        place,
+        "update",
+        where,
+        compile_change,
+        dry_run=dry_run,
+        progress=progress,
+        pinned=pinned,
+        retries=retries,
     )
 
 

@@ -6,7 +6,7 @@ Only ``replace_where`` rewrites existing files. An append reads one footer to ch
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from posixpath import dirname
@@ -14,13 +14,19 @@ from typing import Any, get_args
 
 import pyarrow as pa
 
-from fsspeckit.common.choices import WriteMode, check_choice
-from fsspeckit.common.errors import DatasetExistsError, FsspeckitError, PartitionError, SchemaMismatchError
+from fsspeckit.common.choices import DEFAULT_RETRIES, WriteMode, check_choice
+from fsspeckit.common.errors import (
+    CommitConflictError,
+    DatasetExistsError,
+    FsspeckitError,
+    PartitionError,
+    SchemaMismatchError,
+)
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.common.schema import reconcile, same_storage
 from fsspeckit.common.text import is_storable
 from fsspeckit.core.commit.listing import View
-from fsspeckit.core.commit.transaction import Changes, Commit, Publish
+from fsspeckit.core.commit.transaction import Changes, Commit, Publish, Revalidate
 from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
 from fsspeckit.core.dataset.snapshot import Snapshot, load_files, load_snapshot, partition_layout
 from fsspeckit.core.dataset.source import Input, Source
@@ -29,8 +35,9 @@ from fsspeckit.core.dataset.text_source import TextFiles, read_later
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.expressions.conditions import columns_named, errors_name, parse_once
 from fsspeckit.core.file_names import is_data_file, is_inside, new_file_name
-from fsspeckit.core.model import Outcome, RewriteTask, WriteOptions, WriteTask
-from fsspeckit.core.operations.change import publications
+from fsspeckit.core.model import Outcome, RewriteTask, Task, WriteOptions, WriteTask
+from fsspeckit.core.operations.attempts import Attempts
+from fsspeckit.core.operations.change import Revalidation, publications
 from fsspeckit.core.operations.replace import Removal, remove_matching_rows
 from fsspeckit.core.operations.row_balance import check_balance
 from fsspeckit.core.parquet.writer_options import check_writable
@@ -107,6 +114,7 @@ def write(
     *,
     dry_run: bool = False,
     progress: Progress = None,
+    retries: int = DEFAULT_RETRIES,
 ) -> WriteResult:
     """Write a source into a dataset as new files. A dry run only returns their names."""
     started = time.perf_counter()
@@ -117,9 +125,62 @@ def write(
             return _keep_existing(place, view, request, started, dry_run=dry_run)
         with errors_name("replace_where"):
             request = replace(request, replace_where=parse_once(request.replace_where))
-        given = _read_text(replace(given, on_tasks=reporter.tasks("source")), place, request)
+        given, parsed = _read_text(replace(given, on_tasks=reporter.tasks("source")), place, request)
         source = stack.enter_context(engine.open_source(given, place.storage, place.scratch))
-        existing = _load_existing(place, source, request)
+        attempts = stack.enter_context(Attempts(place, retries))
+
+        def attempt() -> WriteResult:
+            existing = _load_existing(place, source, request)
+            if parsed is not None and not request.replaces_all and _first_schema(existing.sample) != parsed.schema:
+                raise _changed(place)
+            if request.mode in ("error", "ignore") and existing.view.files:
+                return _keep_existing(place, existing.view, request, started, dry_run=dry_run)
+            work = _Work.plan(engine, place, source, existing, request, reporter)
+            if dry_run:
+                return work.result(None, (), None, started)
+            return work.commit(engine, source, attempts, reporter, started)
+
+        return attempts.run(attempt)
+
+
+def _first_schema(snapshot: Snapshot) -> pa.Schema | None:
+    return snapshot.files[0].schema if snapshot.files else None
+
+
+def _changed(place: Place) -> CommitConflictError:
+    return CommitConflictError(
+        f"{place.path}: another writer committed files or columns on which this write depends. "
+        "Nothing was changed. Run the operation again."
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Work:
+    """A planned write: the new files, the files to delete, and the rows to remove.
+
+    ``examine`` returns what the write must know of a view, and the files to delete then.
+    """
+
+    place: Place
+    request: WriteRequest
+    existing: _Existing
+    new: Sequence[WriteTask]
+    retire: tuple[str, ...]
+    removal: Removal
+    rows: int
+    examine: Callable[[View], tuple[_Existing, tuple[str, ...]]]
+
+    @classmethod
+    def plan(
+        cls,
+        engine: Engine,
+        place: Place,
+        source: Source,
+        existing: _Existing,
+        request: WriteRequest,
+        reporter: Reporter,
+    ) -> _Work:
+        """Check the source against the dataset, and plan the write."""
         body = _body(source, existing, request, place.path)
         source.check_casts(body, operation="write", path=place.path)
         groups = split_by_partition(source, range(source.rows), existing.partitions, existing.folders)
@@ -129,52 +190,74 @@ def write(
         retire = (*_files_to_delete(existing, groups, request), *removal.deletes)
         if request.mode == "overwrite_partitions":
             _check_partitions(engine, place, source, existing, retire, reporter)
-        work = _Work(place, request, existing, tasks, retire, removal, source.rows)
-        if dry_run:
-            return work.result(None, (), None, started)
-        with place.journal.begin(existing.view, f"write:{request.mode}") as transaction:
-            outcomes = work.run(engine, source, transaction.staging, reporter)
-            changes = work.changes(outcomes)
-            has_changes = changes.publish or changes.retire or place.journal.terms
-            commit = transaction.commit(changes) if has_changes else None
-        return work.result(outcomes, changes.publish, commit, started)
 
+        def examine(view: View) -> tuple[_Existing, tuple[str, ...]]:
+            newer = _examine(place, view, source, request)
+            if not _body(source, newer, request, place.path).equals(body):
+                raise _changed(place)
+            return newer, _files_to_delete(newer, groups, request)
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Work:
-    """A planned write: the new files, the files to delete, and the rows to remove."""
+        return cls(place, request, existing, tasks, retire, removal, source.rows, examine)
 
-    place: Place
-    request: WriteRequest
-    existing: _Existing
-    new: Sequence[WriteTask]
-    retire: tuple[str, ...]
-    removal: Removal
-    rows: int
+    def commit(
+        self, engine: Engine, source: Source, attempts: Attempts, reporter: Reporter, started: float
+    ) -> WriteResult:
+        """Stage the new files and commit them."""
+        transaction = attempts.begin(self.existing.view, f"write:{self.request.mode}")
+        outcomes = attempts.staged.run(
+            source, self.tasks, lambda tasks: self._run(engine, source, tasks, transaction.staging, reporter)
+        )
+        changes = self.changes(outcomes)
+        has_changes = changes.publish or changes.retire or self.place.journal.terms
+        commit = transaction.commit(changes, self._revalidation()) if has_changes else None
+        return self.result(outcomes, changes.publish, commit, started)
+
+    def _revalidation(self) -> Revalidate | None:
+        """Return the check of a newer view. Modes that replace or refuse all files have none."""
+        if self.removal.rows is not None:
+            columns = columns_named(self.request.replace_where)
+            return Revalidation(self.place, self.existing.sample, columns, self.removal.depends_on)
+        return self._check_newer if self.request.mode in ("append", "overwrite_partitions") else None
+
+    def _check_newer(self, view: View, new: frozenset[str]) -> None:
+        """Raise if a newer view has other columns, other files to delete, or new files outside of partitions."""
+        try:
+            newer, retire = self.examine(view)
+        except (FsspeckitError, ValueError) as error:
+            if isinstance(error, OSError):
+                raise
+            raise _changed(self.place) from error
+        pairs = zip(newer.view.files, newer.identities, strict=True)
+        outside = [file.path for file, name in pairs if name is None and file.path in new]
+        is_same = newer.partitions == self.existing.partitions and set(retire) == set(self.retire)
+        if not is_same or (outside and self.request.mode == "overwrite_partitions"):
+            raise _changed(self.place)
 
     @property
     def tasks(self) -> tuple[RewriteTask | WriteTask, ...]:
         """All tasks, rewrites first."""
         return (*self.removal.rewrites, *self.new)
 
-    def run(self, engine: Engine, source: Source, staging: str, reporter: Reporter) -> list[Outcome]:
-        """Write all files to the staging folder."""
-        size = sum(task.weight for task in self.tasks)
-        on_done = reporter.stage("write", len(self.tasks), rows=self.rows, size=size)
+    def _run(
+        self, engine: Engine, source: Source, tasks: Sequence[Task], staging: str, reporter: Reporter
+    ) -> list[Outcome]:
+        """Write files to the staging folder."""
+        size = sum(task.weight for task in tasks)
+        on_done = reporter.stage("write", len(tasks), rows=self.rows, size=size)
         with vanished_file_is_conflict(self.place, "write"):
-            outcomes = engine.run(self.place.storage, source, self.tasks, staging, on_done)
-        check_balance(self.tasks, outcomes, self.place.path)
+            outcomes = engine.run(self.place.storage, source, tasks, staging, on_done)
+        check_balance(tasks, outcomes, self.place.path)
         return outcomes
 
     def changes(self, outcomes: Sequence[Outcome]) -> Changes:
-        """Return the change to commit. With a condition, every file was examined and must be unchanged."""
+        """Return the change to commit. The first append needs a complete view: others may create the dataset too."""
         publish, renamed = publications(self.place, self.tasks, outcomes)
         mode = self.request.mode
-        inputs = () if self.removal.rows is None else tuple(file.path for file in self.existing.view.files)
+        needs_view = mode != "append" or not self.existing.view.files
         info = {"operation": "write", "mode": mode, "rows": self.rows}
         if self.removal.rows is not None:
             info["replaced"] = self.removal.rows
-        return Changes(publish, (*self.retire, *renamed), inputs, complete_view=mode != "append", info=info)
+        return Changes(publish, (*self.retire, *renamed), complete_view=needs_view, info=info)
 
     def result(
         self, outcomes: Sequence[Outcome] | None, publish: Sequence[Publish], commit: Commit | None, started: float
@@ -233,14 +316,14 @@ def _removal(
     )
 
 
-def _read_text(given: Input, place: Place, request: WriteRequest) -> Input:
-    """Parse CSV and JSON files with the types of the dataset, unless it is overwritten."""
+def _read_text(given: Input, place: Place, request: WriteRequest) -> tuple[Input, Snapshot | None]:
+    """Parse CSV and JSON files with the types of the dataset, unless it is overwritten. Return it with these types."""
     if not isinstance(given.data, TextFiles):
-        return given
+        return given, None
     view = place.journal.view()
     view = replace(view, files=()) if request.replaces_all else view
     sample = load_snapshot(place.storage, replace(view, files=view.files[:1]))
-    return read_later(given, replace(sample, view=view))
+    return read_later(given, replace(sample, view=view)), sample
 
 
 def _load_existing(place: Place, source: Source, request: WriteRequest) -> _Existing:

@@ -10,12 +10,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
-from fsspeckit.core.model import DataFile, KeptBytes, ViewFile
+from fsspeckit.common.arrow_versions import require_extensions
+from fsspeckit.common.errors import FsspeckitError, StorageError
+from fsspeckit.core.model import ColumnStats, DataFile, KeptBytes, ViewFile
 from fsspeckit.core.parquet.bytes.format_fields import TRAILER, FileField, key_values_of
 from fsspeckit.core.parquet.bytes.thrift import (
     I64,
@@ -30,6 +32,7 @@ from fsspeckit.core.parquet.bytes.thrift import (
     write_value,
 )
 from fsspeckit.core.parquet.column_stats import column_stats, has_defined_order, native_type
+from fsspeckit.core.parquet.damage import check_listed, report_damage
 from fsspeckit.core.parquet.footer import (
     PHYSICAL,
     Footer,
@@ -41,7 +44,6 @@ from fsspeckit.core.parquet.footer import (
     writer_of,
 )
 from fsspeckit.core.parquet.footer_template import RowGroupFacts, RowGroupTemplate, read_group
-from fsspeckit.core.parquet.reader import report_damage
 from fsspeckit.core.parquet.sort_note import read_sort_note, schema_without_sort_note, without_sort_note
 from fsspeckit.core.parquet.stored_schema import footer_without_views
 from fsspeckit.core.storage import Storage
@@ -55,6 +57,9 @@ _KEPT_CONTENT = 128 * 1024 * 1024  # bytes of small files that are kept until th
 _MIN_FOOTERS_FOR_TEMPLATE = 3
 _MAX_TEMPLATES = 8
 _MAX_SUFFIXES = 64
+MAX_COLUMNS = 128
+"""The most columns of a file whose statistics are read if none are named."""
+_COMPARED = ("rows", "row_groups", "uncompressed", "codec", "schema", "footer", "int96", "sort_note", "blooms")
 _ROWS_HEADER = field_header(FileField.rows, FileField.schema, I64)
 _GROUPS_HEADER = field_header(FileField.groups, FileField.rows, LIST)
 
@@ -62,21 +67,25 @@ _GROUPS_HEADER = field_header(FileField.groups, FileField.rows, LIST)
 def read_data_files(
     storage: Storage,
     files: Sequence[ViewFile],
-    stats_for: Sequence[str],
+    stats_for: Sequence[str] | None,
     *,
     kept_bytes: int = 0,
     on_done: Callable[[int], None] | None = None,
 ) -> list[DataFile]:
-    """Read all footers, with statistics of the columns ``stats_for``.
+    """Read all footers, with statistics of the columns ``stats_for``, or of all columns up to a limit.
 
     Raw footers up to ``kept_bytes`` in total are kept for reading the files later; on remote storage, small files are
     then read whole with their footers. ``on_done`` gets 1 after each file.
     Parsing holds the interpreter lock, so threads are used only for I/O waits: on remote storage or a cold disk.
     """
-    footers = _FooterReader(storage, tuple(stats_for), kept_bytes)
+    footers = _FooterReader(storage, stats_for, kept_bytes)
 
     def one(file: ViewFile) -> DataFile:
-        data_file = footers.read(file)
+        try:
+            data_file = footers.read(file)
+        except FsspeckitError:
+            check_listed(storage, file)  # if it was replaced meanwhile, its size is not that of the listing
+            raise
         if on_done is not None:
             on_done(1)
         return data_file
@@ -134,20 +143,17 @@ class _Prefix:
     schemas: dict[Any, _SchemaInfo] = field(default_factory=dict)
 
 
-class _FooterReader:
-    """Reads footers, and caches their layouts."""
+class FooterFacts:
+    """Describes files by their footers, and caches the layouts of footers."""
 
-    def __init__(self, storage: Storage, stats_for: tuple[str, ...], kept_bytes: int) -> None:
-        self._storage, self._stats_for, self._keep_bytes = storage, stats_for, kept_bytes
-        self._reads_whole, self._kept_content = kept_bytes > 0, _KEPT_CONTENT
+    def __init__(self, stats_for: Sequence[str] | None) -> None:
+        self._stats_for = None if stats_for is None else frozenset(stats_for)
         self._prefixes: list[_Prefix] = []
 
-    def read(self, file: ViewFile) -> DataFile:
-        with report_damage("reading the footer", file.path):
-            data, content = self._read(file)
-            data_end = file.size - len(data) - TRAILER
-            groups, suffix = self._match(data, data_end) or self._parse(data, data_end)
-        self._keep_bytes -= len(data)
+    def describe(self, file: ViewFile, data: bytes) -> DataFile:
+        """Return a file with the facts of its footer. Raise `pa.ArrowInvalid` on damage."""
+        data_end = file.size - len(data) - TRAILER
+        groups, suffix = self._match(data, data_end) or self._parse(data, data_end)
         rows = sum(group.rows for group in groups)
         stats, blooms = {}, {}
         for name, column in suffix.schema.columns.items():
@@ -171,20 +177,9 @@ class _FooterReader:
             sort_note=read_sort_note(suffix.key_values, rows),
             footer=len(data) + _OVERHEAD,
             int96=suffix.schema.int96,
-            raw_footer=_kept_footer(data, suffix.schema, self._keep_bytes >= 0),
+            raw_footer=footer_without_views(data) if suffix.schema.has_views else None,
             version=file.version,
-            content=content,
         )
-
-    def _read(self, file: ViewFile) -> tuple[bytes, KeptBytes | None]:
-        """Return the footer of a file, and the whole file if it is small and a second read costs a round trip."""
-        keeps = self._storage.workers > 1 and file.size <= self._kept_content
-        whole = keeps and self._reads_whole and file.size <= _SMALL_FILE
-        data, end = read_end(self._storage, file.location, file.size, file.size if whole else 0)
-        if not keeps or len(end) != file.size:
-            return data, None
-        self._kept_content -= file.size
-        return data, KeptBytes(end)
 
     def _match(self, data: bytes, data_end: int) -> tuple[list[RowGroupFacts], _Suffix] | None:
         """Return the facts of a footer with a known layout, or None."""
@@ -220,8 +215,10 @@ class _FooterReader:
     def _new_prefix(self, footer: Footer) -> _Prefix:
         """Add the prefix of a footer. If its writer encodes it differently, it never matches, which is harmless."""
         first = {number: footer.tree[number] for number in (FileField.version, FileField.schema)}
-        tops = {leaf.top for leaf in footer.leaves if leaf.path in self._stats_for}
-        wanted = [i for i, leaf in enumerate(footer.leaves) if leaf.top in tops and leaf.path in self._stats_for]
+        names = self._stats_for
+        if names is None:
+            names = frozenset(leaf.path for leaf in footer.leaves[:MAX_COLUMNS])
+        wanted = [i for i, leaf in enumerate(footer.leaves) if leaf.path in names]
         prefix = _Prefix(write_struct(first)[:-1], footer.leaves, wanted)
         self._prefixes.insert(0, prefix)
         return prefix
@@ -240,6 +237,8 @@ class _FooterReader:
         plain = footer_without_views(data)
         reader = open_footer(plain)
         arrow, parquet = schema_without_sort_note(reader.schema_arrow), reader.metadata.schema
+        names = (str(parquet.column(number).logical_type) for number in range(len(parquet)))
+        require_extensions(names, "reading a footer")
         columns = {}
         for number in prefix.wanted:
             leaf = prefix.leaves[number]
@@ -252,11 +251,60 @@ class _FooterReader:
         return _SchemaInfo(arrow, plain is not data, tuple(int96), columns)
 
 
-def _kept_footer(data: bytes, schema: _SchemaInfo, has_room: bool) -> bytes | None:
-    """Return the footer to read the file with, or None to read it again. A footer with views is always replaced."""
-    if schema.has_views:
-        return footer_without_views(data)
-    return data if has_room else None
+class _FooterReader(FooterFacts):
+    """Reads footers, and keeps some of them."""
+
+    def __init__(self, storage: Storage, stats_for: Sequence[str] | None, kept_bytes: int) -> None:
+        super().__init__(stats_for)
+        self._storage, self._keep_bytes = storage, kept_bytes
+        self._reads_whole, self._kept_content = kept_bytes > 0, _KEPT_CONTENT
+
+    def read(self, file: ViewFile) -> DataFile:
+        with report_damage("reading the footer", file.path):
+            data, content = self._read(file)
+            found = self.describe(file, data)
+        self._keep_bytes -= len(data)
+        keeps = self._keep_bytes >= 0 and found.raw_footer is None
+        if not keeps and content is None:
+            return found
+        return replace(found, raw_footer=data if keeps else found.raw_footer, content=content)
+
+    def _read(self, file: ViewFile) -> tuple[bytes, KeptBytes | None]:
+        """Return the footer of a file, and the whole file if it is small and a second read costs a round trip."""
+        keeps = self._storage.workers > 1 and file.size <= self._kept_content
+        whole = keeps and self._reads_whole and file.size <= _SMALL_FILE
+        data, end = read_end(self._storage, file.location, file.size, file.size if whole else 0)
+        if not keeps or len(end) != file.size:
+            return data, None
+        self._kept_content -= file.size
+        return data, KeptBytes(end)
+
+
+def confirm_facts(file: DataFile, data: bytes) -> bytes:
+    """Return the footer of a file that the index describes, to open the file with. Raise if the facts differ."""
+    listed = ViewFile(file.path, file.location, file.size, file.stamp, file.version)
+    found = FooterFacts(tuple(file.stats)).describe(listed, data)
+    if not _agree(file, found):
+        raise StorageError(
+            f"The footer index does not describe {file.path}. Nothing was changed. Run `fsspeckit inspect "
+            "--rebuild-index` on the dataset, then run the operation again."
+        )
+    return found.raw_footer or data
+
+
+def _agree(indexed: DataFile, found: DataFile) -> bool:
+    """Return whether an entry of the index has the facts of the footer. Bounds that it does not have are unknown."""
+    same = all(getattr(indexed, name) == getattr(found, name) for name in _COMPARED)
+    return same and all(
+        name in found.stats and _bounds_agree(indexed.stats[name], found.stats[name]) for name in indexed.stats
+    )
+
+
+def _bounds_agree(indexed: ColumnStats, found: ColumnStats) -> bool:
+    if (indexed.native, indexed.nulls) != (found.native, found.nulls):
+        return False
+    pairs = [*zip(indexed.lower, found.lower, strict=True), *zip(indexed.upper, found.upper, strict=True)]
+    return all(mine is None or mine == theirs or (mine != mine and theirs != theirs) for mine, theirs in pairs)
 
 
 def _match_groups(data: bytes, prefix: _Prefix, data_end: int) -> tuple[list[RowGroupFacts], int] | None:

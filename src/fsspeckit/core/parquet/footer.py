@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fsspeckit.common.arrow_versions import reader_options
 from fsspeckit.common.errors import DamagedFileError
 from fsspeckit.core.parquet.bytes.format_fields import (
     MAGIC,
@@ -188,7 +189,7 @@ def open_footer(data: bytes) -> pq.ParquetReader:
 def open_reader(source: pa.NativeFile, **options: Any) -> pq.ParquetReader:
     """Open a low-level pyarrow reader. `pq.ParquetFile` also builds an index of column names, which costs more."""
     reader = pq.ParquetReader()
-    reader.open(source, coerce_int96_timestamp_unit=INT96_UNIT, arrow_extensions_enabled=True, **options)
+    reader.open(source, coerce_int96_timestamp_unit=INT96_UNIT, **reader_options(), **options)
     return reader
 
 
@@ -394,8 +395,8 @@ def _invalid_field() -> pa.ArrowInvalid:
     return pa.ArrowInvalid("a field of its footer is missing or has the wrong type")
 
 
-def check_staged(storage: Storage, path: str, entry: Entry | None, rows: int) -> Entry:
-    """Return the entry of a staged file. Raise if it is not a complete Parquet file with ``rows`` rows."""
+def check_staged(storage: Storage, path: str, entry: Entry | None, rows: int) -> tuple[Entry, bytes]:
+    """Return the entry and the footer of a staged file. Raise if it is not a whole Parquet file with ``rows`` rows."""
     try:
         if entry is None:
             tail, entry = storage.read_tail_and_stat(path, _FIRST_READ)
@@ -410,7 +411,7 @@ def check_staged(storage: Storage, path: str, entry: Entry | None, rows: int) ->
         raise _damaged(path, str(error)) from error
     if footer.rows != rows:
         raise _damaged(path, f"it has {footer.rows} rows instead of {rows}")
-    return entry
+    return entry, footer.data
 
 
 def _damaged(path: str, reason: str) -> DamagedFileError:

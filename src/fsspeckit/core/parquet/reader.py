@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.common.bridge import to_numpy, valid_mask
-from fsspeckit.common.errors import DamagedFileError, FsspeckitError, SchemaMismatchError, UnsupportedDataError
+from fsspeckit.common.errors import DamagedFileError, SchemaMismatchError
 from fsspeckit.core.model import DataFile, KeptBytes, ViewFile
 from fsspeckit.core.parquet.bytes.format_fields import TRAILER
+from fsspeckit.core.parquet.damage import check_unchanged, report_damage
+from fsspeckit.core.parquet.data_files import confirm_facts
 from fsspeckit.core.parquet.footer import INT96_UNIT, Footer, footer_length, open_footer, open_reader, read_footer_bytes
-from fsspeckit.core.storage import Entry, Storage
+from fsspeckit.core.storage import Storage
 
 _SMALL_FILE = 4 * 1024 * 1024
 
@@ -30,7 +31,7 @@ def open_file(storage: Storage, file: ViewFile | DataFile) -> pa.NativeFile:
     opened = storage.open_input(file.location, file.size, file.stamp)
     if storage.in_place:
         try:
-            _check_unchanged(storage.stat(file.location), file)
+            check_unchanged(storage.stat(file.location), file)
         except FileNotFoundError:
             opened.close()
             raise
@@ -45,35 +46,33 @@ def with_content(storage: Storage, file: DataFile) -> DataFile:
         return replace(file, content=KeptBytes(opened.read()))
 
 
-def _check_unchanged(entry: Entry | None, file: ViewFile | DataFile) -> None:
-    if entry is None or (entry.size, entry.stamp) != (file.size, file.stamp):
-        raise FileNotFoundError(f"{file.location} was replaced since it was listed. List the dataset again.")
-
-
-@contextmanager
-def report_damage(operation: str, path: str) -> Iterator[None]:
-    """Raise errors of pyarrow on a file with the path: `DamagedFileError`, or `UnsupportedDataError`."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise
-    except (OSError, pa.ArrowException, UnicodeDecodeError, MemoryError) as error:
-        if isinstance(error, FsspeckitError):
-            raise
-        if isinstance(error, pa.ArrowNotImplementedError):
-            raise UnsupportedDataError(
-                f"{operation}: {path} has data that pyarrow cannot read ({error}); write the file again with smaller "
-                "row groups or with other types, then run again"
-            ) from error
-        raise DamagedFileError(
-            f"{operation}: {path} cannot be read as Parquet ({error}); restore or move the file, then run again"
-        ) from error
-
-
 def read_footer(storage: Storage, file: DataFile) -> Footer:
     """Read and check the footer of a data file. A file that was replaced since the listing raises FileNotFoundError."""
+    file = confirmed(storage, file)
     with report_damage("reading the footer", file.path):
         return Footer(file.raw_footer or _listed_footer(storage, file), file.data + 4)
+
+
+def confirmed(storage: Storage, file: DataFile, *, reads_rows: bool = True) -> DataFile:
+    """Return a file whose facts are those of its footer; one that the index describes is opened and compared.
+
+    Args:
+        storage: Storage of the file.
+        file: The file.
+        reads_rows: Whether the rows are read next. Then the footer is kept, and a small file on remote storage is read
+            whole.
+
+    Raises:
+        StorageError: The index has other facts than the footer.
+    """
+    if not file.from_index:
+        return file
+    file = with_content(storage, file) if reads_rows else file
+    with report_damage("reading the footer", file.path):
+        listed = _listed_footer(storage, file)
+        data = confirm_facts(file, listed)
+    keeps = reads_rows or data is not listed
+    return replace(file, raw_footer=data if keeps else None, from_index=False)
 
 
 def _listed_footer(storage: Storage, file: DataFile) -> bytes:
@@ -83,7 +82,7 @@ def _listed_footer(storage: Storage, file: DataFile) -> bytes:
         return read_footer_bytes(storage, file.location, file.size)
     finally:
         if storage.in_place:
-            _check_unchanged(storage.stat(file.location), file)
+            check_unchanged(storage.stat(file.location), file)
 
 
 def open_parquet(
@@ -106,6 +105,7 @@ def open_parquet(
         coded: Columns to read as dictionary codes.
         footer: The footer, if it was read already.
     """
+    file = file if isinstance(file, ViewFile) or footer is not None else confirmed(storage, file)
     return pq.ParquetFile(
         open_file(storage, file),
         metadata=footer.for_pyarrow() if footer is not None else _cached_footer(file),
@@ -118,6 +118,7 @@ def open_parquet(
 
 def open_rows(storage: Storage, file: DataFile, coded: Sequence[str]) -> pq.ParquetReader:
     """Open a data file like `open_parquet`, to read and verify whole row groups."""
+    file = confirmed(storage, file)
     return open_reader(
         open_file(storage, file),
         metadata=_cached_footer(file),

@@ -21,10 +21,13 @@ _NAME = b"fsspeckit.layout"
 
 def read_sort_note(metadata: Mapping[bytes, bytes] | None, rows: int) -> SortNote | None:
     """Return the sort note of a file with ``rows`` rows, or None if it is missing or invalid."""
-    if not metadata or _NAME not in metadata:
-        return None
+    return parse_sort_note(metadata[_NAME], rows) if metadata and _NAME in metadata else None
+
+
+def parse_sort_note(text: bytes, rows: int) -> SortNote | None:
+    """Return the sort note of a file with ``rows`` rows, or None if it is invalid."""
     try:
-        document = json.loads(metadata[_NAME])
+        document = json.loads(text)
         size, count = document["target"]
         columns = tuple(map(str, document["columns"]))
         low, high = (_values(row, len(columns)) for row in document["ends"])
@@ -55,8 +58,11 @@ def _texts(row: Sequence[BoundValue]) -> list[Any]:
 
 def sort_note_metadata(note: SortNote | None) -> dict[bytes, bytes]:
     """Return a sort note as footer metadata."""
-    if note is None:
-        return {}
+    return {} if note is None else {_NAME: sort_note_text(note)}
+
+
+def sort_note_text(note: SortNote) -> bytes:
+    """Return a sort note as it is stored."""
     document = {
         "curve": note.curve,
         "columns": note.columns,
@@ -65,7 +71,7 @@ def sort_note_metadata(note: SortNote | None) -> dict[bytes, bytes]:
         "ends": [_texts(row) for row in note.bounds],
         "target": note.target,
     }
-    return {_NAME: json.dumps(document).encode()}
+    return json.dumps(document).encode()
 
 
 def without_sort_note(metadata: Mapping[bytes, bytes] | None) -> dict[bytes, bytes] | None:

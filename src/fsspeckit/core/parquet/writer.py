@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fsspeckit.common.arrow_versions import writer_options
 from fsspeckit.common.errors import SchemaMismatchError
 from fsspeckit.core.parquet.bytes.assembler import close_quietly
 from fsspeckit.core.parquet.bytes.format_fields import MAX_GROUP_ROWS
@@ -51,7 +52,7 @@ class StagedFile:
             ) from error
 
     def _open(self) -> pq.ParquetWriter:
-        return pq.ParquetWriter(self._sink, self._schema, **self._options)
+        return pq.ParquetWriter(self._sink, self._schema, **writer_options(self._options))
 
     def close(self) -> int:
         """Finish the file and return its size."""

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fsspeckit.common.arrow_versions import BLOOM_FILTERS, INSTALLED, require, require_extensions
 from fsspeckit.common.errors import SchemaMismatchError
 from fsspeckit.core.model import DataFile, WriteOptions
 from fsspeckit.core.parquet.footer import PHYSICAL, Chunk, Footer
@@ -151,10 +152,12 @@ def _kept_encoding(chunk: Chunk) -> str | None:
 
 
 def _blooms(chunks: Sequence[Chunk], footer: Footer) -> dict[str, dict[str, int]]:
+    paths = [c.leaf.path for c in chunks if c.has_bloom and PHYSICAL[c.leaf.physical] in _BLOOM_TYPES]
+    if paths and INSTALLED < BLOOM_FILTERS:
+        _logger.warning("A file is rewritten without its Bloom filters, which need pyarrow %d or later.", BLOOM_FILTERS)
+        return {}
     rows = max(map(footer.group_rows, range(len(footer.groups))))
-    return {
-        c.leaf.path: {"ndv": max(1, rows)} for c in chunks if c.has_bloom and PHYSICAL[c.leaf.physical] in _BLOOM_TYPES
-    }
+    return {path: {"ndv": max(1, rows)} for path in paths}
 
 
 def _sorting(footer: Footer, key_columns: Sequence[str], schema: pa.Schema) -> Any:
@@ -212,6 +215,7 @@ def check_writable(schema: pa.Schema, operation: str) -> None:
     """Raise for column types that Parquet does not support, before anything is written."""
     check_distinct(schema, operation)
     for field in schema:
+        require_extensions(extension_names(field.type), f"{operation}: column {field.name!r}")
         try:
             pq.ParquetWriter(io.BytesIO(), pa.schema([field])).close()
         except pa.ArrowException as error:
@@ -226,6 +230,7 @@ def check_blooms(schema: pa.Schema, columns: Sequence[str]) -> None:
     for name in columns:
         if name not in schema.names:
             raise ValueError(f"bloom_filter_columns names unknown column {name!r}; choose among {schema.names}")
+        require(BLOOM_FILTERS, "Bloom filters")
         field = schema.field(name)
         reason = "it is nested" if pa.types.is_nested(field.type) else _bloom_error(field.with_nullable(True))
         if reason:
@@ -253,6 +258,16 @@ def leaf_paths(schema: pa.Schema) -> list[str]:
     pq.ParquetWriter(sink, schema).close()
     parquet = pq.ParquetFile(sink).schema
     return [parquet.column(i).path for i in range(len(parquet))]
+
+
+def extension_names(type_: pa.DataType) -> list[str]:
+    """Return the names of the extension types of a column."""
+    if isinstance(type_, pa.BaseExtensionType):
+        return [type_.extension_name]
+    inner = [type_.value_type] if pa.types.is_dictionary(type_) else []
+    if pa.types.is_nested(type_):
+        inner = [type_.field(i).type for i in range(type_.num_fields)]
+    return [name for child in inner for name in extension_names(child)]
 
 
 def leaf_count(type_: pa.DataType) -> int:

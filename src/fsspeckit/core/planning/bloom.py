@@ -20,6 +20,7 @@ from fsspeckit.core.planning.statistics import KeySet, Ordered
 from fsspeckit.core.storage import Storage
 
 _MAX_KEYS = 256
+_KNOWN_FILTER = 3 * b"\x1c\x1c\x00\x00" + b"\x00"  # the end of a header: split blocks, xxHash, no compression
 _BLOCK_WORDS = 8
 _SALTS = np.array(
     [0x47B6137B, 0x44974D91, 0x8824AD5B, 0xA2B7289D, 0x705495C7, 0x2DF1424B, 0x9EFC4947, 0x5C6BFB31], dtype=np.uint32
@@ -91,7 +92,7 @@ def _bitset(data: bytes) -> npt.NDArray[np.uint32] | None:
         if byte < 0x80:
             break
     size >>= 1
-    if size <= 0 or size % (4 * _BLOCK_WORDS) or size >= len(data):
+    if size <= 0 or size % (4 * _BLOCK_WORDS) or data[1 + shift // 7 : len(data) - size] != _KNOWN_FILTER:
         return None
     return np.frombuffer(data, dtype="<u4", count=size // 4, offset=len(data) - size).reshape(-1, _BLOCK_WORDS)
 

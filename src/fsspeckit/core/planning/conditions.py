@@ -5,22 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from fsspeckit.common.partitions import typed_values
+from fsspeckit.core.dataset.indexed_files import DataFiles
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.engine.protocol import Engine, RowSelection
 from fsspeckit.core.expressions.tree import Call, Column, Expression, InList, Literal, null_of, with_constants
 from fsspeckit.core.expressions.types import plain_type
 from fsspeckit.core.kernels.find_rows import FindRows
 from fsspeckit.core.model import NO_ROWS, DataFile, RowNumbers, Scan
+from fsspeckit.core.parquet.footer_table import FooterTable, Numbers
+from fsspeckit.core.parquet.reader import confirmed
 from fsspeckit.core.planning.bloom import drop_by_bloom
 from fsspeckit.core.planning.condition_proofs import Truth, possible_truths
-from fsspeckit.core.planning.statistics import KeySet
+from fsspeckit.core.planning.pruned_files import PrunedFiles, may_compare, may_have_keys, set_aside
+from fsspeckit.core.planning.statistics import KeySet, Mask
 from fsspeckit.core.progress import Reporter
 from fsspeckit.core.storage import Storage, for_each
+
+NO_ROW_MATCHES = "no row matches, by statistics"
+"""The reason for a file that statistics exclude."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,17 +81,51 @@ def find_matching_rows(
     return [_combine(proof, next(found) if proof.unknown else None) for proof in proofs]
 
 
+def set_aside_without_matches(snapshot: Snapshot, condition: Expression) -> tuple[Snapshot, PrunedFiles | None]:
+    """Return the snapshot of the files that may have a row for which a condition is true, and the other files.
+
+    Only comparisons of columns with constants are looked at, which all must be true.
+    """
+    parts, values = _parts(condition), _required_values(condition)
+    # The proofs of single files do not use the upper bounds of floats, so these do not set files aside either.
+    keys = {name: key_set for name, key_set in values.items() if not pa.types.is_floating(key_set.type)}
+    compared = [each for each in map(_comparison, parts) if each is not None]
+
+    def may_change(files: DataFiles, table: FooterTable, numbers: Numbers) -> Mask:
+        found = may_have_keys(files, table, numbers, keys)
+        for name, operator, constant in compared:
+            found &= may_compare(files, table, numbers, name, operator, constant)
+        return np.asarray(found | (table.numbers("rows")[files.rows_in(table, numbers)] == 0))
+
+    return set_aside(snapshot, may_change) if keys or compared else (snapshot, None)
+
+
+def _comparison(part: Expression) -> tuple[str, str, Any] | None:
+    """Return a comparison as the name of a column, an operator and a constant, or None if it is another expression."""
+    if not isinstance(part, Call) or part.function not in _MIRRORED:
+        return None
+    match part.arguments:
+        case (Column(path=()) as column, Literal(value=value)) if value.is_valid:
+            return column.name, part.function, value
+        case (Literal(value=value), Column(path=()) as column) if value.is_valid:
+            return column.name, _MIRRORED[part.function], value
+        case _:
+            return None
+
+
+_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
 def select_rows(
     storage: Storage, snapshot: Snapshot, schema: pa.Schema, condition: Expression
 ) -> dict[str, RowSelection]:
     """Return what to read of each file to find the rows for which a condition is true, without reading rows."""
-    proofs = _proofs(storage, snapshot, schema, condition)
+    proofs = [proof for proof in _proofs(storage, snapshot, schema, condition) if proof.matching or proof.unknown]
     return {
         proof.file.path: RowSelection(
             tuple(sorted(proof.matching + proof.unknown)), proof.condition if proof.unknown else None
         )
         for proof in proofs
-        if proof.matching or proof.unknown
     }
 
 
@@ -114,16 +156,22 @@ def _prove(storage: Storage, snapshot: Snapshot, schema: pa.Schema, condition: E
     unknown = tuple(group for group in groups if Truth.TRUE in truths[group] and group not in matching)
     if unknown and file.blooms:
         unknown = drop_by_bloom(storage, file, unknown, _required_values(condition))
+    if matching and not unknown:  # nothing else opens the file before it is deleted
+        file = confirmed(storage, file, reads_rows=False)
     return _Proof(file, condition, matching, unknown)
+
+
+def _parts(condition: Expression) -> Sequence[Expression]:
+    """Return expressions that all must be true for the condition to be true."""
+    if not isinstance(condition, Call) or condition.function != "and":
+        return (condition,)
+    return [part for argument in condition.arguments for part in _parts(argument)]
 
 
 def _required_values(condition: Expression) -> dict[str, KeySet]:
     """Return the constants of which a column must have one for the condition to be true."""
-    parts: Sequence[Expression] = (condition,)
-    if isinstance(condition, Call) and condition.function == "and":
-        parts = condition.arguments
     found: dict[str, KeySet] = {}
-    for part in parts:
+    for part in _parts(condition):
         match part:
             case Call(function="=", arguments=(Column(path=()) as column, Literal() as constant)):
                 found[column.name] = KeySet.of(pa.chunked_array([[constant.value.as_py()]], constant.type))
@@ -148,4 +196,4 @@ def _combine(proof: _Proof, found: RowNumbers | None) -> MatchingRows:
 def _reason(proof: _Proof, count: int) -> str:
     if proof.unknown:
         return "condition" if count else "no row matches"
-    return "every row matches, by statistics" if count == proof.file.rows else "no row matches, by statistics"
+    return "every row matches, by statistics" if count == proof.file.rows else NO_ROW_MATCHES

@@ -198,7 +198,7 @@ class PlannedHistory:
     @property
     def updated(self) -> int:
         """History rows with new values, also those that move to another partition."""
-        return sum(len(change.match.positions) for change in self.files) + self.moved
+        return sum(change.match.hits for change in self.files) + self.moved
 
     @property
     def deleted(self) -> int:

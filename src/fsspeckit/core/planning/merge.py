@@ -6,15 +6,17 @@ applied to it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from posixpath import dirname
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from fsspeckit.common.errors import PartitionError
+from fsspeckit.core.dataset.indexed_files import DataFiles
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source import Source
 from fsspeckit.core.dataset.source_columns import SourceColumns
@@ -22,14 +24,24 @@ from fsspeckit.core.dataset.source_keys import PartitionIdentities, PartitionRow
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.kernels.match_keys import find_nulls
 from fsspeckit.core.model import NO_MATCH, NO_ROWS, DataFile, KeyColumn, KeySetSpec, Match, RowNumbers, Scan
+from fsspeckit.core.parquet.footer_table import FooterTable, Numbers
+from fsspeckit.core.parquet.reader import confirmed
 from fsspeckit.core.planning.bloom import drop_by_bloom
 from fsspeckit.core.planning.folder_values import check_folder_values
-from fsspeckit.core.planning.merge_request import MergeRequest, MergeSchemas
-from fsspeckit.core.planning.statistics import KeySet, candidate_row_groups
+from fsspeckit.core.planning.merge_request import MergeRequest, MergeSchemas, keeps_schema
+from fsspeckit.core.planning.pruned_files import (
+    PrunedFiles,
+    has_no_nulls,
+    has_value_of_folder,
+    may_have_keys,
+    set_aside,
+)
+from fsspeckit.core.planning.statistics import KeySet, Mask, candidate_row_groups
 from fsspeckit.core.progress import Reporter
 from fsspeckit.core.storage import Storage
 
 _SHOWN = 5
+_ROWS_PER_FILE = 500  # source rows whose keys are sorted in the time in which a file is looked at
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,6 +77,7 @@ def check_target_keys(storage: Storage, snapshot: Snapshot, schemas: MergeSchema
         for key in schemas.file_keys:
             count = _nulls(storage, file, key.name)
             if count:
+                confirmed(storage, file, reads_rows=False)
                 raise null_key_error(key.name, f"target (file {file.path})", count, operation)
         in_folder_names = [key.name for key in schemas.keys if key.name not in schemas.body.names]
         for name in in_folder_names:
@@ -81,6 +94,27 @@ def _nulls(storage: Storage, file: DataFile, key: str) -> int:
     if all(count is not None for count in known):
         return sum(count or 0 for count in known)
     return find_nulls(storage, file, key)
+
+
+def set_aside_without_keys(
+    snapshot: Snapshot, source: Source, schemas: MergeSchemas, request: MergeRequest
+) -> tuple[Snapshot, PrunedFiles | None]:
+    """Return the snapshot of the files that a merge may change or must check, and the other files."""
+    if request.rule.delete or source.rows > _ROWS_PER_FILE * len(snapshot.files):
+        return snapshot, None
+    keys = _key_sets(SourceColumns(source), KeySetSpec(range(source.rows), schemas.file_keys))
+    names = [key.name for key in schemas.file_keys]
+
+    def may_change(files: DataFiles, table: FooterTable, numbers: Numbers) -> Mask:
+        if not keeps_schema(table.shared.schema, schemas):
+            return np.ones(len(numbers), dtype=bool)
+        found = may_have_keys(files, table, numbers, keys)
+        found |= ~has_value_of_folder(files, table, numbers, schemas.partitions)
+        if request.null_keys == "error":
+            found |= ~has_no_nulls(files, table, numbers, names)
+        return np.asarray(found | (table.numbers("rows")[files.rows_in(table, numbers)] == 0))
+
+    return set_aside(snapshot, may_change)
 
 
 def match_source(
@@ -113,7 +147,7 @@ def partition_groups(
 ) -> tuple[list[PartitionRows], list[str | None]]:
     """Return source rows by partition, with the folders that exist, and the partition of each file."""
     spellings = PartitionIdentities(schemas.partitions, source.schema, schemas.in_folders)
-    identities = _identities(snapshot, schemas.partitions, spellings)
+    identities = file_identities(snapshot, schemas.partitions, spellings)
     pairs = reversed(list(zip(snapshot.files, identities, strict=True)))
     folders = {name: dirname(file.path) for file, name in pairs if name}
     groups = split_by_partition(source, rows, schemas.partitions, folders)
@@ -144,7 +178,7 @@ def _unmatched(rows: range | RowNumbers, is_matched: npt.NDArray[np.bool_]) -> R
     return np.asarray(rows[~is_matched[rows]])
 
 
-def _identities(snapshot: Snapshot, columns: Sequence[str], spellings: PartitionIdentities) -> list[str | None]:
+def file_identities(snapshot: Snapshot, columns: Sequence[str], spellings: PartitionIdentities) -> list[str | None]:
     """Return the partition of each file by the given columns; ``None`` if its rows have the values, not its folder."""
     if not snapshot.files:
         return []
@@ -231,15 +265,19 @@ def _match_in_all_partitions(
     rows = np.sort(rows)
     groups = split_by_partition(target.source, rows, in_key, {})
     spellings = PartitionIdentities(in_key, target.source.schema, target.schemas.in_folders)
-    identities = _identities(target.snapshot, in_key, spellings)
+    identities = file_identities(target.snapshot, in_key, spellings)
     return _match_files(target, stage, groups, identities, rows, ())
 
 
 def _move_error(target: _Target, file: DataFile, match: Match, request: MergeRequest) -> PartitionError:
     names = [*request.key_columns, *(n for n in target.schemas.partitions if n not in request.key_columns)]
     schema = pa.schema([target.source.schema.field(name) for name in names])
-    rows = target.source.take(match.source_rows[:_SHOWN], schema).to_pylist()
+    return move_error(target.source.take(match.source_rows[:_SHOWN], schema).to_pylist(), file)
+
+
+def move_error(rows: Sequence[Mapping[str, Any]], file: DataFile) -> PartitionError:
+    """Return the error for source rows whose keys are in a file of another partition."""
     return PartitionError(
-        f"partition columns cannot change for existing keys: the keys of {rows} are already in {file.path}. Delete the "
-        'old rows first, correct the partition column, or pass partition_move="move" to move the rows.'
+        f"partition columns cannot change for existing keys: the keys of {list(rows)} are already in {file.path}. "
+        'Delete the old rows first, correct the partition column, or pass partition_move="move" to move the rows.'
     )

@@ -73,7 +73,7 @@ def decide_changes(
         files=tuple(changes),
         inserts=tuple(inserts),
         inserted=rows if moves_keep_values else rows - moved,
-        updated=sum(len(change.match.positions) for change in changes) + moved,
+        updated=sum(change.match.hits for change in changes) + moved,
         deleted=sum(change.lost for change in changes) - moved,
         stale=updates.stale + deletes.stale + moves.stale,
         moved=moved,
@@ -154,5 +154,5 @@ class _Drops:
 def is_removed(change: FileChange, source: Source) -> bool:
     """Return whether no row of a file is left. An empty file stays unless a full merge has an empty source."""
     if change.drop_others:
-        return len(change.match.positions) == 0 and (change.file.rows > 0 or source.rows == 0)
+        return change.match.hits == 0 and (change.file.rows > 0 or source.rows == 0)
     return 0 < change.file.rows == change.lost

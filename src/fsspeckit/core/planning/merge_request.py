@@ -19,9 +19,11 @@ from fsspeckit.core.dataset.source_keys import PartitionRows
 from fsspeckit.core.expressions.conditions import columns_named, errors_name
 from fsspeckit.core.file_names import new_file_name
 from fsspeckit.core.model import (
+    NO_MATCH,
     DataFile,
     KeyColumn,
     Match,
+    RemoteMatch,
     RewriteTask,
     RowChange,
     RowNumbers,
@@ -354,6 +356,11 @@ def _has_wider_codes(merged: pa.DataType, own: pa.DataType) -> bool:
     return bool(both and merged.index_type.bit_width > own.index_type.bit_width)
 
 
+def keeps_schema(own: pa.Schema, schemas: MergeSchemas) -> bool:
+    """Return whether a file that gets no source row keeps its schema."""
+    return bool(file_schema(own, schemas.body, schemas.added, touched=False).equals(own))
+
+
 class _FileSchemas:
     """A cache of the schemas of files after the merge: thousands of files share a few schema objects."""
 
@@ -387,7 +394,7 @@ class FileChange:
     """
 
     file: DataFile
-    match: Match
+    match: Match | RemoteMatch
     dropped: RowNumbers
     reason: str
     drop_others: bool = False
@@ -395,7 +402,7 @@ class FileChange:
     @property
     def lost(self) -> int:
         """Number of removed rows."""
-        return self.file.rows - len(self.match.positions) if self.drop_others else len(self.dropped)
+        return self.file.rows - self.match.hits if self.drop_others else len(self.dropped)
 
 
 def rewrite_tasks(
@@ -405,17 +412,20 @@ def rewrite_tasks(
     tasks = []
     file_schemas = _FileSchemas(schemas, adds_rows)
     for each in changes:
-        file, hits = each.file, len(each.match.positions)
+        file, hits = each.file, each.match.hits
         schema = file_schemas.after(file.schema, hits > 0)
         if hits == 0 and not each.lost and schema is file.schema:
             continue
+        remote = each.match if isinstance(each.match, RemoteMatch) else None
+        match = each.match if isinstance(each.match, Match) else NO_MATCH
         change = RowChange(
-            each.match.positions,
-            each.match.source_rows,
+            match.positions,
+            match.source_rows,
             each.dropped,
             each.drop_others,
             schemas.updated,
             keep_for_null=request.ignore_null_updates,
+            remote=remote,
         )
         tasks.append(RewriteTask(file, change, schema, request.key_columns, request.skip_unchanged, request.options))
     return tasks

@@ -38,9 +38,11 @@ SOURCE, TARGET = "source", "target"
 class MergeRules:
     """The compiled conditions of a merge; a condition that was not given is None.
 
-    ``source_scope`` is the scope over the columns of the source, in the types in which both sides are compared.
+    ``target`` has all columns of the dataset. ``source_scope`` is the scope over the columns of the source, in the
+    types in which both sides are compared.
     """
 
+    target: pa.Schema
     deletes: Expression | None = None
     updates: Expression | None = None
     inserts: Expression | None = None
@@ -61,6 +63,7 @@ def compile_rules(request: MergeRequest, source: pa.Schema, snapshot: Snapshot) 
     if request.newer_by is not None:
         _check_newer_by(request.newer_by, source, target)
     return MergeRules(
+        target=target,
         deletes=_compiled("delete_when", request.delete_when, source),
         updates=_compiled("update_when", request.update_when, both, (SOURCE, TARGET)),
         inserts=_compiled("insert_when", request.insert_when, pa.schema(_prefixed(SOURCE, source)), (SOURCE,)),
@@ -184,20 +187,24 @@ def _names(expression: Expression | None) -> frozenset[str]:
     return frozenset() if expression is None else columns_of(expression)
 
 
-def rows_in_scope(
-    engine: Engine, place: Place, snapshot: Snapshot, source: Source, rules: MergeRules, reporter: Reporter
-) -> list[RowNumbers] | None:
-    """Return the rows of each file that a full merge may delete; None where it may delete all.
+def check_scope(engine: Engine, snapshot: Snapshot, source: Source, rules: MergeRules, reporter: Reporter) -> None:
+    """Raise if a source row is outside the scope of a full merge.
 
-    Source rows that delete their key may be outside the scope: their other columns may be null.
+    Source rows that delete their key may be outside: their other columns may be null.
 
     Raises:
         ExpressionError: A source row is outside the scope.
     """
-    if rules.scope is None or rules.source_scope is None:
+    if rules.source_scope is not None:
+        check_all_match(engine, source, snapshot, rules.source_scope, "scope", reporter, without=rules.deletes)
+
+
+def rows_in_scope(
+    engine: Engine, place: Place, snapshot: Snapshot, rules: MergeRules, reporter: Reporter
+) -> list[RowNumbers] | None:
+    """Return the rows of each file that a full merge may delete; None where it may delete all."""
+    if rules.scope is None:
         return None
-    schema = full_schema(snapshot) if snapshot.schema is not None else source.schema
-    check_all_match(engine, source, snapshot, rules.source_scope, "scope", reporter, without=rules.deletes)
     with errors_name("scope"):
-        found = find_matching_rows(engine, place.storage, snapshot, schema, rules.scope, reporter)
+        found = find_matching_rows(engine, place.storage, snapshot, rules.target, rules.scope, reporter)
     return [match.positions for match in found]

@@ -14,8 +14,9 @@ from fsspeckit.common.errors import CommitConflictError, DocumentError
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.expressions.tree import text_of
 from fsspeckit.core.file_names import is_data_file, is_inside
-from fsspeckit.core.model import MoveTask, NewFileTask, Outcome, RewriteTask
+from fsspeckit.core.model import MoveTask, NewFileTask, Outcome, RewriteTask, RowNumbers
 from fsspeckit.core.results import MergePlan
+from fsspeckit.core.values.hashing import position_sums
 
 
 def check_plan_names(plan: MergePlan) -> None:
@@ -52,11 +53,16 @@ def digest_of(tasks: Sequence[RewriteTask | NewFileTask], deletes: Sequence[str]
             change = each.change
             computed = sorted((name, text_of(value)) for name, value in change.computed.items())
             values = (change.drop_others, change.columns, computed, change.keep_for_null)
-            digest.update(f"{each.file.path!r} {values!r} {len(change.replaced)} ".encode())
-            digest.update(change.replaced.tobytes())
+            sums = _position_sums(change.replaced) if change.remote is None else change.remote.sums
+            digest.update(f"{each.file.path!r} {values!r} {change.hits} {sums!r} ".encode())
             digest.update(change.dropped.tobytes())
     digest.update(repr(tuple(deletes)).encode())
     return digest.hexdigest()
+
+
+def _position_sums(positions: RowNumbers) -> tuple[int, int]:
+    first, second = position_sums(positions).sum(axis=0).tolist()
+    return first, second
 
 
 def check_rows(plan: MergePlan, path: str, strategy: str, digest: str) -> None:
@@ -111,7 +117,7 @@ def check_outcomes(
 
 def _check_files(plan: MergePlan, path: str, snapshot: Snapshot) -> None:
     known = {e.path: (e.bytes, e.stamp) for e in plan.entries if e.action != "insert"}
-    found = {file.path: (file.size, file.version) for file in snapshot.files}
+    found = {file.path: (file.size, file.version) for file in snapshot.view.files}
     for name in sorted(known.keys() | found.keys()):
         if known.get(name) != found.get(name):
             what = "is new" if name not in known else "is gone" if name not in found else "was changed"

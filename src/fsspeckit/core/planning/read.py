@@ -9,8 +9,10 @@ from fsspeckit.core.dataset.snapshot import Snapshot, load_snapshot
 from fsspeckit.core.engine.protocol import ReadRequest
 from fsspeckit.core.engine.read import full_schema
 from fsspeckit.core.expressions.conditions import columns_named, compile_condition, errors_name, parse_once
+from fsspeckit.core.model import DataFile
+from fsspeckit.core.parquet.reader import confirmed
 from fsspeckit.core.planning.conditions import select_rows
-from fsspeckit.core.storage import Storage
+from fsspeckit.core.storage import Storage, for_each
 
 
 def plan_read(storage: Storage, view: View, request: ReadRequest) -> tuple[Snapshot, ReadRequest]:
@@ -20,7 +22,8 @@ def plan_read(storage: Storage, view: View, request: ReadRequest) -> tuple[Snaps
         ExpressionError: The filter is not one condition over the columns of the dataset.
     """
     if not isinstance(request.filters, str):
-        return load_snapshot(storage, view, keep_footers=request.columns is None and not storage.is_local), request
+        keeps = request.columns is None and not storage.is_local
+        return load_snapshot(storage, view, keep_footers=keeps, use_index=False), request
     with errors_name("filters"):
         parsed = parse_once(request.filters)
     snapshot = load_snapshot(storage, view, stats_for=columns_named(parsed))
@@ -28,4 +31,9 @@ def plan_read(storage: Storage, view: View, request: ReadRequest) -> tuple[Snaps
     with errors_name("filters"):
         condition = compile_condition(parsed, schema)
     selections = select_rows(storage, snapshot, schema, condition)
-    return snapshot, replace(request, filters=None, selections=selections)
+
+    def opened(file: DataFile) -> DataFile:
+        return confirmed(storage, file, reads_rows=False) if file.path in selections else file
+
+    files = tuple(for_each(storage, opened, snapshot.files))
+    return replace(snapshot, files=files), replace(request, filters=None, selections=selections)

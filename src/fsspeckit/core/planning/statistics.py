@@ -6,7 +6,7 @@ group is never skipped if its statistics are missing, truncated, NaN or not exac
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from typing import Any, TypeAlias
@@ -16,8 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fsspeckit.common.arrow_versions import search_sorted
 from fsspeckit.common.bridge import binary_array, single, to_arrow, to_numpy
-from fsspeckit.common.types import is_bytes, is_text
+from fsspeckit.common.types import is_bytes, is_text, is_view
 from fsspeckit.core.model import ColumnStats, DataFile
 from fsspeckit.core.values.keys import is_increasing, key_type
 
@@ -67,7 +68,7 @@ class KeySet:
 
 def _bounds(column: pa.ChunkedArray) -> Ordered:
     """Return the lowest and highest of some strings. Chunks are not joined, because a copy of many strings is slow."""
-    is_wide = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type) or _is_view(column.type)
+    is_wide = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type) or is_view(column.type)
     bounds = pc.min_max(column.cast(pa.large_binary() if is_wide else pa.binary())).as_py()
     return binary_array([bounds["min"], bounds["max"]], pa.binary()).cast(pa.large_binary())
 
@@ -75,12 +76,12 @@ def _bounds(column: pa.ChunkedArray) -> Ordered:
 def _search(values: Ordered, targets: Ordered, side: Any) -> npt.NDArray[np.int64]:
     if isinstance(values, np.ndarray):
         return np.asarray(np.searchsorted(values, targets, side))
-    return to_numpy(pc.search_sorted(values, targets, side=side)).astype(np.int64)
+    return to_numpy(search_sorted(values, targets, side)).astype(np.int64)
 
 
 def ordered(array: pa.Array, type_: pa.DataType) -> Ordered | None:
     """Return values without nulls in a form that sorts like the type, or ``None`` if there is no such form."""
-    if _is_view(type_):
+    if is_view(type_):
         array = array.cast(pa.large_binary())
     if array.null_count:
         array = array.drop_null()
@@ -104,10 +105,6 @@ def ordered(array: pa.Array, type_: pa.DataType) -> Ordered | None:
 def _is_bytewise(type_: pa.DataType) -> bool:
     """Return whether values are ordered byte by byte."""
     return is_text(type_) or is_bytes(type_) or bool(pa.types.is_fixed_size_binary(type_))
-
-
-def _is_view(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_string_view(type_) or pa.types.is_binary_view(type_))
 
 
 def candidate_row_groups(files: Sequence[DataFile], keys: Mapping[str, KeySet]) -> list[tuple[int, ...]]:
@@ -153,18 +150,27 @@ def _apply(maybe: Mask, native: pa.DataType, bounds: Sequence[tuple[int, Any, An
     at, lower, upper = zip(*bounds, strict=True)
     low, high = bound_values(lower, native, keys.type), bound_values(upper, native, keys.type)
     if low is not None and high is not None:
-        maybe[list(at)] = keys.hits(low, high) | _contradict(low, high)
+        maybe[list(at)] = keys.hits(low, high) | contradict(low, high)
 
 
-def _contradict(lower: Ordered, upper: Ordered) -> Mask:
+def contradict(lower: Ordered, upper: Ordered) -> Mask:
     """Return where the lower bound is above the upper bound. Such bounds are not used."""
     return lower > upper if isinstance(lower, np.ndarray) else to_numpy(pc.greater(lower, upper))
 
 
 def bound_values(raw: Sequence[Any], native: pa.DataType, type_: pa.DataType) -> Ordered | None:
     """Return raw statistics in the ordered form of the key type, or ``None`` if the conversion is not exact."""
+    return _ordered_bounds(lambda: native_array(raw, native), native, type_)
+
+
+def stored_bounds(stored: pa.Array, native: pa.DataType, type_: pa.DataType) -> Ordered | None:
+    """Return statistics of a table of footers, without nulls, like `bound_values`."""
+    return _ordered_bounds(lambda: _stored_array(stored, native), native, type_)
+
+
+def _ordered_bounds(load: Callable[[], pa.Array], native: pa.DataType, type_: pa.DataType) -> Ordered | None:
     try:
-        array = native_array(raw, native)
+        array = load()
         if pa.types.is_binary(native):
             text = _is_bytewise(type_)
             return array.cast(pa.large_binary()) if text else None
@@ -173,6 +179,21 @@ def bound_values(raw: Sequence[Any], native: pa.DataType, type_: pa.DataType) ->
         return ordered(array.cast(type_), type_)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OverflowError):
         return None
+
+
+def _stored_array(stored: pa.Array, native: pa.DataType) -> pa.Array:
+    """Return statistics of a table of footers as an array of the column's native type."""
+    if pa.types.is_binary(native):
+        return stored
+    if pa.types.is_decimal(native):
+        return native_array(stored.to_pylist(), native)
+    if pa.types.is_floating(native) or pa.types.is_boolean(native):
+        return stored.cast(pa.float64()).cast(native, safe=False)
+    if pa.types.is_unsigned_integer(native):
+        mask = np.uint64(2**native.bit_width - 1)
+        return to_arrow(to_numpy(stored).view(np.uint64) & mask).cast(native)
+    width = pa.int32() if native.bit_width == 32 else pa.int64()
+    return stored.cast(width).view(native)
 
 
 def native_array(raw: Sequence[Any], native: pa.DataType) -> pa.Array:

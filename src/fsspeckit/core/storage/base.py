@@ -82,6 +82,8 @@ class Storage(ABC):
     is_shared: bool = True
     """Whether another process can open the same files."""
     has_folders: bool = True
+    can_exchange: bool = False
+    """Whether two folders can exchange their places with one system call."""
     workers: int = 1
     """Number of parallel calls: several for a remote store with round trips, 1 where a call takes microseconds."""
 
@@ -149,8 +151,27 @@ class Storage(ABC):
         """Move or copy a staged file, of this size, to its final path. A file at that path is replaced atomically."""
 
     @abstractmethod
+    def duplicate(self, path: str, other: str, size: int) -> None:
+        """Give a file that is never written again a second path, without moving its bytes through this process.
+
+        A local storage links the file, other storages copy it. A file at ``other`` is replaced.
+        """
+
+    @abstractmethod
     def retire(self, path: str, trash: str) -> None:
         """Remove a file from the dataset. A local storage moves it to ``trash``. A missing file is not an error."""
+
+    def link(self, path: str, target: str) -> None:
+        """Give a file a second name. Raise FileExistsError if the name exists."""
+        raise NotImplementedError
+
+    def copy_folder(self, path: str, target: str) -> None:
+        """Create an empty folder with the permissions of another one, if that exists."""
+        raise NotImplementedError
+
+    def exchange(self, path: str, other: str) -> None:
+        """Let two folders exchange their places, atomically."""
+        raise NotImplementedError
 
     @abstractmethod
     def remove(self, path: str) -> None:
@@ -180,6 +201,10 @@ class Storage(ABC):
     @abstractmethod
     def lock(self, path: str, *, shared: bool = False) -> AbstractContextManager[None]:
         """Lock a sidecar against other writers, if the storage supports locks."""
+
+    def is_locked(self, path: str) -> bool:  # noqa: ARG002 - few storages have locks
+        """Return whether another writer holds this lock now. It is False if the storage has no locks."""
+        return False
 
     @abstractmethod
     def claim_staging(self, folder: str) -> Handle:

@@ -7,7 +7,9 @@ or deleted inside the open folder. The paths are canonical: no folder in them is
 
 from __future__ import annotations
 
+import ctypes
 import os
+import shutil
 import stat as stat_module
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +24,10 @@ SAFE = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 # With O_PATH, the folders above a dataset need no read permission.
 _FOLDER = os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW | getattr(os, "O_PATH", os.O_RDONLY)
+_RENAME_EXCHANGE = 2
+_LIBC = ctypes.CDLL(None, use_errno=True)
+CAN_EXCHANGE = hasattr(_LIBC, "renameat2")
+"""Whether the system has a call that lets two folders exchange their names; only Linux has it."""
 
 
 @contextmanager
@@ -104,6 +110,22 @@ def as_arrow_file(descriptor: int, mode: str) -> pa.NativeFile:
         return pa.OSFile(f"/dev/fd/{descriptor}", mode)
     finally:
         os.close(descriptor)
+
+
+def exchange_names(folder: int, name: str, other_folder: int, other_name: str) -> None:
+    """Let two names, each in an open folder, exchange what they name, with one system call."""
+    names = (os.fsencode(name), os.fsencode(other_name))
+    if _LIBC.renameat2(folder, names[0], other_folder, names[1], _RENAME_EXCHANGE) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def copy_attributes(path: str, target: str) -> None:
+    """Give a folder the owner, the permissions and the extended attributes of another one. Raise if that fails."""
+    wanted, current = os.stat(path, follow_symlinks=False), os.stat(target, follow_symlinks=False)
+    if (wanted.st_uid, wanted.st_gid) != (current.st_uid, current.st_gid):
+        os.chown(target, wanted.st_uid, wanted.st_gid, follow_symlinks=False)
+    shutil.copystat(path, target, follow_symlinks=False)
 
 
 def link_error(path: str) -> StorageError:

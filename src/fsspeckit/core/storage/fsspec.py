@@ -301,6 +301,9 @@ class FsspecStorage(Storage):
             self._fs.invalidate_cache(parent(staged))
             self._fs.cp_file(staged, path)
 
+    def duplicate(self, path: str, other: str, size: int) -> None:
+        self.publish(path, other, size)
+
     def retire(self, path: str, trash: str) -> None:  # noqa: ARG002 - a deletion is one call
         self.remove(path)
 
@@ -353,11 +356,21 @@ class FsspecStorage(Storage):
         if not self._in_memory:
             yield
             return
-        key = self._key(path)
-        with _registry:
-            lock = _locks.setdefault(key, threading.RLock())
-        with lock:
+        with self._memory_lock(path):
             yield
+
+    def is_locked(self, path: str) -> bool:
+        if not self._in_memory:
+            return False
+        lock = self._memory_lock(path)
+        if lock.acquire(blocking=False):
+            lock.release()
+            return False
+        return True
+
+    def _memory_lock(self, path: str) -> threading.RLock:
+        with _registry:
+            return _locks.setdefault(self._key(path), threading.RLock())
 
     def claim_staging(self, folder: str) -> Handle:
         """Create the folder with its owner file, which is never written again: if it is missing, a fence deleted it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import stat as stat_module
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,9 +34,12 @@ from fsspeckit.core.storage.base import (
     report_errors,
 )
 from fsspeckit.core.storage.folders import (
+    CAN_EXCHANGE,
     NEW,
     SAFE,
     as_arrow_file,
+    copy_attributes,
+    exchange_names,
     link_error,
     make_folders,
     open_in_folder,
@@ -45,6 +49,7 @@ from fsspeckit.core.storage.folders import (
 
 _DISK_THREADS = 8
 _LARGEST_SMALL_FILE = 128 * 2**20
+_COPIED_BYTES = 2**20
 
 
 class _OwnerLock:
@@ -64,6 +69,7 @@ class LocalStorage(Storage):
 
     is_local = True
     in_place = True
+    can_exchange = CAN_EXCHANGE
 
     def __repr__(self) -> str:
         return "LocalStorage()"
@@ -202,6 +208,17 @@ class LocalStorage(Storage):
         with report_errors("publish", path), open_parent(staged) as (source, old), open_parent(path) as (target, new):
             os.rename(old, new, src_dir_fd=source, dst_dir_fd=target)
 
+    def duplicate(self, path: str, other: str, size: int) -> None:  # noqa: ARG002
+        with report_errors("link", path), open_parent(path) as (source, old), open_parent(other) as (target, new):
+            with suppress(FileNotFoundError):
+                if os.path.samefile(path, other):
+                    return
+                os.unlink(new, dir_fd=target)
+            try:
+                os.link(old, new, src_dir_fd=source, dst_dir_fd=target)
+            except PermissionError:  # Linux refuses links to files of other users that this one may not write
+                _copy_file(path, target, new)
+
     def retire(self, path: str, trash: str) -> None:
         with report_errors("retire", path):
             try:
@@ -210,6 +227,21 @@ class LocalStorage(Storage):
             except FileNotFoundError:
                 if os.path.lexists(path):
                     raise  # the file exists, so the folder of ``trash`` is missing
+
+    def link(self, path: str, target: str) -> None:
+        with report_errors("link", target), open_parent(path) as (source, old), open_parent(target) as (folder, new):
+            os.link(old, new, src_dir_fd=source, dst_dir_fd=folder, follow_symlinks=False)
+
+    def copy_folder(self, path: str, target: str) -> None:
+        with report_errors("create folder", target):
+            with open_parent(target) as (folder, name):
+                os.mkdir(name, dir_fd=folder)
+            if os.path.isdir(path):
+                copy_attributes(path, target)
+
+    def exchange(self, path: str, other: str) -> None:
+        with report_errors("exchange", path), open_parent(path) as (one, name), open_parent(other) as (two, twin):
+            exchange_names(one, name, two, twin)
 
     def remove(self, path: str) -> None:
         with report_errors("remove", path), suppress(FileNotFoundError), open_parent(path) as (folder, name):
@@ -244,6 +276,10 @@ class LocalStorage(Storage):
         finally:
             os.close(descriptor)
 
+    def is_locked(self, path: str) -> bool:
+        with report_errors("open", path):
+            return _has_lock(path)
+
     def claim_staging(self, folder: str) -> Handle:
         with report_errors("create folder", folder):
             with open_parent(folder) as (above, name):
@@ -254,17 +290,7 @@ class LocalStorage(Storage):
 
     def is_alive(self, folder: str) -> bool:
         with report_errors("open", folder):
-            try:
-                descriptor = open_in_folder(join(folder, OWNER), os.O_RDWR | SAFE)
-            except FileNotFoundError:
-                return False
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-            finally:
-                os.close(descriptor)
-        return False
+            return _has_lock(join(folder, OWNER))
 
     def staging_exists(self, folder: str) -> bool:
         return self.stat(join(folder, OWNER)) is not None
@@ -354,6 +380,19 @@ def _unlink(folder: int, name: str) -> None:
         os.unlink(name, dir_fd=folder)
 
 
+def _copy_file(path: str, folder: int, name: str) -> None:
+    """Copy a file durably, so that no reader sees a partial copy."""
+    temporary = _temporary_name()
+    with (
+        open(open_to_read(path), "rb") as source,
+        open(os.open(temporary, NEW, 0o666, dir_fd=folder), "wb") as target,
+    ):
+        shutil.copyfileobj(source, target, _COPIED_BYTES)
+        target.flush()
+        os.fsync(target.fileno())
+    os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+
+
 def _temporary_name() -> str:
     return f".{uuid.uuid4().hex}.tmp"
 
@@ -434,3 +473,18 @@ def _check_length(folder: str, path: str) -> None:
 def local_path(path: str) -> str:
     """Return a path or file URL as an absolute path."""
     return os.path.abspath(os.path.expanduser(path.removeprefix("file://").removeprefix("local://")))
+
+
+def _has_lock(path: str) -> bool:
+    """Return whether a process holds the flock of a file. A missing file has none."""
+    try:
+        descriptor = open_in_folder(path, os.O_RDWR | SAFE)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fsspeckit.common.arrow_versions import search_sorted
 from fsspeckit.common.bridge import single, to_arrow, to_numpy, valid_mask
 from fsspeckit.common.choices import Curve
 from fsspeckit.core.model import RowNumbers
@@ -216,7 +217,7 @@ def _search(ordered: Values, wanted: Values, side: Any) -> npt.NDArray[np.int64]
         return np.asarray(np.searchsorted(ordered, wanted, side))
     if len(ordered) == 0:
         return np.zeros(len(wanted), dtype=np.int64)
-    positions = pc.search_sorted(ordered, wanted, side=side)
+    positions = search_sorted(ordered, wanted, side)
     numbers = to_numpy(positions).astype(np.int64)
     return np.where(valid_mask(positions), numbers, 0) if positions.null_count else numbers
 

@@ -30,7 +30,7 @@ def hash_keys(columns: Sequence[pa.ChunkedArray]) -> Hashes:
         start = 0
         for block in in_blocks(column, _BLOCK_ROWS):
             before = hashes[start : start + len(block)]
-            before[:] = _mix(before * _MULTIPLIER + _hash_chunk(block))
+            before[:] = mix(before * _MULTIPLIER + _hash_chunk(block))
             start += len(block)
     return hashes
 
@@ -53,13 +53,20 @@ def cut_by_part(table: pa.Table, part: npt.NDArray[np.int64]) -> Iterator[tuple[
         yield int(part[0]), table
         return
     order = in_parts(part)
-    cuts = np.flatnonzero(np.diff(part[order], prepend=-1)).tolist()
     ordered = take_rows(table, order)
-    for start, stop in zip(cuts, [*cuts[1:], len(order)], strict=True):
-        yield int(part[order[start]]), ordered.slice(start, stop - start)
+    for number, start, stop in runs_of(part[order]):
+        yield number, ordered.slice(start, stop - start)
 
 
-def _mix(values: Hashes) -> Hashes:
+def runs_of(ordered: npt.NDArray[np.int64]) -> Iterator[tuple[int, int, int]]:
+    """Yield each of some ordered numbers from zero with its first position and the position behind its last one."""
+    cuts = np.flatnonzero(np.diff(ordered, prepend=-1)).tolist()
+    for start, stop in zip(cuts, [*cuts[1:], len(ordered)][: len(cuts)], strict=True):
+        yield int(ordered[start]), start, stop
+
+
+def mix(values: Hashes) -> Hashes:
+    """Distribute the bits of numbers; different numbers stay different."""
     values = (values ^ (values >> np.uint64(31))) * _MIX_MULTIPLIER
     return np.asarray(values ^ (values >> np.uint64(29)))
 
@@ -70,13 +77,13 @@ def _hash_chunk(chunk: pa.Array) -> Hashes:
 
 
 def _hash_numbers(chunk: pa.Array) -> Hashes:
-    return _mix(to_numpy(chunk).view(np.uint64) * _MULTIPLIER)
+    return mix(to_numpy(chunk).view(np.uint64) * _MULTIPLIER)
 
 
 def _hash_bytes(chunk: pa.Array) -> Hashes:
     """Hash eight bytes of every value per step, up to the end of the longest value."""
     starts, lengths, data = _value_words(chunk)
-    hashes = _mix(lengths.astype(np.uint64) + np.uint64(1))
+    hashes = mix(lengths.astype(np.uint64) + np.uint64(1))
     if len(lengths) and lengths.min() == lengths.max():
         return _hash_fixed_width(hashes, int(lengths[0]), data)
     rows = np.flatnonzero(lengths > 0)
@@ -85,7 +92,7 @@ def _hash_bytes(chunk: pa.Array) -> Hashes:
         left = np.minimum(lengths[rows] - done, _WORD).astype(np.uint64)
         mask = ~np.uint64(0) >> (np.uint64(64) - np.uint64(8) * left)
         words = data[starts[rows] + done] & mask
-        hashes[rows] = _mix(hashes[rows] * _MULTIPLIER + words)
+        hashes[rows] = mix(hashes[rows] * _MULTIPLIER + words)
     return hashes
 
 
@@ -94,12 +101,18 @@ def _hash_fixed_width(hashes: Hashes, width: int, data: Hashes) -> Hashes:
     for done in range(0, width, _WORD):
         left = min(width - done, _WORD)
         words = data[done::width][: len(hashes)] & (~np.uint64(0) >> np.uint64(64 - 8 * left))
-        hashes = _mix(hashes * _MULTIPLIER + words)
+        hashes = mix(hashes * _MULTIPLIER + words)
     return hashes
 
 
 def _value_words(chunk: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Hashes]:
     """Return the start and the length of each value, and the eight bytes at every position of the data."""
+    starts, lengths, padded = value_starts(chunk)
+    return starts, lengths, np.ndarray((len(padded) - _WORD + 1,), "<u8", padded.data, 0, (1,))
+
+
+def value_starts(chunk: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    """Return the start and the length of each value of a binary array, and the data with eight more bytes."""
     buffers = chunk.buffers()
     if pa.types.is_fixed_size_binary(chunk.type):
         width = int(chunk.type.byte_width)
@@ -114,5 +127,11 @@ def _value_words(chunk: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np
     padded = np.zeros(high - low + _WORD, dtype=np.uint8)
     if high > low:
         padded[: high - low] = np.frombuffer(buffers[-1], np.uint8)[low:high]
-    words = np.ndarray((high - low + 1,), "<u8", padded.data, 0, (1,))
-    return starts - low, lengths, words
+    return starts - low, lengths, padded
+
+
+def position_sums(positions: npt.NDArray[np.int64] | npt.NDArray[np.uint32]) -> npt.NDArray[np.uint64]:
+    """Return two numbers for each row position. Their sums identify a set of positions, in any order."""
+    numbers = positions.astype(np.uint64)
+    first = mix(numbers * _MULTIPLIER + _NULL)
+    return np.stack([first, mix(first * _MULTIPLIER + _MIX_MULTIPLIER)], axis=1)

@@ -54,14 +54,18 @@ def check_sortable(field: pa.Field, parameter: str) -> None:
         )
 
 
-def comparable(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
-    """Convert a key column to the form in which equal keys have equal bits."""
+def in_key_type(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
+    """Convert a key column to the type in which keys are compared, without dictionaries and extension types."""
     if isinstance(column.type, pa.BaseExtensionType):
         column = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    if column.type != type_:
-        column = column.cast(type_)
+    return column if column.type == type_ else column.cast(type_)
+
+
+def comparable(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
+    """Convert a key column to the form in which equal keys have equal bits."""
+    column = in_key_type(column, type_)
     if pa.types.is_string(type_) or pa.types.is_large_string(type_) or pa.types.is_string_view(type_):
         return column.cast(pa.large_binary() if pa.types.is_large_string(type_) else pa.binary())
     if pa.types.is_binary_view(type_) or pa.types.is_large_binary(type_):

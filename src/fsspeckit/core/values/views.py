@@ -1,6 +1,6 @@
 """Replace string and binary views in nested columns by plain types, because Arrow cannot take or write all of them.
 
-polars passes texts as views. A view that is not nested is kept: all operations support it.
+polars passes texts as views. A view that is not nested is kept: all operations support it, except with old versions.
 """
 
 from __future__ import annotations
@@ -8,13 +8,15 @@ from __future__ import annotations
 import pyarrow as pa
 from pyarrow import types as pat
 
+from fsspeckit.common.arrow_versions import INSTALLED, VIEWS
 from fsspeckit.common.casting import exact_cast
 from fsspeckit.common.types import is_any_list, list_like
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
     """Return the schema without views in nested columns; the same object if there are none."""
-    fields = [_plain_field(field) if pat.is_nested(field.type) else field for field in schema]
+    is_old = INSTALLED < VIEWS
+    fields = [_plain_field(field) if is_old or pat.is_nested(field.type) else field for field in schema]
     return schema if fields == list(schema) else pa.schema(fields, schema.metadata)
 
 

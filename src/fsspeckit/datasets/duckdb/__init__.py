@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from fsspeckit.common.choices import DEFAULT_STRATEGY, PublishMode
 from fsspeckit.core.results import MergePlan, MergeResult, WriteResult
 from fsspeckit.datasets.duckdb.connection import create_duckdb_connection, registered_filesystem
 from fsspeckit.datasets.duckdb.engine import DuckDBEngine
@@ -44,6 +45,7 @@ class DuckDBDatasetIO(DatasetIO):
         memory_limit: The memory limit of a new database, in bytes or as a text such as ``"1GB"``. It also limits the
             rows that are sorted or compared.
         temp_directory: The folder for data that does not fit into memory.
+        publish: As for `DatasetIO`.
 
     Example:
         >>> import duckdb, tempfile
@@ -67,8 +69,9 @@ class DuckDBDatasetIO(DatasetIO):
         *,
         memory_limit: int | str | None = None,
         temp_directory: Any = None,
+        publish: PublishMode = "replace",
     ) -> None:
-        super().__init__(filesystem, storage_options)
+        super().__init__(filesystem, storage_options, publish)
         self.engine = DuckDBEngine(connection, memory_limit, temp_directory)
         self._given = connection
 
@@ -87,7 +90,7 @@ def merge(
     data: Any,
     path: Any,
     key_columns: Columns,
-    strategy: str = "upsert",
+    strategy: str = DEFAULT_STRATEGY,
     *,
     connection: DuckDBPyConnection | None = None,
     filesystem: Any = None,
@@ -139,7 +142,7 @@ def merge_parquet_dataset_duckdb(
     source: Any,
     target_path: Any,
     key_columns: Columns,
-    strategy: str = "upsert",
+    strategy: str = DEFAULT_STRATEGY,
     *,
     connection: DuckDBPyConnection | None = None,
     filesystem: Any = None,

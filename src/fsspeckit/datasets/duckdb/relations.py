@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyarrow import types as pat
 
+from fsspeckit.common.arrow_versions import require_extensions
 from fsspeckit.common.casting import exact_cast
 from fsspeckit.common.errors import SchemaMismatchError, UnsupportedDataError
 from fsspeckit.common.types import is_any_list, list_like
@@ -134,8 +135,10 @@ def _quoted(name: str) -> str:
 def _arrow_type(type_: DuckDBPyType, received: pa.DataType) -> pa.DataType:
     """Return the Arrow type of a DuckDB type: the received type, or UUID, JSON and boolean inside it."""
     if type_.id == "uuid":
+        require_extensions(["uuid"], "reading a relation")
         return pa.uuid()
     if str(type_) == "JSON":
+        require_extensions(["json"], "reading a relation")
         return pa.json_(pa.string())
     if type_.id == "boolean":
         return pa.bool_()

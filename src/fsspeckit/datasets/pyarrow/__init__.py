@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fsspeckit.common.choices import DEFAULT_STRATEGY
 from fsspeckit.common.schema import cast_schema, convert_large_types_to_normal, opt_dtype, unify_schemas
 from fsspeckit.core.engine.local import LocalEngine
 from fsspeckit.datasets.io import Columns, DatasetIO
@@ -141,7 +142,7 @@ def merge_parquet_dataset_pyarrow(
     source: Any,
     target_path: Any,
     key_columns: Columns,
-    strategy: str = "upsert",
+    strategy: str = DEFAULT_STRATEGY,
     *,
     filesystem: Any = None,
     storage_options: Mapping[str, Any] | None = None,

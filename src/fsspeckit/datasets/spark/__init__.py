@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fsspeckit.datasets.spark.data_source import register_data_source
     from fsspeckit.datasets.spark.errors import ExecutorSetupError, SparkJobCancelledError, SparkJobError
     from fsspeckit.datasets.spark.io import SparkDatasetIO, merge_parquet_dataset_spark
 
@@ -18,6 +19,7 @@ __all__ = [
     "SparkJobCancelledError",
     "SparkJobError",
     "merge_parquet_dataset_spark",
+    "register_data_source",
 ]
 
 
@@ -26,7 +28,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    module = import_module(f"{__name__}.errors" if name.endswith("Error") else f"{__name__}.io")
+    homes = {"register_data_source": "data_source"}
+    module = import_module(f"{__name__}.{homes.get(name, 'errors' if name.endswith('Error') else 'io')}")
     value = globals()[name] = getattr(module, name)
     return value
 

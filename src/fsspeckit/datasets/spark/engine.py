@@ -57,6 +57,10 @@ _PART_KEYS = 2_000_000
 _WAVES = 4
 _LOCAL_WAVES = 2
 _MANY_TASKS = 200
+_BATCH_FILES = 100
+_LARGEST_BATCH = 5_000
+DISTRIBUTED_FILES = 500
+"""Number of files in a commit on an object store from which on executors check and publish them."""
 DRIVER_ROWS = 500_000
 """Rows of the target whose keys the driver scans itself."""
 LOCAL_ROWS = 20_000_000
@@ -71,6 +75,7 @@ class SparkEngine:
     """See `fsspeckit.core.engine.protocol.Engine`."""
 
     name = "spark"
+    distributes = True
 
     def __init__(self, spark: SparkSession | None = None, share_limit: int | None = None) -> None:
         known = share_limit is None or (isinstance(share_limit, int) and not isinstance(share_limit, bool))
@@ -95,6 +100,19 @@ class SparkEngine:
         session = vars(self).get("spark") or self._given or active_session()
         if session is not None:
             refresh(session, place)
+
+    def distribute(
+        self, storage: Storage, function: Callable[[Sequence[_T]], list[_R]], items: Sequence[_T]
+    ) -> list[_R]:
+        """Apply a function to batches of files on the executors; to few files, or files of a disk, on the driver."""
+        session = vars(self).get("spark") or self._given
+        if len(items) < DISTRIBUTED_FILES or storage.has_folders or not storage.is_shared or session is None:
+            return function(items)
+        count = min(_WAVES * slots(session), len(items) // _BATCH_FILES + 1)
+        size = min(-(-len(items) // count), _LARGEST_BATCH)
+        batches = [items[first : first + size] for first in range(0, len(items), size)]
+        found = run_items(session, function, batches, len(batches), lambda _: None)
+        return [result for results in found for result in results]
 
     @contextmanager
     def open_source(self, given: Input, storage: Storage, scratch: Scratch) -> Iterator[Source]:

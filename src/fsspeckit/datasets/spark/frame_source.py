@@ -14,17 +14,21 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from fsspeckit.common.bridge import to_numpy
 from fsspeckit.common.errors import SchemaMismatchError, UnsupportedDataError
+from fsspeckit.core.dataset.source import Source
+from fsspeckit.core.kernels.summarize_source import CheckCasts
 from fsspeckit.core.parquet.writer_options import check_distinct
 from fsspeckit.core.storage import Storage
 from fsspeckit.datasets.spark.errors import translated
 from fsspeckit.datasets.spark.executor_check import portable
 from fsspeckit.datasets.spark.frames import spark_type
 from fsspeckit.datasets.spark.job_progress import Counted, OnTasks
-from fsspeckit.datasets.spark.jobs import collect
+from fsspeckit.datasets.spark.jobs import collect, run_items
 from fsspeckit.datasets.spark.shared_source import SharedSource, SpillFile, spilled
 from fsspeckit.datasets.spark.tasks import SpillRows
 from fsspeckit.datasets.spark.versions import arrow_schema, is_remote
@@ -40,7 +44,7 @@ _NO_PARQUET = {
     "geography": "st_asbinary(column)",
 }
 _TREE = re.compile(r"^[\s:+\-*()\d]+")
-_OWN_PYTHON = re.compile(r"MapInArrow _ReadFiles\(")  # its input is file numbers, see `frames.frame_of_files`
+_OWN_PYTHON = re.compile(r"MapInArrow ReadFiles\(")  # its input is file numbers, see `frames.frame_of_files`
 _PYTHON = re.compile("Python|InArrow|InPandas|RDD")  # the plan does not show what an RDD computes
 _LARGE_TYPES = {"binary", "array", "map", "struct"}
 _BATCH_SETTINGS = {
@@ -67,6 +71,18 @@ class FrameSource(SharedSource):
             self._field_for(own, known.field(own.name)) if own.name in known.names else own for own in self.schema
         ]
         return pa.schema(fields, self.schema.metadata)
+
+    def check_casts(
+        self, schema: pa.Schema, *, operation: str, path: str, without: npt.NDArray[np.bool_] | None = None
+    ) -> None:
+        """Raise if a value does not fit its type in ``schema``; executors read the rows of a large source."""
+        if self.exchange_folder is None or without is not None:
+            Source.check_casts(self, schema, operation=operation, path=path, without=without)
+            return
+        known = pa.schema([field for field in schema if field.name in self.schema.names])
+        pieces = self.pieces(known.names)
+        check = CheckCasts(known, operation, path)
+        run_items(self.frame.sparkSession, check, pieces, len(pieces), lambda _: None)
 
     def _field_for(self, own: pa.Field, wanted: pa.Field) -> pa.Field:
         try:

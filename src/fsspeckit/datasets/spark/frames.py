@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyarrow import types as pat
@@ -18,6 +18,7 @@ from fsspeckit.common.bridge import to_numpy
 from fsspeckit.common.errors import SchemaMismatchError
 from fsspeckit.common.schema import cast_schema
 from fsspeckit.core.dataset.snapshot import Snapshot
+from fsspeckit.core.engine.changes import CHANGE_TYPE, VERSION
 from fsspeckit.core.engine.protocol import ReadRequest
 from fsspeckit.core.engine.read import full_schema, read_snapshot
 from fsspeckit.core.storage import Storage
@@ -25,6 +26,8 @@ from fsspeckit.datasets.spark.executor_check import check_executors, portable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from fsspeckit.core.operations.changes import Feed
 
 FileRows = Callable[[int], Iterator[tuple[str, pa.Table]]]
 """Yields the rows of the file with a number, with its path for error messages."""
@@ -54,22 +57,63 @@ def snapshot_frame(spark: SparkSession, storage: Storage, snapshot: Snapshot, re
     if missing:
         raise pa.ArrowKeyError(f"read: no column(s) {missing} in {snapshot.root}; it has {schema.names}")
     check_executors(spark, storage, lambda: nullcontext(snapshot.files[0].location))
+    body, types = snapshot_reader(storage, snapshot, replace(request, columns=names))
+    return _frame(spark, body, types)
+
+
+def snapshot_reader(storage: Storage, snapshot: Snapshot, request: ReadRequest) -> tuple[ReadFiles, Any]:
+    """Return the task that reads a snapshot's rows, and their Spark types. The request names all columns to read."""
+    schema = full_schema(snapshot)
     wanted = replace(snapshot, files=request.files_of(snapshot))
-    rows = _SnapshotRows(storage, wanted, replace(request, columns=names, use_threads=False), schema)
+    rows = _SnapshotRows(storage, wanted, replace(request, use_threads=False), schema)
     sizes = [file.size for file in wanted.files]
-    return frame_of_files(spark, rows, sizes, pa.schema([schema.field(name) for name in names]))
+    return _files_reader(rows, sizes, pa.schema([schema.field(name) for name in request.columns or ()]))
+
+
+def changes_frame(spark: SparkSession, storage: Storage, feed: Feed, key_columns: Sequence[str]) -> DataFrame:
+    """Return a lazy DataFrame of a change feed. Only rows that changed are shuffled, to find updates."""
+    if feed.pairs:
+        one = (*feed.pairs[0].added, *feed.pairs[0].removed)[0]
+        check_executors(spark, storage, lambda: nullcontext(one.location))
+    frame = frame_of_files(spark, feed.read, [pair.size for pair in feed.pairs], feed.schema)
+    return _with_updates(frame, key_columns) if key_columns else frame
+
+
+def _with_updates(frame: DataFrame, key_columns: Sequence[str]) -> DataFrame:
+    """Mark the rows of a key as an update if one commit deleted and inserted rows of it."""
+    from pyspark.sql import Window, functions
+
+    keys = [functions.col("`" + name.replace("`", "``") + "`") for name in (VERSION, *key_columns)]
+    change, window = functions.col(CHANGE_TYPE), Window.partitionBy(*keys)
+    is_insert = change == "insert"
+    is_update = functions.max(is_insert).over(window) & functions.max(change == "delete").over(window)
+    updated = functions.when(is_insert, "update_after").otherwise("update_before")
+    return frame.withColumn(CHANGE_TYPE, functions.when(is_update, updated).otherwise(change))
 
 
 def frame_of_files(spark: SparkSession, rows: FileRows, sizes: Sequence[int], schema: pa.Schema) -> DataFrame:
     """Return a lazy DataFrame of rows that executors read from files."""
+    return _frame(spark, *_files_reader(rows, sizes, schema))
+
+
+def _frame(spark: SparkSession, body: ReadFiles, types: Any) -> DataFrame:
+    count = len(body.bundles)
+    return spark.range(0, count, 1, max(count, 1)).mapInArrow(portable(spark, body), types)
+
+
+def _files_reader(rows: FileRows, sizes: Sequence[int], schema: pa.Schema) -> tuple[ReadFiles, Any]:
+    exact, wanted = (pa.schema([_spark_field(field, clock) for field in schema]) for clock in _CLOCKS)
+    return ReadFiles(rows, exact, wanted, _bundles(sizes)), spark_schema(wanted)
+
+
+def spark_schema(schema: pa.Schema) -> Any:
+    """Return the Spark types of an Arrow schema, such as that of a dataset."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    exact, wanted = (pa.schema([_spark_field(field, clock) for field in schema]) for clock in _CLOCKS)
-    bundles = _bundles(sizes)
-    body = _ReadFiles(rows, exact, wanted, bundles)
     # The default before PySpark 4.2 gives timestamps without a time zone the zone of the session.
-    types = from_arrow_schema(wanted, prefer_timestamp_ntz=True)
-    return spark.range(0, len(bundles), 1, max(len(bundles), 1)).mapInArrow(portable(spark, body), types)
+    return from_arrow_schema(
+        pa.schema([_spark_field(field, _CLOCKS[1]) for field in schema]), prefer_timestamp_ntz=True
+    )
 
 
 def _bundles(sizes: Sequence[int]) -> list[tuple[int, ...]]:
@@ -94,6 +138,14 @@ class _SnapshotRows:
     request: ReadRequest
     schema: pa.Schema
 
+    def only(self, numbers: Sequence[int]) -> _SnapshotRows:
+        files = tuple(self.snapshot.files[number] for number in numbers)
+        selections = self.request.selections
+        kept = None if selections is None else {file.path: selections[file.path] for file in files}
+        return replace(
+            self, snapshot=replace(self.snapshot, files=files), request=replace(self.request, selections=kept)
+        )
+
     def __call__(self, number: int) -> Iterator[tuple[str, pa.Table]]:
         file = self.snapshot.files[number]
         one = replace(self.snapshot, files=(file,))
@@ -101,7 +153,7 @@ class _SnapshotRows:
 
 
 @dataclass(frozen=True, slots=True)
-class _ReadFiles:
+class ReadFiles:
     """The task of an executor: read the files of its bundles as batches of Spark types."""
 
     rows: FileRows
@@ -109,7 +161,14 @@ class _ReadFiles:
     schema: pa.Schema
     bundles: list[tuple[int, ...]]
 
+    def alone(self, number: int) -> ReadFiles:
+        """Return the task for one bundle, without what only others need."""
+        files = self.bundles[number]
+        rows = self.rows.only(files) if isinstance(self.rows, _SnapshotRows) else self.rows
+        return replace(self, rows=rows, bundles=[tuple(range(len(files)))])
+
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the bundles whose numbers are in the first column of the batches."""
         numbers = [i for batch in batches for i in to_numpy(batch.column(0)).tolist()]
         for path, table in (found for number in numbers for i in self.bundles[number] for found in self.rows(i)):
             exact = cast_schema(table, self.exact, operation="read", path=path)

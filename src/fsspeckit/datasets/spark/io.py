@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from fsspeckit.common.choices import DEFAULT_STRATEGY, PublishMode
 from fsspeckit.core.engine.protocol import ReadRequest
-from fsspeckit.core.operations.read import existing_view
+from fsspeckit.core.operations.changes import plan_changes
+from fsspeckit.core.operations.read import requested_view
+from fsspeckit.core.operations.versions import with_versions
 from fsspeckit.core.planning.read import plan_read
 from fsspeckit.datasets.io import Columns, DatasetIO, column_names
 from fsspeckit.datasets.spark.engine import SparkEngine
-from fsspeckit.datasets.spark.frames import snapshot_frame
+from fsspeckit.datasets.spark.frames import changes_frame, snapshot_frame
+from fsspeckit.datasets.spark.hadoop_options import is_object_store, session_options
 from fsspeckit.datasets.spark.stream import BatchChange, start_query
 
 if TYPE_CHECKING:
@@ -24,10 +29,12 @@ class SparkDatasetIO(DatasetIO):
     Args:
         spark: The session; by default the active one, else one from the environment, else a local one.
         filesystem: An fsspec filesystem that paths belong to; without it, paths are local or URLs.
-        storage_options: Options for the filesystem of URLs, such as credentials; executors get them too.
+        storage_options: Options for the filesystem of URLs, such as credentials; executors get them too. Credentials
+            and endpoints that are not among them are taken from the Hadoop settings of the session (``fs.s3a.*``).
         share_limit: Bytes of source rows up to which every executor may open all of them, by default 256 MB, or 1 GB
             where all executors are on one machine. The rows of a larger source are sent to the tasks that need
             them by an exchange; a plan shows the route.
+        publish: As for `DatasetIO`.
     """
 
     def __init__(
@@ -36,8 +43,9 @@ class SparkDatasetIO(DatasetIO):
         filesystem: Any = None,
         storage_options: Mapping[str, Any] | None = None,
         share_limit: int | None = None,
+        publish: PublishMode = "replace",
     ) -> None:
-        super().__init__(filesystem, storage_options)
+        super().__init__(filesystem, storage_options, publish)
         self.engine: SparkEngine = SparkEngine(spark, share_limit)
 
     @property
@@ -45,7 +53,21 @@ class SparkDatasetIO(DatasetIO):
         """The session; found or started on first use."""
         return self.engine.spark
 
-    def read(self, path: Any, *, columns: Columns | None = None, filters: Any = None) -> DataFrame:
+    def _options_for(self, path: Any) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:
+        """Return the options of a path, with those from the Hadoop settings of the session."""
+        if self.filesystem is not None or not is_object_store(path):
+            return self.storage_options, ()
+        return session_options(self.spark, os.fspath(path), self.storage_options)
+
+    def read(
+        self,
+        path: Any,
+        *,
+        columns: Columns | None = None,
+        filters: Any = None,
+        version: int | None = None,
+        as_of: Any = None,
+    ) -> DataFrame:
         """Return a Spark DataFrame of one consistent snapshot of a dataset.
 
         Args:
@@ -53,6 +75,8 @@ class SparkDatasetIO(DatasetIO):
             columns: Columns to read; all by default.
             filters: As for `read_parquet`: text in the expression language, not in Spark SQL, or filters of pyarrow.
                 They are applied while files are read; files that cannot match a text are not read.
+            version: The number of a kept version, as `history` lists it.
+            as_of: A time such as ``"2026-11-02T10:00Z"``: read the version that was current then.
 
         Returns:
             A lazy DataFrame over the current files. If another writer replaces one of them before Spark reads it, the
@@ -60,11 +84,22 @@ class SparkDatasetIO(DatasetIO):
         """
         place = self._place(path)
         request = ReadRequest(column_names(columns), filters)
-        snapshot, planned = plan_read(place.storage, existing_view(place), request)
+        snapshot, planned = plan_read(place.storage, requested_view(place, version, as_of), request)
         return snapshot_frame(self.spark, place.storage, snapshot, planned)
 
+    def changes(
+        self, path: Any, *, since: int, until: int | None = None, key_columns: Columns | None = None
+    ) -> DataFrame:
+        """Return a lazy DataFrame of the rows that commits inserted, updated and deleted; see `DatasetIO.changes`.
+
+        Executors compare the files; the driver reads footers only.
+        """
+        place, keys = self._place(path), column_names(key_columns) or ()
+        feed = with_versions(place, lambda versions: plan_changes(place, versions, since, until, keys))
+        return changes_frame(self.spark, place.storage, feed, keys)
+
     def merge_batches(
-        self, path: Any, *, key_columns: Columns, checkpoint: str, strategy: str = "upsert", **options: Any
+        self, path: Any, *, key_columns: Columns, checkpoint: str, strategy: str = DEFAULT_STRATEGY, **options: Any
     ) -> BatchChange:
         """Return a function for `foreachBatch` that merges each batch into a dataset exactly once.
 
@@ -85,7 +120,7 @@ class SparkDatasetIO(DatasetIO):
         *,
         key_columns: Columns,
         checkpoint: str,
-        strategy: str = "upsert",
+        strategy: str = DEFAULT_STRATEGY,
         trigger: Mapping[str, Any] | None = None,
         query_name: str | None = None,
         **options: Any,
@@ -160,7 +195,7 @@ def merge_parquet_dataset_spark(
     source: Any,
     target_path: Any,
     key_columns: Columns,
-    strategy: str = "upsert",
+    strategy: str = DEFAULT_STRATEGY,
     *,
     spark: SparkSession | None = None,
     filesystem: Any = None,

@@ -13,7 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from fsspeckit.common.arrow_versions import concat_batches
 from fsspeckit.core.dataset.source import Source
+from fsspeckit.core.kernels.table_files import TableFolder
 from fsspeckit.core.storage import Storage, parent
 from fsspeckit.core.values.take import with_one_dictionary
 
@@ -62,16 +64,20 @@ class Handle:
 
     def file(self, number: int, names: Sequence[str]) -> pa.Table:
         """Return some columns of one file: memory-mapped if it is local, else only these columns are fetched."""
+        return self._reader(number, names).read_all().select(list(names))
+
+    def _reader(self, number: int, names: Sequence[str]) -> pa.RecordBatchFileReader:
         assert self.storage is not None
         path = self.files[number].path
         if self.storage.is_local:
-            reader = pa.ipc.open_file(pa.memory_map(path))  # with included_fields it copies the columns
-        else:
-            wanted = sorted(self.schema.get_field_index(name) for name in names)
-            reader = pa.ipc.open_file(
-                self.storage.open_input(path), options=pa.ipc.IpcReadOptions(included_fields=wanted)
-            )
-        return reader.read_all().select(list(names))
+            return pa.ipc.open_file(pa.memory_map(path))  # with included_fields it copies the columns
+        wanted = sorted(self.schema.get_field_index(name) for name in names)
+        return pa.ipc.open_file(self.storage.open_input(path), options=pa.ipc.IpcReadOptions(included_fields=wanted))
+
+    def batches(self, number: int, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield some columns of one file in batches."""
+        reader = self._reader(number, names)
+        return (reader.get_batch(i).select(list(names)) for i in range(reader.num_record_batches))
 
     def forget(self) -> None:
         """Release the rows in this process."""
@@ -102,6 +108,18 @@ class SharedSource(Source):
     def is_shared(self) -> bool:
         """Whether the rows are in files."""
         return self.handle.inline is None
+
+    @property
+    def limit(self) -> int | None:
+        """The share limit of the engine, for rows in files."""
+        return self.share_limit if self.is_shared else None
+
+    @property
+    def exchange_folder(self) -> TableFolder | None:
+        """The folder of the files, if the rows are exchanged."""
+        if self.handle.storage is None or self.route != "exchange":
+            return None
+        return TableFolder(self.handle.storage, parent(self.handle.files[0].path))
 
     def chunks(self) -> list[Source]:
         """Return one part for each file."""
@@ -144,6 +162,10 @@ class SpillPiece:
     def read(self) -> pa.Table:
         """Return the rows."""
         return self.handle.file(self.number, self.names)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in batches; each is read when it is needed."""
+        return self.handle.batches(self.number, self.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,10 +231,10 @@ def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         waiting.append(batch)
         rows, size = rows + batch.num_rows, size + _size(batch)
         if rows >= _BATCH_ROWS or size >= _BATCH_BYTES:
-            yield pa.concat_batches(waiting)
+            yield concat_batches(waiting)
             waiting, rows, size = [], 0, 0
     if waiting:
-        yield pa.concat_batches(waiting)
+        yield concat_batches(waiting)
 
 
 def _size(batch: pa.RecordBatch) -> int:

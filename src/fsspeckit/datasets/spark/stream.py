@@ -57,17 +57,22 @@ class BatchChange:
             _logger.info("batch %d of %s was committed by another process meanwhile", number, self._path)
 
     def _query_id(self) -> str:
-        """Return Spark's id of the query, which is stored in the checkpoint: a new checkpoint starts a new stream."""
         if self._query is None:
-            storage, root = resolve(to_fsspec(self._checkpoint), self._io.filesystem, self._io.storage_options)
-            try:
-                self._query = str(json.loads(storage.read_bytes(join(root, "metadata")))["id"])
-            except (FileNotFoundError, ValueError, KeyError) as error:
-                raise StorageError(
-                    f"there is no Spark query at the checkpoint {self._checkpoint} ({error}); "
-                    "pass the checkpointLocation of the query itself"
-                ) from error
+            options = self._io._options_for(self._checkpoint)[0]
+            self._query = query_id(self._checkpoint, self._io.filesystem, options)
         return self._query
+
+
+def query_id(checkpoint: str, filesystem: Any, storage_options: Mapping[str, Any] | None) -> str:
+    """Return Spark's id of a query, which is stored in the checkpoint: a new checkpoint starts a new stream."""
+    storage, root = resolve(to_fsspec(checkpoint), filesystem, storage_options)
+    try:
+        return str(json.loads(storage.read_bytes(join(root, "metadata")))["id"])
+    except (FileNotFoundError, ValueError, KeyError) as error:
+        raise StorageError(
+            f"there is no Spark query at the checkpoint {checkpoint} ({error}); "
+            "pass the checkpointLocation of the query itself"
+        ) from error
 
 
 def _check(operation: str, options: Mapping[str, Any]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fsspeckit.common.arrow_versions import writer_options
 from fsspeckit.core.parquet.bytes.thrift import BINARY, I32, LIST, STRUCT, Struct, read_struct
 
 MAGIC = b"PAR1"
@@ -106,7 +107,7 @@ def chunks_of(group: Struct) -> list[Struct]:
 def encode_file(table: pa.Table, options: dict[str, Any]) -> pa.Buffer:
     """Return a table as a Parquet file in memory. Up to `MAX_GROUP_ROWS` rows become one row group, no rows none."""
     sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(sink, table.schema, **options) as writer:
+    with pq.ParquetWriter(sink, table.schema, **writer_options(options)) as writer:
         if table.num_rows:
             writer.write_table(table, table.num_rows)
     return sink.getvalue()

@@ -39,8 +39,8 @@ from fsspeckit.core.parquet.bytes.format_fields import (
     leaf_ranges,
 )
 from fsspeckit.core.parquet.bytes.thrift import I64, Struct
+from fsspeckit.core.parquet.damage import report_damage
 from fsspeckit.core.parquet.footer import Footer
-from fsspeckit.core.parquet.reader import report_damage
 from fsspeckit.core.parquet.writer_options import WriterOptions
 from fsspeckit.core.values.required_fields import fill_required
 from fsspeckit.core.values.take import used_codes

@@ -1,4 +1,4 @@
-"""The command `dedupe`: keep one row per key."""
+"""The command `deduplicate`: keep one row per key."""
 
 from __future__ import annotations
 
@@ -15,16 +15,20 @@ from fsspeckit.cli.options import (
     NullsInKeys,
     OrderBy,
     Partitions,
+    Retries,
     RowGroup,
 )
+from fsspeckit.common.choices import DEFAULT_RETRIES
 
 
 def register(app: typer.Typer) -> None:
     """Add the command to the program."""
-    command(app, "dedupe", example="fsspeckit dedupe lake/orders --key id --dry-run --engine pyarrow")(dedupe)
+    command(app, "deduplicate", example="fsspeckit deduplicate lake/orders --key id --dry-run --engine pyarrow")(
+        deduplicate
+    )
 
 
-def dedupe(
+def deduplicate(
     run: Run,
     path: Dataset,
     key: Keys,
@@ -35,6 +39,7 @@ def dedupe(
     row_group_size: RowGroup = None,
     max_files: MaxFiles = None,
     max_bytes: MaxBytes = None,
+    retries: Retries = DEFAULT_RETRIES,
     dry_run: DryRun = False,
 ) -> int:
     """Keep one row per key, rewriting only files that lose rows."""
@@ -51,5 +56,6 @@ def dedupe(
             max_files=max_files,
             max_bytes=max_bytes,
             progress=progress,
+            retries=retries,
         )
     return run.finish(result, noop=not result.compacted_file_count)

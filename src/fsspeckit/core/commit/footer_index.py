@@ -1,0 +1,223 @@
+"""The footer index of a dataset: facts of footers in the sidecar, so that files need not be opened to plan a change.
+
+The index proves nothing about the dataset. An entry is used for a file only if path, size and version are those of the
+current listing, so a missing, damaged, foreign or outdated index costs time and changes no result. That is also why it
+is written without a lock and without a sync, after a commit is complete, and why an error while it is written is
+ignored. Each commit adds a small file; a commit that finds many of them joins them.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fsspeckit.common.bridge import to_numpy, valid_mask
+from fsspeckit.core.commit.record import Published, Record, new_id
+from fsspeckit.core.model import DataFile, ViewFile
+from fsspeckit.core.parquet.data_files import FooterFacts
+from fsspeckit.core.parquet.footer_format import InvalidIndexError, from_bytes, joined, to_bytes
+from fsspeckit.core.parquet.footer_table import FooterTable, Numbers, tables_of
+from fsspeckit.core.storage import Entry, Storage, for_each, join
+
+FOLDER = "index"
+"""The folder of the index in a sidecar."""
+MIN_FILES, MIN_LOCAL_FILES = 16, 80
+"""The number of files from which on a dataset has an index, on remote and on local storage. Fewer footers are read in
+the time in which an index is read and written."""
+_ENDING = ".footers"
+_NAME = re.compile(rf"{FOLDER}/\d{{20}}-[0-9a-f]{{8}}\{_ENDING}", re.ASCII)
+_SMALL = 4 * 2**20  # bytes of an index that is joined often, and kept in memory until the commit
+_MAX_PARTS, _MAX_LARGE_PARTS = 3, 8
+_MAX_BYTES = 2**31
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A file of the index, and its tables."""
+
+    name: str
+    tables: tuple[FooterTable, ...]
+
+
+@dataclass(slots=True)
+class FooterIndex:
+    """The index as one operation sees it: what it read, and what the next commit adds."""
+
+    storage: Storage
+    sidecar: str | None
+    listed: tuple[Entry, ...] | None = None
+    added: list[FooterTable] = field(default_factory=list)
+    is_used: bool = False
+    broken: list[str] = field(default_factory=list)
+    kept: dict[str, pa.Buffer] = field(default_factory=dict)
+
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        """Return the constructor of None: executors do not use the index."""
+        return type(None), ()
+
+    def tables(self, columns: Collection[str] | None) -> list[FooterTable]:
+        """Return all tables, the newest first, with the statistics of some columns or of all."""
+        self.is_used = True
+        return [table for part in self._load(self._names(), columns) for table in part.tables]
+
+    def add(self, files: Iterable[DataFile]) -> None:
+        """Remember the facts of files that were read, for the next commit."""
+        self.added += tables_of(file for file in files if has_identity(file.version))
+
+    def add_tables(self, tables: Iterable[FooterTable]) -> None:
+        """Remember tables of files that were read, for the next commit."""
+        for table in tables:
+            versions = table.files.column("version").to_pylist()
+            self.added.append(table.take(np.flatnonzero([has_identity(version) for version in versions])))
+
+    def published_files(self, root: str, record: Record, footers: Mapping[str, bytes]) -> list[DataFile]:
+        """Return the files that a commit published, with all facts of their footers."""
+        facts = FooterFacts(None)
+        return [
+            facts.describe(file, footers[item.path])
+            for item in record.publish
+            if (file := self._published(root, item)) is not None and item.path in footers
+        ]
+
+    def _published(self, root: str, item: Published) -> ViewFile | None:
+        """Return a published file as the next listing has it. An object store is not asked: a copy keeps the stamp."""
+        path = join(root, item.path)
+        if not self.storage.in_place:
+            return ViewFile(item.path, path, item.size, item.stamp, item.stamp)
+        entry = self.storage.stat_file(path)
+        if not item.is_at(entry, in_place=True) or entry is None:
+            return None
+        return ViewFile(item.path, path, entry.size, entry.stamp, entry.version)
+
+    def save(
+        self,
+        sidecar: str,
+        seq: int,
+        published: Sequence[DataFile],
+        paths: Callable[[], pa.Array],
+        *,
+        anew: bool = False,
+    ) -> None:
+        """Write the facts of the files that were read, and of those that a commit published.
+
+        Args:
+            sidecar: The sidecar of the dataset.
+            seq: The slot of the commit.
+            published: The published files.
+            paths: Returns the paths of the dataset after the commit.
+            anew: Whether the index is replaced.
+        """
+        self.sidecar = sidecar
+        self.add(published)
+        tables, self.added = self.added[::-1], []
+        try:
+            old = [] if anew else self._parts_to_join()
+            if tables or old or anew:
+                self._write(seq, tables, old, paths, anew=anew)
+        except (OSError, pa.ArrowException, MemoryError) as error:
+            _logger.info("the footer index of %s was not written: %s", self.sidecar, error)
+
+    def _write(
+        self,
+        seq: int,
+        tables: Sequence[FooterTable],
+        old: Sequence[_Part],
+        paths: Callable[[], pa.Array],
+        *,
+        anew: bool,
+    ) -> None:
+        names = self._names()
+        sidecar = self.sidecar or ""
+        if old:
+            tables = newest_entries([*tables, *(table for part in old for table in part.tables)], paths())
+        self.storage.make_dirs(join(sidecar, FOLDER))
+        name = f"{seq:020d}-{new_id()[:8]}{_ENDING}"
+        self.storage.write_bytes(join(sidecar, FOLDER, name), to_bytes(joined(tables)))
+        gone = [entry.path for entry in names] if anew else [*self.broken, *(part.name for part in old)]
+        self.storage.remove_many([join(sidecar, each) for each in gone])
+
+    def _parts_to_join(self) -> list[_Part]:
+        """Return the parts to join with the new one: none, or all but a much larger one, or all."""
+        names = self._names()
+        is_small = sum(entry.size for entry in names) <= _SMALL
+        if len(names) < (_MAX_PARTS if is_small else _MAX_LARGE_PARTS):
+            return []
+        largest = max(names, key=lambda entry: entry.size)
+        others = [entry for entry in names if entry is not largest]
+        is_large = largest.size > 4 * sum(entry.size for entry in others)
+        return self._load(others if is_large else names, None)
+
+    def _names(self) -> tuple[Entry, ...]:
+        """Return the files of the index, the newest first."""
+        if self.listed is None:
+            try:
+                found = [] if self.sidecar is None else self.storage.list_dir(join(self.sidecar, FOLDER))
+            except OSError as error:
+                _logger.info("the footer index of %s is not used: %s", self.sidecar, error)
+                found = []
+            entries = [replace(entry, path=join(FOLDER, entry.path)) for entry in found]
+            self.broken += [entry.path for entry in entries if entry.path.endswith(".tmp")]  # of a crashed writer
+            self.listed = index_files(entries)
+        return self.listed
+
+    def _load(self, entries: Iterable[Entry], columns: Collection[str] | None) -> list[_Part]:
+        parts = for_each(self.storage, lambda entry: self._load_part(entry, columns), entries)
+        return [part for part in parts if part is not None]
+
+    def _load_part(self, entry: Entry, columns: Collection[str] | None) -> _Part | None:
+        path = join(self.sidecar or "", entry.path)
+        try:
+            if entry.size > _MAX_BYTES:
+                raise InvalidIndexError(f"it has {entry.size:,} bytes")
+            data = self.kept.get(entry.path)
+            if data is None:
+                with self.storage.open_input(path, entry.size, entry.stamp) as file:
+                    data = file.read_buffer()
+            if entry.size <= _SMALL:
+                self.kept[entry.path] = data
+            return _Part(entry.path, tuple(from_bytes(data, columns)))
+        except (OSError, InvalidIndexError, MemoryError) as error:
+            _logger.info("the footer index %s is not used: %s", path, error)
+            self.broken.append(entry.path)
+            return None
+
+
+def index_files(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    """Return the files of the index among the entries of a sidecar, the newest first."""
+    found = [entry for entry in entries if _NAME.fullmatch(entry.path) and entry.size >= 0]
+    return tuple(sorted(found, key=lambda entry: entry.path, reverse=True))
+
+
+def has_identity(version: str) -> bool:
+    """Return whether a version in a listing shows that a file was changed. Some filesystems report no time."""
+    return bool(version) and not version.endswith(":0.0")
+
+
+def newest_entries(tables: Sequence[FooterTable], paths: pa.Array) -> list[FooterTable]:
+    """Return the first entry of each path in some tables, for paths of the dataset."""
+    numbers = locate(tables, paths)
+    return [table.take(np.sort(rows)) for table, rows in zip(tables, _by_table(tables, numbers), strict=True)]
+
+
+def _by_table(tables: Sequence[FooterTable], numbers: Numbers) -> list[Numbers]:
+    """Split numbers of entries in all tables into rows of each table."""
+    ends = np.cumsum([len(table) for table in tables])
+    found = np.unique(numbers[numbers >= 0])
+    cuts = np.searchsorted(found, [0, *ends])
+    return [found[cuts[i] : cuts[i + 1]] - (ends[i] - len(table)) for i, table in enumerate(tables)]
+
+
+def locate(tables: Sequence[FooterTable], paths: pa.Array) -> Numbers:
+    """Return for each path the number of its first entry in the concatenation of some tables, or -1."""
+    if not tables:
+        return np.full(len(paths), -1, dtype=np.int64)
+    known = pa.concat_arrays([table.files.column("path") for table in tables])
+    found = pc.index_in(paths, value_set=known)
+    return np.where(valid_mask(found), to_numpy(found), -1).astype(np.int64)

@@ -1,0 +1,221 @@
+"""Send the rows of a large source to the tasks that need them, and run the tasks.
+
+Each worker reads a part of the source and the decisions about its rows (`exchange_keys.py`), and writes the rows to a
+file, in the order of tasks and positions. Only the numbers of rows and the places of these runs are exchanged. A task
+merges the runs by position and reads the rows of one row group at a time, so it never holds all rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from fsspeckit.common.bridge import to_arrow, to_numpy
+from fsspeckit.common.errors import DamagedFileError
+from fsspeckit.common.schema import cast_schema
+from fsspeckit.core.kernels.run_task import run_task
+from fsspeckit.core.kernels.table_files import TableFolder, TablePlace, TableWriter, in_chunks
+from fsspeckit.core.model import Outcome, RewriteTask, RowNumbers, WriteTask
+from fsspeckit.core.storage import Storage
+from fsspeckit.core.values.hashing import runs_of
+from fsspeckit.core.values.take import take_rows, with_one_dictionary
+
+RoutedTask = RewriteTask | WriteTask
+_RUN_BYTES = 2 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SourceRoutes:
+    """The routes of a part of the source.
+
+    Attributes:
+        piece: Reads the rows.
+        places: The decisions about its rows, of all parts of the key exchange.
+        ranks: For each partition the number of rows that earlier parts of the source insert there.
+    """
+
+    piece: Any
+    places: tuple[TablePlace, ...]
+    ranks: RowNumbers
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RouteRows:
+    """Sends the rows of a part of the source to the parts of their tasks.
+
+    Attributes:
+        folder: Where the decisions are, and where rows are written.
+        task_of_file: The number of the task of each file, or -1.
+        first_task: The number of the first task that writes new rows of each partition, or -1.
+        file_rows: The most rows of a new file.
+        part_of: The part of each task.
+    """
+
+    folder: TableFolder
+    task_of_file: RowNumbers
+    first_task: RowNumbers
+    file_rows: int
+    part_of: RowNumbers
+
+    def __call__(self, item: SourceRoutes) -> Iterator[tuple[int, pa.Table]]:
+        """Yield by part the task and the order of each row, and where the rows are."""
+        rows, tasks, orders = self._decisions(item)
+        if not len(rows):
+            return
+        with self.folder.writer() as writer:
+            start = 0
+            for chunk in in_chunks(item.piece.batches()):
+                low, high = np.searchsorted(rows, [start, start + chunk.num_rows])
+                wanted = slice(int(low), int(high))
+                yield from self._runs(chunk, rows[wanted] - start, tasks[wanted], orders[wanted], writer)
+                start += chunk.num_rows
+
+    def _decisions(self, item: SourceRoutes) -> tuple[RowNumbers, RowNumbers, RowNumbers]:
+        """Return the rows that are sent, ascending, with their tasks and their orders in the tasks."""
+        tables = [self.folder.read(place) for place in item.places]
+        rows, targets, orders = (
+            np.concatenate([np.empty(0, np.int64), *(to_numpy(table[name]) for table in tables)]).astype(np.int64)
+            for name in ("row", "target", "position")
+        )
+        by_row = np.argsort(rows, kind="stable")
+        rows, targets, orders = rows[by_row], targets[by_row], orders[by_row]
+        is_new = targets < 0
+        tasks = np.where(is_new, -1, self.task_of_file[np.where(is_new, 0, targets)] if len(self.task_of_file) else -1)
+        for partition in np.unique(targets[is_new]).tolist():
+            mine = np.flatnonzero(targets == partition)
+            ranks = item.ranks[-1 - partition] + np.arange(len(mine))
+            tasks[mine] = self.first_task[-1 - partition] + ranks // self.file_rows
+            orders[mine] = ranks % self.file_rows
+        if not self._writes_new_rows:
+            kept = ~is_new
+            rows, tasks, orders = rows[kept], tasks[kept], orders[kept]
+        return rows, tasks, orders
+
+    @property
+    def _writes_new_rows(self) -> bool:
+        return bool((self.first_task >= 0).any())
+
+    def _runs(
+        self, chunk: pa.Table, rows: RowNumbers, tasks: RowNumbers, orders: RowNumbers, writer: TableWriter
+    ) -> Iterator[tuple[int, pa.Table]]:
+        """Write some rows in the order of parts, tasks and orders."""
+        if not len(rows):
+            return
+        parts = self.part_of[tasks]
+        order = np.lexsort((orders, tasks, parts))
+        table, parts = take_rows(chunk, rows[order]), parts[order]
+        numbers = pa.table(
+            [to_arrow(tasks[order].astype(np.int32)), to_arrow(orders[order].astype(np.uint32))], _NUMBERS
+        )
+        row_bytes = max(1, table.nbytes // table.num_rows)
+        step = max(1, _RUN_BYTES // row_bytes)
+        for part, start, stop in runs_of(parts):
+            runs = []
+            for at in range(start, stop, step):
+                place = writer.add(table.slice(at, min(step, stop - at)))
+                runs.append((place.path, place.start, place.size, min(step, stop - at)))
+            piece = numbers.slice(start, stop - start)
+            yield part, piece.replace_schema_metadata({b"runs": json.dumps(runs)})
+
+
+_NUMBERS = ["task", "order"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunRouted:
+    """Runs the tasks of a part with the rows that were sent to it. Tasks have their numbers."""
+
+    storage: Storage
+    folder: TableFolder
+    schema: pa.Schema
+    tasks: tuple[tuple[tuple[int, RoutedTask], ...], ...]
+    staging: str | None
+
+    def __call__(self, part: int, pieces: Iterator[pa.Table]) -> list[tuple[int, Outcome]]:
+        """Return the outcomes of the tasks of one part, with their numbers."""
+        task_of, orders = [np.empty(0, np.int32)], [np.empty(0, np.uint32)]
+        runs: list[tuple[TablePlace, int]] = []
+        for piece in pieces:
+            task_of.append(to_numpy(piece["task"]))
+            orders.append(to_numpy(piece["order"]))
+            found = json.loads(piece.schema.metadata[b"runs"])
+            runs += [(TablePlace(path, start, size), rows) for path, start, size, rows in found]
+        numbers, order = np.concatenate(task_of), np.concatenate(orders).astype(np.int64)
+        by_task = np.lexsort((order, numbers))
+        wanted = [number for number, _ in self.tasks[part]]
+        lows, highs = (np.searchsorted(numbers[by_task], wanted, side) for side in ("left", "right"))
+        outcomes = []
+        for (number, task), low, high in zip(self.tasks[part], lows, highs, strict=True):
+            mine = by_task[low:high]
+            rows = RoutedRows(self.folder, self.schema, runs, mine)
+            ready = _with_rows(task, order[mine])
+            outcomes.append((number, run_task(ready, rows.take, self.storage, self.staging, at_once=1)))
+        return outcomes
+
+
+def _with_rows(task: RoutedTask, orders: RowNumbers) -> RoutedTask:
+    """Return a task with the numbers of its rows. Raise if rows are missing."""
+    if isinstance(task, WriteTask):
+        if len(orders) != len(task.rows) or not np.array_equal(orders, np.arange(len(orders))):
+            raise _lost_rows(task.path)
+        return replace(task, rows=range(len(orders)))
+    if len(orders) != task.change.hits or bool((np.diff(orders) <= 0).any()):
+        raise _lost_rows(task.file.path)
+    change = replace(task.change, replaced=orders, source_rows=np.arange(len(orders)), remote=None)
+    return replace(task, change=change)
+
+
+def _lost_rows(path: str) -> DamagedFileError:
+    return DamagedFileError(
+        f"the rows that were exchanged for {path} are not those of the plan: a file of the scratch folder was changed. "
+        "Nothing was changed; run it again."
+    )
+
+
+class RoutedRows:
+    """The source rows of a task, in runs; ``rows`` are their numbers among the rows of all runs, in order."""
+
+    def __init__(
+        self, folder: TableFolder, schema: pa.Schema, runs: Sequence[tuple[TablePlace, int]], rows: RowNumbers
+    ) -> None:
+        self._folder, self._schema, self._rows = folder, schema, rows
+        self._places = [place for place, _ in runs]
+        self._ends: npt.NDArray[np.int64] = np.cumsum([count for _, count in runs], dtype=np.int64)
+
+    def take(self, rows: range | RowNumbers, schema: pa.Schema) -> pa.Table:
+        """Return some rows with a schema, as `Source.take`. Only the runs that have them are read."""
+        wanted = self._rows[rows.start : rows.stop] if isinstance(rows, range) else self._rows[rows]
+        names = [name for name in schema.names if name in self._schema.names]
+        which = np.searchsorted(self._ends, wanted, "right")
+        used = np.flatnonzero(np.bincount(which, minlength=len(self._ends)))
+        tables = [self._read(int(number), names) for number in used]
+        counts = np.array([table.num_rows for table in tables], dtype=np.int64)
+        before = np.zeros(len(self._ends), dtype=np.int64)
+        before[used] = np.cumsum(counts) - counts
+        starts = np.concatenate([[0], self._ends[:-1]])
+        empty = pa.schema([self._schema.field(name) for name in names or self._schema.names[:1]]).empty_table()
+        joined = with_one_dictionary(pa.concat_tables([empty, *tables]))
+        part = take_rows(joined, wanted - starts[which] + before[which])
+        return cast_schema(part.select(names), schema, fill_missing=True, operation="source")
+
+    def _read(self, number: int, names: Sequence[str]) -> pa.Table:
+        table = self._folder.read(self._places[number])
+        rows = int(self._ends[number]) - (int(self._ends[number - 1]) if number else 0)
+        if table.num_rows != rows:
+            raise _lost_rows(self._places[number].path)
+        if not table.schema.equals(self._schema):
+            table = self._cast(table, self._places[number].path)
+        return table.select(list(names) or self._schema.names[:1])
+
+    def _cast(self, table: pa.Table, path: str) -> pa.Table:
+        """Return a table with the schema of the source: Spark before 4.2 names the time zone of the session."""
+        try:
+            return table.cast(self._schema)
+        except (ValueError, pa.ArrowException) as error:
+            raise _lost_rows(path) from error

@@ -1,0 +1,100 @@
+"""Summarize a part of a source for planning: rows, nulls and ranges of keys, partitions. Values are checked to fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fsspeckit.common.partitions import partition_folders
+from fsspeckit.common.schema import cast_schema
+from fsspeckit.core.model import KeyColumn
+from fsspeckit.core.values.key_ranges import KeyRanges, key_ranges
+from fsspeckit.core.values.keys import in_key_type
+
+_CHECKED_ROWS = 262_144
+_MOST_DISTINCT = 1 << 16  # more values than codes of 16 bits
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SourceSummary:
+    """What planning needs to know of a part of a source.
+
+    Attributes:
+        keys: The ranges of each key column.
+        partitions: The partitions of the rows, in the order of their first rows.
+        distinct: The distinct values of each column of dictionaries that has few codes.
+    """
+
+    rows: int
+    keys: tuple[KeyRanges, ...]
+    partitions: tuple[str, ...]
+    distinct: tuple[pa.Array, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SummarizeSource:
+    """Summarizes parts of a source.
+
+    Attributes:
+        ranges: The most ranges of a key column.
+        casts: Checks the columns whose values may not fit.
+        coded: The columns whose distinct values are needed.
+    """
+
+    keys: tuple[KeyColumn, ...]
+    partitions: tuple[str, ...]
+    ranges: int
+    casts: CheckCasts
+    coded: tuple[str, ...]
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that are read."""
+        keys = [key.name for key in self.keys]
+        return list(dict.fromkeys([*keys, *self.partitions, *self.casts.schema.names, *self.coded]))
+
+    def __call__(self, piece: Any) -> SourceSummary:
+        """Summarize the rows of one piece."""
+        table = piece.read()
+        self.casts.check(table)
+        return SourceSummary(
+            table.num_rows,
+            tuple(key_ranges(in_key_type(table[key.name], key.type), self.ranges) for key in self.keys),
+            tuple(_partitions(table, self.partitions)),
+            tuple(_distinct(table[name]) for name in self.coded),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CheckCasts:
+    """Raises if a value of a piece does not fit its type in a schema."""
+
+    schema: pa.Schema
+    operation: str
+    path: str
+
+    def __call__(self, piece: Any) -> None:
+        """Check the rows of one piece."""
+        self.check(piece.read())
+
+    def check(self, table: pa.Table) -> None:
+        """Check the rows of a table."""
+        for field in self.schema:
+            column, wanted = table.select([field.name]), pa.schema([field])
+            for start in range(0, table.num_rows, _CHECKED_ROWS):
+                cast_schema(column.slice(start, _CHECKED_ROWS), wanted, operation=self.operation, path=self.path)
+
+
+def _partitions(table: pa.Table, columns: Sequence[str]) -> list[str]:
+    if not columns:
+        return [""]
+    return list(pc.unique(partition_folders(table.select(list(columns)))).to_pylist())
+
+
+def _distinct(column: pa.ChunkedArray) -> pa.Array:
+    values = column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+    return pc.unique(values).slice(0, _MOST_DISTINCT)

@@ -1,0 +1,120 @@
+"""The change feed: the rows that commits inserted, updated and deleted, read from the files that they replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fsspeckit.common.bridge import text_array, to_numpy
+from fsspeckit.common.errors import KeyColumnError, VersionNotFoundError
+from fsspeckit.common.logging import log_unexpected
+from fsspeckit.core.commit.versions import FileChanges, Versions
+from fsspeckit.core.dataset.place import Place
+from fsspeckit.core.dataset.snapshot import Snapshot, load_snapshot
+from fsspeckit.core.engine.changes import ADDED, CHANGE_TYPE, VERSION, FilePair, ReadChanges, pair_files
+from fsspeckit.core.engine.protocol import Engine
+from fsspeckit.core.engine.read import full_schema
+from fsspeckit.core.operations.versions import with_versions
+from fsspeckit.core.values.keys import KeyEncoder, comparable, key_type
+
+_SAME_ROWS = ("compact", "optimize")
+"""Operations that move rows to other files. They change rows only if the number of rows changes."""
+_CHANGES = ("delete", "insert", "update_before", "update_after")
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """A planned change feed: the schema of its rows, and a task for each pair of files."""
+
+    schema: pa.Schema
+    read: ReadChanges
+    until: int
+
+    @property
+    def pairs(self) -> tuple[FilePair, ...]:
+        """The files to compare."""
+        return self.read.pairs
+
+
+def changes(engine: Engine, place: Place, since: int, until: int | None, key_columns: Sequence[str]) -> pa.Table:
+    """Return the changed rows of the commits after ``since`` up to ``until``."""
+    with log_unexpected("changes", place.path):
+
+        def read(versions: Versions) -> pa.Table:
+            feed = plan_changes(place, versions, since, until, key_columns)
+            found = engine.map(_Collect(feed.read), range(len(feed.pairs)), lambda _: None)
+            tables = [table.cast(feed.schema) for tables in found for table in tables]
+            table = pa.concat_tables([pa.Table.from_batches([], feed.schema), *tables])
+            return mark_updates(table, key_columns)
+
+        return with_versions(place, read)
+
+
+@dataclass(frozen=True, slots=True)
+class _Collect:
+    """Returns all changes of a pair."""
+
+    read: ReadChanges
+
+    def __call__(self, number: int) -> list[pa.Table]:
+        return [table for _, table in self.read(number)]
+
+
+def plan_changes(place: Place, versions: Versions, since: int, until: int | None, key_columns: Sequence[str]) -> Feed:
+    """Find the files to compare, and the schema of the feed. Only footers are read."""
+    last = versions.view.head if until is None else until
+    if type(since) is not int or not 0 <= since <= last:
+        raise ValueError(f"{since!r} is not a version before {last}, or that version. Call history() to list them.")
+    if last > versions.view.head:
+        raise VersionNotFoundError(f"{place.path} has no version {last}. Call history() to list versions.")
+    commits = versions.commits_between(since, last)
+    view = versions.view_of(since) if not commits else versions.view
+    located = [versions.locate(commit) for commit in commits]
+    files = tuple(file for commit in located for file in (*commit.removed, *commit.published))
+    compared = replace(view, files=files or view.files, index=None)  # two files can have one path
+    snapshot = load_snapshot(place.storage, compared, empty_may_differ=True)
+    schema = _schema_of(place, snapshot, key_columns)
+    pairs = tuple(_pairs(located, snapshot) if files else ())
+    body = pa.schema(list(schema)[: -len(ADDED)], schema.metadata)
+    return Feed(schema, ReadChanges(place.storage, replace(snapshot, files=()), body, pairs), last)
+
+
+def _pairs(commits: Iterable[FileChanges], snapshot: Snapshot) -> Iterable[FilePair]:
+    files = iter(snapshot.files)
+    for commit in commits:
+        removed = [next(files) for _ in commit.removed]
+        added = [next(files) for _ in commit.published]
+        counts = [sum(file.rows for file in side) for side in (removed, added)]
+        if commit.operation not in _SAME_ROWS or counts[0] != counts[1]:
+            yield from pair_files(commit.version, commit.at, removed, added)
+
+
+def _schema_of(place: Place, snapshot: Snapshot, key_columns: Sequence[str]) -> pa.Schema:
+    schema = full_schema(snapshot) if snapshot.schema is not None else pa.schema([])
+    taken = [field.name for field in ADDED if field.name in schema.names]
+    if taken:
+        raise ValueError(f"{place.path} has a column {taken[0]!r}, which a change feed needs. Rename the column.")
+    missing = [name for name in key_columns if name not in schema.names]
+    if missing and schema.names:
+        raise KeyColumnError(f"key_columns: {place.path} has no column {missing[0]!r}. Choose among {schema.names}.")
+    for name in key_columns if schema.names else ():
+        key_type(schema.field(name).type, name)
+    return pa.schema([*schema, *ADDED], schema.metadata)
+
+
+def mark_updates(table: pa.Table, key_columns: Sequence[str]) -> pa.Table:
+    """Return changes in which a key with deleted and inserted rows in one commit is an update."""
+    if not key_columns or not table.num_rows:
+        return table
+    keys = [comparable(table[name], key_type(table.schema.field(name).type, name)) for name in key_columns]
+    codes = KeyEncoder([*keys, table[VERSION]]).codes
+    is_insert = to_numpy(pc.equal(table[CHANGE_TYPE], "insert"))
+    both = np.intersect1d(codes[is_insert], codes[~is_insert])
+    updated = np.isin(codes, both)
+    names = np.array(_CHANGES)[2 * updated + is_insert]
+    at = table.schema.get_field_index(CHANGE_TYPE)
+    return table.set_column(at, ADDED[0], text_array(names.tolist()))

@@ -1,0 +1,254 @@
+"""Keep versions of a dataset, list, compare and restore them, and remove old ones."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from fsspeckit.common.errors import DatasetNotFoundError, VersionNotFoundError
+from fsspeckit.common.logging import log_unexpected
+from fsspeckit.core.commit.listing import View
+from fsspeckit.core.commit.record import MAX_RETAIN
+from fsspeckit.core.commit.transaction import Changes, Publish, Transaction
+from fsspeckit.core.commit.versions import History, Versions
+from fsspeckit.core.dataset.place import Place
+from fsspeckit.core.dataset.snapshot import load_files
+from fsspeckit.core.file_names import rewritten_name
+from fsspeckit.core.model import DataFile, ViewFile
+from fsspeckit.core.results import ResultView, readable_bytes
+from fsspeckit.core.storage import for_each
+
+_ATTEMPTS = 5
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RestoreResult(ResultView):
+    """A restore: the version, and the files that came back and that were removed."""
+
+    version: int
+    restored_files: list[str] = field(default_factory=list)
+    removed_files: list[str] = field(default_factory=list)
+    unchanged_files: int = 0
+    bytes: int = 0
+    commit_seq: int | None = None
+    seconds: float = 0.0
+    dry_run: bool = False
+
+    def _lines(self) -> list[tuple[str, str]]:
+        return [
+            ("version", f"{self.version:,}"),
+            ("restored", f"{len(self.restored_files):,} files, {readable_bytes(self.bytes)}"),
+            ("removed", f"{len(self.removed_files):,} files"),
+            ("unchanged", f"{self.unchanged_files:,} files"),
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class FileDifference:
+    """A file that differs between two versions. It is missing in the version in which it has no rows and bytes."""
+
+    path: str
+    rows_before: int | None
+    rows_after: int | None
+    bytes_before: int | None
+    bytes_after: int | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VersionDiff(ResultView):
+    """The files that differ between two versions, and the rows of both versions."""
+
+    before: int
+    after: int
+    files: list[FileDifference] = field(default_factory=list)
+    rows_before: int = 0
+    rows_after: int = 0
+    unchanged_files: int = 0
+
+    def _lines(self) -> list[tuple[str, str]]:
+        added = sum(file.rows_before is None for file in self.files)
+        removed = sum(file.rows_after is None for file in self.files)
+        return [
+            ("versions", f"{self.before:,} -> {self.after:,}"),
+            ("added files", f"{added:,}"),
+            ("removed files", f"{removed:,}"),
+            ("changed files", f"{len(self.files) - added - removed:,}"),
+            ("unchanged files", f"{self.unchanged_files:,}"),
+            ("rows of differing files", f"{self.rows_before:,} -> {self.rows_after:,}"),
+        ]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VacuumResult(ResultView):
+    """A vacuum: the kept files that it removed, and the oldest version that can still be read."""
+
+    removed_files: int = 0
+    removed_bytes: int = 0
+    oldest_version: int | None = None
+    dry_run: bool = False
+
+    def _lines(self) -> list[tuple[str, str]]:
+        verb = "would remove" if self.dry_run else "removed"
+        oldest = "none" if self.oldest_version is None else f"{self.oldest_version:,}"
+        return [
+            (verb, f"{self.removed_files:,} kept files, {readable_bytes(self.removed_bytes)}"),
+            ("oldest version", oldest),
+        ]
+
+
+def keep_history(place: Place, retain: int | None) -> int:
+    """Set for how many seconds commits keep the files that they remove, and return the version from which on."""
+    if retain is not None and not 0 < retain <= MAX_RETAIN:
+        raise ValueError(f"retain={retain} seconds is not between 1 and {MAX_RETAIN}. Pass a time such as '7d'.")
+    with log_unexpected("keep_history", place.path):
+        place.journal.recover()
+        view = place.journal.view_to_change()
+        with place.journal.begin(view, "keep_history") as transaction:
+            info = {"operation": "keep_history", "retain": retain or 0}
+            return transaction.commit(Changes(info=info, retain=retain or 0)).seq
+
+
+def history(place: Place) -> History:
+    """Return the versions of a dataset, newest first."""
+    with log_unexpected("history", place.path):
+        return with_versions(place, lambda versions: versions.history)
+
+
+def diff(place: Place, before: int, after: int) -> VersionDiff:
+    """Return the files that differ between two versions, with their rows and sizes."""
+
+    def compare(versions: Versions) -> VersionDiff:
+        old, new = ({file.path: file for file in versions.view_of(number).files} for number in (before, after))
+        same = {path for path in old if path in new and old[path].location == new[path].location}
+        rows = [_rows_of(place, [file for path, file in files.items() if path not in same]) for files in (old, new)]
+        files = [
+            FileDifference(
+                place.full(path),
+                *(each[path].rows if path in each else None for each in rows),
+                *(each[path].size if path in each else None for each in rows),
+            )
+            for path in sorted({*rows[0], *rows[1]})
+        ]
+        counts = [sum(file.rows for file in each.values()) for each in rows]
+        return VersionDiff(before, after, files, counts[0], counts[1], len(same))
+
+    with log_unexpected("diff", place.path):
+        return with_versions(place, compare)
+
+
+def restore(place: Place, version: int | None, as_of: Any, *, dry_run: bool) -> RestoreResult:
+    """Commit the files of a version again. Files that did not change since then stay."""
+    with log_unexpected("restore", place.path):
+        if not dry_run:
+            place.journal.recover()
+        return with_versions(
+            place,
+            lambda versions: _restore(place, versions, version, as_of, dry_run=dry_run),
+            place.journal.view_to_change,
+        )
+
+
+def _restore(place: Place, versions: Versions, version: int | None, as_of: Any, *, dry_run: bool) -> RestoreResult:
+    started, view, number = time.perf_counter(), versions.view, versions.number(version, as_of)
+    wanted, current = versions.view_of(number).files, {file.path: file for file in view.files}
+    missing = [file for file in wanted if file != current.get(file.path)]
+    same = {file.path for file in wanted} - {file.path for file in missing}
+    rows = _rows_of(place, missing)
+    removed = sorted(current.keys() - {file.path for file in wanted})
+    result = RestoreResult(
+        number,
+        [place.full(file.path) for file in missing],
+        [place.full(path) for path in removed],
+        len(same),
+        sum(file.size for file in missing),
+        dry_run=dry_run,
+    )
+    if dry_run or not (missing or removed):
+        return replace(result, seconds=time.perf_counter() - started)
+    with place.journal.begin(view, "restore") as transaction:
+        publish = _stage(place, transaction, missing, rows)
+        in_place = place.keeps_names
+        publish = [replace(item, replaces=item.path in current) for item in publish]
+        retire = [path for path in current if path not in same and not (in_place and path in rows)]
+        info = {"operation": "restore", "restored_version": number}
+        changes = Changes(tuple(publish), tuple(retire), tuple(current), complete_view=True, info=info)
+        commit = transaction.commit(changes)
+    return replace(result, commit_seq=commit.seq, seconds=time.perf_counter() - started)
+
+
+def _stage(
+    place: Place, transaction: Transaction, files: Sequence[ViewFile], rows: dict[str, DataFile]
+) -> list[Publish]:
+    """Put kept files into the staging folder without reading them."""
+
+    def stage(file: ViewFile) -> Publish:
+        staged = transaction.staged_path()
+        place.storage.duplicate(file.location, staged, file.size)
+        path = file.path if place.keeps_names else rewritten_name(file.path)
+        return Publish(staged, path, rows[file.path].rows)
+
+    return for_each(place.storage, stage, files)
+
+
+def vacuum(place: Place, older_than: int | None, *, dry_run: bool) -> VacuumResult:
+    """Remove the kept files that only versions need which were replaced more than ``older_than`` seconds ago."""
+
+    def run(versions: Versions) -> VacuumResult:
+        seconds = versions.view.log.retain if older_than is None else older_than
+        floor = versions.history.at_time(int((time.time() - seconds) * 1e6)) or 0
+        return remove_versions(place, versions, floor, dry_run=dry_run)
+
+    with log_unexpected("vacuum", place.path):
+        if not dry_run:
+            place.journal.recover()
+        return with_versions(place, run)
+
+
+def erase(place: Place, version: int | None) -> VacuumResult:
+    """Remove all versions before a version, or before the current one. No kept file of them is left."""
+
+    def run(versions: Versions) -> VacuumResult:
+        newest = versions.history[0].version if len(versions.history) else 0
+        return remove_versions(place, versions, newest if version is None else version, dry_run=False)
+
+    with log_unexpected("erase", place.path):
+        place.journal.recover()  # a commit that is not finished would keep its files afterwards
+        return with_versions(place, run)
+
+
+def remove_versions(place: Place, versions: Versions, floor: int, *, dry_run: bool) -> VacuumResult:
+    """Remove all versions before ``floor``."""
+    expired = place.journal.expire(floor, dry_run=dry_run)
+    oldest = versions.history.oldest_readable
+    return VacuumResult(
+        len(expired.kept),
+        sum(size for _, size in expired.kept),
+        None if oldest is None else max(oldest, floor),
+        dry_run,
+    )
+
+
+def _rows_of(place: Place, files: Sequence[ViewFile]) -> dict[str, DataFile]:
+    """Read the footers of files."""
+    view = View(place.root, exists=True, head=0, files=tuple(files), side_files=(), pending=False)
+    return {file.path: file for file in load_files(place.storage, view)[1]}
+
+
+def with_versions(place: Place, function: Callable[[Versions], _T], list_files: Callable[[], View] | None = None) -> _T:
+    """Call a function with the versions of a dataset, again if a commit moves a file during the call."""
+    for attempt in range(_ATTEMPTS):
+        view = (list_files or place.journal.view)()
+        versions = place.journal.versions(view, place.path)
+        if not view.exists and not view.head:
+            raise DatasetNotFoundError(f"no parquet dataset at {place.path}; check the path, or write it first")
+        try:
+            return function(versions)
+        except FileNotFoundError as error:
+            if attempt == _ATTEMPTS - 1:
+                raise VersionNotFoundError(
+                    f"Files of {place.path} were removed in each of {_ATTEMPTS} attempts ({error}). Run it again."
+                ) from error
+    raise AssertionError("unreachable")

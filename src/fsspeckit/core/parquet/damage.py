@@ -1,0 +1,43 @@
+"""Report damage of data files with the path of the file, and files that were replaced since they were listed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from fsspeckit.common.errors import DamagedFileError, FsspeckitError, UnsupportedDataError
+from fsspeckit.core.model import DataFile, ViewFile
+from fsspeckit.core.storage import Entry, Storage
+
+
+@contextmanager
+def report_damage(operation: str, path: str) -> Iterator[None]:
+    """Raise errors of pyarrow on a file with the path: `DamagedFileError`, or `UnsupportedDataError`."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (OSError, pa.ArrowException, UnicodeDecodeError, MemoryError) as error:
+        if isinstance(error, FsspeckitError):
+            raise
+        if isinstance(error, pa.ArrowNotImplementedError):
+            raise UnsupportedDataError(
+                f"{operation}: {path} has data that pyarrow cannot read ({error}); write the file again with smaller "
+                "row groups or with other types, then run again"
+            ) from error
+        raise DamagedFileError(
+            f"{operation}: {path} cannot be read as Parquet ({error}); restore or move the file, then run again"
+        ) from error
+
+
+def check_listed(storage: Storage, file: ViewFile | DataFile) -> None:
+    """Raise FileNotFoundError if a file is not the one that was listed."""
+    check_unchanged(storage.stat_file(file.location), file)
+
+
+def check_unchanged(entry: Entry | None, file: ViewFile | DataFile) -> None:
+    """Raise FileNotFoundError if an entry is not the file that was listed."""
+    if entry is None or (entry.size, entry.stamp) != (file.size, file.stamp):
+        raise FileNotFoundError(f"{file.location} was replaced since it was listed. List the dataset again.")

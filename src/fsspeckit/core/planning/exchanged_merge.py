@@ -1,0 +1,355 @@
+"""Plan a merge whose source is too large for one process: workers handle rows, the planner handles files.
+
+The workers summarize the parts of the source, match keys by an exchange, and keep the decisions about rows in files.
+The planner gets counts for each file and partition, and examples for errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from posixpath import dirname
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fsspeckit.core.dataset.place import Place
+from fsspeckit.core.dataset.snapshot import Snapshot
+from fsspeckit.core.dataset.source import Source
+from fsspeckit.core.dataset.source_keys import (
+    DUPLICATE_REMEDY,
+    ONE_CHANGE_PER_KEY,
+    UNREADABLE,
+    PartitionIdentities,
+    PartitionRows,
+    check_order_columns,
+    duplicate_error,
+    no_order_error,
+    null_key_error,
+)
+from fsspeckit.core.engine.protocol import Engine
+from fsspeckit.core.kernels.exchange_keys import (
+    DecideKeys,
+    Keep,
+    KeyDecisions,
+    SourceKeys,
+    SplitKeyHashes,
+    TargetKeys,
+)
+from fsspeckit.core.kernels.read_examples import ReadExamples
+from fsspeckit.core.kernels.route_rows import SourceRoutes
+from fsspeckit.core.kernels.summarize_source import CheckCasts, SourceSummary, SummarizeSource
+from fsspeckit.core.kernels.table_files import TableFolder
+from fsspeckit.core.model import NO_ROWS, RemoteMatch, RowNumbers, Scan
+from fsspeckit.core.planning.folder_values import check_folder_values
+from fsspeckit.core.planning.key_intervals import KeyIntervals
+from fsspeckit.core.planning.merge import check_target_keys, file_identities, move_error
+from fsspeckit.core.planning.merge_request import FileChange, MergeRequest, MergeSchemas, merge_schemas
+from fsspeckit.core.planning.statistics import candidate_row_groups
+from fsspeckit.core.progress import Reporter
+from fsspeckit.core.values.key_hash import KeyHasher
+from fsspeckit.core.values.take import with_wide_codes
+
+_SHOWN = 5
+_RANGES = 100_000
+_MOST_RANGES, _FEWEST_RANGES = 4_000, 16
+_PART_ROWS = 1_500_000
+_SCAN_ROWS = 2_000_000
+_FEWEST_PARTS, _MOST_PARTS = 4, 8_192
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExchangedMerge:
+    """The changes of a planned merge, and the routes of source rows to them.
+
+    Attributes:
+        inserts: The new rows of each partition, in the order of the first rows of partitions in the source.
+        partitions: The number of each of these partitions in the routes.
+        routes: The routes of the rows of each part of the source.
+        folder: Where the decisions about rows are.
+        source: The schema of the source.
+        file_rows: The most rows of a new file.
+    """
+
+    schemas: MergeSchemas
+    files: tuple[FileChange, ...]
+    inserts: tuple[tuple[PartitionRows, range], ...]
+    partitions: tuple[int, ...]
+    routes: tuple[SourceRoutes, ...]
+    folder: TableFolder
+    source: pa.Schema
+    file_rows: int
+
+
+def decides_in_workers(request: MergeRequest, partitions: Sequence[str]) -> bool:
+    """Return whether all decisions of a merge depend on keys and partitions only."""
+    conditions = (request.delete_when, request.update_when, request.insert_when, request.newer_by, request.scope)
+    moves = request.partition_move == "move" or request.ignore_null_updates
+    return not (partitions and moves) and all(condition is None for condition in conditions)
+
+
+def plan_exchanged(
+    engine: Engine, source: Source, place: Place, snapshot: Snapshot, request: MergeRequest, reporter: Reporter
+) -> ExchangedMerge:
+    """Plan a merge. Raise for duplicate and null keys, values that do not fit, and rows that change their partition."""
+    planner = _Planner(engine, source, place, snapshot, request, reporter)
+    schemas = merge_schemas(source.schema_for(snapshot.schema), snapshot, request, place.path)
+    check_order_columns(source.schema, request.dedup_order_by)
+    summaries, schemas = planner.summarize(schemas)
+    if request.null_keys == "error":
+        _check_nulls(summaries, schemas, request)
+        check_target_keys(place.storage, snapshot, schemas, request.operation)
+    if snapshot.files:
+        names = schemas.partitions
+        check_folder_values(engine, place.storage, snapshot.files, snapshot.partition_columns, names, reporter)
+    return planner.plan(summaries, schemas)
+
+
+def _check_nulls(summaries: Sequence[SourceSummary], schemas: MergeSchemas, request: MergeRequest) -> None:
+    for number, key in enumerate(schemas.keys):
+        count = sum(summary.keys[number].nulls for summary in summaries)
+        if count:
+            raise null_key_error(key.name, "source", count, request.operation)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Planner:
+    """Plans one merge."""
+
+    engine: Engine
+    source: Source
+    place: Place
+    snapshot: Snapshot
+    request: MergeRequest
+    reporter: Reporter
+
+    def summarize(self, schemas: MergeSchemas) -> tuple[list[SourceSummary], MergeSchemas]:
+        """Return the summaries of all parts of the source, and the schemas with wider dictionary codes if needed."""
+        wide = with_wide_codes(schemas.body)
+        coded = [new.name for old, new in zip(schemas.body, wide, strict=True) if new.type != old.type]
+        coded = [name for name in coded if name in self.source.schema.names]
+        summarize = SummarizeSource(
+            schemas.keys,
+            schemas.partitions,
+            0,
+            CheckCasts(_cast_fields(self.source.schema, schemas.body), self.request.operation, self.place.path),
+            tuple(coded),
+        )
+        pieces = self.source.pieces(summarize.columns)
+        ranges = min(_MOST_RANGES, max(_FEWEST_RANGES, _RANGES // len(pieces)))
+        on_done = self.reporter.stage("summarize source", len(pieces))
+        summaries = self.engine.map(replace(summarize, ranges=ranges), pieces, on_done)
+        fields = list(schemas.body)
+        for number, name in enumerate(coded):
+            values = pa.concat_arrays([summary.distinct[number] for summary in summaries])
+            at = schemas.body.get_field_index(name)
+            if len(pc.unique(values)) >= 2 ** (fields[at].type.index_type.bit_width - 1):
+                fields[at] = wide.field(at)
+        return summaries, replace(schemas, body=pa.schema(fields, schemas.body.metadata))
+
+    def plan(self, summaries: Sequence[SourceSummary], schemas: MergeSchemas) -> ExchangedMerge:
+        """Match keys and return the changes."""
+        groups, identities = self._partitions(summaries, schemas)
+        scans, reasons = self._scans(summaries, schemas, groups, identities)
+        decisions = self._exchange(scans, schemas, groups)
+        self._check_duplicates(decisions, schemas)
+        self._check_moves(decisions, schemas)
+        counts = _insert_counts(decisions, len(summaries), len(groups))
+        totals, numbers = counts.sum(axis=0), _by_first_row(decisions)
+        folder = self.source.exchange_folder
+        assert folder is not None
+        return ExchangedMerge(
+            schemas,
+            tuple(self._changes(decisions, reasons)),
+            tuple((groups[number], range(int(totals[number]))) for number in numbers),
+            tuple(numbers),
+            tuple(self._routes(decisions, counts)),
+            folder,
+            self.source.schema,
+            self.request.options.max_rows_per_file,
+        )
+
+    def _partitions(
+        self, summaries: Sequence[SourceSummary], schemas: MergeSchemas
+    ) -> tuple[list[PartitionRows], list[str | None]]:
+        """Return the partitions of the source, with the folders that exist, and the partition of each file."""
+        spellings = PartitionIdentities(schemas.partitions, self.source.schema, schemas.in_folders)
+        identities = file_identities(self.snapshot, schemas.partitions, spellings)
+        pairs = reversed(list(zip(self.snapshot.files, identities, strict=True)))
+        folders = {name: dirname(file.path) for file, name in pairs if name}
+        names = dict.fromkeys(name for summary in summaries for name in summary.partitions)
+        groups = [PartitionRows(folders.get(name, name), name, NO_ROWS) for name in names]
+        spellings.check(groups)
+        return groups, identities
+
+    def _checks_moves(self, schemas: MergeSchemas) -> bool:
+        request = self.request
+        return request.partition_move != "unchecked" and not set(schemas.partitions) <= set(request.key_columns)
+
+    def _scans(
+        self,
+        summaries: Sequence[SourceSummary],
+        schemas: MergeSchemas,
+        groups: Sequence[PartitionRows],
+        identities: Sequence[str | None],
+    ) -> tuple[list[TargetKeys], list[str]]:
+        """Return the scans of the files that may have a key of the source, and the last step for each file."""
+        files, number = self.snapshot.files, {group.identity: i for i, group in enumerate(groups)}
+        in_key = [name for name in schemas.in_folders if name in self.request.key_columns]
+        spellings = PartitionIdentities(in_key, self.source.schema, schemas.in_folders)
+        folder_keys = file_identities(self.snapshot, in_key, spellings)
+        checked = [
+            i
+            for i, name in enumerate(identities)
+            if (name is None or name in number or self._checks_moves(schemas))
+            and not (folder_keys[i] or "").startswith(UNREADABLE)
+        ]
+        reasons = ["partition"] * len(files)
+        ranges = {
+            key.name: KeyIntervals.union([summary.keys[at] for summary in summaries], key.type)
+            for at, key in enumerate(schemas.keys)
+            if key in schemas.file_keys
+        }
+        scans = []
+        for i, row_groups in zip(checked, candidate_row_groups([files[i] for i in checked], ranges), strict=True):
+            name = identities[i]
+            if name is None or name in number:
+                reasons[i] = "key scan" if row_groups else "statistics" if files[i].rows else "empty"
+            if row_groups:
+                partition = None if name is None else number.get(name, -1)
+                scans += [
+                    TargetKeys(i, Scan(files[i], some, 0), folder_keys[i] or "", partition)
+                    for some in _in_scans(files[i].row_groups, row_groups)
+                ]
+        return scans, reasons
+
+    def _exchange(
+        self, scans: Sequence[TargetKeys], schemas: MergeSchemas, groups: Sequence[PartitionRows]
+    ) -> list[KeyDecisions]:
+        request, folder = self.request, self.source.exchange_folder
+        assert folder is not None
+        rows = self.source.rows + sum(scan.scan.rows for scan in scans)
+        parts = min(_MOST_PARTS, max(_FEWEST_PARTS, rows // _PART_ROWS + 1))
+        order_by = _order_columns(self.source, request.dedup_order_by) if request.rule.deduplicate else ()
+        keep = self._keep()
+        split = SplitKeyHashes(
+            self.place.storage,
+            KeyHasher.random(),
+            parts,
+            schemas.file_keys,
+            tuple(name for name in schemas.in_folders if name in request.key_columns),
+            schemas.partitions,
+            tuple(group.identity for group in groups),
+            keep,
+            order_by,
+        )
+        columns = [key.name for key in schemas.keys] + list(schemas.partitions) + [name for name, _ in order_by]
+        pieces = self.source.pieces(list(dict.fromkeys(columns)))
+        items: list[SourceKeys | TargetKeys] = [
+            *(SourceKeys(number, piece) for number, piece in enumerate(pieces)),
+            *scans,
+        ]
+        checks_moves, rule = self._checks_moves(schemas), request.rule
+        decide = DecideKeys(folder, bool(schemas.partitions), keep, order_by, rule.update, rule.insert, checks_moves)
+        size = sum(scan.scan.file.size for scan in scans)
+        on_done = self.reporter.stage("match", len(items) + parts, rows=rows, size=size)
+        return self.engine.exchange(split, items, decide, parts, on_done)
+
+    def _keep(self) -> Keep:
+        if self.request.rule.deduplicate:
+            return "highest"
+        return "last" if self.request.on_duplicate_source == "last" else "first"
+
+    def _check_duplicates(self, decisions: Sequence[KeyDecisions], schemas: MergeSchemas) -> None:
+        count, request = sum(each.duplicates for each in decisions), self.request
+        if not count:
+            return
+        deduplicate = request.rule.deduplicate and not request.ignore_null_updates
+        is_error = request.ignore_null_updates or (request.on_duplicate_source == "error" and not deduplicate)
+        if not self.source.ordered and (not is_error and (not deduplicate or not request.dedup_order_by)):
+            raise no_order_error(deduplicate)
+        if is_error:
+            found = sorted(example for each in decisions for example in each.examples)[:_SHOWN]
+            names = [key.name for key in schemas.keys]
+            rows = self._examples([(part, row) for part, row, _ in found], names)
+            times = [number for _, _, number in found]
+            remedy = ONE_CHANGE_PER_KEY if request.ignore_null_updates else DUPLICATE_REMEDY
+            raise duplicate_error(names, rows, times, count, remedy)
+
+    def _check_moves(self, decisions: Sequence[KeyDecisions], schemas: MergeSchemas) -> None:
+        if not any(each.moved for each in decisions):
+            return
+        found = np.concatenate([each.moves for each in decisions])
+        found = found[np.lexsort((found[:, 1], found[:, 0]))]
+        file = int(found[0, 0])
+        shown = found[found[:, 0] == file][:_SHOWN]
+        names = [*self.request.key_columns, *(n for n in schemas.partitions if n not in self.request.key_columns)]
+        rows = self._examples([(int(part), int(row)) for _, _, part, row in shown], names)
+        raise move_error(rows, self.snapshot.files[file])
+
+    def _examples(self, rows: Sequence[tuple[int, int]], names: Sequence[str]) -> list[dict[str, Any]]:
+        """Return some rows of the source, in order."""
+        pieces = self.source.pieces(names)
+        items = [(pieces[part], row) for part, row in rows]
+        return [row for part in self.engine.map(ReadExamples(), items, lambda _: None) for row in part]
+
+    def _changes(self, decisions: Sequence[KeyDecisions], reasons: Sequence[str]) -> Iterable[FileChange]:
+        hits = np.zeros(len(reasons), dtype=np.int64)
+        sums = np.zeros((len(reasons), 2), dtype=np.uint64)
+        for each in decisions:
+            hits[each.files] += each.hits
+            sums[each.files] += each.sums
+        for file, count, (first, second), reason in zip(
+            self.snapshot.files, hits.tolist(), sums.tolist(), reasons, strict=True
+        ):
+            match = RemoteMatch(count, (first, second))
+            yield FileChange(file, match, NO_ROWS, reason, drop_others=self.request.rule.delete)
+
+    def _routes(self, decisions: Sequence[KeyDecisions], counts: RowNumbers) -> Iterable[SourceRoutes]:
+        """Return the routes of each part of the source: its decisions, and the rows that are inserted before it."""
+        before = np.cumsum(counts, axis=0) - counts
+        for number, piece in enumerate(self.source.pieces(self.source.schema.names)):
+            places = tuple(each.places[number] for each in decisions if number in each.places)
+            yield SourceRoutes(piece, places, before[number])
+
+
+def _in_scans(rows: Sequence[int], row_groups: Sequence[int]) -> Iterable[tuple[int, ...]]:
+    """Split row groups into scans of a limited number of rows; ``rows`` are those of each row group."""
+    scan: list[int] = []
+    for number in row_groups:
+        if scan and sum(rows[i] for i in scan) + rows[number] > _SCAN_ROWS:
+            yield tuple(scan)
+            scan = []
+        scan.append(number)
+    yield tuple(scan)
+
+
+def _cast_fields(source: pa.Schema, body: pa.Schema) -> pa.Schema:
+    """Return the columns whose values may not fit their type after the merge."""
+    known = [field for field in body if field.name in source.names]
+    return pa.schema([field for field in known if source.field(field.name).type != field.type or not field.nullable])
+
+
+def _order_columns(source: Source, names: Sequence[str]) -> tuple[tuple[str, bool], ...]:
+    """Return order columns, and whether the lowest value is kept."""
+    return tuple((name, False) if name in source.schema.names else (name.removeprefix("-"), True) for name in names)
+
+
+def _insert_counts(decisions: Sequence[KeyDecisions], parts: int, partitions: int) -> RowNumbers:
+    """Return the number of new rows by part of the source and partition."""
+    counts = np.zeros((parts, partitions), dtype=np.int64)
+    for each in decisions:
+        part, partition, rows = each.inserts.T
+        np.add.at(counts, (part, partition), rows)
+    return counts
+
+
+def _by_first_row(decisions: Sequence[KeyDecisions]) -> list[int]:
+    """Return the numbers of the partitions with rows, in the order of their first rows."""
+    firsts: dict[int, tuple[int, int]] = {}
+    for each in decisions:
+        for partition, row in each.firsts.items():
+            firsts[partition] = min(row, firsts.get(partition, row))
+    return sorted(firsts, key=firsts.__getitem__)

@@ -1,0 +1,337 @@
+"""The format "fsspeckit" of Spark 4.0 and later: ``df.write.format("fsspeckit")``, ``spark.read.format("fsspeckit")``.
+
+Spark plans and commits such a source in Python processes without a session. Reads are planned there and run in tasks.
+Written rows travel to the committing process as Arrow data, which merges them with the in-process engine, so their size
+is limited; the error for larger ones names the call that has no limit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import datasource
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamWriter, DataSourceWriter
+
+from fsspeckit.common.errors import AlreadyCommittedError, UnsupportedDataError
+from fsspeckit.core.commit.listing import View
+from fsspeckit.core.dataset.place import Place
+from fsspeckit.core.dataset.snapshot import load_snapshot
+from fsspeckit.core.engine.local import LocalEngine
+from fsspeckit.core.engine.protocol import ReadRequest
+from fsspeckit.core.engine.read import full_schema
+from fsspeckit.core.operations.read import requested_view
+from fsspeckit.core.planning.read import plan_read
+from fsspeckit.core.values.views import plain_table
+from fsspeckit.datasets.io import DatasetIO
+from fsspeckit.datasets.spark.frames import ReadFiles, snapshot_reader, spark_schema
+from fsspeckit.datasets.spark.stream import query_id
+from fsspeckit.datasets.spark.versions import arrow_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+LIMIT_MB = 64
+"""Arrow data that one write or micro-batch may have, unless the option ``max_mb`` says otherwise."""
+_STORAGE = "storage."
+_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+_LISTS = ("key_columns", "partition_by", "dedup_order_by", "update_columns")
+_NAMES = {"keys": "key_columns", "order_by": "dedup_order_by"}
+_FLAGS = ("skip_unchanged",)
+_MERGE = frozenset(
+    (
+        *("strategy", *_LISTS, *_FLAGS, "on_duplicate_source", "null_keys", "schema_mode", "partition_move"),
+        *("delete_when", "update_when", "insert_when", "newer_by", "scope", "compression"),
+    )
+)
+_WRITE = frozenset(("partition_by", "compression", "replace_where"))
+_OWN = frozenset(("path", "checkpointlocation", "columns", "idempotency_key", "max_mb", "version", "as_of"))
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_COMPARED = {
+    "EqualTo": "=",
+    "EqualNullSafe": "=",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+}
+
+
+def register_data_source(spark: SparkSession) -> None:
+    """Make the format "fsspeckit" known to a session.
+
+    Args:
+        spark: A session of Spark 4.0 or later, classic or Spark Connect. If its setting
+            ``spark.sql.python.filterPushdown.enabled`` is on, filters leave out files and row groups.
+    """
+    # Spark refuses a reader that takes filters while the setting is off, which it is by default.
+    pushes = str(spark.conf.get(_PUSHDOWN, "false")).lower() == "true"
+    spark.dataSource.register(FilteringDataSource if pushes else FsspeckitDataSource)
+
+
+class _InProcess(DatasetIO):
+    """The operations without a session."""
+
+    engine = LocalEngine()
+
+
+class FsspeckitDataSource(DataSource):
+    """Reads and writes dataset folders.
+
+    Options of reads: ``path``, ``columns``, ``version``, ``as_of``. Options of writes: ``path``, ``keys``, ``strategy``
+    and the other options of `merge` as text, lists separated by commas; ``idempotency_key``; ``max_mb``. And
+    ``storage.NAME`` for the filesystem of a URL.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "fsspeckit"
+
+    def schema(self) -> StructType:
+        """Return the columns of the dataset, those of the option ``columns`` if it is given."""
+        place = _place(self.options)
+        found = full_schema(load_snapshot(place.storage, _view(place, self.options)))
+        names = _listed(self.options.get("columns")) or found.names
+        return spark_schema(pa.schema([found.field(name) for name in names]))  # type: ignore[no-any-return]
+
+    def reader(self, schema: StructType) -> DatasetReader:
+        """Return a reader of the columns."""
+        return DatasetReader(dict(self.options), tuple(schema.names))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DatasetWriter:
+        """Return a writer; with keys it merges, else it appends or overwrites."""
+        return DatasetWriter(_Write.of(self.options, schema, overwrite=overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DatasetStreamWriter:  # noqa: N802
+        """Return a writer of micro-batches, each of which is committed once."""
+        checkpoint = self.options.get("checkpointLocation")
+        if not checkpoint:
+            raise UnsupportedDataError("the stream has no checkpointLocation. Pass it as an option of the query.")
+        return DatasetStreamWriter(_Write.of(self.options, schema, overwrite=overwrite), checkpoint)
+
+
+class DatasetReader(DataSourceReader):
+    """Plans a read in one process, and reads the files of each bundle in a task."""
+
+    def __init__(self, options: Mapping[str, str], columns: tuple[str, ...]) -> None:
+        self._options, self._columns = dict(options), columns
+        self._conditions: list[str] = []
+
+    def partitions(self) -> Sequence[datasource.InputPartition]:
+        """Return one partition for each bundle of files."""
+        place = _place(self._options)
+        text = " AND ".join(f"({each})" for each in self._conditions) or None
+        snapshot, request = plan_read(place.storage, _view(place, self._options), ReadRequest(self._columns, text))
+        body, _ = snapshot_reader(place.storage, snapshot, request)
+        return [datasource.InputPartition(body.alone(number)) for number in range(len(body.bundles))]
+
+    def read(self, partition: datasource.InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a bundle."""
+        body: ReadFiles = partition.value
+        return body([pa.record_batch({"id": pa.array([0], pa.int64())})])
+
+
+class FilteringReader(DatasetReader):
+    """A reader that leaves out files and row groups by filters."""
+
+    def pushFilters(self, filters: list[datasource.Filter]) -> Iterable[datasource.Filter]:  # noqa: N802
+        """Use filters to leave out files and row groups. Spark applies all of them again."""
+        place = _place(self._options)
+        schema = full_schema(load_snapshot(place.storage, _view(place, self._options)))
+        self._conditions = [text for each in filters if (text := _condition(each, schema)) is not None]
+        return filters
+
+
+class FilteringDataSource(FsspeckitDataSource):
+    """The source for sessions in which Spark passes filters to Python."""
+
+    def reader(self, schema: StructType) -> FilteringReader:
+        """Return a reader of the columns that takes filters."""
+        return FilteringReader(dict(self.options), tuple(schema.names))
+
+
+def _condition(each: Any, schema: pa.Schema) -> str | None:
+    """Return a filter as text; None if its meaning could differ from Spark's, as for floats with NaN."""
+    kind, path = type(each).__name__, tuple(getattr(each, "attribute", ()))
+    if len(path) != 1 or not _NAME.fullmatch(path[0]) or path[0] not in schema.names:
+        return None
+    name, type_ = f'"{path[0]}"', schema.field(path[0]).type
+    if kind in _COMPARED and (value := _literal(each.value, type_)) is not None:
+        return f"{name} {_COMPARED[kind]} {value}"
+    values = [_literal(value, type_) for value in each.value] if kind == "In" else []
+    return f"{name} IN ({', '.join(filter(None, values))})" if values and all(values) else None
+
+
+def _literal(value: Any, type_: pa.DataType) -> str | None:
+    if pa.types.is_boolean(type_) and isinstance(value, bool):
+        return str(value).lower()
+    if pa.types.is_integer(type_) and isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if (pa.types.is_string(type_) or pa.types.is_large_string(type_)) and isinstance(value, str) and "\0" not in value:
+        return "'" + value.replace("'", "''") + "'"
+    if pa.types.is_date32(type_) and isinstance(value, date) and not isinstance(value, datetime):
+        return f"DATE '{value.isoformat()}'"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """A write as its options describe it."""
+
+    path: str
+    storage: dict[str, str]
+    operation: str
+    given: dict[str, Any]
+    key: str | None
+    schema: pa.Schema
+    max_mb: int
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> _Write:
+        storage, given = {}, dict[str, Any]()
+        for name, value in options.items():
+            if name.startswith(_STORAGE):
+                storage[name.removeprefix(_STORAGE)] = value
+            elif name not in _OWN:
+                given[_NAMES.get(name, name)] = value
+        merges = "key_columns" in given
+        if merges and overwrite:
+            raise ValueError('mode("overwrite") replaces rows, and keys merge them. Use mode("append"), or omit keys.')
+        known = _MERGE if merges else _WRITE
+        unknown = sorted(given.keys() - known)
+        if unknown:
+            raise ValueError(f"the option {unknown[0]!r} is unknown here. Use keys, {', '.join(sorted(known))}.")
+        found = {name: _value(name, value) for name, value in given.items()}
+        if not merges:
+            found["mode"] = "overwrite" if overwrite else "append"
+        operation = "merge" if merges else "write_dataset"
+        key = options.get("idempotency_key")
+        limit = int(options.get("max_mb") or LIMIT_MB)
+        return cls(_path(options), storage, operation, found, key, arrow_schema(schema), limit)
+
+    @property
+    def call(self) -> str:
+        """The call that has no limit."""
+        given = ", ".join(f"{name}={value!r}" for name, value in self.given.items())
+        return f"SparkDatasetIO(spark).{self.operation}(df, {self.path!r}{', ' if given else ''}{given})"
+
+    def pack(self, rows: Iterator[Any]) -> _Rows:
+        """Return the rows of a task as Arrow data."""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self.schema) as writer:
+            for batch in rows:
+                one = batch if isinstance(batch, pa.RecordBatch) else _of_row(batch, self.schema)
+                writer.write_batch(one.cast(self.schema) if one.schema != self.schema else one)
+                self._check(sink.tell())
+        return _Rows(sink.getvalue().to_pybytes())
+
+    def run(self, messages: Sequence[Any], key: str | None) -> None:
+        """Merge or write the rows of all tasks with one commit."""
+        packed = [message.data for message in messages if message is not None]
+        self._check(sum(map(len, packed)))
+        tables = [pa.ipc.open_stream(data).read_all() for data in packed]
+        rows = plain_table(pa.concat_tables([self.schema.empty_table(), *tables]))
+        io = _InProcess(None, self.storage or None)
+        io = io if key is None else io.on_terms(idempotency_key=key)
+        getattr(io, self.operation)(rows, self.path, **self.given)
+
+    def _check(self, size: int) -> None:
+        if size > self.max_mb << 20:
+            raise UnsupportedDataError(
+                f"the rows have more than {self.max_mb} MB, and Spark gives the format no session to commit them with. "
+                f"Nothing was changed. Call {self.call} instead, or merge_stream for a stream."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows(datasource.WriterCommitMessage):
+    """The rows of one task as an Arrow stream."""
+
+    data: bytes
+
+
+_Writer: Any = getattr(datasource, "DataSourceArrowWriter", DataSourceWriter)
+_StreamWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", DataSourceStreamWriter)
+"""Before Spark 4.1 a writer gets rows; later it can get Arrow batches."""
+
+
+class DatasetWriter(_Writer):  # type: ignore[misc]
+    """Writes the rows of a query with one commit."""
+
+    def __init__(self, write: _Write) -> None:
+        self._write = write
+
+    def write(self, iterator: Iterator[Any]) -> _Rows:
+        """Pack the rows of a task."""
+        return self._write.pack(iterator)
+
+    def commit(self, messages: list[Any]) -> None:
+        """Merge or write all rows. With an idempotency key, at most once."""
+        try:
+            self._write.run(messages, self._write.key)
+        except AlreadyCommittedError:
+            return
+
+    def abort(self, messages: list[Any]) -> None:
+        """Nothing was written."""
+
+
+class DatasetStreamWriter(_StreamWriter):  # type: ignore[misc]
+    """Writes micro-batches; the commit of each has the query's id and the number of the batch as its key."""
+
+    def __init__(self, write: _Write, checkpoint: str) -> None:
+        self._write, self._checkpoint = write, checkpoint
+
+    def write(self, iterator: Iterator[Any]) -> _Rows:
+        """Pack the rows of a task."""
+        return self._write.pack(iterator)
+
+    def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
+        """Merge or write a batch, unless it is committed."""
+        query = query_id(self._checkpoint, None, self._write.storage or None)
+        try:
+            self._write.run(messages, f"stream/{query}/{batchId}")
+        except AlreadyCommittedError:
+            return
+
+    def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
+        """Nothing was written."""
+
+
+def _of_row(row: Any, schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([row.asDict(recursive=True)], schema)
+
+
+def _value(name: str, value: str) -> Any:
+    if name in _LISTS:
+        return _listed(value)
+    if name in _FLAGS:
+        return value.strip().lower() == "true"
+    return value
+
+
+def _listed(value: str | None) -> list[str]:
+    return [part.strip() for part in (value or "").split(",") if part.strip()]
+
+
+def _path(options: Mapping[str, str]) -> str:
+    path = options.get("path")
+    if not path:
+        raise ValueError("the dataset has no path. Name its folder.")
+    return path
+
+
+def _view(place: Place, options: Mapping[str, str]) -> View:
+    version = options.get("version")
+    return requested_view(place, None if version is None else int(version), options.get("as_of"))
+
+
+def _place(options: Mapping[str, str]) -> Place:
+    storage = {name.removeprefix(_STORAGE): value for name, value in options.items() if name.startswith(_STORAGE)}
+    return Place.of(_path(options), None, storage or None)

@@ -1,0 +1,79 @@
+"""Conditions that each row must meet before it is written: count, drop or set aside the rows that do not.
+
+The rows are computed once and stored by Spark's executors while the step runs, so that the counts, the kept rows and
+the rows that are set aside agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fsspeckit.common.errors import CheckFailedError
+from fsspeckit.datasets.spark.errors import translated_analysis
+from fsspeckit.datasets.spark.job_progress import OnTasks, watched
+from fsspeckit.pipeline.parts import Expecting
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_FAILED = "__fsspeckit_failed"
+REASON, STEP, RUN = "quarantine_reason", "quarantine_step", "quarantine_run"
+
+
+@dataclass(frozen=True, slots=True)
+class Sorted:
+    """Rows by conditions: those to write, those that do not meet a condition, and the counts by condition."""
+
+    kept: DataFrame
+    failed: DataFrame
+    failed_rows: int
+    counts: dict[str, int]
+
+
+@contextmanager
+def sort_rows(expecting: Expecting, frame: DataFrame, what: str, on_tasks: OnTasks) -> Iterator[Sorted]:
+    """Yield the rows of a step by its conditions; raise `CheckFailedError` if a row does not meet one and must."""
+    from pyspark.sql import functions as sql
+
+    conditions = expecting.expect or {}
+    with translated_analysis(f"expect of {what}"):
+        names = [
+            sql.when(~sql.coalesce(sql.expr(text), sql.lit(False)), sql.lit(name)) for name, text in conditions.items()
+        ]
+        marked = frame.withColumn(_FAILED, sql.filter(sql.array(*names), lambda name: name.isNotNull())).persist()
+    try:
+        counted = [sql.count_if(sql.array_contains(_FAILED, name)).alias(f"c{i}") for i, name in enumerate(conditions)]
+        with watched(frame.sparkSession, on_tasks):
+            row = marked.agg(sql.count_if(sql.size(_FAILED) > 0), *counted).first()
+        assert row is not None
+        counts = dict(zip(conditions, (int(count) for count in row[1:]), strict=True))
+        failed = marked.filter(sql.size(_FAILED) > 0)
+        kept = marked if expecting.on_fail == "warn" else marked.filter(sql.size(_FAILED) == 0)
+        yield Sorted(kept.drop(_FAILED), failed, int(row[0]), counts)
+    finally:
+        marked.unpersist()
+
+
+def refuse(found: Sorted, what: str) -> None:
+    """Raise if a row does not meet a condition."""
+    if found.failed_rows:
+        broken = ", and ".join(f"{name} in {count:,} rows" for name, count in found.counts.items() if count)
+        raise CheckFailedError(
+            f"{what}: rows do not meet {broken}. Nothing was committed by this step; correct the rows, or set on_fail "
+            "to 'drop' or 'quarantine'."
+        )
+
+
+def with_reason(found: Sorted, step: str, run: str) -> DataFrame:
+    """Return the rows that do not meet a condition, with the conditions, the step and the run."""
+    from pyspark.sql import functions as sql
+
+    taken = {REASON, STEP, RUN} & set(found.failed.columns)
+    if taken:
+        raise CheckFailedError(f"the rows have the columns {sorted(taken)}, which a quarantine adds; rename them")
+    reason = sql.array_join(_FAILED, ", ")
+    frame = found.failed.withColumns({REASON: reason, STEP: sql.lit(step), RUN: sql.lit(run)})
+    return frame.drop(_FAILED)

@@ -1,0 +1,123 @@
+"""How commands read their source: types, casts, standard input, delimiters; and whether they create a dataset."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fsspeckit.cli import sources
+from fsspeckit.cli.app import main
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+
+Fsspeckit = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def fsspeckit(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Fsspeckit:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("FSSPECKIT_ENGINE", "pyarrow")
+    Path("orders.csv").write_text("id,zip,at\n1,94110,2026-11-01 10:00:00\n")
+
+    def run(*words: str, piped: bytes | None = None) -> tuple[int, str, str]:
+        sources.spooled_stdin.cache_clear()
+        if piped is not None:
+            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(piped)))
+        code = main(words)
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+def table(path: str) -> pa.Table:
+    return PyarrowDatasetIO().read_parquet(path)
+
+
+def test_the_types_of_a_csv_can_be_given(fsspeckit: Fsspeckit) -> None:
+    assert fsspeckit("write", "orders.csv", "lake", "--schema", "zip string, at timestamp, id int")[0] == 0
+    schema = table("lake").schema
+    assert [schema.field(name).type for name in ("id", "zip", "at")] == [pa.int32(), pa.string(), pa.timestamp("us")]
+
+
+def test_given_types_are_part_of_a_plan(fsspeckit: Fsspeckit) -> None:
+    fsspeckit("write", "orders.csv", "lake", "--schema", "zip string")
+    Path("new.csv").write_text("id,zip,at\n2,00501,2026-11-02 10:00:00\n")
+    plan = ("plan", "merge", "new.csv", "lake", "--key", "id", "--schema", "zip string", "-o", "plan.json")
+    assert fsspeckit(*plan)[0] == 0
+    assert json.loads(Path("plan.json").read_text())["source"]["schema"] == "zip string"
+    assert fsspeckit("apply", "plan.json")[0] == 0
+    assert sorted(table("lake")["zip"].to_pylist()) == ["00501", "94110"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("zip strin", "unknown type 'strin'"),
+        ("zip", "is not a list of columns and types"),
+        ("zip string,", "is not a list of columns and types"),
+        ("zip string, zip int", "has two types"),
+        ("zip int) OR (1", "is not a list of columns and types"),
+        ("zap string", "has no column ['zap']"),
+        ("zip array<int>", "unknown type"),
+        ("", "is not a list of columns and types"),
+    ],
+)
+def test_wrong_types_are_refused_before_anything_is_written(fsspeckit: Fsspeckit, text: str, problem: str) -> None:
+    code, _, err = fsspeckit("write", "orders.csv", "lake", "--schema", text)
+    assert code in (1, 2)
+    assert problem in err
+    assert not Path("lake").exists()
+
+
+def test_columns_of_parquet_are_cast_without_loss(fsspeckit: Fsspeckit) -> None:
+    pq.write_table(pa.table({"id": [1, 2], "amount": ["1.50", "2"]}), "in.parquet")
+    assert fsspeckit("write", "in.parquet", "lake", "--cast", "amount decimal(10, 2), id int")[0] == 0
+    assert table("lake").schema.types == [pa.int32(), pa.decimal128(10, 2)]
+    code, _, err = fsspeckit("write", "in.parquet", "other", "--cast", "amount int")
+    assert (code, "--cast amount" in err, Path("other").exists()) == (2, True, False)
+    assert "--cast names 'total'" in fsspeckit("write", "in.parquet", "other", "--cast", "total int")[2]
+    assert "use --schema" in fsspeckit("write", "orders.csv", "other", "--cast", "id int")[2]
+
+
+@pytest.mark.parametrize(
+    ("format_", "rows"), [("csv", b"id,zip\n1,2\n"), ("json", b'{"id": 1, "zip": 2}\n'), ("parquet", None)]
+)
+def test_rows_are_read_from_standard_input(fsspeckit: Fsspeckit, format_: str, rows: bytes | None) -> None:
+    if rows is None:
+        sink = io.BytesIO()
+        pq.write_table(pa.table({"id": [1], "zip": [2]}), sink)
+        rows = sink.getvalue()
+    assert fsspeckit("merge", "-", "lake", "--key", "id", "--format", format_, piped=rows)[0] == 0
+    assert table("lake").to_pylist() == [{"id": 1, "zip": 2}]
+
+
+@pytest.mark.parametrize("delimiter", [";", "\t", "|"])
+def test_one_column_with_another_delimiter_is_questioned(fsspeckit: Fsspeckit, delimiter: str) -> None:
+    Path("odd.csv").write_text(f"id{delimiter}zip\n1{delimiter}2\n")
+    code, _, err = fsspeckit("write", "odd.csv", "lake")
+    assert (code, "has one column" in err, "--delimiter" in err) == (1, True, True)
+    assert not Path("lake").exists()
+    assert fsspeckit("write", "odd.csv", "lake", "--delimiter", delimiter)[0] == 0
+    assert table("lake").column_names == ["id", "zip"]
+    assert fsspeckit("write", "odd.csv", "one", "--delimiter", ",")[0] == 0
+    assert table("one").num_columns == 1
+
+
+def test_a_new_dataset_is_announced_and_can_be_refused(fsspeckit: Fsspeckit) -> None:
+    code, _, err = fsspeckit("merge", "orders.csv", "lake", "--key", "id", "--must-exist")
+    assert (code, "there is no dataset at lake" in err, Path("lake").exists()) == (1, True, False)
+    code, out, _ = fsspeckit("merge", "orders.csv", "lake", "--key", "id", "--strategy", "update")
+    assert (code, out.splitlines()[0]) == (0, "no dataset there, and nothing to do")
+    assert fsspeckit("write", "orders.csv", "lake")[1].splitlines()[0] == "new dataset"
+    assert "new dataset" not in fsspeckit("write", "orders.csv", "lake", "--must-exist")[1]
+    facts: dict[str, Any] = json.loads(fsspeckit("merge", "orders.csv", "other", "--key", "id", "--json")[1])
+    assert facts["new_dataset"] is True

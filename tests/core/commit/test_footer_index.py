@@ -1,0 +1,445 @@
+"""The footer index saves the reading of footers and never changes a result, whatever its files contain."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from base64 import b64decode, b64encode
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fsspeckit.common.errors import FsspeckitError, StorageError
+from fsspeckit.core.commit import footer_index
+from fsspeckit.core.dataset.place import Place
+from fsspeckit.core.dataset.snapshot import load_snapshot
+from fsspeckit.core.operations.index import rebuild_index
+from fsspeckit.core.parquet import footer_format
+from fsspeckit.core.parquet.footer_table import FILES, STATISTICS, FooterTable, SharedFacts, tables_of
+from fsspeckit.core.storage import LocalStorage
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+
+COUNT = 20
+ROWS = 10
+HIT = 7
+"""The number of the file that the tests change."""
+
+
+def rows_of(number: int) -> pa.Table:
+    ids = range(number * ROWS, (number + 1) * ROWS)
+    columns = {
+        "id": pa.array(ids, pa.int64()),
+        "name": [f"name {number} {i}" for i in ids],
+        "day": pa.array([i * 86_400_000_000 for i in ids], pa.timestamp("us")),
+        "x": [float(i) for i in ids],
+        "flag": [i % 2 == 0 for i in ids],
+        "maybe": [None if i % 3 else i for i in ids],
+        "list": [[i] for i in ids],
+    }
+    return pa.table(columns)
+
+
+class Dataset:
+    """A dataset of 20 files with a current index."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.io = root, PyarrowDatasetIO()
+        root.mkdir(parents=True)
+        for number in range(COUNT):
+            bloom = {"id": {"ndv": ROWS, "fpp": 0.01}}
+            pq.write_table(
+                rows_of(number), self.path(number), row_group_size=5, bloom_filter_options=bloom, compression="none"
+            )
+        rebuild_index(self.place)
+
+    def path(self, number: int) -> Path:
+        return self.root / f"part-{number:03}.parquet"
+
+    @property
+    def place(self) -> Place:
+        return Place.of(str(self.root), None, None)
+
+    @property
+    def parts(self) -> list[Path]:
+        return sorted(self.root.parent.glob(f".{self.root.name}.fsspeckit/index/*.footers"))
+
+    def upsert(self, key: int = HIT * ROWS + 3) -> None:
+        source = rows_of(key // ROWS).slice(key % ROWS, 1).set_column(1, "name", [["new"]])
+        self.io.merge(source, str(self.root), strategy="upsert", key_columns="id")
+
+    def names(self) -> Counter[Any]:
+        """The rows of all files, read without fsspeckit."""
+        return Counter(pq.read_table(self.root, columns=["id", "name"]).to_pandas().itertuples(index=False, name=None))
+
+
+@pytest.fixture(autouse=True)
+def _few_files_have_an_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fsspeckit.core.dataset.indexed_files.MIN_LOCAL_FILES", COUNT)
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Dataset:
+    return Dataset(tmp_path / "lake" / "ds")
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """The data files that were opened, by name."""
+    found: Counter[str] = Counter()
+    for method in ("read_tail", "open_input"):
+        call = getattr(LocalStorage, method)
+
+        def counted(self: LocalStorage, path: str, *args: Any, call: Callable[..., Any] = call) -> Any:
+            if path.endswith(".parquet"):
+                found[os.path.basename(path)] += 1
+            return call(self, path, *args)
+
+        monkeypatch.setattr(LocalStorage, method, counted)
+    return found
+
+
+def expected(changed: int | None = HIT * ROWS + 3) -> Counter[Any]:
+    rows = [(i, f"name {i // ROWS} {i}") for i in range(COUNT * ROWS)]
+    return Counter((i, "new" if i == changed else name) for i, name in rows)
+
+
+def test_only_the_changed_file_is_opened(dataset: Dataset, opened: Counter[str]) -> None:
+    dataset.upsert()
+    assert set(opened) == {dataset.path(HIT).name}
+    assert dataset.names() == expected()
+    opened.clear()
+    dataset.upsert()
+    assert set(opened) == {dataset.path(HIT).name}, "the entry of the new file is current"
+    opened.clear()
+    dataset.io.delete(str(dataset.root), where="name = 'name 4 44'")
+    assert set(opened) == {dataset.path(4).name}, "the index has the bounds of every column"
+    opened.clear()
+    dataset.io.read_parquet(str(dataset.root), filters="id BETWEEN 31 AND 33")
+    assert set(opened) == {dataset.path(3).name}
+    opened.clear()
+    dataset.io.delete(str(dataset.root), where="id < 10")
+    assert set(opened) == {dataset.path(0).name}, "a file is compared with the index before it is deleted"
+    assert len(dataset.parts) <= 3
+
+
+def test_the_index_has_the_facts_of_the_footers(dataset: Dataset) -> None:
+    columns = rows_of(0).column_names
+    place = dataset.place
+    with_index = load_snapshot(place.storage, place.journal.view(), stats_for=columns)
+    without = load_snapshot(place.storage, replace(place.journal.view(), index=None), stats_for=columns)
+    assert all(file.from_index for file in with_index.files)
+    assert not any(file.from_index for file in without.files)
+    assert tuple(with_index.files) == tuple(without.files)
+    assert with_index.schema == without.schema
+
+
+def test_a_new_file_is_read_and_added_by_the_next_commit(dataset: Dataset, opened: Counter[str]) -> None:
+    pq.write_table(rows_of(COUNT), dataset.path(COUNT))
+    os.replace(dataset.path(3), dataset.root / "renamed.parquet")
+    dataset.upsert()
+    assert set(opened) == {dataset.path(HIT).name, dataset.path(COUNT).name, "renamed.parquet"}
+    opened.clear()
+    dataset.upsert()
+    assert set(opened) == {dataset.path(HIT).name}
+
+
+def test_a_small_dataset_has_no_index(tmp_path: Path) -> None:
+    io, root = PyarrowDatasetIO(), str(tmp_path / "ds")
+    io.merge(rows_of(0), root, strategy="upsert", key_columns="id")
+    io.merge(rows_of(1), root, strategy="upsert", key_columns="id")
+    assert not (tmp_path / ".ds.fsspeckit" / "index").exists()
+
+
+def test_a_column_that_the_index_lacks_is_added(tmp_path: Path, opened: Counter[str]) -> None:
+    dataset = Dataset(tmp_path / "ds")
+    shutil.rmtree(dataset.parts[0].parent)
+    dataset.upsert()
+    assert len(opened) == COUNT, "it has the key column"
+    opened.clear()
+    for _ in range(2):
+        dataset.io.delete(str(dataset.root), where="name = 'name 4 44'", dry_run=True)
+        assert len(opened) == COUNT - 1, "the file that was written has all columns"
+        opened.clear()
+    dataset.io.delete(str(dataset.root), where="name = 'name 4 44'")
+    opened.clear()
+    dataset.io.delete(str(dataset.root), where="name = 'name 5 55' AND id > 0")
+    assert set(opened) == {dataset.path(5).name}, "now it has both columns"
+
+
+# Damage: the digest detects it, and the index is not used.
+
+
+def _damages(data: bytes) -> Iterator[tuple[str, bytes]]:
+    yield "empty", b""
+    for share in (0.01, 0.3, 0.9):
+        yield f"cut at {share}", data[: int(len(data) * share)]
+    yield "one byte short", data[:-1]
+    yield "longer", data + b"x"
+    yield "other program", b"PAR1" + data
+    yield "other version", data.replace(b"FOOTERS 1", b"FOOTERS 2", 1)
+    for at in range(0, len(data), max(1, len(data) // 60)):
+        yield f"bit at {at}", data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :]
+
+
+def test_damage_costs_time_only(dataset: Dataset, opened: Counter[str]) -> None:
+    part = dataset.parts[0]
+    before = part.read_bytes()
+    for name, data in _damages(before):
+        part.write_bytes(data)
+        opened.clear()
+        place = dataset.place
+        files = load_snapshot(place.storage, place.journal.view(), stats_for=["id"]).files
+        assert not any(file.from_index for file in files), name
+        assert len(opened) == COUNT, name
+    dataset.upsert()
+    assert dataset.names() == expected()
+    assert part not in dataset.parts, "the next commit removes the damaged file"
+
+
+def test_temporary_file_of_a_crashed_writer_is_removed(dataset: Dataset) -> None:
+    left = dataset.parts[0].with_name(".0123.tmp")
+    left.write_bytes(b"half")
+    dataset.upsert()
+    assert not left.exists()
+
+
+def test_index_that_is_a_folder_or_not_readable(dataset: Dataset) -> None:
+    part = dataset.parts[0]
+    part.unlink()
+    part.mkdir()
+    dataset.upsert()
+    shutil.rmtree(part.parent)
+    part.parent.write_bytes(b"a file in place of the folder")
+    dataset.upsert(key=30)
+    names = expected()
+    assert dataset.names() == names - Counter([(30, "name 3 30")]) + Counter([(30, "new")])
+
+
+def test_foreign_index(tmp_path: Path, opened: Counter[str]) -> None:
+    """The index of a copy of the dataset describes other files."""
+    one, other = Dataset(tmp_path / "one"), Dataset(tmp_path / "other")
+    shutil.copy(other.parts[0], one.parts[0])
+    one.upsert()
+    assert len(opened) == COUNT
+    assert one.names() == expected()
+
+
+def test_stale_entry_of_a_file_with_the_same_size_and_time(dataset: Dataset, opened: Counter[str]) -> None:
+    """Another program exchanges the rows of two files in place, and sets the times back."""
+    one, other = dataset.path(HIT), dataset.path(HIT + 1)
+    assert one.stat().st_size == other.stat().st_size
+    contents = one.read_bytes(), other.read_bytes()
+    for path, data in ((one, contents[1]), (other, contents[0])):
+        times = path.stat()
+        path.write_bytes(data)
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    dataset.upsert()
+    assert set(opened) == {one.name, other.name}
+    assert dataset.names() == expected()
+
+
+# Falsified fields with a right digest: the index is not used, or a file that is opened shows the difference.
+
+
+def _with_value(array: pa.Array, at: int, value: Any) -> pa.Array:
+    values = array.to_pylist()
+    values[at] = value
+    return pa.array(values, array.type)
+
+
+def _file_field(name: str, value: Any) -> Callable[[FooterTable], FooterTable]:
+    def change(table: FooterTable) -> FooterTable:
+        at = table.files.schema.get_field_index(name)
+        old = table.files.column(at)
+        new = _with_value(old, HIT, value(old[HIT].as_py()) if callable(value) else value)
+        return replace(table, files=table.files.set_column(at, table.files.schema.field(at), new))
+
+    return change
+
+
+def _group_rows(*changes: int) -> Callable[[FooterTable], FooterTable]:
+    def change(table: FooterTable) -> FooterTable:
+        rows = table.group_rows.copy()
+        for number, difference in enumerate(changes):
+            rows[2 * HIT + number] += difference
+        return replace(table, group_rows=rows)
+
+    return change
+
+
+def _statistic(part: str, column: str, value: Any) -> Callable[[FooterTable], FooterTable]:
+    def change(table: FooterTable) -> FooterTable:
+        facts = table.columns[column]
+        array = getattr(facts, part)
+        new = _with_value(array, 2 * HIT, value(array[2 * HIT].as_py()) if callable(value) else value)
+        return replace(table, columns={**table.columns, column: replace(facts, **{part: new})})
+
+    return change
+
+
+def _shared(**changes: Callable[[SharedFacts], Any]) -> Callable[[FooterTable], FooterTable]:
+    def change(table: FooterTable) -> FooterTable:
+        found = {name: value(table.shared) for name, value in changes.items()}
+        return replace(table, shared=replace(table.shared, **found))
+
+    return change
+
+
+def _native(type_: pa.DataType | None) -> Callable[[FooterTable], FooterTable]:
+    return _shared(natives=lambda own: {**own.natives, "id": type_})
+
+
+def _fields_with(schema: pa.Schema, name: str, field: pa.Field) -> pa.Schema:
+    return schema.set(schema.get_field_index(name), field)
+
+
+@dataclass(frozen=True)
+class Falsified:
+    """A change to an index, and what detects it: the index itself, the listing, the plan, or the opened file."""
+
+    field: str
+    change: Callable[[FooterTable], FooterTable]
+    detected_by: str
+
+
+FALSIFIED = {
+    "path of another file": Falsified("path", _file_field("path", "part-999.parquet"), "listing"),
+    "path outside": Falsified("path", _file_field("path", "../../etc/passwd"), "listing"),
+    "size": Falsified("size", _file_field("size", lambda size: size + 1), "listing"),
+    "negative size": Falsified("size", _file_field("size", -5), "index"),
+    "version": Falsified("version", _file_field("version", "1:2:3"), "listing"),
+    "no version": Falsified("version", _file_field("version", ""), "listing"),
+    "rows": Falsified("rows", _file_field("rows", lambda rows: rows + 1), "index"),
+    "negative rows": Falsified("rows", _file_field("rows", -1), "index"),
+    "more row groups": Falsified("row_groups", _file_field("row_groups", 3), "index"),
+    "fewer row groups": Falsified("row_groups", _file_field("row_groups", 1), "index"),
+    "negative row groups": Falsified("row_groups", _file_field("row_groups", -1), "index"),
+    "uncompressed": Falsified("uncompressed", _file_field("uncompressed", 1), "file"),
+    "negative uncompressed": Falsified("uncompressed", _file_field("uncompressed", -1), "index"),
+    "codec": Falsified("codec", _file_field("codec", 2), "file"),
+    "unknown codec": Falsified("codec", _file_field("codec", 99), "index"),
+    "no codec": Falsified("codec", _file_field("codec", 0), "index"),
+    "footer": Falsified("footer", _file_field("footer", lambda size: size - 1), "file"),
+    "large footer": Falsified("footer", _file_field("footer", 2**40), "index"),
+    "small footer": Falsified("footer", _file_field("footer", 3), "index"),
+    "sort note": Falsified(
+        "sort_note",
+        _file_field(
+            "sort_note",
+            json.dumps(
+                {"curve": "linear", "columns": ["id"], "run": "r", "rows": ROWS, "ends": [[0], [9]], "target": [1, 1]}
+            ).encode(),
+        ),
+        "file",
+    ),
+    "rows moved between row groups": Falsified("group rows", _group_rows(1, -1), "file"),
+    "negative group rows": Falsified("group rows", _group_rows(-10, 10), "index"),
+    "lower bound": Falsified("lower", _statistic("lower", "id", lambda bound: bound - 1), "file"),
+    "upper bound": Falsified("upper", _statistic("upper", "id", lambda bound: bound + 1), "file"),
+    "one bound": Falsified("upper", _statistic("upper", "id", None), "index"),
+    "nulls": Falsified("nulls", _statistic("nulls", "id", 1), "file"),
+    "negative nulls": Falsified("nulls", _statistic("nulls", "id", -1), "index"),
+    "more nulls than rows": Falsified("nulls", _statistic("nulls", "id", 6), "index"),
+    "filter elsewhere": Falsified("bloom_offset", _statistic("bloom_offset", "id", lambda at: at + 1), "file"),
+    "filter after the data": Falsified("bloom_offset", _statistic("bloom_offset", "id", 2**40), "index"),
+    "filter at a negative offset": Falsified("bloom_offset", _statistic("bloom_offset", "id", -1), "index"),
+    "no offset of a filter": Falsified("bloom_offset", _statistic("bloom_offset", "id", None), "index"),
+    "filter size": Falsified("bloom_size", _statistic("bloom_size", "id", lambda size: size - 1), "file"),
+    "large filter": Falsified("bloom_size", _statistic("bloom_size", "id", 2**62), "index"),
+    "negative filter": Falsified("bloom_size", _statistic("bloom_size", "id", -1), "index"),
+    "schema: type": Falsified(
+        "schema", _shared(schema=lambda own: _fields_with(own.schema, "x", pa.field("x", pa.float32()))), "file"
+    ),
+    "schema: name": Falsified(
+        "schema", _shared(schema=lambda own: _fields_with(own.schema, "list", pa.field("other", pa.int64()))), "plan"
+    ),
+    "schema: no key": Falsified(
+        "schema", _shared(schema=lambda own: _fields_with(own.schema, "id", pa.field("other", pa.int64()))), "index"
+    ),
+    "int96": Falsified("int96", _shared(int96=lambda _: ("day",)), "file"),
+    "int96 of no column": Falsified("int96", _shared(int96=lambda _: ("none",)), "index"),
+    "natives: other width": Falsified("natives", _native(pa.int32()), "index"),
+    "natives: other type": Falsified("natives", _native(pa.float64()), "index"),
+    "natives: unsigned": Falsified("natives", _native(pa.uint64()), "index"),
+    "natives: unknown": Falsified("natives", _native(None), "file"),
+}
+
+
+def test_every_field_is_falsified() -> None:
+    fields = {*FILES.names, *STATISTICS, *SharedFacts.__slots__, "group rows"}
+    assert {each.field for each in FALSIFIED.values()} == fields
+
+
+@pytest.mark.parametrize("name", FALSIFIED)
+def test_falsified_field_changes_no_row(dataset: Dataset, opened: Counter[str], name: str) -> None:
+    falsified = FALSIFIED[name]
+    part = dataset.parts[0]
+    tables = footer_format.from_bytes(part.read_bytes())
+    part.write_bytes(footer_format.to_bytes([falsified.change(table) for table in tables]))
+    before = {path: path.read_bytes() for path in dataset.root.iterdir()}
+    if falsified.detected_by in ("file", "plan"):
+        with pytest.raises(FsspeckitError) as raised:
+            dataset.upsert()
+        assert {path: path.read_bytes() for path in dataset.root.iterdir()} == before
+        if falsified.detected_by == "file":
+            assert isinstance(raised.value, StorageError)
+            assert "--rebuild-index" in str(raised.value)
+        rebuild_index(dataset.place)
+    dataset.upsert()
+    if falsified.detected_by == "index":
+        assert len(opened) == COUNT
+    assert dataset.names() == expected()
+
+
+def test_facts_that_are_no_tables(dataset: Dataset) -> None:
+    """The metadata that names the schema may be anything."""
+    part = dataset.parts[0]
+    tables = footer_format.from_bytes(part.read_bytes())
+    files, groups = footer_format._batches(tables[0])
+    facts = json.loads(files.schema.metadata[b"fsspeckit.facts"])
+    odd: list[Any] = [None, 1, [], {}, "x", facts | {"schema": "x"}, facts | {"natives": facts["schema"]}]
+    odd += [facts | {"int96": 5}, facts | {"schema": b64encode(b"x" + b64decode(facts["schema"])).decode()}]
+    for number, each in enumerate(odd):
+        batch = files.replace_schema_metadata({b"fsspeckit.facts": json.dumps(each).encode()})
+        part.write_bytes(_signed(batch, groups))
+        with pytest.raises(footer_format.InvalidIndexError):
+            print(number, footer_format.from_bytes(part.read_bytes()))
+    for batches in ((files,), (groups, files), (files, files), (files.slice(0, 3), groups)):
+        with pytest.raises(footer_format.InvalidIndexError):
+            footer_format.from_bytes(_signed(*batches))
+    dataset.upsert()
+    assert dataset.names() == expected()
+
+
+def _signed(*batches: pa.RecordBatch) -> bytes:
+    from hashlib import blake2b
+
+    sink = pa.BufferOutputStream()
+    for batch in batches:
+        with pa.ipc.new_stream(sink, batch.schema) as stream:
+            stream.write_batch(batch)
+    data: bytes = sink.getvalue().to_pybytes()
+    return b"FSSPECKIT FOOTERS 1\n" + blake2b(data, digest_size=32).digest() + data
+
+
+def test_long_bounds_are_unknown(tmp_path: Path) -> None:
+    table = pa.table({"id": range(3), "text": ["a" * 1000, "b", "c"]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    place = Place.of(str(tmp_path), None, None)
+    files = load_snapshot(place.storage, place.journal.view(), stats_for=["id", "text"]).files
+    (stored,) = footer_format.from_bytes(footer_format.to_bytes(tables_of(files)))
+    assert stored.columns["text"].lower.to_pylist() == [None]
+    assert stored.columns["text"].upper.to_pylist() == [b"c"]
+
+
+def test_versions_without_a_time_are_not_indexed() -> None:
+    assert not footer_index.has_identity("")
+    assert not footer_index.has_identity("123:0.0")
+    assert footer_index.has_identity("123:4.5")

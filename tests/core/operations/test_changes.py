@@ -1,0 +1,132 @@
+"""The change feed: which files it reads, its schema, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fsspeckit.common.errors import KeyColumnError, SchemaMismatchError, VersionNotFoundError
+from fsspeckit.core.storage import Entry, LocalStorage
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+
+
+class RecordingStorage(LocalStorage):
+    """Records the Parquet files whose bytes are read."""
+
+    def __init__(self) -> None:
+        self.read: set[str] = set()
+
+    def open_input(self, path: str, size: int | None = None, stamp: str = "") -> pa.NativeFile:
+        self.read.add(path)
+        return super().open_input(path, size, stamp)
+
+    def read_tail(self, path: str, size: int) -> bytes:
+        self.read.add(path)
+        return super().read_tail(path, size)
+
+    def read_tail_and_stat(self, path: str, size: int) -> tuple[bytes, Entry | None]:
+        self.read.add(path)
+        return super().read_tail_and_stat(path, size)
+
+
+def rows(ids: list[int], value: str = "a") -> pa.Table:
+    return pa.table({"id": ids, "value": [value] * len(ids)})
+
+
+@pytest.fixture
+def io() -> PyarrowDatasetIO:
+    return PyarrowDatasetIO()
+
+
+@pytest.fixture
+def path(io: PyarrowDatasetIO, tmp_path: Path) -> str:
+    folder = str(tmp_path / "d")
+    io.write_dataset(rows(list(range(1000))), folder, max_rows_per_file=10)
+    io.keep_history(folder)
+    return folder
+
+
+def facts(feed: pa.Table) -> list[tuple[Any, ...]]:
+    return sorted((row["_version"], row["id"], row["_change_type"], row["value"]) for row in feed.to_pylist())
+
+
+def test_only_the_files_of_the_commits_are_read(path: str) -> None:
+    storage = RecordingStorage()
+    io = PyarrowDatasetIO(filesystem=storage)
+    io.merge(rows([5, 505, 905], "b"), path, strategy="upsert", key_columns="id")
+    io.compact_parquet_dataset(path, target_rows_per_file=400)
+    storage.read.clear()
+    feed = io.changes(path, since=2, until=3, key_columns="id")
+    assert [change for *_, change, _ in facts(feed)] == ["update_after", "update_before"] * 3
+    assert len(storage.read) == 6
+    storage.read.clear()
+    assert io.changes(path, since=3).num_rows == 0
+
+
+def test_feed_of_a_changed_schema_and_of_moved_rows(io: PyarrowDatasetIO, tmp_path: Path) -> None:
+    folder = str(tmp_path / "d")
+    io.write_dataset(pa.table({"id": [1, 2], "day": ["a", "b"]}), folder, partition_by="day")
+    first = io.keep_history(folder)
+    io.merge(
+        pa.table({"id": [1, 2, 3], "day": ["b", "b", "c"], "extra": [None, 7, 8]}),
+        folder,
+        strategy="upsert",
+        key_columns="id",
+        schema_mode="evolve",
+        partition_move="move",
+    )
+    feed = io.changes(folder, since=first, key_columns="id").sort_by(
+        [("id", "ascending"), ("_change_type", "descending")]
+    )
+    assert feed.column_names == ["id", "extra", "day", "_change_type", "_version", "_at"]
+    assert feed.select(["id", "extra", "day", "_change_type"]).to_pylist() == [
+        {"id": 1, "extra": None, "day": "a", "_change_type": "update_before"},
+        {"id": 1, "extra": None, "day": "b", "_change_type": "update_after"},
+        {"id": 2, "extra": None, "day": "b", "_change_type": "update_before"},
+        {"id": 2, "extra": 7, "day": "b", "_change_type": "update_after"},
+        {"id": 3, "extra": 8, "day": "c", "_change_type": "insert"},
+    ]
+    assert str(feed.schema.field("_at").type) == "timestamp[us, tz=UTC]"
+
+
+def test_optimize_that_deduplicates_is_a_change(io: PyarrowDatasetIO, tmp_path: Path) -> None:
+    folder = str(tmp_path / "d")
+    io.write_dataset(rows([3, 1, 2, 1]), folder)
+    first = io.keep_history(folder)
+    io.optimize_parquet_dataset(folder, zorder_columns="id", deduplicate_key_columns="id")
+    assert [(key, change) for _, key, change, _ in facts(io.changes(folder, since=first))] == [(1, "delete")]
+
+
+def test_errors(io: PyarrowDatasetIO, path: str) -> None:
+    for since, until in ((5, None), (-1, None), (2, 1), (True, None), ("2", None)):
+        with pytest.raises(ValueError, match="is not a version before"):
+            io.changes(path, since=since, until=until)  # type: ignore[arg-type]
+    with pytest.raises(VersionNotFoundError, match="no version 7"):
+        io.changes(path, since=2, until=7)
+    with pytest.raises(VersionNotFoundError, match=r"Version 1 of .* is not kept"):
+        io.changes(path, since=1)
+    with pytest.raises(KeyColumnError, match="no column 'x'"):
+        io.changes(path, since=2, key_columns="x")
+    nested = path + "2"
+    io.write_dataset(pa.table({"id": [[1]], "_at": [1]}), nested)
+    first = io.keep_history(nested)
+    with pytest.raises(ValueError, match="has a column '_at'"):
+        io.changes(nested, since=first)
+    io.write_dataset(pa.table({"id": [[1]]}), nested, mode="overwrite")
+    io.write_dataset(pa.table({"id": [[2]]}), nested, mode="overwrite")
+    with pytest.raises(SchemaMismatchError, match="cannot be a key"):
+        io.changes(nested, since=first + 1, key_columns="id")
+
+
+def test_published_file_that_another_program_removed_is_an_error(io: PyarrowDatasetIO, path: str) -> None:
+    result = io.write_dataset(rows([5000]), path)
+    Path(result.files[0].path).unlink()
+    with pytest.raises(VersionNotFoundError, match=r"changes of version 3 .* another program"):
+        io.changes(path, since=2)
+    pq.write_table(rows([1, 2, 3, 4], "foreign"), result.files[0].path)
+    with pytest.raises(VersionNotFoundError, match=r"changes of version 3 .* another program"):
+        io.changes(path, since=2)

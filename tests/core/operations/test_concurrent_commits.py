@@ -1,0 +1,434 @@
+"""Another writer commits while an operation runs: it is revalidated, planned again, or refused, and no row is lost."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from fsspeckit.common.errors import CommitConflictError, DatasetExistsError, KeyColumnError, PartitionError
+from fsspeckit.core.commit.journal import Log
+from fsspeckit.core.commit.record import Record
+from fsspeckit.core.operations import attempts
+from fsspeckit.core.operations.change import Revalidation
+from fsspeckit.core.storage import Storage
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+
+IO = PyarrowDatasetIO()
+Act = Callable[[], Any]
+
+
+@pytest.fixture(params=["local", "memory"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "local":
+        return str(tmp_path / "d")
+    request.getfixturevalue("memory_fs")
+    return "memory://commits/d"
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempts, "_FIRST_WAIT_SECONDS", 0.001)
+
+
+@pytest.fixture
+def revalidated(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """The new files of each revalidation that succeeded."""
+    calls: list[tuple[str, ...]] = []
+    check = Revalidation.__call__
+
+    def counted(self: Revalidation, view: Any, new: frozenset[str]) -> None:
+        check(self, view, new)
+        calls.append(tuple(sorted(new)))
+
+    monkeypatch.setattr(Revalidation, "__call__", counted)
+    return calls
+
+
+def table(ids: list[int], day: str = "a", v: str = "old") -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64()), "v": [v] * len(ids), "day": [day] * len(ids)})
+
+
+def start(folder: str) -> None:
+    rows = pa.concat_tables([table([1, 2]), table([11, 12], "b")])
+    IO.write_dataset(rows, folder, partition_by="day")
+
+
+def once(stage: str, act: Act, *, at_end: bool = False) -> Callable[[Any], None]:
+    """A progress callback that acts when a stage begins, or ends, for the first time."""
+    left = [act]
+
+    def callback(event: Any) -> None:
+        if left and event.stage == stage and event.done == (event.total if at_end else 0):
+            left.pop()()
+
+    return callback
+
+
+def rows_of(folder: str) -> list[tuple[int, str, str]]:
+    found = IO.read_parquet(folder)
+    return sorted(zip(*(found[name].to_pylist() for name in ("id", "day", "v")), strict=True))
+
+
+def upsert(ids: list[int], folder: str, day: str = "a", v: str = "mine", **options: Any) -> Any:
+    options = {"strategy": "upsert", "key_columns": "id", **options}
+    return IO.merge(table(ids, day, v), folder, **options)
+
+
+def test_a_merge_in_another_partition_is_no_conflict(folder: str, revalidated: list[Any]) -> None:
+    """The check of moves reads everything, so the rewritten file of the other partition is scanned."""
+    start(folder)
+    other = once("write", lambda: upsert([11], folder, "b", "other"))
+    result = upsert([1, 3], folder, retries=0, progress=other)
+    assert (result.updated, result.inserted, len(revalidated)) == (1, 1, 1)
+    assert rows_of(folder) == [
+        (1, "a", "mine"),
+        (2, "a", "old"),
+        (3, "a", "mine"),
+        (11, "b", "other"),
+        (12, "b", "old"),
+    ]
+
+
+def test_counts_and_files_are_those_of_the_newer_view(folder: str) -> None:
+    start(folder)
+    result = upsert([1], folder, retries=0, progress=once("write", lambda: upsert([21, 22], folder, "c", "other")))
+    assert (result.target_count_before, result.target_count_after) == (6, 6)
+    assert len(result.files) == 3
+    assert sum(file.row_count for file in result.files) == 6
+
+
+def test_an_append_of_other_keys_in_the_same_partition_is_no_conflict(folder: str, revalidated: list[Any]) -> None:
+    start(folder)
+    append = once("write", lambda: IO.write_dataset(table([7, 8], "a", "other"), folder))
+    upsert([1, 3], folder, retries=0, progress=append)
+    assert [len(new) for new in revalidated] == [1]
+    assert [row[0] for row in rows_of(folder)] == [1, 2, 3, 7, 8, 11, 12]
+
+
+@pytest.mark.parametrize("strategy", ["upsert", "insert", "update", "deduplicate"])
+def test_a_key_that_another_writer_inserts_is_planned_again(folder: str, strategy: str) -> None:
+    start(folder)
+    add = lambda: IO.write_dataset(table([3], "a", "other"), folder)  # noqa: E731
+    with pytest.raises(CommitConflictError, match="Run the operation again"):
+        upsert([1, 3], folder, strategy=strategy, retries=0, progress=once("write", add))
+    assert (3, "a", "other") in rows_of(folder)
+    IO.delete(folder, where="id = 3")
+    upsert([1, 3], folder, strategy=strategy, progress=once("write", add))
+    mine = "other" if strategy == "insert" else "mine"
+    assert [row for row in rows_of(folder) if row[0] == 3] == [(3, "a", mine)]
+
+
+def test_two_upserts_of_one_new_key_end_in_one_row(folder: str) -> None:
+    start(folder)
+    upsert([3], folder, progress=once("write", lambda: upsert([3, 4], folder, v="other")))
+    assert [row for row in rows_of(folder) if row[0] in (3, 4)] == [(3, "a", "mine"), (4, "a", "other")]
+
+
+def test_a_row_that_another_writer_deletes_stays_deleted(folder: str) -> None:
+    """The new file of the other writer has no key of the source, but the merge has read the file before it."""
+    IO.write_dataset(table([1, 2, 5]), folder)
+    delete = lambda: IO.delete(folder, where="id <= 2")  # noqa: E731
+    result = upsert([1], folder, progress=once("write", delete, at_end=True))
+    assert (result.inserted, [row[0] for row in rows_of(folder)]) == (1, [1, 5])
+
+
+def test_a_key_that_arrives_in_another_partition_is_found_by_the_check_of_moves(folder: str) -> None:
+    start(folder)
+    add = lambda: upsert([3], folder, "b", "other")  # noqa: E731
+    with pytest.raises(PartitionError, match="already in"):
+        upsert([3], folder, progress=once("write", add))
+    assert [row for row in rows_of(folder) if row[0] == 3] == [(3, "b", "other")]
+    IO.delete(folder, where="id = 3")
+    result = upsert([3], folder, progress=once("write", add), partition_move="move")
+    assert result.moved == 1
+    assert [row for row in rows_of(folder) if row[0] == 3] == [(3, "a", "mine")]
+
+
+def test_a_compaction_under_a_merge(folder: str, revalidated: list[Any]) -> None:
+    """Files without a matching key are compacted: no conflict. With one: the merge is planned again."""
+    start(folder)
+    for number in (13, 14):
+        IO.write_dataset(table([number], "b"), folder)
+    compact = lambda: IO.compact_parquet_dataset(folder, target_rows_per_file=100)  # noqa: E731
+    upsert([1], folder, retries=0, progress=once("write", compact))
+    assert len(revalidated) == 1
+    IO.write_dataset(table([15], "b"), folder)
+    with pytest.raises(CommitConflictError):
+        upsert([12], folder, "b", retries=0, progress=once("write", compact))
+    IO.write_dataset(table([16], "b"), folder)
+    upsert([12], folder, "b", progress=once("write", compact))
+    assert [row[0] for row in rows_of(folder)] == [1, 2, 11, 12, 13, 14, 15, 16]
+    assert (12, "b", "mine") in rows_of(folder)
+
+
+def test_a_full_merge_sees_every_row(folder: str) -> None:
+    start(folder)
+    add = lambda: IO.write_dataset(table([3], "c", "other"), folder)  # noqa: E731
+    with pytest.raises(CommitConflictError):
+        upsert([1], folder, strategy="full_merge", retries=0, progress=once("write", add))
+    upsert([1], folder, strategy="full_merge", progress=once("write", add))
+    assert rows_of(folder) == [(1, "a", "mine")]
+
+
+def test_a_full_merge_with_a_scope_needs_only_its_rows(folder: str, revalidated: list[Any]) -> None:
+    start(folder)
+    add = once("write", lambda: IO.write_dataset(table([3], "c", "other"), folder))
+    upsert([1], folder, strategy="full_merge", scope="day = 'a'", retries=0, progress=add)
+    assert len(revalidated) == 1
+    again = once("write", lambda: IO.write_dataset(table([4], "a", "other"), folder))
+    upsert([1], folder, v="new", strategy="full_merge", scope="day = 'a'", progress=again)
+    assert [row[0] for row in rows_of(folder)] == [1, 3, 11, 12]
+
+
+def test_new_columns_of_another_writer_are_planned_again(folder: str) -> None:
+    start(folder)
+    wider = pa.table({"id": [30], "v": ["w"], "day": ["c"], "x": [1.5]})
+    evolve = lambda: IO.merge(wider, folder, strategy="upsert", key_columns="id", schema_mode="evolve")  # noqa: E731
+    with pytest.raises(CommitConflictError):
+        upsert([3], folder, retries=0, progress=once("write", evolve))
+    IO.delete(folder, where="id = 30")
+    upsert([3], folder, schema_mode="evolve", progress=once("write", evolve))
+    assert [row[0] for row in rows_of(folder)] == [1, 2, 3, 11, 12, 30]
+
+
+def test_a_null_key_that_another_writer_adds_is_an_error(folder: str) -> None:
+    start(folder)
+    nulls = pa.table({"id": pa.array([None], pa.int64()), "v": ["null"], "day": ["a"]})
+    with pytest.raises(KeyColumnError, match="target"):
+        upsert([3], folder, progress=once("write", lambda: IO.write_dataset(nulls, folder)))
+
+
+def test_a_partition_that_changes_the_type_of_its_column_is_planned_again(tmp_path: Path) -> None:
+    """`day` is a number as long as all folders are numbers; the condition means something else afterwards."""
+    folder = str(tmp_path / "d")
+    IO.write_dataset(pa.table({"id": [1, 2], "day": ["1", "2"]}), folder, partition_by="day")
+    other = once("write", lambda: IO.write_dataset(pa.table({"id": [3], "day": ["x"]}), folder))
+    with pytest.raises(CommitConflictError):
+        IO.delete(folder, where="day = 1", retries=0, progress=other)
+
+
+def test_a_dataset_that_appears_is_planned_again(folder: str) -> None:
+    created = lambda: IO.write_dataset(table([3], "a", "other"), folder, partition_by="day")  # noqa: E731
+    upsert([3, 4], folder, progress=once("write", created))
+    assert rows_of(folder) == [(3, "a", "mine"), (4, "a", "mine")]
+
+
+@pytest.mark.parametrize(("mode", "error"), [("error", DatasetExistsError), ("ignore", None)])
+def test_a_dataset_that_appears_is_not_written(folder: str, mode: Any, error: Any) -> None:
+    created = once("write", lambda: IO.write_dataset(table([3]), folder))
+    if error is not None:
+        with pytest.raises(error):
+            IO.write_dataset(table([4]), folder, mode=mode, progress=created)
+    else:
+        assert IO.write_dataset(table([4]), folder, mode=mode, progress=created).skipped
+    assert [row[0] for row in rows_of(folder)] == [3]
+
+
+def test_first_appends_agree_on_the_partitions(folder: str) -> None:
+    """Two writers create a dataset at once: with the same layout there is no conflict, else the second follows."""
+    create = lambda: IO.write_dataset(table([1]), folder, partition_by="day")  # noqa: E731
+    IO.write_dataset(table([2]), folder, partition_by="day", retries=0, progress=once("write", create))
+    assert [row[0] for row in rows_of(folder)] == [1, 2]
+    other = folder + "2"
+    create = lambda: IO.write_dataset(table([1]), other, partition_by="day")  # noqa: E731
+    with pytest.raises(CommitConflictError):
+        IO.write_dataset(table([2]), other, retries=0, progress=once("write", create))
+    third = folder + "3"
+    create = lambda: IO.write_dataset(table([1]), third, partition_by="day")  # noqa: E731
+    IO.write_dataset(table([2]), third, progress=once("write", create))
+    assert rows_of(third) == [(1, "a", "old"), (2, "a", "old")]
+
+
+def test_update_conditions_have_no_write_skew(folder: str) -> None:
+    """Each update makes the condition of the other false, in another file; only one order can have happened."""
+    rows = pa.table({"id": [1, 2], "day": ["a", "b"], "v": ["free", "free"]})
+    IO.write_dataset(rows, folder, partition_by="day")
+    whole = "v = 'free' AND id = {}"
+    change = lambda: IO.update(folder, set={"v": "'taken'"}, where=whole.format(1))  # noqa: E731
+    result = IO.update(folder, set={"v": "'late'"}, where="v = 'free'", progress=once("write", change))
+    assert result.updated == 1
+    assert rows_of(folder) == [(1, "a", "taken"), (2, "b", "late")]
+
+
+def test_delete_and_update_look_at_new_files_by_their_condition(folder: str, revalidated: list[Any]) -> None:
+    start(folder)
+    add = once("write", lambda: IO.write_dataset(table([3], "a", "other"), folder))
+    assert IO.delete(folder, where="id = 1", retries=0, progress=add).deleted == 1
+    assert len(revalidated) == 1
+    add = once("write", lambda: IO.write_dataset(table([2], "c", "other"), folder))
+    assert IO.update(folder, set={"v": "'mine'"}, where="id = 2", progress=add).updated == 2
+    assert rows_of(folder)[:2] == [(2, "a", "mine"), (2, "c", "mine")]
+
+
+@pytest.mark.parametrize("scd_type", [1, 2])
+def test_changes_of_the_same_key_are_applied_in_one_order(folder: str, scd_type: int) -> None:
+    def apply(ids: list[int], name: str, lsn: int, **options: Any) -> Any:
+        feed = pa.table({"id": ids, "name": [name] * len(ids), "lsn": [lsn] * len(ids)})
+        return IO.apply_changes(feed, folder, key_columns="id", sequence_by="lsn", scd_type=scd_type, **options)
+
+    apply([1, 2], "a", 1)
+    apply([1], "c", 3, retries=0, progress=once("write", lambda: apply([3], "x", 1)))
+    apply([1], "d", 4, progress=once("write", lambda: apply([1], "e", 5)))
+    found = IO.read_parquet(folder).to_pylist()
+    if scd_type == 1:
+        assert sorted((row["id"], row["name"]) for row in found) == [(1, "e"), (2, "a"), (3, "x")]
+    else:
+        mine = sorted((row["valid_from"], row["valid_to"] or 99, row["name"]) for row in found if row["id"] == 1)
+        assert mine == [(1, 3, "a"), (3, 4, "c"), (4, 5, "d"), (5, 99, "e")]
+
+
+def test_replace_where_and_overwrite_partitions_state_what_they_replace(folder: str) -> None:
+    start(folder)
+    for options in ({"mode": "overwrite", "replace_where": "day = 'a'"}, {"mode": "overwrite_partitions"}):
+        other = once("write", lambda: upsert([11], folder, "b", "other"))
+        IO.write_dataset(table([5]), folder, retries=0, progress=other, **options)
+        add = lambda: IO.write_dataset(table([6], "a", "other"), folder)  # noqa: E731
+        with pytest.raises(CommitConflictError):
+            IO.write_dataset(table([7]), folder, retries=0, progress=once("write", add), **options)
+        IO.write_dataset(table([8]), folder, progress=once("write", add), **options)
+        assert [row[0] for row in rows_of(folder)] == [8, 11, 12]
+
+
+def test_staged_files_whose_inputs_are_unchanged_are_used_again(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    start(folder)
+    runs: list[int] = []
+    run = type(IO.engine).run
+
+    def counted(self: Any, storage: Any, source: Any, tasks: Any, staging: Any, on_done: Any) -> Any:
+        runs.append(len(tasks))
+        return run(self, storage, source, tasks, staging, on_done)
+
+    monkeypatch.setattr(type(IO.engine), "run", counted)
+    change = once("write", lambda: upsert([11], folder, "b", "other"), at_end=True)
+    result = IO.merge(
+        pa.concat_tables([table([1, 3], "a", "mine"), table([12], "b", "mine")]),
+        folder,
+        strategy="upsert",
+        key_columns="id",
+        progress=change,
+    )
+    assert runs == [3, 1, 1]  # mine, the other writer's, and the file that the other one changed
+    assert (result.updated, result.inserted) == (2, 1)
+    assert [row[2] for row in rows_of(folder)] == ["mine", "old", "mine", "other", "mine"]
+    assert not IO.recover(folder)
+
+
+def test_a_source_that_can_be_read_once(folder: str) -> None:
+    start(folder)
+    stream = pa.RecordBatchReader.from_batches(table([3]).schema, table([3], v="mine").to_batches())
+    add = once("write", lambda: IO.write_dataset(table([3], "a", "other"), folder))
+    IO.merge(stream, folder, strategy="upsert", key_columns="id", progress=add)
+    assert [row for row in rows_of(folder) if row[0] == 3] == [(3, "a", "mine")]
+
+
+def test_a_pinned_plan_is_never_planned_again(folder: str) -> None:
+    start(folder)
+    plan = upsert([3], folder, dry_run=True)
+    add = once("write", lambda: upsert([11], folder, "b", "other"))
+    with pytest.raises(CommitConflictError):
+        upsert([3], folder, plan=plan, retries=5, progress=add)
+    assert 3 not in [row[0] for row in rows_of(folder)]
+
+
+def test_a_check_of_terms_sees_the_dataset_that_it_accepts(folder: str) -> None:
+    start(folder)
+    seen: list[int] = []
+
+    def check(before: Any, after: Any, info: Any) -> None:
+        seen.append(len(before.files))
+        if len(seen) == 1:
+            upsert([21], folder, "c", "other")
+
+    io = IO.on_terms(check=check)
+    with pytest.raises(CommitConflictError):
+        io.merge(table([3]), folder, strategy="upsert", key_columns="id", retries=0)
+    seen.clear()
+    IO.delete(folder, where="id = 21")
+    io.merge(table([3]), folder, strategy="upsert", key_columns="id")
+    assert seen == [2, 3]
+
+
+def test_retries_must_be_a_whole_number(folder: str) -> None:
+    for retries in (-1, 1.5, True, "3"):
+        with pytest.raises(ValueError, match="retries="):
+            upsert([1], folder, retries=retries)
+
+
+def test_the_journal_shows_an_input_that_size_and_stamp_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another commit rewrites an input, and a third one adds a file: the newer view has the same size and stamp."""
+    folder = str(tmp_path / "d")
+    start(folder)
+    read = Log.read
+
+    def lie(self: Log, seq: int) -> Record:
+        record = read(self, seq)
+        touched = record.publish[:1] if seq == 2 else ()
+        fake = tuple(type(item)(item.staged, path, item.rows, item.size, item.stamp) for item in touched)
+        return type(record)(record.seq, record.kind, record.owner, fake or record.publish, record.retire, info={})
+
+    path = next(file for file in Path(folder).rglob("*.parquet") if "day=a" in str(file)).relative_to(folder).as_posix()
+
+    def add() -> None:
+        IO.write_dataset(table([7], "b", "other"), folder)
+        monkeypatch.setattr(Log, "read", lie)
+
+    with pytest.raises(CommitConflictError, match="another writer changed"):
+        upsert([1], folder, retries=0, progress=once("write", add))
+
+
+def count_up(folder: str, times: int, lock: threading.Barrier, **options: Any) -> int:
+    """Add one to the counter by reading and upserting it. A change in between is a conflict that is not hidden."""
+    won, io = 0, PyarrowDatasetIO()
+    lock.wait()
+    for _ in range(times):
+        value = io.read_parquet(folder)["n"][0].as_py()
+        rows = pa.table({"id": [1], "n": [value + 1]})
+        try:
+            result = io.merge(
+                rows, folder, strategy="update", key_columns="id", update_when=f"target.n = {value}", **options
+            )
+        except CommitConflictError:
+            continue
+        won += result.updated
+    return won
+
+
+@pytest.mark.parametrize("retries", [0, 3])
+def test_counters_lose_no_increment(folder: str, retries: int) -> None:
+    """An upsert that was planned again compares with the newer value: successes equal the final value."""
+    IO.write_dataset(pa.table({"id": [1], "n": [0]}), folder)
+    barrier = threading.Barrier(4)
+    with ThreadPoolExecutor(4) as pool:
+        won = list(pool.map(lambda _: count_up(folder, 6, barrier, retries=retries), range(4)))
+    assert IO.read_parquet(folder)["n"].to_pylist() == [sum(won)]
+    assert sum(won) > 0
+
+
+@pytest.fixture
+def storage_of(folder: str) -> Storage:
+    return IO._place(folder).storage
+
+
+def test_a_writer_that_lost_twice_is_first_in_the_queue(folder: str, storage_of: Storage) -> None:
+    """Others conflict with it in every attempt, from another thread; the third one lets them wait."""
+    start(folder)
+    waiting: list[threading.Thread] = []
+
+    def collide(event: Any) -> None:
+        if event.stage == "write" and event.done == 0:
+            options = {"v": f"other {len(waiting)}", "retries": 5}
+            thread = threading.Thread(target=upsert, args=([1], folder), kwargs=options)
+            thread.start()
+            thread.join(2 if len(waiting) < 2 else 0.5)
+            waiting.append(thread)
+
+    upsert([1], folder, retries=2, progress=collide)
+    assert len(waiting) == 3
+    waiting[-1].join(20)
+    assert not storage_of.is_locked(IO._place(folder).journal._locations.find() + "/queue")

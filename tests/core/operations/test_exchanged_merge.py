@@ -1,0 +1,257 @@
+"""A merge whose rows workers decide about gives the same files, counts, plans and errors as one in memory."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from fsspeckit.common.errors import DamagedFileError, KeyColumnError
+from fsspeckit.core.dataset.source import Input, Source, open_source
+from fsspeckit.core.engine.local import LocalEngine
+from fsspeckit.core.engine.protocol import Scratch
+from fsspeckit.core.kernels import changed_rows, exchange_keys, route_rows, table_files
+from fsspeckit.core.kernels.table_files import TableFolder, TablePlace
+from fsspeckit.core.planning import exchanged_merge
+from fsspeckit.core.storage import Storage, resolve
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from sweeps import sweep_size
+
+KEYS: dict[str, tuple[Any, Any]] = {
+    "int": (pa.int32(), lambda n: n),
+    "text": (pa.string(), lambda n: "k" * (n % 5) + str(n)),
+    "float": (pa.float64(), lambda n: [float("nan"), -0.0, 0.5][n] if n < 3 else n / 4),
+    "decimal": (pa.decimal128(20, 2), lambda n: Decimal(n) / 4),
+    "time": (pa.timestamp("us", "UTC"), lambda n: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=n)),
+    "codes": (pa.dictionary(pa.int8(), pa.string()), lambda n: f"c{n}"),
+}
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a table."""
+
+    table: pa.Table
+    names: tuple[str, ...]
+
+    def read(self) -> pa.Table:
+        return self.table.select(list(self.names))
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        return iter(self.read().to_batches(max_chunksize=7))
+
+
+@dataclass(frozen=True)
+class ExchangedSource(Source):
+    """A table in three parts that counts as too large to share."""
+
+    folder: str
+
+    @property
+    def exchange_folder(self) -> TableFolder:
+        return TableFolder(*resolve(self.folder))
+
+    def pieces(self, names: Any) -> list[Piece]:
+        cuts = sorted({0, self.rows // 3, self.rows // 3 + 1, self.rows})
+        return [Piece(self.table.slice(a, b - a), tuple(names)) for a, b in pairwise(cuts)]
+
+
+class ExchangingEngine(LocalEngine):
+    """An engine of this process that treats every source as too large to share."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @contextmanager
+    def open_source(self, given: Input, storage: Storage, scratch: Scratch) -> Iterator[Source]:
+        source = open_source(given)
+        yield ExchangedSource(source.table, str(self.folder)) if source.rows else source
+
+
+@pytest.fixture
+def io(tmp_path: Path) -> PyarrowDatasetIO:
+    """An engine that exchanges the rows of every source."""
+    (tmp_path / "scratch").mkdir()
+    io = PyarrowDatasetIO()
+    io.engine = ExchangingEngine(tmp_path / "scratch")
+    return io
+
+
+@pytest.fixture(autouse=True)
+def _small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are sent in many runs, read row group by row group, and keys that occur several times are joined early."""
+    monkeypatch.setattr(table_files, "_CHUNK_BYTES", 200)
+    monkeypatch.setattr(route_rows, "_RUN_BYTES", 100)
+    monkeypatch.setattr(changed_rows, "_ROWS_AT_ONCE", 3)
+    monkeypatch.setattr(exchange_keys, "_SKEW_ROWS", 3)
+    monkeypatch.setattr(exchanged_merge, "_MOST_RANGES", 5)
+    monkeypatch.setattr(exchanged_merge, "_SCAN_ROWS", 5)
+
+
+@dataclass
+class Example:
+    """A random merge."""
+
+    seed: int
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+        self.kind = self.random.choice(list(KEYS))
+        self.layout = self.random.choice(["flat", "flat", "folders", "in key", "loose files"])
+        self.keys = ["id", "p"] if self.layout == "in key" else ["id"]
+        self.nulls = self.random.random() < 0.2
+        self.extra = self.random.random() < 0.2
+
+    def rows(self, count: int, *, repeated: bool = False, extra: bool = False) -> pa.Table:
+        draw = self.random
+        numbers = [draw.randrange(40) for _ in range(count)] if repeated else draw.sample(range(60), count)
+        type_, value = KEYS[self.kind]
+        keys = [None if self.nulls and number == 7 else value(number) for number in numbers]
+        columns: dict[str, Any] = {"id": pa.array(keys, type_)}
+        if self.layout != "flat":
+            own = 0.5 if self.layout == "in key" else 0.95
+            columns["p"] = [("x", "y", None)[n % 3] if draw.random() < own else "w" for n in numbers]
+        columns["v"] = pa.array([draw.randrange(3) for _ in numbers], pa.int32())
+        return pa.table(columns | ({"w": [float(n) for n in numbers]} if extra else {}))
+
+    def options(self) -> dict[str, Any]:
+        draw = self.random
+        self.repeated = draw.random() < 0.4
+        found: dict[str, Any] = {
+            "strategy": draw.choice(["upsert", "insert", "update", "full_merge", "deduplicate"]),
+            "key_columns": self.keys,
+        }
+        if found["strategy"] == "deduplicate":
+            found["dedup_order_by"] = draw.choice([[], ["v"], ["-v"]])
+        elif self.repeated:
+            found["on_duplicate_source"] = draw.choice(["error", "first", "last"])
+        if draw.random() < 0.3:
+            found["max_rows_per_file"] = draw.choice([1, 3, 5])
+        if self.nulls or "p" in self.keys:
+            found["null_keys"] = draw.choice(["match", "match", "error"])
+        if self.extra:
+            found["schema_mode"] = "evolve"
+        elif draw.random() < 0.2 and found["strategy"] in ("upsert", "update"):
+            found["update_columns"] = ["v"]
+        if draw.random() < 0.2 and self.layout == "folders":
+            found["partition_move"] = "unchecked"
+        return found
+
+    def write_target(self, path: str) -> bool:
+        rows = self.rows(self.random.randrange(31))
+        if not rows.num_rows:
+            return False
+        if self.layout == "loose files":  # a file outside the folders has the values in its rows
+            os.makedirs(f"{path}/p=x")
+            pq.write_table(rows, f"{path}/loose.parquet", row_group_size=4)
+            mine = self.rows(5).drop_columns(["p"])
+            pq.write_table(mine.append_column("p", pa.array(["x"] * 5)), f"{path}/p=x/own.parquet", row_group_size=2)
+            return True
+        by = None if self.layout == "flat" else ["p"]
+        PyarrowDatasetIO().write_dataset(
+            rows, path, partition_by=by, max_rows_per_file=self.random.choice([4, 10, 100]), row_group_size=4
+        )
+        return True
+
+
+def _outcome(io: PyarrowDatasetIO, source: pa.Table, path: str, options: dict[str, Any]) -> Any:
+    """Counts, the plan, and the rows of every file; or the error. Names of new files are random."""
+    try:
+        plan = io.merge(source, path, dry_run=True, **options)
+        result = io.merge(source, path, **options)
+    except ValueError as error:
+        return type(error), str(error).replace(path, "")
+    files = list(Path(path).rglob("*.parquet")) if os.path.exists(path) else []
+    rows = sorted(
+        (str(file.parent.relative_to(path)), str(pq.read_table(file, partitioning=None).to_pylist())) for file in files
+    )
+    entries = sorted((e.action, os.path.dirname(e.path), e.rows, e.updated, e.deleted) for e in plan.entries)
+    return result.stats(), result.unchanged, plan.unchanged, plan.digest, entries, rows
+
+
+@pytest.mark.parametrize("group", range(4))
+def test_an_exchange_changes_nothing(tmp_path: Path, io: PyarrowDatasetIO, group: int) -> None:
+    count = sweep_size().size(ci=25, full=1000)
+    for seed in range(group * count, (group + 1) * count):
+        example = Example(seed)
+        one, two = str(tmp_path / f"{seed}-one"), str(tmp_path / f"{seed}-two")
+        options = example.options()
+        if example.write_target(one):
+            shutil.copytree(one, two)
+        elif example.layout != "flat":
+            options["partition_by"] = ["p"]
+        source = example.rows(example.random.randrange(1, 40), repeated=example.repeated, extra=example.extra)
+        expected = _outcome(PyarrowDatasetIO(), source, one, options)
+        assert _outcome(io, source, two, options) == expected, f"seed {seed}: {example}, {options}"
+
+
+def test_a_plan_in_memory_is_applied_by_an_exchange(tmp_path: Path, io: PyarrowDatasetIO) -> None:
+    path = str(tmp_path / "d")
+    PyarrowDatasetIO().write_dataset(pa.table({"id": range(20), "v": range(20)}), path, max_rows_per_file=5)
+    source = pa.table({"id": [3, 4, 17, 30], "v": [0, 4, 0, 0]})
+    call: dict[str, Any] = {"strategy": "upsert", "key_columns": "id"}
+    plan = PyarrowDatasetIO().merge(source, path, dry_run=True, **call)
+    assert io.merge(source, path, dry_run=True, **call).digest == plan.digest
+    assert io.merge(source.slice(1), path, dry_run=True, **call).digest != plan.digest
+
+
+def test_a_row_group_reads_only_the_runs_with_its_rows(tmp_path: Path) -> None:
+    storage, folder = resolve(str(tmp_path))
+    table = pa.table({"id": range(100)})
+    tables, reads = TableFolder(storage, folder), list[TablePlace]()
+    with tables.writer() as writer:
+        runs = [(writer.add(table.slice(start, 10)), 10) for start in range(0, 100, 10)]
+    rows = route_rows.RoutedRows(tables, table.schema, runs, table["id"].to_numpy()[::-1].copy())
+    read = rows._read
+    rows._read = lambda number, names: reads.append(number) or read(number, names)  # type: ignore
+    assert rows.take(range(5, 25), table.schema)["id"].to_pylist() == list(range(94, 74, -1))
+    assert reads == [7, 8, 9]
+
+
+def test_tables_are_read_from_any_storage() -> None:
+    storage, folder = resolve("memory://exchanged-tables")
+    storage.make_dirs(folder)
+    tables = TableFolder(storage, folder)
+    with tables.writer() as writer:
+        places = [writer.add(pa.table({"id": range(count)})) for count in (3, 0, 5)]
+    assert [tables.read(place).num_rows for place in places] == [3, 0, 5]
+
+
+def test_rows_that_are_lost_on_the_way_are_an_error(tmp_path: Path, io: PyarrowDatasetIO, monkeypatch: Any) -> None:
+    path = str(tmp_path / "d")
+    rows = pa.table({"id": range(20), "v": range(20)})
+    PyarrowDatasetIO().write_dataset(rows, path)
+    decisions = route_rows.RouteRows._decisions
+    monkeypatch.setattr(
+        route_rows.RouteRows, "_decisions", lambda self, item: tuple(v[:-1] for v in decisions(self, item))
+    )
+    with pytest.raises(DamagedFileError, match="are not those of the plan"):
+        io.merge(pa.table({"id": range(20), "v": [7] * 20}), path, strategy="upsert", key_columns="id")
+    assert io.read_parquet(path).equals(rows)
+
+
+def test_many_rows_of_one_key_are_counted(tmp_path: Path, io: PyarrowDatasetIO) -> None:
+    source = pa.table({"id": [1, *[5] * 300, 2, 2], "v": range(303)})
+    with pytest.raises(
+        KeyColumnError, match=re.escape("has 2 duplicate key(s) for ['id']: 5 (300 times), 2 (2 times)")
+    ):
+        io.merge(source, str(tmp_path / "d"), strategy="upsert", key_columns="id")
+    io.merge(source, str(tmp_path / "d"), strategy="deduplicate", key_columns="id", dedup_order_by=["-v"])
+    assert io.read_parquet(str(tmp_path / "d")).to_pylist() == [
+        {"id": 1, "v": 0},
+        {"id": 5, "v": 1},
+        {"id": 2, "v": 301},
+    ]

@@ -1,0 +1,125 @@
+"""The format "fsspeckit" of Spark: reads with filters, writes, merges, and streams that commit each batch once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import datasource
+
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from fsspeckit.datasets.spark import register_data_source
+from fsspeckit.datasets.spark.data_source import FilteringReader
+
+IO = PyarrowDatasetIO()
+
+
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+@pytest.fixture(params=["false", "true"], ids=["default", "pushdown"])
+def fmt(spark: Any, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The name of the format, registered as Spark's default setting wants it, and with filters."""
+    spark.conf.set(PUSHDOWN, request.param)
+    register_data_source(spark)
+    yield "fsspeckit"
+    spark.conf.unset(PUSHDOWN)
+
+
+def rows(path: Path) -> list[tuple[Any, ...]]:
+    found = IO.read_parquet(str(path))
+    return sorted(zip(*(found[name].to_pylist() for name in ("id", "v")), strict=True))
+
+
+def test_merge_append_overwrite_and_read(spark: Any, fmt: str, tmp_path: Path) -> None:
+    path = tmp_path / "d"
+    first = spark.range(10).selectExpr("id", "concat('a', id) AS v", "id % 2 AS day")
+    first.write.format(fmt).option("keys", "id").option("partition_by", "day").mode("append").save(str(path))
+    assert sorted(folder.name for folder in path.iterdir()) == ["day=0", "day=1"]
+    more = spark.range(8, 12).selectExpr("id", "concat('b', id) AS v", "id % 2 AS day")
+    for _ in range(2):
+        options = {"keys": "id", "strategy": "upsert", "idempotency_key": "k"}
+        more.write.format(fmt).options(**options).mode("append").save(str(path))
+    assert IO.committed(str(path), "k") == 2
+    assert rows(path) == sorted([(i, f"a{i}") for i in range(8)] + [(i, f"b{i}") for i in range(8, 12)])
+    read = spark.read.format(fmt).load(str(path))
+    assert read.schema.simpleString() == "struct<id:bigint,v:string,day:bigint>"
+    assert sorted(row.v for row in read.filter("id > 8 AND v <> 'b9'").select("v").collect()) == ["b10", "b11"]
+    assert spark.read.format(fmt).option("columns", "v").load(str(path)).columns == ["v"]
+    spark.range(3).write.format(fmt).mode("append").save(str(tmp_path / "o"))
+    spark.range(2).write.format(fmt).mode("overwrite").save(str(tmp_path / "o"))
+    assert IO.read_parquet(str(tmp_path / "o")).num_rows == 2
+
+
+def test_a_kept_version_is_read(spark: Any, fmt: str, tmp_path: Path) -> None:
+    path = str(tmp_path / "d")
+    IO.write_dataset(pa.table({"id": [1, 2]}), path)
+    IO.keep_history(path)
+    IO.delete(path, where="id = 1")
+    assert spark.read.format(fmt).load(path).count() == 1
+    assert spark.read.format(fmt).option("version", 2).load(path).count() == 2
+
+
+def test_filters_leave_out_files(tmp_path: Path) -> None:
+    """Each filter that is used finds at least what Spark finds; others are not used."""
+    days = [date(2026, 11, day) for day in (1, 2, 3)]
+    for number, day in enumerate(days):
+        table = pa.table({"id": [number], "v": [f"it's {number}"], "day": [day], "x": [float("nan")], "ok": [True]})
+        IO.write_dataset(table, str(tmp_path / "d"))
+    cases: list[tuple[Any, int]] = [
+        (datasource.EqualTo(("id",), 1), 1),
+        (datasource.GreaterThan(("id",), 0), 2),
+        (datasource.LessThanOrEqual(("day",), days[1]), 2),
+        (datasource.In(("v",), ("it's 0", "it's 2")), 2),
+        (datasource.EqualTo(("ok",), True), 3),
+        (datasource.GreaterThan(("x",), 1.0), 3),
+        (datasource.Not(datasource.EqualTo(("id",), 1)), 3),
+        (datasource.EqualTo(("id",), None), 3),
+        (datasource.EqualTo(("nothing",), 1), 3),
+    ]
+    for condition, expected in cases:
+        reader = FilteringReader({"path": str(tmp_path / "d")}, ("id", "v"))
+        assert list(reader.pushFilters([condition])) == [condition]
+        read = [batch for part in reader.partitions() for batch in reader.read(part)]
+        assert sum(batch.num_rows for batch in read) == expected, condition
+
+
+@pytest.mark.parametrize(
+    ("options", "mode", "said"),
+    [
+        ({"kyes": "id"}, "append", "the option 'kyes' is unknown here"),
+        ({"keys": "id"}, "overwrite", "keys merge them"),
+        ({"keys": "nothing"}, "append", "nothing"),
+        ({"keys": "id", "max_mb": "1"}, "append", r"SparkDatasetIO\(spark\).merge\(df, .*key_columns=\['id'\]"),
+    ],
+)
+def test_mistakes(spark: Any, fmt: str, tmp_path: Path, options: dict[str, str], mode: str, said: str) -> None:
+    frame = spark.range(0, 300_000, 1, 1)
+    with pytest.raises(PySparkException, match=said):
+        frame.write.format(fmt).options(**options).mode(mode).save(str(tmp_path / "d"))
+    assert not (tmp_path / "d").exists()
+
+
+def test_each_batch_of_a_stream_is_committed_once(spark: Any, fmt: str, tmp_path: Path) -> None:
+    source, path, checkpoint = tmp_path / "in", tmp_path / "d", tmp_path / "checkpoint"
+    source.mkdir()
+
+    def run() -> None:
+        stream = spark.readStream.schema("id bigint, v string").json(str(source))
+        writer = stream.writeStream.format(fmt).option("checkpointLocation", str(checkpoint))
+        writer.trigger(availableNow=True).start(str(path)).awaitTermination()
+
+    (source / "a.json").write_text('{"id": 1, "v": "x"}\n{"id": 2, "v": "y"}\n')
+    run()
+    (source / "b.json").write_text('{"id": 3, "v": "z"}\n')
+    run()
+    assert rows(path) == [(1, "x"), (2, "y"), (3, "z")]
+    for name in ("1", ".1.crc"):  # as if the process had died after the commit, before Spark recorded it
+        (checkpoint / "commits" / name).unlink()
+    run()
+    assert rows(path) == [(1, "x"), (2, "y"), (3, "z")]

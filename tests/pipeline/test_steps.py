@@ -1,0 +1,392 @@
+"""Steps in SQL and Python, readers of Spark, row checks, repetitions, parallel steps, selections and dry runs."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pyarrow as pa
+import pytest
+
+from fsspeckit import CheckFailedError, CommitConflictError, FsspeckitError
+from fsspeckit.cli.app import main
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from fsspeckit.pipeline import Pipeline, PipelineFileError, StepFailedError
+
+IO = PyarrowDatasetIO()
+SOURCES = {
+    "mon": {"format": "csv", "path": "in/mon.csv"},
+    "tue": {"format": "csv", "path": "in/tue.csv"},
+}
+
+
+def raw(*steps: dict[str, Any], **more: Any) -> dict[str, Any]:
+    datasets = {name: {"path": f"lake/{name}"} for name in ("out", "people", "bad", "other")}
+    return {"name": "p", "sources": SOURCES, "datasets": datasets, "steps": list(steps)} | more
+
+
+def step(name: str, do: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "do": do} | more
+
+
+def rows(name: str) -> list[dict[str, Any]]:
+    found = IO.read_parquet(f"lake/{name}").to_pylist()
+    return sorted(found, key=lambda row: json.dumps(row, default=str, sort_keys=True))
+
+
+def people() -> None:
+    IO.write_dataset(pa.table({"id": [1, 2, 3], "name": ["Ann", "Bob", "Cid"]}), "lake/people")
+
+
+JOIN = """
+    WITH big AS (SELECT * FROM both WHERE amount > 10)
+    SELECT name, sum(amount) AS total, max(row_number) AS n
+    FROM (SELECT id, amount, row_number() OVER (PARTITION BY id ORDER BY at) AS row_number FROM big)
+    JOIN people USING (id) GROUP BY name
+"""
+
+
+def test_a_query_joins_sources_steps_and_datasets(lake: Path, spark: Any) -> None:
+    people()
+    spark.range(1).createOrReplaceTempView("both")
+    found = raw(
+        step("both", "sql", **{"from": ["mon", "tue"]}, query="SELECT * FROM mon UNION ALL SELECT * FROM tue -- both"),
+        step("totals", "sql", **{"from": ["both", "people"]}, query=JOIN),
+        step("load", "merge", **{"from": "totals", "into": "out"}, keys=["name"]),
+    )
+    result = Pipeline.of(found).run(spark)
+    assert result.step("load").details["inserted"] == 2
+    assert rows("out") == [{"name": "Cid", "total": 30, "n": 1}, {"name": "Bob", "total": 62, "n": 3}]
+    assert [view.name for view in spark.catalog.listTables() if view.name.startswith("fsspeckit_")] == []
+    assert spark.table("both").count() == 1
+    spark.catalog.dropTempView("both")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT * FROM csv.`in/tue.csv`",
+        "SELECT * FROM tue",
+        "SELECT 1) x, csv.`in/tue.csv` y, (SELECT 2",
+        "SELECT * FROM (WITH tue AS (SELECT 1) SELECT * FROM tue), tue",
+        "WITH tue AS (SELECT * FROM tue) SELECT * FROM tue",
+        "SELECT * FROM mon WHERE EXISTS (SELECT 1 FROM text.`in/tue.csv`)",
+        "SELECT * FROM mon WHERE id IN (TABLE csv.`in/tue.csv`)",
+        "FROM csv.`in/tue.csv` |> SELECT *",
+    ],
+)
+def test_a_query_reads_only_what_the_file_declares(lake: Path, spark: Any, query: str) -> None:
+    spark.range(1).createOrReplaceTempView("tue")
+    found = raw(
+        step("q", "sql", **{"from": "mon"}, query=query),
+        step("load", "write", **{"from": "q", "into": "out"}),
+    )
+    with pytest.raises(StepFailedError, match=r"steps\[0\] \(q\).query: it reads .*not in 'from'.*--trust"):
+        Pipeline.of(found).run(spark)
+    with pytest.raises(PipelineFileError, match="not in 'from'"):
+        Pipeline.of(found).preview(spark)
+    assert not Path("lake").exists()
+    spark.catalog.dropTempView("tue")
+
+
+def test_a_subquery_in_an_expression_reads_nothing_else(lake: Path, spark: Any) -> None:
+    where = f"id < (SELECT count(*) FROM text.`{lake}/in/tue.csv`)"
+    found = raw(
+        step("kept", "filter", **{"from": "mon"}, where=where),
+        step("load", "write", **{"from": "kept", "into": "out"}),
+    )
+    with pytest.raises(StepFailedError, match=r"\(kept\).where: it reads"):
+        Pipeline.of(found).run(spark)
+    assert Pipeline.of(found, trust=True).run(spark).status == "done"
+
+
+def test_only_a_query_can_be_a_query(lake: Path, spark: Any) -> None:
+    for query in ("INSERT INTO mon SELECT 1", "ADD JAR 'x.jar'", "SELECT 1; SELECT 2", "SELECT nothing FROM mon"):
+        found = raw(
+            step("q", "sql", **{"from": "mon"}, query=query), step("load", "write", **{"from": "q", "into": "out"})
+        )
+        with pytest.raises(StepFailedError, match="before the first step: Spark refuses the query of step 'q'"):
+            Pipeline.of(found, trust=True).run(spark)
+
+
+MODULE = """
+def cheap(orders, people, most):
+    return orders.join(people, "id").where(orders.amount < most)
+
+def wrong(orders):
+    return 7
+"""
+
+
+def test_a_python_function_makes_rows(lake: Path, spark: Any) -> None:
+    people()
+    Path("own_steps.py").write_text(MODULE)
+    call = step("few", "python", **{"from": ["mon", "people"]}, call="own_steps:cheap", arguments={"most": 15})
+    file = raw(call, step("load", "write", **{"from": "few", "into": "out"}))
+    with pytest.raises(PipelineFileError, match=r"\(few\).call: it runs a function of Python.*--trust"):
+        Pipeline.of(file)
+    Path("p.json").write_text(json.dumps(file))
+    pipeline = Pipeline.of(file, trust=True)
+    here = Pipeline(pipeline.file, pipeline.order, trusted=True, folder=str(lake))
+    assert here.run(spark).step("load").rows == 1
+    assert rows("out")[0]["name"] == "Ann"
+    for call["call"], call["arguments"], said in (
+        ("own_steps:wrong", {}, "returned int, not a DataFrame"),
+        ("own_steps:gone", {}, "cannot be found"),
+        ("no_such_module:f", {}, "put the module beside the pipeline file"),
+    ):
+        call["from"] = ["mon"]
+        broken = Pipeline.of(file, trust=True)
+        with pytest.raises(StepFailedError, match=said):
+            Pipeline(broken.file, broken.order, trusted=True, folder=str(lake)).run(spark)
+
+
+def test_readers_of_spark(lake: Path, spark: Any) -> None:
+    spark.range(3).write.orc(str(lake / "in/orc"))
+    Path("in/notes.txt").write_text("one\ntwo\n")
+    sources = {
+        "lines": {"format": "text", "path": "in/notes.txt", "options": {"wholetext": True}},
+        "orc": {"format": "orc", "path": "in/orc"},
+        "numbers": {"format": "rate-micro-batch", "options": {"rowsPerBatch": 1}},
+        "base": {"format": "jdbc", "options": {"url": "jdbc:h2:mem:x", "dbtable": "t"}},
+    }
+    query = "SELECT value, count(id) AS n FROM lines, orc GROUP BY value"
+    steps = [step("q", "sql", **{"from": ["lines", "orc"]}, query=query)]
+    steps.append(step("load", "write", **{"from": "q", "into": "out"}))
+    two = {name: sources[name] for name in ("lines", "orc")}
+    assert Pipeline.of(raw(*steps, sources=two)).run(spark).status == "done"
+    assert rows("out") == [{"value": "one\ntwo\n", "n": 3}]
+    with pytest.raises(PipelineFileError) as caught:
+        Pipeline.of(raw(*steps, sources=sources | {"lines": sources["lines"] | {"options": {"fs.file.impl": "x"}}}))
+    assert [problem.key for problem in caught.value.problems] == [
+        "sources.lines.options.fs.file.impl",
+        "sources.numbers.format",
+        "sources.base.format",
+    ]
+    load = step("load", "write", **{"from": "base", "into": "out"})
+    with pytest.raises(StepFailedError, match="No suitable driver"):
+        Pipeline.of(raw(load, sources={"base": sources["base"]}), trust=True).run(spark)
+
+
+def expecting(on_fail: str, **more: Any) -> dict[str, Any]:
+    expect = {"positive": "amount >= 20", "known": "status IN ('new', 'paid')"}
+    load = step("load", "write", **{"from": "mon", "into": "out"}, expect=expect, on_fail=on_fail, **more)
+    return raw(load, idempotency_key="k")
+
+
+def test_rows_that_do_not_meet_a_condition(lake: Path, spark: Any) -> None:
+    Path("in/mon.csv").write_text("id,status,amount\n1,new,10\n2,odd,20\n3,odd,\n4,paid,30\n")
+    with pytest.raises(
+        StepFailedError, match="lake/out: rows do not meet positive in 2 rows, and known in 2"
+    ) as caught:
+        Pipeline.of(expecting("fail")).run(spark)
+    assert isinstance(caught.value.__cause__, CheckFailedError)
+    assert not Path("lake").exists()
+    warned = Pipeline.of(expecting("warn")).run(spark).step("load")
+    assert (warned.rows, warned.expectations) == (4, {"positive": 2, "known": 2})
+    dropped = Pipeline.of(expecting("drop")).run(spark, idempotency_key="d").step("load")
+    assert (dropped.rows, dropped.details["dropped"], dropped.to_dict()["expectations"]["known"]) == (1, 3, 2)
+    for status in ("done", "skipped"):
+        found = Pipeline.of(expecting("quarantine", quarantine="bad")).run(spark, idempotency_key="q").step("load")
+        assert found.status == status
+    bad = {row["id"]: (row["quarantine_reason"], row["quarantine_step"], row["quarantine_run"]) for row in rows("bad")}
+    assert bad == {1: ("positive", "load", "q"), 2: ("known", "load", "q"), 3: ("positive, known", "load", "q")}
+    assert len(rows("out")) == 4 + 1 + 1
+
+
+def test_a_quarantine_is_written_once_even_if_the_step_fails_behind_it(lake: Path, spark: Any) -> None:
+    found = expecting("quarantine", quarantine="bad", checks={"rows": {"max": 1}})
+    for _ in range(2):
+        with pytest.raises(StepFailedError, match="more than 1"):
+            Pipeline.of(found).run(spark)
+    assert (len(rows("bad")), Path("lake/out").exists()) == (1, False)
+
+
+def test_free_checks_and_their_results(lake: Path, spark: Any) -> None:
+    people()
+    orphans = "SELECT this.id FROM this LEFT ANTI JOIN people ON people.id = this.id"
+    checks = {"unique": ["id", "at"], "rows": {"min": 1}, "not_null": ["id"], "sql": {"orphans": orphans}}
+    load = step("load", "write", **{"from": "mon", "into": "out"}, checks=checks)
+    done = Pipeline.of(raw(load)).run(spark).step("load")
+    assert done.checks == dict.fromkeys(("rows", "not_null.id", "unique", "sql.orphans"), "passed")
+    Path("in/mon.csv").write_text("id,status,amount,at\n9,new,10,2026-11-02\n")
+    with pytest.raises(StepFailedError, match=r"orphans finds rows \(for example \(9,\)\)") as caught:
+        Pipeline.of(raw(load)).run(spark)
+    failed = caught.value.result.step("load").checks
+    assert (failed["unique"], failed["sql.orphans"][:18]) == ("passed", "orphans finds rows")
+    look = step("look", "check", **{"from": "mon"}, checks={"sql": {"none": "SELECT * FROM this WHERE id > 10"}})
+    assert Pipeline.of(raw(look)).run(spark).step("look").checks == {"sql.none": "passed"}
+    elsewhere = raw(step("look", "check", dataset="people", checks={"sql": {"x": "SELECT * FROM csv.`in/mon.csv`"}}))
+    with pytest.raises(StepFailedError, match=r"checks\.sql\.x: it reads"):
+        Pipeline.of(elsewhere).run(spark)
+
+
+def test_a_step_is_repeated_after_a_conflict(lake: Path, spark: Any) -> None:
+    IO.write_dataset(pa.table({"id": [5]}), "lake/other")
+    meddled: list[Any] = []
+    most = 1
+
+    def meddle(event: Any) -> None:
+        if (event.stage, event.done) == ("write", 1) and len(meddled) < most:
+            meddled.append(IO.write_dataset(pa.table({"id": [6]}), "lake/other"))
+
+    load = step("load", "write", **{"from": "five", "into": "other"}, checks={"rows": {"min": 1}, "not_null": ["id"]})
+    load["retries"] = 0
+    five = step("five", "sql", **{"from": "mon"}, query="SELECT id + sum(0 * id) OVER () AS id FROM mon")
+    found = raw(five, load, repeat={"times": 3, "wait": "0s"})
+    done = Pipeline.of(found).run(spark, progress=meddle).step("load")
+    assert (done.status, done.attempts, len(meddled)) == ("done", 2, 1)
+    assert len(rows("other")) == 1 + 1 + 3
+    most = 100
+    with pytest.raises(StepFailedError) as caught:
+        Pipeline.of(found | {"repeat": {"times": 1, "wait": "0s"}}).run(spark, progress=meddle)
+    assert isinstance(caught.value.__cause__, CommitConflictError)
+
+
+def test_independent_steps_run_at_the_same_time(lake: Path, spark: Any) -> None:
+    both, alone = threading.Barrier(2), []
+
+    class Together:
+        def run_started(self, file: Any, key: str) -> None: ...
+        def run_ended(self, result: Any) -> None: ...
+        def step_ended(self, step: Any, record: Any) -> None: ...
+        def step_started(self, step: Any) -> None:
+            if step.name in ("one", "two"):
+                both.wait(60)
+            else:
+                alone.append((step.name, threading.current_thread() is threading.main_thread()))
+
+    load = {"from": "mon"}
+    found = raw(
+        step("one", "write", **load, into="out"),
+        step("two", "write", **load, into="other"),
+        step("last", "compact", dataset="out", after=["two"]),
+    )
+    result = Pipeline.of(found).run(spark, listeners=[Together()])
+    assert [record.status for record in result.steps] == ["done"] * 3
+    assert alone == [("last", True)]
+    found["steps"][0]["checks"] = {"rows": {"max": 1}}
+    with pytest.raises(StepFailedError) as caught:
+        Pipeline.of(found).run(spark)
+    assert [record.status for record in caught.value.result.steps] == ["failed", "done", "not run"]
+
+
+def test_selected_steps(lake: Path, spark: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    found = raw(
+        step("kept", "filter", **{"from": "mon"}, where="id > 1"),
+        step("one", "write", **{"from": "kept", "into": "out"}),
+        step("two", "write", **{"from": "tue", "into": "other"}),
+        step("tidy", "compact", dataset="out"),
+    )
+    pipeline = Pipeline.of(found)
+    assert [step.status for step in pipeline.run(spark, select=["one"]).steps] == [
+        *("not selected", "done", "not selected", "not selected"),
+    ]
+    status = {step.name: step.status for step in pipeline.run(spark, select=["one+"]).steps}
+    assert status == {"kept": "not selected", "one": "done", "two": "not selected", "tidy": "done"}
+    assert pipeline.run(spark, select=["+tidy"]).step("two").status == "not selected"
+    with pytest.raises(PipelineFileError, match="there is no step 'three'"):
+        pipeline.run(spark, select=["three+"])
+
+
+def test_a_dry_run_resolves_everything_and_writes_nothing(lake: Path, spark: Any, capsys: Any) -> None:
+    people()
+    found = raw(
+        step("both", "sql", **{"from": ["mon", "people"]}, query="SELECT * FROM mon JOIN people USING (id)"),
+        step("load", "merge", **{"from": "both", "into": "out"}, keys=["id"], expect={"big": "amount > 0"}),
+        step("more", "sql", **{"from": "out"}, query="SELECT name, count(*) AS n FROM out GROUP BY name"),
+        step("count", "write", **{"from": "more", "into": "other"}),
+        step("gone", "delete", dataset="people", where="id = 1"),
+        step("new", "update", dataset="people", set={"name": "upper(name)"}, where="id = 2"),
+        step("tidy", "compact", dataset="people"),
+    )
+    seen = Pipeline.of(found).preview(spark)
+    assert {step.name: step.effect for step in seen.steps} == {
+        "both": "makes rows",
+        "load": "merges (upsert by id) into a new dataset; rows that do not meet big: fail",
+        "more": "makes rows",
+        "count": "appends to a new dataset",
+        "gone": f"deletes rows where id = 1 of 1 files with 3 rows ({seen.steps[-1].effect.partition('(')[2]}",
+        "new": f"sets name where id = 2 in {seen.steps[-1].effect.removeprefix('compacts ')}",
+        "tidy": seen.steps[-1].effect,
+    }
+    assert seen.steps[3].columns == {"name": "string", "n": "bigint"}
+    assert sorted(path.name for path in Path("lake").iterdir() if not path.name.startswith(".")) == ["people"]
+    for number, change, said in (
+        (0, {"query": "SELECT nmae FROM mon, people"}, "nmae"),
+        (1, {"expect": {"big": "amuont > 0"}}, "amuont"),
+        (2, {"query": "SELECT amont FROM out"}, "amont"),
+        (4, {"where": "idd = 1"}, "idd"),
+        (5, {"set": {"nmae": "name"}}, "nmae"),
+    ):
+        wrong = [each | change if place == number else each for place, each in enumerate(found["steps"])]
+        with pytest.raises(FsspeckitError, match=said):
+            Pipeline.of(found | {"steps": wrong}).preview(spark)
+    Path("p.toml").write_text(
+        'name = "p"\nsources.mon = { format = "csv", path = "in/mon.csv" }\ndatasets.out.path = "lake/out"\n'
+        'steps = [{ name = "load", do = "write", from = "mon", into = "out" }]\n'
+    )
+    assert main(["run", "p.toml", "--dry-run", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["steps"][0]["effect"] == "appends to a new dataset"
+    assert not Path("lake/out").exists()
+
+
+def test_a_dry_run_reads_the_beginning_of_large_files(lake: Path, spark: Any) -> None:
+    with Path("in/mon.csv").open("w") as file:
+        file.write("id,note\n" + "1,abc\n" * 100_000 + "a broken line without a comma\n")
+    load = step("load", "write", **{"from": "mon", "into": "out"})
+    started = time.perf_counter()
+    seen = Pipeline.of(raw(load)).preview(spark)
+    assert seen.steps[0].columns == {"id": "bigint", "note": "string"}
+    assert time.perf_counter() - started < 60
+    with pytest.raises(StepFailedError, match="before the first step"):
+        Pipeline.of(raw(load)).run(spark)
+
+
+def test_the_graph(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = raw(
+        step("q", "sql", **{"from": ["mon", "people"]}, query="SELECT 1"),
+        step("load", "merge", **{"from": "q", "into": "out"}, keys=["id"]),
+        step("tidy", "compact", dataset="out"),
+    )
+    text = Pipeline.of(found).graph()
+    assert text.splitlines()[0] == "flowchart LR"
+    ids = dict(line.strip().split("[", 1)[::-1] for line in text.splitlines() if "[" in line and "-->" not in line)
+    number = {label.split('"')[1]: key.strip("(") for label, key in ids.items()}
+    for before, after in (
+        ("mon (csv)", "q (sql)"),
+        ("people", "q (sql)"),
+        ("q (sql)", "load (merge)"),
+        ("load (merge)", "out"),
+        ("load (merge)", "tidy (compact)"),
+    ):
+        assert f"    {number[before]} --> {number[after]}" in text.splitlines()
+    drawn = ElementTree.fromstring(Pipeline.of(found).graph("svg"))
+    labels = [each.text for each in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"mon (csv)", "q (sql)", "load (merge)", "out"} <= set(labels)
+    Path("p.toml").write_text(
+        'name = "p"\ndatasets.out.path = "lake"\nsteps = [{ name = "tidy", do = "compact", dataset = "out" }]\n'
+    )
+    assert main(["run", "p.toml", "--graph", "mermaid"]) == 0
+    assert "tidy (compact)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("one", "said"),
+    [
+        ({"on_fail": "drop"}, "'on_fail' and 'quarantine' go with 'expect'"),
+        ({"expect": {"a": "true"}, "on_fail": "quarantine"}, "needs 'quarantine'"),
+        ({"expect": {"a": "true"}, "quarantine": "bad"}, "needs 'quarantine'"),
+        ({"expect": {"a": "true"}, "on_fail": "quarantine", "quarantine": "out"}, "there is no other dataset 'out'"),
+        ({"expect": {"a": "true"}, "on_fail": "explode"}, "on_fail: 'explode' is not allowed"),
+        ({"repeat": {"times": 1, "wait": "soon"}}, "repeat.wait"),
+    ],
+)
+def test_mistakes_in_the_new_keys(one: dict[str, Any], said: str) -> None:
+    with pytest.raises(PipelineFileError, match=said):
+        Pipeline.of(raw(step("load", "write", **{"from": "mon", "into": "out"}, **one)))
