@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from conformance.tree import tree_of
-from fsspeckit.common.errors import FsspeckitError, StorageError
+from fsspeckit.common.errors import CommitConflictError, FsspeckitError, StorageError
 from fsspeckit.core.commit.record import new_id
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from sweeps import sweep_size
@@ -307,3 +307,12 @@ def test_valid_record_is_applied(world: Path) -> None:
     (sidecar(world) / "log" / f"{NEXT}.json").write_text(json.dumps(record(publish=[entry], folders=["day=1"])))
     assert PyarrowDatasetIO().recover(str(ds(world))).replayed == (2,)
     assert pq.read_table(ds(world) / "day=1" / "a.parquet", partitioning=None).to_pydict() == {"id": [7]}
+
+
+def test_reader_rejects_a_staged_file_of_another_identity(world: Path) -> None:
+    """A record names a staged file by its size and time. A reader does not take another file in its place."""
+    plant(world, record(publish=[publish(size=5, stamp="1:1")]))
+    before = tree_of(world)
+    with pytest.raises(CommitConflictError, match=r"changed during the read .*a\.staged"):
+        OPERATIONS["read"](PyarrowDatasetIO(), str(ds(world)))
+    assert tree_of(world) == before

@@ -14,7 +14,7 @@ from fsspeckit.core.commit.publishing import Distribute, in_one_batch
 from fsspeckit.core.commit.transaction import Journal, Terms
 from fsspeckit.core.storage import Storage, resolve
 
-_LOAD_ATTEMPTS = 9
+_LOAD_ATTEMPTS = 10
 _T = TypeVar("_T")
 
 
@@ -70,13 +70,13 @@ class Place:
         return f"{self.path}/{relative}"
 
 
-def load_unchanged(place: Place, operation: str, load: Callable[[], _T]) -> _T:
+def load_unchanged(place: Place, operation: str, load: Callable[[], _T], *, attempts: int = _LOAD_ATTEMPTS) -> _T:
     """Return what ``load`` reads. Call it again if another writer removes a listed file before it is read.
 
     Raises:
         CommitConflictError: That happened in every attempt.
     """
-    for _ in range(_LOAD_ATTEMPTS):
+    for _ in range(attempts - 1):
         try:
             return load()
         except DatasetNotFoundError:

@@ -10,7 +10,7 @@ from fsspeckit.common.errors import DatasetNotFoundError
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.replay import Recovery
-from fsspeckit.core.dataset.place import Place
+from fsspeckit.core.dataset.place import Place, load_unchanged
 from fsspeckit.core.dataset.snapshot import single_file_view
 from fsspeckit.core.engine.protocol import Engine, ReadRequest
 from fsspeckit.core.planning.read import plan_read
@@ -22,19 +22,18 @@ def read(engine: Engine, place: Place, request: ReadRequest, version: int | None
     """Read one consistent state of a dataset. If a file disappears during the read, read the newer state.
 
     With ``version`` or ``as_of``, the state is that of a kept version, whose files may just have been moved.
+
+    Raises:
+        CommitConflictError: A listed file disappeared in every attempt.
     """
+
+    def attempt() -> pa.Table:
+        view = requested_view(place, version, as_of)
+        snapshot, planned = plan_read(place.storage, view, request)
+        return engine.read(place.storage, snapshot, planned, place.full)
+
     with log_unexpected("read", place.path):
-        for attempt in range(_READ_ATTEMPTS):
-            try:
-                view = requested_view(place, version, as_of)
-                snapshot, planned = plan_read(place.storage, view, request)
-                return engine.read(place.storage, snapshot, planned, place.full)
-            except DatasetNotFoundError:
-                raise
-            except FileNotFoundError:
-                if attempt == _READ_ATTEMPTS - 1:
-                    raise
-    raise AssertionError("unreachable")
+        return load_unchanged(place, "read", attempt, attempts=_READ_ATTEMPTS)
 
 
 def requested_view(place: Place, version: int | None, as_of: Any) -> View:
