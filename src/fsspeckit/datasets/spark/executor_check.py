@@ -26,6 +26,7 @@ from fsspeckit.datasets.spark.errors import ExecutorSetupError, invisible, missi
 from fsspeckit.datasets.spark.job_progress import watched
 from fsspeckit.datasets.spark.package_shipping import ExecutorProbe, Package, ShippedWork
 from fsspeckit.datasets.spark.versions import is_remote, to_arrow_table
+from fsspeckit.datasets.spark.worker_task import WorkerTask
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,7 +50,8 @@ _sessions: WeakKeyDictionary[SparkSession, _ExecutorState] = WeakKeyDictionary()
 def portable(spark: SparkSession, body: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function for ``mapInArrow`` that the session's executors can run."""
     package = _sessions[spark].package if spark in _sessions else None
-    return body if package is None else ShippedWork(package, pickle.dumps(body))
+    work = WorkerTask(body)
+    return work if package is None else ShippedWork(package, pickle.dumps(work))
 
 
 def slots(spark: SparkSession) -> int:
