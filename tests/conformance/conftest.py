@@ -32,6 +32,7 @@ BOUNDED = {
         "test_dry_run",
         "test_history",
         "test_moves",
+        "test_row_changes",
         "test_replace_where",
         "test_conflicts",
     )

@@ -173,10 +173,15 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class RemoteMatch:
-    """The number of matched rows of one file whose positions only the workers know, and two sums over them."""
+    """The rows of one file whose positions only the workers know: their number, and two sums over them.
+
+    ``hits`` get the values of a source row, ``drops`` are removed.
+    """
 
     hits: int
     sums: tuple[int, int]
+    drops: int = 0
+    drop_sums: tuple[int, int] = (0, 0)
 
 
 NO_ROWS: RowNumbers = np.empty(0, dtype=np.int64)
@@ -229,7 +234,7 @@ class RowChange:
         columns: The columns in which replaced rows get new values; ``None`` means all columns.
         computed: Expressions that compute the new values from the replaced row itself, instead of a source row.
         keep_for_null: Whether a replaced row keeps its value where the source row has NULL.
-        remote: Stands for ``replaced`` and ``source_rows`` until a worker gets them.
+        remote: Stands for ``replaced``, ``source_rows`` and ``dropped`` until a worker gets them.
     """
 
     replaced: RowNumbers = field(default_factory=lambda: NO_ROWS)
@@ -246,9 +251,14 @@ class RowChange:
         """The number of replaced rows."""
         return len(self.replaced) if self.remote is None else self.remote.hits
 
+    @property
+    def drops(self) -> int:
+        """The number of dropped rows, without those of ``drop_others``."""
+        return len(self.dropped) if self.remote is None else self.remote.drops
+
     def rows_left(self, rows: int) -> int:
         """Return the number of rows after the change of a file of ``rows`` rows."""
-        return self.hits if self.drop_others else rows - len(self.dropped)
+        return self.hits if self.drop_others else rows - self.drops
 
     def counts_by_group(self, row_groups: Sequence[int]) -> tuple[RowNumbers, RowNumbers]:
         """Return for each row group the number of replaced and of dropped rows."""

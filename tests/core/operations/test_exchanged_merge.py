@@ -146,8 +146,24 @@ class Example:
             found["schema_mode"] = "evolve"
         elif draw.random() < 0.2 and found["strategy"] in ("upsert", "update"):
             found["update_columns"] = ["v"]
-        if draw.random() < 0.2 and self.layout == "folders":
-            found["partition_move"] = "unchecked"
+        if draw.random() < 0.4 and self.layout in ("folders", "loose files"):
+            found["partition_move"] = draw.choice(["unchecked", "move", "move"])
+        return found | self.conditions(found["strategy"])
+
+    def conditions(self, strategy: str) -> dict[str, Any]:
+        draw, found = self.random, {}
+        if draw.random() < 0.4:
+            return found
+        if strategy != "insert":
+            found["delete_when"] = draw.choice([None, None, "v = 2", "v = 2 OR v IS NULL", "p IS NULL", "true"])
+            found["newer_by"] = draw.choice([None, None, "v"])
+            found["update_when"] = draw.choice([None, None, "source.v <> target.v", "target.v = 1 AND source.v > 0"])
+        if strategy != "update":
+            found["insert_when"] = draw.choice([None, None, "source.v > 0"])
+        if self.layout == "flat" and found.get("delete_when") == "p IS NULL":
+            found["delete_when"] = None
+        elif self.layout != "flat" and draw.random() < 0.2 and "update_when" in found:
+            found["update_when"] = "target.p = 'x' OR source.p IS DISTINCT FROM 'y'"
         return found
 
     def write_target(self, path: str) -> bool:
@@ -179,7 +195,8 @@ def _outcome(io: PyarrowDatasetIO, source: pa.Table, path: str, options: dict[st
         (str(file.parent.relative_to(path)), str(pq.read_table(file, partitioning=None).to_pylist())) for file in files
     )
     entries = sorted((e.action, os.path.dirname(e.path), e.rows, e.updated, e.deleted) for e in plan.entries)
-    return result.stats(), result.unchanged, plan.unchanged, plan.digest, entries, rows
+    counts = [(each.stale, each.moved, each.unchanged, each.deleted) for each in (plan, result)]
+    return result.stats(), counts, plan.digest, entries, rows
 
 
 @pytest.mark.parametrize("group", range(4))
@@ -236,11 +253,51 @@ def test_rows_that_are_lost_on_the_way_are_an_error(tmp_path: Path, io: PyarrowD
     PyarrowDatasetIO().write_dataset(rows, path)
     decisions = route_rows.RouteRows._decisions
     monkeypatch.setattr(
-        route_rows.RouteRows, "_decisions", lambda self, item: tuple(v[:-1] for v in decisions(self, item))
+        route_rows.RouteRows, "_decisions", lambda self, *item: tuple(v[:-1] for v in decisions(self, *item))
     )
     with pytest.raises(DamagedFileError, match="are not those of the plan"):
         io.merge(pa.table({"id": range(20), "v": [7] * 20}), path, strategy="upsert", key_columns="id")
     assert io.read_parquet(path).equals(rows)
+
+
+def test_positions_that_are_lost_on_the_way_are_an_error(
+    tmp_path: Path, io: PyarrowDatasetIO, monkeypatch: Any
+) -> None:
+    path = str(tmp_path / "d")
+    rows = pa.table({"id": range(20), "v": range(20)})
+    PyarrowDatasetIO().write_dataset(rows, path)
+    drops = route_rows.RouteRows._drops
+    monkeypatch.setattr(route_rows.RouteRows, "_drops", lambda self, decisions: drops(self, decisions.slice(1)))
+    with pytest.raises(DamagedFileError, match="are not those of the plan"):
+        io.merge(pa.table({"id": range(9), "v": [7] * 9}), path, key_columns="id", delete_when="v = 7")
+    assert io.read_parquet(path).equals(rows)
+
+
+@pytest.mark.parametrize("seed", range(sweep_size().size(ci=30, full=1000)))
+def test_a_feed_is_applied_by_an_exchange_as_in_memory(tmp_path: Path, io: PyarrowDatasetIO, seed: int) -> None:
+    example = Example(seed)
+    example.nulls = example.extra = False
+    one, two = str(tmp_path / "one"), str(tmp_path / "two")
+    new = {} if example.layout == "flat" else {"partition_by": ["p"]}
+    options: dict[str, Any] = {"key_columns": example.keys, "sequence_by": "v", "delete_when": "op = 'd'"}
+    options |= {} if example.write_target(one) else new
+    if os.path.exists(one):
+        shutil.copytree(one, two)
+    feed = example.rows(40, repeated=True)
+    feed = feed.append_column("op", pa.array([example.random.choice("uuid") for _ in range(40)]))
+    if "p" in feed.column_names:  # the image of a deleted row may be empty
+        image = [None if op == "d" else p for op, p in zip(feed["op"].to_pylist(), feed["p"].to_pylist(), strict=True)]
+        feed = feed if "p" in example.keys else feed.set_column(1, "p", pa.array(image, pa.string()))
+    feed = feed.set_column(feed.column_names.index("v"), "v", pa.array(range(40), pa.int32()))
+    found = []
+    for each, path in ((PyarrowDatasetIO(), one), (io, two)):
+        try:
+            result = each.apply_changes(feed, path, except_columns=["op"], **options)
+            rows = sorted(map(str, each.read_parquet(path).to_pylist())) if os.path.exists(path) else []
+            found.append((result.stats(), result.stale, result.moved, rows))
+        except ValueError as error:
+            found.append((type(error), str(error).replace(path, "")))
+    assert found[0] == found[1], f"seed {seed}: {example}"
 
 
 def test_many_rows_of_one_key_are_counted(tmp_path: Path, io: PyarrowDatasetIO) -> None:

@@ -31,6 +31,7 @@ from fsspeckit.core.values.keys import (
     duplicate_codes,
     is_increasing,
     last_of_each,
+    missing_sequence,
     order_rank,
 )
 
@@ -79,13 +80,14 @@ def null_key_error(key: str, side: str, count: int, operation: str) -> KeyColumn
 
 def check_sequence(source: Source, name: str) -> None:
     """Raise if a change has no sequence."""
-    column = source.columns([name])[name]
-    if column.null_count:
-        raise KeyColumnError(
-            f"the column {name!r} of sequence_by has {column.null_count:,} NULL value(s). Remove these rows."
-        )
-    type_ = unwrapped(column.type)
-    if pa.types.is_floating(type_) and pc.any(pc.is_nan(column.cast(type_).cast(pa.float64()))).as_py():
+    check_sequence_values(name, *missing_sequence(source.columns([name])[name]))
+
+
+def check_sequence_values(name: str, nulls: int, has_nan: bool) -> None:
+    """Raise if changes have no sequence: NULL or NaN."""
+    if nulls:
+        raise KeyColumnError(f"the column {name!r} of sequence_by has {nulls:,} NULL value(s). Remove these rows.")
+    if has_nan:
         raise KeyColumnError(
             f"the column {name!r} of sequence_by has NaN values, which have no order. Remove these rows."
         )

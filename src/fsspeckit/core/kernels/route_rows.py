@@ -1,6 +1,6 @@
 """Send the rows of a large source to the tasks that need them, and run the tasks.
 
-Each worker reads a part of the source and the decisions about its rows (`exchange_keys.py`), and writes the rows to a
+Each worker reads a part of the source and the decisions about its rows (`decide_keys.py`), and writes the rows to a
 file, in the order of tasks and positions. Only the numbers of rows and the places of these runs are exchanged. A task
 merges the runs by position and reads the rows of one row group at a time, so it never holds all rows.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from fsspeckit.common.errors import DamagedFileError
 from fsspeckit.common.schema import cast_schema
 from fsspeckit.core.kernels.run_task import run_task
 from fsspeckit.core.kernels.table_files import TableFolder, TablePlace, TableWriter, in_chunks
-from fsspeckit.core.model import Outcome, RewriteTask, RowNumbers, WriteTask
+from fsspeckit.core.model import NO_ROWS, Outcome, RewriteTask, RowNumbers, WriteTask
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.values.hashing import runs_of
 from fsspeckit.core.values.take import take_rows, with_one_dictionary
@@ -64,8 +65,12 @@ class RouteRows:
     part_of: RowNumbers
 
     def __call__(self, item: SourceRoutes) -> Iterator[tuple[int, pa.Table]]:
-        """Yield by part the task and the order of each row, and where the rows are."""
-        rows, tasks, orders = self._decisions(item)
+        """Yield by part the task and the order of each row, and where the rows are; then the positions to drop."""
+        decisions = self._read(item)
+        drops = to_numpy(decisions["drop"])
+        yield from self._drops(decisions.filter(decisions["drop"])) if drops.any() else ()
+        kept = decisions.filter(to_arrow(~drops)) if drops.any() else decisions
+        rows, tasks, orders = self._decisions(item, kept)
         if not len(rows):
             return
         with self.folder.writer() as writer:
@@ -76,13 +81,23 @@ class RouteRows:
                 yield from self._runs(chunk, rows[wanted] - start, tasks[wanted], orders[wanted], writer)
                 start += chunk.num_rows
 
-    def _decisions(self, item: SourceRoutes) -> tuple[RowNumbers, RowNumbers, RowNumbers]:
+    def _read(self, item: SourceRoutes) -> pa.Table:
+        """Return the decisions about the rows of a part of the source."""
+        return pa.concat_tables([_DECISION.empty_table(), *(self.folder.read(place) for place in item.places)])
+
+    def _drops(self, decisions: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+        """Yield by part the task and the position of each row of a file that is dropped. Removed files have no task."""
+        tasks = self.task_of_file[to_numpy(decisions["target"])]
+        orders, known = to_numpy(decisions["position"]), tasks >= 0
+        tasks, orders = tasks[known], orders[known]
+        order = np.argsort(self.part_of[tasks], kind="stable")
+        numbers = _numbers(tasks[order], orders[order])
+        for part, start, stop in runs_of(self.part_of[tasks][order]):
+            yield part, numbers.slice(start, stop - start)
+
+    def _decisions(self, item: SourceRoutes, decisions: pa.Table) -> tuple[RowNumbers, RowNumbers, RowNumbers]:
         """Return the rows that are sent, ascending, with their tasks and their orders in the tasks."""
-        tables = [self.folder.read(place) for place in item.places]
-        rows, targets, orders = (
-            np.concatenate([np.empty(0, np.int64), *(to_numpy(table[name]) for table in tables)]).astype(np.int64)
-            for name in ("row", "target", "position")
-        )
+        rows, targets, orders = (to_numpy(decisions[name]).astype(np.int64) for name in ("row", "target", "position"))
         by_row = np.argsort(rows, kind="stable")
         rows, targets, orders = rows[by_row], targets[by_row], orders[by_row]
         is_new = targets < 0
@@ -110,9 +125,7 @@ class RouteRows:
         parts = self.part_of[tasks]
         order = np.lexsort((orders, tasks, parts))
         table, parts = take_rows(chunk, rows[order]), parts[order]
-        numbers = pa.table(
-            [to_arrow(tasks[order].astype(np.int32)), to_arrow(orders[order].astype(np.uint32))], _NUMBERS
-        )
+        numbers = _numbers(tasks[order], orders[order])
         row_bytes = max(1, table.nbytes // table.num_rows)
         step = max(1, _RUN_BYTES // row_bytes)
         for part, start, stop in runs_of(parts):
@@ -124,7 +137,11 @@ class RouteRows:
             yield part, piece.replace_schema_metadata({b"runs": json.dumps(runs)})
 
 
-_NUMBERS = ["task", "order"]
+_DECISION = pa.schema([("row", pa.uint32()), ("target", pa.int32()), ("position", pa.uint32()), ("drop", pa.bool_())])
+
+
+def _numbers(tasks: RowNumbers, orders: RowNumbers) -> pa.Table:
+    return pa.table([to_arrow(tasks.astype(np.int32)), to_arrow(orders.astype(np.uint32))], ["task", "order"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,36 +156,61 @@ class RunRouted:
 
     def __call__(self, part: int, pieces: Iterator[pa.Table]) -> list[tuple[int, Outcome]]:
         """Return the outcomes of the tasks of one part, with their numbers."""
-        task_of, orders = [np.empty(0, np.int32)], [np.empty(0, np.uint32)]
+        sent, dropped = _ByTask(), _ByTask()
         runs: list[tuple[TablePlace, int]] = []
         for piece in pieces:
-            task_of.append(to_numpy(piece["task"]))
-            orders.append(to_numpy(piece["order"]))
-            found = json.loads(piece.schema.metadata[b"runs"])
-            runs += [(TablePlace(path, start, size), rows) for path, start, size, rows in found]
-        numbers, order = np.concatenate(task_of), np.concatenate(orders).astype(np.int64)
-        by_task = np.lexsort((order, numbers))
-        wanted = [number for number, _ in self.tasks[part]]
-        lows, highs = (np.searchsorted(numbers[by_task], wanted, side) for side in ("left", "right"))
+            found = (piece.schema.metadata or {}).get(b"runs")
+            (dropped if found is None else sent).add(piece)
+            runs += [(TablePlace(path, at, size), rows) for path, at, size, rows in json.loads(found or b"[]")]
         outcomes = []
-        for (number, task), low, high in zip(self.tasks[part], lows, highs, strict=True):
-            mine = by_task[low:high]
+        for number, task in self.tasks[part]:
+            mine, orders = sent.rows_of(number)
             rows = RoutedRows(self.folder, self.schema, runs, mine)
-            ready = _with_rows(task, order[mine])
+            ready = _with_rows(task, orders, dropped.rows_of(number)[1])
             outcomes.append((number, run_task(ready, rows.take, self.storage, self.staging, at_once=1)))
         return outcomes
 
 
-def _with_rows(task: RoutedTask, orders: RowNumbers) -> RoutedTask:
+class _ByTask:
+    """The numbers of rows that were sent, by task."""
+
+    def __init__(self) -> None:
+        self._tasks, self._orders = [NO_ROWS], [NO_ROWS]
+
+    def add(self, piece: pa.Table) -> None:
+        """Add the rows of a piece."""
+        self._tasks.append(to_numpy(piece["task"]))
+        self._orders.append(to_numpy(piece["order"]))
+
+    @cached_property
+    def _sorted(self) -> tuple[RowNumbers, RowNumbers, RowNumbers]:
+        """The rows in the order of tasks and orders: their numbers among all rows, tasks, and orders."""
+        tasks, orders = (np.concatenate(each).astype(np.int64) for each in (self._tasks, self._orders))
+        order = np.lexsort((orders, tasks))
+        return order, tasks[order], orders[order]
+
+    def rows_of(self, task: int) -> tuple[RowNumbers, RowNumbers]:
+        """Return the rows of a task in order: their numbers among all rows, and their orders."""
+        numbers, tasks, orders = self._sorted
+        low, high = np.searchsorted(tasks, task, "left"), np.searchsorted(tasks, task, "right")
+        return numbers[low:high], orders[low:high]
+
+
+def _with_rows(task: RoutedTask, orders: RowNumbers, dropped: RowNumbers) -> RoutedTask:
     """Return a task with the numbers of its rows. Raise if rows are missing."""
     if isinstance(task, WriteTask):
         if len(orders) != len(task.rows) or not np.array_equal(orders, np.arange(len(orders))):
             raise _lost_rows(task.path)
         return replace(task, rows=range(len(orders)))
-    if len(orders) != task.change.hits or bool((np.diff(orders) <= 0).any()):
+    change = task.change
+    if (len(orders), len(dropped)) != (change.hits, change.drops) or not (_ascends(orders) and _ascends(dropped)):
         raise _lost_rows(task.file.path)
-    change = replace(task.change, replaced=orders, source_rows=np.arange(len(orders)), remote=None)
-    return replace(task, change=change)
+    rows = np.arange(len(orders))
+    return replace(task, change=replace(change, replaced=orders, source_rows=rows, dropped=dropped, remote=None))
+
+
+def _ascends(numbers: RowNumbers) -> bool:
+    return not bool((np.diff(numbers) <= 0).any())
 
 
 def _lost_rows(path: str) -> DamagedFileError:

@@ -11,9 +11,13 @@ import pyarrow.compute as pc
 
 from fsspeckit.common.partitions import partition_folders
 from fsspeckit.common.schema import cast_schema
+from fsspeckit.core.expressions.conditions import errors_name
+from fsspeckit.core.expressions.evaluate import matching_rows
+from fsspeckit.core.expressions.tree import Expression, columns_of
 from fsspeckit.core.model import KeyColumn
 from fsspeckit.core.values.key_ranges import KeyRanges, key_ranges
-from fsspeckit.core.values.keys import in_key_type
+from fsspeckit.core.values.keys import in_key_type, missing_sequence
+from fsspeckit.core.values.take import filter_rows
 
 _CHECKED_ROWS = 262_144
 _MOST_DISTINCT = 1 << 16  # more values than codes of 16 bits
@@ -27,12 +31,14 @@ class SourceSummary:
         keys: The ranges of each key column.
         partitions: The partitions of the rows, in the order of their first rows.
         distinct: The distinct values of each column of dictionaries that has few codes.
+        no_sequence: The number of NULL values of the column that orders changes, and whether it has NaN.
     """
 
     rows: int
     keys: tuple[KeyRanges, ...]
     partitions: tuple[str, ...]
     distinct: tuple[pa.Array, ...]
+    no_sequence: tuple[int, bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +49,8 @@ class SummarizeSource:
         ranges: The most ranges of a key column.
         casts: Checks the columns whose values may not fit.
         coded: The columns whose distinct values are needed.
+        deletes: The condition of rows that only delete their key: their other values are not written.
+        sequence: The column that orders changes.
     """
 
     keys: tuple[KeyColumn, ...]
@@ -50,23 +58,35 @@ class SummarizeSource:
     ranges: int
     casts: CheckCasts
     coded: tuple[str, ...]
+    deletes: Expression | None = None
+    sequence: str | None = None
 
     @property
     def columns(self) -> list[str]:
         """The columns that are read."""
         keys = [key.name for key in self.keys]
-        return list(dict.fromkeys([*keys, *self.partitions, *self.casts.schema.names, *self.coded]))
+        others = [] if self.deletes is None else sorted(columns_of(self.deletes))
+        sequence = [] if self.sequence is None else [self.sequence]
+        return list(dict.fromkeys([*keys, *self.partitions, *self.casts.schema.names, *self.coded, *others, *sequence]))
 
     def __call__(self, piece: Any) -> SourceSummary:
         """Summarize the rows of one piece."""
         table = piece.read()
-        self.casts.check(table)
+        written = self._written(table)
+        self.casts.check(written)
         return SourceSummary(
             table.num_rows,
             tuple(key_ranges(in_key_type(table[key.name], key.type), self.ranges) for key in self.keys),
-            tuple(_partitions(table, self.partitions)),
+            tuple(_partitions(written, self.partitions)),
             tuple(_distinct(table[name]) for name in self.coded),
+            (0, False) if self.sequence is None else missing_sequence(table[self.sequence]),
         )
+
+    def _written(self, table: pa.Table) -> pa.Table:
+        if self.deletes is None:
+            return table
+        with errors_name("delete_when"):
+            return filter_rows(table, ~matching_rows(self.deletes, table))
 
 
 @dataclass(frozen=True, slots=True)

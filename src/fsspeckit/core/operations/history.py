@@ -20,6 +20,7 @@ from fsspeckit.core.dataset.source_keys import check_no_null_keys, check_sequenc
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.kernels.find_duplicates import partition_count
 from fsspeckit.core.kernels.history_rows import ChangeHistory, FeedChunk, OldRows, ReadHistory, SplitHistory, join
+from fsspeckit.core.kernels.row_rules import Mask
 from fsspeckit.core.model import NO_MATCH, NO_ROWS
 from fsspeckit.core.operations.change import PlannedChange, PreparedChange, run_change
 from fsspeckit.core.operations.merge import as_range, opened
@@ -36,7 +37,7 @@ from fsspeckit.core.planning.history import (
 from fsspeckit.core.planning.merge import check_target_keys, match_anywhere, partition_groups
 from fsspeckit.core.planning.merge_changes import is_removed
 from fsspeckit.core.planning.merge_request import FileChange, insert_tasks, rewrite_tasks
-from fsspeckit.core.planning.merge_rules import Mask, compile_rules, deleting_rows
+from fsspeckit.core.planning.merge_rules import compile_rules, deleting_rows
 from fsspeckit.core.progress import SILENT, Progress, Reporter, reporting
 from fsspeckit.core.results import MergePlan, MergeResult
 from fsspeckit.core.values.history import VALID_FROM, HistoryChanges, change_history

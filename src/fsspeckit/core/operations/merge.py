@@ -308,11 +308,11 @@ def _plan_exchanged(
     changes = MergeChanges(
         files=plan.files,
         inserts=(),
-        inserted=inserted,
-        updated=updated,
-        deleted=sum(change.lost for change in plan.files),
-        stale=0,
-        moved=0,
+        inserted=inserted - plan.moved,
+        updated=updated + plan.moved,
+        deleted=sum(change.lost for change in plan.files) - plan.moved,
+        stale=plan.stale,
+        moved=plan.moved,
     )
     everything = frozenset(file.path for file in snapshot.files)
     prepared = _prepare(changes, (), plan.schemas, snapshot, source, request, everything)

@@ -25,28 +25,26 @@ from fsspeckit.core.dataset.source_keys import (
     PartitionIdentities,
     PartitionRows,
     check_order_columns,
+    check_sequence_values,
     duplicate_error,
     no_order_error,
     null_key_error,
 )
 from fsspeckit.core.engine.protocol import Engine
-from fsspeckit.core.kernels.exchange_keys import (
-    DecideKeys,
-    Keep,
-    KeyDecisions,
-    SourceKeys,
-    SplitKeyHashes,
-    TargetKeys,
-)
+from fsspeckit.core.kernels.decide_keys import DecideKeys, FileRows, KeyDecisions, Moves
+from fsspeckit.core.kernels.exchange_keys import Keep, SourceKeys, SplitKeyHashes, TargetKeys
 from fsspeckit.core.kernels.read_examples import ReadExamples
 from fsspeckit.core.kernels.route_rows import SourceRoutes
+from fsspeckit.core.kernels.row_rules import RowRules
 from fsspeckit.core.kernels.summarize_source import CheckCasts, SourceSummary, SummarizeSource
 from fsspeckit.core.kernels.table_files import TableFolder
-from fsspeckit.core.model import NO_ROWS, RemoteMatch, RowNumbers, Scan
+from fsspeckit.core.model import NO_ROWS, DataFile, RemoteMatch, RowNumbers, Scan
+from fsspeckit.core.planning.conditions import constants_of
 from fsspeckit.core.planning.folder_values import check_folder_values
 from fsspeckit.core.planning.key_intervals import KeyIntervals
 from fsspeckit.core.planning.merge import check_target_keys, file_identities, move_error
 from fsspeckit.core.planning.merge_request import FileChange, MergeRequest, MergeSchemas, merge_schemas
+from fsspeckit.core.planning.merge_rules import compile_rules, row_rules
 from fsspeckit.core.planning.statistics import candidate_row_groups
 from fsspeckit.core.progress import Reporter
 from fsspeckit.core.values.key_hash import KeyHasher
@@ -71,6 +69,8 @@ class ExchangedMerge:
         folder: Where the decisions about rows are.
         source: The schema of the source.
         file_rows: The most rows of a new file.
+        stale: The number of matched rows that are not older than their source rows.
+        moved: The number of rows that move to another partition.
     """
 
     schemas: MergeSchemas
@@ -81,25 +81,40 @@ class ExchangedMerge:
     folder: TableFolder
     source: pa.Schema
     file_rows: int
+    stale: int
+    moved: int
 
 
 def decides_in_workers(request: MergeRequest, partitions: Sequence[str]) -> bool:
-    """Return whether all decisions of a merge depend on keys and partitions only."""
-    conditions = (request.delete_when, request.update_when, request.insert_when, request.newer_by, request.scope)
-    moves = request.partition_move == "move" or request.ignore_null_updates
-    return not (partitions and moves) and all(condition is None for condition in conditions)
+    """Return whether workers can decide about the rows of a merge.
+
+    They cannot for a full merge with conditions or moves, whose other rows depend on all decisions about a file, and
+    not for rows that move and keep values of the target.
+    """
+    conditions = (request.delete_when, request.update_when, request.insert_when, request.newer_by)
+    moves = bool(partitions) and request.partition_move == "move"
+    if request.scope is not None or (partitions and request.ignore_null_updates):
+        return False
+    if request.rule.delete:
+        return not moves and all(condition is None for condition in conditions)
+    return not moves or (request.update_columns is None and request.schema_mode == "strict")
 
 
 def plan_exchanged(
     engine: Engine, source: Source, place: Place, snapshot: Snapshot, request: MergeRequest, reporter: Reporter
 ) -> ExchangedMerge:
     """Plan a merge. Raise for duplicate and null keys, values that do not fit, and rows that change their partition."""
-    planner = _Planner(engine, source, place, snapshot, request, reporter)
     schemas = merge_schemas(source.schema_for(snapshot.schema), snapshot, request, place.path)
-    check_order_columns(source.schema, request.dedup_order_by)
+    rules = row_rules(compile_rules(request, source.schema, snapshot), source.schema, snapshot)
+    planner = _Planner(engine, source, place, snapshot, request, rules, reporter)
     summaries, schemas = planner.summarize(schemas)
+    check_order_columns(source.schema, request.dedup_order_by)
     if request.null_keys == "error":
         _check_nulls(summaries, schemas, request)
+    if request.operation == "apply_changes" and request.newer_by is not None:
+        nulls, has_nan = sum(each.no_sequence[0] for each in summaries), any(each.no_sequence[1] for each in summaries)
+        check_sequence_values(request.newer_by, nulls, has_nan)
+    if request.null_keys == "error":
         check_target_keys(place.storage, snapshot, schemas, request.operation)
     if snapshot.files:
         names = schemas.partitions
@@ -123,6 +138,7 @@ class _Planner:
     place: Place
     snapshot: Snapshot
     request: MergeRequest
+    rules: RowRules
     reporter: Reporter
 
     def summarize(self, schemas: MergeSchemas) -> tuple[list[SourceSummary], MergeSchemas]:
@@ -136,6 +152,8 @@ class _Planner:
             0,
             CheckCasts(_cast_fields(self.source.schema, schemas.body), self.request.operation, self.place.path),
             tuple(coded),
+            self.rules.deletes,
+            self.request.newer_by if self.request.operation == "apply_changes" else None,
         )
         pieces = self.source.pieces(summarize.columns)
         ranges = min(_MOST_RANGES, max(_FEWEST_RANGES, _RANGES // len(pieces)))
@@ -169,6 +187,8 @@ class _Planner:
             folder,
             self.source.schema,
             self.request.options.max_rows_per_file,
+            sum(each.stale for each in decisions),
+            sum(each.moved for each in decisions),
         )
 
     def _partitions(
@@ -184,9 +204,11 @@ class _Planner:
         spellings.check(groups)
         return groups, identities
 
-    def _checks_moves(self, schemas: MergeSchemas) -> bool:
+    def _moves(self, schemas: MergeSchemas) -> Moves:
         request = self.request
-        return request.partition_move != "unchecked" and not set(schemas.partitions) <= set(request.key_columns)
+        if request.partition_move == "unchecked" or set(schemas.partitions) <= set(request.key_columns):
+            return "ignore"
+        return request.partition_move
 
     def _scans(
         self,
@@ -200,11 +222,11 @@ class _Planner:
         in_key = [name for name in schemas.in_folders if name in self.request.key_columns]
         spellings = PartitionIdentities(in_key, self.source.schema, schemas.in_folders)
         folder_keys = file_identities(self.snapshot, in_key, spellings)
+        everywhere = self._moves(schemas) != "ignore" or self.rules.deletes is not None
         checked = [
             i
             for i, name in enumerate(identities)
-            if (name is None or name in number or self._checks_moves(schemas))
-            and not (folder_keys[i] or "").startswith(UNREADABLE)
+            if (name is None or name in number or everywhere) and not (folder_keys[i] or "").startswith(UNREADABLE)
         ]
         reasons = ["partition"] * len(files)
         ranges = {
@@ -219,11 +241,17 @@ class _Planner:
                 reasons[i] = "key scan" if row_groups else "statistics" if files[i].rows else "empty"
             if row_groups:
                 partition = None if name is None else number.get(name, -1)
+                constants = self._constants(files[i])
                 scans += [
-                    TargetKeys(i, Scan(files[i], some, 0), folder_keys[i] or "", partition)
+                    TargetKeys(i, Scan(files[i], some, 0), folder_keys[i] or "", partition, constants)
                     for some in _in_scans(files[i].row_groups, row_groups)
                 ]
         return scans, reasons
+
+    def _constants(self, file: DataFile) -> dict[str, pa.Scalar]:
+        """Return the columns that conditions read and a file does not have."""
+        found = constants_of(self.snapshot, file, self.rules.target)
+        return {name: literal.value for name, literal in found.items()}
 
     def _exchange(
         self, scans: Sequence[TargetKeys], schemas: MergeSchemas, groups: Sequence[PartitionRows]
@@ -244,15 +272,18 @@ class _Planner:
             tuple(group.identity for group in groups),
             keep,
             order_by,
+            self.rules,
         )
         columns = [key.name for key in schemas.keys] + list(schemas.partitions) + [name for name, _ in order_by]
-        pieces = self.source.pieces(list(dict.fromkeys(columns)))
+        pieces = self.source.pieces(list(dict.fromkeys([*columns, *self.rules.source_columns])))
         items: list[SourceKeys | TargetKeys] = [
             *(SourceKeys(number, piece) for number, piece in enumerate(pieces)),
             *scans,
         ]
-        checks_moves, rule = self._checks_moves(schemas), request.rule
-        decide = DecideKeys(folder, bool(schemas.partitions), keep, order_by, rule.update, rule.insert, checks_moves)
+        moves, rule = self._moves(schemas), request.rule
+        decide = DecideKeys(
+            folder, bool(schemas.partitions), keep, order_by, rule.update, rule.insert, moves, self.rules
+        )
         size = sum(scan.scan.file.size for scan in scans)
         on_done = self.reporter.stage("match", len(items) + parts, rows=rows, size=size)
         return self.engine.exchange(split, items, decide, parts, on_done)
@@ -279,7 +310,7 @@ class _Planner:
             raise duplicate_error(names, rows, times, count, remedy)
 
     def _check_moves(self, decisions: Sequence[KeyDecisions], schemas: MergeSchemas) -> None:
-        if not any(each.moved for each in decisions):
+        if self._moves(schemas) != "check" or not any(each.moved for each in decisions):
             return
         found = np.concatenate([each.moves for each in decisions])
         found = found[np.lexsort((found[:, 1], found[:, 0]))]
@@ -296,16 +327,13 @@ class _Planner:
         return [row for part in self.engine.map(ReadExamples(), items, lambda _: None) for row in part]
 
     def _changes(self, decisions: Sequence[KeyDecisions], reasons: Sequence[str]) -> Iterable[FileChange]:
-        hits = np.zeros(len(reasons), dtype=np.int64)
-        sums = np.zeros((len(reasons), 2), dtype=np.uint64)
-        for each in decisions:
-            hits[each.files] += each.hits
-            sums[each.files] += each.sums
-        for file, count, (first, second), reason in zip(
-            self.snapshot.files, hits.tolist(), sums.tolist(), reasons, strict=True
-        ):
-            match = RemoteMatch(count, (first, second))
-            yield FileChange(file, match, NO_ROWS, reason, drop_others=self.request.rule.delete)
+        replaced = _by_file([each.replaced for each in decisions], len(reasons))
+        dropped = _by_file([each.dropped for each in decisions], len(reasons))
+        moved = frozenset[int]().union(*(each.moved_from for each in decisions))
+        for number, (file, reason) in enumerate(zip(self.snapshot.files, reasons, strict=True)):
+            match = RemoteMatch(*replaced[number], *dropped[number])
+            why = "rows move to another partition" if number in moved else reason
+            yield FileChange(file, match, NO_ROWS, why, drop_others=self.request.rule.delete)
 
     def _routes(self, decisions: Sequence[KeyDecisions], counts: RowNumbers) -> Iterable[SourceRoutes]:
         """Return the routes of each part of the source: its decisions, and the rows that are inserted before it."""
@@ -313,6 +341,15 @@ class _Planner:
         for number, piece in enumerate(self.source.pieces(self.source.schema.names)):
             places = tuple(each.places[number] for each in decisions if number in each.places)
             yield SourceRoutes(piece, places, before[number])
+
+
+def _by_file(found: Sequence[FileRows], files: int) -> list[tuple[int, tuple[int, int]]]:
+    """Return for each file the number of rows, and the two sums of their positions."""
+    counts, sums = np.zeros(files, dtype=np.int64), np.zeros((files, 2), dtype=np.uint64)
+    for each in found:
+        counts[each.files] += each.counts
+        sums[each.files] += each.sums
+    return [(count, (first, second)) for count, (first, second) in zip(counts.tolist(), sums.tolist(), strict=True)]
 
 
 def _in_scans(rows: Sequence[int], row_groups: Sequence[int]) -> Iterable[tuple[int, ...]]:

@@ -402,7 +402,9 @@ class FileChange:
     @property
     def lost(self) -> int:
         """Number of removed rows."""
-        return self.file.rows - self.match.hits if self.drop_others else len(self.dropped)
+        if self.drop_others:
+            return self.file.rows - self.match.hits
+        return self.match.drops if isinstance(self.match, RemoteMatch) else len(self.dropped)
 
 
 def rewrite_tasks(

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from fsspeckit.common.bridge import scalar, to_numpy
 from fsspeckit.common.errors import KeyColumnError
 from fsspeckit.common.schema import field_remedy
 from fsspeckit.core.dataset.place import Place
@@ -18,20 +16,17 @@ from fsspeckit.core.dataset.source import Source
 from fsspeckit.core.dataset.source_columns import SourceColumns
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.engine.read import full_schema
-from fsspeckit.core.expressions import compute
 from fsspeckit.core.expressions.conditions import compile_condition, errors_name
 from fsspeckit.core.expressions.evaluate import matching_rows
 from fsspeckit.core.expressions.tree import Expression, Literal, columns_of, with_constants
 from fsspeckit.core.expressions.types import common_type, is_comparable, plain_type
 from fsspeckit.core.kernels.read_values import ReadValues
+from fsspeckit.core.kernels.row_rules import SOURCE, TARGET, Mask, RowRules, SequenceColumn, newer_rows
 from fsspeckit.core.model import DataFile, Match, RowNumbers
 from fsspeckit.core.planning.conditions import constants_of, find_matching_rows
 from fsspeckit.core.planning.merge_request import MergeRequest
 from fsspeckit.core.planning.source_conditions import check_all_match, compared_schema
 from fsspeckit.core.progress import Reporter
-
-Mask = npt.NDArray[np.bool_]
-SOURCE, TARGET = "source", "target"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,6 +89,26 @@ def _check_newer_by(name: str, source: pa.Schema, target: pa.Schema) -> None:
             raise KeyColumnError(
                 f"the column {name!r} orders changes, and its type {type_} has no order. Name another."
             )
+
+
+def row_rules(rules: MergeRules, source: pa.Schema, snapshot: Snapshot) -> RowRules:
+    """Return the conditions as workers evaluate them; a scope is not among them."""
+    read = [name for condition in (rules.updates, rules.inserts) for name in _names(condition)]
+    mine = sorted({name.partition(".")[2] for name in read if name.startswith(f"{SOURCE}.")})
+    theirs = {name.partition(".")[2] for name in read if name.startswith(f"{TARGET}.")}
+    sequence = None
+    if rules.newer_by is not None:
+        theirs.add(rules.newer_by)
+        sequence = _sequence(rules.newer_by, source, rules.target)
+    target = pa.schema([field for field in rules.target if field.name in theirs])
+    if snapshot.schema is None:
+        target = pa.schema([])
+    return RowRules(rules.deletes, rules.inserts, rules.updates, sequence, tuple(mine), target)
+
+
+def _sequence(name: str, source: pa.Schema, target: pa.Schema) -> SequenceColumn:
+    mine, theirs = plain_type(target.field(name).type), plain_type(source.field(name).type)
+    return SequenceColumn(name, common_type(mine, theirs) or mine, mine)
 
 
 def deleting_rows(rules: MergeRules, source: Source) -> Mask | None:
@@ -175,12 +190,10 @@ class RuleCheck:
         name = self.rules.newer_by
         if name is None:
             return np.ones(len(match.positions), dtype=bool)
-        mine, theirs = (plain_type(s.field(name).type) for s in (full_schema(self.snapshot), self.source.schema))
-        type_ = common_type(mine, theirs) or mine
-        new = self.source.take(match.source_rows, pa.schema([(name, type_)]))[name].combine_chunks()
+        order = _sequence(name, self.source.schema, full_schema(self.snapshot))
+        new = self.source.take(match.source_rows, pa.schema([(name, order.type)]))[name].combine_chunks()
         old = pa.repeat(constants[name].value, len(new)) if name in constants else target[name].combine_chunks()
-        greater = to_numpy(compute.compare("greater", new, old.cast(mine).cast(type_)).fill_null(scalar(False)))
-        return np.where(to_numpy(old.is_null()), to_numpy(new.is_valid()), greater)
+        return newer_rows(new, old.cast(order.target).cast(order.type))
 
 
 def _names(expression: Expression | None) -> frozenset[str]:

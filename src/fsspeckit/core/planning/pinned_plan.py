@@ -53,9 +53,11 @@ def digest_of(tasks: Sequence[RewriteTask | NewFileTask], deletes: Sequence[str]
             change = each.change
             computed = sorted((name, text_of(value)) for name, value in change.computed.items())
             values = (change.drop_others, change.columns, computed, change.keep_for_null)
-            sums = _position_sums(change.replaced) if change.remote is None else change.remote.sums
-            digest.update(f"{each.file.path!r} {values!r} {change.hits} {sums!r} ".encode())
-            digest.update(change.dropped.tobytes())
+            remote = change.remote
+            replaced = _position_sums(change.replaced) if remote is None else remote.sums
+            dropped = _position_sums(change.dropped) if remote is None else remote.drop_sums
+            counts = (change.hits, replaced, change.drops, dropped)
+            digest.update(f"{each.file.path!r} {values!r} {counts!r} ".encode())
     digest.update(repr(tuple(deletes)).encode())
     return digest.hexdigest()
 

@@ -397,3 +397,10 @@ def last_of_each(codes: Codes, ranks: Sequence[Codes]) -> RowNumbers:
     keep = np.ones(len(codes), dtype=bool)
     keep[repeated[:-1][codes[repeated[1:]] == codes[repeated[:-1]]]] = False
     return np.flatnonzero(keep)
+
+
+def missing_sequence(column: pa.ChunkedArray) -> tuple[int, bool]:
+    """Return how many values of a column that orders changes are NULL, and whether one is NaN."""
+    type_ = unwrapped(column.type)
+    has_nan = pa.types.is_floating(type_) and pc.any(pc.is_nan(column.cast(type_).cast(pa.float64()))).as_py()
+    return column.null_count, bool(has_nan)

@@ -56,7 +56,7 @@ _TASK_SCAN_ROWS = 4_000_000
 _PART_KEYS = 2_000_000
 _WAVES = 4
 _LOCAL_WAVES = 2
-_MANY_TASKS = 200
+_TASK_ITEMS = 8
 _BATCH_FILES = 100
 _LARGEST_BATCH = 5_000
 DISTRIBUTED_FILES = 500
@@ -236,13 +236,13 @@ class SparkEngine:
         split = SplitRows(source.handle, part_of)
         items = routes(source.handle, with_rows)
         with self.packets() as folder:
-            found = exchange(self.spark, split, items, body, parts, self._many, lambda _: None, folder)
+            found = exchange(self.spark, split, items, body, parts, self._bundles(items), lambda _: None, folder)
         on_done(len(tasks))
         return [outcome for _, outcome in sorted((pair for pairs in found for pair in pairs), key=itemgetter(0))]
 
     def map(self, function: Callable[[_T], _R], items: Sequence[_T], on_done: OnDone) -> list[_R]:
         """Apply a function to all items on the executors."""
-        return run_items(self.spark, function, items, self._many, on_done)
+        return run_items(self.spark, function, items, self._bundles(items), on_done)
 
     def exchange(
         self,
@@ -254,7 +254,7 @@ class SparkEngine:
     ) -> list[_R]:
         """Split items into tables by part, shuffle them, and gather each part. See `exchange`."""
         with self.packets() as folder:
-            return exchange(self.spark, split, items, gather, parts, self._many, on_done, folder)
+            return exchange(self.spark, split, items, gather, parts, self._bundles(items), on_done, folder)
 
     @contextmanager
     def packets(self) -> Iterator[str | None]:
@@ -267,10 +267,9 @@ class SparkEngine:
         with TemporaryDirectory(prefix="fsspeckit-", dir=parent, ignore_cleanup_errors=True) as folder:
             yield folder
 
-    @property
-    def _many(self) -> int:
-        """The maximum number of tasks for work of unknown size."""
-        return max(_WAVES * slots(self.spark), _MANY_TASKS)
+    def _bundles(self, items: Sequence[object]) -> int:
+        """The number of tasks for items of unknown size: a few for each slot, and few items for each task."""
+        return max(_WAVES * slots(self.spark), -(-len(items) // _TASK_ITEMS))
 
     def read(
         self, storage: Storage, snapshot: Snapshot, request: ReadRequest, path_of: Callable[[str], str]
