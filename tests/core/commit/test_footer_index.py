@@ -274,6 +274,14 @@ def _group_rows(*changes: int) -> Callable[[FooterTable], FooterTable]:
     return change
 
 
+def _overflowing_counts(table: FooterTable) -> FooterTable:
+    """The numbers of row groups have the right sum in 64 bits."""
+    at = table.files.schema.get_field_index("row_groups")
+    counts = table.numbers("row_groups").copy()
+    counts[:4] += 2**62
+    return replace(table, files=table.files.set_column(at, table.files.schema.field(at), pa.array(counts)))
+
+
 def _statistic(part: str, column: str, value: Any) -> Callable[[FooterTable], FooterTable]:
     def change(table: FooterTable) -> FooterTable:
         facts = table.columns[column]
@@ -321,6 +329,7 @@ FALSIFIED = {
     "more row groups": Falsified("row_groups", _file_field("row_groups", 3), "index"),
     "fewer row groups": Falsified("row_groups", _file_field("row_groups", 1), "index"),
     "negative row groups": Falsified("row_groups", _file_field("row_groups", -1), "index"),
+    "row groups with an overflow": Falsified("row_groups", _overflowing_counts, "index"),
     "uncompressed": Falsified("uncompressed", _file_field("uncompressed", 1), "file"),
     "negative uncompressed": Falsified("uncompressed", _file_field("uncompressed", -1), "index"),
     "codec": Falsified("codec", _file_field("codec", 2), "file"),

@@ -157,7 +157,8 @@ class Example:
         if strategy != "insert":
             found["delete_when"] = draw.choice([None, None, "v = 2", "v = 2 OR v IS NULL", "p IS NULL", "true"])
             found["newer_by"] = draw.choice([None, None, "v"])
-            found["update_when"] = draw.choice([None, None, "source.v <> target.v", "target.v = 1 AND source.v > 0"])
+            conditions = ["source.v <> target.v", "target.v = 1 AND source.v > 0", "source.v > 0"]
+            found["update_when"] = draw.choice([None, None, *conditions])
         if strategy != "update":
             found["insert_when"] = draw.choice([None, None, "source.v > 0"])
         if self.layout == "flat" and found.get("delete_when") == "p IS NULL":
@@ -213,6 +214,28 @@ def test_an_exchange_changes_nothing(tmp_path: Path, io: PyarrowDatasetIO, group
         source = example.rows(example.random.randrange(1, 40), repeated=example.repeated, extra=example.extra)
         expected = _outcome(PyarrowDatasetIO(), source, one, options)
         assert _outcome(io, source, two, options) == expected, f"seed {seed}: {example}, {options}"
+
+
+@pytest.mark.parametrize(
+    "conditions",
+    [
+        {"update_when": "source.v > 105"},  # no column of the target is read
+        {"update_when": "false"},
+        {"update_when": "100 / (target.v - 12) > 0", "delete_when": "v = 112"},  # not computed for a deleted row
+        {"update_when": "100 / (source.v - 112) > 0", "delete_when": "v = 112"},
+    ],
+)
+def test_conditions_decide_about_the_same_rows(
+    tmp_path: Path, io: PyarrowDatasetIO, conditions: dict[str, Any]
+) -> None:
+    one, two = str(tmp_path / "one"), str(tmp_path / "two")
+    PyarrowDatasetIO().write_dataset(pa.table({"id": range(20), "v": range(20)}), one, max_rows_per_file=7)
+    shutil.copytree(one, two)
+    source = pa.table({"id": range(2, 30), "v": range(102, 130)})
+    options = {"strategy": "upsert", "key_columns": "id", **conditions}
+    expected = _outcome(PyarrowDatasetIO(), source, one, options)
+    assert isinstance(expected[0], dict)
+    assert _outcome(io, source, two, options) == expected
 
 
 def test_a_plan_in_memory_is_applied_by_an_exchange(tmp_path: Path, io: PyarrowDatasetIO) -> None:

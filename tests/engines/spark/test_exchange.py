@@ -17,7 +17,7 @@ from fsspeckit.common.errors import SchemaMismatchError, StorageError
 from fsspeckit.core.results import MergePlan
 from fsspeckit.core.storage import resolve
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
-from fsspeckit.datasets.spark import SparkDatasetIO, large_source
+from fsspeckit.datasets.spark import SparkDatasetIO, large_source, shared_source
 from fsspeckit.datasets.spark.engine import SparkEngine
 from fsspeckit.datasets.spark.exchange import exchange, part_slots
 from fsspeckit.datasets.spark.shared_source import write_spill
@@ -163,6 +163,19 @@ def test_slices_of_a_large_table_are_joined_in_the_files_of_a_source(tmp_path: P
     assert file is not None
     found = pa.ipc.open_file(file.path)
     assert (found.num_record_batches, found.read_all().equals(whole)) == (1, True)
+
+
+def test_batches_with_other_dictionaries_are_in_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each row group of a Parquet file has its own dictionary."""
+    monkeypatch.setattr(shared_source, "_BATCH_ROWS", 2)
+    texts = [["a", "b"], ["c", "d", None], ["b", "z", "a"]]
+    batches = [pa.record_batch({"code": pa.array(each).dictionary_encode()}) for each in texts]
+    file = write_spill(batches, batches[0].schema, *resolve(str(tmp_path)))
+    assert file is not None
+    with pa.memory_map(file.path) as mapped:
+        reader = pa.ipc.open_file(mapped)
+        found = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+        assert [batch.column(0).to_pylist() for batch in found] == texts
 
 
 @pytest.mark.parametrize("parts", [1, 2, 7, 60])

@@ -275,14 +275,22 @@ class _FoundKeys:
             self.elsewhere.append(self._matches(piece, hits[~is_own], rows[~is_own]))
 
     def _matches(self, piece: pa.Table, hits: RowNumbers, rows: RowNumbers) -> _Matches:
+        """Return some matches. ``update_when`` is not for source rows that delete their key."""
         rules = self.how.rules
-        newer = updating = np.ones(len(rows), dtype=bool)
-        if rules.target.names and len(rows):
-            target = take_rows(piece.select([name for name in piece.column_names if name.startswith("target.")]), hits)
-            source = take_rows(self.index.values, rows)
-            newer, updating = rules.newer(source, target), rules.updating(source, target)
+        newer, updating = np.ones(len(rows), dtype=bool), np.ones(len(rows), dtype=bool)
+        if rules.compares and len(rows):
+            values, written = self._values(piece, hits, rows), ~self.index.deletes[rows]
+            newer = rules.newer(*values)
+            if not written.all():
+                values = self._values(piece, hits[written], rows[written])
+            updating[written] = rules.updating(*values)
         number = np.full(len(rows), int(piece.schema.metadata[b"number"]))
         return _Matches(number, to_numpy(piece["row"])[hits], rows, newer, updating)
+
+    def _values(self, piece: pa.Table, hits: RowNumbers, rows: RowNumbers) -> tuple[pa.Table, pa.Table]:
+        """Return the columns that conditions read of source rows and of the rows of a file."""
+        columns = [name for name in piece.column_names if name.startswith("target.")]
+        return take_rows(self.index.values, rows), take_rows(piece.select(columns), hits)
 
     def decisions(self) -> KeyDecisions:
         """Write the decisions for the rows of the source, and return the counts."""

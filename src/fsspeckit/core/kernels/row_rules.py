@@ -81,6 +81,11 @@ class RowRules:
         deletes = sorted(columns_of(self.deletes)) if self.deletes is not None else []
         return [*self.source, *deletes, *([] if self.sequence is None else [self.sequence.name])]
 
+    @property
+    def compares(self) -> bool:
+        """Whether matched rows are looked at: ``updates`` may read only the source."""
+        return self.updates is not None or self.sequence is not None
+
     def target_values(
         self, storage: Storage, scan: Scan, constants: Mapping[str, pa.Scalar]
     ) -> Iterator[tuple[str, pa.ChunkedArray | pa.Array]]:

@@ -186,7 +186,7 @@ def _checked(shared: SharedFacts, files: pa.RecordBatch, groups: pa.RecordBatch,
     _check(groups.num_columns > 0 and groups.schema.names[0] == ROWS and groups.column(0).type == pa.int64())
     _check(groups.column(0).null_count == 0)
     counts = to_numpy(files.column("row_groups"))
-    _check(bool((counts >= 0).all()) and int(counts.sum()) == groups.num_rows)
+    _check(bool(((counts >= 0) & (counts <= groups.num_rows)).all()) and int(counts.sum()) == groups.num_rows)
     places = {name: number for number, name in enumerate(shared.natives)}
     columns = {name: _column(groups, places[name], shared.natives[name]) for name in wanted}
     table = FooterTable(shared, files, np.asarray(to_numpy(groups.column(0))), columns)

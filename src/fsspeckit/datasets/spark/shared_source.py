@@ -210,10 +210,11 @@ def write_spill(
     path, rows, size = f"{folder}/{uuid.uuid4().hex}.arrow", 0, 0
     writer: Any = None
     sink: Any = None
-    for batch in _joined(batches):
+    for batch in _with_growing_dictionaries(_joined(batches)):
         if writer is None:
             sink = storage.open_output(path)
-            writer = pa.ipc.new_file(sink, batch.schema if schema is None else schema)
+            options = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=True)
+            writer = pa.ipc.new_file(sink, batch.schema if schema is None else schema, options=options)
         writer.write_batch(batch)
         rows, size = rows + batch.num_rows, size + batch.nbytes
     if writer is None:
@@ -235,6 +236,20 @@ def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             waiting, rows, size = [], 0, 0
     if waiting:
         yield concat_batches(waiting)
+
+
+def _with_growing_dictionaries(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield batches whose dictionaries begin with those of the batches before. An Arrow file allows no others."""
+    before: pa.Table | None = None
+    for batch in batches:
+        if not any(map(pa.types.is_dictionary, batch.schema.types)):
+            yield batch
+            continue
+        table = pa.Table.from_batches([batch])
+        if before is not None:
+            table = with_one_dictionary(pa.concat_tables([before, table])).combine_chunks()
+        before = table.slice(0, 0)
+        yield from table.to_batches()
 
 
 def _size(batch: pa.RecordBatch) -> int:
