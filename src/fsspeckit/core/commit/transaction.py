@@ -20,6 +20,7 @@ from typing import Self
 import pyarrow as pa
 
 from fsspeckit.common.bridge import text_array
+from fsspeckit.common.choices import DEFAULT_PUBLISH, PublishMode
 from fsspeckit.common.errors import (
     AlreadyCommittedError,
     CommitConflictError,
@@ -85,8 +86,8 @@ class Journal:
         ...     transaction.commit(Changes(publish=(Publish(staged, "part-0.parquet", rows=3),)))
     """
 
-    by_exchange = False
-    """Whether commits are published by an exchange of folders, where the storage can do it."""
+    publish: PublishMode = DEFAULT_PUBLISH
+    """How commits become visible on a local disk."""
 
     def __init__(self, storage: Storage, root: str, terms: Terms = Terms()) -> None:  # noqa: B008 - it is frozen
         self._storage = storage
@@ -208,7 +209,7 @@ class Transaction:
         self._records = RecordBuilder(storage, transaction, operation, journal.terms)
         self._handle = handle
         self._terms, self._on_commit = journal.terms, journal.on_commit
-        self._distribute, self._by_exchange = journal.distribute, journal.by_exchange
+        self._distribute, self._by_exchange = journal.distribute, journal.publish == "exchange"
         self._list_again = journal.view_to_change
         self._is_rebased = False
         self.queue = Queue(storage, log)
