@@ -41,4 +41,16 @@ HISTORY: tuple[Case, ...] = (
         base=_EMPTY,
         most_repeats=3,
     ),
+    Case(
+        "history-view",
+        "List a dataset of 100 files 200 times, without its footers, with 100,000 commits in the journal",
+        "upsert",
+        clustered,
+        {OURS: "history:view_after_commits", _EMPTY: "history:view_dataset"},
+        (Bar("wall", 2.0, _EMPTY),),
+        checked=False,
+        cold=False,
+        base=_EMPTY,
+        most_repeats=3,
+    ),
 )

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 ROWS, MARKED, PARTITIONS, FILES = 20_000, 50, 4, 8
-MODES = ("replace", "new names", "exchange with old names", "exchange")
+MODES = ("replace", "new_names", "exchange with old names", "exchange")
 Read = Callable[[str], tuple[int, list[int]]]
 """Returns the number of rows, and the generations of the marked rows."""
 
@@ -60,10 +60,10 @@ def write(path: str, mode: str, layout: str, seconds: float, ready: Any, start: 
     from fsspeckit.core.dataset.place import Place
     from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
-    if mode in ("new names", "exchange with old names"):  # candidates that were measured and are not offered
-        keeps = mode != "new names"
-        Place.keeps_names = property(lambda _: keeps)  # type: ignore[assignment]
-    io = PyarrowDatasetIO(publish="exchange" if mode.startswith("exchange") else "replace")
+    if mode == "exchange with old names":  # a candidate that was measured and is not offered
+        Place.keeps_names = property(lambda _: True)  # type: ignore[assignment]
+    publish: Any = "exchange" if mode.startswith("exchange") else mode
+    io = PyarrowDatasetIO(publish=publish)
     partition_by = ["part"] if layout == "partitioned" else None
     io.write_dataset(rows(list(range(ROWS)), 0), path, partition_by=partition_by, max_rows_per_file=ROWS // FILES)
     ready.set()

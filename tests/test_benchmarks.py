@@ -18,7 +18,7 @@ MERGES = ("clustered", "scattered", "again", "uuid", "full_merge", "plan-1k", "p
 GROWTH = tuple(f"{name}{part}" for name in ("compact", "cluster", "deduplicate") for part in ("-quarter", "-half", ""))
 MEMORY = ("memory-cluster", "memory-deduplicate")
 ROW_CHANGES = ("delete-range", "delete-scattered", "update-column", "merge-columns", "feed")
-HISTORY = ("history-merge", "history-list", "history-open")
+HISTORY = ("history-merge", "history-list", "history-open", "history-view")
 CASES = (*MERGES, *ROW_CHANGES, *HISTORY, *GROWTH, "cluster-zorder", "cluster-hilbert", *MEMORY)
 CHOSEN = (
     "again",

@@ -18,6 +18,7 @@ from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 _COMMITS_PER_FILE = 1000
 _FOLDED = 1000
+_VIEWS = 200
 
 
 def merge_with_history(job: Job) -> Work:
@@ -55,6 +56,22 @@ def open_after_commits(job: Job) -> Work:
     return open_dataset(job)
 
 
+def view_dataset(job: Job) -> Work:
+    """List a dataset many times, and read no footer."""
+
+    def work() -> dict[str, Any]:
+        views = [Place.of(str(job.target), None, None).journal.view() for _ in range(_VIEWS)]
+        return {"files": len(views[-1].files)}
+
+    return work
+
+
+def view_after_commits(job: Job) -> Work:
+    """The same, with very many commits in the journal."""
+    add_commits(job)
+    return view_dataset(job)
+
+
 def add_commits(job: Job) -> int:
     """Add commits to the history of a dataset, as `prune` adds them, and return their number."""
     io, commits = PyarrowDatasetIO(), _COMMITS_PER_FILE * len(job.files())
@@ -76,5 +93,5 @@ def add_commits(job: Job) -> int:
     for seq in range(folded + 1, commits + 1):
         added = record(seq)
         place.storage.write_bytes(f"{log.folder}/{seq:020d}.json", added.to_bytes())
-        log.finish(added)
+    log.finish(added)  # on a local disk only the newest record has a mark
     return commits

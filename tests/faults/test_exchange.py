@@ -17,12 +17,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from faults.disk import stamps_that_survive_copying
-from faults.injection import CRASHES, ERRORS, Crash, Fault, FaultStorage
+from faults.injection import CRASHES, ERRORS, Crash, Fault, FaultStorage, Kind
 from faults.operations import OPERATIONS, Operation, append, rewrite, start, table
 from faults.row_changes import ROW_CHANGES
 from faults.sweep import Tally, check_before_recovery, choose, double_fault, expect, recover_and_check, single_fault
 from faults.test_power_loss import lose_power, record
 from faults.worlds import LocalWorld
+from fsspeckit.common.choices import PublishMode
 from fsspeckit.core.commit.transaction import Journal
 from fsspeckit.core.storage import LocalStorage, join
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
@@ -35,7 +36,7 @@ SWEPT = [operation for operation in (*OPERATIONS, *ROW_CHANGES) if operation.nam
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalWorld]:
-    monkeypatch.setattr(Journal, "by_exchange", True)
+    monkeypatch.setattr(Journal, "publish", "exchange")
     made = LocalWorld()
     yield made
     made.close()
@@ -91,8 +92,23 @@ def test_another_reader_sees_the_old_or_the_new_files_after_every_call(world: Lo
     assert len(set(states[0]) & set(states[-1])) == 1, "rewritten files have new names"
 
 
-def test_rewritten_file_is_missing_under_its_old_name(tmp_path: Path) -> None:
-    io, root = PyarrowDatasetIO(publish="exchange"), str(tmp_path / "events")
+@pytest.mark.parametrize("kinds", [CRASHES, ERRORS])
+def test_any_fault_of_a_delete_with_new_names_leaves_old_or_new(
+    world: LocalWorld, kinds: tuple[Kind, ...], sweep: Sweep, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Journal, "publish", "new_names")
+    [delete] = [operation for operation in SWEPT if operation.name == "delete"]
+    expected, tally = expect(world, delete), Tally()
+    faults = [Fault(kind, call) for call in range(1, expected.calls + 1) for kind in kinds]
+    for fault in choose(sweep, rng, faults, 60):
+        tally[single_fault(world, delete, expected, fault)] += 1
+    print(tally)
+    assert tally.total() > 0
+
+
+@pytest.mark.parametrize("publish", ["new_names", "exchange"])
+def test_rewritten_file_is_missing_under_its_old_name(tmp_path: Path, publish: PublishMode) -> None:
+    io, root = PyarrowDatasetIO(publish=publish), str(tmp_path / "events")
     io.write_dataset(table(range(9), "old"), root, max_rows_per_file=3)
     listed = ds.dataset(root)
     result = io.merge(table([1], "new"), root, strategy="upsert", key_columns="id")

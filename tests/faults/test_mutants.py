@@ -197,7 +197,7 @@ def exchanging(check: Check) -> Check:
     """The same check, with commits that are published by an exchange of folders."""
 
     def checked() -> None:
-        with mock.patch.object(Journal, "by_exchange", True):
+        with mock.patch.object(Journal, "publish", "exchange"):
             check()
 
     return checked

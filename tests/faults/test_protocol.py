@@ -6,6 +6,7 @@ import fcntl
 import itertools
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from unittest import mock
 
 import pyarrow.parquet as pq
@@ -100,7 +101,7 @@ def test_pruned_slot_cannot_be_used_again(memory: MemoryWorld, kept: int) -> Non
             append_files(memory.storage, memory.root, one(f"n{number}.parquet", range(1)))
         log = log_of(memory)
         assert 2 not in log.state().records
-        record = Record(seq=2, kind="commit", owner=late._id)
+        record = Record(seq=2, kind="commit", owner=late.staging.rpartition("_")[2])
         with pytest.raises(CommitConflictError):
             log.claim(record)
         assert 2 not in log.state().records
@@ -321,24 +322,41 @@ def test_prune_deletes_done_before_records_and_keeps_the_newest(world: World, ke
     check_clean(world)
 
 
-def test_lock_is_held_during_publishing(local: LocalWorld) -> None:
-    log = log_of(local)
-    seen = []
+def _calls_with_lock(local: LocalWorld, lock: str, run: Callable[[Storage, str], object]) -> set[str]:
+    """Return the names of the storage calls during which a lock is held."""
+    seen = set()
 
     def probe(name: str) -> None:
-        if name in ("list_names", "publish", "retire", "create_exclusive", "claim_staging"):
-            descriptor = os.open(log.lock_path, os.O_RDWR)
+        with suppress(FileNotFoundError):
+            descriptor = os.open(lock, os.O_RDWR)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                seen.append(name)
+                seen.add(name)
             finally:
                 os.close(descriptor)
 
     storage = FaultStorage(local.storage)
     storage.on_call = probe
-    rewrite(storage, local.root)
-    assert {"claim_staging", "list_names", "create_exclusive", "publish", "retire"} <= set(seen)
+    run(storage, local.root)
+    return seen
+
+
+def test_lock_is_held_during_publishing(local: LocalWorld) -> None:
+    seen = _calls_with_lock(local, log_of(local).lock_path, rewrite)
+    assert {"list_names", "create_exclusive", "publish", "retire"} <= seen
+    assert "claim_staging" not in seen  # a writer can begin while another one commits
+
+
+def test_no_recovery_searches_dead_writers_while_one_begins(local: LocalWorld) -> None:
+    def add(storage: Storage, root: str) -> None:
+        append_files(storage, root, {"one.parquet": table(range(3), "new")})
+
+    lock = log_of(local).staging_lock_path
+    run_with(local, add, Fault("crash before", _call_number(local, add, "create_exclusive")))
+    searched = _calls_with_lock(local, lock, lambda storage, root: Journal(storage, root).recover())
+    assert {"is_alive", "create_exclusive", "remove_tree"} <= searched
+    assert "claim_staging" in _calls_with_lock(local, lock, add)
 
 
 def test_slot_of_a_withdrawn_record_is_retried(memory: MemoryWorld) -> None:

@@ -15,13 +15,14 @@ PartitionMove = Literal["check", "unchecked", "move"]
 SchemaMode = Literal["strict", "evolve"]
 SourceFormat = Literal["parquet", "csv", "json"]
 StrategyName = Literal["upsert", "insert", "update", "full_merge", "deduplicate"]
-PublishMode = Literal["replace", "exchange"]
+PublishMode = Literal["replace", "new_names", "exchange"]
 WriteMode = Literal["append", "overwrite", "overwrite_partitions", "error", "ignore"]
 
 DEFAULT_ENGINE: EngineName = "spark"
 DEFAULT_TARGET_MB = 128.0
 """Size of compacted files where the caller names no size and no number of rows; 1 MB is 1024 x 1024 bytes."""
 DEFAULT_STRATEGY: StrategyName = "upsert"
+DEFAULT_PUBLISH: PublishMode = "replace"
 DEFAULT_RETRIES = 3
 """How often an operation is planned again after a conflict."""
 

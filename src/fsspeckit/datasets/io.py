@@ -14,6 +14,7 @@ from typing import Any, Literal, Self, get_args
 import pyarrow as pa
 
 from fsspeckit.common.choices import (
+    DEFAULT_PUBLISH,
     DEFAULT_RETRIES,
     DEFAULT_STRATEGY,
     NullKeys,
@@ -53,8 +54,9 @@ class DatasetIO(Maintenance, RowChanges, KeptVersions):
         filesystem: The fsspec filesystem of all paths; without it, paths are local or URLs.
         storage_options: Options for the filesystem of URLs, such as credentials.
         publish: How a commit becomes visible on local disks, see the guarantees in the documentation: ``"replace"``
-            replaces files one by one under their names, ``"exchange"`` shows all changes at once and gives rewritten
-            files new names, so that other programs hardly ever read a mix of two states.
+            replaces files one by one under their names, ``"new_names"`` gives rewritten files new names, and
+            ``"exchange"`` also shows all changes at once. With the last two, other programs hardly ever read a mix of
+            two states.
 
     Use a subclass of an engine, for example `fsspeckit.datasets.pyarrow.PyarrowDatasetIO`.
     """
@@ -65,7 +67,7 @@ class DatasetIO(Maintenance, RowChanges, KeptVersions):
         self,
         filesystem: Any = None,
         storage_options: Mapping[str, Any] | None = None,
-        publish: PublishMode = "replace",
+        publish: PublishMode = DEFAULT_PUBLISH,
     ) -> None:
         check_choice("publish", publish, get_args(PublishMode))
         self.filesystem = filesystem
@@ -364,8 +366,8 @@ class DatasetIO(Maintenance, RowChanges, KeptVersions):
         options, settings = self._options_for(path)
         engine = self.engine
         place = Place.of(path, filesystem, options, self.terms, engine.committed, engine.distribute)
-        if self.publish == "exchange":
-            place.journal.by_exchange = place.storage.can_exchange
+        if self.publish != DEFAULT_PUBLISH:
+            place.journal.publish = self.publish
         return replace(place, settings=settings)
 
     def _input(self, data: Any) -> Input:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from faults.injection import FaultStorage
 from faults.operations import append_files, keep_versions, rewrite, set_policy, start, table
 from faults.sweep import versions_of
 from faults.worlds import LocalWorld, MemoryWorld, World
@@ -49,6 +50,43 @@ def fold_early() -> Any:
 def append_many(world: World, count: int, first: int = 0) -> None:
     for number in range(first, first + count):
         append_files(world.storage, world.root, {f"n{number}.parquet": table([100 + number], "new")})
+
+
+def listing_calls(world: World) -> tuple[list[str], int]:
+    """Return the calls of a listing of the dataset, and the number of names in the folder of records."""
+    counted = FaultStorage(world.storage)
+    assert Journal(counted, world.root).view().files
+    return counted.calls, len(world.storage.list_names(join(sidecar(world), "log")))
+
+
+def test_listing_a_dataset_does_not_depend_on_the_number_of_commits() -> None:
+    world = LocalWorld()
+    with fold_early():
+        keep_versions(world)
+        calls, _ = listing_calls(world)
+        assert calls.count("list_names") == 2  # the sidecar and its records
+        assert calls.count("list_tree") == 1
+        append_many(world, 25)
+        later, names = listing_calls(world)
+        assert later == calls
+        assert names <= 4 + 1 + 1  # records, the mark of the newest one, the policy
+    world.close()
+
+
+@pytest.mark.parametrize("commits", [1, 2, 3, 4, 5, 8])
+def test_commits_during_a_listing_are_found(world: World, commits: int) -> None:
+    """Also if the records after the one of the listing were removed again."""
+    start(world)
+    left = [commits]
+
+    def commit(name: str) -> None:
+        if name == "list_tree" and left:
+            append_many(world, left.pop())
+
+    with fold_early():
+        storage = FaultStorage(world.storage)
+        storage.on_call = commit
+        assert len(Journal(storage, world.root).view().files) == 3 + commits
 
 
 def test_without_history_nothing_is_kept(world: World) -> None:

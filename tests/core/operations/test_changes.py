@@ -102,9 +102,15 @@ def test_optimize_that_deduplicates_is_a_change(io: PyarrowDatasetIO, tmp_path: 
 
 
 def test_errors(io: PyarrowDatasetIO, path: str) -> None:
-    for since, until in ((5, None), (-1, None), (2, 1), (True, None), ("2", None)):
-        with pytest.raises(ValueError, match="is not a version before"):
+    for since, until in ((5, None), (2, 1)):
+        with pytest.raises(ValueError, match="is a later version than"):
+            io.changes(path, since=since, until=until)
+    for since, until in ((-1, None), (True, None), ("2", None), (2, "3"), (2, 3.0), (2, True), (2, -1)):
+        with pytest.raises(ValueError, match=r"(since|until)=.* is not the number of a version"):
             io.changes(path, since=since, until=until)  # type: ignore[arg-type]
+    for before, after in ((True, 2), ("2", 3), (2, 3.0), (2, -1)):
+        with pytest.raises(ValueError, match=r"(before|after)=.* is not the number of a version"):
+            io.diff(path, before, after)  # type: ignore[arg-type]
     with pytest.raises(VersionNotFoundError, match="no version 7"):
         io.changes(path, since=2, until=7)
     with pytest.raises(VersionNotFoundError, match=r"Version 1 of .* is not kept"):

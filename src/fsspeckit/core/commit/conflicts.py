@@ -10,9 +10,10 @@ from typing import Any
 from fsspeckit.common.errors import CommitConflictError
 from fsspeckit.core.commit.journal import Log, LogState
 from fsspeckit.core.commit.listing import View
-from fsspeckit.core.commit.record import Identity, Record
+from fsspeckit.core.commit.record import Identity, Record, is_path_in_dataset
 from fsspeckit.core.commit.sidecar import SidecarLocations
 from fsspeckit.core.file_names import is_data_file, is_unique
+from fsspeckit.core.model import ViewFile
 from fsspeckit.core.storage import Storage, for_each, join, parent
 
 _LISTED_FILES = 1000
@@ -58,6 +59,28 @@ def inputs_of(changes: Changes) -> list[str]:
     """Return the files that must be unchanged since the view."""
     replaced = (item.path for item in changes.publish if item.replaces)
     return sorted({*changes.inputs, *changes.retire, *replaced})
+
+
+def check_is_possible(
+    storage: Storage, root: str, files: Mapping[str, ViewFile], staging: str, changes: Changes
+) -> None:
+    """Raise if the change is not possible on the files of a view."""
+    replaced = [item.path for item in changes.publish if item.replaces]
+    named_once = [item.path for item in changes.publish] + list(changes.retire)
+    if len(set(named_once)) != len(named_once):
+        raise ValueError("A file is published or retired twice in one change. Name each file once.")
+    unknown = [path for path in (*replaced, *changes.retire, *changes.inputs) if path not in files]
+    if unknown:
+        raise ValueError(f"Not in the view of this transaction: {', '.join(unknown[:5])}. Plan on this view.")
+    if replaced and not storage.in_place:
+        raise ValueError("This storage cannot replace files. Publish under a new name and retire the old file.")
+    for item in changes.publish:
+        if not is_data_file(item.path) or not is_path_in_dataset(item.path):
+            raise ValueError(f"{item.path!r} is not a data file inside the dataset. Choose another name.")
+        if parent(item.staged) != staging:
+            raise ValueError(f"{item.staged} is not in the staging folder {staging}. Write it there.")
+        if item.path in files and not item.replaces:
+            raise FileExistsError(f"{join(root, item.path)} already exists. Choose another file name.")
 
 
 class Conflicts:

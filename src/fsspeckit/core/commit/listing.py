@@ -73,10 +73,6 @@ class _Head:
     listed_at: float
     index: tuple[Entry, ...] | None = None
 
-    @property
-    def position(self) -> tuple[int, bool]:
-        return self.state.newest, self.state.is_pending
-
 
 def list_dataset(
     storage: Storage,
@@ -126,7 +122,7 @@ def _list_once(
         tree = None
     if tree is not None and INSIDE in tree.sidecars and head.sidecar == locations.beside != locations.refresh():
         return None
-    if consistent and _read_head(storage, locations).position != head.position:
+    if consistent and not _is_current(storage, locations, head):
         return None
     view = _assemble(root, head, record, staged, tree, in_place=storage.in_place)
     return replace(view, index=FooterIndex(storage, head.sidecar, head.index))
@@ -139,6 +135,13 @@ def _read_head(storage: Storage, locations: SidecarLocations, survey: Survey | N
         return _Head(survey.sidecar, survey.state, survey.listed_at, survey.index)
     sidecar, now = locations.find(), time.monotonic()
     return _Head(sidecar, LogState() if sidecar is None else Log(storage, sidecar).state(), now)
+
+
+def _is_current(storage: Storage, locations: SidecarLocations, head: _Head) -> bool:
+    """Return whether the journal is still in the state of the head."""
+    if head.sidecar is not None and locations.is_known and locations.find() == head.sidecar:
+        return Log(storage, head.sidecar).has_position(head.state)
+    return _read_head(storage, locations).state.newest == head.state.newest == 0
 
 
 def _pending_record(storage: Storage, head: _Head) -> Record | None:

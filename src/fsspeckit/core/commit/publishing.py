@@ -7,10 +7,11 @@ same effect as one run: a published file is a complete copy of its staged file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from fsspeckit.common.errors import StorageError
 from fsspeckit.core.parquet.footer import check_staged
 from fsspeckit.core.storage import Entry, Storage, for_each, parent
 
@@ -54,6 +55,33 @@ class CheckStaged:
             return check_staged(self.storage, item.path, item.entry, item.rows)
         except FileNotFoundError:
             return None
+
+
+def check_staged_files(
+    storage: Storage,
+    distribute: Distribute,
+    staging: str,
+    listed: Mapping[str, Entry] | None,
+    files: Sequence[tuple[str, int]],
+) -> list[tuple[Entry, bytes]]:
+    """Return the entries and footers of staged files, by their paths and rows. Raise if one is missing or damaged.
+
+    ``listed`` are the entries of the staging folder by name, if it was listed.
+    """
+    names = [path.rpartition("/")[2] for path, _ in files]
+    if listed is not None:
+        _check_none_missing(staging, (name for name in names if name not in listed))
+    entries = [None if listed is None else listed[name] for name in names]
+    items = [Staged(path, entry, rows) for (path, rows), entry in zip(files, entries, strict=True)]
+    checked = distribute(storage, CheckStaged(storage), items)
+    _check_none_missing(staging, (name for name, found in zip(names, checked, strict=True) if found is None))
+    return [found for found in checked if found is not None]
+
+
+def _check_none_missing(staging: str, names: Iterable[str]) -> None:
+    missing = next(iter(names), None)
+    if missing is not None:
+        raise StorageError(f"{missing} is missing in {staging}. Nothing was changed. Run the operation again.")
 
 
 @dataclass(frozen=True, slots=True)

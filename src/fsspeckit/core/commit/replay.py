@@ -276,7 +276,8 @@ def recover(storage: Storage, root: str, log: Log) -> Recovery:
         state = log.state()
         replayed = replay_pending(log, replayer, state)
         for_each(storage, storage.remove, state.leftovers)
-        removed = _fence_orphans(storage, log, replayer)
+        with storage.lock(log.staging_lock_path):  # no writer is creating a staging folder, so each has its owner
+            removed = _fence_orphans(storage, log, replayer)
     return Recovery(replayed, removed)
 
 

@@ -11,41 +11,33 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import pyarrow as pa
 
 from fsspeckit.common.bridge import text_array
+from fsspeckit.common.choices import DEFAULT_PUBLISH, PublishMode
 from fsspeckit.common.errors import (
     AlreadyCommittedError,
     CommitConflictError,
     FsspeckitError,
     OutcomeUnknownError,
-    StorageError,
 )
-from fsspeckit.common.text import is_storable
-from fsspeckit.core.commit.conflicts import Changes, Conflicts, OutdatedViewError, Publish
+from fsspeckit.core.commit.conflicts import Changes, Conflicts, Publish, check_is_possible
 from fsspeckit.core.commit.footer_index import FooterIndex
 from fsspeckit.core.commit.history import Expired
 from fsspeckit.core.commit.journal import Log, LogState, Survey
 from fsspeckit.core.commit.listing import View, list_dataset
 from fsspeckit.core.commit.nesting import check_not_inside_dataset, check_partition_folders
-from fsspeckit.core.commit.publishing import CheckStaged, Distribute, Staged, in_one_batch
+from fsspeckit.core.commit.new_record import RecordBuilder
+from fsspeckit.core.commit.publishing import Distribute, check_staged_files, in_one_batch
 from fsspeckit.core.commit.record import (
-    IDEMPOTENCY_KEY,
-    POSITIONS,
-    FileList,
-    Identity,
-    Published,
     Record,
-    Retired,
     check_key,
-    is_path_in_dataset,
     new_id,
 )
 from fsspeckit.core.commit.replay import (
@@ -57,22 +49,18 @@ from fsspeckit.core.commit.replay import (
     recover,
     replay_pending,
 )
+from fsspeckit.core.commit.revalidation import ATTEMPTS, NewerView, Queue, Revalidate, commit_in_turn
 from fsspeckit.core.commit.sidecar import SidecarLocations
+from fsspeckit.core.commit.terms import Check, Terms
 from fsspeckit.core.commit.versions import Versions
-from fsspeckit.core.file_names import is_data_file
 from fsspeckit.core.model import DataFile, ViewFile
 from fsspeckit.core.storage import FOLDER, Entry, Handle, Storage, join, parent
 
 __all__ = ["Changes", "Check", "Commit", "Journal", "Publish", "Revalidate", "Terms", "Transaction"]
 
-_ATTEMPTS_TO_CLAIM = 100
 _LISTED_AGAIN_SECONDS = 60.0
 """After this time, the slots are listed again before one is claimed. It affects the cost only."""
 _SURVEY_SECONDS = 10.0
-_MAX_NOTE = 1000
-_LONGEST_WAIT_SECONDS = 10.0
-"""So long a commit lets a writer go first that has lost against others several times."""
-_SHORT_WAIT_SECONDS = 0.005
 _logger = logging.getLogger(__name__)
 
 
@@ -84,38 +72,6 @@ class Commit:
     seconds: float
     bytes_published: int
     published: bool = True
-
-
-Check = Callable[[View, View, Mapping[str, Any]], None]
-Revalidate = Callable[[View, frozenset[str]], None]
-"""Raises :class:`CommitConflictError` if a change that was planned on an older view is not right for this view.
-
-The second argument has the paths of the files that are not in the older view."""
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """Conditions of a commit.
-
-    At most one commit has a given idempotency ``key``. ``check`` gets the views before and after the change, with
-    staged files, and the change's info; it raises to reject the change. With a check, any concurrent change of the
-    dataset is a conflict. With either condition, an empty change is committed too. ``note`` is stored in the record,
-    and so are ``positions``: the versions of other datasets up to which the change has processed their changes.
-    """
-
-    key: str | None = None
-    check: Check | None = None
-    note: str | None = None
-    positions: Mapping[str, int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.key is not None:
-            check_key(self.key)
-        if self.note is not None and (not is_storable(self.note) or len(self.note) > _MAX_NOTE):
-            raise ValueError(f"The note of a commit is not a text of at most {_MAX_NOTE} characters. Shorten it.")
-
-    def __bool__(self) -> bool:
-        return self.key is not None or self.check is not None
 
 
 class Journal:
@@ -130,8 +86,8 @@ class Journal:
         ...     transaction.commit(Changes(publish=(Publish(staged, "part-0.parquet", rows=3),)))
     """
 
-    by_exchange = False
-    """Whether commits are published by an exchange of folders, where the storage can do it."""
+    publish: PublishMode = DEFAULT_PUBLISH
+    """How commits become visible on a local disk."""
 
     def __init__(self, storage: Storage, root: str, terms: Terms = Terms()) -> None:  # noqa: B008 - it is frozen
         self._storage = storage
@@ -227,7 +183,8 @@ class Journal:
         log = Log(self._storage, sidecar)
         transaction = new_id()
         self._storage.make_dirs(log.folder)  # the creator of the sidecar may have died before this step
-        with self._storage.lock(log.lock_path):
+        # Not the lock of commits: a writer can stage its files while another one commits.
+        with self._storage.lock(log.staging_lock_path):
             handle = self._storage.claim_staging(log.staging_path(transaction))
         return Transaction(self._storage, self._locations, log, view, operation, transaction, handle, self)
 
@@ -249,13 +206,13 @@ class Transaction:
         self._storage = storage
         self._log = log
         self._view = view
-        self._operation = operation
-        self._id = transaction
+        self._records = RecordBuilder(storage, transaction, operation, journal.terms)
         self._handle = handle
         self._terms, self._on_commit = journal.terms, journal.on_commit
-        self._distribute, self._by_exchange = journal.distribute, journal.by_exchange
-        self._newer_view = journal.view_to_change
-        self._is_rebased = self.is_first = False
+        self._distribute, self._by_exchange = journal.distribute, journal.publish == "exchange"
+        self._list_again = journal.view_to_change
+        self._is_rebased = False
+        self.queue = Queue(storage, log)
         self._files = {file.path: file for file in view.files}
         self._can_delete_staging = True
         self._staged: tuple[str, ...] = ()
@@ -291,21 +248,6 @@ class Transaction:
         self._files = {file.path: file for file in view.files}
         self._conflicts = self._conflicts.on(view)
 
-    @contextmanager
-    def first_in_queue(self) -> Iterator[None]:
-        """Let the commits of others wait, for a limited time and where the storage has locks, until the context ends.
-
-        It saves a writer from losing against faster ones again and again; no check depends on it.
-        """
-        with self._storage.lock(self._log.queue_path):
-            with self._storage.lock(self._log.lock_path):
-                pass  # a commit that has begun ends first
-            self.is_first = True
-            try:
-                yield
-            finally:
-                self.is_first = False
-
     def commit(self, changes: Changes, revalidate: Revalidate | None = None) -> Commit:
         """Commit the change, all of it or nothing.
 
@@ -320,7 +262,7 @@ class Transaction:
         """
         if changes.is_empty and not self._terms:
             return Commit(self._view.head, 0.0, 0)
-        self._check_shape(changes)
+        check_is_possible(self._storage, self._view.root, self._files, self.staging, changes)
         staged = self._check_and_sync_staged(changes)
         if self._terms.check is not None:
             changes, revalidate = replace(changes, inputs=tuple(self._files), complete_view=True), None
@@ -337,94 +279,49 @@ class Transaction:
     def _commit(
         self, changes: Changes, staged: Mapping[str, Entry], revalidate: Revalidate | None
     ) -> tuple[Record, bool]:
-        """Create and apply the record, on a newer view if that is needed and possible.
-
-        The first newer view is examined without the lock: others may have committed much since. What they commit
-        meanwhile is examined with the lock, so that they cannot commit again and again before this commit.
-        """
-        if revalidate is not None:
-            with suppress(OutdatedViewError), self._commit_lock():
+        """Create and apply the record, on a newer view if that is needed and possible."""
+        if revalidate is None:
+            with self.queue.turn():
                 return self._create_and_apply(changes, staged)
-            self._revalidate(changes, revalidate)
-        with self._commit_lock():
-            for _ in range(_ATTEMPTS_TO_CLAIM):
-                try:
-                    return self._create_and_apply(changes, staged)
-                except OutdatedViewError:
-                    if revalidate is None:
-                        raise
-                self._revalidate(changes, revalidate)
-        raise self._always_lost()
+        committed = commit_in_turn(
+            self.queue,
+            lambda: self._create_and_apply(changes, staged),
+            lambda: self._look_at_newer_view(changes),
+            lambda newer: self._continue_on(newer, revalidate),
+        )
+        if committed is None:
+            raise self._always_lost()
+        return committed
 
     def _create_and_apply(self, changes: Changes, staged: Mapping[str, Entry]) -> tuple[Record, bool]:
         record, state = self._claim(changes, staged)
         return record, self._apply(record, state)
 
-    def _revalidate(self, changes: Changes, revalidate: Revalidate) -> None:
+    def _look_at_newer_view(self, changes: Changes) -> NewerView:
+        """Return the view as it is now. Raise if an input of the change is not the same in it."""
+        view = self._list_again(may_lock=False)
+        return NewerView(view, self._conflicts.check_newer(changes, view))
+
+    def _continue_on(self, newer: NewerView, revalidate: Revalidate) -> None:
         """Continue on a newer view. Raise if the change is not right for it."""
-        with suppress(FileNotFoundError):  # another commit removed a file of the view, so it is outdated again
-            view = self._newer_view(may_lock=False)
-            revalidate(view, self._conflicts.check_newer(changes, view))
-            self.rebase(view)
-
-    @contextmanager
-    def _commit_lock(self) -> Iterator[None]:
-        """Lock the journal, after the commit of a writer that is first in the queue."""
-        last = time.monotonic() + _LONGEST_WAIT_SECONDS
-        while True:
-            with self._storage.lock(self._log.lock_path):
-                is_late = self.is_first or time.monotonic() >= last
-                if is_late or not self._storage.is_locked(self._log.queue_path):
-                    yield
-                    return
-            time.sleep(_SHORT_WAIT_SECONDS)
-
-    def _check_shape(self, changes: Changes) -> None:
-        """Raise if the change is not possible on this view. This check comes first."""
-        replaced = [item.path for item in changes.publish if item.replaces]
-        named_once = [item.path for item in changes.publish] + list(changes.retire)
-        if len(set(named_once)) != len(named_once):
-            raise ValueError("A file is published or retired twice in one change. Name each file once.")
-        unknown = [path for path in (*replaced, *changes.retire, *changes.inputs) if path not in self._files]
-        if unknown:
-            raise ValueError(f"Not in the view of this transaction: {', '.join(unknown[:5])}. Plan on this view.")
-        if replaced and not self._storage.in_place:
-            raise ValueError("This storage cannot replace files. Publish under a new name and retire the old file.")
-        for item in changes.publish:
-            if not is_data_file(item.path) or not is_path_in_dataset(item.path):
-                raise ValueError(f"{item.path!r} is not a data file inside the dataset. Choose another name.")
-            if parent(item.staged) != self.staging:
-                raise ValueError(f"{item.staged} is not in the staging folder {self.staging}. Write it there.")
-            if item.path in self._files and not item.replaces:
-                raise FileExistsError(f"{join(self._view.root, item.path)} already exists. Choose another file name.")
+        revalidate(newer.view, newer.new)
+        self.rebase(newer.view)
 
     def _check_and_sync_staged(self, changes: Changes) -> dict[str, Entry]:
         """Check the staged files and their final paths, and make the files durable. Return the entries by name."""
         self._conflicts.refuse_links(changes)
         # The read of the footer of a single file on an object store also returns its size and stamp.
         lists = self._storage.has_folders or len(changes.publish) != 1 or self._is_rebased
-        listed = {entry.path: entry for entry in self._storage.list_dir(self.staging)} if lists else {}
-        names = [item.staged.rpartition("/")[2] for item in changes.publish]
-        if lists:
-            self._check_none_missing(name for name in names if name not in listed)
+        listed = {entry.path: entry for entry in self._storage.list_dir(self.staging)} if lists else None
         self._storage.check_publishable(self.staging, [join(self._view.root, item.path) for item in changes.publish])
-        files = [
-            Staged(item.staged, listed.get(name), item.rows) for item, name in zip(changes.publish, names, strict=True)
-        ]
-        checked = self._distribute(self._storage, CheckStaged(self._storage), files)
-        self._check_none_missing(name for name, found in zip(names, checked, strict=True) if found is None)
-        known = [found for found in checked if found is not None]
-        staged = {name: entry for name, (entry, _) in zip(names, known, strict=True)}
-        self._footers = {item.path: footer for item, (_, footer) in zip(changes.publish, known, strict=True)}
-        self._staged = tuple(entry.path for entry in listed.values() if entry.size != FOLDER)
+        items = [(item.staged, item.rows) for item in changes.publish]
+        found = check_staged_files(self._storage, self._distribute, self.staging, listed, items)
+        self._footers = {item.path: footer for item, (_, footer) in zip(changes.publish, found, strict=True)}
+        self._staged = tuple(entry.path for entry in (listed or {}).values() if entry.size != FOLDER)
         self._storage.sync_files(item.staged for item in changes.publish)
         self._storage.sync_dirs([self.staging, self._log.sidecar, parent(self._log.sidecar)])
-        return staged
-
-    def _check_none_missing(self, names: Iterable[str]) -> None:
-        missing = next(iter(names), None)
-        if missing is not None:
-            raise StorageError(f"{missing} is missing in {self.staging}. Nothing was changed. Run the operation again.")
+        names = [item.staged.rpartition("/")[2] for item in changes.publish]
+        return {name: entry for name, (entry, _) in zip(names, found, strict=True)}
 
     def _view_after(self, changes: Changes, staged: Mapping[str, Entry]) -> View:
         """Return the view after the change. New files have the path of their staged file."""
@@ -441,24 +338,24 @@ class Transaction:
         if self._knows_next_slot():
             with suppress(CommitConflictError):  # the attempts below find out who changed what
                 self._conflicts.check(changes, None)
-                record = self._record(changes, staged, self._view.log)
+                record = self._new_record(changes, staged, self._view.log)
                 if self._create(record):
                     return record, self._view.log
-        for _ in range(_ATTEMPTS_TO_CLAIM):
+        for _ in range(ATTEMPTS):
             state = self._log.state()
             if replay_pending(self._log, replayer, state):
                 state = self._log.state()
             self._check_key_is_unused()
             self._conflicts.check(changes, state)
             self._log.remove_unused_marks(state)
-            record = self._record(changes, staged, state)
+            record = self._new_record(changes, staged, state)
             if self._create(record):
                 return record, state
         raise self._always_lost()
 
     def _always_lost(self) -> CommitConflictError:
         return CommitConflictError(
-            f"Other writers of {self._view.root} committed first in each of {_ATTEMPTS_TO_CLAIM} attempts. "
+            f"Other writers of {self._view.root} committed first in each of {ATTEMPTS} attempts. "
             "Nothing was changed. Run the operation again."
         )
 
@@ -494,64 +391,9 @@ class Transaction:
                 seq,
             )
 
-    def _record(self, changes: Changes, staged: Mapping[str, Entry], state: LogState) -> Record:
+    def _new_record(self, changes: Changes, staged: Mapping[str, Entry], state: LogState) -> Record:
         """Return the record for the slot after those of ``state``, which lists the policy that applies to it."""
-        publish = []
-        for item in changes.publish:
-            name = item.staged.rpartition("/")[2]
-            old = self._conflicts.identity(item.path) if item.replaces else None
-            publish.append(Published(name, item.path, item.rows, staged[name].size, staged[name].stamp, old))
-        retire = [Retired(path, self._conflicts.identity(path)) for path in changes.retire]
-        retire += [Retired(entry.path, Identity(entry.size, entry.stamp)) for entry in self._stale_side_files(changes)]
-        info = {"operation": self._operation, "at": datetime.now(UTC).isoformat()} | dict(changes.info)
-        info |= {IDEMPOTENCY_KEY: self._terms.key} if self._terms.key is not None else {}
-        info |= {"note": self._terms.note} if self._terms.note is not None else {}
-        info |= {POSITIONS: dict(self._terms.positions)} if self._terms.positions else {}
-        folders = self._missing_folders(changes)
-        keeps = bool(state.retain or changes.retain)
-        return Record(
-            state.newest + 1,
-            "commit",
-            self._id,
-            tuple(publish),
-            tuple(retire),
-            folders,
-            info=info,
-            keep=bool(state.retain),
-            retain=changes.retain,
-            listed=self._files_after(publish, changes.retire, state) if keeps else None,
-        )
-
-    def _files_after(self, publish: Iterable[Published], retire: Iterable[str], state: LogState) -> FileList:
-        """Return the data files after the commit. If others committed since the view, the dataset is listed again."""
-        if state.newest == self._view.head:
-            sizes = {path: file.size for path, file in self._files.items()}
-        else:
-            sizes = {}
-            with suppress(FileNotFoundError):
-                tree = self._storage.list_tree(self._view.root).files
-                sizes = {entry.path: entry.size for entry in tree if is_data_file(entry.path)}
-        for path in retire:
-            sizes.pop(path, None)
-        return FileList.of(sizes | {item.path: item.size for item in publish})
-
-    def _stale_side_files(self, changes: Changes) -> list[Entry]:
-        """Return the side files that the change makes invalid: all summary files, and checksums of changed files."""
-        changed = [*changes.retire, *(item.path for item in changes.publish if item.replaces)]
-        checksums = {join(parent(path), f".{path.rpartition('/')[2]}.crc") for path in changed}
-        return [entry for entry in self._view.side_files if not entry.path.endswith(".crc") or entry.path in checksums]
-
-    def _missing_folders(self, changes: Changes) -> tuple[str, ...]:
-        """Return the folders to create, including ``""``, the folder of the dataset."""
-        if not self._storage.has_folders:
-            return ()
-        missing: dict[str, bool] = {}
-        for item in changes.publish:
-            folder = parent(item.path)
-            while folder not in missing:
-                missing[folder] = self._storage.stat(join(self._view.root, folder)) is None
-                folder = parent(folder)
-        return tuple(sorted(folder for folder, is_missing in missing.items() if is_missing))
+        return self._records.build(self._view, self._files, changes, staged, state)
 
     def _apply(self, record: Record, state: LogState) -> bool:
         """Publish the committed files. Return False after an error; recovery then finishes the commit."""

@@ -144,6 +144,13 @@ class History(Sequence[Version]):
         return f"<table>{line('th', head)}{''.join(line('td', row) for row in body)}</table>"
 
 
+def check_version(name: str, version: Any) -> int:
+    """Return the number of a version that a caller passed. Raise if it cannot be one."""
+    if type(version) is not int or version < 0:
+        raise ValueError(f"{name}={version!r} is not the number of a version. Call history() to list them.")
+    return version
+
+
 def time_of(as_of: Any) -> int:
     """Return a time that a caller passed as microseconds since 1970. Without a time zone it is in UTC."""
     try:
@@ -216,9 +223,7 @@ class Versions:
             if found is None:
                 raise VersionNotFoundError(f"{self._path} has no version at {as_of}. {self._advice()}")
             return found
-        if isinstance(version, bool) or not isinstance(version, int) or version < 0:
-            raise ValueError(f"version={version!r} is not the number of a version. Call history() to list them.")
-        return version
+        return check_version("version", version)
 
     def view_of(self, version: int) -> View:
         """Return the files of a version, where they are now.

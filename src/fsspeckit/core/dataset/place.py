@@ -57,7 +57,7 @@ class Place:
     @property
     def keeps_names(self) -> bool:
         """Whether a rewritten file replaces the old one under its name."""
-        return self.storage.in_place and not self.journal.by_exchange
+        return self.storage.in_place and self.journal.publish == "replace"
 
     @contextmanager
     def scratch(self) -> Iterator[str]:

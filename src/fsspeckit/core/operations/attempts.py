@@ -97,8 +97,8 @@ class Attempts:
         if self._transaction is not None and not self._transaction.is_alive:
             self.end()
         is_short = seconds < _SHORT_ATTEMPT_SECONDS
-        if self._transaction is not None and self._failed > 1 and is_short and not self._transaction.is_first:
-            self._queue.enter_context(self._transaction.first_in_queue())
+        if self._transaction is not None and self._failed > 1 and is_short and not self._transaction.queue.is_first:
+            self._queue.enter_context(self._transaction.queue.first())
 
 
 class StagedTasks:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from fsspeckit.common.bridge import text_array, to_numpy
 from fsspeckit.common.errors import KeyColumnError, VersionNotFoundError
 from fsspeckit.common.logging import log_unexpected
-from fsspeckit.core.commit.versions import FileChanges, Versions
+from fsspeckit.core.commit.versions import FileChanges, Versions, check_version
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import Snapshot, load_snapshot
 from fsspeckit.core.engine.changes import ADDED, CHANGE_TYPE, VERSION, FilePair, ReadChanges, pair_files
@@ -66,9 +66,9 @@ class _Collect:
 
 def plan_changes(place: Place, versions: Versions, since: int, until: int | None, key_columns: Sequence[str]) -> Feed:
     """Find the files to compare, and the schema of the feed. Only footers are read."""
-    last = versions.view.head if until is None else until
-    if type(since) is not int or not 0 <= since <= last:
-        raise ValueError(f"{since!r} is not a version before {last}, or that version. Call history() to list them.")
+    first, last = check_version("since", since), versions.view.head if until is None else check_version("until", until)
+    if first > last:
+        raise ValueError(f"since={since} is a later version than {last}. Call history() to list versions.")
     if last > versions.view.head:
         raise VersionNotFoundError(f"{place.path} has no version {last}. Call history() to list versions.")
     commits = versions.commits_between(since, last)

@@ -12,7 +12,7 @@ from fsspeckit.common.logging import log_unexpected
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.record import MAX_RETAIN
 from fsspeckit.core.commit.transaction import Changes, Publish, Transaction
-from fsspeckit.core.commit.versions import History, Versions
+from fsspeckit.core.commit.versions import History, Versions, check_version
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import load_files
 from fsspeckit.core.file_names import rewritten_name
@@ -119,6 +119,8 @@ def history(place: Place) -> History:
 
 def diff(place: Place, before: int, after: int) -> VersionDiff:
     """Return the files that differ between two versions, with their rows and sizes."""
+    for name, version in (("before", before), ("after", after)):
+        check_version(name, version)
 
     def compare(versions: Versions) -> VersionDiff:
         old, new = ({file.path: file for file in versions.view_of(number).files} for number in (before, after))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from fsspeckit.common.choices import DEFAULT_STRATEGY, PublishMode
+from fsspeckit.common.choices import DEFAULT_PUBLISH, DEFAULT_STRATEGY, PublishMode
 from fsspeckit.core.results import MergePlan, MergeResult, WriteResult
 from fsspeckit.datasets.duckdb.connection import create_duckdb_connection, registered_filesystem
 from fsspeckit.datasets.duckdb.engine import DuckDBEngine
@@ -69,7 +69,7 @@ class DuckDBDatasetIO(DatasetIO):
         *,
         memory_limit: int | str | None = None,
         temp_directory: Any = None,
-        publish: PublishMode = "replace",
+        publish: PublishMode = DEFAULT_PUBLISH,
     ) -> None:
         super().__init__(filesystem, storage_options, publish)
         self.engine = DuckDBEngine(connection, memory_limit, temp_directory)

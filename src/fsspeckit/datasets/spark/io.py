@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from fsspeckit.common.choices import DEFAULT_STRATEGY, PublishMode
+from fsspeckit.common.choices import DEFAULT_PUBLISH, DEFAULT_STRATEGY, PublishMode
 from fsspeckit.core.engine.protocol import ReadRequest
 from fsspeckit.core.operations.changes import plan_changes
 from fsspeckit.core.operations.read import requested_view
@@ -43,7 +43,7 @@ class SparkDatasetIO(DatasetIO):
         filesystem: Any = None,
         storage_options: Mapping[str, Any] | None = None,
         share_limit: int | None = None,
-        publish: PublishMode = "replace",
+        publish: PublishMode = DEFAULT_PUBLISH,
     ) -> None:
         super().__init__(filesystem, storage_options, publish)
         self.engine: SparkEngine = SparkEngine(spark, share_limit)

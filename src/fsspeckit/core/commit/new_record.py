@@ -1,0 +1,113 @@
+"""Build the record of a commit from a change, the view on which it was planned, and its staged files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from fsspeckit.core.commit.conflicts import Changes
+from fsspeckit.core.commit.journal import LogState
+from fsspeckit.core.commit.listing import View
+from fsspeckit.core.commit.record import IDEMPOTENCY_KEY, POSITIONS, FileList, Identity, Published, Record, Retired
+from fsspeckit.core.commit.terms import Terms
+from fsspeckit.core.file_names import is_data_file
+from fsspeckit.core.model import ViewFile
+from fsspeckit.core.storage import Entry, Storage, join, parent
+
+
+@dataclass(frozen=True, slots=True)
+class RecordBuilder:
+    """Builds the records of one transaction."""
+
+    storage: Storage
+    owner: str
+    operation: str
+    terms: Terms
+
+    def build(
+        self,
+        view: View,
+        files: Mapping[str, ViewFile],
+        changes: Changes,
+        staged: Mapping[str, Entry],
+        state: LogState,
+    ) -> Record:
+        """Return the record for the slot after those of ``state``, which lists the policy that applies to it.
+
+        ``files`` are those of the view by path.
+        """
+        publish = []
+        for item in changes.publish:
+            name = item.staged.rpartition("/")[2]
+            old = _identity(files[item.path]) if item.replaces else None
+            publish.append(Published(name, item.path, item.rows, staged[name].size, staged[name].stamp, old))
+        retire = [Retired(path, _identity(files[path])) for path in changes.retire]
+        retire += [Retired(entry.path, _identity(entry)) for entry in _stale_side_files(view, changes)]
+        keeps = bool(state.retain or changes.retain)
+        info = {"operation": self.operation, "at": datetime.now(UTC).isoformat()} | dict(changes.info)
+        return Record(
+            state.newest + 1,
+            "commit",
+            self.owner,
+            tuple(publish),
+            tuple(retire),
+            _missing_folders(self.storage, view.root, changes),
+            info=info | _info_of(self.terms),
+            keep=bool(state.retain),
+            retain=changes.retain,
+            listed=_files_after(self.storage, view, files, publish, changes.retire, state) if keeps else None,
+        )
+
+
+def _identity(file: ViewFile | Entry) -> Identity:
+    return Identity(file.size, file.stamp)
+
+
+def _info_of(terms: Terms) -> dict[str, Any]:
+    info: dict[str, Any] = {} if terms.key is None else {IDEMPOTENCY_KEY: terms.key}
+    info |= {} if terms.note is None else {"note": terms.note}
+    return info | ({POSITIONS: dict(terms.positions)} if terms.positions else {})
+
+
+def _files_after(
+    storage: Storage,
+    view: View,
+    files: Mapping[str, ViewFile],
+    publish: Iterable[Published],
+    retire: Iterable[str],
+    state: LogState,
+) -> FileList:
+    """Return the data files after the commit. If others committed since the view, the dataset is listed again."""
+    if state.newest == view.head:
+        sizes = {path: file.size for path, file in files.items()}
+    else:
+        sizes = {}
+        with suppress(FileNotFoundError):
+            tree = storage.list_tree(view.root).files
+            sizes = {entry.path: entry.size for entry in tree if is_data_file(entry.path)}
+    for path in retire:
+        sizes.pop(path, None)
+    return FileList.of(sizes | {item.path: item.size for item in publish})
+
+
+def _stale_side_files(view: View, changes: Changes) -> list[Entry]:
+    """Return the side files that the change makes invalid: all summary files, and checksums of changed files."""
+    changed = [*changes.retire, *(item.path for item in changes.publish if item.replaces)]
+    checksums = {join(parent(path), f".{path.rpartition('/')[2]}.crc") for path in changed}
+    return [entry for entry in view.side_files if not entry.path.endswith(".crc") or entry.path in checksums]
+
+
+def _missing_folders(storage: Storage, root: str, changes: Changes) -> tuple[str, ...]:
+    """Return the folders to create, including ``""``, the folder of the dataset."""
+    if not storage.has_folders:
+        return ()
+    missing: dict[str, bool] = {}
+    for item in changes.publish:
+        folder = parent(item.path)
+        while folder not in missing:
+            missing[folder] = storage.stat(join(root, folder)) is None
+            folder = parent(folder)
+    return tuple(sorted(folder for folder, is_missing in missing.items() if is_missing))
