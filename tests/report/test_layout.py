@@ -116,7 +116,7 @@ def test_what_is_missing_is_told(tmp_path: Path) -> None:
     snapshot, layout = look(tmp_path / "d")
     gaps = {c.name: (c.files_without_statistics, c.files_with_bloom_filter) for c in layout.columns}
     assert gaps == {"id": (1, 1), "new": (0, 0)}
-    assert "1 files" in render(layout, score(snapshot, layout))
+    assert "1 file " in render(layout, score(snapshot, layout))
 
 
 def test_partitions_skew_and_small_files(tmp_path: Path) -> None:

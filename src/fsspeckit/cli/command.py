@@ -86,7 +86,9 @@ class Run:
         """Return a `DatasetIO` for the selected engine."""
         from fsspeckit.api import dataset_io
 
-        return dataset_io(self.chosen_engine(otherwise), storage_options=self.options())
+        engine = self.chosen_engine(otherwise)
+        logging.getLogger(__name__).info("%s runs on the engine %s", self.command, engine)
+        return dataset_io(engine, storage_options=self.options())
 
     def place(self, path: str) -> Place:
         """Return the location of a dataset; needs no engine."""
@@ -130,7 +132,7 @@ class Run:
         facts, text = result.to_dict(), str(result)
         if not existed:
             facts = facts | {"new_dataset": not noop}
-            text = ("no dataset there, and nothing to do\n" if noop else "new dataset\n") + text
+            text = ("there is no dataset, so nothing was done\n" if noop else "new dataset\n") + text
         self.say(facts, text)
         return self.noop_exit_code if noop else errors.DONE
 

@@ -84,10 +84,11 @@ class Bars:
 
 def amounts(event: ProgressEvent) -> str:
     """Return the finished and total files (or Spark tasks), and the rows and bytes of the stage."""
-    from fsspeckit.core.results import readable_bytes
+    from fsspeckit.common.text import counted
+    from fsspeckit.core.result_view import readable_bytes
 
     parts = [f"{event.done:,}/{event.total:,} {event.unit}"]
-    parts += [f"{event.rows:,} rows"] if event.rows else []
+    parts += [counted(event.rows, "row")] if event.rows else []
     parts += [readable_bytes(event.bytes)] if event.bytes else []
     return ", ".join(parts)
 

@@ -10,7 +10,7 @@ from typing import Any
 from fsspeckit.common.errors import FsspeckitError
 from fsspeckit.common.install import install_command
 from fsspeckit.common.text import printable
-from fsspeckit.core.results import readable_bytes
+from fsspeckit.core.result_view import readable_bytes
 from fsspeckit.report import charts
 from fsspeckit.report.document import comparison
 from fsspeckit.report.text import readable

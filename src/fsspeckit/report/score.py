@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.model import DataFile
-from fsspeckit.core.results import readable_bytes
+from fsspeckit.core.result_view import readable_bytes
 from fsspeckit.report.layout import MB, ColumnLayout, Layout, by_folder
 
 TARGET = 128 * MB

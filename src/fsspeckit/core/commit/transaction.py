@@ -28,7 +28,7 @@ from fsspeckit.common.errors import (
     OutcomeUnknownError,
     StorageError,
 )
-from fsspeckit.common.text import is_storable
+from fsspeckit.common.text import counted, is_storable
 from fsspeckit.core.commit.conflicts import Changes, Conflicts, OutdatedViewError, Publish
 from fsspeckit.core.commit.footer_index import FooterIndex
 from fsspeckit.core.commit.history import Expired
@@ -331,6 +331,14 @@ class Transaction:
         if published and self._view.index is not None and self._view.index.is_used:
             self._save_index(self._view.index, record)
         self._on_commit()
+        _logger.info(
+            "commit %d of %s by %s: %s published, %s removed",
+            record.seq,
+            self._view.root,
+            self._operation,
+            counted(len(record.publish), "file"),
+            counted(len(record.retire), "file"),
+        )
         size = sum(item.size for item in record.publish)
         return Commit(record.seq, time.perf_counter() - started, size, published)
 

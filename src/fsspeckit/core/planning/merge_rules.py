@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fsspeckit.common.bridge import scalar, to_numpy
-from fsspeckit.common.errors import KeyColumnError
+from fsspeckit.common.errors import ColumnNameError, KeyColumnError
 from fsspeckit.common.schema import field_remedy
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import Snapshot
@@ -88,7 +88,7 @@ def _check_newer_by(name: str, source: pa.Schema, target: pa.Schema) -> None:
     for schema, side in ((source, SOURCE), (target, TARGET)):
         if name not in schema.names:
             remedy = field_remedy([name], schema.names) or "Add it."
-            raise KeyColumnError(f"the {side} does not have the column {name!r}, which orders changes. {remedy}")
+            raise ColumnNameError(f"the {side} does not have the column {name!r}, which orders changes. {remedy}")
         type_ = schema.field(name).type
         if not is_comparable(type_):
             raise KeyColumnError(
