@@ -11,18 +11,20 @@ if TYPE_CHECKING:
     from fsspeckit.core.progress import ProgressEvent
 
 PATIENCE = 2.0
+SHORT_PATIENCE = 0.5
+"""Seconds until a bar is drawn if the command waits for another program to start."""
 _WAITING = ("", "")
 
 
 class Bars:
     """A callback for an operation's progress; rich is loaded when the first bar is drawn."""
 
-    def __init__(self, title: str) -> None:
-        self._title = title
+    def __init__(self, title: str, waits_for: str = "") -> None:
+        self._title = f"{title}: {waits_for}" if waits_for else title
         # A copy of standard error: while Spark starts, the original is redirected to a file.
         self._terminal = os.fdopen(os.dup(2), "w", encoding="utf-8")
         self._lock = threading.Lock()
-        self._timer = threading.Timer(PATIENCE, self._show)
+        self._timer = threading.Timer(SHORT_PATIENCE if waits_for else PATIENCE, self._show)
         self._timer.daemon = True
         self._closed = False
         self._bar: Any = None
