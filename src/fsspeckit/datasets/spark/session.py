@@ -74,7 +74,7 @@ def get_session(
         if master is not None or conf:
             _logger.warning("a Spark session is active: the master and settings that were asked for are not applied")
         return active
-    if _is_configured() or (master is not None and not master.startswith("local")):
+    if is_configured() or (master is not None and not master.startswith("local")):
         if not {"PYSPARK_GATEWAY_PORT", "SPARK_REMOTE"} & os.environ.keys():
             ensure_java()
         builder = SparkSession.builder if master is None else SparkSession.builder.master(master)
@@ -109,7 +109,7 @@ def refresh(spark: SparkSession, place: Place) -> None:
         _logger.debug("Spark has nothing to refresh at %s: %s", place.path, scrub(reason))
 
 
-def _is_configured() -> bool:
+def is_configured() -> bool:
     """Return whether spark-submit, Spark Connect or a configuration file sets the master."""
     if any(name in os.environ for name in ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "MASTER")):
         return True
