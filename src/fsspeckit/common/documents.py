@@ -58,6 +58,13 @@ class Node:
         self.keys()
         return dict(self._value)
 
+    def pair(self) -> tuple[Node, Node]:
+        """Return the two items of a list."""
+        items = self.each(lambda item: item)
+        if len(items) != 2:
+            raise self._invalid("a list of two items")
+        return items[0], items[1]
+
     def each(self, read: Callable[[Node], _T]) -> list[_T]:
         """Return the result of a reader function for each item of a list."""
         if not isinstance(self._value, list):
