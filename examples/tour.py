@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.cli.app import main as fsspeckit
-from fsspeckit.core.results import columns, readable_bytes
+from fsspeckit.core.result_view import columns, readable_bytes
 from fsspeckit.datasets.spark import SparkDatasetIO
 from fsspeckit.pipeline import Pipeline
 

@@ -24,6 +24,7 @@ LOCKED = {
     "fsspeckit": [
         "AlreadyCommittedError",
         "CheckFailedError",
+        "ColumnNameError",
         "CommitConflictError",
         "DamagedFileError",
         "Dataset",

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from fsspeckit.common.errors import (
         AlreadyCommittedError,
         CheckFailedError,
+        ColumnNameError,
         CommitConflictError,
         DamagedFileError,
         DatasetExistsError,
@@ -58,6 +59,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AlreadyCommittedError",
     "CheckFailedError",
+    "ColumnNameError",
     "CommitConflictError",
     "DamagedFileError",
     "Dataset",

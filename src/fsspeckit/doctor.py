@@ -14,9 +14,9 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
 
 from fsspeckit.common.install import install_command
-from fsspeckit.common.text import printable, scrub, split_message
+from fsspeckit.common.text import counted, printable, scrub, split_message
 from fsspeckit.core.dataset.place import Place
-from fsspeckit.core.results import ResultMapping, columns
+from fsspeckit.core.result_view import ResultMapping, columns
 
 Verdict = Literal["ok", "note", "fail"]
 Describe = Callable[[Exception], tuple[str, str]]
@@ -182,7 +182,7 @@ class _Doctor:
     def _readable(self) -> str:
         place = self._place()
         files = place.journal.view().files
-        return f"{len(files):,} data files at {place.path}" if files else f"no dataset at {place.path} yet"
+        return f"{counted(len(files), 'data file')} at {place.path}" if files else f"no dataset at {place.path} yet"
 
     def _writable(self) -> str:
         """Write and remove a file in the folder where a writer creates the journal, or in its nearest parent."""

@@ -116,7 +116,7 @@ def test_a_new_dataset_is_announced_and_can_be_refused(fsspeckit: Fsspeckit) -> 
     code, _, err = fsspeckit("merge", "orders.csv", "lake", "--key", "id", "--must-exist")
     assert (code, "there is no dataset at lake" in err, Path("lake").exists()) == (1, True, False)
     code, out, _ = fsspeckit("merge", "orders.csv", "lake", "--key", "id", "--strategy", "update")
-    assert (code, out.splitlines()[0]) == (0, "no dataset there, and nothing to do")
+    assert (code, out.splitlines()[0]) == (0, "there is no dataset, so nothing was done")
     assert fsspeckit("write", "orders.csv", "lake")[1].splitlines()[0] == "new dataset"
     assert "new dataset" not in fsspeckit("write", "orders.csv", "lake", "--must-exist")[1]
     facts: dict[str, Any] = json.loads(fsspeckit("merge", "orders.csv", "other", "--key", "id", "--json")[1])

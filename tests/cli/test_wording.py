@@ -41,7 +41,7 @@ LIBRARY = {
     if "_" in name
 } - {"dataset_path", "source_keys"}
 NAMED = re.compile(rf"(?<![\w'\"/.-])(?:{'|'.join(LIBRARY)})\b(?!['\"/])|\b\w+_parquet_dataset\b|(?<![\w.])\w+\(\)")
-PLANS = {"plan merge", "plan apply-changes", "plan delete", "plan update"}
+PLANS = {f"plan {each.name}" for group in app.registered_groups for each in group.typer_instance.registered_commands}
 COMMANDS = sorted({command.name or "" for command in app.registered_commands} | PLANS)
 
 

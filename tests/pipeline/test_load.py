@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from pathlib import Path
 from typing import Any, get_args
 
@@ -45,10 +46,10 @@ def update(**more: Any) -> dict[str, Any]:
         ({"where": "status ="}, "steps[0] (mark).where: not an SQL expression at character 8 of 'status ='"),
         ({"where": ""}, "steps[0] (mark).where: '' is not one expression; pass one condition or value"),
         ({"where": "true; true"}, "steps[0] (mark).where: 'true; true' is not one expression; pass one"),
-        ({"where": 5}, "steps[0] (mark).where: 5 is wrong; input should be a valid string"),
-        ({"set": {}}, "steps[0] (mark).set: a value of type dict is wrong; dictionary should have at least 1 item"),
+        ({"where": 5}, "steps[0] (mark).where: 5 is wrong; write a text in quotes"),
+        ({"set": {}}, "steps[0] (mark).set: a value of type dict is wrong; it must have a length of at least 1"),
         ({"set": {"a": "b +"}}, "steps[0] (mark).set.a: not an SQL expression"),
-        ({"set": {"a": 1}}, "steps[0] (mark).set.a: 1 is wrong; input should be a valid string"),
+        ({"set": {"a": 1}}, "steps[0] (mark).set.a: 1 is wrong; write a text in quotes"),
         ({"dataset": "gold"}, "steps[0] (mark).dataset: there is no dataset 'gold'; use one of bronze, silver"),
         (
             {"into": "bronze"},
@@ -79,9 +80,9 @@ def changes(**more: Any) -> dict[str, Any]:
         (merge("a", update_when="source.id >"), ".update_when: not an SQL expression at character 11 of"),
         (merge("a", insert_when=""), ".insert_when: '' is not one expression; pass one condition or value"),
         (merge("a", scope="a; b", strategy="full_merge"), ".scope: 'a; b' is not one expression; pass one"),
-        (merge("a", update_columns=[]), ".update_columns: [] is wrong; list should have at least 1 item"),
+        (merge("a", update_columns=[]), ".update_columns: [] is wrong; it must have a length of at least 1"),
         (merge("a", partition_move="burn"), ".partition_move: 'burn' is not allowed; use one of 'check', 'unchecked'"),
-        (merge("a", newer_by=5), ".newer_by: 5 is wrong; input should be a valid string"),
+        (merge("a", newer_by=5), ".newer_by: 5 is wrong; write a text in quotes"),
         (merge("a", scope="true"), ': scope is for strategy="full_merge"; leave it out'),
         (
             merge("a", strategy="insert", update_when="source.id = 1"),
@@ -91,11 +92,11 @@ def changes(**more: Any) -> dict[str, Any]:
             merge("a", strategy="update", insert_when="source.id = 1"),
             ": insert_when is for strategies that insert, not 'update'; leave it out",
         ),
-        (changes(sequence_by=None), ".sequence_by: a value of type NoneType is wrong; input should be a valid string"),
+        (changes(sequence_by=None), ".sequence_by: a value of type NoneType is wrong; write a text in quotes"),
         (changes(delete_when="op ="), ".delete_when: not an SQL expression at character 4 of 'op ='"),
-        (changes(except_columns=[]), ".except_columns: [] is wrong; list should have at least 1 item"),
-        (changes(columns="id"), ".columns: a value of type str is wrong; input should be a valid list"),
-        (changes(ignore_null_updates="why"), ".ignore_null_updates: a value of type str is wrong; input should be a"),
+        (changes(except_columns=[]), ".except_columns: [] is wrong; it must have a length of at least 1"),
+        (changes(columns="id"), ".columns: a value of type str is wrong; write a list, such as"),
+        (changes(ignore_null_updates="why"), ".ignore_null_updates: a value of type str is wrong; write true or false"),
         (changes(scd_type=3), ".scd_type: 3 is not allowed; use one of 1 or 2"),
         (changes(strategy="upsert"), ".strategy: this key is unknown; use one of expect, on_fail, quarantine, name"),
         (changes(into="gold"), ".into: there is no dataset 'gold'; use one of bronze, silver"),
@@ -147,12 +148,12 @@ def test_an_expression_of_a_delete_needs_no_trust() -> None:
             {"strategy": "upsrt"},
             "steps[0] (load).strategy: 'upsrt' is not allowed; use one of 'upsert', 'insert', 'update'",
         ),
-        ({"keys": []}, "steps[0] (load).keys: [] is wrong; list should have at least 1 item"),
+        ({"keys": []}, "steps[0] (load).keys: [] is wrong; it must have a length of at least 1"),
         ({"from": "nobody"}, "steps[0] (load).from: there is no source or step with rows 'nobody'; use one of orders"),
         ({"into": "gold"}, "steps[0] (load).into: there is no dataset 'gold'; use one of bronze, silver"),
         ({"after": ["x"]}, "steps[0] (load).after: there is no step 'x'; use one of load"),
         ({"order_by": ["at"]}, "steps[0] (load): Value error, 'order_by' goes with strategy"),
-        ({"max_rows_per_file": 0}, "steps[0] (load).max_rows_per_file: 0 is wrong; input should be greater than 0"),
+        ({"max_rows_per_file": 0}, "steps[0] (load).max_rows_per_file: 0 is wrong; it must be more than 0"),
         (
             {"checks": {"rows": {"least": 1}}},
             "steps[0] (load).checks.rows.least: this key is unknown; use one of min, max",
@@ -312,3 +313,24 @@ def test_the_schema_describes_every_step() -> None:
 def test_the_mode_of_a_write_is_checked(change: dict[str, Any], said: str) -> None:
     (problem,) = mistakes(raw(step("load", "write") | {"from": "orders", "into": "bronze"} | change))
     assert problem.replace("Value error, ", "").startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("steps", "repeat", "said"),
+    [
+        ("none", {}, 'steps: a value of type str is wrong; write a list, such as ["a", "b"]'),
+        ([5], {}, "steps[0]: 5 is wrong; write a table, such as { key = value }"),
+        ([{"name": "c", "do": "compact", "dataset": "a", "target_mb": "x"}], {}, "is wrong; write a number"),
+        (
+            [{"name": "c", "do": "compact", "dataset": "a"}],
+            {"times": -1},
+            "-1 is wrong; it must be at least 0",
+        ),
+        ([{"name": "c", "do": "compact", "dataset": "a"}], {"times": 1.5}, "1.5 is wrong; write a whole number"),
+    ],
+)
+def test_a_wrong_value_is_explained_without_words_of_the_validator(steps: Any, repeat: Any, said: str) -> None:
+    with pytest.raises(PipelineFileError) as caught:
+        Pipeline.of({"name": "p", "datasets": {"a": {"path": "x"}}, "steps": steps, "repeat": repeat})
+    assert said in str(caught.value)
+    assert not re.search("[Ii]nput should|dictionary|instance of|unable to parse", str(caught.value))

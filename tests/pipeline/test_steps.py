@@ -119,12 +119,31 @@ def cheap(orders, people, most):
 
 def wrong(orders):
     return 7
+
+def fails(orders):
+    limit = None
+    return orders.where(orders.amount < 1 + limit)
+
+def unknown(orders):
+    return orders.select("no_such_column").limit(1)
+
+def disk(orders):
+    open("/no/such/file")
+
+def udf(orders):
+    from pyspark.sql.functions import udf
+
+    def half(amount):
+        return 1 // (amount - amount)
+
+    return orders.withColumn("amount", udf(half, "bigint")("amount"))
 """
 
 
 def test_a_python_function_makes_rows(lake: Path, spark: Any) -> None:
     people()
     Path("own_steps.py").write_text(MODULE)
+    Path("broken_steps.py").write_text("x = 1\ndef f(:\n")
     call = step("few", "python", **{"from": ["mon", "people"]}, call="own_steps:cheap", arguments={"most": 15})
     file = raw(call, step("load", "write", **{"from": "few", "into": "out"}))
     with pytest.raises(PipelineFileError, match=r"\(few\).call: it runs a function of Python.*--trust"):
@@ -138,6 +157,16 @@ def test_a_python_function_makes_rows(lake: Path, spark: Any) -> None:
         ("own_steps:wrong", {}, "returned int, not a DataFrame"),
         ("own_steps:gone", {}, "cannot be found"),
         ("no_such_module:f", {}, "put the module beside the pipeline file"),
+        (
+            "own_steps:fails",
+            {},
+            r"own_steps:fails raised TypeError: .*own_steps.py\", line 10: return orders",
+        ),
+        ("own_steps:fails", {"x": 1}, r"own_steps:fails raised TypeError: fails\(\) got an unexpected keyword"),
+        ("own_steps:unknown", {}, r"own_steps:unknown raised AnalysisException: .*no_such_column.*line 13"),
+        ("own_steps:disk", {}, r"own_steps:disk raised FileNotFoundError: .*line 16: open"),
+        ("own_steps:udf", {}, r"a Python function raised ZeroDivisionError: .*own_steps.py\", line 22"),
+        ("broken_steps:f", {}, r"the module of broken_steps:f raised SyntaxError: .*broken_steps.py\", line 2"),
     ):
         call["from"] = ["mon"]
         broken = Pipeline.of(file, trust=True)

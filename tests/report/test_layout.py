@@ -17,6 +17,7 @@ import pytest
 from fsspeckit.cli.app import main
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import Snapshot
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.report.layout import Layout, analyse, load_all_statistics
 from fsspeckit.report.overlap import Overlap, overlap
 from fsspeckit.report.score import _rows_per_group, score
@@ -116,7 +117,7 @@ def test_what_is_missing_is_told(tmp_path: Path) -> None:
     snapshot, layout = look(tmp_path / "d")
     gaps = {c.name: (c.files_without_statistics, c.files_with_bloom_filter) for c in layout.columns}
     assert gaps == {"id": (1, 1), "new": (0, 0)}
-    assert "1 files" in render(layout, score(snapshot, layout))
+    assert "1 file " in render(layout, score(snapshot, layout))
 
 
 def test_partitions_skew_and_small_files(tmp_path: Path) -> None:
@@ -143,7 +144,7 @@ def test_progress_is_told_for_every_footer(tmp_path: Path) -> None:
 
 
 def test_every_recommendation_does_what_it_says(tmp_path: Path) -> None:
-    """Commands are pasted as they stand; what they are about costs nothing any more."""
+    """One command is pasted as it stands, and does all of it: nothing costs points any more."""
     narrow = {"b": pa.array([number % 3 == 0 for number in range(3_000_000)])}
     wall = [{"id": [number, 99], "order id": [0, 99]} for number in range(6)]
     blind = [{"tags": [["a"]] * 50, "id": list(range(50))}] * 3
@@ -155,11 +156,9 @@ def test_every_recommendation_does_what_it_says(tmp_path: Path) -> None:
         "nested": (lay(tmp_path / "nested", {"tags": [["a"]]}, {"tags": [["b"]]}), []),
     }
     for name, ((snapshot, layout), keys) in cases.items():
-        found = [finding for finding in score(snapshot, layout, keys).findings if finding.points]
-        assert found, name
-        for finding in found:
-            program, *words = shlex.split(finding.command)
-            assert (program, main([*words, "--quiet", "--engine", "pyarrow"])) == ("fsspeckit", 0), finding
+        (finding,) = [each for each in score(snapshot, layout, keys).findings if each.command]
+        program, *words = shlex.split(finding.command)
+        assert (program, main([*words, "--quiet", "--engine", "pyarrow"])) == ("fsspeckit", 0), finding
         assert score(*look(tmp_path / name), keys).value == 100, name
 
 
@@ -179,3 +178,21 @@ def test_tiny_row_groups_cost_points(tmp_path: Path) -> None:
     assert (layout.row_groups, layout.rows_per_row_group) == (10, 10)
     found = score(snapshot, layout)
     assert (found.value, found.findings[2].points) == (80, 20.0)
+
+
+@pytest.mark.parametrize("target", [{"target_mb_per_file": 0.01}, {"target_rows_per_file": 1000}])
+def test_files_of_a_chosen_size_are_not_called_small(target: dict[str, Any], tmp_path: Path) -> None:
+    lay(tmp_path / "d", *({"id": list(range(number, 8000, 4))} for number in range(4)))
+    PyarrowDatasetIO().optimize_parquet_dataset(str(tmp_path / "d"), ["id"], **target)
+    snapshot, layout = look(tmp_path / "d")
+    assert layout.files > 2
+    assert score(snapshot, layout, ["id"]).value == 100
+
+
+def test_the_text_and_the_table_have_the_same_depths(tmp_path: Path) -> None:
+    snapshot, layout = lay(tmp_path / "d", {"id": [1, 2]}, {"id": [3, 4]}, {"id": [4, 5]})
+    (column,) = layout.columns
+    assert column.overlap is not None
+    detail = score(snapshot, layout, ["id"]).findings[1].detail
+    depths = f"{column.overlap.mean_depth:.1f} files on average, {column.overlap.max_depth} at most"
+    assert detail.startswith(depths)

@@ -105,7 +105,7 @@ def test_the_page_is_whole_and_needs_nothing_but_itself(report: str) -> None:
         "http://www.w3.org/2000/svg",
         "http://www.w3.org/1999/xlink",
     }
-    for text in ("12 before", "depth of id", "fsspeckit compact lake/orders --target-mb 128", "Estimated effect: "):
+    for text in ("12 before", "depth of id", "score: good", "100 on a scale from 0 to 100", ">day=mon<"):
         assert text in report
     assert "partitioned by day; files by codec: snappy (5); a row group has 3 rows" in report
     assert report.count(">105</text>") == 2  # the end of both charts of ranges
@@ -274,3 +274,13 @@ def test_a_browser_shows_it_on_a_desk_and_on_a_phone_in_light_and_dark(
     light_page, light_ink, dark_page, dark_ink = (sum(color) for color in colors)
     assert light_page > 600 > 200 > light_ink
     assert dark_page < 200 < 600 < dark_ink
+
+
+def test_a_page_recommends_one_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    lay("lake")
+    assert main(["inspect", "lake", "--key", "id", "--html", "report.html", "-q"]) == 0
+    page = Path("report.html").read_text("utf-8")
+    assert page.count("Estimated effect: ") == 1
+    assert re.search(r"<code>(.*)</code>", page)[1] == "fsspeckit optimize lake --by id"  # type: ignore[index]
+    assert re.search('<dd class="(fair|bad)">', page)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import json
 import logging
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -20,12 +21,17 @@ from fsspeckit.cli import errors, progress, terminal
 from fsspeckit.cli.options import SOURCE, OptionTable
 from fsspeckit.cli.settings import load_config, parse_options
 from fsspeckit.cli.wording import as_options
+from fsspeckit.common.cache import is_first_time
 from fsspeckit.common.choices import DEFAULT_ENGINE, EngineName
 
 if TYPE_CHECKING:
     from fsspeckit.core.dataset.place import Place
     from fsspeckit.datasets.io import DatasetIO
 
+_ENGINES = (
+    "note: Spark, the default engine, takes some seconds to start. --engine pyarrow and --engine duckdb start at once "
+    "and suit data of one machine; FSSPECKIT_ENGINE=pyarrow selects one for all commands. This note is shown once."
+)
 _PANEL: OptionTable = {
     "engine": (
         Annotated[
@@ -86,7 +92,16 @@ class Run:
         """Return a `DatasetIO` for the selected engine."""
         from fsspeckit.api import dataset_io
 
-        return dataset_io(self.chosen_engine(otherwise), storage_options=self.options())
+        engine = self.chosen_engine(otherwise)
+        logging.getLogger(__name__).info("%s runs on the engine %s", self.command, engine)
+        if engine == "spark" and not self.quiet and not self.json_line and sys.stderr.isatty():
+            self._explain_engines()
+        return dataset_io(engine, storage_options=self.options())
+
+    def _explain_engines(self) -> None:
+        """Print once, to a user who has not chosen an engine, that there are others."""
+        if self.engine is None and "engine" not in load_config(self.config) and is_first_time("engines-explained"):
+            terminal.put_error(_ENGINES)
 
     def place(self, path: str) -> Place:
         """Return the location of a dataset; needs no engine."""
@@ -109,8 +124,11 @@ class Run:
         if not progress.wanted(quiet=self.quiet, no_progress=self.no_progress):
             yield None
             return
-        with progress.Bars(self.command) as bars:
+        with progress.Bars(self.command, "starting Spark" if self._starts_spark() else "") as bars:
             yield bars
+
+    def _starts_spark(self) -> bool:
+        return self.command == "run" or ("--engine" in self.offered and self.chosen_engine() == "spark")
 
     def say(self, result: Mapping[str, Any], text: str) -> None:
         """Print a result as JSON or as text, as the options require."""
@@ -130,7 +148,7 @@ class Run:
         facts, text = result.to_dict(), str(result)
         if not existed:
             facts = facts | {"new_dataset": not noop}
-            text = ("no dataset there, and nothing to do\n" if noop else "new dataset\n") + text
+            text = ("there is no dataset, so nothing was done\n" if noop else "new dataset\n") + text
         self.say(facts, text)
         return self.noop_exit_code if noop else errors.DONE
 

@@ -10,7 +10,8 @@ import typer
 
 from fsspeckit.cli.command import Run
 from fsspeckit.cli.errors import CommandError, usage
-from fsspeckit.common.text import printable
+from fsspeckit.cli.sources import rows_at
+from fsspeckit.common.text import counted, printable
 
 _REMEDY = "add --yes to go on without a question"
 
@@ -33,6 +34,15 @@ def ask_if_no_row_is_left(run: Run, path: str, plan: Any, *, yes: bool) -> None:
     """Ask the user if a plan deletes all rows of a dataset and inserts none."""
     if plan.target_count_before and not plan.total:
         ask(run, f"this deletes all {plan.target_count_before:,} rows of {path}, so no row is left", yes=yes)
+
+
+def ask_if_all_is_replaced(run: Run, path: str, plan: Any, *, yes: bool) -> None:
+    """Ask the user if the plan of a write removes all files or all rows of a dataset."""
+    files = len(run.place(path).journal.view().files)
+    if plan.replaced is None and files and len(plan.deleted_files) == files:
+        ask(run, f"overwriting {path} deletes its {counted(files, 'data file')}", yes=yes)
+    elif plan.replaced and not plan.rows and plan.replaced == rows_at(run.place(path)):
+        ask(run, f"this deletes all {plan.replaced:,} rows of {path}, so no row is left", yes=yes)
 
 
 def plan_and_ask(run: Run, path: str, operation: Callable[..., Any], *, yes: bool) -> None:

@@ -164,6 +164,11 @@ DeduplicateKeys = Annotated[
     list[str], typer.Option("--deduplicate-key", metavar="COLUMN", help="Keep one row per key; repeatable.")
 ]
 
+Version = Annotated[int | None, typer.Option("--version", metavar="N", help="Version, as `history` lists it.")]
+AsOf = Annotated[
+    str | None, typer.Option("--as-of", metavar="TIME", help="Version at a time, such as 2026-11-02T10:00Z.")
+]
+
 REQUIRED = Parameter.empty
 Options = dict[str, Any]
 """The options of an operation that were given, by the names of its arguments in Python."""
@@ -182,6 +187,14 @@ _REWRITING: OptionTable = {
     "row_group_size": (RowGroup, None),
     "memory_limit": (Memory, None),
 }
+_MAINTAINING: OptionTable = {
+    "partition_filter": (Partitions, []),
+    "compression": (Compression, None),
+    "row_group_size": (RowGroup, None),
+    "max_files": (MaxFiles, None),
+    "max_bytes": (MaxBytes, None),
+}
+_SIZES: OptionTable = {"target_mb_per_file": (TargetMb, None), "target_rows_per_file": (TargetRows, None)}
 OPERATIONS: Mapping[str, OptionTable] = {
     "merge": {
         "key_columns": (Keys, REQUIRED),
@@ -213,5 +226,32 @@ OPERATIONS: Mapping[str, OptionTable] = {
     },
     "delete": {"where": (Where, REQUIRED), "erase_history": (EraseHistory, False), **_REWRITING},
     "update": {"set": (Assignments, REQUIRED), "where": (Where, REQUIRED), **_REWRITING},
+    "write": {
+        "mode": (Mode, "append"),
+        "replace_where": (ReplaceWhere, None),
+        "partition_by": (PartitionBy, []),
+        "max_rows_per_file": (MaxRows, 5_000_000),
+        **_REWRITING,
+    },
+    "compact": {**_SIZES, **_MAINTAINING},
+    "optimize": {
+        "zorder_columns": (By, []),
+        "curve": (SortOrder, "linear"),
+        **_SIZES,
+        "bloom_filter_columns": (Bloom, []),
+        "force": (Force, False),
+        **_MAINTAINING,
+    },
+    "deduplicate": {
+        "key_columns": (Keys, REQUIRED),
+        "dedup_order_by": (OrderBy, []),
+        "null_keys": (NullsInKeys, "error"),
+        **_MAINTAINING,
+    },
+    "restore": {"version": (Version, None), "as_of": (AsOf, None)},
 }
-"""The operations that change rows, by the names of the methods of `DatasetIO`."""
+"""The options of each operation that a plan can save, by the names of the arguments of its method."""
+ROW_OPERATIONS = ("merge", "apply_changes", "delete", "update")
+"""The operations whose plans have the positions of all rows that change."""
+WITH_SOURCE = ("merge", "apply_changes", "write")
+"""The operations that read SRC or FEED."""

@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from posixpath import dirname
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from fsspeckit.cli.errors import usage
-from fsspeckit.cli.options import OPERATIONS, REQUIRED
+from fsspeckit.cli.options import OPERATIONS, REQUIRED, ROW_OPERATIONS, WITH_SOURCE
 from fsspeckit.common.choices import EngineName
 from fsspeckit.common.wording import EXPRESSIONS
 
 if TYPE_CHECKING:
     from fsspeckit.cli.sources import Source
     from fsspeckit.common.documents import Node
+    from fsspeckit.core.commit.listing import View
+    from fsspeckit.core.result_view import ResultMapping
     from fsspeckit.core.results import MergePlan
 
 FORMAT = 1
 _COUNTS = {"insert": "inserted", "update": "updated", "delete": "deleted", "unchanged": "unchanged", "total": "total"}
 _ACTIONS = ("rewrite", "insert", "delete", "keep")
 _REMEDY = "make a new plan with `fsspeckit plan`"
-_KEYS = ("fsspeckit_plan", "command", "made_at", "engine", "dest", "options", "counts", "totals", "plan")
+_KEYS = ("fsspeckit_plan", "command", "made_at", "engine", "dest", "options", "plan")
+_SUMS = ("counts", "totals")
+_OF_ONE_RUN = ("seconds", "commit_seconds", "commit_seq", "commits", "new_files")
+"""Facts of a result that are not those of a plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +48,17 @@ class SavedSource:
 
 
 @dataclass(frozen=True, slots=True)
+class DryRun:
+    """What an operation without a `MergePlan` would do: a digest of the dataset, and the facts of a dry run.
+
+    `apply` only compares them with those of another dry run.
+    """
+
+    state: str
+    facts: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class SavedPlan:
     """The content of a plan file; operations without source rows have no source."""
 
@@ -48,7 +67,7 @@ class SavedPlan:
     dest: str
     source: SavedSource | None
     options: dict[str, Any]
-    plan: MergePlan
+    plan: MergePlan | DryRun
 
 
 def document_of(saved: SavedPlan) -> dict[str, Any]:
@@ -64,10 +83,29 @@ def document_of(saved: SavedPlan) -> dict[str, Any]:
         "dest": scrub(saved.dest),
         **source,
         "options": saved.options,
-        "counts": counts_of(saved.plan),
-        "totals": totals_of(saved.plan),
-        "plan": saved.plan.to_dict(),
+        **_planned(saved.plan),
     }
+
+
+def _planned(plan: MergePlan | DryRun) -> dict[str, Any]:
+    if isinstance(plan, DryRun):
+        return {"plan": asdict(plan)}
+    return {"counts": counts_of(plan), "totals": totals_of(plan), "plan": plan.to_dict()}
+
+
+def state_of_dataset(view: View) -> str:
+    """Return a digest of the paths, sizes and versions of the files of a dataset."""
+    lines = sorted(f"{file.path!r} {file.size} {file.version}" for file in view.files)
+    return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def facts_of(result: ResultMapping) -> dict[str, Any]:
+    """Return the facts of a dry run as JSON types. New files are named by their folder and rows."""
+    facts = {name: value for name, value in result.to_dict().items() if name not in _OF_ONE_RUN}
+    if "files" in facts:
+        facts["files"] = [{"folder": dirname(file["path"]), "rows": file["row_count"]} for file in facts["files"]]
+    found: dict[str, Any] = json.loads(json.dumps(facts, default=str))
+    return found
 
 
 def state_of(source: Source) -> list[dict[str, Any]]:
@@ -110,19 +148,13 @@ def read_plan(path: Path) -> SavedPlan:
 
 
 def _read(document: Node) -> SavedPlan:
-    from fsspeckit.core.planning.pinned_plan import check_plan_names
-    from fsspeckit.core.results import WITH_SOURCE, MergePlan
-
     if document["fsspeckit_plan"].count() != FORMAT:
         raise document["fsspeckit_plan"].refuse("is the format of another version of fsspeckit")
     command = document["command"].choice(OPERATIONS)
-    has_source = command in WITH_SOURCE
-    document.only((*_KEYS, "source") if has_source else _KEYS)
-    plan = MergePlan.from_node(document["plan"])
-    if plan.operation != command:
-        raise document["command"].refuse("does not agree with the plan")
-    check_plan_names(plan)
-    _check_summary(document, plan)
+    has_source, has_rows = command in WITH_SOURCE, command in ROW_OPERATIONS
+    document.only([*_KEYS, *(["source"] if has_source else []), *(_SUMS if has_rows else ())])
+    _check_time(document["made_at"])
+    plan = _row_plan(document, command) if has_rows else _dry_run(document["plan"])
     return SavedPlan(
         command=command,
         engine=document["engine"].choice(get_args(EngineName)),
@@ -133,17 +165,32 @@ def _read(document: Node) -> SavedPlan:
     )
 
 
-def _check_summary(document: Node, plan: MergePlan) -> None:
-    """Raise unless time, counts and totals are present and the sums agree with the plan."""
-    made_at = document["made_at"].text()
+def _check_time(node: Node) -> None:
     try:
-        datetime.fromisoformat(made_at)
+        datetime.fromisoformat(node.text())
     except ValueError as error:
-        raise document["made_at"].refuse("is not a time") from error
+        raise node.refuse("is not a time") from error
+
+
+def _dry_run(node: Node) -> DryRun:
+    node.only(("state", "facts"))
+    return DryRun(node["state"].text(), node["facts"].object())
+
+
+def _row_plan(document: Node, command: str) -> MergePlan:
+    """Return the plan of a merge, delete or update. Raise unless the sums agree with it."""
+    from fsspeckit.core.planning.pinned_plan import check_plan_names
+    from fsspeckit.core.results import MergePlan
+
+    plan = MergePlan.from_node(document["plan"])
+    if plan.operation != command:
+        raise document["command"].refuse("does not agree with the plan")
+    check_plan_names(plan)
     if document["counts"].values(lambda each: each.count()) != counts_of(plan):
         raise document["counts"].refuse("that does not agree with the plan")
     if document["totals"].values(lambda each: each.values(lambda inner: inner.count())) != totals_of(plan):
         raise document["totals"].refuse("that does not agree with the plan")
+    return plan
 
 
 def _source(node: Node) -> SavedSource:
@@ -188,7 +235,13 @@ def _option(node: Node, name: str, option: Any) -> Any:
 def _reader(type_: Any) -> Callable[[Node], Any]:
     if get_origin(type_) is Literal:
         return lambda node: node.choice(get_args(type_))
-    return {str: _text, int: lambda node: node.count(), bool: lambda node: node.flag()}.get(type_, _texts)
+    readers: dict[Any, Callable[[Node], Any]] = {
+        str: _text,
+        int: lambda node: node.count(),
+        float: lambda node: node.number(),
+        bool: lambda node: node.flag(),
+    }
+    return readers.get(type_, _texts)
 
 
 def _text(node: Node) -> str:

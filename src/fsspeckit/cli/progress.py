@@ -11,18 +11,20 @@ if TYPE_CHECKING:
     from fsspeckit.core.progress import ProgressEvent
 
 PATIENCE = 2.0
+SHORT_PATIENCE = 0.5
+"""Seconds until a bar is drawn if the command waits for another program to start."""
 _WAITING = ("", "")
 
 
 class Bars:
     """A callback for an operation's progress; rich is loaded when the first bar is drawn."""
 
-    def __init__(self, title: str) -> None:
-        self._title = title
+    def __init__(self, title: str, waits_for: str = "") -> None:
+        self._title = f"{title}: {waits_for}" if waits_for else title
         # A copy of standard error: while Spark starts, the original is redirected to a file.
         self._terminal = os.fdopen(os.dup(2), "w", encoding="utf-8")
         self._lock = threading.Lock()
-        self._timer = threading.Timer(PATIENCE, self._show)
+        self._timer = threading.Timer(SHORT_PATIENCE if waits_for else PATIENCE, self._show)
         self._timer.daemon = True
         self._closed = False
         self._bar: Any = None
@@ -84,10 +86,11 @@ class Bars:
 
 def amounts(event: ProgressEvent) -> str:
     """Return the finished and total files (or Spark tasks), and the rows and bytes of the stage."""
-    from fsspeckit.core.results import readable_bytes
+    from fsspeckit.common.text import counted
+    from fsspeckit.core.result_view import readable_bytes
 
     parts = [f"{event.done:,}/{event.total:,} {event.unit}"]
-    parts += [f"{event.rows:,} rows"] if event.rows else []
+    parts += [counted(event.rows, "row")] if event.rows else []
     parts += [readable_bytes(event.bytes)] if event.bytes else []
     return ", ".join(parts)
 

@@ -53,6 +53,18 @@ class Node:
                 raise self._error(f"the key {_shown(key)} is unknown")
         return self
 
+    def object(self) -> dict[str, Any]:
+        """Return an object as it is, unchecked; for values that are only compared."""
+        self.keys()
+        return dict(self._value)
+
+    def pair(self) -> tuple[Node, Node]:
+        """Return the two items of a list."""
+        items = self.each(lambda item: item)
+        if len(items) != 2:
+            raise self._invalid("a list of two items")
+        return items[0], items[1]
+
     def each(self, read: Callable[[Node], _T]) -> list[_T]:
         """Return the result of a reader function for each item of a list."""
         if not isinstance(self._value, list):

@@ -7,6 +7,7 @@
     ├── KeyColumnError        ValueError         missing, null or duplicate keys
     ├── PartitionError        ValueError         a key would move, an invalid partition value, different layouts
     ├── SchemaMismatchError   pa.ArrowInvalid, pa.ArrowTypeError (so ValueError and TypeError too)
+    │   └── ColumnNameError   KeyColumnError     an argument names a column that does not exist, or must not be named
     ├── SourceFileError       pa.ArrowInvalid (so ValueError too): a csv, json or Arrow source cannot be read
     ├── UnsupportedDataError  TypeError          a source is not tabular data, or pyarrow cannot read the data of a file
     ├── StorageOptionError    ValueError         a filesystem refuses its URL or storage options
@@ -67,6 +68,10 @@ class PartitionError(FsspeckitError, ValueError):
 
 class SchemaMismatchError(FsspeckitError, pa.ArrowInvalid, pa.ArrowTypeError):  # type: ignore[misc]
     """Source and target have no lossless common schema."""
+
+
+class ColumnNameError(KeyColumnError, SchemaMismatchError):
+    """An argument names a column that does not exist, that it must not name, or twice. No row was read."""
 
 
 class SourceFileError(FsspeckitError, pa.ArrowInvalid):  # type: ignore[misc]

@@ -51,6 +51,16 @@ def printable(text: str, keep: str = "") -> str:
     return "".join(escaped)
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a number with a noun, in the plural unless the number is one.
+
+    Example:
+        >>> counted(1, "commit"), counted(1200, "more file")
+        ('1 commit', '1,200 more files')
+    """
+    return f"{count:,} {noun if count == 1 else noun + 's'}"
+
+
 def is_storable(text: object) -> TypeGuard[str]:
     r"""Return whether a value is text that UTF-8 can represent. A lone surrogate has no UTF-8 form.
 

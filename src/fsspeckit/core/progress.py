@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+
+from fsspeckit.common.text import counted
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,9 @@ class Reporter:
 
     def stage(self, stage: str, total: int, *, rows: int = 0, size: int = 0) -> Callable[[int], None]:
         """Start a stage of ``total`` files. Call the returned function with the number of finished files."""
+        if self._operation:
+            amount = f" with {counted(rows, 'row')}" if rows else ""
+            _logger.info("%s: %s %s%s", self._operation, stage, counted(total, "file"), amount)
         done = 0
 
         def advance(count: int) -> None:

@@ -6,16 +6,16 @@ Every number is measured by the run that the result describes. Nothing here read
 from __future__ import annotations
 
 import heapq
-import html
-from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
+from itertools import chain, islice
 from typing import Any, Literal, Self, cast, get_args
 
 from fsspeckit.common.documents import Node
-from fsspeckit.common.text import printable
+from fsspeckit.common.text import counted
 from fsspeckit.core.model import Action, PlanEntry, Task
+from fsspeckit.core.result_view import SHOWN_FILES, FileRow, ResultMapping, ResultView, plain, readable_bytes
 
 _COUNTS = ("source_count", "target_count_before", "inserted", "updated", "deleted", "unchanged", "stale", "moved")
 FileOperation = Literal["rewritten", "inserted", "preserved"]
@@ -41,62 +41,6 @@ class MergeFileMetadata:
     size_bytes: int | None = None
 
 
-class ResultMapping(Mapping[str, Any]):
-    """A result as a mapping from names to JSON types.
-
-    Subclasses are dataclasses with ``eq=False``: a result equals a result of the same class with the same fields, and
-    any mapping with the same items. Like a dictionary it has no hash.
-    """
-
-    __slots__ = ()
-
-    def _names(self) -> tuple[str, ...]:
-        """Return the keys in order. Each is an attribute."""
-        return tuple(each.name for each in fields(self))  # type: ignore[arg-type]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the result as a dictionary of JSON types."""
-        return dict(self)
-
-    def __getitem__(self, key: str) -> Any:
-        if key not in self._names():
-            raise KeyError(key)
-        return _plain(getattr(self, key))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names())
-
-    def __len__(self) -> int:
-        return len(self._names())
-
-    def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self):
-            return Mapping.__eq__(self, other)
-        compared = [each.name for each in fields(self) if each.compare]  # type: ignore[arg-type]
-        return all(getattr(self, name) == getattr(other, name) for name in compared)
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-class ResultView(ResultMapping):
-    """A result that is shown as a table, as text and in a notebook."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def _lines(self) -> list[tuple[str, str]]: ...
-
-    def __str__(self) -> str:
-        return render(self._lines())
-
-    def _repr_html_(self) -> str:
-        cells = "".join(
-            f"<tr><th style='text-align:left'>{quoted(name)}</th><td>{quoted(value)}</td></tr>"
-            for name, value in self._lines()
-        )
-        return f"<table>{cells}</table>"
-
-
 class _MergeView(ResultView):
     """The common base of the results and plans of merge, delete and update."""
 
@@ -115,7 +59,7 @@ class _MergeView(ResultView):
         return {name: int(self[name]) for name in ("inserted", "updated", "deleted", "total")}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class MergeResult(_MergeView):
     """Counts and files of a finished merge, delete or update."""
 
@@ -163,7 +107,7 @@ class MergeResult(_MergeView):
         ]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class WriteResult(ResultView):
     """Files and rows of a write; of a dry run, those that it would write.
 
@@ -192,11 +136,21 @@ class WriteResult(ResultView):
             ("rows", f"{self.rows:,}"),
             *([] if self.replaced is None else [("replaced rows", f"{self.replaced:,}")]),
             ("files", f"{len(self.files):,} {written}{rewritten}, {len(self.deleted_files):,} removed"),
-            ("seconds", f"{self.seconds:.2f} (commit {self.commit_seconds:.3f})"),
+            *([] if self.dry_run else [("seconds", f"{self.seconds:.2f} (commit {self.commit_seconds:.3f})")]),
         ]
 
+    def _files(self) -> tuple[Sequence[FileRow], int]:
+        if not self.dry_run:
+            return (), 0
+        changed = [
+            *(("insert", file.path, "new rows", f"{file.row_count:,}", "-") for file in self.files),
+            *(("rewrite", path, "some rows are replaced", "", "") for path in self.rewritten_files),
+            *(("delete", path, "all rows are replaced", "", "") for path in self.deleted_files),
+        ]
+        return changed[:SHOWN_FILES], len(changed)
 
-@dataclass(frozen=True, slots=True, eq=False)
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class MergePlan(_MergeView):
     """The plan of a merge, delete or update: exact counts, and an entry with a reason for every file.
 
@@ -284,16 +238,12 @@ class MergePlan(_MergeView):
             *([("settings", ", ".join(self.settings))] if self.settings else []),
         ]
 
-    def __str__(self) -> str:
-        shown = heapq.nsmallest(20, self.entries, key=lambda entry: entry.action == "keep")
-        rows = [(e.action, e.path, e.reason, f"{e.rows:,}", _size(e)) for e in shown]
-        more = len(self.entries) - len(shown)
-        tail = f"\n... and {more:,} more files" if more else ""
-        table = columns([("action", "file", "reason", "rows", "size"), *rows]) if rows else ""
-        return render(self._lines()) + "\n" + table + tail
+    def _files(self) -> tuple[Sequence[FileRow], int]:
+        shown = heapq.nsmallest(SHOWN_FILES, self.entries, key=lambda entry: entry.action == "keep")
+        return [(e.action, e.path, e.reason, f"{e.rows:,}", _size(e)) for e in shown], len(self.entries)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class MaintenanceResult(ResultView):
     """The result of `compact`, `optimize` or `deduplicate`; with ``dry_run``, what it would do.
 
@@ -329,22 +279,47 @@ class MaintenanceResult(ResultView):
         return (*own, *self.details, *(("estimated_after_file_count",) if self.dry_run else ()))
 
     def __getitem__(self, key: str) -> Any:
-        return _plain(self.details[key]) if key in self.details else ResultMapping.__getitem__(self, key)
+        return plain(self.details[key]) if key in self.details else ResultMapping.__getitem__(self, key)
 
     def _lines(self) -> list[tuple[str, str]]:
         sizes = f"{readable_bytes(self.before_total_bytes)} -> {readable_bytes(self.after_total_bytes)}"
         done = "would be rewritten" if self.dry_run else "rewritten"
-        rewritten = f"{self.compacted_file_count:,} files ({readable_bytes(self.rewritten_bytes)})"
+        rewritten = f"{counted(self.compacted_file_count, 'file')} ({readable_bytes(self.rewritten_bytes)})"
         lines = [
             (self.operation, self.path),
             ("files", f"{self.before_file_count:,} -> {self.after_file_count:,}"),
-            ("size", sizes),
+            ("size", readable_bytes(self.before_total_bytes) if self.dry_run else sizes),
             ("rows", f"{self.before_row_count:,} -> {self.after_row_count:,}"),
             (done, rewritten),
-            ("skipped", f"{len(self.skipped_files):,} files"),
+            ("skipped", counted(len(self.skipped_files), "file")),
+            *self._detail_lines(),
         ]
-        lines += [(name.replace("_", " "), str(value)) for name, value in self.details.items()]
-        return lines if self.dry_run else [*lines, ("seconds", f"{self.seconds:.2f} ({len(self.commits)} commits)")]
+        commits = counted(len(self.commits), "commit")
+        return lines if self.dry_run else [*lines, ("seconds", f"{self.seconds:.2f} ({commits})")]
+
+    def _detail_lines(self) -> list[tuple[str, str]]:
+        """Return the order of the rows, and the rows that are removed."""
+        found, lines = self.details, []
+        if found.get("zorder_columns"):
+            curve = "" if found["curve"] == "linear" else f" ({found['curve']})"
+            lines.append(("order by", ", ".join(found["zorder_columns"]) + curve))
+        if found.get("deduplicated"):
+            highest = ", ".join(found["dedup_order_by"])
+            lines.append(("one row for each", ", ".join(found["key_columns"])))
+            lines += [("with the highest", highest)] if highest else []
+            lines.append(("duplicates", counted(found["deduplicated_rows"], "row")))
+        return lines
+
+    def _files(self) -> tuple[Sequence[FileRow], int]:
+        if not self.dry_run:
+            return (), 0
+        groups = enumerate(self.planned_groups, 1)
+        rewritten = ((path, f"group {number}") for number, group in groups for path in group)
+        rows = chain((("rewrite", *file, "", "") for file in rewritten), self._kept())
+        return list(islice(rows, SHOWN_FILES)), sum(map(len, self.planned_groups)) + len(self.skipped_files)
+
+    def _kept(self) -> Iterator[FileRow]:
+        return (("keep", path, reason, "", "") for path, reason in self.skipped_files.items())
 
 
 def _file_counts(operation: str, counts: Mapping[str, int]) -> str:
@@ -367,43 +342,6 @@ def _entry(node: Node) -> PlanEntry:
     )
 
 
-def _plain(value: Any) -> Any:
-    """Return a value as JSON types."""
-    if isinstance(value, Mapping):
-        return {name: _plain(each) for name, each in value.items()}
-    if is_dataclass(value):
-        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
-    is_list = isinstance(value, Sequence) and not isinstance(value, (str, bytes))
-    return [_plain(each) for each in value] if is_list else value
-
-
-def render(lines: Sequence[tuple[str, str]]) -> str:
-    """Return names and values as text in two aligned columns."""
-    return columns(lines)
-
-
-def columns(rows: Sequence[Sequence[str]]) -> str:
-    """Return rows as text with aligned columns. Characters that are not printable are escaped."""
-    shown = [[printable(cell) for cell in row] for row in rows]
-    widths = [max(len(row[i]) for row in shown) for i in range(len(shown[0]))]
-    return "\n".join("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in shown)
-
-
-def quoted(text: str) -> str:
-    """Return a text escaped for HTML."""
-    return html.escape(printable(text))
-
-
 def _size(entry: PlanEntry) -> str:
     """Return the size of a file as text. The size of a new file is not known before it is written."""
     return "-" if entry.action == "insert" else readable_bytes(entry.bytes)
-
-
-def readable_bytes(size: int) -> str:
-    """Return a number of bytes as text with a unit."""
-    value = float(size)
-    for unit in ("B", "KB", "MB", "GB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TB"

@@ -155,7 +155,36 @@ def _problems(error: ValidationError, raw: Mapping[str, Any]) -> Iterator[Proble
             case "string_pattern_mismatch":
                 yield Problem(key, f"{value} is not allowed", f"it must match {context['pattern']}")
             case _:
-                yield Problem(key, f"{value} is wrong", found["msg"][:1].lower() + found["msg"][1:])
+                yield Problem(key, f"{value} is wrong", _allowed(found["type"], context))
+
+
+_KINDS = {
+    "string": "a text in quotes",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "list": 'a list, such as ["a", "b"]',
+    "tuple": 'a list, such as ["a", "b"]',
+    "dict": "a table, such as { key = value }",
+    "model": "a table, such as { key = value }",
+}
+_LIMITS = {
+    "ge": "at least",
+    "gt": "more than",
+    "le": "at most",
+    "lt": "less than",
+    "min_length": "a length of at least",
+    "max_length": "a length of at most",
+}
+
+
+def _allowed(kind: str, context: Mapping[str, Any]) -> str:
+    """Return what a value must be instead, from the type of a validation error and its limits."""
+    limits = [f"{words} {context[name]}" for name, words in _LIMITS.items() if name in context]
+    if limits:
+        return f"it must have {limits[0]}" if "length" in limits[0] else f"it must be {limits[0]}"
+    expected = _KINDS.get(kind.partition("_")[0])
+    return "`fsspeckit run --schema` shows what is allowed" if expected is None else f"write {expected}"
 
 
 def _shown(found: Mapping[str, Any], where: Sequence[str | int]) -> str:

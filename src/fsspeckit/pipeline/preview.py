@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from fsspeckit.common.errors import SourceFileError
-from fsspeckit.common.text import scrub
+from fsspeckit.common.text import counted, scrub
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import Snapshot, load_snapshot
 from fsspeckit.core.ext.inputs import find_files
 from fsspeckit.core.formats import COMPRESSED, ENDINGS
-from fsspeckit.core.results import ResultMapping, columns, readable_bytes
+from fsspeckit.core.result_view import ResultMapping, columns, readable_bytes
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark.errors import translated_analysis
 from fsspeckit.datasets.spark.file_source import text_files
@@ -228,4 +228,4 @@ def _now(snapshot: Snapshot, *, planned: bool) -> str:
     if not snapshot.files:
         return "a dataset that an earlier step writes" if planned else "a new dataset"
     size = readable_bytes(sum(file.size for file in snapshot.files))
-    return f"{len(snapshot.files):,} files with {snapshot.rows:,} rows ({size})"
+    return f"{counted(len(snapshot.files), 'file')} with {counted(snapshot.rows, 'row')} ({size})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -10,6 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from fsspeckit.common.errors import FsspeckitError
+from fsspeckit.common.text import one_line, scrub
+from fsspeckit.datasets.spark.errors import reason
 from fsspeckit.pipeline.model import Python
 
 if TYPE_CHECKING:
@@ -17,7 +20,11 @@ if TYPE_CHECKING:
 
 
 class FunctionError(FsspeckitError, ValueError):
-    """The function of a python step cannot be called, or does not return a DataFrame."""
+    """The function of a python step cannot be called, raises an error, or does not return a DataFrame."""
+
+
+class FunctionStorageError(FunctionError, OSError):
+    """The function of a python step raised an `OSError`. Another attempt may not meet it."""
 
 
 class Views:
@@ -73,10 +80,32 @@ def call_function(step: Python, frames: Sequence[DataFrame], folder: str) -> Dat
         raise FunctionError(
             f"call = {step.call!r} cannot be found ({error}); put the module beside the pipeline file"
         ) from error
-    result = function(*frames, **step.arguments)
+    except (Exception, SystemExit) as error:
+        raise _failed(f"the module of {step.call}", error, module) from error
+    try:
+        result = function(*frames, **step.arguments)
+    except Exception as error:
+        raise _failed(step.call, error, module) from error
     if not hasattr(result, "sparkSession") or not hasattr(result, "mapInArrow"):
         raise FunctionError(f"{step.call} returned {type(result).__name__}, not a DataFrame of Spark; return one")
     return result  # type: ignore[no-any-return]
+
+
+def _failed(what: str, error: BaseException, module: str) -> FunctionError:
+    """Return the error of a user's function, with the last line of its module that was running."""
+    from pyspark.errors import PySparkException
+
+    said = reason(str(error)) if isinstance(error, PySparkException) else one_line(scrub(str(error)))
+    own = getattr(sys.modules.get(module), "__file__", None)
+    frames = traceback.extract_tb(error.__traceback__)
+    frame = next((each for each in reversed(frames) if each.filename == own), frames[-1])
+    where = f'File "{frame.filename}", line {frame.lineno}'
+    if isinstance(error, SyntaxError):
+        where = f'File "{error.filename}", line {error.lineno}'
+    line = f": {frame.line}" if frame.line and not isinstance(error, SyntaxError) else ""
+    kind = FunctionStorageError if isinstance(error, OSError) else FunctionError
+    raised = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    return kind(f"{what} raised {raised.rstrip('.')} ({where}{line}); correct the function")
 
 
 @contextmanager

@@ -8,16 +8,8 @@ from typing import Any, Literal
 
 from fsspeckit.common.errors import FsspeckitError
 from fsspeckit.common.text import printable
-from fsspeckit.core.results import (
-    WITH_SOURCE,
-    MaintenanceResult,
-    MergeResult,
-    ResultMapping,
-    WriteResult,
-    columns,
-    quoted,
-    readable_bytes,
-)
+from fsspeckit.core.result_view import ResultMapping, columns, quoted, readable_bytes
+from fsspeckit.core.results import WITH_SOURCE, MaintenanceResult, MergeResult, WriteResult
 
 Status = Literal["done", "skipped", "failed", "not run", "not selected"]
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from html import escape
+from itertools import accumulate
 from typing import Any
 
 from fsspeckit.report.document import mean_depths
@@ -73,7 +74,7 @@ def overlap_depths(columns: Sequence[Mapping[str, Any]], before: Sequence[Mappin
         series.insert(0, [old.get(name, 0.0) for name in names])
     summary = ", ".join(f"{name} {depths[name]:,.1f}" for name in names)
     title = f"Mean overlap depth by column: {summary}"
-    return _bars("depths", title, names, series, "files that can contain a value, on average")
+    return _bars("depths", title, names, series, "files, on average")
 
 
 def key_ranges(number: int, key_range: Mapping[str, Any], *, is_before: bool) -> str:
@@ -81,7 +82,8 @@ def key_ranges(number: int, key_range: Mapping[str, Any], *, is_before: bool) ->
     when = "before" if is_before else "now"
     ranges, column = key_range["ranges"], key_range["column"]
     share = sum(high - low for low, high in ranges) / max(1, len(ranges))
-    with _drawing(2.6) as (figure, axes):
+    groups = len(key_range.get("partitions") or [])
+    with _drawing(2.6 + 0.12 * max(0, min(groups, _SHOWN) - 8)) as (figure, axes):
         for row, (low, high) in enumerate(ranges):
             left, width = min(low, 0.996), max(high - low, 0.004)
             axes.barh(row, width, left=left, height=0.9, color=_BEFORE if is_before else _MAIN, linewidth=0)
@@ -91,11 +93,26 @@ def key_ranges(number: int, key_range: Mapping[str, Any], *, is_before: bool) ->
             label.label1.set_horizontalalignment(side)
         axes.set_xlabel(column, parse_math=False)
         axes.set_ylabel("files")
-        axes.set_yticks([])
+        _label_partitions(axes, key_range.get("partitions") or [])
         summary = f"a file spans {share:.0%} of all values on average"
         return _svg(
             figure, f"ranges{number}{when}", f"Ranges of {column} in {key_range['files']:,} files, {when}: {summary}"
         )
+
+
+def _label_partitions(axes: Any, groups: Sequence[tuple[str, int]]) -> None:
+    """Separate the bars of partitions by lines, and write the name of each partition at its bars."""
+    axes.set_yticks([])
+    if len(groups) < 2:
+        return
+    ends = list(accumulate(count for _, count in groups))
+    for end in ends[:-1]:
+        axes.axhline(end - 0.5, color=_FAINT, linewidth=0.8)
+    step = -(-len(groups) // _SHOWN)
+    middles = [end - (count + 1) / 2 for end, (_, count) in zip(ends, groups, strict=True)][::step]
+    names = [_short(name) for name, _ in groups[::step]]
+    axes.set_yticks(middles, names, parse_math=False, fontsize=9)
+    axes.tick_params(axis="y", length=0)
 
 
 def _bars(prefix: str, title: str, labels: Sequence[str], series: Sequence[Sequence[float]], unit: str) -> str:

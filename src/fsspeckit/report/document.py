@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -39,12 +40,14 @@ def _ranges(snapshot: Snapshot, column: ColumnLayout) -> dict[str, Any]:
     positions = _positions([bound for _, *bounds in known for bound in bounds])
     step = max(1, -(-len(known) // _SHOWN_FILES))
     shown = [[round(positions[low], 5), round(positions[high], 5)] for _, low, high in known[::step]]
+    folders = Counter(folder for folder, *_ in known[::step])
     return {
         "column": column.name,
         "least": column.lower,
         "greatest": column.upper,
         "files": len(known),
         "ranges": shown,
+        "partitions": [[folder, count] for folder, count in folders.items()],
     }
 
 
@@ -112,7 +115,18 @@ def _key_range(node: Node) -> dict[str, Any]:
     ranges = node["ranges"].each(_range)
     if len(ranges) > _SHOWN_FILES:
         raise node["ranges"].refuse(f"of more than {_SHOWN_FILES} files")
-    return {"column": node["column"].text(), "files": node["files"].count(), "ranges": ranges, **bounds}
+    known = node.keys()
+    groups = node["partitions"].each(_group) if "partitions" in known else []
+    if groups and sum(count for _, count in groups) != len(ranges):
+        raise node["partitions"].refuse("does not agree with the ranges")
+    found = {"column": node["column"].text(), "files": node["files"].count(), "ranges": ranges}
+    return found | {"partitions": groups} | bounds
+
+
+def _group(node: Node) -> list[Any]:
+    """Read the name of a partition and the number of its ranges."""
+    name, count = node.pair()
+    return [name.text(), count.count()]
 
 
 def _range(node: Node) -> list[float]:

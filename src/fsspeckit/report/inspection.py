@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fsspeckit.common.errors import ColumnNameError
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.progress import Progress
 from fsspeckit.report.document import document
@@ -34,4 +35,4 @@ def _check_keys(keys: Sequence[str], layout: Layout) -> None:
     if folders := [name for name in keys if name in layout.partition_columns]:
         raise ValueError(f"{folders[0]!r} is a partition column: every file has one value of it; {remedy}")
     if unknown := [name for name in keys if name not in layout.schema]:
-        raise ValueError(f"the dataset has no column {unknown[0]!r}; {remedy}")
+        raise ColumnNameError(f"the dataset has no column {unknown[0]!r}; {remedy}")

@@ -19,7 +19,7 @@ from fsspeckit.core.dataset.snapshot import Snapshot, load_snapshot
 from fsspeckit.core.model import DataFile
 from fsspeckit.core.operations.read import existing_view
 from fsspeckit.core.progress import Progress, reporting
-from fsspeckit.core.results import ResultMapping, readable_bytes
+from fsspeckit.core.result_view import ResultMapping, readable_bytes
 from fsspeckit.report.overlap import Overlap, Range, file_range, has_bounds, overlap
 
 MB = 2**20
@@ -49,7 +49,7 @@ class PartitionLayout:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Layout(ResultMapping):
     """The layout of a dataset; ``skew`` is the size of the largest partition divided by the mean size."""
 

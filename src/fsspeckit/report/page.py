@@ -10,11 +10,13 @@ from typing import Any
 from fsspeckit.common.errors import FsspeckitError
 from fsspeckit.common.install import install_command
 from fsspeckit.common.text import printable
-from fsspeckit.core.results import readable_bytes
+from fsspeckit.core.result_view import readable_bytes
 from fsspeckit.report import charts
 from fsspeckit.report.document import comparison
 from fsspeckit.report.text import readable
 
+GOOD, FAIR = 80, 50
+"""The least scores that are called good and fair."""
 _TEMPLATE = Path(__file__).with_name("page.html")
 
 
@@ -40,9 +42,10 @@ def render_page(after: Mapping[str, Any], before: Mapping[str, Any] | None = Non
         before=before,
         facts=_facts(after),
         headline=_headline(after, before),
+        grade=_grade(after["score"]),
         changed=[(name, readable(name, old), readable(name, new)) for name, old, new in changed],
         charts=_charts(after, before),
-        findings=[finding for finding in after["findings"] if finding["command"]],
+        findings=[finding for finding in after["findings"] if finding["points"]],
         columns=_columns(after),
     )
 
@@ -59,7 +62,6 @@ def _printable(value: Any) -> Any:
 def _headline(after: Mapping[str, Any], before: Mapping[str, Any] | None) -> list[dict[str, str]]:
     plain = "{:,}".format
     numbers: dict[str, tuple[str, Callable[[int], str]]] = {
-        "score of 100": ("score", plain),
         "rows": ("rows", plain),
         "files": ("files", plain),
         "size": ("bytes", readable_bytes),
@@ -76,6 +78,11 @@ def _headline(after: Mapping[str, Any], before: Mapping[str, Any] | None) -> lis
     if after["pending_journal"]:
         shown.append({"name": "journal", "value": "needs recovery", "before": ""})
     return shown
+
+
+def _grade(score: int) -> str:
+    """Return the colour class of a score; the limits are shown on the scale of the page."""
+    return "good" if score >= GOOD else "fair" if score >= FAIR else "bad"
 
 
 def _facts(after: Mapping[str, Any]) -> list[str]:
@@ -116,8 +123,8 @@ def _charts(after: Mapping[str, Any], before: Mapping[str, Any] | None) -> list[
         shown.append(
             {
                 "title": f"Ranges of {each['column']}",
-                "note": "One bar for each file, from its minimum to its maximum. Readers can skip files if the bars do "
-                "not overlap.",
+                "note": "One bar for each file, from its minimum to its maximum, by partition. Readers can skip files "
+                "if the bars of a partition do not overlap.",
                 "svgs": [
                     *([charts.key_ranges(number, earlier_range, is_before=True)] if earlier_range is not None else []),
                     charts.key_ranges(number, each, is_before=False),

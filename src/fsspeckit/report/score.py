@@ -9,15 +9,14 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.model import DataFile
-from fsspeckit.core.results import readable_bytes
+from fsspeckit.core.result_view import readable_bytes
 from fsspeckit.report.layout import MB, ColumnLayout, Layout, by_folder
 
 TARGET = 128 * MB
-_SMALL = TARGET // 4
 _LEAST_ROW_GROUP, _LARGEST_ROW_GROUP = 1 * MB, 1024 * MB
 _DEFAULT_ROWS = 1_000_000
 _WEIGHTS = {"small files": 50, "overlap": 30, "row groups": 20}
@@ -27,7 +26,7 @@ _WEIGHTS = {"small files": 50, "overlap": 30, "row groups": 20}
 class Finding:
     """One part of the score: the points lost, the reason, the recommended command and its estimated effect.
 
-    ``command`` and ``effect`` are empty if no points are lost.
+    ``command`` and ``effect`` are empty if no points are lost, and if the command of another finding does it too.
     """
 
     name: str
@@ -48,8 +47,23 @@ class Score:
 def score(snapshot: Snapshot, layout: Layout, keys: Sequence[str] = ()) -> Score:
     """Score a layout; ``keys`` are the columns whose overlap is scored, by default the column that overlaps least."""
     path = shlex.quote(layout.path)
-    findings = (_small_files(snapshot, path), _overlap(layout, keys, path), _row_groups(snapshot, layout, keys, path))
+    found = (_small_files(snapshot, path), _overlap(layout, keys, path), _row_groups(snapshot, layout, keys, path))
+    findings = _with_one_command(found)
     return Score(max(0, round(100 - sum(finding.points for finding in findings))), findings)
+
+
+def _with_one_command(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """Recommend one command if it does the work of all: `optimize` also joins small files.
+
+    The command of a later finding includes that of an earlier one: sorting joins files, new row groups are sorted.
+    """
+    advised = [finding for finding in findings if finding.command]
+    if len(advised) < 2:
+        return findings
+    last, effects = advised[-1], "; ".join(finding.effect for finding in advised)
+    return tuple(
+        replace(each, effect=effects) if each is last else replace(each, command="", effect="") for each in findings
+    )
 
 
 def _finding(name: str, share: float, detail: str, command: str, effect: str = "") -> Finding:
@@ -61,12 +75,22 @@ def _small_files(snapshot: Snapshot, path: str) -> Finding:
     """Score the share of files that a compaction would remove."""
     excess = 0
     for part in by_folder(snapshot.files).values():
-        small = [file.size for file in part if file.size < _SMALL]
+        small = [file.size for file in part if file.size < _target(file) / 4]
         excess += max(0, len(small) - math.ceil(sum(small) / TARGET))
     total = len(snapshot.files)
     detail = f"{total:,} files could be {total - excess:,}" if excess else f"{total:,} files, none can be combined"
     effect = f"a full scan opens {_files(total - excess)} instead of {total:,}"
     return _finding("small files", excess / max(total, 1), detail, f"fsspeckit compact {path} --target-mb 128", effect)
+
+
+def _target(file: DataFile) -> float:
+    """Return the size that a file is meant to have: the target of the run of `optimize` that wrote it, or 128 MB.
+
+    A file that was written for a number of rows has no size to compare with.
+    """
+    if file.sort_note is None or file.sort_note.target == (None, None):
+        return TARGET
+    return file.sort_note.target[0] or 0.0
 
 
 def _overlap(layout: Layout, keys: Sequence[str], path: str) -> Finding:
@@ -87,9 +111,10 @@ def _overlap(layout: Layout, keys: Sequence[str], path: str) -> Finding:
     best = worst ** (1 - 1 / len(known))
     share = sum(max(0.0, _share(column, worst, best)) for column in known) / len(known)
     deepest = max(known, key=lambda column: _share(column, worst))
-    depth = deepest.overlap.mean_depth if deepest.overlap is not None else 0.0
+    depth, most = (deepest.overlap.mean_depth, deepest.overlap.max_depth) if deepest.overlap is not None else (0.0, 0)
     names = ", ".join(column.name for column in known)
-    detail = f"{depth:,.1f} files on average can contain a value of {names}, {worst:,.1f} in the worst case"
+    found = f"{depth:,.1f} files on average, {most:,} at most, can contain a value of {names}"
+    detail = f"{found}; 1 is best, and {worst:,.1f} on average if no file could be skipped"
     opens, size = _sorted_lookup(layout, len(known))
     effect = (
         f"a lookup of one {deepest.name} opens about {_files(opens)} ({readable_bytes(round(size * opens))}) "

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from fsspeckit.common.text import printable
-from fsspeckit.core.results import columns, readable_bytes
+from fsspeckit.common.text import counted, printable
+from fsspeckit.core.result_view import columns, readable_bytes
 from fsspeckit.report.layout import ColumnLayout, Layout
 from fsspeckit.report.score import Score
 
@@ -46,7 +46,7 @@ def _journal(layout: Layout) -> str:
         return "none yet"
     if status.needs_recovery:
         return f"needs recovery: fsspeckit recover {shlex.quote(layout.path)}"
-    return f"{status.newest:,} commits, nothing pending"
+    return f"{counted(status.newest, 'commit')}, nothing pending"
 
 
 def _sizes(layout: Layout) -> str:
@@ -66,7 +66,7 @@ def _column(column: ColumnLayout) -> tuple[str, ...]:
     overlap = column.overlap
     depths = ("-", "-") if overlap is None else (f"{overlap.mean_depth:,.1f}", f"{overlap.max_depth:,}")
     bounds = (_short(column.lower), _short(column.upper))
-    gaps = (f"{column.files_without_statistics:,} files", f"{column.files_with_bloom_filter:,} files")
+    gaps = tuple(counted(count, "file") for count in (column.files_without_statistics, column.files_with_bloom_filter))
     return (_short(column.name), _short(column.type), *bounds, *depths, *gaps)
 
 

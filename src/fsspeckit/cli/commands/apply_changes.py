@@ -7,9 +7,9 @@ from functools import partial
 import typer
 
 from fsspeckit.cli.command import Run, command
-from fsspeckit.cli.commands.merge import is_noop
 from fsspeckit.cli.confirm import plan_and_ask
-from fsspeckit.cli.options import OPERATIONS, Dataset, DryRun, Feed, Options, Retries, Yes
+from fsspeckit.cli.operations import is_noop
+from fsspeckit.cli.options import OPERATIONS, Dataset, DryRun, Feed, MustExist, Options, Retries, Yes
 from fsspeckit.cli.sources import Source
 from fsspeckit.common.choices import DEFAULT_RETRIES
 
@@ -36,6 +36,7 @@ def apply_changes(
     reading: Options,
     retries: Retries = DEFAULT_RETRIES,
     dry_run: DryRun = False,
+    must_exist: MustExist = False,
     yes: Yes = False,
 ) -> int:
     """Apply the changes of FEED to the dataset PATH: the newest change of each key wins.
@@ -44,9 +45,10 @@ def apply_changes(
     changes nothing. --delete-when is an SQL condition over the columns of FEED.
     """
     source = Source.of(run, feed, **reading)
+    existed = run.existed(path, must_exist=must_exist)
     apply = partial(run.io().apply_changes, source.rows(), path, retries=retries, **options)
     if "delete_when" in options and not dry_run:
         plan_and_ask(run, path, apply, yes=yes)
     with run.bars() as progress:
         result = apply(dry_run=dry_run, progress=progress)
-    return run.finish(result, noop=is_noop(result))
+    return run.finish(result, noop=is_noop(result), existed=existed)

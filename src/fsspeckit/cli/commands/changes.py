@@ -42,7 +42,7 @@ def changes(
 ) -> int:
     """Show the rows that commits after a version inserted, updated and deleted."""
     from fsspeckit.api import dataset_io
-    from fsspeckit.core.results import columns
+    from fsspeckit.core.result_view import columns
 
     check_target(output, "--output")
     place = run.place(path)

@@ -7,8 +7,8 @@ from functools import partial
 import typer
 
 from fsspeckit.cli.command import Run, command
-from fsspeckit.cli.commands.merge import is_noop
 from fsspeckit.cli.confirm import plan_and_ask
+from fsspeckit.cli.operations import is_noop
 from fsspeckit.cli.options import OPERATIONS, Dataset, DryRun, Options, Retries, Yes
 from fsspeckit.common.choices import DEFAULT_RETRIES
 

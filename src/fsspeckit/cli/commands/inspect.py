@@ -74,8 +74,8 @@ def inspect(
     run.say(report, text)
     if fail_under is None or found.value >= fail_under:
         return 0
-    worst = max(found.findings, key=lambda finding: finding.points)
-    return show(CommandError(f"the score is {found.value}, under {fail_under}", worst.command), run.words, debug=False)
+    remedy = next((finding.command for finding in found.findings if finding.command), "")
+    return show(CommandError(f"the score is {found.value}, under {fail_under}", remedy), run.words, debug=False)
 
 
 def _rebuild(run: Run, place: Place) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import typer
 
 from fsspeckit.cli.command import Run, command
 from fsspeckit.cli.confirm import plan_and_ask
+from fsspeckit.cli.operations import is_noop
 from fsspeckit.cli.options import OPERATIONS, Dest, DryRun, MustExist, Options, Retries, Src, Yes
 from fsspeckit.cli.sources import Source, is_empty
 from fsspeckit.common.choices import DEFAULT_RETRIES
@@ -56,10 +56,3 @@ def merge(
     with run.bars() as progress:
         result = operation(dry_run=dry_run, progress=progress)
     return run.finish(result, noop=is_noop(result), existed=existed)
-
-
-def is_noop(result: Any) -> bool:
-    """Return whether a merge or its plan does not change the dataset."""
-    if "entries" in result:
-        return all(entry.action == "keep" for entry in result.entries)
-    return result.commit_seq is None

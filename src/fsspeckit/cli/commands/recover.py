@@ -6,6 +6,7 @@ import typer
 
 from fsspeckit.cli.command import Run, command
 from fsspeckit.cli.options import Dataset, DryRun
+from fsspeckit.common.text import counted
 
 
 def register(app: typer.Typer) -> None:
@@ -24,12 +25,14 @@ def recover(run: Run, path: Dataset, dry_run: DryRun = False) -> int:
     if dry_run:
         place.journal.view_to_change()
         finish, remove = [status.pending] if status.pending is not None else [], list(status.dead)
-        text = f"would finish {len(finish)} commits, would remove {len(remove)} abandoned stagings"
+        verbs = ("would finish", "would remove")
     else:
         with run.bars():
             done = read.recover(place)
         finish, remove = list(done.replayed), list(done.removed)
-        text = f"finished {len(finish)} commits, removed {len(remove)} abandoned stagings"
+        verbs = ("finished", "removed")
+    stagings = counted(len(remove), "abandoned staging folder")
+    text = f"{verbs[0]} {counted(len(finish), 'commit')}, {verbs[1]} {stagings}"
     facts = {"operation": "recover", "path": place.path, "replayed": finish, "removed": remove, "dry_run": dry_run}
     run.say(facts, text if finish or remove else "Nothing to recover.")
     return 0 if finish or remove else run.noop_exit_code

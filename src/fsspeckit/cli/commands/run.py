@@ -12,6 +12,7 @@ import typer
 from fsspeckit.cli.command import Run, command
 from fsspeckit.cli.errors import describe, show, usage
 from fsspeckit.cli.settings import split_pairs
+from fsspeckit.common.text import counted
 
 if TYPE_CHECKING:
     from fsspeckit.pipeline import Pipeline
@@ -114,6 +115,6 @@ def _load(file: Path | None, var: Sequence[str], *, trust: bool) -> Pipeline:
         return Pipeline.load(file, dict(split_pairs(var, "--var")), trust=trust)
     except PipelineFileError as error:
         first, more = error.problems[0], [problem.key for problem in error.problems[1:]]
-        also = f" (and {len(more)} more mistakes, at {', '.join(more)})" if more else ""
+        also = f" (and {counted(len(more), 'more mistake')}, at {', '.join(more)})" if more else ""
         key = f"{first.key}: " if first.key else ""
         raise usage(f"{file}: {key}{first.what}{also}", first.remedy) from error

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import typer
 
 from fsspeckit.cli.command import Run, command
-from fsspeckit.cli.commands.merge import is_noop
 from fsspeckit.cli.errors import usage
+from fsspeckit.cli.operations import is_noop
 from fsspeckit.cli.options import OPERATIONS, Dataset, DryRun, Options, Retries
 from fsspeckit.common.choices import DEFAULT_RETRIES
 

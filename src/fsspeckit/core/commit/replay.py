@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from fsspeckit.common.errors import CommitConflictError, StorageError
+from fsspeckit.common.text import counted
 from fsspeckit.core.commit.exchange import Exchange, can_exchange
 from fsspeckit.core.commit.journal import Log, LogState, Survey
 from fsspeckit.core.commit.publishing import Copy, Distribute, KeepFiles, PublishFiles, in_one_batch
 from fsspeckit.core.commit.record import Kept, Published, Record, Retired, new_id
-from fsspeckit.core.results import ResultView
+from fsspeckit.core.result_view import ResultView
 from fsspeckit.core.storage import Entry, Storage, for_each, join, parent
 from fsspeckit.core.storage.base import OWNER
 
@@ -25,7 +26,7 @@ _LISTED_FILES = 100
 _logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Recovery(ResultView):
     """Result of a recovery: the records that it applied and the transactions whose staging folders it removed."""
 
@@ -33,7 +34,8 @@ class Recovery(ResultView):
     removed: tuple[str, ...] = ()
 
     def _lines(self) -> list[tuple[str, str]]:
-        return [("finished", f"{len(self.replayed):,} commits"), ("removed", f"{len(self.removed):,} stagings")]
+        removed = counted(len(self.removed), "abandoned staging folder")
+        return [("finished", counted(len(self.replayed), "commit")), ("removed", removed)]
 
     def __bool__(self) -> bool:
         return bool(self.replayed or self.removed)

@@ -27,6 +27,7 @@ from fsspeckit.common.errors import (
     FsspeckitError,
     OutcomeUnknownError,
 )
+from fsspeckit.common.text import counted
 from fsspeckit.core.commit.conflicts import Changes, Conflicts, Publish, check_is_possible
 from fsspeckit.core.commit.footer_index import FooterIndex
 from fsspeckit.core.commit.history import Expired
@@ -273,6 +274,14 @@ class Transaction:
         if published and self._view.index is not None and self._view.index.is_used:
             self._save_index(self._view.index, record)
         self._on_commit()
+        _logger.info(
+            "commit %d of %s by %s: %s published, %s removed",
+            record.seq,
+            self._view.root,
+            self._operation,
+            counted(len(record.publish), "file"),
+            counted(len(record.retire), "file"),
+        )
         size = sum(item.size for item in record.publish)
         return Commit(record.seq, time.perf_counter() - started, size, published)
 

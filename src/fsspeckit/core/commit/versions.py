@@ -29,7 +29,7 @@ from fsspeckit.core.commit.journal import Log, LogState
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.record import FileList, Record
 from fsspeckit.core.model import ViewFile
-from fsspeckit.core.results import ResultView, columns, quoted, readable_bytes
+from fsspeckit.core.result_view import ResultView, columns, quoted, readable_bytes
 from fsspeckit.core.storage import Storage, for_each, join
 
 _SHOWN = 20

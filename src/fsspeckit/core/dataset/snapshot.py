@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from posixpath import basename, dirname
@@ -14,6 +15,7 @@ from fsspeckit.common.bridge import to_numpy
 from fsspeckit.common.errors import NestedDatasetError, PartitionError, SchemaMismatchError
 from fsspeckit.common.partitions import parse_hive_partition_path
 from fsspeckit.common.schema import unify_schemas
+from fsspeckit.common.text import counted
 from fsspeckit.core.commit.file_list import FileList
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.dataset.indexed_files import DataFiles, Partitions, files_of_view, schemas_of
@@ -24,6 +26,7 @@ from fsspeckit.core.parquet.footer_format import from_bytes, joined
 from fsspeckit.core.parquet.footer_table import FooterTable, Numbers
 from fsspeckit.core.storage import Storage
 
+_logger = logging.getLogger(__name__)
 _KEPT_FOOTERS = 8 * 1024 * 1024
 _CHUNK = 500
 MapFooters = Callable[[ReadFooters, Sequence[tuple[ViewFile, ...]], Callable[[int], None]], list[bytes]]
@@ -80,6 +83,7 @@ def load_snapshot(
         map_footers=map_footers,
     )
     schema = joint_schema(files, view.root) if empty_may_differ else _unified(files, view.root)
+    _logger.info("%s: %s, version %d", view.root, counted(len(view.files), "data file"), view.head)
     return Snapshot(view.root, view, files, schema, columns)
 
 

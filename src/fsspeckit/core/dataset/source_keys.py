@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from fsspeckit.common.bridge import to_numpy
 from fsspeckit.common.choices import OnDuplicate
-from fsspeckit.common.errors import KeyColumnError, PartitionError
+from fsspeckit.common.errors import ColumnNameError, KeyColumnError, PartitionError
 from fsspeckit.common.inference import PADDED_NUMBER
 from fsspeckit.common.partitions import partition_folder, partition_folders, render, typed_values
 from fsspeckit.common.types import is_number, unwrapped
@@ -146,7 +146,7 @@ def check_order_columns(schema: pa.Schema, order_by: Sequence[str], side: str = 
     """Raise if an order column is missing or its type has no order. ``side`` names the schema in errors."""
     missing = [name for name in order_by if name not in schema.names and name.removeprefix("-") not in schema.names]
     if missing:
-        raise KeyColumnError(
+        raise ColumnNameError(
             f"dedup_order_by names columns that the {side} does not have: {missing}. Choose among {schema.names}."
         )
     for name in order_by:

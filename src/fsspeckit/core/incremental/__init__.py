@@ -39,7 +39,8 @@ from fsspeckit.core.operations.merge import merge as run_merge
 from fsspeckit.core.planning.merge import match_source
 from fsspeckit.core.planning.merge_request import MergeRequest, MergeSchemas, check_keys_exist, normalize_keys
 from fsspeckit.core.progress import Reporter
-from fsspeckit.core.results import MergeFileMetadata, MergeResult, ResultMapping
+from fsspeckit.core.result_view import ResultMapping
+from fsspeckit.core.results import MergeFileMetadata, MergeResult
 from fsspeckit.core.storage import Storage, for_each, resolve
 from fsspeckit.core.values.keys import KeyIndex, key_type
 
@@ -144,7 +145,7 @@ def list_dataset_files(dataset_path: str, filesystem: Any = None) -> list[str]:
         return [place.full(file.path) for file in existing_view(place).files]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class IncrementalRewritePlan(ResultMapping):
     """The files of a dataset that contain one of a set of keys.
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsspeckit.common.bridge import text_array, to_numpy
-from fsspeckit.common.errors import KeyColumnError, VersionNotFoundError
+from fsspeckit.common.errors import ColumnNameError, VersionNotFoundError
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.core.commit.versions import FileChanges, Versions, check_version
 from fsspeckit.core.dataset.place import Place
@@ -100,7 +100,7 @@ def _schema_of(place: Place, snapshot: Snapshot, key_columns: Sequence[str]) -> 
         raise ValueError(f"{place.path} has a column {taken[0]!r}, which a change feed needs. Rename the column.")
     missing = [name for name in key_columns if name not in schema.names]
     if missing and schema.names:
-        raise KeyColumnError(f"key_columns: {place.path} has no column {missing[0]!r}. Choose among {schema.names}.")
+        raise ColumnNameError(f"key_columns: {place.path} has no column {missing[0]!r}. Choose among {schema.names}.")
     for name in key_columns if schema.names else ():
         key_type(schema.field(name).type, name)
     return pa.schema([*schema, *ADDED], schema.metadata)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from fsspeckit.common.errors import DatasetNotFoundError, VersionNotFoundError
 from fsspeckit.common.logging import log_unexpected
+from fsspeckit.common.text import counted
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.record import MAX_RETAIN
 from fsspeckit.core.commit.transaction import Changes, Publish, Transaction
@@ -17,14 +18,14 @@ from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import load_files
 from fsspeckit.core.file_names import rewritten_name
 from fsspeckit.core.model import DataFile, ViewFile
-from fsspeckit.core.results import ResultView, readable_bytes
+from fsspeckit.core.result_view import SHOWN_FILES, FileRow, ResultView, readable_bytes
 from fsspeckit.core.storage import for_each
 
 _ATTEMPTS = 5
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class RestoreResult(ResultView):
     """A restore: the version, and the files that came back and that were removed."""
 
@@ -38,12 +39,20 @@ class RestoreResult(ResultView):
     dry_run: bool = False
 
     def _lines(self) -> list[tuple[str, str]]:
+        would = "would be " if self.dry_run else ""
         return [
             ("version", f"{self.version:,}"),
-            ("restored", f"{len(self.restored_files):,} files, {readable_bytes(self.bytes)}"),
-            ("removed", f"{len(self.removed_files):,} files"),
-            ("unchanged", f"{self.unchanged_files:,} files"),
+            (f"{would}restored", f"{counted(len(self.restored_files), 'file')}, {readable_bytes(self.bytes)}"),
+            (f"{would}removed", counted(len(self.removed_files), "file")),
+            ("unchanged", counted(self.unchanged_files, "file")),
         ]
+
+    def _files(self) -> tuple[Sequence[FileRow], int]:
+        if not self.dry_run:
+            return (), 0
+        reasons = (("insert", "part of the version", self.restored_files), ("delete", "newer", self.removed_files))
+        rows: list[FileRow] = [(action, path, reason, "", "") for action, reason, paths in reasons for path in paths]
+        return rows[:SHOWN_FILES], len(rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +66,7 @@ class FileDifference:
     bytes_after: int | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class VersionDiff(ResultView):
     """The files that differ between two versions, and the rows of both versions."""
 
@@ -81,7 +90,7 @@ class VersionDiff(ResultView):
         ]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class VacuumResult(ResultView):
     """A vacuum: the kept files that it removed, and the oldest version that can still be read."""
 
@@ -94,7 +103,7 @@ class VacuumResult(ResultView):
         verb = "would remove" if self.dry_run else "removed"
         oldest = "none" if self.oldest_version is None else f"{self.oldest_version:,}"
         return [
-            (verb, f"{self.removed_files:,} kept files, {readable_bytes(self.removed_bytes)}"),
+            (verb, f"{counted(self.removed_files, 'kept file')}, {readable_bytes(self.removed_bytes)}"),
             ("oldest version", oldest),
         ]
 

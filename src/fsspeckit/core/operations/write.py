@@ -342,7 +342,7 @@ def _examine(place: Place, view: View, source: Source, request: WriteRequest) ->
         partitions = columns if requested == columns else visible_partitions(requested)
     else:
         partitions = partition_columns_of(replace(sample, partition_columns=columns), request.partition_by)
-    check_partition_columns(partitions, source.schema)
+    check_partition_columns(partitions, source.schema, request.partition_by)
     if request.mode == "overwrite_partitions" and not partitions:
         remedy = 'Use mode="overwrite".' if view.files else 'Pass partition_by or mode="overwrite".'
         raise PartitionError(f'mode="overwrite_partitions" needs a partitioned dataset. {remedy}')

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fsspeckit.common.errors import KeyColumnError, PartitionError, SchemaMismatchError
+from fsspeckit.common.errors import ColumnNameError, PartitionError, SchemaMismatchError
 from fsspeckit.common.schema import field_remedy
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source import Source
@@ -118,7 +118,7 @@ def history_schemas(
     writing = merge_schemas(new, snapshot, request.writing, path)
     matching = replace(writing, keys=tuple(key for key in writing.keys if key.name != VALID_FROM))
     if not matching.file_keys:
-        raise KeyColumnError("all key columns are partition columns. Name at least one column that is in the files.")
+        raise ColumnNameError("all key columns are partition columns. Name at least one column that is in the files.")
     fields = [*writing.body, *(new.field(name) for name in writing.in_folders)]
     rows = pa.schema([pa.field(field.name, _plain(field.type)) for field in fields])
     untracked = {*request.key_columns, *HISTORY_COLUMNS, request.sequence_by}
@@ -141,9 +141,9 @@ def _check_sequence_column(feed: pa.Schema, request: HistoryRequest) -> None:
     name = request.sequence_by
     if name not in feed.names:
         remedy = field_remedy([name], feed.names) or f"Choose among {feed.names}."
-        raise KeyColumnError(f"the source does not have the column {name!r} of sequence_by. {remedy}")
+        raise ColumnNameError(f"the source does not have the column {name!r} of sequence_by. {remedy}")
     if name in request.key_columns:
-        raise KeyColumnError(f"sequence_by={name!r} is a key column. Name the column that orders the changes of a key.")
+        raise ColumnNameError(f"sequence_by={name!r} is a key column. Name the column that orders changes.")
     check_sortable(feed.field(name), "sequence_by")
 
 

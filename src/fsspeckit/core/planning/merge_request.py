@@ -12,7 +12,7 @@ from typing import get_args
 import pyarrow as pa
 
 from fsspeckit.common.choices import NullKeys, OnDuplicate, PartitionMove, SchemaMode, StrategyName, check_choice
-from fsspeckit.common.errors import KeyColumnError, PartitionError, SchemaMismatchError
+from fsspeckit.common.errors import ColumnNameError, PartitionError, SchemaMismatchError
 from fsspeckit.common.schema import field_remedy, reconcile, same_storage
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source_keys import PartitionRows
@@ -121,13 +121,13 @@ def normalize_keys(key_columns: str | Sequence[str], parameter: str = "key_colum
     names = [key_columns] if isinstance(key_columns, str) else list(listed)
     advice = f'Name the columns that identify a row, such as {parameter}=["id"].'
     if isinstance(key_columns, set | frozenset):
-        raise KeyColumnError(f"{parameter}={key_columns!r} is a set, which has no order. Pass a list of names.")
+        raise ColumnNameError(f"{parameter}={key_columns!r} is a set, which has no order. Pass a list of names.")
     if others := [name for name in names if not isinstance(name, str)]:
-        raise KeyColumnError(f"{parameter} contains {others[0]!r}, which is not the name of a column. {advice}")
+        raise ColumnNameError(f"{parameter} contains {others[0]!r}, which is not the name of a column. {advice}")
     if not all(names) or not names:
-        raise KeyColumnError(f"{parameter} is empty. {advice}")
+        raise ColumnNameError(f"{parameter} is empty. {advice}")
     if len(set(names)) < len(names):
-        raise KeyColumnError(f"{parameter} names a column twice: {names}. Name each column once.")
+        raise ColumnNameError(f"{parameter} names a column twice: {names}. Name each column once.")
     return names
 
 
@@ -154,7 +154,7 @@ def validate_keys_and_schema(
         The schema of the target's files after the merge.
 
     Raises:
-        KeyColumnError: A key column is missing.
+        ColumnNameError: A key column is missing.
         SchemaMismatchError: Columns differ or have no common type.
     """
     keys = normalize_keys(key_columns)
@@ -177,7 +177,7 @@ def check_keys_exist(keys: Sequence[str], names: Sequence[str], side: str) -> No
     if missing:
         remedy = f"Choose among {list(names)}." if names else "It has no columns: check that its files are not empty."
         remedy = field_remedy(missing, names) or remedy
-        raise KeyColumnError(f"key column(s) {missing} not found in the {side}. {remedy}")
+        raise ColumnNameError(f"key column(s) {missing} not found in the {side}. {remedy}")
 
 
 def compute_merge_stats(*, previous_total: int, inserted: int, updated: int, deleted: int) -> dict[str, int]:
@@ -250,12 +250,12 @@ def merge_schemas(source: pa.Schema, snapshot: Snapshot, request: MergeRequest, 
     partitions = partition_columns_of(snapshot, request.partition_by)
     check_distinct(source, request.operation)
     check_keys_exist(request.key_columns, source.names, "source")
-    check_partition_columns(partitions, source)
+    check_partition_columns(partitions, source, request.partition_by)
     known = snapshot.schema.names if snapshot.schema is not None else ()
     in_folders = [name for name in partitions if name not in known]
     file_keys = [name for name in request.key_columns if name not in in_folders]
     if not file_keys:
-        raise KeyColumnError("all key columns are partition columns. Name at least one column that is in the files.")
+        raise ColumnNameError("all key columns are partition columns. Name at least one column that is in the files.")
     ours = without_columns(source, [*in_folders, *columns_not_written(request, source, partitions, known)])
     mode = request.schema_mode
     if request.update_columns is not None:
@@ -288,10 +288,10 @@ def columns_not_written(
     named = [*request.except_columns, *(request.columns or ())]
     unknown = [name for name in named if name not in source.names]
     if unknown:
-        raise SchemaMismatchError(f"column(s) {unknown} not found in the source. Choose among {source.names}.")
+        raise ColumnNameError(f"column(s) {unknown} not found in the source. Choose among {source.names}.")
     kept = [name for name in request.except_columns if name in needed]
     if kept:
-        raise KeyColumnError(f"except_columns names {kept}, which the dataset needs. Leave them out.")
+        raise ColumnNameError(f"except_columns names {kept}, which the dataset needs. Leave them out.")
     others = [] if request.columns is None else [name for name in source.names if name not in request.columns]
     adds_columns = not known or request.schema_mode == "evolve"
     with errors_name("delete_when"):
@@ -304,12 +304,12 @@ def _check_update_columns(request: MergeRequest, source: Sequence[str], known: S
     names = request.update_columns or ()
     unknown = [name for name in names if name not in source or (known and name not in known)]
     if unknown or not names:
-        raise SchemaMismatchError(
+        raise ColumnNameError(
             f"update_columns names {unknown or 'no columns'}. Choose columns of both the source and the dataset."
         )
     keys = [name for name in names if name in request.key_columns]
     if keys:
-        raise KeyColumnError(f"update_columns names the key column(s) {keys}, which do not change. Leave them out.")
+        raise ColumnNameError(f"update_columns names the key column(s) {keys}, which do not change. Leave them out.")
 
 
 def _key_column(name: str, body: pa.Schema, source: pa.Schema) -> KeyColumn:
@@ -326,9 +326,13 @@ def without_columns(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
     return pa.schema(kept, metadata or None)
 
 
-def check_partition_columns(partitions: Sequence[str], source: pa.Schema) -> None:
-    """Raise if a partition column is missing in the source."""
+def check_partition_columns(partitions: Sequence[str], source: pa.Schema, named: Sequence[str] | None) -> None:
+    """Raise if a partition column is missing in the source. ``named`` are those that the caller names."""
     missing = [name for name in partitions if name not in source.names]
+    if missing and named:
+        raise ColumnNameError(
+            f"partition_by names {missing}, which the source does not have. Choose among {source.names}."
+        )
     if missing:
         raise SchemaMismatchError(f"the source lacks the partition column(s) {missing}. Add them to the source.")
 

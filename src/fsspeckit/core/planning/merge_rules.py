@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from fsspeckit.common.errors import KeyColumnError
+from fsspeckit.common.errors import ColumnNameError, KeyColumnError
 from fsspeckit.common.schema import field_remedy
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import Snapshot
@@ -83,7 +83,7 @@ def _check_newer_by(name: str, source: pa.Schema, target: pa.Schema) -> None:
     for schema, side in ((source, SOURCE), (target, TARGET)):
         if name not in schema.names:
             remedy = field_remedy([name], schema.names) or "Add it."
-            raise KeyColumnError(f"the {side} does not have the column {name!r}, which orders changes. {remedy}")
+            raise ColumnNameError(f"the {side} does not have the column {name!r}, which orders changes. {remedy}")
         type_ = schema.field(name).type
         if not is_comparable(type_):
             raise KeyColumnError(

@@ -27,7 +27,7 @@ from fsspeckit.core.kernels.match_keys import batches
 from fsspeckit.core.model import NO_MATCH, CombineTask, KeySetSpec, Match, Outcome, Scan, Task
 from fsspeckit.core.storage import Storage, resolve
 from fsspeckit.datasets.spark.exchange import exchange
-from fsspeckit.datasets.spark.executor_check import check_executors, is_one_machine, slots
+from fsspeckit.datasets.spark.executor_check import check_executors, check_shared, is_one_machine, slots
 from fsspeckit.datasets.spark.file_source import is_small
 from fsspeckit.datasets.spark.frame_source import share_frame
 from fsspeckit.datasets.spark.job_progress import Counted, OnTasks
@@ -42,7 +42,7 @@ from fsspeckit.datasets.spark.large_source import (
     routes,
     without_rows,
 )
-from fsspeckit.datasets.spark.session import active_session, get_session, refresh
+from fsspeckit.datasets.spark.session import active_session, get_session, is_configured, refresh
 from fsspeckit.datasets.spark.shared_source import INLINE_BYTES, SharedSource, share_inline, share_table, spilled
 from fsspeckit.datasets.spark.tasks import Runner, Scanner, Scans, SpillFiles
 
@@ -82,6 +82,7 @@ class SparkEngine:
         if not known or (share_limit or 0) < 0:
             raise ValueError(f"share_limit={share_limit!r} must be a number of bytes, 0 or more")
         self._given, self._share_limit = spark, share_limit
+        self._unchecked: list[tuple[Storage, Scratch]] = []
 
     @cached_property
     def spark(self) -> SparkSession:
@@ -89,11 +90,28 @@ class SparkEngine:
         return get_session(self._given)
 
     @property
+    def _is_unstarted(self) -> bool:
+        """Whether a session would have to be started, on this machine. An operation without work needs none."""
+        is_known = self._given is not None or "spark" in vars(self) or active_session() is not None
+        return not is_known and not is_configured()
+
+    def _checked(self) -> SparkSession:
+        """Return the session, after the checks that had to wait for it."""
+        while self._unchecked:
+            check_executors(self.spark, *self._unchecked.pop())
+        return self.spark
+
+    @property
+    def is_one_machine(self) -> bool:
+        """Whether the executors are threads of the driver's Java process."""
+        return self._is_unstarted or is_one_machine(self.spark)
+
+    @property
     def share_limit(self) -> int:
         """Bytes of source rows up to which every executor may open all of them; the default depends on the master."""
         if self._share_limit is not None:
             return self._share_limit
-        return LOCAL_SHARE_LIMIT if is_one_machine(self.spark) else SHARE_LIMIT
+        return LOCAL_SHARE_LIMIT if self.is_one_machine else SHARE_LIMIT
 
     def committed(self, place: Place) -> None:
         """Refresh Spark's cached file listing of the dataset; without a session nothing is cached."""
@@ -117,7 +135,11 @@ class SparkEngine:
     @contextmanager
     def open_source(self, given: Input, storage: Storage, scratch: Scratch) -> Iterator[Source]:
         """Make the rows of a source accessible to the executors."""
-        check_executors(self.spark, storage, scratch)
+        if self._is_unstarted and not is_spark_frame(given.data):
+            check_shared(storage)
+            self._unchecked.append((storage, scratch))
+        else:
+            check_executors(self.spark, storage, scratch)
         files = _many_files(given)
         if not is_spark_frame(given.data) and files is None:
             table = open_source(given).table
@@ -139,7 +161,7 @@ class SparkEngine:
     @contextmanager
     def _spill_folder(self, storage: Storage, scratch: Scratch) -> Iterator[tuple[Storage, str]]:
         """Yield a folder for spill files: local if all executors are on this machine, else on the dataset's storage."""
-        if not is_one_machine(self.spark):
+        if not self.is_one_machine:
             with scratch() as folder:
                 yield storage, folder
             return
@@ -150,7 +172,7 @@ class SparkEngine:
         """Convert the source files to spill files on the executors."""
         count = len(files.files)
         counted = Counted(on_tasks, count)
-        found = run_items(self.spark, SpillFiles(files, storage, folder), range(count), count, counted.more)
+        found = run_items(self._checked(), SpillFiles(files, storage, folder), range(count), count, counted.more)
         return spilled(found, files.schema, storage, self.share_limit)
 
     def match(
@@ -161,6 +183,7 @@ class SparkEngine:
         total, is_large = sum(scan.rows for scan in scans), source.route == "exchange"
         if self.scans_here(total + is_large * source.rows):
             return LocalEngine().match(storage, source, specs, scans, on_done)
+        self._checked()
         if is_large:
             return self._match_by_exchange(storage, source, specs, scans, on_done)
         wanted = [(len(spec.rows), spec.keys) for spec in specs]
@@ -173,7 +196,7 @@ class SparkEngine:
 
     def scans_here(self, rows: int) -> bool:
         """Return whether the driver scans the keys of this many rows faster than a Spark job."""
-        return rows <= (LOCAL_ROWS if is_one_machine(self.spark) else DRIVER_ROWS)
+        return rows <= (LOCAL_ROWS if self.is_one_machine else DRIVER_ROWS)
 
     def _match_by_exchange(
         self,
@@ -205,6 +228,9 @@ class SparkEngine:
     ) -> list[Outcome]:
         """Run the file kernel on the executors."""
         assert isinstance(source, SharedSource)
+        if not tasks:
+            return []
+        self._checked()
         if source.route == "exchange":
             return self._run_by_exchange(storage, source, tasks, staging, on_done)
         count = self._tasks(sum(task.weight for task in tasks), _TASK_BYTES)
@@ -242,7 +268,7 @@ class SparkEngine:
 
     def map(self, function: Callable[[_T], _R], items: Sequence[_T], on_done: OnDone) -> list[_R]:
         """Apply a function to all items on the executors."""
-        return run_items(self.spark, function, items, self._bundles(items), on_done)
+        return run_items(self._checked(), function, items, self._bundles(items), on_done) if items else []
 
     def exchange(
         self,
@@ -253,6 +279,7 @@ class SparkEngine:
         on_done: OnDone,
     ) -> list[_R]:
         """Split items into tables by part, shuffle them, and gather each part. See `exchange`."""
+        self._checked()
         with self.packets() as folder:
             return exchange(self.spark, split, items, gather, parts, self._bundles(items), on_done, folder)
 

@@ -22,6 +22,9 @@ _NO_CONNECTOR = re.compile(r"Class [\w.]+\.(\w+FileSystem) not found|No FileSyst
 _OWN = re.compile(r"\b(SourceFileError|SchemaMismatchError): ([^\n]+)")
 _OWN_CLASSES = {"SourceFileError": SourceFileError, "SchemaMismatchError": SchemaMismatchError}
 """Errors that executors raise for values in source files."""
+_LINE = re.compile(r'^\s*File "([^"]+)", line (\d+)', re.MULTILINE)
+_LIBRARY = re.compile(r"site-packages|pyspark|fsspeckit/|/lib/python|<frozen|<string>")
+"""Paths in a traceback that are not code of the user."""
 _CAUSE = re.compile(r"Exception thrown in awaitResult: .*?\nCaused by: (?:[\w.$]+: )?([^\n]+)", re.DOTALL)
 _LONGEST = 400
 _logger = logging.getLogger(__name__)
@@ -121,6 +124,10 @@ def explain(text: str) -> FsspeckitError:
         return _OWN_CLASSES[own[1]](scrub(own[2]))
     if _CANCELLED.search(text):
         return SparkJobCancelledError("the Spark job was cancelled. Nothing was changed; run the operation again")
+    lines = [found for found in _LINE.findall(text) if not _LIBRARY.search(found[0])]
+    if lines and _RAISED.search(text):
+        where = f'File "{scrub(lines[-1][0])}", line {lines[-1][1]}'
+        return SparkJobError(f"a Python function raised {reason(text)} ({where}). Nothing was changed; correct it")
     condition = _CONDITION.search(text)
     advice = "mend the query that makes the rows" if condition else "run the operation again"
     return SparkJobError(f"the Spark job failed: {reason(text)}. Nothing was changed; {advice}")

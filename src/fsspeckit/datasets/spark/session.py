@@ -22,6 +22,7 @@ from fsspeckit.common.install import install_command
 from fsspeckit.common.text import scrub
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.storage.urls import to_spark
+from fsspeckit.datasets.spark.class_archive import archive_options
 from fsspeckit.datasets.spark.errors import reason
 from fsspeckit.datasets.spark.java import ensure_java
 
@@ -73,7 +74,7 @@ def get_session(
         if master is not None or conf:
             _logger.warning("a Spark session is active: the master and settings that were asked for are not applied")
         return active
-    if _is_configured() or (master is not None and not master.startswith("local")):
+    if is_configured() or (master is not None and not master.startswith("local")):
         if not {"PYSPARK_GATEWAY_PORT", "SPARK_REMOTE"} & os.environ.keys():
             ensure_java()
         builder = SparkSession.builder if master is None else SparkSession.builder.master(master)
@@ -108,7 +109,7 @@ def refresh(spark: SparkSession, place: Place) -> None:
         _logger.debug("Spark has nothing to refresh at %s: %s", place.path, scrub(reason))
 
 
-def _is_configured() -> bool:
+def is_configured() -> bool:
     """Return whether spark-submit, Spark Connect or a configuration file sets the master."""
     if any(name in os.environ for name in ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "MASTER")):
         return True
@@ -126,15 +127,18 @@ def _configured(builder: Any, conf: Mapping[str, Any]) -> Any:
 
 
 def _local_session(master: str | None, conf: Mapping[str, Any]) -> SparkSession:
+    from pyspark import __version__
+    from pyspark.find_spark_home import _find_spark_home
     from pyspark.sql import SparkSession
 
-    ensure_java()
+    _logger.info("starting a local Spark session")
+    options = f"{_JAVA_OPTIONS} {archive_options(ensure_java(), _find_spark_home(), __version__)}".rstrip()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     # The second number is the maximum of task failures; with local[N], Spark does not retry tasks.
     builder = SparkSession.builder.master(master or f"local[{cores},4]").appName("fsspeckit")
-    builder = _configured(builder, {"spark.driver.extraJavaOptions": _JAVA_OPTIONS, **_LOCAL, **conf})
+    builder = _configured(builder, {"spark.driver.extraJavaOptions": options, **_LOCAL, **conf})
     handle, name = tempfile.mkstemp(prefix="fsspeckit-spark-", suffix=".log")
     with os.fdopen(handle) as log, _redirected(1, 2, to=log.fileno()):
         session = _started(builder, Path(name))
