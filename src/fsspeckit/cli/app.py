@@ -19,6 +19,7 @@ from fsspeckit.cli.commands import (
     deduplicate,
     delete,
     doctor,
+    export,
     history,
     inspect,
     merge,
@@ -61,7 +62,7 @@ def _program(
 
 _ROWS = (write, merge, apply_changes, update, delete)
 _VERSIONS = (history, changes, restore, vacuum)
-for _module in (*_ROWS, compact, optimize, deduplicate, *_VERSIONS, recover, inspect, plan, apply, run, doctor):
+for _module in (*_ROWS, compact, optimize, deduplicate, *_VERSIONS, export, recover, inspect, plan, apply, run, doctor):
     _module.register(app)
 
 

@@ -30,6 +30,7 @@ from fsspeckit.common.errors import (
 )
 from fsspeckit.common.text import is_storable
 from fsspeckit.core.commit.conflicts import Changes, Conflicts, OutdatedViewError, Publish
+from fsspeckit.core.commit.exports import ExportLog
 from fsspeckit.core.commit.footer_index import FooterIndex
 from fsspeckit.core.commit.history import Expired
 from fsspeckit.core.commit.journal import Log, LogState, Survey
@@ -87,6 +88,8 @@ class Commit:
 
 
 Check = Callable[[View, View, Mapping[str, Any]], None]
+CheckExportable = Callable[[frozenset[str], Mapping[str, bytes]], None]
+"""Raises if files with these footers, by path, cannot be described by the exports of some kinds."""
 Revalidate = Callable[[View, frozenset[str]], None]
 """Raises :class:`CommitConflictError` if a change that was planned on an older view is not right for this view.
 
@@ -142,7 +145,20 @@ class Journal:
         self._is_checked = False
         self.terms = terms
         self.on_commit: Callable[[], None] = lambda: None
+        self.refresh_exports: Callable[[], None] = lambda: None
+        self.check_exportable: CheckExportable = lambda kinds, footers: None  # noqa: ARG005
+        self.is_exported = False
         self.distribute: Distribute = in_one_batch
+
+    def exports(self) -> ExportLog:
+        """Return the exports of the dataset. The journal is created if there is none."""
+        sidecar = self._locations.find() or self._locations.create()
+        return ExportLog(self._storage, self._root, Log(self._storage, sidecar))
+
+    def remove_export(self, kind: str) -> bool:
+        """Delete the metadata of an export, and return whether there was any."""
+        sidecar = self._locations.find()
+        return sidecar is not None and ExportLog(self._storage, self._root, Log(self._storage, sidecar)).remove(kind)
 
     def committed(self, key: str) -> int | None:
         """Return the slot of the commit with an idempotency key, or None. Writes nothing."""
@@ -160,6 +176,8 @@ class Journal:
         survey = self._locations.survey()
         if not needs_recovery(self._storage, survey):
             self._survey = survey
+            if survey.state.is_export_outdated:
+                self.refresh_exports()
             return Recovery()
         sidecar = self._locations.refresh()  # looks for a second journal before anything is changed
         if sidecar is None:
@@ -167,6 +185,8 @@ class Journal:
         done = recover(self._storage, self._root, Log(self._storage, sidecar))
         if done.replayed:
             self.on_commit()
+        if survey.state.kept:
+            self.refresh_exports()
         return done
 
     def status(self) -> JournalStatus:
@@ -184,9 +204,11 @@ class Journal:
         survey, self._survey = self._survey, None
         if survey is not None and survey.age > _SURVEY_SECONDS:
             survey = None  # a commit since then is likely, and would cost a second listing of the dataset
-        return list_dataset(
+        view = list_dataset(
             self._storage, self._root, self._locations, survey, consistent=consistent, may_lock=may_lock
         )
+        self.is_exported = bool(view.log.exports)
+        return view
 
     def versions(self, view: View, path: str) -> Versions:
         """Return the versions of the dataset as of a view; errors name ``path``. Writes nothing."""
@@ -225,6 +247,8 @@ class Journal:
         elif not self._is_checked:
             check_not_inside_dataset(self._storage, self._root)  # again: now its own journal is there for others to see
         log = Log(self._storage, sidecar)
+        if any(mark.format == "iceberg" for mark in view.log.exports):
+            ExportLog(self._storage, self._root, log).check("iceberg")
         transaction = new_id()
         self._storage.make_dirs(log.folder)  # the creator of the sidecar may have died before this step
         with self._storage.lock(log.lock_path):
@@ -255,6 +279,8 @@ class Transaction:
         self._terms, self._on_commit = journal.terms, journal.on_commit
         self._distribute, self._by_exchange = journal.distribute, journal.by_exchange
         self._newer_view = journal.view_to_change
+        self._refresh_exports, self._check_exportable = journal.refresh_exports, journal.check_exportable
+        self._kept = view.log.kept
         self._is_rebased = self.is_first = False
         self._files = {file.path: file for file in view.files}
         self._can_delete_staging = True
@@ -322,6 +348,7 @@ class Transaction:
             return Commit(self._view.head, 0.0, 0)
         self._check_shape(changes)
         staged = self._check_and_sync_staged(changes)
+        self._check_exportable(self._kept, self._footers)
         if self._terms.check is not None:
             changes, revalidate = replace(changes, inputs=tuple(self._files), complete_view=True), None
             self._terms.check(self._view, self._view_after(changes, staged), changes.info)
@@ -331,6 +358,8 @@ class Transaction:
         if published and self._view.index is not None and self._view.index.is_used:
             self._save_index(self._view.index, record)
         self._on_commit()
+        if published and self._kept:
+            self._refresh_exports()
         size = sum(item.size for item in record.publish)
         return Commit(record.seq, time.perf_counter() - started, size, published)
 
@@ -496,6 +525,8 @@ class Transaction:
 
     def _record(self, changes: Changes, staged: Mapping[str, Entry], state: LogState) -> Record:
         """Return the record for the slot after those of ``state``, which lists the policy that applies to it."""
+        self._kept = state.kept
+        self._check_new_names(changes, state)
         publish = []
         for item in changes.publish:
             name = item.staged.rpartition("/")[2]
@@ -521,6 +552,14 @@ class Transaction:
             retain=changes.retain,
             listed=self._files_after(publish, changes.retire, state) if keeps else None,
         )
+
+    def _check_new_names(self, changes: Changes, state: LogState) -> None:
+        """Raise if a file would be replaced under its name although exported metadata describes it."""
+        if state.exports and any(item.replaces for item in changes.publish):
+            raise CommitConflictError(
+                f"{self._view.root} was exported during the operation, so that its files must not be replaced under "
+                "their names. Nothing was changed. Run the operation again."
+            )
 
     def _files_after(self, publish: Iterable[Published], retire: Iterable[str], state: LogState) -> FileList:
         """Return the data files after the commit. If others committed since the view, the dataset is listed again."""

@@ -13,11 +13,10 @@ from fsspeckit.common.bridge import scalar, to_numpy
 from fsspeckit.common.errors import KeyColumnError
 from fsspeckit.common.schema import field_remedy
 from fsspeckit.core.dataset.place import Place
-from fsspeckit.core.dataset.snapshot import Snapshot
+from fsspeckit.core.dataset.snapshot import Snapshot, full_schema
 from fsspeckit.core.dataset.source import Source
 from fsspeckit.core.dataset.source_columns import SourceColumns
 from fsspeckit.core.engine.protocol import Engine
-from fsspeckit.core.engine.read import full_schema
 from fsspeckit.core.expressions import compute
 from fsspeckit.core.expressions.conditions import compile_condition, errors_name
 from fsspeckit.core.expressions.evaluate import matching_rows
