@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.api import compact_options, dataset_io, io_for
-from fsspeckit.common.choices import DEFAULT_ENGINE, DEFAULT_STRATEGY, ExportFormat, WriteMode
+from fsspeckit.common.choices import DEFAULT_ENGINE, DEFAULT_STRATEGY, CatalogName, ExportFormat, WriteMode
 from fsspeckit.common.errors import KeyColumnError
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.datasets.arguments import Columns, Duration, column_names, with_long_names
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.commit.replay import Recovery
     from fsspeckit.core.commit.versions import History
     from fsspeckit.core.operations.export import ExportResult
+    from fsspeckit.core.operations.register import RegisterResult
     from fsspeckit.core.operations.versions import RestoreResult, VacuumResult, VersionDiff
     from fsspeckit.core.results import MaintenanceResult, MergePlan, MergeResult, WriteResult
     from fsspeckit.doctor import Diagnosis
@@ -167,6 +168,22 @@ class Dataset:
     def remove_export(self, format: ExportFormat = "delta") -> bool:  # noqa: A002
         """Delete the metadata that `export` wrote; see `DatasetIO.remove_export`."""
         return self._without_engine().remove_export(self.path, format)
+
+    def register(
+        self,
+        *,
+        catalog: CatalogName,
+        table: str,
+        keep_registered: bool = False,
+        catalog_options: Mapping[str, str] | None = None,
+    ) -> RegisterResult:
+        """Write the dataset to a catalog; see `DatasetIO.register`."""
+        io, kept, options = self._without_engine(), keep_registered, catalog_options
+        return io.register(self.path, catalog=catalog, table=table, keep_registered=kept, catalog_options=options)
+
+    def unregister(self, *, catalog: CatalogName) -> bool:
+        """Delete the table that `register` wrote; see `DatasetIO.unregister`."""
+        return self._without_engine().unregister(self.path, catalog=catalog)
 
     def restore(self, **options: Any) -> RestoreResult:
         """Make a kept version the current one; see `DatasetIO.restore`."""

@@ -26,6 +26,7 @@ from fsspeckit.cli.commands import (
     optimize,
     plan,
     recover,
+    register,
     restore,
     run,
     update,
@@ -62,7 +63,21 @@ def _program(
 
 _ROWS = (write, merge, apply_changes, update, delete)
 _VERSIONS = (history, changes, restore, vacuum)
-for _module in (*_ROWS, compact, optimize, deduplicate, *_VERSIONS, export, recover, inspect, plan, apply, run, doctor):
+for _module in (
+    *_ROWS,
+    compact,
+    optimize,
+    deduplicate,
+    *_VERSIONS,
+    export,
+    register,
+    recover,
+    inspect,
+    plan,
+    apply,
+    run,
+    doctor,
+):
     _module.register(app)
 
 

@@ -7,7 +7,8 @@ raised; the next operation on the dataset, or a recovery, tries again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from fsspeckit.common.errors import (
+    CatalogError,
     CommitConflictError,
     DatasetNotFoundError,
     FsspeckitError,
@@ -26,6 +28,8 @@ from fsspeckit.core.commit.exports import Exported, ExportLog
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.transaction import Journal
 from fsspeckit.core.dataset.snapshot import Snapshot, full_schema, load_snapshot
+from fsspeckit.core.export.catalog_table import CatalogTable, OpenCatalog, Registration
+from fsspeckit.core.export.glue import GlueCatalog
 from fsspeckit.core.export.prepare import FORMATS, Target
 from fsspeckit.core.export.table import FileSchema, Table, TableFile
 from fsspeckit.core.model import ViewFile
@@ -48,8 +52,12 @@ class ExportedVersion:
     is_new: bool
 
 
+CATALOGS: Mapping[str, OpenCatalog] = {"glue": GlueCatalog}
+"""The catalogs in which a dataset can be registered."""
+
+
 def connected(journal: Journal, storage: Storage, root: str, path: str) -> Journal:
-    """Return the journal, after whose commits the kept exports of the dataset are written again."""
+    """Return the journal, after whose commits the kept exports and catalogs of the dataset are written again."""
     journal.refresh_exports = partial(refresh, Journal(storage, root), storage, path)
     journal.check_exportable = check_exportable
     return journal
@@ -68,18 +76,43 @@ def check_exportable(kinds: frozenset[str], footers: Mapping[str, bytes]) -> Non
 
 
 def refresh(journal: Journal, storage: Storage, path: str) -> None:
-    """Write all exports again that are kept. Errors are logged: the commit before it is final."""
-    try:
+    """Write all exports and catalogs again that are kept. Errors are logged: the commit before it is final."""
+    with _logged(path, "an export"):
         exports = journal.exports()
-        for kind in sorted(journal.view().log.kept & FORMATS.keys()):
-            export(journal, storage, path, kind, exports)
-    except (OSError, FsspeckitError, pa.ArrowException, ImportError) as error:
+        kept = journal.view().log.kept
+        for kind in sorted(kept & FORMATS.keys()):
+            with _logged(path, f"its {kind} export"):
+                export(journal, storage, path, kind, exports)
+        for kind in sorted(kept - FORMATS.keys()):
+            with _logged(path, f"the {kind} catalog"):
+                refresh_catalog(journal, storage, path, kind)
+
+
+@contextmanager
+def _logged(path: str, what: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, FsspeckitError, pa.ArrowException, ImportError, ValueError) as error:
         _logger.warning(
-            "the commit to %s is final, but an export does not have it (%s); run `fsspeckit export` to see the error, "
-            "or recover() to try again",
-            path,
-            error,
+            "the commit to %s is final, but %s does not have it (%s); the next commit tries again", path, what, error
         )
+
+
+def refresh_catalog(journal: Journal, storage: Storage, path: str, kind: str) -> None:
+    """Write the table of a catalog again."""
+    note = journal.exports().read_note(f"{kind}.json")
+    if note is None:
+        raise CatalogError(f"The registration of {path} is missing. Run `fsspeckit register` again.")
+    known = Registration.from_bytes(note, path)
+    described = catalog_table(journal.view(), storage, path)
+    if described is not None:
+        CATALOGS[kind](known.options).write(known.table, described)
+
+
+def catalog_table(view: View, storage: Storage, path: str) -> CatalogTable | None:
+    """Return the description of a dataset for a catalog, or None if it has no files."""
+    table = load_table(storage, view, path)
+    return None if table is None else CatalogTable.of(table, storage.url(view.root))
 
 
 def export(journal: Journal, storage: Storage, path: str, kind: str, exports: ExportLog) -> ExportedVersion:
