@@ -295,6 +295,9 @@ def test_an_unknown_format_is_an_error(io: PyarrowDatasetIO, path: str) -> None:
         io.export(path, "hudi")  # type: ignore[arg-type]
     with pytest.raises(FileNotFoundError, match="no parquet dataset"):
         io.export(path + "-missing")
+    assert not io.remove_export(path + "-missing")
+    assert not io.unregister(path + "-missing", catalog="glue")
+    assert not list(Path(path).parent.glob(".*missing*")), "nothing is written for a dataset that does not exist"
 
 
 @pytest.mark.parametrize("storage", ["s3"])

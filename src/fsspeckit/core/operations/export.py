@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 from fsspeckit.common.choices import ExportFormat, check_choice
+from fsspeckit.common.errors import DatasetNotFoundError
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.core.dataset import exported
 from fsspeckit.core.dataset.place import Place
@@ -47,7 +48,9 @@ def export(place: Place, kind: ExportFormat, *, keep_exported: bool) -> ExportRe
     started = time.perf_counter()
     with log_unexpected("export", place.path):
         place.journal.recover()
-        place.journal.view_to_change()
+        view = place.journal.view_to_change()
+        if not view.files and not view.log.exports:
+            raise DatasetNotFoundError(f"no parquet dataset at {place.path}; check the path, or write it first")
         exports = place.journal.exports()
         done = first = exported.export(place.journal, place.storage, place.path, kind, exports)
         exports.set_kept(kind, is_kept=keep_exported)

@@ -75,6 +75,8 @@ def register(
 def unregister(place: Place, kind: CatalogName) -> bool:
     """Delete the table of a dataset in a catalog, and return whether there was one. The data files stay."""
     with log_unexpected("unregister", place.path):
+        if place.journal.status().sidecar is None:
+            return False
         exports = place.journal.exports()
         note = exports.read_note(f"{kind}.json")
         if note is None:
