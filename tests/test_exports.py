@@ -23,6 +23,7 @@ MODULES = sorted(module.name for module in pkgutil.walk_packages(fsspeckit.__pat
 LOCKED = {
     "fsspeckit": [
         "AlreadyCommittedError",
+        "CatalogError",
         "CheckFailedError",
         "ColumnNameError",
         "CommitConflictError",

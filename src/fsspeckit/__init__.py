@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     )
     from fsspeckit.common.errors import (
         AlreadyCommittedError,
+        CatalogError,
         CheckFailedError,
         ColumnNameError,
         CommitConflictError,
@@ -58,6 +59,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AlreadyCommittedError",
+    "CatalogError",
     "CheckFailedError",
     "ColumnNameError",
     "CommitConflictError",

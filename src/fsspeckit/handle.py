@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.api import compact_options, dataset_io, io_for
-from fsspeckit.common.choices import DEFAULT_ENGINE, DEFAULT_STRATEGY, WriteMode
+from fsspeckit.common.choices import DEFAULT_ENGINE, DEFAULT_STRATEGY, CatalogName, ExportFormat, WriteMode
 from fsspeckit.common.errors import KeyColumnError
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.datasets.arguments import Columns, Duration, column_names, with_long_names
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from fsspeckit.core.commit.replay import Recovery
     from fsspeckit.core.commit.versions import History
+    from fsspeckit.core.operations.export import ExportResult
+    from fsspeckit.core.operations.register import RegisterResult
     from fsspeckit.core.operations.versions import RestoreResult, VacuumResult, VersionDiff
     from fsspeckit.core.results import MaintenanceResult, MergePlan, MergeResult, WriteResult
     from fsspeckit.doctor import Diagnosis
@@ -153,6 +155,35 @@ class Dataset:
         """Return the rows that commits changed, on Spark a DataFrame; see `DatasetIO.changes`."""
         keys = self.key if key is None else key
         return self._io().changes(self.path, since=since, until=until, key_columns=keys)
+
+    def export(
+        self,
+        format: ExportFormat = "delta",  # noqa: A002 - the word of Spark and pandas
+        *,
+        keep_exported: bool = False,
+    ) -> ExportResult:
+        """Write Delta or Iceberg metadata for the files of the dataset; see `DatasetIO.export`."""
+        return self._without_engine().export(self.path, format, keep_exported=keep_exported)
+
+    def remove_export(self, format: ExportFormat = "delta") -> bool:  # noqa: A002
+        """Delete the metadata that `export` wrote; see `DatasetIO.remove_export`."""
+        return self._without_engine().remove_export(self.path, format)
+
+    def register(
+        self,
+        *,
+        catalog: CatalogName,
+        table: str,
+        keep_registered: bool = False,
+        catalog_options: Mapping[str, str] | None = None,
+    ) -> RegisterResult:
+        """Write the dataset to a catalog; see `DatasetIO.register`."""
+        io, kept, options = self._without_engine(), keep_registered, catalog_options
+        return io.register(self.path, catalog=catalog, table=table, keep_registered=kept, catalog_options=options)
+
+    def unregister(self, *, catalog: CatalogName) -> bool:
+        """Delete the table that `register` wrote; see `DatasetIO.unregister`."""
+        return self._without_engine().unregister(self.path, catalog=catalog)
 
     def restore(self, **options: Any) -> RestoreResult:
         """Make a kept version the current one; see `DatasetIO.restore`."""

@@ -19,12 +19,14 @@ from fsspeckit.cli.commands import (
     deduplicate,
     delete,
     doctor,
+    export,
     history,
     inspect,
     merge,
     optimize,
     plan,
     recover,
+    register,
     restore,
     run,
     update,
@@ -61,7 +63,21 @@ def _program(
 
 _ROWS = (write, merge, apply_changes, update, delete)
 _VERSIONS = (history, changes, restore, vacuum)
-for _module in (*_ROWS, compact, optimize, deduplicate, *_VERSIONS, recover, inspect, plan, apply, run, doctor):
+for _module in (
+    *_ROWS,
+    compact,
+    optimize,
+    deduplicate,
+    *_VERSIONS,
+    export,
+    register,
+    recover,
+    inspect,
+    plan,
+    apply,
+    run,
+    doctor,
+):
     _module.register(app)
 
 

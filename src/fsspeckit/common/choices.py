@@ -7,8 +7,10 @@ from typing import Any, Literal
 
 Codec = Literal["snappy", "zstd", "gzip", "lz4", "brotli", "none"]
 Curve = Literal["linear", "zorder", "hilbert"]
+CatalogName = Literal["glue"]
 EngineName = Literal["spark", "duckdb", "pyarrow"]
 EngineChoice = Literal["spark", "duckdb", "pyarrow", "auto"]
+ExportFormat = Literal["delta", "iceberg"]
 NullKeys = Literal["error", "match"]
 OnDuplicate = Literal["error", "first", "last"]
 PartitionMove = Literal["check", "unchecked", "move"]

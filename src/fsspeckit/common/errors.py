@@ -19,6 +19,7 @@
     ├── DamagedFileError      OSError            a file cannot be read as Parquet
     ├── StorageError          OSError            the storage failed; the message names operation and path
     │   └── OutcomeUnknownError                  it is unknown whether the commit took place
+    ├── CatalogError          RuntimeError       a catalog refuses a table, or has another one with its name
     ├── CommitConflictError   RuntimeError       another writer changed the dataset first
     ├── AlreadyCommittedError RuntimeError       the idempotency key is already committed
     ├── CheckFailedError      ValueError         the rows do not pass a check
@@ -116,6 +117,10 @@ class StorageError(FsspeckitError, OSError):
 
 class OutcomeUnknownError(StorageError):
     """The storage failed, and it is unknown whether the commit took place; recovery determines the outcome."""
+
+
+class CatalogError(FsspeckitError, RuntimeError):
+    """A catalog cannot be reached, refuses a table, or has another table with its name."""
 
 
 class CommitConflictError(FsspeckitError, RuntimeError):

@@ -40,6 +40,7 @@ from fsspeckit.core.planning.merge_request import MergeRequest, normalize_keys
 from fsspeckit.core.progress import Progress
 from fsspeckit.core.results import MergePlan, MergeResult, WriteResult
 from fsspeckit.datasets.arguments import Columns, MemoryLimit, column_names, parse_bytes
+from fsspeckit.datasets.exports import Exports
 from fsspeckit.datasets.maintenance import Maintenance
 from fsspeckit.datasets.row_changes import RowChanges
 from fsspeckit.datasets.versions import KeptVersions
@@ -47,7 +48,7 @@ from fsspeckit.datasets.versions import KeptVersions
 __all__ = ["Columns", "DatasetIO", "column_names"]
 
 
-class DatasetIO(Maintenance, RowChanges, KeptVersions):
+class DatasetIO(Maintenance, RowChanges, KeptVersions, Exports):
     """Write, read, merge and maintain plain Parquet dataset folders.
 
     Args:

@@ -12,9 +12,10 @@ import re
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fsspeckit.common.errors import CommitConflictError, OutcomeUnknownError, StorageError
+from fsspeckit.core.commit.export_marks import TITLES, ExportMark, parse_kept, parse_mark
 from fsspeckit.core.commit.footer_index import index_files
 from fsspeckit.core.commit.history import Expired, expired_files, fold, oldest_expired, remove_expired
 from fsspeckit.core.commit.record import MAX_RECORDS, Record, is_id, new_id
@@ -41,7 +42,8 @@ class LogState:
     """One listing of the slots. ``leftovers`` are temporary files of a create that crashed.
 
     ``retain`` is the policy: the seconds for which commits keep the files that they remove, or 0. No version before
-    ``floor`` can be read.
+    ``floor`` can be read. ``exports`` are the marks of exported metadata, and ``kept`` are the exports and catalogs to
+    refresh after every commit.
     """
 
     records: tuple[int, ...] = ()
@@ -49,6 +51,20 @@ class LogState:
     leftovers: tuple[str, ...] = ()
     retain: int = 0
     floor: int = 0
+    exports: tuple[ExportMark, ...] = ()
+    kept: frozenset[str] = frozenset()
+
+    @property
+    def is_export_outdated(self) -> bool:
+        """Return whether a kept export may not describe the newest slot.
+
+        A version whose file was not written has a mark too, beside that of the version before it.
+        """
+        for kind in self.kept & TITLES.keys():
+            slots = [mark.seq for mark in self.exports if mark.format == kind]
+            if len(slots) != 1 or slots[0] < self.newest:
+                return True
+        return False
 
     @property
     def newest(self) -> int:
@@ -149,10 +165,11 @@ class Log:
 
     def _state(self, names: Iterable[str]) -> LogState:
         records, done, leftovers, policy, floor = [], set(), [], (0, 0), 0
+        exports, kept = [], set()
         for name in names:
-            number, kind = name[:20], name[20:]
-            if kind in _KINDS and number.isdecimal() and number.isascii():
-                if kind == ".json":
+            number, ending = name[:20], name[20:]
+            if ending in _KINDS and number.isdecimal() and number.isascii():
+                if ending == ".json":
                     records.append(int(number))
                 else:
                     done.add(int(number))
@@ -162,10 +179,15 @@ class Log:
                 policy = max(policy, (int(found[1]), int(found[2])))
             elif (found := _FLOOR.fullmatch(name)) is not None:
                 floor = max(floor, int(found[1]))
+            elif (mark := parse_mark(name)) is not None:
+                exports.append(mark)
+            elif (kind := parse_kept(name)) is not None:
+                kept.add(kind)
         records.sort()
         for seq in records[:1] + records[-1:]:
             self._checked_number(seq)
-        return LogState(tuple(records), frozenset(done), tuple(leftovers), policy[1], floor)
+        state = LogState(tuple(records), frozenset(done), tuple(leftovers), policy[1], floor)
+        return replace(state, exports=tuple(sorted(exports)), kept=frozenset(kept)) if exports or kept else state
 
     def _checked_number(self, seq: int) -> int:
         if not 0 < seq < MAX_RECORDS:

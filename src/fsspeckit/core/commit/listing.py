@@ -7,11 +7,12 @@ and files that it has not published yet are read from the staging folder.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 from fsspeckit.common.errors import CommitConflictError, StorageError, TableFormatError
+from fsspeckit.core.commit.export_marks import DELTA_FOLDER, ExportMark, foreign_commit, is_foreign, version_sizes
 from fsspeckit.core.commit.file_list import MANY_FILES, FileList
 from fsspeckit.core.commit.footer_index import FooterIndex
 from fsspeckit.core.commit.journal import Log, LogState, Survey
@@ -46,18 +47,32 @@ class View:
     index: FooterIndex | None = field(default=None, repr=False, compare=False)
 
 
-def check_not_table_format(root: str, tree: Tree) -> None:
-    """Raise if the folder is a Delta Lake, Hudi or Iceberg table."""
+def check_not_table_format(root: str, tree: Tree, marks: Callable[[], Sequence[ExportMark]] = tuple) -> None:
+    """Raise if the folder is a Delta Lake, Hudi or Iceberg table.
+
+    ``marks`` returns the marks of exported metadata. They are listed after the folder: the mark is written first.
+    """
     folders = set(tree.folders)
     table_format = None
-    if "_delta_log" in folders:
-        table_format = "a Delta Lake table (_delta_log)"
+    if DELTA_FOLDER in folders:
+        table_format = None if _is_exported(root, tree, marks()) else "a Delta Lake table (_delta_log)"
     elif ".hoodie" in folders:
         table_format = "an Apache Hudi table (.hoodie)"
     elif "metadata" in folders and any(_is_iceberg_metadata(entry.path) for entry in tree.files):
         table_format = "an Apache Iceberg table (metadata)"
     if table_format:
         raise TableFormatError(f"{root} is {table_format}, not a plain Parquet folder. Use the tools of that format.")
+
+
+def _is_exported(root: str, tree: Tree, marks: Sequence[ExportMark]) -> bool:
+    """Return whether an export wrote the Delta log. Raise if another program has committed to it since."""
+    if not any(mark.format == "delta" for mark in marks):
+        return False
+    prefix = f"{DELTA_FOLDER}/"
+    files = ((entry.path.removeprefix(prefix), entry.size) for entry in tree.files if entry.path.startswith(prefix))
+    if is_foreign("delta", version_sizes("delta", files), marks):
+        raise foreign_commit("delta", root)
+    return True
 
 
 def _is_iceberg_metadata(path: str) -> bool:
@@ -124,6 +139,8 @@ def _list_once(
         return None
     if consistent and not _is_current(storage, locations, head):
         return None
+    if tree is not None:
+        check_not_table_format(root, tree, lambda: _read_head(storage, locations).state.exports)
     view = _assemble(root, head, record, staged, tree, in_place=storage.in_place)
     return replace(view, index=FooterIndex(storage, head.sidecar, head.index))
 
@@ -163,7 +180,6 @@ def _assemble(
     root: str, head: _Head, record: Record | None, staged: dict[str, str], tree: Tree | None, *, in_place: bool
 ) -> View:
     if tree is not None:
-        check_not_table_format(root, tree)
         check_contains_no_dataset(root, tree, has_journal=head.sidecar is not None)
     entries = tree.files if tree is not None else ()
     prefix = join(root, "x")[:-1]

@@ -29,6 +29,7 @@ from fsspeckit.common.errors import (
 )
 from fsspeckit.common.text import counted
 from fsspeckit.core.commit.conflicts import Changes, Conflicts, Publish, check_is_possible
+from fsspeckit.core.commit.exports import ExportLog
 from fsspeckit.core.commit.footer_index import FooterIndex
 from fsspeckit.core.commit.history import Expired
 from fsspeckit.core.commit.journal import Log, LogState, Survey
@@ -75,6 +76,10 @@ class Commit:
     published: bool = True
 
 
+CheckExportable = Callable[[frozenset[str], Mapping[str, bytes]], None]
+"""Raises if files with these footers, by path, cannot be described by the exports of some kinds."""
+
+
 class Journal:
     """The journal of one dataset.
 
@@ -99,7 +104,20 @@ class Journal:
         self._is_checked = False
         self.terms = terms
         self.on_commit: Callable[[], None] = lambda: None
+        self.refresh_exports: Callable[[], None] = lambda: None
+        self.check_exportable: CheckExportable = lambda kinds, footers: None  # noqa: ARG005
+        self.is_exported = False
         self.distribute: Distribute = in_one_batch
+
+    def exports(self) -> ExportLog:
+        """Return the exports of the dataset. The journal is created if there is none."""
+        sidecar = self._locations.find() or self._locations.create()
+        return ExportLog(self._storage, self._root, Log(self._storage, sidecar))
+
+    def remove_export(self, kind: str) -> bool:
+        """Delete the metadata of an export, and return whether there was any."""
+        sidecar = self._locations.find()
+        return sidecar is not None and ExportLog(self._storage, self._root, Log(self._storage, sidecar)).remove(kind)
 
     def committed(self, key: str) -> int | None:
         """Return the slot of the commit with an idempotency key, or None. Writes nothing."""
@@ -117,6 +135,8 @@ class Journal:
         survey = self._locations.survey()
         if not needs_recovery(self._storage, survey):
             self._survey = survey
+            if survey.state.is_export_outdated:
+                self.refresh_exports()
             return Recovery()
         sidecar = self._locations.refresh()  # looks for a second journal before anything is changed
         if sidecar is None:
@@ -124,6 +144,8 @@ class Journal:
         done = recover(self._storage, self._root, Log(self._storage, sidecar))
         if done.replayed:
             self.on_commit()
+        if survey.state.kept:
+            self.refresh_exports()
         return done
 
     def status(self) -> JournalStatus:
@@ -141,9 +163,11 @@ class Journal:
         survey, self._survey = self._survey, None
         if survey is not None and survey.age > _SURVEY_SECONDS:
             survey = None  # a commit since then is likely, and would cost a second listing of the dataset
-        return list_dataset(
+        view = list_dataset(
             self._storage, self._root, self._locations, survey, consistent=consistent, may_lock=may_lock
         )
+        self.is_exported = bool(view.log.exports)
+        return view
 
     def versions(self, view: View, path: str) -> Versions:
         """Return the versions of the dataset as of a view; errors name ``path``. Writes nothing."""
@@ -182,6 +206,8 @@ class Journal:
         elif not self._is_checked:
             check_not_inside_dataset(self._storage, self._root)  # again: now its own journal is there for others to see
         log = Log(self._storage, sidecar)
+        if any(mark.format == "iceberg" for mark in view.log.exports):
+            ExportLog(self._storage, self._root, log).check("iceberg")
         transaction = new_id()
         self._storage.make_dirs(log.folder)  # the creator of the sidecar may have died before this step
         # Not the lock of commits: a writer can stage its files while another one commits.
@@ -211,6 +237,8 @@ class Transaction:
         self._handle = handle
         self._terms, self._on_commit = journal.terms, journal.on_commit
         self._distribute, self._by_exchange = journal.distribute, journal.publish == "exchange"
+        self._refresh_exports, self._check_exportable = journal.refresh_exports, journal.check_exportable
+        self._kept = view.log.kept
         self._list_again = journal.view_to_change
         self._is_rebased = False
         self.queue = Queue(storage, log)
@@ -265,6 +293,7 @@ class Transaction:
             return Commit(self._view.head, 0.0, 0)
         check_is_possible(self._storage, self._view.root, self._files, self.staging, changes)
         staged = self._check_and_sync_staged(changes)
+        self._check_exportable(self._kept, self._footers)
         if self._terms.check is not None:
             changes, revalidate = replace(changes, inputs=tuple(self._files), complete_view=True), None
             self._terms.check(self._view, self._view_after(changes, staged), changes.info)
@@ -278,10 +307,12 @@ class Transaction:
             "commit %d of %s by %s: %s published, %s removed",
             record.seq,
             self._view.root,
-            self._operation,
+            self._records.operation,
             counted(len(record.publish), "file"),
             counted(len(record.retire), "file"),
         )
+        if published and self._kept:
+            self._refresh_exports()
         size = sum(item.size for item in record.publish)
         return Commit(record.seq, time.perf_counter() - started, size, published)
 
@@ -402,7 +433,17 @@ class Transaction:
 
     def _new_record(self, changes: Changes, staged: Mapping[str, Entry], state: LogState) -> Record:
         """Return the record for the slot after those of ``state``, which lists the policy that applies to it."""
+        self._kept = state.kept
+        self._check_new_names(changes, state)
         return self._records.build(self._view, self._files, changes, staged, state)
+
+    def _check_new_names(self, changes: Changes, state: LogState) -> None:
+        """Raise if a file would be replaced under its name although exported metadata describes it."""
+        if state.exports and any(item.replaces for item in changes.publish):
+            raise CommitConflictError(
+                f"{self._view.root} was exported during the operation, so that its files must not be replaced under "
+                "their names. Nothing was changed. Run the operation again."
+            )
 
     def _apply(self, record: Record, state: LogState) -> bool:
         """Publish the committed files. Return False after an error; recovery then finishes the commit."""

@@ -12,6 +12,7 @@ from fsspeckit.common.errors import CommitConflictError, DatasetNotFoundError
 from fsspeckit.common.text import scrub
 from fsspeckit.core.commit.publishing import Distribute, in_one_batch
 from fsspeckit.core.commit.transaction import Journal, Terms
+from fsspeckit.core.dataset.exported import connected
 from fsspeckit.core.storage import Storage, resolve
 
 _LOAD_ATTEMPTS = 10
@@ -48,7 +49,7 @@ class Place:
         """
         storage, root = resolve(path, filesystem, storage_options)
         name, journal = scrub(str(path)).rstrip("/"), Journal(storage, root, terms)
-        journal.distribute = distribute
+        connected(journal, storage, root, name).distribute = distribute
         if on_commit is not None:
             # A place with a journal of its own: a reference cycle would keep the engine and its database open.
             journal.on_commit = partial(on_commit, cls(name, root, storage, Journal(storage, root, terms)))
@@ -57,7 +58,7 @@ class Place:
     @property
     def keeps_names(self) -> bool:
         """Whether a rewritten file replaces the old one under its name."""
-        return self.storage.in_place and self.journal.publish == "replace"
+        return self.storage.in_place and self.journal.publish == "replace" and not self.journal.is_exported
 
     @contextmanager
     def scratch(self) -> Iterator[str]:

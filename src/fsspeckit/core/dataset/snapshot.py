@@ -13,12 +13,12 @@ import pyarrow.compute as pc
 
 from fsspeckit.common.bridge import to_numpy
 from fsspeckit.common.errors import NestedDatasetError, PartitionError, SchemaMismatchError
-from fsspeckit.common.partitions import parse_hive_partition_path
+from fsspeckit.common.partitions import parse_hive_partition_path, partition_type
 from fsspeckit.common.schema import unify_schemas
 from fsspeckit.common.text import counted
 from fsspeckit.core.commit.file_list import FileList
 from fsspeckit.core.commit.listing import View
-from fsspeckit.core.dataset.indexed_files import DataFiles, Partitions, files_of_view, schemas_of
+from fsspeckit.core.dataset.indexed_files import DataFiles, Partitions, files_of_view, partition_values, schemas_of
 from fsspeckit.core.model import DataFile, PartitionValues, ViewFile
 from fsspeckit.core.parquet.data_files import read_data_files
 from fsspeckit.core.parquet.footer_chunk import ReadFooters
@@ -85,6 +85,19 @@ def load_snapshot(
     schema = joint_schema(files, view.root) if empty_may_differ else _unified(files, view.root)
     _logger.info("%s: %s, version %d", view.root, counted(len(view.files), "data file"), view.head)
     return Snapshot(view.root, view, files, schema, columns)
+
+
+def full_schema(snapshot: Snapshot) -> pa.Schema:
+    """Return the schema of the files and, last, the partition columns that are only in folder names."""
+    assert snapshot.schema is not None
+    names = [name for name in snapshot.partition_columns if name not in snapshot.schema.names]
+    fields = [pa.field(name, partition_type(_texts(snapshot, name))) for name in names]
+    return pa.schema([*snapshot.schema, *fields], snapshot.schema.metadata)
+
+
+def _texts(snapshot: Snapshot, name: str) -> list[str | None]:
+    at = snapshot.partition_columns.index(name)
+    return [values[at] for values in partition_values(snapshot.files) if values is not None]
 
 
 def load_files(

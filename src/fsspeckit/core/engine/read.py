@@ -15,10 +15,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fsspeckit.common.errors import FilterError, SchemaMismatchError
-from fsspeckit.common.partitions import partition_type, typed_values
+from fsspeckit.common.partitions import typed_values
 from fsspeckit.common.schema import cast_schema
-from fsspeckit.core.dataset.indexed_files import partition_values
-from fsspeckit.core.dataset.snapshot import Snapshot
+from fsspeckit.core.dataset.snapshot import Snapshot, full_schema
 from fsspeckit.core.engine.protocol import ReadRequest, RowSelection
 from fsspeckit.core.expressions.conditions import errors_name
 from fsspeckit.core.expressions.evaluate import matching_rows
@@ -69,19 +68,6 @@ def read_snapshot(
     else:
         tables = [read_one(file) for file in files]
     return pa.concat_tables(tables) if tables else finished(pa.Table.from_batches([], out), "")
-
-
-def full_schema(snapshot: Snapshot) -> pa.Schema:
-    """Return the schema of the files and, last, the partition columns that are only in folder names."""
-    assert snapshot.schema is not None
-    names = [name for name in snapshot.partition_columns if name not in snapshot.schema.names]
-    fields = [pa.field(name, partition_type(_texts(snapshot, name))) for name in names]
-    return pa.schema([*snapshot.schema, *fields], snapshot.schema.metadata)
-
-
-def _texts(snapshot: Snapshot, name: str) -> list[str | None]:
-    at = snapshot.partition_columns.index(name)
-    return [values[at] for values in partition_values(snapshot.files) if values is not None]
 
 
 def _column_names(schema: pa.Schema, request: ReadRequest, root: str) -> list[str]:

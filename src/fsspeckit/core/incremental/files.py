@@ -17,6 +17,7 @@ from fsspeckit.common.logging import log_unexpected, release_all
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.sidecar import SidecarLocations
 from fsspeckit.core.commit.transaction import Changes, Journal, Publish, Transaction
+from fsspeckit.core.dataset.exported import connected
 from fsspeckit.core.dataset.snapshot import load_snapshot, single_file_view
 from fsspeckit.core.file_names import rewritten_name
 from fsspeckit.core.storage import Storage, join, parent, resolve
@@ -40,13 +41,14 @@ class _Staging:
     storage: Storage
     view: View
     transaction: Transaction
+    keeps_names: bool
 
     @classmethod
     def begin(cls, storage: Storage, root: str) -> _Staging:
-        journal = Journal(storage, root)
+        journal = connected(Journal(storage, root), storage, root, root)
         journal.recover()
         view = journal.view_to_change()
-        return cls(storage, view, journal.begin(view, "replace files"))
+        return cls(storage, view, journal.begin(view, "replace files"), storage.in_place and not journal.is_exported)
 
     @property
     def folder(self) -> str:
@@ -78,7 +80,7 @@ class _Staging:
         with self.transaction:
             for file, target in zip(files, targets, strict=True):
                 path, staged = target.removeprefix(f"{self.view.root}/"), self.stage(file)
-                if path in known and not self.storage.in_place:
+                if path in known and not self.keeps_names:
                     retire.append(path)
                     publish.append(Publish(staged, rewritten_name(path), file.rows))
                 else:

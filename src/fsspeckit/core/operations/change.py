@@ -17,10 +17,9 @@ from fsspeckit.core.commit.file_list import paths_of, sizes_of
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.transaction import Changes, Commit, Publish
 from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
-from fsspeckit.core.dataset.snapshot import Snapshot, check_one_dataset, newer_snapshot
+from fsspeckit.core.dataset.snapshot import Snapshot, check_one_dataset, full_schema, newer_snapshot
 from fsspeckit.core.dataset.source import Source
 from fsspeckit.core.engine.protocol import Engine
-from fsspeckit.core.engine.read import full_schema
 from fsspeckit.core.file_names import rewritten_name
 from fsspeckit.core.model import MoveTask, NewFileTask, Outcome, PlanEntry, RewriteTask, Task, WriteOptions
 from fsspeckit.core.operations.attempts import Attempts

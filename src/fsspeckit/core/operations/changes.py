@@ -14,10 +14,9 @@ from fsspeckit.common.errors import ColumnNameError, VersionNotFoundError
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.core.commit.versions import FileChanges, Versions, check_version
 from fsspeckit.core.dataset.place import Place
-from fsspeckit.core.dataset.snapshot import Snapshot, load_snapshot
+from fsspeckit.core.dataset.snapshot import Snapshot, full_schema, load_snapshot
 from fsspeckit.core.engine.changes import ADDED, CHANGE_TYPE, VERSION, FilePair, ReadChanges, pair_files
 from fsspeckit.core.engine.protocol import Engine
-from fsspeckit.core.engine.read import full_schema
 from fsspeckit.core.operations.versions import with_versions
 from fsspeckit.core.values.keys import KeyEncoder, comparable, key_type
 

@@ -8,9 +8,8 @@ from typing import Any
 from fsspeckit.common.choices import DEFAULT_RETRIES
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
-from fsspeckit.core.dataset.snapshot import Snapshot
+from fsspeckit.core.dataset.snapshot import Snapshot, full_schema
 from fsspeckit.core.engine.protocol import Engine
-from fsspeckit.core.engine.read import full_schema
 from fsspeckit.core.kernels.find_duplicates import FindDuplicates, SplitKeys, by_file, partition_count, row_group_spans
 from fsspeckit.core.model import RowNumbers
 from fsspeckit.core.operations.attempts import Attempts

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
-from fsspeckit.core.dataset.snapshot import Snapshot, check_one_dataset
+from fsspeckit.core.dataset.snapshot import Snapshot, check_one_dataset, full_schema
 from fsspeckit.core.dataset.source import Source
 from fsspeckit.core.engine.protocol import Engine
-from fsspeckit.core.engine.read import full_schema
 from fsspeckit.core.expressions.conditions import compile_condition, errors_name
 from fsspeckit.core.model import RewriteTask, WriteOptions
 from fsspeckit.core.operations.delete import removal_tasks

@@ -14,9 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from fsspeckit.core.commit.listing import View
-from fsspeckit.core.dataset.snapshot import load_snapshot
+from fsspeckit.core.dataset.snapshot import full_schema, load_snapshot
 from fsspeckit.core.engine.changes import ADDED, CHANGE_TYPE, FilePair, ReadChanges, pair_files
-from fsspeckit.core.engine.read import full_schema
 from fsspeckit.core.file_names import name_stem
 from fsspeckit.core.operations.changes import mark_updates
 from fsspeckit.core.storage import Storage

@@ -13,10 +13,9 @@ import pyarrow as pa
 from fsspeckit.common.errors import DatasetNotFoundError
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.core.dataset.place import Place, load_unchanged, vanished_file_is_conflict
-from fsspeckit.core.dataset.snapshot import Snapshot, check_one_dataset, load_snapshot
+from fsspeckit.core.dataset.snapshot import Snapshot, check_one_dataset, full_schema, load_snapshot
 from fsspeckit.core.dataset.source import Input, Source
 from fsspeckit.core.engine.protocol import Engine
-from fsspeckit.core.engine.read import full_schema
 from fsspeckit.core.expressions.conditions import columns_named, compile_condition, errors_name, parse_once
 from fsspeckit.core.expressions.tree import Expression
 from fsspeckit.core.model import WriteOptions

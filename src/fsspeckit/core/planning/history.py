@@ -14,9 +14,8 @@ import pyarrow as pa
 
 from fsspeckit.common.errors import ColumnNameError, PartitionError, SchemaMismatchError
 from fsspeckit.common.schema import field_remedy
-from fsspeckit.core.dataset.snapshot import Snapshot
+from fsspeckit.core.dataset.snapshot import Snapshot, full_schema
 from fsspeckit.core.dataset.source import Source
-from fsspeckit.core.engine.read import full_schema
 from fsspeckit.core.model import Match, RowNumbers
 from fsspeckit.core.planning.merge_request import (
     FileChange,

@@ -11,11 +11,10 @@ import pyarrow as pa
 from fsspeckit.common.errors import ColumnNameError, KeyColumnError
 from fsspeckit.common.schema import field_remedy
 from fsspeckit.core.dataset.place import Place
-from fsspeckit.core.dataset.snapshot import Snapshot
+from fsspeckit.core.dataset.snapshot import Snapshot, full_schema
 from fsspeckit.core.dataset.source import Source
 from fsspeckit.core.dataset.source_columns import SourceColumns
 from fsspeckit.core.engine.protocol import Engine
-from fsspeckit.core.engine.read import full_schema
 from fsspeckit.core.expressions.conditions import compile_condition, errors_name
 from fsspeckit.core.expressions.evaluate import matching_rows
 from fsspeckit.core.expressions.tree import Expression, Literal, columns_of, with_constants

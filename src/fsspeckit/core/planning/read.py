@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fsspeckit.core.commit.listing import View
-from fsspeckit.core.dataset.snapshot import Snapshot, load_snapshot
+from fsspeckit.core.dataset.snapshot import Snapshot, full_schema, load_snapshot
 from fsspeckit.core.engine.protocol import ReadRequest
-from fsspeckit.core.engine.read import full_schema
 from fsspeckit.core.expressions.conditions import columns_named, compile_condition, errors_name, parse_once
 from fsspeckit.core.model import DataFile
 from fsspeckit.core.parquet.reader import confirmed

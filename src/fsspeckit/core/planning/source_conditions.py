@@ -6,10 +6,9 @@ import pyarrow as pa
 
 from fsspeckit.common.errors import ExpressionError
 from fsspeckit.common.types import common_type
-from fsspeckit.core.dataset.snapshot import Snapshot
+from fsspeckit.core.dataset.snapshot import Snapshot, full_schema
 from fsspeckit.core.dataset.source import Source, TablePiece
 from fsspeckit.core.engine.protocol import Engine
-from fsspeckit.core.engine.read import full_schema
 from fsspeckit.core.expressions.conditions import errors_name
 from fsspeckit.core.expressions.evaluate import constant_value
 from fsspeckit.core.expressions.tree import Expression, columns_of

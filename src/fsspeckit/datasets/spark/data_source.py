@@ -20,10 +20,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from fsspeckit.common.errors import AlreadyCommittedError, UnsupportedDataError
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.dataset.place import Place
-from fsspeckit.core.dataset.snapshot import load_snapshot
+from fsspeckit.core.dataset.snapshot import full_schema, load_snapshot
 from fsspeckit.core.engine.local import LocalEngine
 from fsspeckit.core.engine.protocol import ReadRequest
-from fsspeckit.core.engine.read import full_schema
 from fsspeckit.core.operations.read import requested_view
 from fsspeckit.core.planning.read import plan_read
 from fsspeckit.core.values.views import plain_table

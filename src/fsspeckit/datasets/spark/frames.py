@@ -17,10 +17,10 @@ from pyarrow import types as pat
 from fsspeckit.common.bridge import to_numpy
 from fsspeckit.common.errors import SchemaMismatchError
 from fsspeckit.common.schema import cast_schema
-from fsspeckit.core.dataset.snapshot import Snapshot
+from fsspeckit.core.dataset.snapshot import Snapshot, full_schema
 from fsspeckit.core.engine.changes import CHANGE_TYPE, VERSION
 from fsspeckit.core.engine.protocol import ReadRequest
-from fsspeckit.core.engine.read import full_schema, read_snapshot
+from fsspeckit.core.engine.read import read_snapshot
 from fsspeckit.core.storage import Storage
 from fsspeckit.datasets.spark.executor_check import check_executors, portable
 

@@ -1,0 +1,124 @@
+"""The files of a dataset as an export describes them: schema, partition values, rows and statistics."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from fsspeckit.common.errors import UnsupportedDataError
+from fsspeckit.core.model import ColumnStats, DataFile
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What is known of the values of one column in a file. ``lower`` and ``upper`` are raw values of type ``native``.
+
+    ``None`` means unknown. The bounds of floating point numbers are unknown: statistics leave out NaN.
+    """
+
+    nulls: int | None
+    lower: Any
+    upper: Any
+    native: pa.DataType | None
+
+
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """One data file. ``modified`` is in milliseconds since 1970, ``partition`` has one value per partition column."""
+
+    path: str
+    size: int
+    modified: int
+    rows: int
+    partition: tuple[Any, ...]
+    stats: Mapping[str, ColumnStats]
+    groups: tuple[int, ...]
+    schema: pa.Schema
+
+    def bounds(self, name: str) -> Bounds:
+        """Return what the footer says about a column."""
+        stats = self.stats.get(name)
+        if name not in self.schema.names:
+            return Bounds(self.rows, None, None, None)
+        if stats is None:
+            return Bounds(None, None, None, None)
+        nulls = None if any(count is None for count in stats.nulls) else sum(count or 0 for count in stats.nulls)
+        filled = [at for at, rows in enumerate(self.groups) if stats.nulls[at] != rows]
+        lower = _extreme([stats.lower[at] for at in filled], stats.native, min)
+        upper = _extreme([stats.upper[at] for at in filled], stats.native, max)
+        return Bounds(nulls, lower, upper, stats.native)
+
+
+def _extreme(values: Sequence[Any], native: pa.DataType | None, choose: Callable[[list[Any]], Any]) -> Any:
+    """Return the least or greatest value, or None if one is unknown."""
+    if native is None or pa.types.is_floating(native) or not values or any(value is None for value in values):
+        return None
+    if pa.types.is_decimal(native):
+        return choose([int.from_bytes(v, "big", signed=True) if isinstance(v, bytes) else v for v in values])
+    return choose(list(values))
+
+
+@dataclass(frozen=True, slots=True)
+class FileSchema:
+    """A schema, one of the files that have it, and its columns of INT96 timestamps."""
+
+    path: str
+    schema: pa.Schema
+    int96: tuple[str, ...]
+
+    @classmethod
+    def distinct(cls, files: Iterable[DataFile]) -> list[FileSchema]:
+        """Return the different schemas of files."""
+        found = {id(file.schema): file for file in files}
+        return [cls(file.path, file.schema, file.int96) for file in found.values()]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A dataset to export. ``schema`` has all columns, and ``schemas`` are those of the files."""
+
+    path: str
+    schema: pa.Schema
+    partition_columns: tuple[str, ...]
+    files: Sequence[TableFile]
+    schemas: Sequence[FileSchema]
+
+    def types(self, title: str, type_of: TypeOf) -> dict[str, Any]:
+        """Return the types of all columns in a format.
+
+        Raises:
+            UnsupportedDataError: A column has no type in the format, or different types in two files. Readers of table
+                formats do not convert between types of files.
+        """
+        int96 = {name for each in self.schemas for name in each.int96}
+        types = {field.name: type_of(field.name, field.type, field.name in int96) for field in self.schema}
+        for each in self.schemas:
+            for column in each.schema:
+                if type_of(column.name, column.type, column.name in each.int96) != types[column.name]:
+                    raise UnsupportedDataError(
+                        f"{title} export of {self.path}: the column {column.name!r} is {column.type} in {each.path}, "
+                        "and has another type in other files. Nothing was changed. Write the files with one type first."
+                    )
+        return types
+
+    @property
+    def digest(self) -> str:
+        """A digest of the schema and of the paths, sizes and times of all files."""
+        lines = [f"{file.path}\0{file.size}\0{file.modified}\0{file.rows}" for file in self.files]
+        text = "\n".join([str(self.schema.remove_metadata()), repr(self.partition_columns), *lines])
+        return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+TypeOf = Callable[[str, pa.DataType, bool], Any]
+"""Returns the type of a column in a format. The last argument says that it has INT96 timestamps."""
+
+
+def unsupported(title: str, column: str, kind: Any, advice: str) -> UnsupportedDataError:
+    """Return the error for a column that a format cannot have."""
+    return UnsupportedDataError(
+        f"{title} has no type for the column {column!r} ({kind}). Nothing was changed. {advice}"
+    )
