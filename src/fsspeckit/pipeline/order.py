@@ -88,10 +88,10 @@ def datasets_behind(step: AnyStep, file: PipelineFile) -> set[str]:
     return found
 
 
-def changes_behind(step: AnyStep, file: PipelineFile) -> list[str]:
-    """Return the sources with changes of a dataset that the rows of a step come from."""
+def incremental_behind(step: AnyStep, file: PipelineFile) -> list[str]:
+    """Return the sources of which a step reads what it has not read before: changes of a dataset, or new files."""
     found = _names_behind(step, file) & file.sources.keys()
-    return sorted(name for name in found if file.sources[name].format == "changes")
+    return sorted(name for name in found if file.sources[name].is_incremental)
 
 
 def _names_behind(step: AnyStep, file: PipelineFile) -> set[str]:
@@ -196,13 +196,13 @@ def _problems_of_names(file: PipelineFile, step: AnyStep, key: str) -> Iterator[
     for source in inputs_of(step):
         if source not in known:
             yield _unknown(f"{key}.from", "source or step with rows", source, known)
-    changes = changes_behind(step, file)
-    if changes and step.do == "check":
-        yield Problem(f"{key}.from", "a check of changes has no position", "use 'expect' in the step that writes them")
-    if len(changes) > 1:
-        yield Problem(
-            f"{key}.from", f"its rows are changes of {' and '.join(changes)}", "read others with format 'dataset'"
-        )
+    incremental = incremental_behind(step, file)
+    if incremental and step.do == "check":
+        what = "a check of changes or new files has no position"
+        yield Problem(f"{key}.from", what, "use 'expect' in the step that writes them")
+    if len(incremental) > 1:
+        what = f"its rows are changes or new files of {' and '.join(incremental)}"
+        yield Problem(f"{key}.from", what, "read all but one as a whole")
     dataset, other = dataset_of(step), getattr(step, "quarantine", None)
     if dataset is not None and dataset not in file.datasets:
         option = type(step).model_fields["dataset"].alias or "dataset"

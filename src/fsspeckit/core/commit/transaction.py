@@ -39,6 +39,7 @@ from fsspeckit.core.commit.publishing import CheckStaged, Distribute, Staged, in
 from fsspeckit.core.commit.record import (
     IDEMPOTENCY_KEY,
     POSITIONS,
+    SEEN,
     FileList,
     Identity,
     Published,
@@ -57,6 +58,7 @@ from fsspeckit.core.commit.replay import (
     recover,
     replay_pending,
 )
+from fsspeckit.core.commit.seen_files import SeenFiles
 from fsspeckit.core.commit.sidecar import SidecarLocations
 from fsspeckit.core.commit.versions import Versions
 from fsspeckit.core.file_names import is_data_file
@@ -100,13 +102,15 @@ class Terms:
     At most one commit has a given idempotency ``key``. ``check`` gets the views before and after the change, with
     staged files, and the change's info; it raises to reject the change. With a check, any concurrent change of the
     dataset is a conflict. With either condition, an empty change is committed too. ``note`` is stored in the record,
-    and so are ``positions``: the versions of other datasets up to which the change has processed their changes.
+    and so are ``positions``, the versions of other datasets up to which the change has processed their changes, and
+    ``seen``, the source files that it has processed, as `seen_files.pack` returns them.
     """
 
     key: str | None = None
     check: Check | None = None
     note: str | None = None
     positions: Mapping[str, int] = field(default_factory=dict)
+    seen: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.key is not None:
@@ -154,6 +158,11 @@ class Journal:
         """Return the last version that a reader of changes has processed into this dataset, or None."""
         sidecar = self._locations.find()
         return None if sidecar is None else Log(self._storage, sidecar).position(reader)
+
+    def seen_files(self, reader: str) -> SeenFiles:
+        """Return the source files that a reader has processed into this dataset."""
+        sidecar = self._locations.find()
+        return SeenFiles() if sidecar is None else Log(self._storage, sidecar).seen_files(reader)
 
     def recover(self) -> Recovery:
         """Finish an interrupted commit and remove the staged files of dead writers. Creates no journal."""
@@ -507,6 +516,7 @@ class Transaction:
         info |= {IDEMPOTENCY_KEY: self._terms.key} if self._terms.key is not None else {}
         info |= {"note": self._terms.note} if self._terms.note is not None else {}
         info |= {POSITIONS: dict(self._terms.positions)} if self._terms.positions else {}
+        info |= {SEEN: dict(self._terms.seen)} if self._terms.seen else {}
         folders = self._missing_folders(changes)
         keeps = bool(state.retain or changes.retain)
         return Record(
