@@ -7,6 +7,7 @@ run in the order of the file.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import get_args
@@ -110,9 +111,21 @@ def _datasets_of(source: Source | SparkSource, file: PipelineFile) -> set[str]:
     """Return the datasets that a source reads: by name, or because a path of the source is inside its folder."""
     if source.dataset is not None:
         return {source.dataset}
-    paths = [f"{to_fsspec(path).rstrip('/')}/" for path in source.paths]
-    folders = {name: f"{to_fsspec(each.path).rstrip('/')}/" for name, each in file.datasets.items()}
+    paths = [f"{_folder(path)}/" for path in source.paths]
+    folders = {name: f"{_folder(each.path)}/" for name, each in file.datasets.items()}
     return {name for name, folder in folders.items() if any(path.startswith(folder) for path in paths)}
+
+
+def _folder(path: str) -> str:
+    """Return one spelling of a folder or URL: ``./lake/x``, ``lake/x/`` and ``file:///.../lake/x`` are the same.
+
+    Example:
+        >>> _folder("lake/../lake/x/") == _folder("file://" + os.path.abspath("lake/x"))
+        True
+    """
+    url = to_fsspec(path)
+    local = url.removeprefix("file://")
+    return url.rstrip("/") if "://" in local else os.path.realpath(local)
 
 
 def graph(file: PipelineFile) -> dict[str, set[str]]:
@@ -180,7 +193,7 @@ def _problems(file: PipelineFile) -> Iterator[Problem]:
         yield from _problems_of_names(file, step, key)
     folders: dict[str, str] = {}
     for name, each in file.datasets.items():
-        first = folders.setdefault(to_fsspec(each.path).rstrip("/"), name)
+        first = folders.setdefault(_folder(each.path), name)
         if first != name:
             yield Problem(
                 f"datasets.{name}.path", f"it is that of {first!r} too", "name a folder once, and use that name"
