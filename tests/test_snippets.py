@@ -22,9 +22,13 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-STAND_INS = ROOT / "tests" / "stand_ins"
-"""Schedulers that the snippets name, as far as they use them; where the real ones are installed, those are used."""
+OTHERS = ("integrations.md",)
+"""Pages whose snippets need other programs: tests/integrations runs them in the environment of these programs."""
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted(page for page in (ROOT / "docs").glob("*.md") if page.name not in OTHERS),
+]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$\n?", re.MULTILINE | re.DOTALL)
 LOOSE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
@@ -76,7 +80,6 @@ def test_snippets_run(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], memory_fs: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path, str(STAND_INS)])
     namespace: dict[str, Any] = {"__name__": "__main__"}
     for snippet in snippets(page):
         match snippet.language:

@@ -210,11 +210,15 @@ CHECK = '[[steps]]\nname = "look"\ndo = "check"\nfrom = "changed"\nchecks = { ro
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        ('[[steps]]\nname = "load"', f'{CHECK}[[steps]]\nname = "load"', r"\(look\).from: a check of changes"),
+        (
+            '[[steps]]\nname = "load"',
+            f'{CHECK}[[steps]]\nname = "load"',
+            r"\(look\).from: a check of changes or",
+        ),
         (
             'from = ["changed", "names"]',
             'from = ["changed", "more"]',
-            r"\(load\).from: its rows are changes of changed and more",
+            r"\(load\).from: its rows are changes or new files of changed and more",
         ),
     ],
 )

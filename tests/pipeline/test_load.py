@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 from pathlib import Path
 from typing import Any, get_args
@@ -252,8 +253,12 @@ def test_names_are_given_once() -> None:
     assert "the name is taken" in mistakes(raw(merge("orders")))[0]
 
 
-def test_a_folder_has_one_name() -> None:
-    twice = {"bronze": {"path": "s3://lake/a"}, "silver": {"path": "s3a://lake/a/"}}
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("s3://lake/a", "s3a://lake/a/"), ("lake/a", "./lake/../lake/a/"), ("lake/a", f"file://{os.getcwd()}/lake/a")],
+)
+def test_a_folder_has_one_name(one: str, other: str) -> None:
+    twice = {"bronze": {"path": one}, "silver": {"path": other}}
     assert mistakes(raw(merge("a"), datasets=twice)) == [
         "datasets.silver.path: it is that of 'bronze' too; name a folder once, and use that name"
     ]

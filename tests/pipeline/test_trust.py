@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fsspeckit.cli.app import main
 from fsspeckit.pipeline import Pipeline, PipelineFileError
-from fsspeckit.pipeline.trust import is_harmless, is_plain_path, runs_code
+from fsspeckit.pipeline.trust import has_query, is_harmless, is_plain_path, runs_code
 
 UUID = "('java.util.UUID', 'randomUUID')"
 SCRIPT = "(select max(x) from (select transform(a) using 'echo run' as (x string) from values (1) t(a)))"
@@ -47,6 +47,18 @@ ATTACKS = [
     SCRIPT.replace("select", "\u017felect").replace("using", "u\u017f\u0131ng"),
     SCRIPT.replace("select transform(a)", "map a"),
     "(select max(x) from (from values (1) t(a) reduce a using 'echo run' as (x string)))",
+]
+# Each of these reads a file. On Spark Connect no tree shows it.
+QUERIES = [
+    "id > (select count(*) from csv.`/etc/passwd`)",
+    "exists (TABLE csv.`/etc/passwd`)",
+    "id in (from csv.`/etc/passwd`)",
+    "exists(\n\tFROM csv.`/etc/passwd`)",
+    "exists (values (1) union from csv.`/etc/passwd`)",
+    "exists (with a as (values (1)) from csv.`/etc/passwd`)",
+    "exists (/* a */ from csv.`/etc/passwd`)",
+    "id > (\u017felect count(*) from csv.`/etc/passwd`)",
+    "'it\\'s' <> '' or exists (select 1 from csv.`/etc/passwd`)",
 ]
 # These depend on settings of Spark, or on its version.
 SUSPICIOUS = ["${spark:spark.app.name}" + UUID, f"$$it's$$ || reflect{UUID} || $$it's$$"]
@@ -257,3 +269,13 @@ def test_the_command_needs_trust(lake: Path, capsys: pytest.CaptureFixture[str])
     assert "spark.conf.spark.jars: " in problem
     assert "pass --trust" in remedy
     assert main(["run", "p.toml", "--dry-run", "--trust"]) == 0
+
+
+@pytest.mark.parametrize("text", QUERIES)
+def test_queries_in_expressions_are_found_without_a_parser(text: str) -> None:
+    assert has_query(text)
+
+
+@pytest.mark.parametrize("text", HARMLESS)
+def test_harmless_expressions_have_no_query(text: str) -> None:
+    assert not has_query(text)

@@ -41,10 +41,10 @@ from fsspeckit.pipeline.load import PipelineFileError
 from fsspeckit.pipeline.model import AnyStep, ApplyChanges, Check, Merge, PipelineFile, Write
 from fsspeckit.pipeline.order import (
     changed_by,
-    changes_behind,
     dataset_of,
     datasets_behind,
     graph,
+    incremental_behind,
     inputs_of,
     is_writer,
     makes_rows,
@@ -53,7 +53,7 @@ from fsspeckit.pipeline.order import (
 from fsspeckit.pipeline.parts import Checks, Repeat
 from fsspeckit.pipeline.results import PipelineResult, StepFailedError, StepRecord, facts
 from fsspeckit.pipeline.trust import reads_undeclared
-from fsspeckit.pipeline.windows import Window, window_of
+from fsspeckit.pipeline.windows import AnyWindow, window_of
 from fsspeckit.pipeline.wording import as_keys
 
 if TYPE_CHECKING:
@@ -192,13 +192,13 @@ class Execution:
     def _check_queries(self, steps: list[AnyStep], done: Mapping[str, int]) -> None:
         """Describe all files and let Spark analyse every query before the first commit.
 
-        Queries over changes, and over datasets that this run changes, are analysed when their step runs. A step that
-        provides rows is analysed with its users.
+        Queries over changes, new files, and datasets that this run changes are analysed when their step runs. A step
+        that provides rows is analysed with its users.
         """
         used = {name for step in self.file.steps for name in inputs_of(step)}
         changed = {name for step in steps for name in changed_by(step)}
         for step in steps:
-            is_later = changes_behind(step, self.file) or datasets_behind(step, self.file) & changed
+            is_later = incremental_behind(step, self.file) or datasets_behind(step, self.file) & changed
             if step.name not in used and step.name not in done and not is_later:
                 self._rows(step)
 
@@ -265,10 +265,11 @@ class Execution:
             record = replace(record, rows=self._check(step))
         elif is_writer(step):
             window = window_of(step, self.file, self.datasets, self.place_of(step))
-            if window is not None and window.since == window.until:
+            if window is not None and window.is_empty:
                 return replace(record, rows=0)
             try:
                 record = replace(record, **self._write(step, window))
+                record.details.update({} if window is None else window.details)
             except AlreadyCommittedError as error:
                 record = replace(record, status="skipped", commit_seq=error.seq)
         return replace(record, checks=self.checked.get(step.name, {}))
@@ -295,7 +296,7 @@ class Execution:
         callback = self.progress if callable(self.progress) else None
         return Reporter(step.name, callback).tasks("check")
 
-    def _write(self, step: AnyStep, window: Window | None) -> dict[str, Any]:
+    def _write(self, step: AnyStep, window: AnyWindow | None) -> dict[str, Any]:
         """Run a step that changes a dataset; return the fields of its record."""
         with self.building, self.frames.reading(window):
             rows = self._rows(step)
@@ -322,7 +323,7 @@ class Execution:
         except AlreadyCommittedError:
             return
 
-    def _change(self, step: AnyStep, rows: Rows, window: Window | None) -> Changed:
+    def _change(self, step: AnyStep, rows: Rows, window: AnyWindow | None) -> Changed:
         checks = getattr(step, "checks", None)
         place = self.place_of(step)
         checker = self._checker(step, checks) if checks is not None else None

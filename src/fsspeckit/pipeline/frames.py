@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from fsspeckit.common.errors import SchemaMismatchError
-from fsspeckit.core.dataset.parquet_source import ParquetParts, parquet_parts
+from fsspeckit.core.dataset.parquet_source import ParquetParts, parquet_parts, parts_of_files
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source import RowFiles
 from fsspeckit.core.dataset.text_source import column_types, columns_in_folders
@@ -41,12 +41,13 @@ from fsspeckit.pipeline.model import (
 from fsspeckit.pipeline.order import source_of
 from fsspeckit.pipeline.parts import Source, SparkSource, TextOptions
 from fsspeckit.pipeline.queries import Views, call_function
-from fsspeckit.pipeline.windows import Window
+from fsspeckit.pipeline.windows import NewFiles, Window, files_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from fsspeckit.core.ext.file_set import FileSet, TextFormat
+    from fsspeckit.core.ext.file_set import FileSet
+    from fsspeckit.core.ext.inputs import InputFile
 
 Types = Mapping[str, pa.DataType]
 _NAME = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([A-Za-z_][A-Za-z0-9_]*))\s*")
@@ -61,7 +62,7 @@ class Frames:
         self._file, self._datasets, self._spark, self._folder = file, datasets, spark, folder
         self.views = Views(spark)
         self._steps = {step.name: step for step in file.steps}
-        self._window: Window | None = None
+        self._window: Window | NewFiles | None = None
         self._described: dict[tuple[str, frozenset[tuple[str, pa.DataType]]], FileSet] = {}
 
     def of(self, name: str, types: Types | None = None) -> DataFrame:
@@ -100,8 +101,8 @@ class Frames:
         return self.views.query(text, named | {"this": rows})
 
     @contextmanager
-    def reading(self, window: Window | None) -> Iterator[None]:
-        """Within this context, the source of the window has the changes in it."""
+    def reading(self, window: Window | NewFiles | None) -> Iterator[None]:
+        """Within this context, the source of the window has the changes or the files in it."""
         self._window = window
         try:
             yield
@@ -133,7 +134,7 @@ class Frames:
     def _changes(self, source: Source) -> DataFrame:
         """Return the changes in the window. The first window has all rows of a version, as inserts."""
         window, dataset = self._window, source.dataset or ""
-        assert window is not None
+        assert isinstance(window, Window)
         io, path = self._datasets[dataset], self._file.datasets[dataset].path
         if window.since is not None:
             return io.changes(path, since=window.since, until=window.until, key_columns=source.keys)
@@ -145,24 +146,31 @@ class Frames:
 
     def _files(self, name: str, source: Source, types: Types) -> FileSet | ParquetParts:
         wanted = self.wanted(source, types)
+        new = self._window.groups if source.new_files and isinstance(self._window, NewFiles) else None
         if not source.is_text:
-            return parquet_parts(source.paths, source.storage_options or None, wanted)
+            options = source.storage_options or None
+            return parquet_parts(source.paths, options, wanted) if new is None else parts_of_files(new, wanted)
         known = {**types, **{field.name: field.type for field in wanted or ()}}
+        if new is not None:
+            return self._text_files(source, [file for group in new for file in group], known, wanted)
         key = name, frozenset(known.items())
         if key not in self._described:
-            options = source.options or TextOptions.model_validate({})
-            format_: TextFormat = source.format  # type: ignore[assignment]
-            self._described[key] = text_files(
-                self._spark,
-                source.paths,
-                format_,
-                types=known,
-                wanted=wanted,
-                delimiter=options.delimiter,
-                encoding=options.encoding,
-                storage_options=source.storage_options or None,
-            )
+            self._described[key] = self._text_files(source, files_of(source), known, wanted)
         return self._described[key]
+
+    def _text_files(
+        self, source: Source, files: Sequence[InputFile], known: Types, wanted: pa.Schema | None
+    ) -> FileSet:
+        options = source.options or TextOptions.model_validate({})
+        return text_files(
+            self._spark,
+            files,
+            source.format,  # type: ignore[arg-type]
+            types=known,
+            wanted=wanted,
+            delimiter=options.delimiter,
+            encoding=options.encoding,
+        )
 
 
 def as_inserts(frame: DataFrame, window: Window) -> DataFrame:

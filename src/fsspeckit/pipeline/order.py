@@ -7,6 +7,7 @@ run in the order of the file.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import get_args
@@ -88,10 +89,10 @@ def datasets_behind(step: AnyStep, file: PipelineFile) -> set[str]:
     return found
 
 
-def changes_behind(step: AnyStep, file: PipelineFile) -> list[str]:
-    """Return the sources with changes of a dataset that the rows of a step come from."""
+def incremental_behind(step: AnyStep, file: PipelineFile) -> list[str]:
+    """Return the sources of which a step reads what it has not read before: changes of a dataset, or new files."""
     found = _names_behind(step, file) & file.sources.keys()
-    return sorted(name for name in found if file.sources[name].format == "changes")
+    return sorted(name for name in found if file.sources[name].is_incremental)
 
 
 def _names_behind(step: AnyStep, file: PipelineFile) -> set[str]:
@@ -110,9 +111,21 @@ def _datasets_of(source: Source | SparkSource, file: PipelineFile) -> set[str]:
     """Return the datasets that a source reads: by name, or because a path of the source is inside its folder."""
     if source.dataset is not None:
         return {source.dataset}
-    paths = [f"{to_fsspec(path).rstrip('/')}/" for path in source.paths]
-    folders = {name: f"{to_fsspec(each.path).rstrip('/')}/" for name, each in file.datasets.items()}
+    paths = [f"{_folder(path)}/" for path in source.paths]
+    folders = {name: f"{_folder(each.path)}/" for name, each in file.datasets.items()}
     return {name for name, folder in folders.items() if any(path.startswith(folder) for path in paths)}
+
+
+def _folder(path: str) -> str:
+    """Return one spelling of a folder or URL: ``./lake/x``, ``lake/x/`` and ``file:///.../lake/x`` are the same.
+
+    Example:
+        >>> _folder("lake/../lake/x/") == _folder("file://" + os.path.abspath("lake/x"))
+        True
+    """
+    url = to_fsspec(path)
+    local = url.removeprefix("file://")
+    return url.rstrip("/") if "://" in local else os.path.realpath(local)
 
 
 def graph(file: PipelineFile) -> dict[str, set[str]]:
@@ -180,7 +193,7 @@ def _problems(file: PipelineFile) -> Iterator[Problem]:
         yield from _problems_of_names(file, step, key)
     folders: dict[str, str] = {}
     for name, each in file.datasets.items():
-        first = folders.setdefault(to_fsspec(each.path).rstrip("/"), name)
+        first = folders.setdefault(_folder(each.path), name)
         if first != name:
             yield Problem(
                 f"datasets.{name}.path", f"it is that of {first!r} too", "name a folder once, and use that name"
@@ -196,13 +209,13 @@ def _problems_of_names(file: PipelineFile, step: AnyStep, key: str) -> Iterator[
     for source in inputs_of(step):
         if source not in known:
             yield _unknown(f"{key}.from", "source or step with rows", source, known)
-    changes = changes_behind(step, file)
-    if changes and step.do == "check":
-        yield Problem(f"{key}.from", "a check of changes has no position", "use 'expect' in the step that writes them")
-    if len(changes) > 1:
-        yield Problem(
-            f"{key}.from", f"its rows are changes of {' and '.join(changes)}", "read others with format 'dataset'"
-        )
+    incremental = incremental_behind(step, file)
+    if incremental and step.do == "check":
+        what = "a check of changes or new files has no position"
+        yield Problem(f"{key}.from", what, "use 'expect' in the step that writes them")
+    if len(incremental) > 1:
+        what = f"its rows are changes or new files of {' and '.join(incremental)}"
+        yield Problem(f"{key}.from", what, "read all but one as a whole")
     dataset, other = dataset_of(step), getattr(step, "quarantine", None)
     if dataset is not None and dataset not in file.datasets:
         option = type(step).model_fields["dataset"].alias or "dataset"

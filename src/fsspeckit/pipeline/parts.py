@@ -10,6 +10,8 @@ Name = Annotated[str, Field(min_length=1, pattern=r"^[A-Za-z0-9_.-]+$")]
 Columns = Annotated[list[str], Field(min_length=1)]
 Expressions = Annotated[dict[str, str], Field(min_length=1)]
 PositiveInt = Annotated[int, Field(gt=0)]
+MAX_FILES = 100_000
+"""Files that one commit can store as read: 32 bytes each in its record."""
 Retries = Annotated[int, Field(ge=0, description="How often a step is planned again after a conflict")]
 
 
@@ -41,11 +43,23 @@ class Source(Part):
     options: TextOptions | None = Field(None, description="How csv and json files are written")
     columns: str | None = Field(None, description="Types of columns as Spark DDL, such as 'id bigint, day date'")
     storage_options: dict[str, Any] = Field({}, repr=False, description="Options of the filesystem of a URL")
+    new_files: bool = Field(False, description="Only files that the step that writes them has not read before")
+    replaced_files: Literal["fail", "read", "ignore"] = Field(
+        "fail", description="With new_files: what happens if a file was read and then replaced by another one"
+    )
+    max_files: Annotated[int, Field(gt=0, le=MAX_FILES)] = Field(
+        MAX_FILES, description="With new_files: the most files of one run; the next run reads the others"
+    )
 
     @property
     def paths(self) -> list[str]:
         """All paths."""
         return _list(self.path)
+
+    @property
+    def is_incremental(self) -> bool:
+        """Whether a step reads only what it has not read before."""
+        return self.new_files or self.format == "changes"
 
     @property
     def is_text(self) -> bool:
@@ -59,6 +73,10 @@ class Source(Part):
             raise ValueError(f"format {self.format!r} needs {wanted!r}, and that alone")
         if wanted == "dataset" and (self.options or self.columns or self.storage_options):
             raise ValueError("options, columns and storage_options go with files, not with a dataset")
+        if self.new_files and wanted == "dataset":
+            raise ValueError("new_files goes with files. Changes of a dataset have format 'changes'")
+        if not self.new_files and {"replaced_files", "max_files"} & self.model_fields_set:
+            raise ValueError("replaced_files and max_files go with new_files = true")
         if self.keys is not None and self.format != "changes":
             raise ValueError("keys go with format 'changes'")
         if self.options is not None and not self.is_text:
@@ -88,6 +106,7 @@ class SparkSource(Part):
 
     dataset: ClassVar[None] = None
     is_text: ClassVar[bool] = False
+    is_incremental: ClassVar[bool] = False
 
 
 def _list(path: str | list[str] | None) -> list[str]:

@@ -19,25 +19,23 @@ from fsspeckit.common.errors import SourceFileError
 from fsspeckit.common.text import counted, scrub
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import Snapshot, load_snapshot
-from fsspeckit.core.ext.inputs import find_files
-from fsspeckit.core.formats import COMPRESSED, ENDINGS
+from fsspeckit.core.formats import COMPRESSED
 from fsspeckit.core.result_view import ResultMapping, columns, readable_bytes
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark.errors import translated_analysis
-from fsspeckit.datasets.spark.file_source import text_files
 from fsspeckit.datasets.spark.versions import arrow_schema
 from fsspeckit.pipeline.dataset_steps import options_of
 from fsspeckit.pipeline.execution import Execution
 from fsspeckit.pipeline.frames import Frames, Types, as_inserts
 from fsspeckit.pipeline.model import AnyStep, ApplyChanges, Delete, Merge, Update, Write
 from fsspeckit.pipeline.order import dataset_of, is_writer, makes_rows, source_of
-from fsspeckit.pipeline.parts import Source, TextOptions
-from fsspeckit.pipeline.windows import Window
+from fsspeckit.pipeline.parts import Source
+from fsspeckit.pipeline.windows import Window, files_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from fsspeckit.core.ext.file_set import FileSet, TextFormat
+    from fsspeckit.core.ext.file_set import FileSet
 
 _HEAD = 256 * 1024
 
@@ -90,24 +88,13 @@ class PreviewFrames(Frames):
 
     def _described_head(self, source: Source, head: str, types: Types) -> FileSet:
         wanted = self.wanted(source, types)
-        options = source.options or TextOptions.model_validate({})
-        format_: TextFormat = source.format  # type: ignore[assignment]
         known = {**types, **{field.name: field.type for field in wanted or ()}}
-        return text_files(
-            self._spark,
-            [head],
-            format_,
-            types=known,
-            wanted=wanted,
-            delimiter=options.delimiter,
-            encoding=options.encoding,
-        )
+        return self._text_files(source, files_of(source, head), known, wanted)
 
 
 def _head_of_first(source: Source, folder: str) -> str | None:
     """Copy the beginning of the first file, up to the end of a line; None if the file is small or compressed."""
-    format_: TextFormat = source.format  # type: ignore[assignment]
-    first = find_files(source.paths, ENDINGS[format_], f"read_{format_}", None, source.storage_options or None)[0]
+    first = files_of(source)[0]
     name = os.path.basename(first.location)
     if first.size <= _HEAD or name.endswith(tuple(COMPRESSED)):
         return None

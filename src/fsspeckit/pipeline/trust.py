@@ -78,6 +78,9 @@ _CALLED = re.compile(_NAMED.pattern + r"[^A-Z0-9_(]*\(")
 _SCRIPT = re.compile(r"(?<![A-Z0-9_])USING(?![A-Z0-9_])")
 # In clear text, the columns of a join follow in parentheses; a script follows as a literal.
 _SCRIPT_IN_QUERY = re.compile(_SCRIPT.pattern + r"(?![ \t\r\n]*\()")
+# How a query inside of an expression starts. FROM is also a word of functions, such as extract(year FROM at).
+_QUERY = re.compile(r"(?<![A-Z0-9_])(SELECT|TABLE|VALUES|WITH)(?![A-Z0-9_])|\|>|\([^A-Z0-9_()]*FROM(?![A-Z0-9_])")
+_MAYBE_QUERY = re.compile(r"(?<![A-Z0-9_])(SELECT|TABLE|VALUES|WITH|FROM)(?![A-Z0-9_])|\|>")
 
 
 def distrusted(file: PipelineFile) -> Iterator[Problem]:
@@ -123,7 +126,7 @@ def _readers(file: PipelineFile) -> Iterator[tuple[str, str]]:
 def reads_undeclared(file: PipelineFile, session: Callable[[], SparkSession]) -> Iterator[Problem]:
     """Yield every text in Spark SQL that reads a table or file which the file does not declare.
 
-    A session of Spark Connect has no parser that can be asked, so queries need trust there.
+    A session of Spark Connect has no parser that can be asked, so queries, also those in expressions, need trust there.
     """
     texts = list(_texts(file))
     if not texts:
@@ -131,7 +134,7 @@ def reads_undeclared(file: PipelineFile, session: Callable[[], SparkSession]) ->
     spark = session()
     remote = is_remote(spark)
     for key, kind, text, names in texts:
-        if remote and kind == "query":
+        if remote and (kind == "query" or has_query(text)):
             yield Problem(key, "on Spark Connect it cannot be checked what a query reads", _ALLOW)
         elif not remote and (reason := reads_elsewhere(spark, text, kind, names)) is not None:
             yield Problem(key, reason, _ALLOW)
@@ -183,6 +186,17 @@ def runs_code(sql: str, *, is_query: bool = False) -> str | None:
     if found[1] == "IDENTIFIER":
         return "IDENTIFIER(...) makes the name of a function from text"
     return f"the function {found[1].lower()} calls any method of Java"
+
+
+def has_query(sql: str) -> bool:
+    """Return whether an expression can have a query in it, which reads tables.
+
+    Example:
+        >>> has_query("extract(year FROM at) = 2026 AND note <> 'select'"), has_query("v > (SELECT max(v) FROM other)")
+        (False, True)
+    """
+    clear = _without_quoted(sql)
+    return (_MAYBE_QUERY.search(sql.upper()) if clear is None else _QUERY.search(clear.upper())) is not None
 
 
 def _without_quoted(sql: str) -> str | None:

@@ -1,18 +1,27 @@
-"""The part of a dataset's changes that a step reads in a run, and the terms on which the step commits.
+"""What a step reads of a source that it reads piece by piece, and the terms on which the step commits.
 
-The position of a step is stored in its commit, so that changes are processed exactly once.
+The position of a step is stored in its commit, so that changes of a dataset and new files are processed exactly once.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fsspeckit.common.choices import SourceFormat
+from fsspeckit.common.errors import DatasetNotFoundError, SourceFileError
+from fsspeckit.core.commit.seen_files import SeenFiles, entry_of, pack
 from fsspeckit.core.dataset.place import Place
+from fsspeckit.core.ext.inputs import InputFile, find_files
+from fsspeckit.core.formats import ENDINGS
 from fsspeckit.datasets.spark import SparkDatasetIO
 from fsspeckit.pipeline.model import AnyStep, PipelineFile
-from fsspeckit.pipeline.order import changes_behind
+from fsspeckit.pipeline.order import incremental_behind
+from fsspeckit.pipeline.parts import Source
+
+_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +37,11 @@ class Window:
     at: str
 
     @property
+    def is_empty(self) -> bool:
+        """Whether there are no changes."""
+        return self.since == self.until
+
+    @property
     def terms(self) -> dict[str, Any]:
         """The key of the commit of the step, and the position that it stores.
 
@@ -41,13 +55,128 @@ class Window:
         """The key of the commit to a quarantine: a repetition with more changes has more rows to set aside."""
         return f"{self.terms['key']}/until/{self.until}/quarantine"
 
+    @property
+    def details(self) -> dict[str, int]:
+        """None: the counts of the operation say everything."""
+        return {}
 
-def window_of(step: AnyStep, file: PipelineFile, datasets: Mapping[str, SparkDatasetIO], place: Place) -> Window | None:
-    """Return the changes that a step reads; None if no source behind it has changes. ``place`` is its own dataset."""
-    sources = changes_behind(step, file)
+
+@dataclass(frozen=True, slots=True)
+class NewFiles:
+    """The files that a step reads, by the path that they were found by; ``before`` counts those that it has read.
+
+    ``entries`` are what the commit stores of them, ``left`` the number of files for the next run.
+    """
+
+    reader: str
+    before: int
+    groups: tuple[tuple[InputFile, ...], ...]
+    entries: frozenset[bytes]
+    left: int
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are no new files."""
+        return not self.entries
+
+    @property
+    def terms(self) -> dict[str, Any]:
+        """The key of the commit of the step, and the files that it stores.
+
+        Every commit adds files, so their number before the commit names the position: of two runs one commits.
+        """
+        return {"key": f"{self.reader}/files/{self.before}", "seen": {self.reader: pack(self.entries)}}
+
+    @property
+    def quarantine_key(self) -> str:
+        """The key of the commit to a quarantine: a repetition with other files has other rows to set aside."""
+        files = hashlib.sha256(b"".join(sorted(self.entries))).hexdigest()
+        return f"{self.terms['key']}/new/{files}/quarantine"
+
+    @property
+    def details(self) -> dict[str, int]:
+        """The numbers of files that were read, and that the next run reads."""
+        return {"source_files": len(self.entries), "files_left": self.left}
+
+
+AnyWindow = Window | NewFiles
+
+
+def window_of(
+    step: AnyStep, file: PipelineFile, datasets: Mapping[str, SparkDatasetIO], place: Place
+) -> AnyWindow | None:
+    """Return what a step reads of an incremental source; None if it has none. ``place`` is its own dataset."""
+    sources = incremental_behind(step, file)
     if not sources:
         return None
-    dataset = file.sources[sources[0]].dataset or ""
+    source, reader = file.sources[sources[0]], f"{file.name}/{step.name}"
+    assert isinstance(source, Source)
+    if source.new_files:
+        return new_files(source, sources[0], reader, place.journal.seen_files(reader))
+    dataset = source.dataset or ""
     newest = datasets[dataset].history(file.datasets[dataset].path)[0]
-    reader = f"{file.name}/{step.name}"
     return Window(reader, place.journal.position(reader), newest.version, newest.at)
+
+
+def files_of(source: Source, path: str | None = None) -> list[InputFile]:
+    """Return the files of a source, or those that a local path selects as files of this source.
+
+    Raises:
+        DatasetNotFoundError: A path selects no file.
+    """
+    return _find(source.paths, source) if path is None else _find(path, source, is_local=True)
+
+
+def new_files(source: Source, name: str, reader: str, seen: SeenFiles) -> NewFiles:
+    """Return the files of a source that a reader has not processed.
+
+    Raises:
+        DatasetNotFoundError: There is no file, and the reader has not processed any.
+        SourceFileError: A file was processed and then replaced.
+    """
+    found = _found(source, may_be_empty=len(seen) > 0)
+    replaced, entries, groups, left = list[str](), set[bytes](), list[tuple[InputFile, ...]](), 0
+    for group in found:
+        taken = list[InputFile]()
+        for file in group:
+            entry = entry_of(file.location, file.size, file.stamp)
+            if seen.has(entry) or entry in entries:
+                continue
+            if source.replaced_files != "read" and seen.has_path(entry):
+                replaced.append(file.location)
+            elif len(entries) == source.max_files:
+                left += 1
+            else:
+                entries.add(entry)
+                taken.append(file)
+        groups.append(tuple(taken))
+    if replaced and source.replaced_files == "fail":
+        raise _replaced_error(name, replaced)
+    return NewFiles(reader, len(seen), tuple(groups), frozenset(entries), left)
+
+
+def _find(path: str | list[str], source: Source, *, is_local: bool = False) -> list[InputFile]:
+    format_: SourceFormat = source.format  # type: ignore[assignment]
+    options = None if is_local else source.storage_options or None
+    return find_files(path, ENDINGS[format_], f"read_{format_}", None, options)
+
+
+def _found(source: Source, *, may_be_empty: bool) -> list[list[InputFile]]:
+    """Return the files of each path. Landing folders become empty, but a wrong path must not look like one."""
+    groups, missing = list[list[InputFile]](), None
+    for path in source.paths:
+        try:
+            groups.append(_find(path, source))
+        except DatasetNotFoundError as error:
+            missing = error
+    if missing is not None and not groups and not may_be_empty:
+        raise missing
+    return groups
+
+
+def _replaced_error(name: str, files: list[str]) -> SourceFileError:
+    more = f" and {len(files) - _SHOWN:,} more" if len(files) > _SHOWN else ""
+    return SourceFileError(
+        f"source {name!r}: {', '.join(files[:_SHOWN])}{more} was read by an earlier run and has changed since. Write "
+        "data to new files, or set replaced_files of the source to 'read' (its rows again) or 'ignore'."
+    )

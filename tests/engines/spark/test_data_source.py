@@ -12,8 +12,10 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import datasource
 
+from fsspeckit.common.errors import SchemaMismatchError
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark import register_data_source
+from fsspeckit.datasets.spark.change_stream import ChangeStreamReader, changes_schema
 from fsspeckit.datasets.spark.data_source import FilteringReader
 
 IO = PyarrowDatasetIO()
@@ -29,6 +31,13 @@ def fmt(spark: Any, request: pytest.FixtureRequest) -> Iterator[str]:
     register_data_source(spark)
     yield "fsspeckit"
     spark.conf.unset(PUSHDOWN)
+
+
+@pytest.fixture
+def stream_fmt(spark: Any) -> str:
+    """The name of the format. Streams take no filters, so the setting of filters does not matter."""
+    register_data_source(spark)
+    return "fsspeckit"
 
 
 def rows(path: Path) -> list[tuple[Any, ...]]:
@@ -123,3 +132,81 @@ def test_each_batch_of_a_stream_is_committed_once(spark: Any, fmt: str, tmp_path
         (checkpoint / "commits" / name).unlink()
     run()
     assert rows(path) == [(1, "x"), (2, "y"), (3, "z")]
+
+
+def changed(frame: Any) -> list[tuple[Any, ...]]:
+    return sorted((row.id, row.v, row._change_type, row._version) for row in frame.collect())
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> str:
+    """A dataset of two files that keeps its history."""
+    path = str(tmp_path / "kept")
+    for ids in ([1, 2], [3]):
+        IO.write_dataset(pa.table({"id": ids, "v": ["a"] * len(ids)}), path)
+    IO.keep_history(path)
+    return path
+
+
+def test_changes_are_a_stream_that_continues_at_its_checkpoint(spark: Any, fmt: str, kept: str, tmp_path: Path) -> None:
+    def run() -> list[tuple[Any, ...]]:
+        stream = spark.readStream.format(fmt).option("changes", "true").option("keys", "id").load(kept)
+        writer = stream.writeStream.format(fmt).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer.trigger(availableNow=True).start(str(tmp_path / "log")).awaitTermination()
+        return changed(spark.read.format(fmt).load(str(tmp_path / "log")))
+
+    first = [(number, "a", "insert", 3) for number in (1, 2, 3)]
+    assert run() == run() == first
+    IO.merge(pa.table({"id": [2, 4], "v": ["b", "b"]}), kept, strategy="upsert", key_columns="id")
+    IO.delete(kept, where="id = 3")
+    IO.compact_parquet_dataset(kept, target_mb_per_file=1)
+    later = [(2, "a", "update_before", 4), (2, "b", "update_after", 4), (3, "a", "delete", 5), (4, "b", "insert", 4)]
+    assert run() == run() == sorted([*first, *later])
+    batch = spark.read.format(fmt).option("changes", "true").option("since", 3)
+    assert changed(batch.option("keys", "id").load(kept)) == later
+    assert {row[2] for row in changed(batch.option("keys", "").option("until", 4).load(kept))} == {"insert", "delete"}
+    assert batch.option("columns", "v").load(kept).columns == ["v", "_change_type", "_version", "_at"]
+
+
+def test_a_stream_of_changes_fails_with_what_to_do(spark: Any, stream_fmt: str, kept: str, tmp_path: Path) -> None:
+    fmt = stream_fmt
+
+    def run(path: str, name: str, **options: str) -> None:
+        stream = spark.readStream.format(fmt).options(**options).load(path)
+        writer = stream.writeStream.format(fmt).option("checkpointLocation", str(tmp_path / name))
+        writer.trigger(availableNow=True).start(str(tmp_path / f"{name}-log")).awaitTermination()
+
+    IO.write_dataset(pa.table({"id": [1]}), str(tmp_path / "plain"))
+    with pytest.raises(PySparkException, match=r"keeps no versions, so it has no changes to read. Call keep_history"):
+        run(str(tmp_path / "plain"), "a", changes="true")
+    with pytest.raises(PySparkException, match=r'Add option."changes", "true"'):
+        run(kept, "b")
+    with pytest.raises(PySparkException, match=r"the option 'sinse' is unknown here. Use changes, columns, keys"):
+        run(kept, "c", changes="true", sinse="1")
+    run(kept, "d", changes="true", since="3")
+    IO.write_dataset(pa.table({"id": [9], "v": ["a"]}), kept)
+    IO.delete(kept, where="id = 1")
+    IO.vacuum(kept, older_than="0s")
+    with pytest.raises(PySparkException, match="is not kept"):
+        run(kept, "d", changes="true", since="3")
+    with pytest.raises(PySparkException, match="needs the option 'since'"):
+        spark.read.format(fmt).option("changes", "true").load(kept).count()
+    with pytest.raises(PySparkException, match="the option 'colums' is unknown here"):
+        spark.read.format(fmt).option("colums", "v").load(kept)
+
+
+def test_a_column_that_is_added_while_a_stream_reads_is_not_lost(kept: str) -> None:
+    schema = changes_schema({"path": kept})
+    reader = ChangeStreamReader({"path": kept, "changes": "true"}, schema)
+    start, _ = reader.initialOffset(), reader.latestOffset()
+    assert start == {"version": -1}
+    assert reader.partitions({"version": 3}, {"version": 3}) == []
+    more = pa.table({"id": [5], "v": ["b"], "w": [1]})
+    IO.merge(more, kept, strategy="upsert", key_columns="id", schema_mode="evolve")
+    with pytest.raises(SchemaMismatchError, match=r"has got the column 'w' since the query started. Start the query"):
+        reader.partitions({"version": 3}, reader.latestOffset())
+    chosen = ChangeStreamReader(
+        {"path": kept, "changes": "true", "columns": "v"}, changes_schema({"path": kept}, ["v"])
+    )
+    parts = chosen.partitions({"version": 3}, reader.latestOffset())
+    assert [row for part in parts for batch in chosen.read(part) for row in batch["v"].to_pylist()] == ["b"]

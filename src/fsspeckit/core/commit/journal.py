@@ -19,6 +19,7 @@ from fsspeckit.core.commit.export_marks import TITLES, ExportMark, parse_kept, p
 from fsspeckit.core.commit.footer_index import index_files
 from fsspeckit.core.commit.history import Expired, expired_files, fold, oldest_expired, remove_expired
 from fsspeckit.core.commit.record import MAX_RECORDS, Record, is_id, new_id
+from fsspeckit.core.commit.seen_files import SeenFiles, save_seen, stored_files, unpack
 from fsspeckit.core.storage import Entry, Storage, for_each, join
 from fsspeckit.core.storage.base import LOCK
 
@@ -123,6 +124,7 @@ class Log:
         self.staging_lock_path = join(sidecar, "stagings")
         self.keys_folder = join(sidecar, "keys")
         self.positions_folder = join(sidecar, "positions")
+        self.seen_folder = join(sidecar, "seen")
         self.kept_folder = join(sidecar, "kept")
         self.history_folder = join(sidecar, "history")
 
@@ -383,6 +385,7 @@ class Log:
         effective = [seq for seq in self.effective(state) if seq <= last]
         records = [record for record in for_each(self._storage, self.read_or_none, effective) if record is not None]
         self._save_keys(records)
+        save_seen(self._storage, self.seen_folder, records)
         if state.retain:
             fold(self._storage, self.history_folder, records, (old[0], last))
             self.expire(oldest_expired(self._storage, self.history_folder, state.retain))
@@ -424,6 +427,12 @@ class Log:
         saved = map(_POSITION.fullmatch, sorted(self._storage.list_names(self.positions_folder)))
         versions = [int(name[3]) for name in saved if name is not None and name[2] == _digest(reader)]
         return versions[-1] if versions else None
+
+    def seen_files(self, reader: str) -> SeenFiles:
+        """Return the source files that a reader has processed. Like `committed`."""
+        records = for_each(self._storage, self.read_or_none, self.effective(self.state()))
+        found = [entry for each in records if each is not None for entry in unpack(each.seen.get(reader, ""))]
+        return SeenFiles([*found, *stored_files(self._storage, self.seen_folder, reader)])
 
     def _save_keys(self, records: Sequence[Record]) -> None:
         """Save idempotency keys and positions of records as names of empty files."""

@@ -11,7 +11,16 @@ from typing import Any
 from fsspeckit.core.commit.conflicts import Changes
 from fsspeckit.core.commit.journal import LogState
 from fsspeckit.core.commit.listing import View
-from fsspeckit.core.commit.record import IDEMPOTENCY_KEY, POSITIONS, FileList, Identity, Published, Record, Retired
+from fsspeckit.core.commit.record import (
+    IDEMPOTENCY_KEY,
+    POSITIONS,
+    SEEN,
+    FileList,
+    Identity,
+    Published,
+    Record,
+    Retired,
+)
 from fsspeckit.core.commit.terms import Terms
 from fsspeckit.core.file_names import is_data_file
 from fsspeckit.core.model import ViewFile
@@ -69,7 +78,8 @@ def _identity(file: ViewFile | Entry) -> Identity:
 def _info_of(terms: Terms) -> dict[str, Any]:
     info: dict[str, Any] = {} if terms.key is None else {IDEMPOTENCY_KEY: terms.key}
     info |= {} if terms.note is None else {"note": terms.note}
-    return info | ({POSITIONS: dict(terms.positions)} if terms.positions else {})
+    info |= {POSITIONS: dict(terms.positions)} if terms.positions else {}
+    return info | ({SEEN: dict(terms.seen)} if terms.seen else {})
 
 
 def _files_after(

@@ -24,6 +24,7 @@ from fsspeckit.core.storage.base import OWNER, Entry, is_sidecar_name, join, par
 
 IDEMPOTENCY_KEY = "idempotency_key"
 POSITIONS = "positions"
+SEEN = "seen"
 MAX_RECORDS = 10**19
 """Upper bound for the number of a record."""
 MAX_BYTES = 128 * 2**20
@@ -37,6 +38,8 @@ _KINDS: tuple[Kind, ...] = ("commit", "abort", "fence")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 MAX_RETAIN = 10**11
 """Upper bound of the seconds for which replaced files are kept."""
+_PACKED = re.compile(r"(?:[A-Za-z0-9+/]{32})+")
+"""Source files of 24 bytes in base64."""
 _ID = re.compile(r"[0-9a-f]{32}")
 _MAX_KEY = 1000
 _SHOWN = 60
@@ -182,6 +185,12 @@ class Record:
         found: Mapping[str, int] = self.info.get(POSITIONS, {})
         return found
 
+    @property
+    def seen(self) -> Mapping[str, str]:
+        """Return the source files that each reader has processed with this commit, as `seen_files` packs them."""
+        found: Mapping[str, str] = self.info.get(SEEN, {})
+        return found
+
     def to_bytes(self) -> bytes:
         """Return the record as it is stored."""
         keeps = self.keep or self.retain is not None
@@ -316,6 +325,11 @@ def _validated(record: Record) -> Record:
         type(version) is not int or version < 0 for version in positions.values()
     ):
         raise ValueError("its positions are not numbers of versions")
+    seen = record.info.get(SEEN, {})
+    if not isinstance(seen, dict) or not all(
+        isinstance(each, str) and _PACKED.fullmatch(each) for each in seen.values()
+    ):
+        raise ValueError("its list of source files is not valid")
     published, retired = [item.path for item in record.publish], [item.path for item in record.retire]
     _check_names(published, is_data_file, "publishes")
     _check_names(retired, lambda path: is_data_file(path) or is_side_file(path), "retires")

@@ -22,13 +22,15 @@ class Terms:
     At most one commit has a given idempotency ``key``. ``check`` gets the views before and after the change, with
     staged files, and the change's info; it raises to reject the change. With a check, any concurrent change of the
     dataset is a conflict. With either condition, an empty change is committed too. ``note`` is stored in the record,
-    and so are ``positions``: the versions of other datasets up to which the change has processed their changes.
+    and so are ``positions``, the versions of other datasets up to which the change has processed their changes, and
+    ``seen``, the source files that it has processed, as `seen_files.pack` returns them.
     """
 
     key: str | None = None
     check: Check | None = None
     note: str | None = None
     positions: Mapping[str, int] = field(default_factory=dict)
+    seen: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.key is not None:

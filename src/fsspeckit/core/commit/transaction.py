@@ -52,6 +52,7 @@ from fsspeckit.core.commit.replay import (
     replay_pending,
 )
 from fsspeckit.core.commit.revalidation import ATTEMPTS, NewerView, Queue, Revalidate, commit_in_turn
+from fsspeckit.core.commit.seen_files import SeenFiles
 from fsspeckit.core.commit.sidecar import SidecarLocations
 from fsspeckit.core.commit.terms import Check, Terms
 from fsspeckit.core.commit.versions import Versions
@@ -129,6 +130,11 @@ class Journal:
         """Return the last version that a reader of changes has processed into this dataset, or None."""
         sidecar = self._locations.find()
         return None if sidecar is None else Log(self._storage, sidecar).position(reader)
+
+    def seen_files(self, reader: str) -> SeenFiles:
+        """Return the source files that a reader has processed into this dataset."""
+        sidecar = self._locations.find()
+        return SeenFiles() if sidecar is None else Log(self._storage, sidecar).seen_files(reader)
 
     def recover(self) -> Recovery:
         """Finish an interrupted commit and remove the staged files of dead writers. Creates no journal."""

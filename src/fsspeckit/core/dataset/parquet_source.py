@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,13 +12,14 @@ from fsspeckit.common.errors import SourceFileError
 from fsspeckit.common.schema import cast_schema, unify_schemas
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.dataset.source import SourceFiles, files_of_view, source_files
-from fsspeckit.core.ext.inputs import find_files, is_pattern
+from fsspeckit.core.ext.inputs import InputFile, find_files, is_pattern
 from fsspeckit.core.formats import ENDINGS
 from fsspeckit.core.model import DataFile, ViewFile
 from fsspeckit.core.storage import Storage
 
 _PART_BYTES = 64 * 1024 * 1024
 _OPERATION = "reading the source"
+_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,17 @@ def parquet_parts(
         storage_options: Options of the filesystem of URLs.
         wanted: Types of columns, which come first.
     """
-    sources = tuple(_source_files(path, storage_options) for path in paths)
+    return _parts(tuple(_source_files(path, storage_options) for path in paths), wanted, paths)
+
+
+def parts_of_files(groups: Iterable[Sequence[InputFile]], wanted: pa.Schema | None = None) -> ParquetParts:
+    """The parts of files that were found before; those of a group were found by one path."""
+    found = [list(group) for group in groups if group]
+    names = [file.location for group in found for file in group]
+    return _parts(tuple(_of_files(group) for group in found), wanted, names[:_SHOWN])
+
+
+def _parts(sources: tuple[SourceFiles, ...], wanted: pa.Schema | None, shown: Sequence[str]) -> ParquetParts:
     schema = unify_schemas((source.schema for source in sources), operation=_OPERATION)
     parts = tuple(
         FilePart(source.storage, file.location, size, place, number, groups)
@@ -68,13 +79,16 @@ def parquet_parts(
         for number, file in enumerate(source.files)
         for groups, size in _split(file)
     )
-    return ParquetParts(parts, schema if wanted is None else _with_columns(schema, wanted, paths), sources)
+    return ParquetParts(parts, schema if wanted is None else _with_columns(schema, wanted, shown), sources)
 
 
 def _source_files(path: str, storage_options: Mapping[str, Any] | None) -> SourceFiles:
     if not is_pattern(path):
         return source_files(path, None, storage_options)
-    found = find_files(path, ENDINGS["parquet"], _OPERATION, None, storage_options)
+    return _of_files(find_files(path, ENDINGS["parquet"], _OPERATION, None, storage_options))
+
+
+def _of_files(found: Sequence[InputFile]) -> SourceFiles:
     files = tuple(ViewFile(file.relative, file.location, file.size, file.stamp) for file in found)
     return files_of_view(found[0].storage, View("", exists=True, head=0, files=files, side_files=(), pending=False))
 

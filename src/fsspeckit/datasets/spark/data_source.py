@@ -27,7 +27,17 @@ from fsspeckit.core.operations.read import requested_view
 from fsspeckit.core.planning.read import plan_read
 from fsspeckit.core.values.views import plain_table
 from fsspeckit.datasets.io import DatasetIO
+from fsspeckit.datasets.spark.change_stream import ChangeReader, ChangeStreamReader, changes_schema
 from fsspeckit.datasets.spark.frames import ReadFiles, snapshot_reader, spark_schema
+from fsspeckit.datasets.spark.source_options import (
+    STORAGE,
+    check_known,
+    is_set,
+    listed,
+    number_of,
+    path_of,
+    place_of,
+)
 from fsspeckit.datasets.spark.stream import query_id
 from fsspeckit.datasets.spark.versions import arrow_schema
 
@@ -37,7 +47,6 @@ if TYPE_CHECKING:
 
 LIMIT_MB = 64
 """Arrow data that one write or micro-batch may have, unless the option ``max_mb`` says otherwise."""
-_STORAGE = "storage."
 _PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 _LISTS = ("key_columns", "partition_by", "dedup_order_by", "update_columns")
 _NAMES = {"keys": "key_columns", "order_by": "dedup_order_by"}
@@ -49,7 +58,8 @@ _MERGE = frozenset(
     )
 )
 _WRITE = frozenset(("partition_by", "compression", "replace_where"))
-_OWN = frozenset(("path", "checkpointlocation", "columns", "idempotency_key", "max_mb", "version", "as_of"))
+_OWN = frozenset(("path", "checkpointlocation", "queryname", "idempotency_key", "max_mb"))
+_READ = frozenset(("path", "columns", "version", "as_of", "changes"))
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _COMPARED = {
     "EqualTo": "=",
@@ -82,9 +92,10 @@ class _InProcess(DatasetIO):
 class FsspeckitDataSource(DataSource):
     """Reads and writes dataset folders.
 
-    Options of reads: ``path``, ``columns``, ``version``, ``as_of``. Options of writes: ``path``, ``keys``, ``strategy``
-    and the other options of `merge` as text, lists separated by commas; ``idempotency_key``; ``max_mb``. And
-    ``storage.NAME`` for the filesystem of a URL.
+    Options of reads: ``path``, ``columns``, ``version``, ``as_of``; with ``changes``, of batches and streams, also
+    ``since``, ``until`` and ``keys``. Options of writes: ``path``, ``keys``, ``strategy`` and the other options of
+    `merge` as text, lists separated by commas; ``idempotency_key``; ``max_mb``. And ``storage.NAME`` for the filesystem
+    of a URL.
     """
 
     @classmethod
@@ -93,15 +104,28 @@ class FsspeckitDataSource(DataSource):
         return "fsspeckit"
 
     def schema(self) -> StructType:
-        """Return the columns of the dataset, those of the option ``columns`` if it is given."""
-        place = _place(self.options)
+        """Return the columns of the dataset or of its changes, those of the option ``columns`` if it is given."""
+        if is_set(self.options, "changes"):
+            return spark_schema(changes_schema(self.options))  # type: ignore[no-any-return]
+        check_known(self.options, _READ)
+        place = place_of(self.options)
         found = full_schema(load_snapshot(place.storage, _view(place, self.options)))
-        names = _listed(self.options.get("columns")) or found.names
+        names = listed(self.options.get("columns")) or found.names
         return spark_schema(pa.schema([found.field(name) for name in names]))  # type: ignore[no-any-return]
 
-    def reader(self, schema: StructType) -> DatasetReader:
+    def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of the columns."""
+        if is_set(self.options, "changes"):
+            return ChangeReader(self.options, changes_schema(self.options, schema.names))
         return DatasetReader(dict(self.options), tuple(schema.names))
+
+    def streamReader(self, schema: StructType) -> ChangeStreamReader:  # noqa: N802
+        """Return a reader of the changes of the dataset."""
+        if not is_set(self.options, "changes"):
+            raise UnsupportedDataError(
+                'a stream of a dataset has its changes. Add option("changes", "true"), or use spark.read for its rows.'
+            )
+        return ChangeStreamReader(self.options, changes_schema(self.options, schema.names))
 
     def writer(self, schema: StructType, overwrite: bool) -> DatasetWriter:
         """Return a writer; with keys it merges, else it appends or overwrites."""
@@ -124,7 +148,7 @@ class DatasetReader(DataSourceReader):
 
     def partitions(self) -> Sequence[datasource.InputPartition]:
         """Return one partition for each bundle of files."""
-        place = _place(self._options)
+        place = place_of(self._options)
         text = " AND ".join(f"({each})" for each in self._conditions) or None
         snapshot, request = plan_read(place.storage, _view(place, self._options), ReadRequest(self._columns, text))
         body, _ = snapshot_reader(place.storage, snapshot, request)
@@ -141,7 +165,7 @@ class FilteringReader(DatasetReader):
 
     def pushFilters(self, filters: list[datasource.Filter]) -> Iterable[datasource.Filter]:  # noqa: N802
         """Use filters to leave out files and row groups. Spark applies all of them again."""
-        place = _place(self._options)
+        place = place_of(self._options)
         schema = full_schema(load_snapshot(place.storage, _view(place, self._options)))
         self._conditions = [text for each in filters if (text := _condition(each, schema)) is not None]
         return filters
@@ -150,8 +174,10 @@ class FilteringReader(DatasetReader):
 class FilteringDataSource(FsspeckitDataSource):
     """The source for sessions in which Spark passes filters to Python."""
 
-    def reader(self, schema: StructType) -> FilteringReader:
+    def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of the columns that takes filters."""
+        if is_set(self.options, "changes"):
+            return super().reader(schema)
         return FilteringReader(dict(self.options), tuple(schema.names))
 
 
@@ -195,8 +221,8 @@ class _Write:
     def of(cls, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> _Write:
         storage, given = {}, dict[str, Any]()
         for name, value in options.items():
-            if name.startswith(_STORAGE):
-                storage[name.removeprefix(_STORAGE)] = value
+            if name.startswith(STORAGE):
+                storage[name.removeprefix(STORAGE)] = value
             elif name not in _OWN:
                 given[_NAMES.get(name, name)] = value
         merges = "key_columns" in given
@@ -211,8 +237,8 @@ class _Write:
             found["mode"] = "overwrite" if overwrite else "append"
         operation = "merge" if merges else "write_dataset"
         key = options.get("idempotency_key")
-        limit = int(options.get("max_mb") or LIMIT_MB)
-        return cls(_path(options), storage, operation, found, key, arrow_schema(schema), limit)
+        limit = number_of(options, "max_mb") or LIMIT_MB
+        return cls(path_of(options), storage, operation, found, key, arrow_schema(schema), limit)
 
     @property
     def call(self) -> str:
@@ -309,28 +335,11 @@ def _of_row(row: Any, schema: pa.Schema) -> pa.RecordBatch:
 
 def _value(name: str, value: str) -> Any:
     if name in _LISTS:
-        return _listed(value)
+        return listed(value)
     if name in _FLAGS:
-        return value.strip().lower() == "true"
+        return is_set({name: value}, name)
     return value
 
 
-def _listed(value: str | None) -> list[str]:
-    return [part.strip() for part in (value or "").split(",") if part.strip()]
-
-
-def _path(options: Mapping[str, str]) -> str:
-    path = options.get("path")
-    if not path:
-        raise ValueError("the dataset has no path. Name its folder.")
-    return path
-
-
 def _view(place: Place, options: Mapping[str, str]) -> View:
-    version = options.get("version")
-    return requested_view(place, None if version is None else int(version), options.get("as_of"))
-
-
-def _place(options: Mapping[str, str]) -> Place:
-    storage = {name.removeprefix(_STORAGE): value for name, value in options.items() if name.startswith(_STORAGE)}
-    return Place.of(_path(options), None, storage or None)
+    return requested_view(place, number_of(options, "version"), options.get("as_of"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -37,32 +37,27 @@ def is_small(files: Iterable[SourceFile]) -> bool:
 
 def text_files(
     spark: SparkSession,
-    paths: Sequence[str],
+    files: Sequence[InputFile],
     format_: TextFormat,
     *,
     types: Mapping[str, pa.DataType],
     wanted: pa.Schema | None = None,
     delimiter: str | None = None,
     encoding: str = "utf-8",
-    storage_options: Mapping[str, Any] | None = None,
 ) -> FileSet:
     """Return csv or json files with their common schema. All values are parsed, so invalid values raise here.
 
     Args:
         spark: The session.
-        paths: Files, folders and patterns.
+        files: The files.
         format_: ``"csv"`` or ``"json"``.
         types: Types of columns; those of other columns are inferred.
         wanted: Columns that come first.
         delimiter: The character between two values of a csv file.
         encoding: The encoding of the files.
-        storage_options: Options of the filesystem of URLs.
     """
     from fsspeckit.core.ext.file_set import TextReader
-    from fsspeckit.core.ext.inputs import find_files
-    from fsspeckit.core.formats import ENDINGS
 
-    files = find_files(paths, ENDINGS[format_], f"read_{format_}", None, storage_options)
     reader = TextReader.of(files, format_, types, delimiter, encoding)
     if is_small(files):
         found = [reader.describe(file) for file in files]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 from pyarrow import types as pat
@@ -30,6 +30,16 @@ if TYPE_CHECKING:
     from fsspeckit.core.operations.changes import Feed
 
 FileRows = Callable[[int], Iterator[tuple[str, pa.Table]]]
+
+
+@runtime_checkable
+class PartialRows(Protocol):
+    """Rows of files that can be reduced to those of some files, so that a task gets nothing else."""
+
+    def only(self, numbers: Sequence[int]) -> FileRows:
+        """Return the rows of the files with these numbers, which are numbered anew."""
+
+
 """Yields the rows of the file with a number, with its path for error messages."""
 _FILE_BYTES = 64 * 1024 * 1024
 _SAME = (
@@ -67,7 +77,7 @@ def snapshot_reader(storage: Storage, snapshot: Snapshot, request: ReadRequest) 
     wanted = replace(snapshot, files=request.files_of(snapshot))
     rows = _SnapshotRows(storage, wanted, replace(request, use_threads=False), schema)
     sizes = [file.size for file in wanted.files]
-    return _files_reader(rows, sizes, pa.schema([schema.field(name) for name in request.columns or ()]))
+    return files_reader(rows, sizes, pa.schema([schema.field(name) for name in request.columns or ()]))
 
 
 def changes_frame(spark: SparkSession, storage: Storage, feed: Feed, key_columns: Sequence[str]) -> DataFrame:
@@ -93,7 +103,7 @@ def _with_updates(frame: DataFrame, key_columns: Sequence[str]) -> DataFrame:
 
 def frame_of_files(spark: SparkSession, rows: FileRows, sizes: Sequence[int], schema: pa.Schema) -> DataFrame:
     """Return a lazy DataFrame of rows that executors read from files."""
-    return _frame(spark, *_files_reader(rows, sizes, schema))
+    return _frame(spark, *files_reader(rows, sizes, schema))
 
 
 def _frame(spark: SparkSession, body: ReadFiles, types: Any) -> DataFrame:
@@ -101,7 +111,8 @@ def _frame(spark: SparkSession, body: ReadFiles, types: Any) -> DataFrame:
     return spark.range(0, count, 1, max(count, 1)).mapInArrow(portable(spark, body), types)
 
 
-def _files_reader(rows: FileRows, sizes: Sequence[int], schema: pa.Schema) -> tuple[ReadFiles, Any]:
+def files_reader(rows: FileRows, sizes: Sequence[int], schema: pa.Schema) -> tuple[ReadFiles, Any]:
+    """Return the task that reads rows from files, small ones together, and their Spark types."""
     exact, wanted = (pa.schema([_spark_field(field, clock) for field in schema]) for clock in _CLOCKS)
     return ReadFiles(rows, exact, wanted, _bundles(sizes)), spark_schema(wanted)
 
@@ -164,8 +175,9 @@ class ReadFiles:
     def alone(self, number: int) -> ReadFiles:
         """Return the task for one bundle, without what only others need."""
         files = self.bundles[number]
-        rows = self.rows.only(files) if isinstance(self.rows, _SnapshotRows) else self.rows
-        return replace(self, rows=rows, bundles=[tuple(range(len(files)))])
+        if not isinstance(self.rows, PartialRows):
+            return replace(self, bundles=[files])
+        return replace(self, rows=self.rows.only(files), bundles=[tuple(range(len(files)))])
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the rows of the bundles whose numbers are in the first column of the batches."""

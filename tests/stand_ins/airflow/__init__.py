@@ -1,1 +1,0 @@
-"""A stand-in for Airflow, which the tests do not install."""
