@@ -19,9 +19,10 @@ from fsspeckit.common.errors import SchemaMismatchError, UnsupportedDataError
 from fsspeckit.common.schema import cast_schema
 from fsspeckit.core.commit.versions import Versions
 from fsspeckit.core.dataset.place import Place
-from fsspeckit.core.dataset.snapshot import Snapshot, full_schema, load_snapshot, read_snapshot
+from fsspeckit.core.dataset.snapshot import Snapshot, full_schema, load_snapshot
 from fsspeckit.core.engine.changes import ADDED, FilePair, ReadChanges, with_facts
 from fsspeckit.core.engine.protocol import ReadRequest
+from fsspeckit.core.engine.read import read_snapshot
 from fsspeckit.core.operations.changes import Feed, mark_updates, plan_changes
 from fsspeckit.core.operations.versions import with_versions
 from fsspeckit.core.storage import Storage
