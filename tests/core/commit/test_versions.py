@@ -12,6 +12,7 @@ from typing import Any
 from unittest import mock
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
@@ -87,6 +88,39 @@ def test_commits_during_a_listing_are_found(world: World, commits: int) -> None:
         storage = FaultStorage(world.storage)
         storage.on_call = commit
         assert len(Journal(storage, world.root).view().files) == 3 + commits
+
+
+def test_vacuum_names_the_oldest_version_that_can_be_read(tmp_path: Path) -> None:
+    io, path = PyarrowDatasetIO(), str(tmp_path / "ds")
+    io.write_dataset(table([1], "old"), path)
+    first = io.keep_history(path)
+    io.write_dataset(table([2], "new"), path)  # replaces no file
+    for dry_run in (True, False):
+        assert io.vacuum(path, older_than="0s", dry_run=dry_run).oldest_version == first
+    assert io.read_parquet(path, version=first).num_rows == 1
+    io.delete(path, where="id = 1")
+    assert io.vacuum(path, older_than="0s").oldest_version == first + 2
+    with pytest.raises(VersionNotFoundError):
+        io.read_parquet(path, version=first)
+
+
+def test_journal_inside_the_dataset_keeps_versions(tmp_path: Path) -> None:
+    """The journal is inside where the folder above is not writable. Other readers see only the current version."""
+    io, path = PyarrowDatasetIO(), tmp_path / "ds"
+    (path / ".fsspeckit" / "log").mkdir(parents=True)
+    (path / ".fsspeckit" / "lock").touch()
+    io.write_dataset(table([1, 2], "old"), str(path))
+    first = io.keep_history(str(path))
+    io.merge(table([2, 3], "new"), str(path), strategy="upsert", key_columns="id")
+    io.delete(str(path), where="id = 1")
+    assert sorted(os.listdir(tmp_path)) == ["ds"]
+    assert os.listdir(path / ".fsspeckit" / "kept")
+    assert sorted(ds.dataset(path).to_table()["id"].to_pylist()) == [2, 3]
+    io.restore(str(path), version=first)
+    assert sorted(ds.dataset(path).to_table()["value"].to_pylist()) == ["old", "old"]
+    io.vacuum(str(path), older_than="0s")
+    assert not os.listdir(path / ".fsspeckit" / "kept")
+    assert io.read_parquet(str(path)).num_rows == 2
 
 
 def test_without_history_nothing_is_kept(world: World) -> None:

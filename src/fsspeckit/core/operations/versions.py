@@ -234,12 +234,9 @@ def remove_versions(place: Place, versions: Versions, floor: int, *, dry_run: bo
     """Remove all versions before ``floor``."""
     expired = place.journal.expire(floor, dry_run=dry_run)
     oldest = versions.history.oldest_readable
-    return VacuumResult(
-        len(expired.kept),
-        sum(size for _, size in expired.kept),
-        None if oldest is None else max(oldest, floor),
-        dry_run,
-    )
+    if oldest is not None and (expired.kept or expired.segments):
+        oldest = max(oldest, floor)  # otherwise all files of older versions are current ones, and stay readable
+    return VacuumResult(len(expired.kept), sum(size for _, size in expired.kept), oldest, dry_run)
 
 
 def _rows_of(place: Place, files: Sequence[ViewFile]) -> dict[str, DataFile]:
