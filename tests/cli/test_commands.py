@@ -257,7 +257,7 @@ def test_a_folder_of_two_formats_is_asked_about(fsspeckit: Fsspeckit) -> None:
         (("merge", "updates.csv"), 2, "DEST"),
         (("merge", "updates.csv", "lake", "--key", "id", "--strategy", "upser"), 2, "upser"),
         (("merge", "updates.csv", "lake", "--key", "id", "--max-rows-per-file", "0"), 2, "--max-rows-per-file 0"),
-        (("merge", "updates.csv", "lake", "--key", "who"), 1, "who"),
+        (("merge", "updates.csv", "lake", "--key", "who"), 2, "who"),
         (("merge", "empty.csv", "lake", "--key", "id"), 1, "it has no columns"),
         (("merge", "gone.csv", "lake", "--key", "id"), 1, "gone.csv"),
         (("merge", "gone", "lake", "--key", "id"), 1, "check the path"),
@@ -289,7 +289,7 @@ def test_a_folder_of_two_formats_is_asked_about(fsspeckit: Fsspeckit) -> None:
             2,
             "--order-by has no effect with --strategy upsert",
         ),
-        (("merge", "updates.csv", "lake", "--key", ""), 1, "such as --key id"),
+        (("merge", "updates.csv", "lake", "--key", ""), 2, "such as --key id"),
         (("compact", "lake", "--target-mb", "0"), 2, "--target-mb 0.0 must be a number above zero\nto do: correct it"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
@@ -363,7 +363,7 @@ def test_inspect_gates_a_schedule(fsspeckit: Fsspeckit) -> None:
     code, out, err = fsspeckit("inspect", "lake", "--fail-under", "60")
     assert code == 1
     assert err.splitlines()[0].startswith("error: the score is 32, under 60"), out
-    assert "fsspeckit compact lake" in err
+    assert "fsspeckit optimize lake --by id" in err
     for word in ("score", "12", "row groups", "snappy", "amount", "under 1.0 MB"):
         assert word in out
     fsspeckit("compact", "lake", "-q")

@@ -56,7 +56,7 @@ def test_keep_list_restore_and_remove_versions(fsspeckit: Fsspeckit) -> None:
     assert fsspeckit("changes", "lake", "--since", "3", "--noop-exit-code", "7")[:2] == (7, "no changes\n")
     code, out, err = fsspeckit("restore", "lake", "--version", "2", "--dry-run")
     assert (code, err, ids()) == (0, "", [2, 3])
-    assert "restored   1 files" in out
+    assert "restored  1 file," in out
     assert fsspeckit("restore", "lake", "--version", "2")[0] == 0
     assert ids() == [1, 2, 3]
     assert fsspeckit("restore", "lake", "--as-of", "2100-01-01", "--noop-exit-code", "7")[0] == 7

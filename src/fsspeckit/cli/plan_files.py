@@ -166,8 +166,9 @@ def _read(document: Node) -> SavedPlan:
 
 
 def _check_time(node: Node) -> None:
+    made_at = node.text()
     try:
-        datetime.fromisoformat(node.text())
+        datetime.fromisoformat(made_at)
     except ValueError as error:
         raise node.refuse("is not a time") from error
 

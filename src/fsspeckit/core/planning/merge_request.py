@@ -12,7 +12,7 @@ from typing import get_args
 import pyarrow as pa
 
 from fsspeckit.common.choices import NullKeys, OnDuplicate, PartitionMove, SchemaMode, StrategyName, check_choice
-from fsspeckit.common.errors import ColumnNameError, PartitionError, SchemaMismatchError
+from fsspeckit.common.errors import ColumnNameError, KeyColumnError, PartitionError, SchemaMismatchError
 from fsspeckit.common.schema import field_remedy, reconcile, same_storage
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source_keys import PartitionRows
@@ -177,7 +177,8 @@ def check_keys_exist(keys: Sequence[str], names: Sequence[str], side: str) -> No
     if missing:
         remedy = f"Choose among {list(names)}." if names else "It has no columns: check that its files are not empty."
         remedy = field_remedy(missing, names) or remedy
-        raise ColumnNameError(f"key column(s) {missing} not found in the {side}. {remedy}")
+        kind = ColumnNameError if names else KeyColumnError  # an empty file is not a wrong name
+        raise kind(f"key column(s) {missing} not found in the {side}. {remedy}")
 
 
 def compute_merge_stats(*, previous_total: int, inserted: int, updated: int, deleted: int) -> dict[str, int]:
