@@ -49,7 +49,7 @@ java: $(READY) ## install Java 17 if it is missing (only Spark needs it)
 chromium: ## install Chromium if it is missing (tests open the HTML report in it)
 	@sh scripts/system.sh chromium || echo "No Chromium found. Tests of the HTML report in a browser are skipped: install it, or set CHROMIUM."
 
-demo: java ## run examples/tour.py: pipelines on Spark over a month of orders, four readers, HTML reports
+demo: java ## run examples/tour.py: pipelines on Spark with a join, a change feed, a quarantine and history; four readers; HTML reports
 	$(BIN)/python examples/tour.py "$$(mktemp -d)" 3000000
 
 quick: $(READY) ## run the tests without Spark, S3, a browser, processes and sweeps

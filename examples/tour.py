@@ -1,4 +1,6 @@
-"""Run pipelines on Spark over a month of order events, then compare the layout and four readers before and after.
+"""Run pipelines on Spark over a month of order events, with a quarantine, a join, a change feed and history.
+
+Then compare the layout and four readers before and after maintenance.
 
 `make demo` runs it with three million rows. `python examples/tour.py [folder] [rows]` writes all files to the folder.
 """
@@ -22,6 +24,7 @@ import pyarrow.parquet as pq
 
 from fsspeckit.cli.app import main as fsspeckit
 from fsspeckit.core.result_view import columns, readable_bytes
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark import SparkDatasetIO
 from fsspeckit.pipeline import Pipeline
 
@@ -30,6 +33,9 @@ START = np.datetime64("2026-10-01T00:00:00", "us")
 DAY = np.timedelta64(24 * 60 * 60 * 1_000_000, "us")
 DAYS = ("2026-11-01", "2026-11-02", "2026-11-03")
 STATUS = np.array(["new", "paid", "sent", "back"])
+REGIONS = np.array(["north", "south", "east", "west"])
+CUSTOMERS = 200_000
+QUARANTINE = ["order_id", "cents", "quarantine_reason", "quarantine_run"]
 
 
 def events(rng: np.random.Generator, ids: Any, first: float, days: float) -> pa.Table:
@@ -37,7 +43,7 @@ def events(rng: np.random.Generator, ids: Any, first: float, days: float) -> pa.
     rows = len(ids)
     late = np.where(rng.random(rows) < 0.01, rng.random(rows) * 9, 0.0)
     at = START + (np.maximum(0.0, first + rng.random(rows) * days - late) * DAY.astype(int)).astype("timedelta64[us]")
-    customer = np.minimum(rng.zipf(1.3, rows), 200_000)
+    customer = np.minimum(rng.zipf(1.3, rows), CUSTOMERS)
     return pa.table(
         {
             "order_id": ids,
@@ -50,7 +56,10 @@ def events(rng: np.random.Generator, ids: Any, first: float, days: float) -> pa.
 
 
 def make_inputs(folder: Path, rows: int) -> None:
-    """Write a month of events with duplicates, and three days of old and new orders, the second with a new column."""
+    """Write a month of events with duplicates, three days of old and new orders, and the regions of customers.
+
+    Some events of the days have no price, and those of the second have a new column.
+    """
     rng = np.random.default_rng(7)
     target = folder / "in"
     target.mkdir(parents=True)
@@ -60,15 +69,38 @@ def make_inputs(folder: Path, rows: int) -> None:
         known = rng.integers(max(0, rows - rows // 5), rows, rows // 200)
         new = np.arange(rows // 200) + rows + number * (rows // 200)
         table = events(rng, np.concatenate([known, new, new[:50]]), 31.0 + number, 1.0)
+        cents = np.where(np.arange(len(table)) % 97 == 0, 0, table["cents"].to_numpy())
+        table = table.set_column(table.column_names.index("cents"), "cents", pa.array(cents))
         if number == 1:
             table = table.append_column("channel", pa.array(np.where(rng.random(len(table)) < 0.5, "web", "shop")))
         pq.write_table(table, target / f"{day}.parquet")
+    ids = np.arange(1, CUSTOMERS, dtype="int64")  # one customer has no region
+    pq.write_table(pa.table({"id": ids, "region": REGIONS[ids % len(REGIONS)]}), target / "customers.parquet")
 
 
 def run(name: str, folder: Path, **variables: str) -> None:
     """Run one of the pipelines and print its result."""
     result = Pipeline.load(PIPELINES / f"{name}.toml", {"folder": str(folder), **variables}).run()
     print(f"\n{result}")
+
+
+def show_rows(title: str, path: Path, **options: Any) -> None:
+    """Print the first rows of a dataset."""
+    table = PyarrowDatasetIO().read_parquet(str(path), **options)
+    print(f"\n{title}: {table.num_rows:,} rows")
+    print(
+        columns([tuple(table.column_names), *(tuple(map(str, row.values())) for row in table.slice(0, 4).to_pylist())])
+    )
+
+
+def show_history(lake: Path) -> None:
+    """Print the versions of the orders, and compare the first day with the newest version."""
+    history = PyarrowDatasetIO().history(str(lake))
+    print(f"\nThe versions of the orders\n{history}")
+    first = min(version.version for version in history if version.readable)
+    for version in (first, history[0].version):
+        rows = PyarrowDatasetIO().read_parquet(str(lake), columns=["cents"], version=version)
+        print(f"  version {version}: {rows.num_rows:,} orders")
 
 
 def inspect(lake: Path, *options: str) -> None:
@@ -144,6 +176,10 @@ def tour(folder: Path, rows: int) -> None:
     run("month", folder, rows_per_file=per_file)
     for day in DAYS:
         run("daily", folder, day=day)
+        run("regions", folder)
+    show_rows("Orders without a price are in the quarantine", folder / "lake" / "wrong", columns=QUARANTINE)
+    show_rows("Orders joined with regions, by a feed of the changes", folder / "lake" / "totals")
+    show_history(lake)
     print("\nRun the last day again, as a scheduler may do: committed steps are skipped.")
     run("daily", folder, day=DAYS[-1])
 

@@ -1,6 +1,9 @@
 """dbt with dbt-duckdb: a materialization that merges or writes the rows of a model into a dataset, and sources.
 
 `Plugin` is a plugin of dbt-duckdb, and the folder of this module (`PACKAGE`) a package of dbt with the materialization.
+
+Must not: write rows other than through `fsspeckit.Dataset`.
+Read first: this file.
 """
 
 from __future__ import annotations
