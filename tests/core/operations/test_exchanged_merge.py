@@ -252,6 +252,17 @@ def test_conditions_are_not_computed_for_a_key_of_another_partition_that_stays(
     assert sorted(io.read_parquet(path)["v"].to_pylist()) == [0, 5, 7]
 
 
+@pytest.mark.parametrize("values", [["many"], [2**40]])
+def test_a_column_that_is_not_written_may_have_any_type(tmp_path: Path, io: PyarrowDatasetIO, values: Any) -> None:
+    rows = pa.table({"id": [1, 2], "v": [1, 2], "n": pa.array([5, 6], pa.int32())})
+    source = pa.table({"id": [1], "v": [9], "n": values})
+    for each in (PyarrowDatasetIO(), io):
+        path = str(tmp_path / type(each.engine).__name__)
+        each.write_dataset(rows, path)
+        each.merge(source, path, strategy="update", key_columns="id", update_columns=["v"])
+        assert each.read_parquet(path).equals(rows.set_column(1, "v", [[9, 2]]))
+
+
 def test_a_plan_in_memory_is_applied_by_an_exchange(tmp_path: Path, io: PyarrowDatasetIO) -> None:
     path = str(tmp_path / "d")
     PyarrowDatasetIO().write_dataset(pa.table({"id": range(20), "v": range(20)}), path, max_rows_per_file=5)
