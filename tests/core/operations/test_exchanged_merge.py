@@ -238,6 +238,31 @@ def test_conditions_decide_about_the_same_rows(
     assert _outcome(io, source, two, options) == expected
 
 
+@pytest.mark.parametrize("move", ["error", "move"])
+def test_conditions_are_not_computed_for_a_key_of_another_partition_that_stays(
+    tmp_path: Path, io: PyarrowDatasetIO, move: str
+) -> None:
+    path = str(tmp_path / "d")
+    rows = pa.table({"id": [1, 1, 2], "p": ["x", "y", "x"], "v": [5, 0, 5]})
+    PyarrowDatasetIO().write_dataset(rows, path, partition_by=["p"])
+    source = pa.table({"id": [1], "p": ["x"], "v": [7]})
+    options = {} if move == "error" else {"partition_move": move}
+    result = io.merge(source, path, strategy="upsert", key_columns="id", update_when="10 / target.v > 0", **options)
+    assert (result.updated, result.moved) == (1, 0)
+    assert sorted(io.read_parquet(path)["v"].to_pylist()) == [0, 5, 7]
+
+
+@pytest.mark.parametrize("values", [["many"], [2**40]])
+def test_a_column_that_is_not_written_may_have_any_type(tmp_path: Path, io: PyarrowDatasetIO, values: Any) -> None:
+    rows = pa.table({"id": [1, 2], "v": [1, 2], "n": pa.array([5, 6], pa.int32())})
+    source = pa.table({"id": [1], "v": [9], "n": values})
+    for each in (PyarrowDatasetIO(), io):
+        path = str(tmp_path / type(each.engine).__name__)
+        each.write_dataset(rows, path)
+        each.merge(source, path, strategy="update", key_columns="id", update_columns=["v"])
+        assert each.read_parquet(path).equals(rows.set_column(1, "v", [[9, 2]]))
+
+
 def test_a_plan_in_memory_is_applied_by_an_exchange(tmp_path: Path, io: PyarrowDatasetIO) -> None:
     path = str(tmp_path / "d")
     PyarrowDatasetIO().write_dataset(pa.table({"id": range(20), "v": range(20)}), path, max_rows_per_file=5)

@@ -253,12 +253,15 @@ class _Matches:
 
 @dataclass(slots=True, eq=False)
 class _FoundKeys:
-    """Collects the rows of files whose keys are in the index: in the partition of the source row, and elsewhere."""
+    """Collects the rows of files whose keys are in the index: in the partition of the source row, and elsewhere.
+
+    Of those elsewhere only the values are collected: conditions are for keys that are not in their own partition.
+    """
 
     index: _SourceIndex
     how: DecideKeys
     own: list[_Matches] = field(default_factory=list)
-    elsewhere: list[_Matches] = field(default_factory=list)
+    elsewhere: list[tuple[pa.Table, RowNumbers]] = field(default_factory=list)
 
     def add(self, piece: pa.Table) -> None:
         """Look up the rows of one file. A source row that deletes its key does so in every partition."""
@@ -271,14 +274,20 @@ class _FoundKeys:
             is_own = self.index.partitions[rows] == to_numpy(piece["partition"])[hits]
         is_own |= self.index.deletes[rows]
         self.own.append(self._matches(piece, hits[is_own], rows[is_own]))
-        if self.how.moves != "ignore":
-            self.elsewhere.append(self._matches(piece, hits[~is_own], rows[~is_own]))
+        if self.how.moves != "ignore" and not is_own.all():
+            kept = piece.select(["row", *_target_columns(piece)])
+            self.elsewhere.append((take_rows(kept, hits[~is_own]), rows[~is_own]))
 
-    def _matches(self, piece: pa.Table, hits: RowNumbers, rows: RowNumbers) -> _Matches:
+    def _moving(self, piece: pa.Table, rows: RowNumbers, is_known: Mask) -> _Matches:
+        """Return the matches elsewhere of keys that are not known yet. Those that are an error are not compared."""
+        hits = np.flatnonzero(~is_known[rows])
+        return self._matches(piece, hits, rows[hits], compares=self.how.moves == "move")
+
+    def _matches(self, piece: pa.Table, hits: RowNumbers, rows: RowNumbers, *, compares: bool = True) -> _Matches:
         """Return some matches. ``update_when`` is not for source rows that delete their key."""
         rules = self.how.rules
         newer, updating = np.ones(len(rows), dtype=bool), np.ones(len(rows), dtype=bool)
-        if rules.compares and len(rows):
+        if compares and rules.compares and len(rows):
             values, written = self._values(piece, hits, rows), ~self.index.deletes[rows]
             newer = rules.newer(*values)
             if not written.all():
@@ -289,16 +298,14 @@ class _FoundKeys:
 
     def _values(self, piece: pa.Table, hits: RowNumbers, rows: RowNumbers) -> tuple[pa.Table, pa.Table]:
         """Return the columns that conditions read of source rows and of the rows of a file."""
-        columns = [name for name in piece.column_names if name.startswith("target.")]
-        return take_rows(self.index.values, rows), take_rows(piece.select(columns), hits)
+        return take_rows(self.index.values, rows), take_rows(piece.select(_target_columns(piece)), hits)
 
     def decisions(self) -> KeyDecisions:
         """Write the decisions for the rows of the source, and return the counts."""
         own, how, index = _Matches.joined(self.own), self.how, self.index
         is_known = np.zeros(len(index.high), dtype=bool)
         is_known[own.rows] = True
-        moving = _Matches.joined(self.elsewhere)
-        moving = moving.where(~is_known[moving.rows])
+        moving = _Matches.joined([self._moving(piece, rows, is_known) for piece, rows in self.elsewhere])
         is_known[moving.rows] = True
         new = self._new_rows(np.flatnonzero(~is_known & ~index.deletes)) if how.insert else _NONE
         deletes = index.deletes[own.rows]
@@ -354,6 +361,10 @@ class _FoundKeys:
         with self.how.folder.writer() as writer:
             runs = runs_of(files[order])
             return {file: writer.add(table.slice(start, stop - start)) for file, start, stop in runs}
+
+
+def _target_columns(piece: pa.Table) -> list[str]:
+    return [name for name in piece.column_names if name.startswith("target.")]
 
 
 def _by_position(matches: _Matches) -> _Matches:

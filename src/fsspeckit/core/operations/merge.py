@@ -228,7 +228,7 @@ def _plan(
         snapshot, pruned = set_aside_without_keys(whole, source, schemas, request)
         rules = compile_rules(request, source.schema, snapshot)
         deletes = deleting_rows(rules, source)
-        source.check_casts(schemas.body, operation=request.operation, path=place.path, without=deletes)
+        source.check_casts(schemas.filled, operation=request.operation, path=place.path, without=deletes)
         check_order_columns(source.schema, request.dedup_order_by)
         if request.null_keys == "error":
             check_no_null_keys(source.columns(request.key_columns), request.key_columns, "source", request.operation)

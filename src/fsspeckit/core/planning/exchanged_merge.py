@@ -150,7 +150,7 @@ class _Planner:
             schemas.keys,
             schemas.partitions,
             0,
-            CheckCasts(_cast_fields(self.source.schema, schemas.body), self.request.operation, self.place.path),
+            CheckCasts(_cast_fields(self.source.schema, schemas.filled), self.request.operation, self.place.path),
             tuple(coded),
             self.rules.deletes,
             self.request.newer_by if self.request.operation == "apply_changes" else None,

@@ -231,6 +231,7 @@ class MergeSchemas:
         added: Columns that the target does not have yet.
         in_folders: Partition columns whose values are only in the names of folders.
         updated: Columns that matched rows get from the source; ``None`` means all columns.
+        written: Columns of the source that are written, to matched or to new rows.
     """
 
     body: pa.Schema
@@ -239,6 +240,12 @@ class MergeSchemas:
     added: tuple[str, ...]
     in_folders: tuple[str, ...] = ()
     updated: tuple[str, ...] | None = None
+    written: tuple[str, ...] = ()
+
+    @property
+    def filled(self) -> pa.Schema:
+        """The columns of files that get values of the source, which must fit."""
+        return pa.schema([field for field in self.body if field.name in self.written], self.body.metadata)
 
     @property
     def file_keys(self) -> tuple[KeyColumn, ...]:
@@ -274,7 +281,7 @@ def merge_schemas(source: pa.Schema, snapshot: Snapshot, request: MergeRequest, 
     updated = request.update_columns
     if updated is None and any(name not in ours.names for name in body.names):
         updated = tuple(name for name in body.names if name in ours.names)
-    return MergeSchemas(body, keys, partitions, added, tuple(in_folders), updated)
+    return MergeSchemas(body, keys, partitions, added, tuple(in_folders), updated, tuple(ours.names))
 
 
 def columns_not_written(
