@@ -70,6 +70,8 @@ MISSING_DATASET = {
     "changes": "nowhere --since 1",
     "restore": "nowhere --version 1",
     "vacuum": "nowhere",
+    "export": "delta nowhere",
+    "register": "nowhere --catalog glue --table db.name --catalog-option region_name=us-east-1",
     "write": "in.csv nowhere --must-exist",
     "merge": "in.csv nowhere --key id --must-exist",
     "apply-changes": "in.csv nowhere --key id --sequence-by n --must-exist",

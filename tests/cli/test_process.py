@@ -86,7 +86,7 @@ def test_the_examples_of_every_help_page_run(tmp_path: Path, monkeypatch, capsys
     names = [command.name for command in app.registered_commands]
     pages = [[name] for name in names if name != "apply"]
     pages += [page for verb in ("merge", "apply-changes", "delete", "update") for page in (["plan", verb], ["apply"])]
-    assert len(pages) == 24
+    assert len(pages) == 26
     for page in pages:
         if page == ["history"]:
             _many_versions("lake/orders")
@@ -226,7 +226,7 @@ def test_a_person_is_asked_before_everything_goes(tmp_path: Path) -> None:
     os.write(leader, b"n\n")
     assert process.wait(120) == 1
     shown = rest(leader).decode()
-    assert "deletes its 1 data files. Go on? [y/N]" in shown
+    assert "deletes its 1 data file. Go on? [y/N]" in shown
     assert "error: nothing was done" in shown
     assert os.listdir(tmp_path / "lake") == before
 

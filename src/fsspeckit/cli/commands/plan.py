@@ -14,7 +14,6 @@ import typer
 
 from fsspeckit.cli.command import Run, command
 from fsspeckit.cli.commands.update import update_options
-from fsspeckit.cli.diff import sample_rows
 from fsspeckit.cli.errors import check_target, usage
 from fsspeckit.cli.operations import call_operation, is_noop
 from fsspeckit.cli.options import OPERATIONS, ROW_OPERATIONS, Dataset, Dest, Feed, Options, OptionTable, Src
@@ -146,6 +145,8 @@ def _plan(run: Run, operation: str, path: str, given: Options, source: Source | 
         plan = call_operation(io, operation, (*rows, dest), progress, dry_run=True, **given)
         sample = None
         if shows_rows:
+            from fsspeckit.cli.diff import sample_rows
+
             sample = sample_rows(
                 io,
                 place.storage,
