@@ -173,7 +173,8 @@ def _versions(io: PyarrowDatasetIO, folder: str) -> list[Any]:
 
 def result_classes() -> set[type]:
     """Every class of the package that is named a result or a plan, or can be written as a dictionary."""
-    modules = [importlib.import_module(name) for _, name, _ in pkgutil.walk_packages(package.__path__, "fsspeckit.")]
+    names = [name for _, name, _ in pkgutil.walk_packages(package.__path__, "fsspeckit.")]
+    modules = [importlib.import_module(name) for name in names if not name.startswith("fsspeckit.integrations.")]
     classes = {each for module in modules for each in vars(module).values() if isinstance(each, type)}
     classes -= {maintenance_request.Plan, SavedPlan}  # internal: callers get a `MaintenanceResult` or a `MergePlan`
     return {

@@ -229,11 +229,11 @@ class _Terminal(logging.Handler):
         self._run = run
 
     def emit(self, record: logging.LogRecord) -> None:
-        from fsspeckit.common.text import scrub
+        from fsspeckit.common.text import printable, scrub
 
         if record.name == "fsspeckit" and record.levelno == logging.ERROR and not self._run.verbose:
             return
-        message = self._run.words(record.getMessage())
+        message = printable(self._run.words(record.getMessage()))
         terminal.put_error(scrub(f"{record.levelname.lower()}: {record.name}: {message}"))
 
 

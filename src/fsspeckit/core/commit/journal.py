@@ -121,7 +121,7 @@ class Log:
         self.folder = join(sidecar, "log")
         self.lock_path = join(sidecar, LOCK)
         self.queue_path = join(sidecar, "queue")
-        self.staging_lock_path = join(sidecar, "stagings")
+        self.staging_lock_path = join(sidecar, "begin-lock")
         self.keys_folder = join(sidecar, "keys")
         self.positions_folder = join(sidecar, "positions")
         self.seen_folder = join(sidecar, "seen")
