@@ -148,7 +148,7 @@ class DatasetIO(Maintenance, RowChanges, KeptVersions):
         Returns:
             The counts and files of the merge, or its plan.
 
-        Example:
+        Examples:
             >>> import pyarrow as pa, tempfile
             >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
             >>> io, folder = PyarrowDatasetIO(), tempfile.mkdtemp() + "/events"
@@ -235,7 +235,7 @@ class DatasetIO(Maintenance, RowChanges, KeptVersions):
             DatasetExistsError: The dataset exists, and the mode is ``"error"``.
             ExpressionError: ``replace_where`` does not fit the columns, or is not true for a given row.
 
-        Example:
+        Examples:
             >>> import pyarrow as pa, tempfile
             >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
             >>> io, folder = PyarrowDatasetIO(), tempfile.mkdtemp() + "/events"
@@ -339,7 +339,7 @@ class DatasetIO(Maintenance, RowChanges, KeptVersions):
                 facts of the change. If it raises an error, such as `CheckFailedError`, nothing is changed.
             note: A text that is stored in the commit record and that `history` shows.
 
-        Example:
+        Examples:
             >>> import pyarrow as pa, tempfile
             >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
             >>> io, folder = PyarrowDatasetIO(), tempfile.mkdtemp() + "/events"

@@ -121,7 +121,7 @@ class Terms:
 class Journal:
     """The journal of one dataset.
 
-    Example:
+    Examples:
         >>> journal = Journal(storage, root)                                      # doctest: +SKIP
         >>> journal.recover()                                                     # doctest: +SKIP
         >>> with journal.begin(journal.view(), "append") as transaction:          # doctest: +SKIP
