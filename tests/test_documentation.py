@@ -6,7 +6,9 @@ import importlib
 import pkgutil
 import re
 from collections.abc import Iterator
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import yaml
@@ -69,3 +71,15 @@ def test_the_map_of_scenarios_is_built_but_not_in_the_navigation() -> None:
     settings = yaml.safe_load(text)
     assert settings["not_in_nav"].split() == ["/compliance.md"]
     assert text.count("compliance.md") == 1
+
+
+@pytest.mark.parametrize("name", ["benchmarks.svg", "commit.svg"])
+def test_pictures_are_current(name: str) -> None:
+    spec = spec_from_file_location("pictures", ROOT / "scripts" / "pictures.py")
+    assert spec is not None
+    assert spec.loader is not None
+    pictures = module_from_spec(spec)
+    spec.loader.exec_module(pictures)
+    drawn = (DOCS / name).read_text("utf-8")
+    assert drawn == pictures.PICTURES[name](), "run `python scripts/pictures.py`"
+    assert len(ElementTree.fromstring(drawn)) > 10
