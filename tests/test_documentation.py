@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import pkgutil
 import re
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from test_exports import PUBLIC
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
+NOTEBOOKS = sorted((ROOT / "examples" / "notebooks").glob("*.ipynb"))
 ENTRIES = {
     name for page in DOCS.glob("reference*.md") for name in re.findall(r"^::: (\S+)", page.read_text("utf-8"), re.M)
 }
@@ -83,3 +85,20 @@ def test_pictures_are_current(name: str) -> None:
     drawn = (DOCS / name).read_text("utf-8")
     assert drawn == pictures.PICTURES[name](), "run `python scripts/pictures.py`"
     assert len(ElementTree.fromstring(drawn)) > 10
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebooks_run(notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    cells = json.loads(notebook.read_text("utf-8"))["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    assert len(code) >= 3
+    for number, text in enumerate(code):
+        exec(compile(text, f"{notebook.name}, code cell {number}", "exec", dont_inherit=True), namespace)
+
+
+def test_notebooks_have_no_outputs() -> None:
+    assert len(NOTEBOOKS) == 3
+    cells = [cell for path in NOTEBOOKS for cell in json.loads(path.read_text("utf-8"))["cells"]]
+    assert [cell for cell in cells if cell.get("outputs") or cell.get("execution_count")] == []
