@@ -66,7 +66,7 @@ def merge(
 ) -> MergeResult | MergePlan:
     """Merge rows into a dataset; options as for `fsspeckit.datasets.io.DatasetIO.merge`.
 
-    Example:
+    Examples:
         >>> import fsspeckit, pyarrow as pa
         >>> rows = pa.table({"id": [1, 2], "v": ["a", "b"]})
         >>> fsspeckit.merge(rows, "memory://doc/merge", key="id", engine="pyarrow").inserted
@@ -87,7 +87,7 @@ def apply_changes(
 ) -> MergeResult | MergePlan:
     """Apply a change feed; options as for `fsspeckit.datasets.io.DatasetIO.apply_changes`.
 
-    Example:
+    Examples:
         >>> import fsspeckit, pyarrow as pa
         >>> feed = pa.table({"id": [1, 1], "name": ["a", "A"], "lsn": [1, 2]})
         >>> options = {"key": "id", "sequence_by": "lsn", "engine": "pyarrow"}
@@ -109,7 +109,7 @@ def delete(
 ) -> MergeResult | MergePlan:
     """Delete the rows for which a condition is true; options as for `fsspeckit.datasets.io.DatasetIO.delete`.
 
-    Example:
+    Examples:
         >>> import fsspeckit, pyarrow as pa
         >>> folder = "memory://doc/delete"
         >>> _ = fsspeckit.write_dataset(pa.table({"id": [1, 2, 3]}), folder, engine="pyarrow")
@@ -131,7 +131,7 @@ def update(
 ) -> MergeResult | MergePlan:
     """Set columns to computed values; options as for `fsspeckit.datasets.io.DatasetIO.update`.
 
-    Example:
+    Examples:
         >>> import fsspeckit, pyarrow as pa
         >>> folder = "memory://doc/update"
         >>> _ = fsspeckit.write_dataset(pa.table({"id": [1, 2], "n": [10, 20]}), folder, engine="pyarrow")
@@ -223,7 +223,7 @@ def keep_history(
 ) -> int:
     """Keep the files that later commits replace; as `fsspeckit.datasets.io.DatasetIO.keep_history`.
 
-    Example:
+    Examples:
         >>> import fsspeckit, pyarrow as pa
         >>> folder = "memory://doc/history"
         >>> _ = fsspeckit.write_dataset(pa.table({"id": [1, 2, 3]}), folder, engine="pyarrow")

@@ -89,7 +89,7 @@ def diagnose(
         start_spark: Start a Spark session and run a job in it.
         describe: Describes an error in the words of another interface.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> found = diagnose(tempfile.mkdtemp() + "/events", "pyarrow")
         >>> found.healthy, found.checks[0].name

@@ -41,7 +41,7 @@ class Dataset:
     Every method takes the further options of the method of `DatasetIO` that it calls, with the names of this class or
     the longer ones: ``order_by`` or ``dedup_order_by``. Only operations that change rows or files start Spark.
 
-    Example:
+    Examples:
         >>> import pyarrow as pa, tempfile
         >>> events = Dataset(tempfile.mkdtemp() + "/events", engine="pyarrow", key="id")
         >>> events.merge(pa.table({"id": [1, 2], "v": ["a", "b"]})).inserted

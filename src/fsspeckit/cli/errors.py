@@ -71,9 +71,12 @@ def describe(error: BaseException, words: Callable[[str], str]) -> tuple[str, st
 
 def show(error: BaseException, words: Callable[[str], str], *, debug: bool, where: str = "") -> int:
     """Print an error and return its exit code."""
+    from fsspeckit.common.errors import FsspeckitError
+
     problem, remedy, code = describe(error, words)
     problem = f"{where}: {problem}" if where else problem
     if debug:
-        terminal.put_error(scrub("".join(traceback.format_exception(error))))
+        section = f"{error.docs}\n" if isinstance(error, FsspeckitError) else ""
+        terminal.put_error(scrub("".join(traceback.format_exception(error))) + section)
     terminal.put_error(f"error: {problem}\nto do: {remedy}")
     return code

@@ -63,7 +63,7 @@ def split_pairs(words: Sequence[str], option: str) -> list[tuple[str, str]]:
 def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
     """Parse storage options from `k=v` pairs: dots nest, and a value that is JSON is parsed as JSON.
 
-    Example:
+    Examples:
         >>> parse_options(["anon=true", "client_kwargs.endpoint_url=http://127.0.0.1:9000", 'key="123"'])
         {'anon': True, 'client_kwargs': {'endpoint_url': 'http://127.0.0.1:9000'}, 'key': '123'}
     """

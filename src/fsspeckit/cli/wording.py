@@ -33,7 +33,7 @@ _ELSEWHERE = {
 def as_options(text: str, offered: Collection[str]) -> str:
     """Replace parameter names in a message of the library by the given options of a command.
 
-    Example:
+    Examples:
         >>> text = 'key_columns is empty; name the columns that identify a row, such as key_columns=["id"]'
         >>> as_options(text, {"--key"})
         '--key is empty; name the columns that identify a row, such as --key id'

@@ -44,7 +44,7 @@ def exact_cast(
     Raises:
         pa.ArrowException: A value, or the type itself, cannot be cast without loss.
 
-    Example:
+    Examples:
         >>> import pyarrow as pa
         >>> exact_cast(pa.array([1, None], pa.int8()), pa.decimal128(5, 2)).to_pylist()
         [Decimal('1.00'), None]

@@ -32,7 +32,7 @@ DEFAULT_RETRIES = 3
 def check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
     """Raise `ValueError` if an option does not have one of the allowed values.
 
-    Example:
+    Examples:
         >>> check_choice("curve", "linear", ("linear", "zorder"))
     """
     if value not in choices:

@@ -26,7 +26,7 @@ class Node:
         place: Its position, such as ``plan.entries[3]``.
         remedy: The action to take if the document is invalid.
 
-    Example:
+    Examples:
         >>> Node({"rows": [1, 2]}, "plan", "make a new plan")["rows"].each(Node.count)
         [1, 2]
     """

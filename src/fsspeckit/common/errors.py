@@ -46,6 +46,11 @@ class FsspeckitError(Exception):
     def __str__(self) -> str:
         return printable(scrub(super().__str__()))
 
+    @property
+    def docs(self) -> str:
+        """The section of the documentation that has the cause and the action."""
+        return f"docs/errors.md#{type(self).__name__.lower()}"
+
 
 class DocumentError(FsspeckitError, ValueError):
     """A document that fsspeckit wrote, such as a plan, is damaged or was changed; the message names the position."""

@@ -50,7 +50,7 @@ def opt_dtype(
     Raises:
         KeyError: A name in `include` or `exclude` is not a column.
 
-    Example:
+    Examples:
         >>> import pyarrow as pa
         >>> table = pa.table({"n": ["1", None, "3"], "code": ["01", "02", None]})
         >>> opt_dtype(table).schema.types

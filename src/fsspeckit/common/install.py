@@ -14,7 +14,7 @@ _REQUIREMENT = re.compile(r"([\w.-]+)([<>=!~][^;]*)?(?:;|$)")
 def install_command(*packages: str) -> str:
     """The command that installs some dependencies.
 
-    Example:
+    Examples:
         >>> install_command("duckdb")
         "pip install 'duckdb>=1.4'"
     """

@@ -27,7 +27,7 @@ logging.getLogger(_ROOT).addHandler(logging.NullHandler())
 def get_logger(name: str) -> logging.Logger:
     """Return a logger below `fsspeckit`.
 
-    Example:
+    Examples:
         >>> get_logger("fsspeckit.core.commit.transaction").name, get_logger("jobs").name
         ('fsspeckit.core.commit.transaction', 'fsspeckit.jobs')
     """
@@ -38,7 +38,7 @@ def get_logger(name: str) -> logging.Logger:
 def redact(options: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return storage options for a log: all names, and only values that cannot be secret.
 
-    Example:
+    Examples:
         >>> redact({"key": "AKIA", "anon": False, "client_kwargs": {"endpoint_url": "https://user:pw@host"}})
         {'key': '***', 'anon': False, 'client_kwargs': {'endpoint_url': '***'}}
     """
@@ -51,7 +51,7 @@ def log_unexpected(operation: str, path: str) -> Iterator[None]:
 
     Works as a context manager and as a decorator.
 
-    Example:
+    Examples:
         >>> with log_unexpected("merge", "lake/events"):
         ...     rows = 1 + 1
     """
@@ -78,7 +78,7 @@ def release_all(resources: Iterable[tuple[str, Callable[[], object]]], operation
     Returns:
         The number of resources that could not be released.
 
-    Example:
+    Examples:
         >>> release_all([("spool file", lambda: None)], "merge")
         0
     """

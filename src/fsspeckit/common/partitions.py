@@ -43,7 +43,7 @@ def parse_hive_partition_path(file_path: str, partition_columns: Sequence[str] |
     Raises:
         PartitionError: A column has two different values, or a percent code is not UTF-8.
 
-    Example:
+    Examples:
         >>> parse_hive_partition_path("/data/year=2024/month=12/file.parquet")
         {'year': '2024', 'month': '12'}
         >>> parse_hive_partition_path("city=K%C3%B6ln/day=__HIVE_DEFAULT_PARTITION__/x.parquet", ["day"])
@@ -70,7 +70,7 @@ def encode_value(value: Any) -> str:
     Raises:
         PartitionError: The value cannot be a folder name, or would be read back as another value.
 
-    Example:
+    Examples:
         >>> encode_value("a/b"), encode_value(None), encode_value(True)
         ('a%2Fb', '__HIVE_DEFAULT_PARTITION__', 'true')
     """
@@ -89,7 +89,7 @@ def partition_folder(names: Sequence[str], values: Sequence[Any]) -> str:
     Raises:
         PartitionError: A value or name cannot be part of a path.
 
-    Example:
+    Examples:
         >>> partition_folder(["year", "city"], [2024, "Köln / Süd"])
         'year=2024/city=Köln %2F Süd'
     """
@@ -102,7 +102,7 @@ def partition_folders(columns: Mapping[str, pa.Array | pa.ChunkedArray] | pa.Tab
 
     Each distinct value is encoded once.
 
-    Example:
+    Examples:
         >>> import pyarrow as pa
         >>> partition_folders(pa.table({"a": [1, 2], "b": ["x", None]})).to_pylist()
         ['a=1/b=x', 'a=2/b=__HIVE_DEFAULT_PARTITION__']
@@ -128,7 +128,7 @@ def encode_column(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     Raises:
         PartitionError: A value cannot be a folder name, or would be read back as another value.
 
-    Example:
+    Examples:
         >>> import pyarrow as pa
         >>> encode_column(pa.array(["a=b", None])).to_pylist()
         ['a%3Db', '__HIVE_DEFAULT_PARTITION__']
@@ -144,7 +144,7 @@ def distinct_texts(array: pa.Array | pa.ChunkedArray) -> list[str | None]:
     Raises:
         PartitionError: Values of this type cannot be partition values.
 
-    Example:
+    Examples:
         >>> import pyarrow as pa
         >>> distinct_texts(pa.array([2, 2, None]))
         ['2', None]
@@ -162,7 +162,7 @@ def render(array: pa.Array | pa.ChunkedArray) -> pa.Array:
     Raises:
         PartitionError: Values of this type cannot be partition values.
 
-    Example:
+    Examples:
         >>> import pyarrow as pa
         >>> render(pa.array([1_500_000], pa.timestamp("us", "UTC"))).to_pylist()
         ['1970-01-01 00:00:01.5Z']
@@ -187,7 +187,7 @@ def partition_type(values: Iterable[str | None]) -> pa.DataType:
 
     The type is int64 if every value is an integer in canonical form (`01` is not), else string.
 
-    Example:
+    Examples:
         >>> partition_type(["2023", None, "2024"]), partition_type(["01", "2"])
         (DataType(int64), DataType(string))
     """
@@ -202,7 +202,7 @@ def typed_values(texts: Sequence[str | None], type_: pa.DataType, name: str = ""
     Raises:
         PartitionError: A text is not a value of this type.
 
-    Example:
+    Examples:
         >>> import pyarrow as pa
         >>> typed_values(["2024-01-31", None], pa.date32()).to_pylist()
         [datetime.date(2024, 1, 31), None]
@@ -227,7 +227,7 @@ def as_read_from_folders(array: pa.Array | pa.ChunkedArray, type_: pa.DataType, 
     Raises:
         PartitionError: A value cannot be a partition value, or its text is not a value of the type.
 
-    Example:
+    Examples:
         >>> import datetime, pyarrow as pa
         >>> as_read_from_folders(pa.array([datetime.date(2026, 11, 2)]), pa.string()).to_pylist()
         ['2026-11-02']

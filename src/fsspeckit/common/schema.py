@@ -55,7 +55,7 @@ def cast_schema(
         SchemaMismatchError: A value does not fit its column exactly, a column is missing or not in the schema, or a
             column that is not nullable contains nulls.
 
-    Example:
+    Examples:
         >>> import pyarrow as pa
         >>> table = pa.table({"b": [1, 2], "a": ["x", "y"]})
         >>> cast_schema(table, pa.schema([("a", pa.large_string()), ("b", pa.int8())])).schema.types
@@ -105,7 +105,7 @@ def reconcile(
     Raises:
         SchemaMismatchError: Columns differ, or types have no lossless common type.
 
-    Example:
+    Examples:
         >>> import pyarrow as pa
         >>> old = pa.schema([("id", pa.int32()), ("name", pa.string())])
         >>> reconcile(old, pa.schema([("name", pa.string_view()), ("id", pa.int64())])).types
@@ -157,7 +157,7 @@ def unify_schemas(
     Raises:
         SchemaMismatchError: A column has types without a lossless common type.
 
-    Example:
+    Examples:
         >>> import pyarrow as pa
         >>> unify_schemas([pa.schema([("a", pa.int8())]), pa.schema([("a", pa.int16()), ("b", pa.string())])]).types
         [DataType(int16), DataType(string)]
@@ -177,7 +177,7 @@ def unify_schemas(
 def convert_large_types_to_normal(schema: pa.Schema) -> pa.Schema:
     """Replace large strings, binaries and lists with the normal types, at any depth.
 
-    Example:
+    Examples:
         >>> import pyarrow as pa
         >>> convert_large_types_to_normal(pa.schema([("a", pa.large_list(pa.large_string()))])).types
         [ListType(list<item: string>)]
@@ -293,7 +293,7 @@ def _normal(type_: pa.DataType) -> pa.DataType:
 def field_remedy(missing: Sequence[str], known: Sequence[str]) -> str | None:
     """Return what to do if a missing column is named like a field of a nested column; None if none is.
 
-    Example:
+    Examples:
         >>> field_remedy(["source.lsn"], ["id", "source"])
         "'source.lsn' is a field of the column 'source'. Select it as a column of its own first, such as lsn."
     """

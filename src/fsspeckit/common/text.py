@@ -19,7 +19,7 @@ _HIDDEN = "***"
 def scrub(text: str) -> str:
     """Remove user names, passwords and query strings from the URLs of a text, and keys from parts of them.
 
-    Example:
+    Examples:
         >>> scrub("https://user:pw@host/data.parquet?sig=secret")
         'https://host/data.parquet'
         >>> scrub('Invalid bucket name "user:pw@bucket"')
@@ -41,7 +41,7 @@ def printable(text: str, keep: str = "") -> str:
         text: Any text.
         keep: Characters that are not escaped, such as line ends in a text of several lines.
 
-    Example:
+    Examples:
         >>> printable("a\x1b[31m\n.parquet")
         'a\\x1b[31m\\n.parquet'
     """
@@ -64,7 +64,7 @@ def counted(count: int, noun: str) -> str:
 def is_storable(text: object) -> TypeGuard[str]:
     r"""Return whether a value is text that UTF-8 can represent. A lone surrogate has no UTF-8 form.
 
-    Example:
+    Examples:
         >>> is_storable("ü"), is_storable("\ud800"), is_storable(b"x")
         (True, False, False)
     """
@@ -79,7 +79,7 @@ def one_line(text: str) -> str:
 def split_message(message: str) -> tuple[str, str]:
     """Split a message of the library into the problem and the action to take, its last clause; that may be empty.
 
-    Example:
+    Examples:
         >>> split_message("no parquet dataset at lake; check the path, or write it first")
         ('no parquet dataset at lake', 'check the path, or write it first')
         >>> split_message("a.parquet is damaged: it is empty. Nothing was changed; run the operation again.")

@@ -43,7 +43,7 @@ def parse_text(texts: pa.Array, type_: pa.DataType) -> pa.Array:
     Raises:
         pa.ArrowException: A text is not a value of the type, or text cannot be parsed as this type at all.
 
-    Example:
+    Examples:
         >>> import pyarrow as pa
         >>> parse_text(pa.array([" 7", None]), pa.int64()).to_pylist()
         [7, None]
@@ -95,7 +95,7 @@ def infer_type(chunks: Sequence[pa.Array]) -> pa.DataType:
 
     Null and the empty text say nothing about the type. A column without any other value is text.
 
-    Example:
+    Examples:
         >>> import pyarrow as pa
         >>> [str(infer_type([pa.array(texts)])) for texts in (["1", None], ["01"], ["1", "2.5"], ["1.50", "0.25"])]
         ['int64', 'string', 'double', 'decimal128(18, 2)']
@@ -122,7 +122,7 @@ def find_forms(chunks: Sequence[pa.Array]) -> TextForms:
 def join_forms(parts: Sequence[TextForms]) -> pa.DataType:
     """The type of a column by the forms of its parts; `infer_type` of the whole column gives the same type.
 
-    Example:
+    Examples:
         >>> import pyarrow as pa
         >>> str(join_forms([find_forms([pa.array(["1"])]), find_forms([pa.array(["2.5"])])]))
         'double'

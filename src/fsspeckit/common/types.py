@@ -47,7 +47,7 @@ def common_type(
         checked: Also combine numbers without a lossless common type: to the type of the target, or with `loosen` to
             float64 if one is a float. The caller must check the values (`cast_schema` does).
 
-    Example:
+    Examples:
         >>> import pyarrow as pa
         >>> common_type(pa.int32(), pa.int64())
         DataType(int64)
@@ -63,7 +63,7 @@ def same_storage(a: pa.DataType, b: pa.DataType) -> bool:
     String types, list types, dictionaries, zone names and nested nullability do not matter, nor do units that Parquet
     stores alike (seconds are stored as milliseconds, `date64` as `date32`).
 
-    Example:
+    Examples:
         >>> import pyarrow as pa
         >>> same_storage(pa.string(), pa.dictionary(pa.int32(), pa.large_string()))
         True

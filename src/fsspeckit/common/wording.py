@@ -71,7 +71,7 @@ def reworded(message: str, spelled: Spelling, given: Callable[[str, str], str] =
         spelled: The spelling of a parameter or function; None where the interface has nothing like it.
         given: How a parameter and its value are written together, from its spelling and the value.
 
-    Example:
+    Examples:
         >>> reworded("1 null; fill it, or pass null_keys='match'", {"null_keys": "null"}.get)
         "1 null; fill it, or pass null='match'"
         >>> reworded("1 null; fill it, or pass null_keys='match'", {}.get)

@@ -26,7 +26,7 @@ _TOKEN = re.compile(r"-r[0-9a-f]{12}$")
 def is_data_file(path: str) -> bool:
     """Return whether a path in a dataset is a data file: a Parquet name, and no hidden part except hive folders.
 
-    Example:
+    Examples:
         >>> is_data_file("day=1/part-0.parquet"), is_data_file("_tmp/part-0.parquet"), is_data_file("_day=1/a.pq")
         (True, False, True)
     """
@@ -47,7 +47,7 @@ def is_side_file(path: str) -> bool:
 def is_inside(path: str) -> bool:
     """Return whether a path is relative and inside its folder.
 
-    Example:
+    Examples:
         >>> is_inside("day=1/a.parquet"), is_inside("../a.parquet"), is_inside("/a.parquet"), is_inside("a//b")
         (True, False, False, False)
     """
@@ -84,7 +84,7 @@ def rewritten_name(path: str) -> str:
 def name_stem(path: str) -> str:
     """Return what the names of a file and of its rewritten versions have in common.
 
-    Example:
+    Examples:
         >>> name_stem("day=1/a-r0123456789ab.parquet"), name_stem("day=1/a.parquet")
         ('a', 'a')
     """
@@ -95,7 +95,7 @@ def name_stem(path: str) -> str:
 def is_unique(path: str) -> bool:
     """Return whether the name was made here for one new file: its random part is not chosen a second time.
 
-    Example:
+    Examples:
         >>> is_unique("day=1/part-06607ff79465ba-dd1cff4f.parquet"), is_unique("day=1/part-0.parquet")
         (True, False)
     """

@@ -28,7 +28,7 @@ def plain_name(path: str) -> str:
 def format_of(path: str) -> SourceFormat | None:
     """Return the format of a file or pattern by its extension, compressed or not; ``None`` if it is unknown.
 
-    Example:
+    Examples:
         >>> format_of("in/orders-*.CSV.gz"), format_of("lake/orders")
         ('csv', None)
     """

@@ -30,7 +30,7 @@ SHORT_NAMES = {
 def with_long_names(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options by the names of the specification, which the methods of `DatasetIO` have.
 
-    Example:
+    Examples:
         >>> with_long_names({"key": "id", "dry_run": True})
         {'key_columns': 'id', 'dry_run': True}
     """
@@ -60,7 +60,7 @@ def names_of(columns: Columns | None) -> tuple[str, ...] | None:
 def parse_bytes(limit: MemoryLimit) -> int | None:
     """Return a number of bytes from a number or a text such as ``"500MB"``; 1 MB is 1024 x 1024 bytes, as everywhere.
 
-    Example:
+    Examples:
         >>> parse_bytes("2MB"), parse_bytes("2 MiB"), parse_bytes(10)
         (2097152, 2097152, 10)
     """
@@ -76,7 +76,7 @@ def parse_bytes(limit: MemoryLimit) -> int | None:
 def parse_duration(name: str, duration: Duration | None) -> int | None:
     """Return the seconds of a duration such as ``"7d"``, ``"12h"`` or a `datetime.timedelta`.
 
-    Example:
+    Examples:
         >>> parse_duration("retain", "7d"), parse_duration("retain", "90m"), parse_duration("retain", None)
         (604800, 5400, None)
     """

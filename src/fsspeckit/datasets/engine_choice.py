@@ -34,7 +34,7 @@ def choose_engine(
 ) -> EngineName:
     """Return the engine for an operation on a dataset; ``data`` are its rows, or None.
 
-    Example:
+    Examples:
         >>> import pyarrow as pa
         >>> choose_engine(pa.table({"id": [1]}), "memory://doc/choice")
         'pyarrow'

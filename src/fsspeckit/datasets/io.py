@@ -151,7 +151,7 @@ class DatasetIO(Maintenance, RowChanges, KeptVersions, Exports):
         Returns:
             The counts and files of the merge, or its plan.
 
-        Example:
+        Examples:
             >>> import pyarrow as pa, tempfile
             >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
             >>> io, folder = PyarrowDatasetIO(), tempfile.mkdtemp() + "/events"
@@ -238,7 +238,7 @@ class DatasetIO(Maintenance, RowChanges, KeptVersions, Exports):
             DatasetExistsError: The dataset exists, and the mode is ``"error"``.
             ExpressionError: ``replace_where`` does not fit the columns, or is not true for a given row.
 
-        Example:
+        Examples:
             >>> import pyarrow as pa, tempfile
             >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
             >>> io, folder = PyarrowDatasetIO(), tempfile.mkdtemp() + "/events"
@@ -342,7 +342,7 @@ class DatasetIO(Maintenance, RowChanges, KeptVersions, Exports):
                 facts of the change. If it raises an error, such as `CheckFailedError`, nothing is changed.
             note: A text that is stored in the commit record and that `history` shows.
 
-        Example:
+        Examples:
             >>> import pyarrow as pa, tempfile
             >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
             >>> io, folder = PyarrowDatasetIO(), tempfile.mkdtemp() + "/events"

@@ -81,7 +81,7 @@ class Maintenance:
         Returns:
             Files and bytes before and after, the joined files, and the reason for each skipped file.
 
-        Example:
+        Examples:
             >>> import pyarrow as pa, tempfile
             >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
             >>> io, folder = PyarrowDatasetIO(), tempfile.mkdtemp() + "/events"
@@ -154,7 +154,7 @@ class Maintenance:
         Returns:
             Files and bytes before and after, and the reason for each skipped file.
 
-        Example:
+        Examples:
             >>> import pyarrow as pa, tempfile
             >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
             >>> io, folder = PyarrowDatasetIO(), tempfile.mkdtemp() + "/events"
@@ -224,7 +224,7 @@ class Maintenance:
         Returns:
             Files, bytes and rows before and after; ``deduplicated_rows`` is the number of removed rows.
 
-        Example:
+        Examples:
             >>> import pyarrow as pa, tempfile
             >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
             >>> io, folder = PyarrowDatasetIO(), tempfile.mkdtemp() + "/events"

@@ -89,7 +89,7 @@ class RowChanges:
                 ``ignore_null_updates`` is set, or history rows of the dataset overlap.
             SchemaMismatchError: Columns or types of feed and dataset differ, or the dataset is not a history.
 
-        Example:
+        Examples:
             >>> import pyarrow as pa, tempfile
             >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
             >>> io, folder = PyarrowDatasetIO(), tempfile.mkdtemp() + "/customers"
@@ -179,7 +179,7 @@ class RowChanges:
             ExpressionError: The condition is not in the expression language, or does not fit the columns.
             DatasetNotFoundError: There is no dataset at the path.
 
-        Example:
+        Examples:
             >>> import pyarrow as pa, tempfile
             >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
             >>> io, folder = PyarrowDatasetIO(), tempfile.mkdtemp() + "/events"
@@ -239,7 +239,7 @@ class RowChanges:
             PartitionError: The value of a partition column cannot be the name of a folder.
             DatasetNotFoundError: There is no dataset at the path.
 
-        Example:
+        Examples:
             >>> import pyarrow as pa, tempfile
             >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
             >>> io, folder = PyarrowDatasetIO(), tempfile.mkdtemp() + "/events"

@@ -34,7 +34,7 @@ class KeptVersions:
         Returns:
             The number of the first version that is kept.
 
-        Example:
+        Examples:
             >>> import pyarrow as pa, tempfile
             >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
             >>> io, folder = PyarrowDatasetIO(), tempfile.mkdtemp() + "/events"
@@ -84,7 +84,7 @@ class KeptVersions:
             VersionNotFoundError: There is no such version, or it is not kept.
             CommitConflictError: Another writer committed at the same time.
 
-        Example:
+        Examples:
             >>> import pyarrow as pa, tempfile
             >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
             >>> io, folder = PyarrowDatasetIO(), tempfile.mkdtemp() + "/events"
@@ -117,7 +117,7 @@ class KeptVersions:
         Raises:
             VersionNotFoundError: The version is not kept.
 
-        Example:
+        Examples:
             >>> import pyarrow as pa, tempfile
             >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
             >>> io, folder = PyarrowDatasetIO(), tempfile.mkdtemp() + "/events"

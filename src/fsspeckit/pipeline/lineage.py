@@ -182,7 +182,7 @@ def _outputs(file: PipelineFile, step: AnyStep | None) -> Iterable[tuple[str, st
 def dataset_name(path: str) -> tuple[str, str]:
     """Return the namespace and name of a path, as OpenLineage defines them.
 
-    Example:
+    Examples:
         >>> dataset_name("s3a://lake/orders/"), dataset_name("/data/orders")
         (('s3://lake', 'orders'), ('file', '/data/orders'))
     """

@@ -153,7 +153,7 @@ def _touched_by(step: AnyStep, file: PipelineFile) -> set[str]:
 def selected(file: PipelineFile, selectors: Sequence[str]) -> set[str]:
     """Return the steps that selectors choose: ``step``, with ``+`` before it those it needs, behind it those after.
 
-    Example:
+    Examples:
         >>> steps = [{"name": n, "do": "compact", "dataset": "d", "after": a} for n, a in (("a", []), ("b", ["a"]))]
         >>> file = PipelineFile.model_validate({"name": "p", "datasets": {"d": {"path": "d"}}, "steps": steps})
         >>> sorted(selected(file, ["a+"])), sorted(selected(file, ["b"]))

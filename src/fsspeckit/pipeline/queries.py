@@ -62,7 +62,7 @@ class Views:
 def wrapped(text: str, views: Mapping[str, str]) -> str:
     r"""Return a query over views by their names in a pipeline. In a subquery only a query can stand, no command.
 
-    Example:
+    Examples:
         >>> wrapped("SELECT * FROM a", {"a": "view1"})
         'WITH `a` AS (SELECT * FROM view1) SELECT * FROM (\nSELECT * FROM a\n)'
     """

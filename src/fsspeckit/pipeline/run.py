@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Pipeline:
     """A checked pipeline.
 
-    Example:
+    Examples:
         >>> steps = [{"name": "tidy", "do": "compact", "dataset": "orders"}]
         >>> raw = {"name": "upkeep", "datasets": {"orders": {"path": "lake/orders"}}, "steps": steps}
         >>> Pipeline.of(raw).steps

@@ -33,7 +33,7 @@ class Node:
 def render_graph(file: PipelineFile, format_: GraphFormat) -> str:
     """Return the graph of a pipeline.
 
-    Example:
+    Examples:
         >>> steps = [{"name": "tidy", "do": "compact", "dataset": "orders"}]
         >>> raw = {"name": "upkeep", "datasets": {"orders": {"path": "lake/orders"}}, "steps": steps}
         >>> print(render_graph(PipelineFile.model_validate(raw), "mermaid"))

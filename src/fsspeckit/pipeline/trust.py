@@ -143,7 +143,7 @@ def reads_undeclared(file: PipelineFile, session: Callable[[], SparkSession]) ->
 def is_harmless(setting: str) -> bool:
     """Return whether a Spark setting is known to load no code.
 
-    Example:
+    Examples:
         >>> is_harmless("spark.sql.shuffle.partitions"), is_harmless("spark.jars")
         (True, False)
     """
@@ -153,7 +153,7 @@ def is_harmless(setting: str) -> bool:
 def is_plain_path(path: str) -> bool:
     """Return whether a path is local or a URL of a plain store; chained URLs can select filesystems that run templates.
 
-    Example:
+    Examples:
         >>> is_plain_path("lake/orders"), is_plain_path("s3://lake/orders"), is_plain_path("reference::s3://lake/x")
         (True, True, False)
     """
@@ -164,7 +164,7 @@ def is_plain_path(path: str) -> bool:
 def runs_code(sql: str, *, is_query: bool = False) -> str | None:
     """Return why a text in Spark SQL can run code; None if it cannot. In a query, USING can be part of a join.
 
-    Example:
+    Examples:
         >>> runs_code("upper(status) = 'REFLECT('") is None
         True
         >>> runs_code("reflect('java.lang.System', 'exit', 0)")

@@ -24,7 +24,7 @@ _ELSEWHERE = {
 def as_keys(text: str, step: AnyStep | None) -> str:
     """Replace parameter names in a message of the library by keys of a step; without a step, by no step keys.
 
-    Example:
+    Examples:
         >>> from fsspeckit.pipeline.model import Optimize
         >>> step = Optimize(name="tidy", do="optimize", dataset="orders", by=["id"])
         >>> as_keys("zorder_columns names 'x', which no file has", step)

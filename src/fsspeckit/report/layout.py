@@ -138,7 +138,7 @@ def by_folder(files: Sequence[DataFile]) -> dict[str, list[DataFile]]:
 def histogram(sizes: Sequence[int]) -> dict[str, int]:
     """Return the number of files in each size class.
 
-    Example:
+    Examples:
         >>> histogram([100, 2 * MB, 3 * MB])
         {'under 1.0 MB': 1, '1.0 MB to 8.0 MB': 2}
     """

@@ -28,7 +28,7 @@ class Overlap:
 def overlap(partitions: Iterable[Sequence[Range]]) -> Overlap | None:
     """Return the overlap of ranges within each partition, or None if there is no range.
 
-    Example:
+    Examples:
         >>> overlap([[(1, 5), (6, 9)], [(1, 5), (2, 3)]])
         Overlap(files=4, mean_depth=1.25, max_depth=2)
     """

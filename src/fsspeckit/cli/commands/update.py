@@ -41,7 +41,7 @@ def update_options(options: Options) -> Options:
 def _assignments(texts: Sequence[str]) -> dict[str, str]:
     """Parse columns and expressions from `column=expression`; the first equals sign separates them.
 
-    Example:
+    Examples:
         >>> _assignments(["price=price * 1.1", "is_open = status = 'open'"])
         {'price': 'price * 1.1', 'is_open': "status = 'open'"}
     """

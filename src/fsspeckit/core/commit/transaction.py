@@ -84,7 +84,7 @@ CheckExportable = Callable[[frozenset[str], Mapping[str, bytes]], None]
 class Journal:
     """The journal of one dataset.
 
-    Example:
+    Examples:
         >>> journal = Journal(storage, root)                                      # doctest: +SKIP
         >>> journal.recover()                                                     # doctest: +SKIP
         >>> with journal.begin(journal.view(), "append") as transaction:          # doctest: +SKIP

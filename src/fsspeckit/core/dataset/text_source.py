@@ -38,7 +38,7 @@ class TextFiles:
         types: The types of some columns: a mapping, or text such as `"zip string, at timestamp"`. Other columns have
             the types of the dataset, and columns that it lacks have the type that all their values are written in.
 
-    Example:
+    Examples:
         >>> TextFiles("orders.csv", "csv", types="zip string").types
         {'zip': DataType(string)}
         >>> TextFiles("orders.txt", "csv", delimiter=";", encoding="latin-1").format

@@ -23,7 +23,7 @@ def parse_column_types(text: str) -> dict[str, pa.DataType]:
     Raises:
         ExpressionError: The text is not a list of names and types, or a type is unknown.
 
-    Example:
+    Examples:
         >>> parse_column_types('zip string, "unit price" decimal(10, 2)')
         {'zip': DataType(string), 'unit price': Decimal128Type(decimal128(10, 2))}
     """

@@ -89,7 +89,7 @@ def read_csv(
         pa.ArrowKeyError: No file has a wanted column.
         ValueError: The delimiter is not one ASCII character, or is a quotation mark or a line end.
 
-    Example:
+    Examples:
         >>> import pathlib, tempfile
         >>> file = pathlib.Path(tempfile.mkdtemp(), "a.csv")
         >>> _ = file.write_text("id,zip\n1,01234\n2,98765\n")

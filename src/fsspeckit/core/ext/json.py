@@ -84,7 +84,7 @@ def read_json(
         pa.ArrowKeyError: No file has a wanted column.
         SchemaMismatchError: A column has incompatible types in two files.
 
-    Example:
+    Examples:
         >>> import pathlib, tempfile
         >>> file = pathlib.Path(tempfile.mkdtemp(), "a.json")
         >>> _ = file.write_text('[{"id": 1}, {"id": 2, "tags": ["x"]}]')

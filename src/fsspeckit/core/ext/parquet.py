@@ -47,7 +47,7 @@ def read_parquet(
         pa.ArrowKeyError: No file has a wanted column.
         SchemaMismatchError: Two files have no lossless common schema, or values do not fit `schema`.
 
-    Example:
+    Examples:
         >>> import tempfile, pyarrow as pa, pyarrow.parquet as pq
         >>> folder = tempfile.mkdtemp()
         >>> pq.write_table(pa.table({"id": [1, 2]}), f"{folder}/a.parquet")

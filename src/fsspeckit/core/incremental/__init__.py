@@ -98,7 +98,7 @@ def merge(
     Raises:
         ValueError: The strategy, a key, a column or a partition is invalid; nothing was written.
 
-    Example:
+    Examples:
         >>> import pyarrow as pa, tempfile
         >>> folder = tempfile.mkdtemp() + "/events"
         >>> _ = merge(pa.table({"id": [1, 2], "v": ["a", "b"]}), folder, "insert", ["id"])
@@ -133,7 +133,7 @@ def list_dataset_files(dataset_path: str, filesystem: Any = None) -> list[str]:
     Raises:
         DatasetNotFoundError: There is no such folder (a `FileNotFoundError`).
 
-    Example:
+    Examples:
         >>> import pyarrow as pa, tempfile
         >>> folder = tempfile.mkdtemp() + "/events"
         >>> result = merge(pa.table({"id": [1, 2]}), folder, "insert", ["id"])
@@ -184,7 +184,7 @@ def plan_incremental_rewrite(
         PartitionError: ``partition_schema`` names a column by which the dataset is not partitioned.
         SchemaMismatchError: Keys and files have no common type.
 
-    Example:
+    Examples:
         >>> import pyarrow as pa, tempfile
         >>> folder = tempfile.mkdtemp() + "/events"
         >>> _ = merge(pa.table({"id": [1, 2, 3, 4]}), folder, "insert", ["id"], max_rows_per_file=2)
@@ -227,7 +227,7 @@ def confirm_affected_files(
         DamagedFileError: A file cannot be read.
         SchemaMismatchError: Keys and files have no common type.
 
-    Example:
+    Examples:
         >>> import pyarrow as pa, tempfile
         >>> folder = tempfile.mkdtemp() + "/events"
         >>> _ = merge(pa.table({"id": [1, 2, 3, 4]}), folder, "insert", ["id"], max_rows_per_file=2)
@@ -257,7 +257,7 @@ def validate_no_null_keys(source_table: pa.Table, key_columns: Sequence[str]) ->
     Raises:
         KeyColumnError: A key column is missing or has nulls (a `ValueError`).
 
-    Example:
+    Examples:
         >>> import pyarrow as pa
         >>> validate_no_null_keys(pa.table({"id": [1, 2]}), ["id"])
     """
@@ -282,7 +282,7 @@ def validate_partition_column_immutability(
         KeyColumnError: A key column is missing.
         SchemaMismatchError: Columns of source and target have no common type.
 
-    Example:
+    Examples:
         >>> import pyarrow as pa
         >>> old, new = pa.table({"id": [1], "day": ["mon"]}), pa.table({"id": [1, 2], "day": ["mon", "tue"]})
         >>> validate_partition_column_immutability(new, old, ["id"], ["day"])

@@ -91,7 +91,7 @@ class _Staging:
 class IncrementalFileManager:
     """Replaces files of a dataset with files that the caller wrote: all of them or none.
 
-    Example:
+    Examples:
         >>> import pyarrow as pa, pyarrow.parquet as pq, tempfile
         >>> from fsspeckit.core.incremental import list_dataset_files, merge
         >>> folder = tempfile.mkdtemp() + "/events"

@@ -37,7 +37,7 @@ class ParquetFileMetadata:
     ``column_stats`` maps a flat column to its ``min``, ``max`` and ``null_count`` over all row groups; a value that is
     not known exactly is None. ``partition_values`` are the values of the hive folders as text, None for Hive's null.
 
-    Example:
+    Examples:
         >>> ParquetFileMetadata("lake/day=1/a.parquet", 1, 3, {"id": {"min": 1, "max": 3, "null_count": 0}}).total_rows
         3
     """
@@ -52,7 +52,7 @@ class ParquetFileMetadata:
 class ParquetMetadataAnalyzer:
     """Reads the metadata of every file of a dataset.
 
-    Example:
+    Examples:
         >>> import pyarrow as pa, tempfile
         >>> from fsspeckit.core.incremental import merge
         >>> folder = tempfile.mkdtemp() + "/events"
@@ -84,7 +84,7 @@ class ParquetMetadataAnalyzer:
 class PartitionPruner:
     """Excludes files by their partition values.
 
-    Example:
+    Examples:
         >>> files = [ParquetFileMetadata(f"lake/day={d}/a.parquet", 1, 3, {}, {"day": d}) for d in ("1", "2")]
         >>> PartitionPruner().identify_candidate_files(files, ["id", "day"], [(7, 2), (8, 2)])
         ['lake/day=2/a.parquet']
@@ -124,7 +124,7 @@ class PartitionPruner:
 class ConservativeMembershipChecker:
     """Excludes files by the statistics of their key columns.
 
-    Example:
+    Examples:
         >>> file = ParquetFileMetadata("a.parquet", 1, 9, {"id": {"min": 10, "max": 20, "null_count": 0}})
         >>> [ConservativeMembershipChecker().file_might_contain_keys(file, ["id"], keys) for keys in ([5, 15], [5, 25])]
         [True, False]

@@ -113,7 +113,7 @@ class MergeRequest:
 def normalize_keys(key_columns: str | Sequence[str], parameter: str = "key_columns") -> list[str]:
     """Return key columns as a list of distinct names. ``parameter`` is the name that errors use.
 
-    Example:
+    Examples:
         >>> normalize_keys("id")
         ['id']
     """
@@ -184,7 +184,7 @@ def check_keys_exist(keys: Sequence[str], names: Sequence[str], side: str) -> No
 def compute_merge_stats(*, previous_total: int, inserted: int, updated: int, deleted: int) -> dict[str, int]:
     """Return the counts of a merge.
 
-    Example:
+    Examples:
         >>> compute_merge_stats(previous_total=10, inserted=2, updated=3, deleted=1)
         {'inserted': 2, 'updated': 3, 'deleted': 1, 'total': 11}
     """

@@ -58,7 +58,7 @@ def resolve(
     Returns:
         The storage and the path in it, without protocol and trailing slash.
 
-    Example:
+    Examples:
         >>> storage, root = resolve("memory://lake/events")
         >>> root
         '/lake/events'

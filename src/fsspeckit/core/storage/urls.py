@@ -19,7 +19,7 @@ _ONE_SLASH = re.compile(r"^(file|hdfs|viewfs|dbfs):/(?!/)")
 def to_fsspec(url: str) -> str:
     """Return a URL or local path with the scheme of fsspec.
 
-    Example:
+    Examples:
         >>> to_fsspec("s3a://bucket/events"), to_fsspec("file:/data/events"), to_fsspec("data/a:b")
         ('s3://bucket/events', 'file:///data/events', 'data/a:b')
     """
@@ -29,7 +29,7 @@ def to_fsspec(url: str) -> str:
 def to_spark(url: str) -> str:
     """Return a URL with the scheme of Spark.
 
-    Example:
+    Examples:
         >>> to_spark("s3://bucket/events"), to_spark("abfss://box@account.dfs.core.windows.net/events")
         ('s3a://bucket/events', 'abfss://box@account.dfs.core.windows.net/events')
     """

@@ -25,7 +25,7 @@ def row_difference(old: pa.Table, new: pa.Table) -> tuple[RowNumbers, RowNumbers
     The tables have one schema. An equal row cancels one row: three equal rows and one leave two. Rows that are in the
     same order in both tables are found in one pass.
 
-    Example:
+    Examples:
         >>> old, new = pa.table({"id": [1, 2, 2, 3]}), pa.table({"id": [3, 2, 4]})
         >>> [rows.tolist() for rows in row_difference(old, new)]
         [[0, 2], [2]]

@@ -47,7 +47,7 @@ class DuckDBDatasetIO(DatasetIO):
         temp_directory: The folder for data that does not fit into memory.
         publish: As for `DatasetIO`.
 
-    Example:
+    Examples:
         >>> import duckdb, tempfile
         >>> connection, folder = duckdb.connect(), tempfile.mkdtemp() + "/events"
         >>> io = DuckDBDatasetIO(connection)

@@ -51,7 +51,7 @@ def create_duckdb_connection(
     Returns:
         The connection.
 
-    Example:
+    Examples:
         >>> connection = create_duckdb_connection(memory_limit="1GB")
         >>> connection.sql("SELECT 6 * 7").fetchall()
         [(42,)]
