@@ -19,6 +19,7 @@ import fsspeckit as package
 from fsspeckit.cli.plan_files import SavedPlan
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.incremental import plan_incremental_rewrite
+from fsspeckit.core.operations.register import RegisterResult
 from fsspeckit.core.planning import maintenance_request
 from fsspeckit.core.results import MergePlan
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
@@ -159,6 +160,7 @@ def results(folder: str) -> list[Any]:
         PipelineResult("p", "key", "done", "2026-11-02T00:00:00+00:00", 0.1, (record,)),
     ]
     place = Place.of(folder, None, None)
+    found += [io.export(folder, "delta"), RegisterResult("glue", "db.events", folder, 1, 0, 0, 0, kept=False)]
     return [*found, analyse(load_all_statistics(place), folder, place.journal.status())]
 
 
