@@ -59,7 +59,7 @@ def describe(error: BaseException, words: Callable[[str], str]) -> tuple[str, st
     is_usage = type(error) is ValueError or isinstance(error, wrong_words)
     code = CONFLICT if isinstance(error, CommitConflictError) else USAGE if is_usage else FAILED
     if isinstance(error, PermissionError) and not remedy:
-        remedy = f"see to it that you may read and write there{DOCTOR_LOOKS}"
+        remedy = f"check that you may read and write there{DOCTOR_LOOKS}"
     elif isinstance(error, FileNotFoundError) and not remedy:
         remedy = "check the path"
     elif isinstance(error, UnicodeError) and not remedy:
@@ -71,11 +71,11 @@ def describe(error: BaseException, words: Callable[[str], str]) -> tuple[str, st
 
 def show(error: BaseException, words: Callable[[str], str], *, debug: bool, where: str = "") -> int:
     """Print an error and return its exit code."""
-    from fsspeckit.common.errors import FsspeckitError
-
     problem, remedy, code = describe(error, words)
     problem = f"{where}: {problem}" if where else problem
     if debug:
+        from fsspeckit.common.errors import FsspeckitError
+
         section = f"{error.docs}\n" if isinstance(error, FsspeckitError) else ""
         terminal.put_error(scrub("".join(traceback.format_exception(error))) + section)
     terminal.put_error(f"error: {problem}\nto do: {remedy}")
