@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from fsspeckit.datasets.spark import class_archive
 from fsspeckit.datasets.spark.class_archive import archive_options
 from fsspeckit.datasets.spark.java import ensure_java
 
@@ -99,7 +100,7 @@ def test_java_writes_and_accepts_the_archive(tmp_path: Path) -> None:
     count, writes = session()
     assert (count, writes.partition("=")[0]) == ("3", "-XX:ArchiveClassesAtExit")
     fresh, deadline = Path(writes.partition("=")[2]), time.monotonic() + 300
-    while not (fresh.exists() and fresh.open("rb").read(4) == COMPLETE[:4]) and time.monotonic() < deadline:
+    while not class_archive._is_complete(fresh) and time.monotonic() < deadline:
         time.sleep(0.2)  # Java writes it after the end of Python
     count, uses = session()
     assert (count, uses.partition("=")[0]) == ("3", "-XX:SharedArchiveFile")

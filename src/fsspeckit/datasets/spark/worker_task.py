@@ -18,6 +18,11 @@ class WorkerTask:
 
     body: Callable[[Iterable[Any]], Iterator[Any]]
 
+    @property
+    def __name__(self) -> str:
+        """The name of the function in Spark's plans."""
+        return type(self.body).__name__
+
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Yield the batches of the function."""
         try:
