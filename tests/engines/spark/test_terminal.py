@@ -101,4 +101,6 @@ def test_executors_without_pyarrow_are_told_of(tmp_path):
     assert "no package 'pyarrow'" in message
     assert "set PYSPARK_PYTHON, before the session starts" in message
     assert sys.executable in message
-    assert os.listdir(tmp_path) == ["python"]
+    assert not (tmp_path / "t").exists()
+    assert {*os.listdir(tmp_path)} <= {"python", ".t.fsspeckit"}
+    assert [path.name for path in (tmp_path / ".t.fsspeckit").rglob("*") if "staging" in path.name] == []
