@@ -177,7 +177,7 @@ def tour(folder: Path, rows: int) -> None:
     for day in DAYS:
         run("daily", folder, day=day)
         run("regions", folder)
-    show_rows("Orders without a price are in the quarantine", folder / "lake" / "wrong", columns=QUARANTINE)
+    show_rows("Orders without a price are in the quarantine", folder / "lake" / f"wrong-{DAYS[0]}", columns=QUARANTINE)
     show_rows("Orders joined with regions, by a feed of the changes", folder / "lake" / "totals")
     show_history(lake)
     print("\nRun the last day again, as a scheduler may do: committed steps are skipped.")

@@ -35,13 +35,15 @@ def error_classes(base: type[FsspeckitError]) -> Iterator[type[FsspeckitError]]:
 
 def test_every_error_has_a_section_with_cause_and_action() -> None:
     for module in pkgutil.walk_packages(fsspeckit.__path__, "fsspeckit."):
-        importlib.import_module(module.name)
+        if not module.name.startswith("fsspeckit.integrations."):  # they need a scheduler or dbt
+            importlib.import_module(module.name)
     text = (DOCS / "errors.md").read_text("utf-8")
     sections = {
         name.lower(): body for name, body in re.findall(r"^###? (\w+Error)\n\n(.*?)(?=^##|\Z)", text, re.M | re.S)
     }
     anchors = sections.keys() | set(re.findall(r'<a id="(\w+)">', text))
     classes = {each for each in error_classes(FsspeckitError) if each.__module__.startswith("fsspeckit.")}
+    classes -= {each for each in classes if each.__name__.startswith("_")}
     assert len(classes) > 30
     assert {each.__name__.lower() for each in classes} == anchors
     unclear = [

@@ -284,8 +284,8 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "cli: apply takes a source that has changed",
         "cli/commands/apply.py",
-        "if state_of(source) != found.files:",
-        "if len(state_of(source)) != len(found.files):",
+        "state_of(source) != saved.source.files:",
+        "len(state_of(source)) != len(saved.source.files):",
         CLI,
     ),
     Bug(

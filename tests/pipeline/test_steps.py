@@ -339,7 +339,7 @@ def test_a_dry_run_resolves_everything_and_writes_nothing(lake: Path, spark: Any
         "load": "merges (upsert by id) into a new dataset; rows that do not meet big: fail",
         "more": "makes rows",
         "count": "appends to a new dataset",
-        "gone": f"deletes rows where id = 1 of 1 files with 3 rows ({seen.steps[-1].effect.partition('(')[2]}",
+        "gone": f"deletes rows where id = 1 of 1 file with 3 rows ({seen.steps[-1].effect.partition('(')[2]}",
         "new": f"sets name where id = 2 in {seen.steps[-1].effect.removeprefix('compacts ')}",
         "tidy": seen.steps[-1].effect,
     }
