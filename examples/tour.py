@@ -97,7 +97,7 @@ def show_history(lake: Path) -> None:
     """Print the versions of the orders, and compare the first day with the newest version."""
     history = PyarrowDatasetIO().history(str(lake))
     print(f"\nThe versions of the orders\n{history}")
-    first = min(version.version for version in history if version.readable)
+    first = min(version.version for version in history if version.readable and version.files)
     for version in (first, history[0].version):
         rows = PyarrowDatasetIO().read_parquet(str(lake), columns=["cents"], version=version)
         print(f"  version {version}: {rows.num_rows:,} orders")
