@@ -1,9 +1,9 @@
 """A class data archive of Java: Spark's classes in one file, which a local session maps instead of loading jars.
 
-A command with a small merge takes 0.6 of the time with it. The first session records the classes, which takes half as long
-again, and writes the archive when its Java process ends; later sessions use it. It is in the cache folder of the user, named after Java, Spark and its jars. Java
-compares it with the jars and ignores an archive that does not fit. Without a folder that only this user can write to,
-there is no archive.
+A command with a small merge takes 0.6 of the time with it. The first session records the classes, which takes half as
+long again, and writes the archive when its Java process ends; later sessions use it. It is in the cache folder of the
+user, named after Java, Spark and its jars. Java compares it with the jars and ignores an archive that does not fit.
+Without a folder that only this user can write to, there is no archive.
 """
 
 from __future__ import annotations
