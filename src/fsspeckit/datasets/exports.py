@@ -35,7 +35,7 @@ class Exports:
             path: The dataset's folder.
             format: ``"delta"`` writes a Delta log to ``_delta_log`` in the folder, ``"iceberg"`` writes Iceberg
                 metadata to the folder ``<name>.iceberg`` beside it, for which it needs pyiceberg.
-            keep_exported: Whether every later commit writes a new version, whoever commits. ``False`` ends that.
+            keep_exported: Whether every later commit writes a new version, of every writer. ``False`` ends that.
 
         Raises:
             UnsupportedDataError: The format cannot describe a column. Nothing was written.

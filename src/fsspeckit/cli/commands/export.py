@@ -22,7 +22,7 @@ Format = Annotated[
     ),
 ]
 KeepExported = Annotated[
-    bool, typer.Option("--keep-exported", help="Write a new version after every commit, whoever commits.")
+    bool, typer.Option("--keep-exported", help="Write a new version after every commit of every writer.")
 ]
 Remove = Annotated[bool, typer.Option("--remove", help="Delete the metadata of the format. The data files stay.")]
 
