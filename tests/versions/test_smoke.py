@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyspark
 import pytest
 
-from engines.spark.clusters import HERE, environment
+from engines.spark.clusters import HERE, connect_port, environment
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark import SparkDatasetIO
 from fsspeckit.datasets.spark.errors import SparkJobError
@@ -196,5 +196,6 @@ def test_spark_connect_merges(tmp_path: Path) -> None:
     paths = os.pathsep.join([str(HERE), *sys.path])
     env = environment(PYSPARK_PYTHON=sys.executable) | {"PYTHONPATH": paths}
     command = [sys.executable, "-W", "error", "-c", CONNECT, str(tmp_path)]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=300)
+    with connect_port():
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=300)
     assert (done.stdout.splitlines(), done.returncode) == (["lived"], 0), done.stderr[-5000:]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import venv
 from collections.abc import Iterator
@@ -71,6 +73,14 @@ def run_driver(
     code = f"import sys; sys.path[:0] = {[str(HERE), *sys.path]!r}; import {script}"
     command = [sys.executable, "-W", "error", "-c", f"{code}; {script}.{main}(*sys.argv[1:])", *map(str, arguments)]
     return subprocess.run(command, env=environment(**env), capture_output=True, text=True, timeout=timeout, check=False)
+
+
+@contextmanager
+def connect_port() -> Iterator[None]:
+    """Wait for the one port that a local server of Spark Connect uses: two servers cannot run at once."""
+    with (Path(tempfile.gettempdir()) / "fsspeckit-test-connect.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @contextmanager

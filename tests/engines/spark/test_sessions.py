@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from engines.spark.clusters import HERE, QUICK, SPARK, environment, run_driver
+from engines.spark.clusters import HERE, QUICK, SPARK, connect_port, environment, run_driver
 
 SCRIPT = """
 import sys
@@ -20,7 +20,8 @@ life.live(spark, sys.argv[1])
 
 
 def test_spark_connect(tmp_path):
-    done = run_driver("connect_driver", tmp_path, PYSPARK_PYTHON=sys.executable)
+    with connect_port():
+        done = run_driver("connect_driver", tmp_path, PYSPARK_PYTHON=sys.executable)
     assert (done.stdout.splitlines(), done.returncode) == (["lived", "done"], 0), done.stderr[-5000:]
 
 

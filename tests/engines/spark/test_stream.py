@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from engines.spark.clusters import run_driver
+from engines.spark.clusters import connect_port, run_driver
 from engines.spark.stream_driver import CHANGES, FEED, SCHEMA, source
 from fsspeckit.common.errors import ExpressionError, StorageError
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
@@ -142,7 +142,8 @@ def test_a_function_that_does_not_know_its_query(tmp_path, io, spark):
 
 
 def test_a_stream_on_spark_connect(tmp_path):
-    done = run_driver(
-        "stream_connect_driver", tmp_path, PYSPARK_PYTHON=sys.executable, PYTHONPATH=os.pathsep.join(sys.path)
-    )
+    with connect_port():
+        done = run_driver(
+            "stream_connect_driver", tmp_path, PYSPARK_PYTHON=sys.executable, PYTHONPATH=os.pathsep.join(sys.path)
+        )
     assert (done.stdout.splitlines(), done.returncode) == (["streamed"], 0), done.stderr[-5000:]
