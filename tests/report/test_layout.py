@@ -149,7 +149,7 @@ def test_partitions_skew_and_small_files(tmp_path: Path) -> None:
     assert [(part.partition, part.files) for part in layout.partitions] == [("day=mon", 6), ("day=tue", 1)]
     assert layout.skew == pytest.approx(12 / 7, abs=0.05)
     found = score(snapshot, layout)
-    assert found.findings[0].detail == "6 of 7 files have less than a quarter of 128.0 MB and can be joined"
+    assert found.findings[0].detail == "6 of 7 files are smaller than a quarter of 128.0 MB and can be joined"
     assert found.value == round(100 - 50 * 5 / 7)
     text = render(layout, found)
     assert "day=mon" in text

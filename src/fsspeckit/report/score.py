@@ -158,7 +158,7 @@ def _small_files(snapshot: Snapshot, layout: Layout) -> _Part:
     size = target_text(target)
     detail = f"{counted(total, 'file')}, none can be combined"
     if excess:
-        detail = f"{joinable:,} of {counted(total, 'file')} have less than a quarter of {size} and can be joined"
+        detail = f"{joinable:,} of {counted(total, 'file')} are smaller than a quarter of {size} and can be joined"
     noted = noted_order(snapshot.files, [column.name for column in layout.columns])
     request = to_compact(target) if noted is None else to_optimize(noted, target, force=False)
 
