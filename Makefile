@@ -19,7 +19,7 @@ OLD      = SWEEP=quick $(1)/bin/pytest -n 2 --dist worksteal -m '$(2) and not s3
 PART    := $(addprefix tests/conformance/test_,row_changes.py optimize.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java chromium demo quick test test-full test-versions test-lowest test-integrations seeded-bugs check format bench bench-spark compliance conflicts engines clean distclean
+.PHONY: help setup java chromium tmux demo quick test test-full test-versions test-lowest test-integrations seeded-bugs check format bench bench-spark compliance conflicts engines clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -49,16 +49,19 @@ java: $(READY) ## install Java 17 if it is missing (only Spark needs it)
 chromium: ## install Chromium if it is missing (tests open the HTML report in it)
 	@sh scripts/system.sh chromium || echo "No Chromium found. Tests of the HTML report in a browser are skipped: install it, or set CHROMIUM."
 
+tmux: ## install tmux if it is missing (tests of bars and prompts run in it)
+	@sh scripts/system.sh tmux || echo "No tmux found. Tests of bars and prompts in a terminal are skipped: install it."
+
 demo: java ## run examples/tour.py: pipelines on Spark with a join, a change feed, a quarantine and history; four readers; HTML reports
 	$(BIN)/python examples/tour.py "$$(mktemp -d)" 3000000
 
 quick: $(READY) ## run the tests without Spark, S3, a browser, processes and sweeps
 	SWEEP=quick $(PYTEST) -m 'not spark and not s3 and not browser and not process and not sweep' $(ARGS)
 
-test: check java chromium test-lowest-part ## run all checks and all tests
+test: check java chromium tmux test-lowest-part ## run all checks and all tests
 	SWEEP=ci $(PYTEST) $(ARGS)
 
-test-full: check java chromium test-versions test-integrations ## run all checks and all tests, with complete crash and random tests (hours)
+test-full: check java chromium tmux test-versions test-integrations ## run all checks and all tests, with complete crash and random tests (hours)
 	SWEEP=full $(PYTEST) $(ARGS)
 
 test-versions: test-lowest $(SPARKS:%=test-spark-%) ## run the conformance tests with older versions of PySpark and others

@@ -1,7 +1,7 @@
-"""Draw the pictures of the front page: `python scripts/pictures.py` writes docs/benchmarks.svg and docs/commit.svg.
+"""Draw pictures of the documentation: `python scripts/pictures.py` writes benchmarks.svg, commit.svg and pipeline.svg.
 
-The bars are the wall seconds of the table in docs/benchmarks.md. Fonts are named by family only, and the output depends
-on nothing but that table.
+The bars are the wall seconds of the table in docs/benchmarks.md; the graph is what `fsspeckit run --graph svg` prints
+for a pipeline of the tour. Fonts are named by family only, and the output depends on nothing else.
 """
 
 from __future__ import annotations
@@ -10,7 +10,11 @@ import re
 from html import escape
 from pathlib import Path
 
-DOCS = Path(__file__).parents[1] / "docs"
+from fsspeckit.pipeline import Pipeline
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PIPELINE = ROOT / "examples" / "tour" / "daily.toml"
 CASES = {  # the beginning of a case in the table, and its label in the picture
     "Small upsert": "Upsert, 10,000 rows in 3 of 100 files",
     "Scattered upsert": "Upsert, 100,000 rows in all of 100 files",
@@ -75,6 +79,11 @@ def commit() -> str:
     return _picture("A change of many files is one commit", 34 + 70 * len(STEPS), parts)
 
 
+def pipeline() -> str:
+    """Return the graph of a pipeline."""
+    return Pipeline.load(PIPELINE, {"folder": "lake", "day": "2026-11-02"}).graph("svg") + "\n"
+
+
 def _bar(tool: str, time: float, top: int, width: float) -> list[str]:
     kind = "ours" if tool == "fsspeckit" else "other"
     return [
@@ -103,7 +112,7 @@ path {{ fill: #8794a3; }}
 <rect width="{width}" height="{height}" fill="#ffffff"/>
 <text class="quiet" x="10" y="16">{title}</text>"""
 
-PICTURES = {"benchmarks.svg": bars, "commit.svg": commit}
+PICTURES = {"benchmarks.svg": bars, "commit.svg": commit, "pipeline.svg": pipeline}
 
 if __name__ == "__main__":
     for name, draw in PICTURES.items():

@@ -1,10 +1,11 @@
 #!/bin/sh
-# Find programs that pip cannot install: a Python interpreter, a Java runtime, a browser. A missing program is installed
+# Find programs that pip cannot install: a Python interpreter, a Java runtime, a browser, a terminal. A missing program is installed
 # with apt-get if possible (as root, or with sudo without a password); otherwise a message says what to do.
 #
 #   system.sh python         print an interpreter (3.11 to 3.13) that can create environments; $PYTHON takes precedence
 #   system.sh java PYTHON    print a Java 17 or later; also looks for a Java that pip installed for PYTHON
 #   system.sh chromium       print a Chromium, for the tests of the HTML report
+#   system.sh tmux           print a tmux, for the tests of bars and prompts in a terminal
 set -u
 
 print_error() { printf '%s\n' "$*" >&2; }
@@ -62,8 +63,11 @@ java)
 chromium)
     find_chromium || { apt --no-install-recommends chromium && find_chromium; } || exit 1
     ;;
+tmux)
+    command -v tmux || { apt --no-install-recommends tmux && command -v tmux; } || exit 1
+    ;;
 *)
-    print_error "usage: system.sh python | system.sh java PYTHON | system.sh chromium"
+    print_error "usage: system.sh python | system.sh java PYTHON | system.sh chromium | system.sh tmux"
     exit 2
     ;;
 esac

@@ -77,7 +77,7 @@ def test_the_map_of_scenarios_is_built_but_not_in_the_navigation() -> None:
     assert text.count("compliance.md") == 1
 
 
-@pytest.mark.parametrize("name", ["benchmarks.svg", "commit.svg"])
+@pytest.mark.parametrize("name", ["benchmarks.svg", "commit.svg", "pipeline.svg"])
 def test_pictures_are_current(name: str) -> None:
     spec = spec_from_file_location("pictures", ROOT / "scripts" / "pictures.py")
     assert spec is not None
@@ -87,6 +87,13 @@ def test_pictures_are_current(name: str) -> None:
     drawn = (DOCS / name).read_text("utf-8")
     assert drawn == pictures.PICTURES[name](), "run `python scripts/pictures.py`"
     assert len(ElementTree.fromstring(drawn)) > 10
+
+
+def test_pictures_are_small_and_shown() -> None:
+    pages = "".join(page.read_text("utf-8") for page in DOCS.glob("*.md"))
+    for picture in [*DOCS.glob("*.png"), *DOCS.glob("*.svg")]:
+        assert picture.stat().st_size < 150_000, picture
+        assert f"]({picture.name})" in pages, picture
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import json
+import math
 import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -17,10 +20,12 @@ import pytest
 from fsspeckit.cli.app import main
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import Snapshot
+from fsspeckit.core.model import SortNote
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from fsspeckit.report.inspection import inspect_layout
 from fsspeckit.report.layout import Layout, analyse, load_all_statistics
 from fsspeckit.report.overlap import Overlap, overlap
-from fsspeckit.report.score import _rows_per_group, score
+from fsspeckit.report.score import Finding, Score, _rows_per_group, score
 from fsspeckit.report.text import render
 
 
@@ -37,13 +42,28 @@ def lay(path: Path, *files: dict[str, Any], **options: Any) -> tuple[Snapshot, L
     return look(path)
 
 
+def inspected(path: Path, *keys: str) -> Score:
+    """The score with the effect of its recommendation."""
+    return inspect_layout(Place.of(str(path), None, None), keys)[2]
+
+
+def advised(path: Path, *keys: str) -> Finding | None:
+    """The recommendation, if there is one."""
+    found = [finding for finding in inspected(path, *keys).findings if finding.command]
+    assert len(found) < 2
+    return found[0] if found else None
+
+
 @pytest.mark.parametrize(
     ("ranges", "expected"),
     [
         ([[(1, 2), (3, 4), (5, 6)]], Overlap(3, 1.0, 1)),
         ([[(1, 9), (1, 9), (1, 9)]], Overlap(3, 3.0, 3)),
         ([[(1, 9)], [(1, 9)]], Overlap(2, 1.0, 1)),
-        ([[(1, 5), (5, 9)]], Overlap(2, 1.5, 2)),
+        ([[(1, 5), (5, 9)]], Overlap(2, 1.0, 2)),
+        ([[(1, 10), (2, 11), (3, 12)]], Overlap(3, 3.0, 3)),
+        ([[(b"id-a", b"id-k"), (b"id-b", b"id-l"), (b"id-x", b"id-z")]], Overlap(3, 1.667, 2)),
+        ([[(-math.inf, math.inf), (0.0, 1.0)]], Overlap(2, 1.5, 2)),
         ([[], []], None),
     ],
 )
@@ -70,9 +90,9 @@ def test_two_keys_share_the_order_of_a_curve(tmp_path: Path) -> None:
     assert score(snapshot, layout, ["x", "y"]).findings[1].points == 0.0
     assert score(snapshot, layout, ["x"]).findings[1].points == 6.0
     snapshot, layout = lay(tmp_path / "stripes", *({"x": [x, x], "y": [0, 9]} for x in range(16)))
-    found = score(snapshot, layout, ["x", "y"]).findings[1]
+    found = inspected(tmp_path / "stripes", "x", "y").findings[1]
     assert (found.points, found.command.partition("--")[2]) == (15.0, "by x --by y --curve hilbert")
-    assert "a lookup of one y opens about 1 file (" in found.effect  # sixteen small files become one
+    assert "a lookup of one y opens about 1 file instead of 16.0" in found.effect  # sixteen small files become one
 
 
 def test_bounds_of_every_kind_are_readable(tmp_path: Path) -> None:
@@ -129,7 +149,7 @@ def test_partitions_skew_and_small_files(tmp_path: Path) -> None:
     assert [(part.partition, part.files) for part in layout.partitions] == [("day=mon", 6), ("day=tue", 1)]
     assert layout.skew == pytest.approx(12 / 7, abs=0.05)
     found = score(snapshot, layout)
-    assert found.findings[0].detail == "7 files could be 2"
+    assert found.findings[0].detail == "6 of 7 files are smaller than a quarter of 128.0 MB and can be joined"
     assert found.value == round(100 - 50 * 5 / 7)
     text = render(layout, found)
     assert "day=mon" in text
@@ -196,3 +216,76 @@ def test_the_text_and_the_table_have_the_same_depths(tmp_path: Path) -> None:
     detail = score(snapshot, layout, ["id"]).findings[1].detail
     depths = f"{column.overlap.mean_depth:.1f} files on average, {column.overlap.max_depth} at most"
     assert detail.startswith(depths)
+
+
+def spread(path: Path, files: int, rows: int, **columns: Any) -> None:
+    """Files of random numbers that overlap completely, in two partitions."""
+    random = np.random.default_rng(7)
+    for number in range(files):
+        folder = path / f"day={number % 2}"
+        folder.mkdir(parents=True, exist_ok=True)
+        values = {name: make(random, rows) for name, make in columns.items()}
+        pq.write_table(pa.table({"id": random.integers(0, 10**9, rows), **values}), folder / f"{number}.parquet")
+
+
+def test_the_effect_is_that_of_a_dry_run(tmp_path: Path, capsys: Any) -> None:
+    spread(tmp_path / "d", 8, 4000)
+    before = sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*"))
+    finding = advised(tmp_path / "d")
+    assert finding is not None
+    assert main([*shlex.split(finding.command)[1:], "--dry-run", "--json", "--engine", "pyarrow"]) == 0
+    files = json.loads(capsys.readouterr().out)["after_file_count"]
+    lookup = "a lookup of one id opens about 1 file instead of 4.0"
+    assert finding.effect == f"a full scan opens {files} files instead of 8; {lookup}"
+    assert sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*")) == before
+
+
+def test_a_sorted_dataset_is_not_sorted_again(tmp_path: Path) -> None:
+    """Few values cover many files, so files overlap in any order: that costs no points, and needs no command."""
+    spread(tmp_path / "d", 6, 1000, land=lambda random, rows: random.integers(0, 3, rows))
+    optimize = PyarrowDatasetIO().optimize_parquet_dataset
+    optimize(str(tmp_path / "d"), ["land"], target_rows_per_file=200)
+    found = inspected(tmp_path / "d", "land")
+    assert found.value == 100
+    assert found.findings[1].detail.endswith("; the files are sorted by land already")
+    assert advised(tmp_path / "d") is None
+    again = optimize(str(tmp_path / "d"), ["land"], target_rows_per_file=200, dry_run=True)
+    assert again.compacted_file_count == 0
+
+
+@pytest.mark.parametrize("curve", ["linear", "hilbert"])
+def test_a_recommendation_keeps_order_and_size_of_a_sorted_dataset(curve: Any, tmp_path: Path) -> None:
+    spread(tmp_path / "d", 6, 4000, at=lambda random, rows: random.integers(0, 10**9, rows))
+    io, path = PyarrowDatasetIO(), str(tmp_path / "d")
+    io.optimize_parquet_dataset(path, ["at", "id"], target_mb_per_file=0.05, curve=curve)
+    assert advised(tmp_path / "d") is None
+    for number in range(4):
+        io.write_dataset(pa.table({"id": [number], "at": [number], "day": [0]}), path, partition_by="day")
+    finding = advised(tmp_path / "d")
+    assert finding is not None
+    options = "--by at --by id" + (" --curve hilbert" if curve == "hilbert" else "")
+    assert finding.command == f"fsspeckit optimize {path} {options} --target-mb 0.05"
+    assert main([*shlex.split(finding.command)[1:], "--quiet", "--engine", "pyarrow"]) == 0
+    assert advised(tmp_path / "d") is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"curve": "spiral"},
+        {"columns": ("id", "nothing")},
+        {"columns": ()},
+        {"target": (math.nan, None)},
+        {"target": (-1.0, 0)},
+        {"target": (math.inf, None)},
+    ],
+)
+def test_a_note_that_somebody_changed_is_not_recommended(change: dict[str, Any], tmp_path: Path) -> None:
+    lay(tmp_path / "d", *({"id": [number, 9]} for number in range(4)))
+    snapshot, layout = look(tmp_path / "d")
+    note = SortNote("linear", ("id",), "run", 2, ((0,), (9,)), (4.0 * 2**20, None))
+    files = [replace(file, sort_note=replace(note, **change)) for file in snapshot.files]
+    (finding,) = [each for each in score(replace(snapshot, files=tuple(files)), layout).findings if each.command]
+    assert finding.command.startswith(f"fsspeckit optimize {layout.path} --by id")
+    assert finding.command.endswith("--by id" if "target" in change else "--target-mb 4")
+    assert finding.effect == "not computed; run the command with --dry-run to see it"

@@ -281,6 +281,6 @@ def test_a_page_recommends_one_command(tmp_path: Path, monkeypatch: pytest.Monke
     lay("lake")
     assert main(["inspect", "lake", "--key", "id", "--html", "report.html", "-q"]) == 0
     page = Path("report.html").read_text("utf-8")
-    assert page.count("Estimated effect: ") == 1
+    assert page.count("Planned effect: ") == 1
     assert re.search(r"<code>(.*)</code>", page)[1] == "fsspeckit optimize lake --by id"  # type: ignore[index]
     assert re.search('<dd class="(fair|bad)">', page)

@@ -93,6 +93,7 @@ def key_ranges(number: int, key_range: Mapping[str, Any], *, is_before: bool) ->
             label.label1.set_horizontalalignment(side)
         axes.set_xlabel(column, parse_math=False)
         axes.set_ylabel("files")
+        axes.invert_yaxis()
         _label_partitions(axes, key_range.get("partitions") or [])
         summary = f"a file spans {share:.0%} of all values on average"
         return _svg(
@@ -129,6 +130,7 @@ def _bars(prefix: str, title: str, labels: Sequence[str], series: Sequence[Seque
         axes.margins(x=0.15)
         axes.set_xlabel(unit)
         axes.locator_params(axis="x", nbins=4)
+        axes.xaxis.set_major_formatter("{x:,g}")
         return _svg(figure, prefix, title)
 
 

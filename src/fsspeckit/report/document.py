@@ -15,7 +15,7 @@ from fsspeckit.common.documents import Node, read_json
 from fsspeckit.common.errors import DocumentError
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.report.layout import ColumnLayout, Layout
-from fsspeckit.report.overlap import file_range
+from fsspeckit.report.overlap import as_numbers, file_range
 from fsspeckit.report.score import Score, scored_columns
 
 _SHOWN_FILES = 300
@@ -52,18 +52,10 @@ def _ranges(snapshot: Snapshot, column: ColumnLayout) -> dict[str, Any]:
 
 
 def _positions(bounds: Sequence[Any]) -> dict[Any, float]:
-    """Return the relative position of each bound between the minimum and the maximum.
-
-    Texts are compared by the eight bytes after their common prefix.
-    """
-    if not bounds:
+    """Return the relative position of each bound between the minimum and the maximum."""
+    numbers = as_numbers(bounds)
+    if not numbers:
         return {}
-    if isinstance(bounds[0], bytes):
-        first, last = min(bounds), max(bounds)
-        start = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
-        numbers = {bound: int.from_bytes(bound[start : start + 8].ljust(8, b"\0"), "big") for bound in bounds}
-    else:
-        numbers = {bound: bound for bound in bounds}
     low, high = min(numbers.values()), max(numbers.values())
     width = float(high - low)
     if not math.isfinite(width):  # infinite bounds have no scale

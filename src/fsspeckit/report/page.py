@@ -113,7 +113,7 @@ def _charts(after: Mapping[str, Any], before: Mapping[str, Any] | None) -> list[
     shown: list[dict[str, Any]] = [
         {
             "title": "File sizes",
-            "note": "Files of about 128 MB are read fastest; every small file costs one request.",
+            "note": "A reader opens every file of a scan: many small files cost many requests.",
             "svgs": [charts.size_histogram(after["size_histogram"], old.get("size_histogram"))],
         }
     ]

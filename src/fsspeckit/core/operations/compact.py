@@ -13,8 +13,8 @@ from fsspeckit.core.operations.maintenance_run import (
     check_value_ranges,
     load_for,
     run_rewrites,
-    sizes_of_small_files,
 )
+from fsspeckit.core.operations.size_trials import sizes_of_small_files
 from fsspeckit.core.planning.compact import plan_compact
 from fsspeckit.core.planning.maintenance_request import CompactRequest
 from fsspeckit.core.planning.value_ranges import report_narrow_codes

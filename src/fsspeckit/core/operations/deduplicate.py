@@ -19,8 +19,8 @@ from fsspeckit.core.operations.maintenance_run import (
     check_value_ranges,
     load_for,
     run_rewrites,
-    sizes_of_small_files,
 )
+from fsspeckit.core.operations.size_trials import sizes_of_small_files
 from fsspeckit.core.planning.compact import plan_compact
 from fsspeckit.core.planning.maintenance_request import DeduplicateRequest, plan_deduplicate
 from fsspeckit.core.planning.output_sizes import Target

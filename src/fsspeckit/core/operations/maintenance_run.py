@@ -21,7 +21,6 @@ from fsspeckit.core.dataset.snapshot import Snapshot, check_one_dataset, joint_s
 from fsspeckit.core.dataset.source import Input
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.file_names import compact_token, compacted_name, new_token, rewritten_name
-from fsspeckit.core.kernels.trial_write import TrialWrite
 from fsspeckit.core.kernels.value_range_check import ValueRangeCheck
 from fsspeckit.core.model import (
     CombineTask,
@@ -44,7 +43,7 @@ from fsspeckit.core.planning.maintenance_request import (
     apply_limits,
     commit_rounds,
 )
-from fsspeckit.core.planning.output_sizes import OutputSizes, Target
+from fsspeckit.core.planning.output_sizes import OutputSizes
 from fsspeckit.core.planning.value_ranges import columns_to_check, proven_by_statistics, value_range_error
 from fsspeckit.core.progress import Reporter
 from fsspeckit.core.results import MaintenanceResult
@@ -334,27 +333,6 @@ def run_tasks(
         outcomes = engine.run(place.storage, no_source, tasks, staging, on_done)
     check_balance(tasks, outcomes, place.path)
     return outcomes
-
-
-def sizes_of_small_files(
-    engine: Engine, place: Place, snapshot: Snapshot, target: Target, scope: MaintenanceScope, reporter: Reporter
-) -> OutputSizes:
-    """Return estimates of the size of small files once they are joined."""
-    sizes = OutputSizes.of(snapshot.files, target, scope.options)
-    small = [file for file in snapshot.files if target.fill(file.size, file.rows) < 1]
-    return measure_sizes(engine, place, sizes, small, reporter)
-
-
-def measure_sizes(
-    engine: Engine, place: Place, sizes: OutputSizes, files: Sequence[DataFile], reporter: Reporter
-) -> OutputSizes:
-    """Return size estimates for some files. Trial writes measure those that footers do not determine."""
-    trials = sizes.trials(files)
-    if not trials:
-        return sizes
-    on_done = reporter.stage("measure", len(trials))
-    with vanished_file_is_conflict(place, "run"):
-        return sizes.with_rates(trials, engine.map(TrialWrite(place.storage), trials, on_done))
 
 
 def planned_result(

@@ -48,12 +48,12 @@ from fsspeckit.core.operations.maintenance_run import (
     dropped_rows,
     finished_result,
     load_for,
-    measure_sizes,
     planned_result,
     run_rewrites,
     work_size,
 )
 from fsspeckit.core.operations.row_balance import check_total
+from fsspeckit.core.operations.size_trials import measure_sizes
 from fsspeckit.core.parquet.writer_options import report_codecs
 from fsspeckit.core.planning.maintenance_request import (
     Group,
@@ -144,13 +144,8 @@ class _Work:
     @classmethod
     def plan(cls, engine: Engine, run: MaintenanceRun, request: OptimizeRequest, reporter: Reporter) -> _Work:
         place, snapshot = run.place, run.snapshot
-        assert snapshot.schema is not None
-        style = OutputStyle(_ordering(request, snapshot.schema), request.blooms, _GROUP_ROWS)
-        sizes = OutputSizes.of(snapshot.files, request.target or DEFAULT_TARGET, request.scope.options, style)
         bounds = _read_bounds(engine, place, snapshot, request, reporter)
-        candidates = files_to_consider(snapshot.files, snapshot.schema, request, sizes.target, bounds)
-        sizes = measure_sizes(engine, place, sizes, candidates, reporter)
-        sorts = plan_optimize(snapshot.files, snapshot.schema, request, sizes, bounds)
+        sorts, sizes = plan_sorts(engine, place, snapshot, request, reporter, bounds)
         duplicates: Mapping[str, RowNumbers] = {}
         if request.deduplicate is not None:
             duplicates = find_duplicate_rows(engine, place, snapshot, request.deduplicate, reporter)
@@ -185,6 +180,25 @@ class _Work:
         if self.request.deduplicate is None:
             return order | {"deduplicated": False}
         return order | deduplication_details(self.request.deduplicate, self.removed)
+
+
+def plan_sorts(
+    engine: Engine,
+    place: Place,
+    snapshot: Snapshot,
+    request: OptimizeRequest,
+    reporter: Reporter,
+    bounds: Mapping[str, FileBounds],
+    *,
+    most_trials: int | None = None,
+) -> tuple[Plan, OutputSizes]:
+    """Return the files that are sorted together, and how large they become. Duplicates are not considered."""
+    assert snapshot.schema is not None
+    style = OutputStyle(_ordering(request, snapshot.schema), request.blooms, _GROUP_ROWS)
+    sizes = OutputSizes.of(snapshot.files, request.target or DEFAULT_TARGET, request.scope.options, style)
+    candidates = files_to_consider(snapshot.files, snapshot.schema, request, sizes.target, bounds)
+    sizes = measure_sizes(engine, place, sizes, candidates, reporter, most_trials=most_trials)
+    return plan_optimize(snapshot.files, snapshot.schema, request, sizes, bounds), sizes
 
 
 def _read_bounds(

@@ -137,23 +137,17 @@ def components(boxes: Boxes, is_seed: npt.NDArray[np.bool_]) -> list[list[int]]:
 
     A box that overlaps no seed is in no group.
     """
-    parent = list(range(len(boxes)))
-
-    def root(i: int) -> int:
-        while parent[i] != i:
-            parent[i] = parent[parent[i]]
-            i = parent[i]
-        return i
-
+    labels = np.arange(len(boxes))
     joined = is_seed.copy()
     for seed in np.flatnonzero(is_seed).tolist():
-        overlapping = np.flatnonzero(overlap(boxes[seed], boxes))
-        joined[overlapping] = True
-        for other in overlapping.tolist():
-            parent[root(other)] = root(seed)
+        overlapping = overlap(boxes[seed], boxes)
+        joined |= overlapping
+        found = labels[overlapping]
+        if (found != found[0]).any():
+            labels[np.isin(labels, found)] = found[0]
     groups: dict[int, list[int]] = {}
     for i in np.flatnonzero(joined).tolist():
-        groups.setdefault(root(i), []).append(i)
+        groups.setdefault(int(labels[i]), []).append(i)
     return sorted(groups.values(), key=lambda members: tuple(boxes[members, :, 0].min(axis=0)))
 
 
