@@ -235,6 +235,34 @@ def test_a_quarantine_is_written_once_even_if_the_step_fails_behind_it(lake: Pat
     assert (len(rows("bad")), Path("lake/out").exists()) == (1, False)
 
 
+def test_a_quarantine_gets_the_columns_of_its_rows(lake: Path, spark: Any) -> None:
+    more = {"from": "mon", "into": "out", "keys": ["id"], "schema_mode": "evolve"}
+    load = step("load", "merge", **more, expect={"positive": "amount > 0"}, on_fail="quarantine", quarantine="bad")
+    texts = {
+        "a": "id,amount\n1,5\n2,-1\n",
+        "b": "id,amount,note\n3,-2,late\n4,6,\n",
+        "c": "id,amount\n5,-3\n",
+        "d": "id,amount,note,place\n6,-4,x,y\n",
+    }
+    for run, text in texts.items():
+        Path("in/mon.csv").write_text(text)
+        for status in ("done", "skipped"):
+            assert Pipeline.of(raw(load)).run(spark, idempotency_key=run).step("load").status == status
+    found = {row["id"]: (row["amount"], row["note"], row["place"], row["quarantine_run"]) for row in rows("bad")}
+    assert found == {
+        2: (-1, None, None, "a"),
+        3: (-2, "late", None, "b"),
+        5: (-3, None, None, "c"),
+        6: (-4, "x", "y", "d"),
+    }
+    assert len({row["quarantine_row"] for row in rows("bad")}) == 4
+    assert sorted(row["id"] for row in rows("out")) == [1, 4]
+    Path("in/mon.csv").write_text("id,amount,place\n7,-1,2\n")
+    with pytest.raises(StepFailedError, match="no lossless common type: 'place' is string"):
+        Pipeline.of(raw(load)).run(spark, idempotency_key="e")
+    assert len(rows("bad")) == 4
+
+
 def test_free_checks_and_their_results(lake: Path, spark: Any) -> None:
     people()
     orphans = "SELECT this.id FROM this LEFT ANTI JOIN people ON people.id = this.id"
