@@ -225,7 +225,7 @@ class Execution:
                 return None
             if not is_writer(step):
                 return self.frames.of(source)
-            return self.frames.for_dataset(source, self._target(step))
+            return self.frames.for_dataset(source, self.target_of(step))
 
     @contextmanager
     def _failing(self, name: str, step: AnyStep, result: Any) -> Iterator[None]:
@@ -341,7 +341,7 @@ class Execution:
             checker.view(place, existing_view(place))
         return result
 
-    def _target(self, step: AnyStep) -> Snapshot | None:
+    def target_of(self, step: AnyStep) -> Snapshot | None:
         """Return the dataset whose types are used to read csv and json files; None if there is none."""
         source = source_of(step)
         behind = None if source is None else self.frames.source_behind(source)
