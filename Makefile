@@ -7,7 +7,7 @@ BENCH   := $(VENV)/.ready-bench
 WORKERS ?= auto
 INSTALL := sh scripts/install.sh
 PIP     := $(INSTALL) $(VENV) constraints.txt
-PYTEST  := $(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore tests/versions --ignore tests/integrations
+PYTEST  := $(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore tests/versions --ignore tests/integrations --ignore tests/readers
 
 # PySpark versions in addition to the pinned one. Each has an environment in which tests/versions and the conformance
 # tests of Spark run. The environment `lowest` has the lowest version of every package that pyproject.toml declares.
@@ -15,11 +15,12 @@ PYTEST  := $(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore tests/versions 
 SPARKS  := 3.5 4.0 4.1 4.2
 LOWEST  := $(VENV)-lowest
 SCHEDULERS := $(VENV)-integrations
+READERS := $(VENV)-readers
 OLD      = SWEEP=quick $(1)/bin/pytest -n 2 --dist worksteal -m '$(2) and not s3 and not sweep' tests/versions
 PART    := $(addprefix tests/conformance/test_,row_changes.py optimize.py)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java chromium tmux demo quick test test-full test-versions test-lowest test-integrations seeded-bugs check format bench bench-spark compliance conflicts engines clean distclean
+.PHONY: help setup java chromium tmux demo quick test test-full test-versions test-lowest test-integrations test-readers seeded-bugs check format bench bench-spark compliance conflicts engines clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,7 +62,7 @@ quick: $(READY) ## run the tests without Spark, S3, a browser, processes and swe
 test: check java chromium tmux test-lowest-part ## run all checks and all tests
 	SWEEP=ci $(PYTEST) $(ARGS)
 
-test-full: check java chromium tmux test-versions test-integrations ## run all checks and all tests, with complete crash and random tests (hours)
+test-full: check java chromium tmux test-versions test-integrations test-readers ## run all checks and all tests, with complete crash and random tests (hours)
 	SWEEP=full $(PYTEST) $(ARGS)
 
 test-versions: test-lowest $(SPARKS:%=test-spark-%) ## run the conformance tests with older versions of PySpark and others
@@ -72,6 +73,14 @@ test-integrations: $(SCHEDULERS)/.ready java ## run the tests of the integration
 $(SCHEDULERS)/.ready: pyproject.toml constraints-integrations.txt | $(BIN)/python
 	$(BIN)/python -m venv $(@D)
 	$(INSTALL) $(@D) constraints-integrations.txt --editable '.[integrations]'
+	@touch $@
+
+test-readers: $(READERS)/.ready java ## let Spark and DuckDB read Delta and Iceberg exports, in the versions that have readers
+	$(READERS)/bin/pytest -o filterwarnings=default -p no:cacheprovider tests/readers $(ARGS)
+
+$(READERS)/.ready: pyproject.toml constraints-readers.txt | $(BIN)/python
+	$(BIN)/python -m venv $(@D)
+	$(INSTALL) $(@D) constraints-readers.txt --editable '.[readers]'
 	@touch $@
 
 test-lowest: $(LOWEST)/.ready java ## run the conformance tests with the lowest versions that are declared
@@ -134,4 +143,4 @@ clean: ## remove caches and build output
 	find src tests examples scripts benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean ## remove the environments too
-	rm -rf $(VENV) $(VENV)-spark-* $(LOWEST) $(SCHEDULERS)
+	rm -rf $(VENV) $(VENV)-spark-* $(LOWEST) $(SCHEDULERS) $(READERS)

@@ -18,7 +18,7 @@ QUICK = " and ".join(f"not {mark}" for mark in NEEDS)
 _TESTS = Path(__file__).parent
 _FOLDERS = {"engines/spark": "spark", "versions": "spark"}
 _FILES = {"cli/test_process.py": "process", "cli/test_tmux.py": "process"}
-_FIXTURES = {"spark": "spark", "s3_server": "s3", "browser": "browser", "sweep": "sweep"}
+_FIXTURES = {"spark": "spark", "metastore": "spark", "s3_server": "s3", "browser": "browser", "sweep": "sweep"}
 _VALUES = {"spark": "spark", "spark-exchange": "spark", "s3": "s3", "s3 filesystem": "s3"}
 
 

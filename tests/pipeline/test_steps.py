@@ -235,6 +235,34 @@ def test_a_quarantine_is_written_once_even_if_the_step_fails_behind_it(lake: Pat
     assert (len(rows("bad")), Path("lake/out").exists()) == (1, False)
 
 
+def test_a_quarantine_gets_the_columns_of_its_rows(lake: Path, spark: Any) -> None:
+    more = {"from": "mon", "into": "out", "keys": ["id"], "schema_mode": "evolve"}
+    load = step("load", "merge", **more, expect={"positive": "amount > 0"}, on_fail="quarantine", quarantine="bad")
+    texts = {
+        "a": "id,amount\n1,5\n2,-1\n",
+        "b": "id,amount,note\n3,-2,late\n4,6,\n",
+        "c": "id,amount\n5,-3\n",
+        "d": "id,amount,note,place\n6,-4,x,y\n",
+    }
+    for run, text in texts.items():
+        Path("in/mon.csv").write_text(text)
+        for status in ("done", "skipped"):
+            assert Pipeline.of(raw(load)).run(spark, idempotency_key=run).step("load").status == status
+    found = {row["id"]: (row["amount"], row["note"], row["place"], row["quarantine_run"]) for row in rows("bad")}
+    assert found == {
+        2: (-1, None, None, "a"),
+        3: (-2, "late", None, "b"),
+        5: (-3, None, None, "c"),
+        6: (-4, "x", "y", "d"),
+    }
+    assert len({row["quarantine_row"] for row in rows("bad")}) == 4
+    assert sorted(row["id"] for row in rows("out")) == [1, 4]
+    Path("in/mon.csv").write_text("id,amount,place\n7,-1,2\n")
+    with pytest.raises(StepFailedError, match="no lossless common type: 'place' is string"):
+        Pipeline.of(raw(load)).run(spark, idempotency_key="e")
+    assert len(rows("bad")) == 4
+
+
 def test_free_checks_and_their_results(lake: Path, spark: Any) -> None:
     people()
     orphans = "SELECT this.id FROM this LEFT ANTI JOIN people ON people.id = this.id"
@@ -363,6 +391,87 @@ def test_a_dry_run_resolves_everything_and_writes_nothing(lake: Path, spark: Any
     document = json.loads(capsys.readouterr().out)
     assert document["steps"][0]["effect"] == "appends to a new dataset"
     assert not Path("lake/out").exists()
+
+
+MON: dict[str, Any] = {"from": "mon", "into": "people", "keys": ["id"]}
+NAMED = step("named", "sql", **{"from": "mon"}, query="SELECT id, status AS name FROM mon")
+RENAMED = step("renamed", "sql", **{"from": "mon"}, query="SELECT id, amount AS points FROM mon")
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        ([NAMED, step("s", "merge", **MON | {"from": "named", "keys": ["idd"]})], "idd"),
+        (
+            [NAMED, step("s", "merge", **MON | {"from": "named"}, strategy="full_merge", scope="nmae = 'a'")],
+            "scope: .*nmae",
+        ),
+        ([NAMED, step("s", "merge", **MON | {"from": "named"}, checks={"unique": ["idd"]})], r"checks.unique: .*'idd'"),
+        ([NAMED, step("s", "merge", **MON | {"from": "named"}, checks={"not_null": ["nmae"]})], "did you mean 'name'"),
+        ([NAMED, step("s", "merge", **MON | {"from": "named"}, checks={"accepted": {"nmae": ["a"]}})], "nmae"),
+        (
+            [NAMED, step("s", "merge", **MON | {"from": "named"}, checks={"sql": {"x": "SELECT nmae FROM this"}})],
+            "nmae",
+        ),
+        ([step("s", "merge", **MON | {"into": "out", "keys": ["idd"]})], "idd"),
+        ([step("s", "write", **{"from": "mon", "into": "out"}, partition_by=["dya"])], "dya"),
+        ([step("s", "check", dataset="people", checks={"fresh": {"column": "att", "within": "1d"}})], "att"),
+        ([step("s", "check", **{"from": "mon"}, checks={"unique": ["idd"]})], "idd"),
+        ([step("s", "optimize", dataset="people", by=["idd"])], "by: unknown column 'idd'"),
+        (
+            [step("s", "deduplicate", dataset="people", keys=["id"], order_by=["-nmae"])],
+            "order_by: unknown column 'nmae'",
+        ),
+        ([step("s", "delete", dataset="people", where="idd = 1")], "character 1 of 'idd = 1'"),
+        (
+            [
+                step("t", "sql", **{"from": "mon"}, query="SELECT id, amount AS name FROM mon"),
+                step("s", "merge", **MON | {"from": "t"}),
+            ],
+            "'name' has the type int64 in the rows of the step and string in the dataset",
+        ),
+        (
+            [
+                RENAMED,
+                step("w", "write", **{"from": "renamed", "into": "people"}, mode="overwrite"),
+                step("s", "delete", dataset="people", where="name = 'Ann'"),
+            ],
+            "unknown column 'name'",
+        ),
+        (
+            [step("w", "write", **{"from": "mon", "into": "out"}), step("s", "delete", dataset="out", where="idd = 1")],
+            "unknown column 'idd'",
+        ),
+    ],
+)
+def test_a_dry_run_finds_columns_that_are_not_there(
+    lake: Path, spark: Any, steps: list[dict[str, Any]], said: str
+) -> None:
+    people()
+    with pytest.raises(FsspeckitError, match=said):
+        Pipeline.of(raw(*steps)).preview(spark)
+
+
+def test_a_dry_run_follows_the_columns_of_datasets(lake: Path, spark: Any) -> None:
+    people()
+    feed = {"keys": ["id"], "sequence_by": "at", "except_columns": ["status"]}
+    steps = [
+        RENAMED,
+        step("write", "write", **{"from": "renamed", "into": "people"}, mode="overwrite"),
+        step("low", "delete", dataset="people", where="points < 0", checks={"not_null": ["points"]}),
+        step("more", "merge", **MON, schema_mode="evolve", checks={"sql": {"a": "SELECT at, points FROM this"}}),
+        step("sort", "optimize", dataset="people", by=["at", "points"]),
+        step(
+            "part", "merge", **MON | {"into": "out"}, partition_by=["status"], scope="amount > 1", strategy="full_merge"
+        ),
+        step("again", "merge", **MON | {"into": "out"}, partition_by=["status"]),
+        step("feed", "apply_changes", **{"from": "mon", "into": "other"}, **feed, scd_type=2),
+        step("old", "sql", **{"from": "other"}, query="SELECT id, amount, valid_to FROM other WHERE is_current"),
+        step("keep", "write", **{"from": "old", "into": "bad"}),
+    ]
+    seen = Pipeline.of(raw(*steps)).preview(spark)
+    assert list(seen.steps[-1].columns) == ["id", "amount", "valid_to"]
+    assert sorted(path.name for path in Path("lake").iterdir() if not path.name.startswith(".")) == ["people"]
 
 
 def test_a_dry_run_reads_the_beginning_of_large_files(lake: Path, spark: Any) -> None:

@@ -71,11 +71,14 @@ class Exports:
 
         Args:
             path: The dataset's folder.
-            catalog: ``"glue"`` is the AWS Glue Data Catalog, for which it needs boto3.
+            catalog: ``"glue"`` is the AWS Glue Data Catalog, for which it needs boto3; ``"hive"`` a Hive metastore, for
+                which it needs pyiceberg and thrift.
             table: The database, which must exist, and the table, such as ``"sales.orders"``.
             keep_registered: Whether every later commit updates the table. ``False`` ends that.
-            catalog_options: ``region_name``, ``endpoint_url``, ``profile_name``, ``catalog_id``. They are
-                stored beside the dataset. Credentials come from the environment, as boto3 finds them.
+            catalog_options: Of Glue: ``region_name``, ``endpoint_url``, ``profile_name``, ``catalog_id``; credentials
+                come from the environment, as boto3 finds them. Of Hive: ``uri``, such as
+                ``"thrift://metastore:9083"``, or several separated by commas, of which the first that answers is used,
+                and ``s3_scheme`` of addresses (``s3a`` by default). They are stored beside the dataset.
 
         Raises:
             CatalogError: The catalog refuses the table, or has another one with this name.

@@ -35,7 +35,7 @@ from fsspeckit.datasets.spark.job_progress import OnTasks
 from fsspeckit.datasets.spark.session import get_session
 from fsspeckit.pipeline.checks import Checker
 from fsspeckit.pipeline.dataset_steps import change
-from fsspeckit.pipeline.expectations import refuse, sort_rows, with_reason
+from fsspeckit.pipeline.expectations import refuse, set_aside, sort_rows, with_reason
 from fsspeckit.pipeline.frames import Frames
 from fsspeckit.pipeline.load import PipelineFileError
 from fsspeckit.pipeline.model import AnyStep, ApplyChanges, Check, Merge, PipelineFile, Write
@@ -51,6 +51,7 @@ from fsspeckit.pipeline.order import (
     source_of,
 )
 from fsspeckit.pipeline.parts import Checks, Repeat
+from fsspeckit.pipeline.publishing import check_catalog, publish
 from fsspeckit.pipeline.results import PipelineResult, StepFailedError, StepRecord, facts
 from fsspeckit.pipeline.trust import reads_undeclared
 from fsspeckit.pipeline.windows import AnyWindow, window_of
@@ -157,7 +158,7 @@ class Execution:
             done = self._committed_before(steps)
             self.check_reads()
             self._check_queries(steps, done)
-            self._keep_history(steps)
+            self._prepare_datasets(steps)
         before = graph(self.file)
         sorter = TopologicalSorter({step.name: before[step.name] & chosen for step in steps})
         sorter.prepare()
@@ -202,9 +203,12 @@ class Execution:
             if step.name not in used and step.name not in done and not is_later:
                 self._rows(step)
 
-    def _keep_history(self, steps: list[AnyStep]) -> None:
-        """Set the time for which datasets that the steps change keep replaced files."""
-        for name in sorted({name for step in steps for name in changed_by(step)}):
+    def _prepare_datasets(self, steps: list[AnyStep]) -> None:
+        """Check the catalogs of datasets that the steps change, and set the time for which they keep replaced files."""
+        changed = sorted({name for step in steps for name in changed_by(step)})
+        for name in changed:
+            check_catalog(self.file.datasets[name])
+        for name in changed:
             found = self.file.datasets[name]
             if found.retain is not None:
                 place = Place.of(found.path, None, found.storage_options or None)
@@ -221,7 +225,7 @@ class Execution:
                 return None
             if not is_writer(step):
                 return self.frames.of(source)
-            return self.frames.for_dataset(source, self._target(step))
+            return self.frames.for_dataset(source, self.target_of(step))
 
     @contextmanager
     def _failing(self, name: str, step: AnyStep, result: Any) -> Iterator[None]:
@@ -248,6 +252,8 @@ class Execution:
         for attempt in range(repeat.times + 1):
             try:
                 record = self._one(step, committed)
+                for name in changed_by(step):
+                    publish(self.datasets[name], self.file.datasets[name])
                 return replace(record, seconds=time.perf_counter() - clock, attempts=attempt + 1)
             except _PASSING as error:
                 if attempt == repeat.times or isinstance(error, SparkJobCancelledError):
@@ -319,7 +325,7 @@ class Execution:
         """Write rows to the quarantine, before the step commits; a repetition of the run does not write them again."""
         io = self.datasets[quarantine].on_terms(idempotency_key=key)
         try:
-            io.write_dataset(rows, self.file.datasets[quarantine].path)
+            set_aside(io, self.file.datasets[quarantine].path, rows)
         except AlreadyCommittedError:
             return
 
@@ -335,7 +341,7 @@ class Execution:
             checker.view(place, existing_view(place))
         return result
 
-    def _target(self, step: AnyStep) -> Snapshot | None:
+    def target_of(self, step: AnyStep) -> Snapshot | None:
         """Return the dataset whose types are used to read csv and json files; None if there is none."""
         source = source_of(step)
         behind = None if source is None else self.frames.source_behind(source)

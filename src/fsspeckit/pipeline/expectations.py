@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fsspeckit.common.errors import CheckFailedError
+from fsspeckit.common.errors import CheckFailedError, SchemaMismatchError
+from fsspeckit.datasets.spark import SparkDatasetIO
 from fsspeckit.datasets.spark.errors import translated_analysis
 from fsspeckit.datasets.spark.job_progress import OnTasks, watched
 from fsspeckit.pipeline.parts import Expecting
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _FAILED = "__fsspeckit_failed"
-REASON, STEP, RUN = "quarantine_reason", "quarantine_step", "quarantine_run"
+REASON, STEP, RUN, ROW = "quarantine_reason", "quarantine_step", "quarantine_run", "quarantine_row"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +69,21 @@ def refuse(found: Sorted, what: str) -> None:
 
 
 def with_reason(found: Sorted, step: str, run: str) -> DataFrame:
-    """Return the rows that do not meet a condition, with the conditions, the step and the run."""
+    """Return the rows that do not meet a condition, with the conditions, the step, the run and an id of each row."""
     from pyspark.sql import functions as sql
 
-    taken = {REASON, STEP, RUN} & set(found.failed.columns)
+    taken = {REASON, STEP, RUN, ROW} & set(found.failed.columns)
     if taken:
         raise CheckFailedError(f"the rows have the columns {sorted(taken)}, which a quarantine adds; rename them")
     reason = sql.array_join(_FAILED, ", ")
-    frame = found.failed.withColumns({REASON: reason, STEP: sql.lit(step), RUN: sql.lit(run)})
-    return frame.drop(_FAILED)
+    added = {REASON: reason, STEP: sql.lit(step), RUN: sql.lit(run), ROW: sql.expr("uuid()")}
+    return found.failed.withColumns(added).drop(_FAILED)
+
+
+def set_aside(io: SparkDatasetIO, path: str, rows: DataFrame) -> None:
+    """Append rows to a quarantine. If their columns differ, the quarantine gets all columns of both."""
+    try:
+        io.write_dataset(rows, path)
+    except SchemaMismatchError:
+        # A new id matches no row, so all rows are inserted, and old files get the new columns in the same commit.
+        io.merge(rows, path, strategy="insert", key_columns=ROW, schema_mode="evolve")

@@ -6,6 +6,8 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
+from fsspeckit.common.choices import CatalogName, ExportFormat
+
 Name = Annotated[str, Field(min_length=1, pattern=r"^[A-Za-z0-9_.-]+$")]
 Columns = Annotated[list[str], Field(min_length=1)]
 Expressions = Annotated[dict[str, str], Field(min_length=1)]
@@ -126,6 +128,14 @@ AnySource = Annotated[
 SOURCES: dict[str, type[BaseModel]] = {"files": Source, "spark": SparkSource}
 
 
+class Catalog(Part):
+    """The table of a catalog in which a dataset is registered."""
+
+    name: CatalogName
+    table: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+\.[A-Za-z0-9_]+$")] = Field(description="Such as sales.orders")
+    options: dict[str, str] = Field({}, description="How the catalog is reached, such as uri of a Hive metastore")
+
+
 class Dataset(Part):
     """A dataset folder that steps read and change."""
 
@@ -134,6 +144,8 @@ class Dataset(Part):
     retain: Annotated[str, Field(pattern=r"^\d+\s*[smhdw]$")] | None = Field(
         None, description="Keep the files that steps replace for a time such as 7d"
     )
+    keep_exported: list[ExportFormat] = Field([], description="Formats whose metadata every commit writes")
+    catalog: Catalog | None = Field(None, description="The table that every commit updates")
 
 
 class Spark(Part):

@@ -8,28 +8,27 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from fsspeckit.common.errors import SourceFileError
 from fsspeckit.common.text import counted, scrub
-from fsspeckit.core.dataset.place import Place
-from fsspeckit.core.dataset.snapshot import Snapshot, load_snapshot
+from fsspeckit.core.dataset.snapshot import Snapshot, full_schema, load_snapshot
+from fsspeckit.core.dataset.source import RowFiles
 from fsspeckit.core.formats import COMPRESSED
 from fsspeckit.core.result_view import ResultMapping, columns, readable_bytes
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark.errors import translated_analysis
+from fsspeckit.datasets.spark.file_source import files_frame
+from fsspeckit.datasets.spark.frames import spark_schema
 from fsspeckit.datasets.spark.versions import arrow_schema
-from fsspeckit.pipeline.dataset_steps import options_of
 from fsspeckit.pipeline.execution import Execution
 from fsspeckit.pipeline.frames import Frames, Types, as_inserts
 from fsspeckit.pipeline.model import AnyStep, ApplyChanges, Delete, Merge, Update, Write
 from fsspeckit.pipeline.order import dataset_of, is_writer, makes_rows, source_of
-from fsspeckit.pipeline.parts import Source
+from fsspeckit.pipeline.parts import Checks, Source
+from fsspeckit.pipeline.resolve import resolve_checks, resolve_dataset, resolve_on_model, resolve_rows, result_columns
 from fsspeckit.pipeline.windows import Window, files_of
 
 if TYPE_CHECKING:
@@ -145,23 +144,57 @@ class _Planner:
         path = None if dataset is None else scrub(self._run.path_of(step))
         preview = StepPreview(step.name, step.do, path, found, "makes rows" if makes_rows(step) else "checks rows")
         if dataset is None:
+            self._resolve_checks(step, rows)
             return preview
         place = self._run.place_of(step)
         snapshot = load_snapshot(place.storage, place.journal.view())
-        if not is_writer(step):
-            return replace(preview, effect=f"checks {_now(snapshot, planned=dataset in self._planned)}")
-        effect = f"{_verb(step)} {_now(snapshot, planned=dataset in self._planned)}"
-        if snapshot.files:
-            self._resolve(step, place, rows)
-        elif rows is not None:
-            self._planned.setdefault(dataset, rows.limit(0))
-        return replace(preview, effect=effect + self._of_expectations(step, rows))
+        now = _now(snapshot, planned=dataset in self._planned)
+        effect = f"{_verb(step)} {now}{self._of_expectations(step, rows)}" if is_writer(step) else f"checks {now}"
+        self._resolve(step, dataset, snapshot, rows)
+        if getattr(step, "checks", None) is not None and (snapshot.files or dataset in self._planned):
+            self._resolve_checks(step, self.frames.of(dataset))
+        return replace(preview, effect=effect)
 
     def _rows(self, step: AnyStep) -> DataFrame | None:
         if makes_rows(step):
             return self.frames.of(step.name)
         source = source_of(step)
-        return None if source is None else self.frames.of(source)
+        if source is None:
+            return None
+        if not is_writer(step):
+            return self.frames.of(source)
+        rows = self.frames.for_dataset(source, self._run.target_of(step))
+        return files_frame(self._run.spark, rows) if isinstance(rows, RowFiles) else rows  # type: ignore[arg-type]
+
+    def _resolve(self, step: AnyStep, dataset: str, snapshot: Snapshot, rows: DataFrame | None) -> None:
+        """Let the library check keys, columns and conditions, and plan the columns that the dataset will have."""
+        known = full_schema(snapshot) if snapshot.files else None
+        planned = self._planned.get(dataset)
+        if planned is not None:
+            known = arrow_schema(planned.schema)
+        if not isinstance(step, Merge | ApplyChanges | Write):
+            if known is not None:
+                resolve_dataset(step, known)
+            return
+        assert rows is not None
+        own = arrow_schema(rows.schema)
+        if planned is not None and known is not None:
+            resolve_on_model(step, own, known)
+        else:
+            io = PyarrowDatasetIO(None, self._run.file.datasets[dataset].storage_options or None)
+            resolve_rows(step, own, known, io, self._run.path_of(step))
+        result = result_columns(step, own, known)
+        if known is None or result.names != known.names:
+            self._planned[dataset] = self._run.spark.createDataFrame([], spark_schema(result))
+
+    def _resolve_checks(self, step: AnyStep, frame: DataFrame | None) -> None:
+        checks: Checks | None = getattr(step, "checks", None)
+        if checks is None or frame is None:
+            return
+        resolve_checks(checks, frame.columns)
+        for name, text in (checks.sql or {}).items():
+            with translated_analysis(f"the check {name!r}"):
+                _ = self.frames.check_query(text, frame).columns
 
     def _of_expectations(self, step: AnyStep, rows: DataFrame | None) -> str:
         expect = getattr(step, "expect", None)
@@ -170,29 +203,6 @@ class _Planner:
         for text in expect.values():
             _ = rows.filter(text).columns
         return f"; rows that do not meet {', '.join(expect)}: {step.on_fail}"  # type: ignore[union-attr]
-
-    def _resolve(self, step: AnyStep, place: Place, rows: DataFrame | None) -> None:
-        """Let the library check keys, columns and conditions: the same call, with no row and as a dry run."""
-        options = self._run.file.datasets[dataset_of(step) or ""].storage_options or None
-        io = PyarrowDatasetIO(None, options)
-        if isinstance(step, Delete | Update):
-            given: Mapping[str, Any] = options_of(step) | {"where": f"({step.where}) AND false"}
-            getattr(io, step.do)(self._run.path_of(step), dry_run=True, **given)
-        elif isinstance(step, Merge | ApplyChanges | Write) and rows is not None:
-            target = load_snapshot(place.storage, place.journal.view())
-            empty = _typed(arrow_schema(rows.schema), target).empty_table()
-            given = dict(options_of(step))
-            if isinstance(step, Merge) and step.strategy == "full_merge":
-                given |= {"strategy": "upsert"}
-                given.pop("scope", None)
-            method = io.write_dataset if isinstance(step, Write) else getattr(io, step.do)
-            method(empty, self._run.path_of(step), dry_run=True, **given)
-
-
-def _typed(own: pa.Schema, target: Snapshot) -> pa.Schema:
-    """Return the columns of rows with the types of the dataset: text is parsed with them, other types are cast."""
-    known = target.schema if target.schema is not None else pa.schema([])
-    return pa.schema([known.field(field.name) if field.name in known.names else field for field in own])
 
 
 def _verb(step: AnyStep) -> str:

@@ -101,6 +101,8 @@ def _found(file: PipelineFile) -> Iterator[tuple[str, str]]:
     for key, option in _options(file):
         if "." in option or option in _STORAGE_OPTIONS:
             yield key, "this option is a setting of Hadoop, or chooses another filesystem, which can load code"
+    catalogs = [name for name, dataset in file.datasets.items() if dataset.catalog is not None]
+    yield from ((f"datasets.{name}.catalog", "it writes to a catalog with the user's credentials") for name in catalogs)
     yield from _readers(file)
     for number, step in enumerate(file.steps):
         if isinstance(step, Python):

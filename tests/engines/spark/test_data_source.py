@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import datasource
 
+from engines.spark.clusters import run_driver
 from fsspeckit.common.errors import SchemaMismatchError
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark import register_data_source
@@ -210,3 +213,10 @@ def test_a_column_that_is_added_while_a_stream_reads_is_not_lost(kept: str) -> N
     )
     parts = chosen.partitions({"version": 3}, reader.latestOffset())
     assert [row for part in parts for batch in chosen.read(part) for row in batch["v"].to_pylist()] == ["b"]
+
+
+def test_the_format_on_spark_connect(tmp_path: Path) -> None:
+    done = run_driver(
+        "source_connect_driver", tmp_path, PYSPARK_PYTHON=sys.executable, PYTHONPATH=os.pathsep.join(sys.path)
+    )
+    assert (done.returncode, done.stdout.split()[-1:]) == (0, ["done"]), done.stderr[-3000:]

@@ -13,9 +13,12 @@ from fsspeckit.common.choices import CatalogName
 
 _EXAMPLE = """
 fsspeckit register s3://lake/orders --catalog glue --table sales.orders --keep-registered
+fsspeckit register lake/orders --catalog hive --table sales.orders --catalog-option uri=thrift://metastore:9083
 fsspeckit register s3://lake/orders --catalog glue --remove
 """
-Catalog = Annotated[CatalogName, typer.Option("--catalog", help="glue: the AWS Glue Data Catalog.")]
+Catalog = Annotated[
+    CatalogName, typer.Option("--catalog", help="glue: the AWS Glue Data Catalog; hive: a Hive metastore.")
+]
 Table = Annotated[str | None, typer.Option("--table", metavar="DB.NAME", help="Database, which must exist, and table.")]
 Keep = Annotated[bool, typer.Option("--keep-registered", help="Update the table after every commit.")]
 Options = Annotated[
@@ -23,7 +26,7 @@ Options = Annotated[
     typer.Option(
         "--catalog-option",
         metavar="K=V",
-        help="Option of Glue: region_name, endpoint_url, profile_name, catalog_id; repeatable.",
+        help="Of Glue: region_name, endpoint_url, profile_name, catalog_id; of Hive: uri, s3_scheme; repeatable.",
     ),
 ]
 Remove = Annotated[bool, typer.Option("--remove", help="Delete the table. The data files stay.")]

@@ -16,7 +16,7 @@ from fsspeckit.common.errors import TableFormatError
 DELTA_FOLDER = "_delta_log"
 TITLES = {"delta": "Delta Lake", "iceberg": "Apache Iceberg"}
 _MARK = re.compile(r"export-(delta|iceberg)-(\d{20})-(\d{1,12})-([0-9a-f]{64})-(\d{20})", re.ASCII)
-_KEPT = re.compile(r"keep-(delta|iceberg|glue)", re.ASCII)
+_KEPT = re.compile(r"keep-(delta|iceberg|glue|hive)", re.ASCII)
 _VERSIONS = {
     "delta": re.compile(r"(\d{20})\.json", re.ASCII),
     "iceberg": re.compile(r"v(\d{1,18})\.metadata\.json", re.ASCII),

@@ -30,6 +30,7 @@ from fsspeckit.core.commit.transaction import Journal
 from fsspeckit.core.dataset.snapshot import Snapshot, full_schema, load_snapshot
 from fsspeckit.core.export.catalog_table import CatalogTable, OpenCatalog, Registration
 from fsspeckit.core.export.glue import GlueCatalog
+from fsspeckit.core.export.hive import HiveCatalog
 from fsspeckit.core.export.prepare import FORMATS, Target
 from fsspeckit.core.export.table import FileSchema, Table, TableFile
 from fsspeckit.core.model import ViewFile
@@ -52,7 +53,7 @@ class ExportedVersion:
     is_new: bool
 
 
-CATALOGS: Mapping[str, OpenCatalog] = {"glue": GlueCatalog}
+CATALOGS: Mapping[str, OpenCatalog] = {"glue": GlueCatalog, "hive": HiveCatalog}
 """The catalogs in which a dataset can be registered."""
 
 
@@ -99,14 +100,21 @@ def _logged(path: str, what: str) -> Iterator[None]:
 
 
 def refresh_catalog(journal: Journal, storage: Storage, path: str, kind: str) -> None:
-    """Write the table of a catalog again."""
-    note = journal.exports().read_note(f"{kind}.json")
-    if note is None:
-        raise CatalogError(f"The registration of {path} is missing. Run `fsspeckit register` again.")
-    known = Registration.from_bytes(note, path)
-    described = catalog_table(journal.view(), storage, path)
-    if described is not None:
-        CATALOGS[kind](known.options).write(known.table, described)
+    """Write the table of a catalog again, until it describes the newest commit."""
+    exports = journal.exports()
+    with exports.lock():
+        note = exports.read_note(f"{kind}.json")
+        if note is None:
+            raise CatalogError(f"The registration of {path} is missing. Run `fsspeckit register` again.")
+        known = Registration.from_bytes(note, path)
+        catalog, view = CATALOGS[kind](known.options), journal.view()
+        for _ in range(_ATTEMPTS):
+            described = catalog_table(view, storage, path)
+            if described is not None:
+                catalog.write(known.table, described)
+            written, view = view.head, journal.view()
+            if view.head == written:
+                return
 
 
 def catalog_table(view: View, storage: Storage, path: str) -> CatalogTable | None:

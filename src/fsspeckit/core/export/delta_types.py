@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from fsspeckit.common.errors import UnsupportedDataError
-from fsspeckit.core.export.table import unsupported
+from fsspeckit.core.export.simple_types import TITLES, no_type, simple_type
 
-TITLE = "Delta Lake"
+TITLE = TITLES["delta"]
 TIMESTAMP_NTZ = "timestamp_ntz"
 _INVALID_IN_NAMES = frozenset(" ,;{}()\n\t=")
 _LONGEST_TEXT = 64
@@ -23,16 +23,6 @@ _MOST_DECIMALS = 4
 _WITH_BOUNDS = {"byte", "short", "integer", "long", "date", "timestamp", TIMESTAMP_NTZ, "string"}
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - times without a zone are added to it
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6}
-_SIMPLE = {
-    pa.bool_(): "boolean",
-    pa.int8(): "byte",
-    pa.int16(): "short",
-    pa.int32(): "integer",
-    pa.int64(): "long",
-    pa.float32(): "float",
-    pa.float64(): "double",
-    pa.date32(): "date",
-}
 
 
 def check_names(names: list[str]) -> None:
@@ -59,23 +49,7 @@ def delta_type(name: str, kind: pa.DataType, is_int96: bool = False) -> Any:
         >>> delta_type("a", pa.int64()), delta_type("a", pa.list_(pa.string()))["elementType"]
         ('long', 'string')
     """
-    if is_int96:
-        return "timestamp"
-    if pat.is_dictionary(kind):
-        kind = kind.value_type
-    if kind in _SIMPLE:
-        return _SIMPLE[kind]
-    if pat.is_string(kind) or pat.is_large_string(kind) or pat.is_string_view(kind):
-        return "string"
-    if pat.is_binary(kind) or pat.is_large_binary(kind) or pat.is_binary_view(kind):
-        return "binary"
-    if pat.is_decimal128(kind) and 0 <= kind.scale <= kind.precision:
-        return f"decimal({kind.precision},{kind.scale})"
-    if pat.is_timestamp(kind) and kind.unit != "ns":
-        return TIMESTAMP_NTZ if kind.tz is None else "timestamp"
-    if pat.is_timestamp(kind):
-        raise unsupported(TITLE, name, kind, "Write the column with microseconds.")
-    return _nested_type(name, kind)
+    return simple_type("delta", name, kind, is_int96) or _nested_type(name, kind)
 
 
 def _nested_type(name: str, kind: pa.DataType) -> Any:
@@ -91,7 +65,7 @@ def _nested_type(name: str, kind: pa.DataType) -> Any:
     if pat.is_struct(kind):
         check_names([field.name for field in kind])
         return {"type": "struct", "fields": [delta_field(f.name, delta_type(f"{name}.{f.name}", f.type)) for f in kind]}
-    raise unsupported(TITLE, name, kind, "Write the column with another type, or leave it out.")
+    raise no_type("delta", name, kind)
 
 
 def delta_field(name: str, kind: Any) -> dict[str, Any]:

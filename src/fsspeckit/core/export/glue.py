@@ -8,16 +8,24 @@ from typing import Any
 
 from fsspeckit.common.errors import CatalogError
 from fsspeckit.common.install import install_command
-from fsspeckit.core.export.catalog_table import CatalogTable, TableName
+from fsspeckit.core.export.catalog_table import (
+    INPUT_FORMAT,
+    OUTPUT_FORMAT,
+    OWNER,
+    SERDE,
+    CatalogTable,
+    TableName,
+    Values,
+    other_table,
+)
 
 OPTIONS = ("region_name", "endpoint_url", "profile_name", "catalog_id")
 _CREATED_AT_ONCE, _DELETED_AT_ONCE = 100, 25
 """The most partitions of one request."""
-_OWNER = "fsspeckit.location"
 _FORMAT = {
-    "InputFormat": "org.apache.hadoop.hive.ql.io.parquet.MapredParquetInputFormat",
-    "OutputFormat": "org.apache.hadoop.hive.ql.io.parquet.MapredParquetOutputFormat",
-    "SerdeInfo": {"SerializationLibrary": "org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe"},
+    "InputFormat": INPUT_FORMAT,
+    "OutputFormat": OUTPUT_FORMAT,
+    "SerdeInfo": {"SerializationLibrary": SERDE},
 }
 
 
@@ -50,11 +58,8 @@ class GlueCatalog:
         """
         with _reported("write", name):
             found = self._table(name)
-            if found is not None and found.get("Parameters", {}).get(_OWNER) != table.location:
-                raise CatalogError(
-                    f"The catalog has a table {name} that does not describe {table.location}. "
-                    "Nothing was changed. Choose another name, or delete that table."
-                )
+            if found is not None and found.get("Parameters", {}).get(OWNER) != table.location:
+                raise other_table(name, table)
             wanted = _table_input(name, table)
             where = {**self._base, "DatabaseName": name.database}
             if found is not None and found.get("PartitionKeys", []) != wanted["PartitionKeys"]:
@@ -70,7 +75,7 @@ class GlueCatalog:
         """Delete a table that `write` created. A missing one is not an error."""
         with _reported("delete", name):
             found = self._table(name)
-            if found is not None and _OWNER in found.get("Parameters", {}):
+            if found is not None and OWNER in found.get("Parameters", {}):
                 self._client.delete_table(**self._base, DatabaseName=name.database, Name=name.table)
 
     def _table(self, name: TableName) -> dict[str, Any] | None:
@@ -84,21 +89,24 @@ class GlueCatalog:
         if not table.partition_columns:
             return 0, 0
         pages = self._client.get_paginator("get_partitions").paginate(**where)
-        known = {tuple(each["Values"]): each["StorageDescriptor"] for page in pages for each in page["Partitions"]}
-        wanted = {values: _descriptor(table, folder) for values, folder in table.partitions.items()}
-        gone = [values for values in known if values not in wanted or _differs(known[values], wanted[values])]
-        new = [values for values in wanted if values not in known or values in set(gone)]
+        found = table.changes(dict(_described(each) for page in pages for each in page["Partitions"]))
+        gone, new = [*found.gone, *found.changed], [*found.new, *found.changed]
         for batch in _batches(gone, _DELETED_AT_ONCE):
             done = self._client.batch_delete_partition(**where, PartitionsToDelete=[{"Values": [*v]} for v in batch])
             _check(done)
         for batch in _batches(new, _CREATED_AT_ONCE):
-            inputs = [{"Values": [*values], "StorageDescriptor": wanted[values]} for values in batch]
+            inputs = [
+                {"Values": [*values], "StorageDescriptor": _descriptor(table, table.partitions[values])}
+                for values in batch
+            ]
             _check(self._client.batch_create_partition(**where, PartitionInputList=inputs))
         return len(new), len(gone)
 
 
-def _differs(known: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    return any(known.get(name) != wanted[name] for name in ("Location", "Columns"))
+def _described(partition: Mapping[str, Any]) -> tuple[Values, tuple[str, list[tuple[str, str]]]]:
+    """Return the values, the folder and the columns of a partition."""
+    columns = [(each["Name"], each.get("Type", "")) for each in partition["StorageDescriptor"].get("Columns", [])]
+    return tuple(partition["Values"]), (partition["StorageDescriptor"].get("Location", ""), columns)
 
 
 def _check(done: Mapping[str, Any]) -> None:
@@ -121,7 +129,7 @@ def _table_input(name: TableName, table: CatalogTable) -> dict[str, Any]:
     return {
         "Name": name.table,
         "TableType": "EXTERNAL_TABLE",
-        "Parameters": {"EXTERNAL": "TRUE", "classification": "parquet", _OWNER: table.location},
+        "Parameters": {"EXTERNAL": "TRUE", "classification": "parquet", OWNER: table.location},
         "PartitionKeys": _columns(table.partition_columns),
         "StorageDescriptor": _descriptor(table, table.location),
     }

@@ -13,22 +13,12 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from fsspeckit.common.errors import UnsupportedDataError
-from fsspeckit.core.export.table import Bounds, FileSchema, Table, unsupported
+from fsspeckit.core.export.simple_types import TITLES, no_type, simple_type
+from fsspeckit.core.export.table import Bounds, FileSchema, Table
 
-TITLE = "Apache Iceberg"
+TITLE = TITLES["iceberg"]
 _FIELD_ID = b"PARQUET:field_id"
 _LONGEST_TEXT = 64
-_SIMPLE = {
-    pa.bool_(): "boolean",
-    pa.int8(): "int",
-    pa.int16(): "int",
-    pa.int32(): "int",
-    pa.int64(): "long",
-    pa.float32(): "float",
-    pa.float64(): "double",
-    pa.date32(): "date",
-    pa.time64("us"): "time",
-}
 _ELEMENT_NAMES = ["element", "item", "array"]
 _MICROSECONDS = {"s": 10**6, "ms": 10**3, "us": 1}
 
@@ -40,23 +30,7 @@ def iceberg_type(name: str, kind: pa.DataType, is_int96: bool = False) -> Any:
         >>> iceberg_type("a", pa.int64()), iceberg_type("a", pa.list_(pa.string()))
         ('long', ('list', 'string'))
     """
-    if is_int96:
-        return "timestamptz"
-    if pat.is_dictionary(kind):
-        kind = kind.value_type
-    if kind in _SIMPLE:
-        return _SIMPLE[kind]
-    if pat.is_string(kind) or pat.is_large_string(kind) or pat.is_string_view(kind):
-        return "string"
-    if pat.is_binary(kind) or pat.is_large_binary(kind) or pat.is_binary_view(kind):
-        return "binary"
-    if pat.is_decimal128(kind) and 0 <= kind.scale <= kind.precision:
-        return f"decimal({kind.precision}, {kind.scale})"
-    if pat.is_timestamp(kind) and kind.unit != "ns":
-        return "timestamp" if kind.tz is None else "timestamptz"
-    if pat.is_timestamp(kind):
-        raise unsupported(TITLE, name, kind, "Write the column with microseconds.")
-    return _nested_type(name, kind)
+    return simple_type("iceberg", name, kind, is_int96) or _nested_type(name, kind)
 
 
 def _nested_type(name: str, kind: pa.DataType) -> Any:
@@ -66,7 +40,7 @@ def _nested_type(name: str, kind: pa.DataType) -> Any:
         return "map", iceberg_type(f"{name}.key", kind.key_type), iceberg_type(f"{name}.value", kind.item_type)
     if pat.is_struct(kind) and kind.num_fields:
         return "struct", tuple((field.name, iceberg_type(f"{name}.{field.name}", field.type)) for field in kind)
-    raise unsupported(TITLE, name, kind, "Write the column with another type, or leave it out.")
+    raise no_type("iceberg", name, kind)
 
 
 def types_of(table: Table) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def register(
     """Write the table of a dataset to a catalog, now and, if it is kept, after every commit."""
     started, known = time.perf_counter(), Registration(TableName.parse(table), options)
     with log_unexpected("register", place.path):
-        catalog = _open(kind, options)
+        catalog = open_catalog(kind, options)
         place.journal.recover()
         view = place.journal.view_to_change()
         if view.pending:
@@ -72,6 +72,16 @@ def register(
     return RegisterResult(kind, str(known.table), described.location, *counts, keep_registered, seconds)
 
 
+def is_registered(place: Place, kind: CatalogName, table: str, options: Mapping[str, str]) -> bool:
+    """Return whether every commit updates this table of a catalog already."""
+    if kind not in place.journal.view().log.kept:
+        return False
+    note = place.journal.exports().read_note(f"{kind}.json")
+    return note is not None and Registration.from_bytes(note, place.path) == Registration(
+        TableName.parse(table), options
+    )
+
+
 def unregister(place: Place, kind: CatalogName) -> bool:
     """Delete the table of a dataset in a catalog, and return whether there was one. The data files stay."""
     with log_unexpected("unregister", place.path):
@@ -83,7 +93,7 @@ def unregister(place: Place, kind: CatalogName) -> bool:
             return False
         known = Registration.from_bytes(note, place.path)
         exports.set_kept(kind, is_kept=False)
-        _open(kind, known.options).remove(known.table)
+        open_catalog(kind, known.options).remove(known.table)
         exports.write_note(f"{kind}.json", None)
         return True
 
@@ -97,6 +107,7 @@ def _check_same_table(note: bytes | None, known: Registration, path: str, kind: 
         )
 
 
-def _open(kind: CatalogName, options: Mapping[str, str]) -> Catalog:
+def open_catalog(kind: CatalogName, options: Mapping[str, str]) -> Catalog:
+    """Return a catalog. Raise if its name or an option is unknown."""
     check_choice("catalog", kind, get_args(CatalogName))
     return CATALOGS[kind](options)

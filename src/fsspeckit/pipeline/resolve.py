@@ -1,0 +1,141 @@
+"""Resolve the columns and conditions of a step that changes or checks a dataset, without reading rows.
+
+The library checks a step as it does in a run: the same call, with no rows. Calls that take no rows, and calls on a
+dataset that an earlier step changes, run on a model: an empty dataset with its columns in a temporary folder.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from fsspeckit.common.errors import ColumnNameError, SchemaMismatchError
+from fsspeckit.core.expressions.conditions import compile_condition, errors_name
+from fsspeckit.core.expressions.grammar import near_names
+from fsspeckit.core.values.history import HISTORY_COLUMNS
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from fsspeckit.pipeline.dataset_steps import options_of
+from fsspeckit.pipeline.model import AnyStep, ApplyChanges, Deduplicate, Delete, Merge, Optimize, Update, Write
+from fsspeckit.pipeline.parts import Checks
+
+_MODEL = PyarrowDatasetIO()
+_KINDS = {
+    "text": (pat.is_string, pat.is_large_string, pat.is_string_view),
+    "binary": (pat.is_binary, pat.is_large_binary, pat.is_binary_view),
+    "truth value": (pat.is_boolean,),
+    "number": (pat.is_integer, pat.is_floating, pat.is_decimal),
+    "date or time": (pat.is_date, pat.is_timestamp),
+}
+
+
+Writer = Merge | ApplyChanges | Write
+
+
+def resolve_rows(step: Writer, rows: pa.Schema, known: pa.Schema | None, io: PyarrowDatasetIO, path: str) -> None:
+    """Raise if a step cannot write rows with these columns to a dataset with the columns ``known``, or to a new one."""
+    if known is not None and not _replaces(step):
+        _check_kinds(rows, known, path)
+    given = options_of(step)
+    scope = given.pop("scope", None)
+    if scope is not None:
+        with errors_name("scope"):
+            compile_condition(scope, rows if known is None else known)
+    if getattr(step, "strategy", None) == "full_merge":
+        given |= {"strategy": "upsert"}
+    method = "write_dataset" if isinstance(step, Write) else step.do
+    getattr(io, method)(_typed(rows, known).empty_table(), path, dry_run=True, **given)
+
+
+def resolve_on_model(step: Writer, rows: pa.Schema, known: pa.Schema) -> None:
+    """Raise if a step cannot write rows with these columns to a dataset that an earlier step leaves with ``known``."""
+    alike = step.model_copy(update={"partition_by": None})
+    _on_model(known, lambda folder: resolve_rows(alike, rows, known, _MODEL, folder))
+
+
+def result_columns(step: Writer, rows: pa.Schema, known: pa.Schema | None) -> pa.Schema:
+    """Return the columns of a dataset after a step, with the types of rows where they are new."""
+    rows = _feed_columns(step, rows) if isinstance(step, ApplyChanges) else rows
+    if known is None or _replaces(step):
+        return rows
+    added = [field for field in rows if field.name not in known.names]
+    return pa.schema([*known, *added]) if getattr(step, "schema_mode", None) == "evolve" else known
+
+
+def _feed_columns(step: ApplyChanges, rows: pa.Schema) -> pa.Schema:
+    """Return the columns that a feed writes to a new dataset. A history has its sequence in ``valid_from``."""
+    wanted = {*step.keys, step.sequence_by, *(step.columns or rows.names)} - {*(step.except_columns or ())}
+    if step.scd_type == 2 and step.sequence_by not in (step.columns or ()):
+        wanted.discard(step.sequence_by)
+    kept = [field for field in rows if field.name in wanted]
+    if step.scd_type == 2:
+        at = rows.field(step.sequence_by).type
+        kept += [pa.field(name, kind) for name, kind in zip(HISTORY_COLUMNS, (at, at, pa.bool_()), strict=True)]
+    return pa.schema(kept)
+
+
+def _replaces(step: Writer) -> bool:
+    return isinstance(step, Write) and step.mode == "overwrite" and step.replace_where is None
+
+
+def resolve_dataset(step: AnyStep, known: pa.Schema) -> None:
+    """Raise if a step names a column that a dataset with these columns does not have, or has a wrong condition."""
+    match step:
+        case Delete() | Update():
+            _on_model(known, lambda folder: getattr(_MODEL, step.do)(folder, **options_of(step)))
+        case Deduplicate():
+            check_names("keys", step.keys, known.names)
+            check_names("order_by", [_bare(name, known.names) for name in step.order_by], known.names)
+        case Optimize():
+            check_names("by", step.by, known.names)
+            check_names("bloom", step.bloom, known.names)
+
+
+def resolve_checks(checks: Checks, known: Sequence[str]) -> None:
+    """Raise if a check names a column that is not there."""
+    check_names("checks.unique", checks.unique or (), known)
+    check_names("checks.not_null", checks.not_null or (), known)
+    check_names("checks.accepted", list(checks.accepted or ()), known)
+    check_names("checks.fresh", [] if checks.fresh is None else [checks.fresh.column], known)
+
+
+def check_names(key: str, names: Sequence[str], known: Sequence[str]) -> None:
+    """Raise if a key names a column that is not there."""
+    missing = [name for name in names if name not in known]
+    if missing:
+        raise ColumnNameError(f"{key}: unknown column {missing[0]!r}; {near_names(missing, known)}")
+
+
+def _bare(name: str, known: Sequence[str]) -> str:
+    return name if name in known else name.removeprefix("-")
+
+
+def _on_model(known: pa.Schema, call: Callable[[str], object]) -> None:
+    with tempfile.TemporaryDirectory(prefix="fsspeckit-") as above:
+        folder = f"{above}/model"
+        _MODEL.write_dataset(known.remove_metadata().empty_table(), folder)
+        call(folder)
+
+
+def _check_kinds(rows: pa.Schema, known: pa.Schema, path: str) -> None:
+    """Raise if a column has another kind of values than in the dataset. Numbers and times of other types can fit."""
+    for field in rows:
+        if field.name in known.names:
+            own, other = _kind(field.type), _kind(known.field(field.name).type)
+            if own and other and own != other:
+                raise SchemaMismatchError(
+                    f"{path}: the column {field.name!r} has the type {field.type} in the rows of the step and "
+                    f"{known.field(field.name).type} in the dataset. Cast it."
+                )
+
+
+def _kind(type_: pa.DataType) -> str | None:
+    return next((name for name, tests in _KINDS.items() if any(test(type_) for test in tests)), None)
+
+
+def _typed(rows: pa.Schema, known: pa.Schema | None) -> pa.Schema:
+    """Return the columns of rows with the types of the dataset: Spark has fewer types, and values are cast."""
+    types = {} if known is None else {field.name: field.type for field in known}
+    return pa.schema([field.with_type(types.get(field.name, field.type)) for field in rows])
