@@ -49,10 +49,12 @@ def new_ids(generation: int) -> list[int]:
     return list(range(first, first + PARTITIONS))
 
 
-def is_anomaly(count: int, generations: list[int]) -> bool:
-    """Return whether a read shows a state that the dataset never had."""
-    is_mixed = len(set(generations)) != 1 or len(generations) != len(marked())
-    return is_mixed or count != ROWS + PARTITIONS * generations[0]
+def anomaly(count: int, generations: list[int]) -> str | None:
+    """Return what is wrong with a read that shows a state that the dataset never had, or None."""
+    if len(generations) != len(marked()):
+        return "rows missing" if len(generations) < len(marked()) else "rows twice"
+    is_mixed = len(set(generations)) != 1 or count != ROWS + PARTITIONS * generations[0]
+    return "two generations" if is_mixed else None
 
 
 def write(path: str, mode: str, layout: str, seconds: float, ready: Any, start: Any, done: Any) -> None:
@@ -153,7 +155,9 @@ def watch(name: str, path: str, start: Any, end: Any, done: Any) -> None:
         except BaseException as error:  # noqa: BLE001 - what a reader raises is the result; polars panics
             found["not found" if is_missing(error) else f"error: {type(error).__name__}: {str(error)[:80]}"] += 1
         else:
-            found["anomalies"] += is_anomaly(count, generations)
+            if wrong := anomaly(count, generations):
+                found["anomalies"] += 1
+                found[f"of these {wrong}"] += 1
     done.put((name, dict(found)))
 
 

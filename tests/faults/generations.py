@@ -56,7 +56,7 @@ def write_generation(storage: Storage, root: str, generation: int) -> None:
 
 def change_generation(storage: Storage, root: str, generation: int) -> None:
     """Set every row to a generation: alternately by an update and by a change feed that moves most rows."""
-    io = PyarrowDatasetIO(filesystem=storage)
+    io = PyarrowDatasetIO(filesystem=storage, publish=Journal.publish)
     if generation % 2:
         io.update(root, set={"value": str(generation)}, where="true")
         return
@@ -72,7 +72,18 @@ def keep_generation(storage: Storage, root: str, generation: int) -> None:
     write_generation(storage, root, generation)
 
 
-WRITERS = {"commits": write_generation, "row changes": change_generation, "kept versions": keep_generation}
+def exchange_generation(storage: Storage, root: str, generation: int) -> None:
+    """Set every row to a generation by an exchange of folders, in a dataset that keeps versions."""
+    Journal.publish = "exchange"
+    keep_generation(storage, root, generation)
+
+
+WRITERS = {
+    "commits": write_generation,
+    "row changes": change_generation,
+    "kept versions": keep_generation,
+    "exchanges": exchange_generation,
+}
 
 
 def generation_of(rows: Counter[tuple[int, int]]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -175,6 +175,12 @@ class FaultStorage(Storage):
 
     def retire(self, path: str, trash: str) -> None:
         self._call("retire", lambda: self.inner.retire(path, trash), writes=False)
+
+    def move_many(self, moves: Sequence[tuple[str, str]]) -> None:
+        def tear() -> None:
+            self.inner.move_many(moves[: len(moves) // 2])
+
+        self._call("move_many", lambda: self.inner.move_many(moves), writes=False, tear=tear)
 
     def link(self, path: str, target: str) -> None:
         self._call("link", lambda: self.inner.link(path, target), writes=True)

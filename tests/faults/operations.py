@@ -67,6 +67,11 @@ def start(world: World) -> None:
         world.storage.write_bytes(join(world.root, path), b"side")
 
 
+def keeps_names(storage: Storage) -> bool:
+    """Whether a rewritten file replaces the old one under its name."""
+    return storage.in_place and Journal.publish == "replace"
+
+
 def nothing(world: World) -> None:
     """No dataset at all."""
 
@@ -104,7 +109,7 @@ def rewrite(storage: Storage, root: str) -> Commit:
     with journal.begin(journal.view(), "rewrite") as transaction:
         changed = stage(storage, transaction, table(range(5), "new"))
         added = Publish(stage(storage, transaction, table(range(30, 33), "new")), "day=4/x=1/e.parquet", 3)
-        if storage.in_place:
+        if keeps_names(storage):
             publish, retire = Publish(changed, "day=1/a.parquet", 5, replaces=True), ("day=2/c.parquet",)
         else:
             publish, retire = Publish(changed, "day=1/a2.parquet", 5), ("day=1/a.parquet", "day=2/c.parquet")
@@ -194,9 +199,9 @@ def revalidate(storage: Storage, root: str) -> Commit:
         added = Publish(stage(storage, transaction, table(range(30, 33), "new")), "day=4/e.parquet", 3)
         staged = stage(storage, transaction, table(range(5), "new"))
         publish = Publish(staged, "day=1/a.parquet", 5, replaces=True)
-        if not storage.in_place:
+        if not keeps_names(storage):
             publish = Publish(staged, "day=1/a2.parquet", 5)
-        retire = () if storage.in_place else ("day=1/a.parquet",)
+        retire = () if keeps_names(storage) else ("day=1/a.parquet",)
         return transaction.commit(Changes((publish, added), retire, complete_view=True), check)
 
 

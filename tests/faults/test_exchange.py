@@ -1,10 +1,9 @@
-"""Commits that are published by an exchange of folders: faults, kills, power loss, other writers, other readers."""
+"""Commits that are published by an exchange of folders: other writers, other readers, and unsuitable folders."""
 
 from __future__ import annotations
 
 import json
 import os
-import random
 import subprocess
 import sys
 from collections import Counter
@@ -16,22 +15,16 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from faults.disk import stamps_that_survive_copying
-from faults.injection import CRASHES, ERRORS, Crash, Fault, FaultStorage, Kind
-from faults.operations import OPERATIONS, Operation, append, rewrite, start, table
-from faults.row_changes import ROW_CHANGES
-from faults.sweep import Tally, check_before_recovery, choose, double_fault, expect, recover_and_check, single_fault
-from faults.test_power_loss import lose_power, record
+from faults.injection import Crash, Fault, FaultStorage
+from faults.operations import append, append_files, rewrite, stage, start, table
 from faults.worlds import LocalWorld
 from fsspeckit.common.choices import PublishMode
-from fsspeckit.core.commit.transaction import Journal
+from fsspeckit.core.commit.transaction import Changes, Journal, Publish
 from fsspeckit.core.storage import LocalStorage, join
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from sweeps import Sweep
 
 ROOT = Path(__file__).parents[2]
-NAMES = ("append", "rewrite", "overwrite", "clear", "rewrite inside", "delete")
-SWEPT = [operation for operation in (*OPERATIONS, *ROW_CHANGES) if operation.name in NAMES]
 
 
 @pytest.fixture
@@ -40,41 +33,6 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalWorld]:
     made = LocalWorld()
     yield made
     made.close()
-
-
-@pytest.fixture(params=SWEPT, ids=lambda operation: operation.name)
-def operation(request: pytest.FixtureRequest) -> Operation:
-    return request.param
-
-
-def test_any_fault_and_any_second_one_leave_old_or_new(
-    world: LocalWorld, operation: Operation, sweep: Sweep, rng: random.Random
-) -> None:
-    expected, tally = expect(world, operation), Tally()
-    faults = [Fault(kind, call) for call in range(1, expected.calls + 1) for kind in (*CRASHES, *ERRORS)]
-    for fault in choose(sweep, rng, faults, 90):
-        tally[single_fault(world, operation, expected, fault)] += 1
-    crashes = [Fault(kind, call) for call in range(1, expected.calls + 1) for kind in CRASHES]
-    for first in choose(sweep, rng, crashes, 30):
-        double_fault(world, operation, expected, first, Fault(rng.choice(CRASHES), rng.randrange(1, 15)))
-    print(tally)
-    assert tally.total() > 0
-
-
-def test_kills_and_power_loss_leave_old_or_new(
-    world: LocalWorld, operation: Operation, sweep: Sweep, rng: random.Random
-) -> None:
-    with stamps_that_survive_copying():
-        expected = expect(world, operation)
-        disk = record(world, operation)
-        for at in choose(sweep, rng, range(len(disk.events) + 1), 40):
-            lose_power(world, expected, disk, at, rng.randrange(2**32), operation.name)
-        points = [(step, when) for step in range(1, disk.steps + 1) for when in ("before", "after")]
-        for step, when in choose(sweep, rng, points, 25):
-            record(world, operation, step, when)
-            where = f"{operation.name}, killed {when} system call {step}"
-            check_before_recovery(world, expected, where)
-            recover_and_check(world, expected, where)
 
 
 def test_another_reader_sees_the_old_or_the_new_files_after_every_call(world: LocalWorld) -> None:
@@ -90,20 +48,6 @@ def test_another_reader_sees_the_old_or_the_new_files_after_every_call(world: Lo
     assert len({tuple(state) for state in states}) == 2
     assert "exchange" in storage.calls
     assert len(set(states[0]) & set(states[-1])) == 1, "rewritten files have new names"
-
-
-@pytest.mark.parametrize("kinds", [CRASHES, ERRORS])
-def test_any_fault_of_a_delete_with_new_names_leaves_old_or_new(
-    world: LocalWorld, kinds: tuple[Kind, ...], sweep: Sweep, rng: random.Random, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Journal, "publish", "new_names")
-    [delete] = [operation for operation in SWEPT if operation.name == "delete"]
-    expected, tally = expect(world, delete), Tally()
-    faults = [Fault(kind, call) for call in range(1, expected.calls + 1) for kind in kinds]
-    for fault in choose(sweep, rng, faults, 60):
-        tally[single_fault(world, delete, expected, fault)] += 1
-    print(tally)
-    assert tally.total() > 0
 
 
 @pytest.mark.parametrize("publish", ["new_names", "exchange"])
@@ -142,6 +86,34 @@ def test_changes_of_other_programs_during_the_exchange_are_kept(world: LocalWorl
     swapped = Counter({(i, "old"): 1 for i in range(5, 10)})
     kept = before - swapped + Counter({(78, "swapped"): 1}) if not crash else before
     assert world.raw_rows() == kept + added + Counter({(77, "late"): 1})
+
+
+def test_smallest_folder_with_all_changes_is_exchanged(world: LocalWorld) -> None:
+    """A program that has the dataset folder open or mounted then stays in it."""
+    start(world)
+    numbers = [os.stat(join(world.root, name)).st_ino for name in ("", "day=1", "day=2")]
+    other = os.stat(join(world.root, "day=2", "c.parquet"))
+    journal = Journal(world.storage, world.root)
+    compacted = table(range(10), "new")
+    os.unlink(join(world.root, "_metadata"))
+    with journal.begin(journal.view(), "compact") as transaction:
+        publish = Publish(stage(world.storage, transaction, compacted), "day=1/ab.parquet", 10)
+        view_of_others = os.open(join(world.root, "day=1"), os.O_RDONLY)
+        transaction.commit(Changes((publish,), ("day=1/a.parquet", "day=1/b.parquet")))
+        assert {"a.parquet", "b.parquet"} <= {*os.listdir(view_of_others)}
+    os.close(view_of_others)
+    after = [os.stat(join(world.root, name)).st_ino for name in ("", "day=1", "day=2")]
+    assert [old == new for old, new in zip(numbers, after, strict=True)] == [True, False, True]
+    assert os.stat(join(world.root, "day=2", "c.parquet")).st_ctime_ns == other.st_ctime_ns
+    assert sorted(os.listdir(join(world.root, "day=1"))) == ["ab.parquet"]
+
+
+def test_one_new_file_is_renamed(world: LocalWorld) -> None:
+    start(world)
+    append(world.storage, world.root)
+    storage = FaultStorage(world.new_storage())
+    append_files(storage, world.root, {"day=1/o.parquet": table([20], "new")})
+    assert "exchange" not in storage.calls
 
 
 def test_folders_keep_their_permissions_and_other_files(world: LocalWorld) -> None:

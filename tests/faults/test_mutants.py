@@ -17,9 +17,13 @@ from faults.disk import recording, stamps_that_survive_copying
 from faults.injection import Crash, Fault
 from faults.operations import OPERATIONS, Operation, append
 from faults.sweep import check_before_recovery, expect, recover_and_check, single_fault
+from faults.test_exchange import (
+    test_changes_of_other_programs_during_the_exchange_are_kept as changes_during_an_exchange,
+)
 from faults.test_power_loss import lose_power, record
-from faults.worlds import LocalWorld, MemoryWorld, Violation, World
+from faults.worlds import LocalWorld, MemoryWorld, World
 from fsspeckit.common.errors import OutcomeUnknownError, StorageError
+from fsspeckit.core.commit.exchange import Exchange
 from fsspeckit.core.commit.journal import Log
 from fsspeckit.core.commit.record import Record
 from fsspeckit.core.commit.replay import Replayer
@@ -72,6 +76,7 @@ def _done_first(self: Replayer, item: Record, *_: object, **__: object) -> None:
 
 
 CARRY_OUT = Replayer.publish_all
+MOVES = Replayer._moves
 
 
 def _retire_first(self: Replayer, item: Record, *_: object, **__: object) -> None:
@@ -91,6 +96,10 @@ def _keep_last(self: Replayer, item: Record, *_: object, **__: object) -> None:
 def _folders_not_synced(self: Replayer, item: Record) -> None:
     for folder in item.folders:
         self._storage.make_dirs(join(self._root, folder))
+
+
+def _nothing(*_: object) -> None:
+    return None
 
 
 def give_up(self: Log, item: Record, error: OSError) -> bool:
@@ -212,6 +221,16 @@ def local_world() -> Iterator[LocalWorld]:
         world.close()
 
 
+def foreign_changes(*, crash: bool) -> Check:
+    """Another program adds and replaces files during an exchange."""
+
+    def check() -> None:
+        with local_world() as world:
+            changes_during_an_exchange(world, crash)
+
+    return exchanging(check)
+
+
 MUTANTS: dict[str, tuple[Mutant, Check]] = {
     "staged files are not synced": (
         patch(LocalStorage, "sync_files", lambda self, paths: None),
@@ -222,7 +241,7 @@ MUTANTS: dict[str, tuple[Mutant, Check]] = {
         power_loss("append"),
     ),
     "the new tree of an exchange is not synced": (
-        without_syncing(lambda path: "/tree" in path),
+        without_syncing(lambda path: "/folder" in path),
         exchanging(power_loss("rewrite")),
     ),
     "staged files are moved into the tree of an exchange": (
@@ -267,7 +286,7 @@ MUTANTS: dict[str, tuple[Mutant, Check]] = {
     ),
     "done comes before publishing (local)": (
         patch(Replayer, "publish_all", _done_first),
-        faults(LocalWorld, "rewrite", "crash before"),
+        faults(LocalWorld, "rewrite", "torn"),
     ),
     "done comes before publishing (object store)": (
         patch(Replayer, "publish_all", _done_first),
@@ -276,6 +295,18 @@ MUTANTS: dict[str, tuple[Mutant, Check]] = {
     "retiring comes before publishing": (
         patch(Replayer, "publish_all", _retire_first),
         faults(LocalWorld, "compact", "crash before"),
+    ),
+    "retiring comes before publishing (local)": (
+        patch(Replayer, "_moves", lambda self, item: MOVES(self, item)[::-1]),
+        kills("compact"),
+    ),
+    "an exchange ignores what other programs add": (
+        patch(Exchange, "_repeat_foreign_changes", _nothing),
+        foreign_changes(crash=False),
+    ),
+    "recovery ignores what other programs added to an exchanged folder": (
+        patch(Exchange, "keep_additions", _nothing),
+        foreign_changes(crash=True),
     ),
     "a lost response counts as a failure (local)": (
         patch(Log, "_resolve_failed_create", give_up),
@@ -328,7 +359,7 @@ MUTANTS: dict[str, tuple[Mutant, Check]] = {
 @pytest.mark.parametrize("name", sorted(MUTANTS))
 def test_sweep_detects_mutant(name: str) -> None:
     mutate, check = MUTANTS[name]
-    with mutate(), pytest.raises((Violation, StorageError, OutcomeUnknownError)):
+    with mutate(), pytest.raises((AssertionError, StorageError, OutcomeUnknownError)):
         check()
 
 

@@ -262,7 +262,7 @@ def test_delayed_replay_restores_no_file_after_a_recovery_that_crashed(memory: M
 
 
 def test_replay_keeps_a_new_file_at_a_retired_path(world: World) -> None:
-    call = _call_number(world, rewrite, "retire" if world.storage.has_folders else "remove_many")
+    call = _call_number(world, rewrite, "move_many" if world.storage.is_local else "remove_many")
     run_with(world, rewrite, Fault("crash before", call))
     foreign = table(range(500, 503), "foreign")
     with world.storage.open_output(join(world.root, "day=2/c.parquet")) as file:
@@ -274,8 +274,9 @@ def test_replay_keeps_a_new_file_at_a_retired_path(world: World) -> None:
 
 
 def test_replay_keeps_a_file_changed_after_the_commit(local: LocalWorld) -> None:
-    call = _call_number(local, rewrite, "publish")
-    run_with(local, rewrite, Fault("crash before", call))
+    with mock.patch.object(Journal, "publish", "replace"):
+        call = _call_number(local, rewrite, "move_many")
+        run_with(local, rewrite, Fault("crash before", call))
     pq.write_table(table(range(500, 503), "foreign"), join(local.root, "day=1/a.parquet"))
     Journal(local.new_storage(), local.root).recover()
     rows = local.raw_rows()
@@ -292,7 +293,8 @@ def _call_number(world: World, run: Callable[[Storage, str], object], name: str)
 
 
 def test_only_the_newest_record_is_replayed(world: World) -> None:
-    run_with(world, rewrite, Fault("crash before", _call_number(world, rewrite, "publish")))
+    first = "move_many" if world.storage.is_local else "publish"
+    run_with(world, rewrite, Fault("crash before", _call_number(world, rewrite, first)))
     log = log_of(world)
     ghost = log.state().newest
     world.storage.create_exclusive(
@@ -344,7 +346,7 @@ def _calls_with_lock(local: LocalWorld, lock: str, run: Callable[[Storage, str],
 
 def test_lock_is_held_during_publishing(local: LocalWorld) -> None:
     seen = _calls_with_lock(local, log_of(local).lock_path, rewrite)
-    assert {"list_names", "create_exclusive", "publish", "retire"} <= seen
+    assert {"list_names", "create_exclusive", "move_many"} <= seen
     assert "claim_staging" not in seen  # a writer can begin while another one commits
 
 

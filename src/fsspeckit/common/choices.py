@@ -24,7 +24,7 @@ DEFAULT_ENGINE: EngineName = "spark"
 DEFAULT_TARGET_MB = 128.0
 """Size of compacted files where the caller names no size and no number of rows; 1 MB is 1024 x 1024 bytes."""
 DEFAULT_STRATEGY: StrategyName = "upsert"
-DEFAULT_PUBLISH: PublishMode = "replace"
+DEFAULT_PUBLISH: PublishMode = "new_names"
 DEFAULT_RETRIES = 3
 """How often an operation is planned again after a conflict."""
 

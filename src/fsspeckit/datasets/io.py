@@ -54,10 +54,9 @@ class DatasetIO(Maintenance, RowChanges, KeptVersions, Exports):
     Args:
         filesystem: The fsspec filesystem of all paths; without it, paths are local or URLs.
         storage_options: Options for the filesystem of URLs, such as credentials.
-        publish: How a commit becomes visible on local disks, see the guarantees in the documentation: ``"replace"``
-            replaces files one by one under their names, ``"new_names"`` gives rewritten files new names, and
-            ``"exchange"`` also shows all changes at once. With the last two, other programs hardly ever read a mix of
-            two states.
+        publish: How a commit becomes visible on local disks, see the guarantees in the documentation: ``"new_names"``
+            gives rewritten files new names, ``"exchange"`` also shows all changes of a folder at once, and
+            ``"replace"`` replaces files under their names, so that other programs can read a mix of two states.
 
     Use a subclass of an engine, for example `fsspeckit.datasets.pyarrow.PyarrowDatasetIO`.
     """

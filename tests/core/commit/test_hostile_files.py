@@ -94,7 +94,7 @@ def test_partition_replaced_by_a_link_during_the_run(base: Path, operation: Call
     assert (tree_of(base / "stash"), tree_of(base / "victim")) == before
 
 
-@pytest.mark.parametrize("method", ["publish_all", "_publish", "_retire"])
+@pytest.mark.parametrize("method", ["publish_all", "_moves", "_close"])
 def test_partition_replaced_by_a_link_after_the_commit(
     base: Path, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,7 +173,7 @@ def test_file_created_under_the_name_of_a_pending_one_keeps_its_rows(
     path = tmp_path / "ds"
     IO.write_dataset(pa.table({"id": [1]}), str(path))
     added = pa.table({"id": [2]})
-    kill_in(monkeypatch, "_publish", lambda: IO.write_dataset(added, str(path), basename_template="data-{i}.parquet"))
+    kill_in(monkeypatch, "_moves", lambda: IO.write_dataset(added, str(path), basename_template="data-{i}.parquet"))
     pq.write_table(pa.table({"id": [100, 101]}), path / "data-0.parquet")
     assert ids(path) == [1, 2, 100, 101]
     IO.recover(str(path))
@@ -182,7 +182,7 @@ def test_file_created_under_the_name_of_a_pending_one_keeps_its_rows(
 
 
 def test_empty_journal_does_not_hide_a_pending_commit(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kill_in(monkeypatch, "_retire", lambda: OPERATIONS["compact"](str(base / "ds")))
+    kill_in(monkeypatch, "_close", lambda: OPERATIONS["compact"](str(base / "ds")))
     (base / "ds" / ".fsspeckit" / "log").mkdir(parents=True)
     assert ids(base / "ds") == [1, 2, 3, 4, 5, 6, 7, 8]
     IO.recover(str(base / "ds"))
@@ -198,7 +198,7 @@ def test_two_journals_with_records_are_an_error(base: Path) -> None:
 
 def test_done_mark_of_a_free_slot_does_not_hide_a_pending_commit(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (log_of(base) / f"{3:020d}.done").write_text("")
-    kill_in(monkeypatch, "_retire", lambda: OPERATIONS["compact"](str(base / "ds")))
+    kill_in(monkeypatch, "_close", lambda: OPERATIONS["compact"](str(base / "ds")))
     IO.recover(str(base / "ds"))
     assert len(pq.read_table(base / "ds", partitioning=None)) == 8
 
@@ -244,7 +244,7 @@ def test_hidden_partition_column_is_rejected(tmp_path: Path, name: str) -> None:
 
 
 def test_dataset_deleted_while_a_commit_is_pending(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kill_in(monkeypatch, "_publish", lambda: OPERATIONS["append"](str(base / "ds")))
+    kill_in(monkeypatch, "_moves", lambda: OPERATIONS["append"](str(base / "ds")))
     shutil.rmtree(base / "ds")
     with pytest.raises(StorageError, match="was deleted while commit 3"):
         OPERATIONS["append"](str(base / "ds"))

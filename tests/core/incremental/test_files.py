@@ -83,7 +83,7 @@ def test_all_is_sorted_and_names_what_the_module_defines() -> None:
 class TestMerge:
     @pytest.mark.scenario("IO-04", "ID-04")
     def test_update_replaces_full_rows(self, tmp_path: Path) -> None:
-        path = write(tmp_path / "ds" / "a.parquet", id=[1, 2], a=["x", "y"], b=[1.0, None])
+        write(tmp_path / "ds" / "a.parquet", id=[1, 2], a=["x", "y"], b=[1.0, None])
         result = merge(
             pa.table({"id": [1], "a": [None], "b": [9.0]}).cast(
                 pa.schema([("id", pa.int64()), ("a", pa.string()), ("b", pa.float64())])
@@ -92,7 +92,8 @@ class TestMerge:
             "update",
             ["id"],
         )
-        assert (result.updated, result.inserted, result.rewritten_files) == (1, 0, [path])
+        assert (result.updated, result.inserted) == (1, 0)
+        [path] = result.rewritten_files
         assert pq.read_table(path).to_pylist()[0] == {"id": 1, "a": None, "b": 9.0}
 
     @pytest.mark.scenario("IO-05", "ID-05")

@@ -93,4 +93,5 @@ def test_a_key_that_only_a_later_row_group_holds(tmp_path: Path) -> None:
     source = pa.table({"id": [31, 20, 32], "v": [1, 2, 3]})
     result = IO.merge(source, str(tmp_path / "d"), strategy="update", key_columns="id")
     assert result.stats() == {"inserted": 0, "updated": 2, "deleted": 0, "total": 6}
-    assert pq.read_table(tmp_path / "d" / "a.parquet")["v"].to_pylist() == [0, 0, 2, 0, 0, 1]
+    [path] = result.rewritten_files
+    assert pq.read_table(path)["v"].to_pylist() == [0, 0, 2, 0, 0, 1]

@@ -31,7 +31,7 @@ def rows_of_many_kinds() -> pa.Table:
 
 def upsert(folder, ids, **options):
     changed = rows_of_many_kinds().take(pa.array(ids)).set_column(1, "random", pa.array([-1.0] * len(ids)))
-    return PyarrowDatasetIO().merge(changed, folder, strategy="upsert", key_columns="id", **options)
+    return PyarrowDatasetIO(publish="replace").merge(changed, folder, strategy="upsert", key_columns="id", **options)
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_row_groups_without_hits_of_an_unchanged_file_are_not_read(folder):
     data[pq.ParquetFile(path).metadata.row_group(2).column(3).data_page_offset + 3000] ^= 1
     path.write_bytes(data)
     rows = rows_of_many_kinds().slice(10, 5)
-    result = PyarrowDatasetIO().merge(rows, folder, strategy="upsert", key_columns="id")
+    result = PyarrowDatasetIO(publish="replace").merge(rows, folder, strategy="upsert", key_columns="id")
     assert (result.updated, result.unchanged, result.rewritten_files) == (5, 5, [])
     assert path.read_bytes() == bytes(data)
 
@@ -117,7 +117,7 @@ def test_statistics_of_dictionary_columns_cover_only_used_values(folder, asked):
     table = pa.table({"id": np.arange(len(texts)), "state": texts})
     pq.write_table(table, folder / "a.parquet")
     rows = pa.table({"id": [3], "state": ["m"]})
-    PyarrowDatasetIO().merge(rows, folder, strategy="update", key_columns="id", **asked)
+    PyarrowDatasetIO(publish="replace").merge(rows, folder, strategy="update", key_columns="id", **asked)
     assert duckdb.sql(f"select max(state) from '{folder}/*.parquet'").fetchall() == [("m",)]
     meta = pq.read_metadata(folder / "a.parquet")
     assert {meta.row_group(group).column(1).statistics.max for group in range(meta.num_row_groups)} == {"m"}
@@ -126,7 +126,7 @@ def test_statistics_of_dictionary_columns_cover_only_used_values(folder, asked):
 def test_statistics_of_a_new_file_are_of_its_own_rows(folder):
     codes = pa.DictionaryArray.from_arrays(pa.array([0, None, 1, 2], pa.int32()), ["a", "m", "z"])
     table = pa.table({"id": [1, 2, 3, 4], "state": codes})
-    PyarrowDatasetIO().write_dataset(table, folder / "new", row_group_size=3)
+    PyarrowDatasetIO(publish="replace").write_dataset(table, folder / "new", row_group_size=3)
     (file,) = (folder / "new").glob("*.parquet")
     meta = pq.read_metadata(file)
     assert [meta.row_group(group).column(1).statistics.max for group in range(2)] == ["m", "z"]
@@ -137,7 +137,7 @@ def test_int96_timestamps_beyond_the_range_of_nanoseconds_are_kept(folder):
     days = [dt.datetime.fromisoformat(day) for day in ("2020-01-01", "9999-12-31", "0001-01-01")]
     table = pa.table({"id": [1, 2, 3], "at": pa.array(days, pa.timestamp("us")), "v": [1, 2, 3]})
     pq.write_table(table, folder / "a.parquet", use_deprecated_int96_timestamps=True)
-    io = PyarrowDatasetIO()
+    io = PyarrowDatasetIO(publish="replace")
     io.merge(table.slice(0, 1).set_column(2, "v", [[7]]), folder, strategy="update", key_columns="id")
     assert io.read_parquet(folder)["at"].to_pylist() == days
     assert duckdb.sql(f'select "at" from "{folder}/*.parquet" order by id').fetchall() == [(day,) for day in days]
@@ -152,8 +152,10 @@ def test_int96_timestamps_in_a_column_whose_name_has_a_dot(folder):
         (folder / name[0]).mkdir()
         pq.write_table(rows, folder / name[0] / name, use_deprecated_int96_timestamps=True)
         source = rows.slice(0, 1).set_column(2, "v", [[7]])
-        PyarrowDatasetIO().merge(source, folder / name[0], strategy="update", key_columns=rows.column_names[0])
-        found = PyarrowDatasetIO().read_parquet(folder / name[0])
+        PyarrowDatasetIO(publish="replace").merge(
+            source, folder / name[0], strategy="update", key_columns=rows.column_names[0]
+        )
+        found = PyarrowDatasetIO(publish="replace").read_parquet(folder / name[0])
         assert (found["a.b"].to_pylist(), found["v"].to_pylist()) == (days, [7, 2])
 
 
@@ -163,5 +165,5 @@ def test_int96_timestamps_with_nanoseconds_are_refused(folder):
     before = (folder / "a.parquet").read_bytes()
     rows = pa.table({"id": [1], "at": pa.array([1], pa.timestamp("us")), "v": [9]})
     with pytest.raises(SchemaMismatchError, match="nanoseconds"):
-        PyarrowDatasetIO().merge(rows, folder, strategy="update", key_columns="id")
+        PyarrowDatasetIO(publish="replace").merge(rows, folder, strategy="update", key_columns="id")
     assert (folder / "a.parquet").read_bytes() == before

@@ -37,6 +37,13 @@ from fsspeckit.core.storage.local import LocalStorage
 from sweeps import sweep_size
 
 STORAGE = LocalStorage()
+
+
+@pytest.fixture(autouse=True)
+def _no_known_layouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_files, "_SHARED", {})
+
+
 DAY = datetime(2026, 3, 1, 12, 30)  # noqa: DTZ001 - columns without a zone
 COLUMNS: dict[str, pa.Array] = {
     "int32": pa.array([3, None, -7], pa.int32()),
@@ -166,6 +173,22 @@ def test_footers_with_one_layout_are_parsed_only_a_few_times(tmp_path: Path, mon
         )
     load(tmp_path, "id", "t")
     assert len(parsed) < 10
+    parsed.clear()
+    load(tmp_path, "id", "t")
+    assert parsed == [], "a later operation knows the layout"
+
+
+def test_few_layouts_stay_in_memory(tmp_path: Path) -> None:
+    for number in range(data_files._MAX_SHARED + 5):
+        pq.write_table(pa.table({f"c{number}": [1], "id": [1]}), tmp_path / "a.parquet")
+        load(tmp_path, "id")
+        load(tmp_path, f"c{number}")
+    assert len(data_files._SHARED) == data_files._MAX_SHARED
+    assert max(map(len, data_files._SHARED.values())) == data_files._MAX_SHARED
+    wide = pa.table({f"c{number}": [1] for number in range(data_files._MAX_SHARED_LEAVES + 1)})
+    pq.write_table(wide, tmp_path / "a.parquet")
+    load(tmp_path, "c1", "c2")
+    assert data_files._SHARED[frozenset({"c1", "c2"})] == []
 
 
 @st.composite

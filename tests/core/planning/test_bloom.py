@@ -66,7 +66,7 @@ def test_a_merge_names_the_filter_as_the_reason(tmp_path):
     numbers = pa.array(range(0, 2000, 2))
     table = pa.table({"id": numbers, "at": pa.array([dt.date(2026, 1, 1)] * 1000)})
     pq.write_table(table, folder / "a.parquet", bloom_filter_options={"id": {"ndv": 1000, "fpp": 0.001}})
-    io = PyarrowDatasetIO()
+    io = PyarrowDatasetIO(publish="replace")
     row = pa.table({"id": [501], "at": [dt.date(2026, 1, 2)]})
     plan = io.merge(row, folder, strategy="update", key_columns="id", dry_run=True)
     assert [(entry.action, entry.reason) for entry in plan.entries] == [("keep", "bloom")]

@@ -153,7 +153,8 @@ def test_uuids_merge_into_files_that_duckdb_wrote(connection, io, tmp_path):
     assert (result.inserted, result.updated) == (0, 2)
     rows = connection.sql(f"SELECT id, n, j FROM '{tmp_path}/d/*.parquet' ORDER BY n").fetchall()
     assert rows == [(IDS[0], 0, "{}"), (IDS[1], 11, "[1]"), (IDS[2], 12, "[1]")]
-    assert pq.read_schema(tmp_path / "d" / "a.parquet").field("id").type == pa.uuid()
+    [path] = result.rewritten_files
+    assert pq.read_schema(path).field("id").type == pa.uuid()
 
 
 def test_uuids_from_arrow_and_from_a_relation_are_the_same_keys(connection, io, tmp_path):

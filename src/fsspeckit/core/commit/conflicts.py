@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -83,17 +83,30 @@ def check_is_possible(
             raise FileExistsError(f"{join(root, item.path)} already exists. Choose another file name.")
 
 
+def _call(check: Callable[[], str | None]) -> str | None:
+    return check()
+
+
 class Conflicts:
     """Finds changes since a view."""
 
-    def __init__(self, storage: Storage, locations: SidecarLocations, log: Log, view: View, staging: str) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        locations: SidecarLocations,
+        log: Log,
+        view: View,
+        staging: str,
+        known: dict[int, Record] | None = None,
+    ) -> None:
         self._storage, self._locations, self._log = storage, locations, log
+        self._known = {} if known is None else known
         self._view, self._staging = view, staging
         self._files = {file.path: file for file in view.files}
 
     def on(self, view: View) -> Conflicts:
         """Return the same for another view."""
-        return Conflicts(self._storage, self._locations, self._log, view, self._staging)
+        return Conflicts(self._storage, self._locations, self._log, view, self._staging, self._known)
 
     def identity(self, path: str) -> Identity:
         """Return the size and stamp of a file of the view."""
@@ -116,11 +129,15 @@ class Conflicts:
         else:
             checks += [partial(self._find_changed_file, path) for path in inputs]
             checks += [partial(self._find_taken_name, path) for path in unsure]
-        reasons = for_each(self._storage, lambda check: check(), checks)
-        if state is not None and reasons[0]:
-            raise CommitConflictError(self._message(reasons[0]))
-        if reason := next(filter(None, reasons), None):
-            raise OutdatedViewError(self._message(reason))
+        reason = self._first_reason(checks)
+        if reason is not None:
+            is_lost = state is not None and reason[0] == 0
+            raise (CommitConflictError if is_lost else OutdatedViewError)(self._message(reason[1]))
+
+    def _first_reason(self, checks: Sequence[Callable[[], str | None]]) -> tuple[int, str] | None:
+        """Return the first conflict with the number of its check. On a remote storage, the checks run in parallel."""
+        found = map(_call, checks) if self._storage.workers == 1 else for_each(self._storage, _call, checks)
+        return next(((number, reason) for number, reason in enumerate(found) if reason), None)
 
     def _unsure_names(self, changes: Changes) -> list[str]:
         """Return the new paths that another program may have created. No other program creates a unique name."""
@@ -164,8 +181,15 @@ class Conflicts:
     def _commits_since(self, state: LogState) -> list[Record]:
         """Return the commits after the view that are in a listing of the slots."""
         since = [seq for seq in state.records if seq > self._view.head]
-        records = for_each(self._storage, self._log.read_or_none, since)
+        records = for_each(self._storage, self._read, since)
         return [record for record in records if record is not None and record.kind == "commit"]
+
+    def _read(self, seq: int) -> Record | None:
+        """Return a record. On a local disk it never changes, so it is read once."""
+        record = self._known.get(seq) or self._log.read_or_none(seq)
+        if record is not None and self._storage.is_local:
+            self._known[seq] = record
+        return record
 
     def _find_change_in_tree(self, changes: Changes) -> str | None:
         """Return a change by a program that does not use the journal, found by listing the dataset again."""

@@ -23,6 +23,7 @@ from fsspeckit.core.storage.base import OWNER
 _ATTEMPTS_TO_FENCE = 20
 _COMPARED_BYTES = 2**16
 _LISTED_FILES = 100
+_MOST_OPEN_FOLDERS = 200
 _logger = logging.getLogger(__name__)
 
 
@@ -72,23 +73,28 @@ class Replayer:
         distribute: Distribute = in_one_batch,
         *,
         by_exchange: bool = False,
-    ) -> None:
+    ) -> bool:
         """Apply a record that was just created. The inputs were just checked, so no file is checked again.
 
+        Return whether a folder was exchanged.
         ``staged`` are the names of more files in the staging folder, which are deleted with those of the record.
         """
         self._keep(record.kept, distribute)
         if by_exchange and can_exchange(self._storage, self._root, record) and self._exchange(record).publish():
             self._close(record)
-            return
+            return True
         self._make_folders(record)
-        self._publish(record, [(item, item.path) for item in record.publish], distribute)
-        if not self._storage.has_folders:
-            self._close_in_bulk(record, staged)
-            return
-        for_each(self._storage, lambda pair: self._retire(record, *pair), enumerate(record.retire))
+        if self._storage.is_local and len({parent(path) for path in record.paths}) <= _MOST_OPEN_FOLDERS:
+            self._storage.move_many(self._moves(record))
+        else:
+            self._publish(record, [(item, item.path) for item in record.publish], distribute)
+            if not self._storage.has_folders:
+                self._close_in_bulk(record, staged)
+                return False
+            for_each(self._storage, lambda pair: self._retire(record, *pair), enumerate(record.retire))
         self._storage.sync_dirs(self._folders_of(record))
         self._close(record)
+        return False
 
     def _close_in_bulk(self, record: Record, staged: Iterable[str]) -> None:
         """Remove retired and staged files in any order, because all new files are published, then mark as applied."""
@@ -222,9 +228,18 @@ class Replayer:
         except FileNotFoundError:
             return True  # the staged file was published and deleted
 
+    def _moves(self, record: Record) -> list[tuple[str, str]]:
+        """Return the renames of a commit. From the first to the last one, another reader can list old and new files."""
+        staging = self._log.staging_path(record.owner)
+        publish = [(join(staging, item.staged), join(self._root, item.path)) for item in record.publish]
+        retire = [(join(self._root, item.path), self._trash(record, at)) for at, item in enumerate(record.retire)]
+        return publish + retire
+
+    def _trash(self, record: Record, index: int) -> str:
+        return join(self._log.staging_path(record.owner), f"{index}.retired")
+
     def _retire(self, record: Record, index: int, item: Retired) -> None:
-        trash = join(self._log.staging_path(record.owner), f"{index}.retired")
-        self._storage.retire(join(self._root, item.path), trash)
+        self._storage.retire(join(self._root, item.path), self._trash(record, index))
 
     def _retire_unchanged(self, record: Record) -> None:
         """Retire the files that are still those of the record; on an object store in bulk."""

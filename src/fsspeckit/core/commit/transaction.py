@@ -64,6 +64,8 @@ __all__ = ["Changes", "Check", "Commit", "Journal", "Publish", "Revalidate", "Te
 _LISTED_AGAIN_SECONDS = 60.0
 """After this time, the slots are listed again before one is claimed. It affects the cost only."""
 _SURVEY_SECONDS = 10.0
+_OLD_FOLDER_SECONDS = 0.02
+"""For so long an exchanged folder stays, because a reader may be listing it."""
 _logger = logging.getLogger(__name__)
 
 
@@ -247,6 +249,7 @@ class Transaction:
         self._kept = view.log.kept
         self._list_again = journal.view_to_change
         self._is_rebased = False
+        self._exchanged_at: float | None = None
         self.queue = Queue(storage, log)
         self._files = {file.path: file for file in view.files}
         self._can_delete_staging = True
@@ -455,7 +458,8 @@ class Transaction:
         """Publish the committed files. Return False after an error; recovery then finishes the commit."""
         replayer = Replayer(self._storage, self._view.root, self._log)
         try:
-            replayer.publish_all(record, self._staged, self._distribute, by_exchange=self._by_exchange)
+            if replayer.publish_all(record, self._staged, self._distribute, by_exchange=self._by_exchange):
+                self._exchanged_at = time.monotonic()
         except (OSError, FsspeckitError) as first:
             _logger.info("publishing commit %d failed, retrying once: %s", record.seq, first)
             try:
@@ -496,6 +500,8 @@ class Transaction:
     def _delete_staging(self) -> None:
         """Delete the staging folder. If that fails, the next recovery does it."""
         self._can_delete_staging = False
+        if self._exchanged_at is not None:
+            time.sleep(max(0.0, self._exchanged_at + _OLD_FOLDER_SECONDS - time.monotonic()))
         try:
             self._storage.remove_tree(self.staging)
         except OSError as error:

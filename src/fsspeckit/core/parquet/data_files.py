@@ -7,6 +7,7 @@ field, with the same result.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -57,6 +58,8 @@ _KEPT_CONTENT = 128 * 1024 * 1024  # bytes of small files that are kept until th
 _MIN_FOOTERS_FOR_TEMPLATE = 3
 _MAX_TEMPLATES = 8
 _MAX_SUFFIXES = 64
+_MAX_SHARED = 16
+_MAX_SHARED_LEAVES = 200
 MAX_COLUMNS = 128
 """The most columns of a file whose statistics are read if none are named."""
 _COMPARED = ("rows", "row_groups", "uncompressed", "codec", "schema", "footer", "int96", "sort_note", "blooms")
@@ -143,12 +146,27 @@ class _Prefix:
     schemas: dict[Any, _SchemaInfo] = field(default_factory=dict)
 
 
+_SHARED: dict[frozenset[str] | None, list[_Prefix]] = {}
+"""Layouts that later operations of this process use again, by the columns whose statistics are read. A layout matches
+a footer exactly or not at all, so it does not matter from which dataset it is."""
+_SHARING = threading.Lock()
+
+
+def _share(names: frozenset[str] | None, new: Sequence[_Prefix] = ()) -> list[_Prefix]:
+    """Add layouts to those that are shared for some columns, and return these. A few layouts are kept, the newest."""
+    with _SHARING:
+        _SHARED[names] = [*new, *_SHARED.pop(names, [])][:_MAX_SHARED]
+        while len(_SHARED) > _MAX_SHARED:
+            del _SHARED[next(iter(_SHARED))]
+        return list(_SHARED[names])
+
+
 class FooterFacts:
     """Describes files by their footers, and caches the layouts of footers."""
 
     def __init__(self, stats_for: Sequence[str] | None) -> None:
         self._stats_for = None if stats_for is None else frozenset(stats_for)
-        self._prefixes: list[_Prefix] = []
+        self._prefixes = _share(self._stats_for)
 
     def describe(self, file: ViewFile, data: bytes) -> DataFile:
         """Return a file with the facts of its footer. Raise `pa.ArrowInvalid` on damage."""
@@ -195,8 +213,9 @@ class FooterFacts:
             if stop != len(rest) or min(tree, default=FileField.key_values) <= FileField.groups:
                 return None  # also if a field before the row groups is here a second time
             suffix = self._suffix(tree, prefix, data)
-            if len(prefix.suffixes) < _MAX_SUFFIXES:
-                prefix.suffixes[rest] = suffix
+            if len(prefix.suffixes) >= _MAX_SUFFIXES:
+                prefix.suffixes.clear()
+            prefix.suffixes[rest] = suffix
         return groups, suffix
 
     def _parse(self, data: bytes, data_end: int) -> tuple[list[RowGroupFacts], _Suffix]:
@@ -221,6 +240,8 @@ class FooterFacts:
         wanted = [i for i, leaf in enumerate(footer.leaves) if leaf.path in names]
         prefix = _Prefix(write_struct(first)[:-1], footer.leaves, wanted)
         self._prefixes.insert(0, prefix)
+        if len(footer.leaves) <= _MAX_SHARED_LEAVES:
+            _share(self._stats_for, [prefix])
         return prefix
 
     def _suffix(self, tree: Struct, prefix: _Prefix, data: bytes) -> _Suffix:
@@ -229,9 +250,13 @@ class FooterFacts:
         orders = tree.get(FileField.column_orders, (0, None))
         kept = without_sort_note(key_values) or {}
         key = tuple(sorted(kept.items())), writer, write_value(*orders) if orders[0] == LIST else b""
-        if key not in prefix.schemas:
-            prefix.schemas[key] = self._schema_info(prefix, orders, data)
-        return _Suffix(key_values, writer, prefix.schemas[key])
+        schema = prefix.schemas.get(key)
+        if schema is None:
+            schema = self._schema_info(prefix, orders, data)
+            if len(prefix.schemas) >= _MAX_SUFFIXES:
+                prefix.schemas.clear()
+            prefix.schemas[key] = schema
+        return _Suffix(key_values, writer, schema)
 
     def _schema_info(self, prefix: _Prefix, orders: tuple[int, Any], data: bytes) -> _SchemaInfo:
         plain = footer_without_views(data)

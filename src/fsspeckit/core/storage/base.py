@@ -8,7 +8,7 @@ moved or deleted is canonical: a symbolic link in it raises. A write is durable 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import TracebackType
@@ -160,6 +160,10 @@ class Storage(ABC):
     @abstractmethod
     def retire(self, path: str, trash: str) -> None:
         """Remove a file from the dataset. A local storage moves it to ``trash``. A missing file is not an error."""
+
+    def move_many(self, moves: Sequence[tuple[str, str]]) -> None:
+        """Rename files in this order and in as little time as possible. Stop at the first one that cannot be moved."""
+        raise NotImplementedError
 
     def link(self, path: str, target: str) -> None:
         """Give a file a second name. Raise FileExistsError if the name exists."""

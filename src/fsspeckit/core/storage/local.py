@@ -12,9 +12,9 @@ import os
 import shutil
 import stat as stat_module
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 
 import pyarrow as pa
@@ -42,6 +42,7 @@ from fsspeckit.core.storage.folders import (
     exchange_names,
     link_error,
     make_folders,
+    open_folder,
     open_in_folder,
     open_parent,
     open_to_read,
@@ -228,6 +229,15 @@ class LocalStorage(Storage):
                 if os.path.lexists(path):
                     raise  # the file exists, so the folder of ``trash`` is missing
 
+    def move_many(self, moves: Sequence[tuple[str, str]]) -> None:
+        with report_errors("move", moves[0][0] if moves else ""), ExitStack() as opened:
+            folders: dict[str, int] = {}
+            for folder in sorted({parent(path) for move in moves for path in move}):
+                folders[folder] = opened.enter_context(open_folder(folder))
+            steps = [(*_split(folders, old), *_split(folders, new)) for old, new in moves]
+            for source, old, target, new in steps:
+                os.rename(old, new, src_dir_fd=source, dst_dir_fd=target)
+
     def link(self, path: str, target: str) -> None:
         with report_errors("link", target), open_parent(path) as (source, old), open_parent(target) as (folder, new):
             os.link(old, new, src_dir_fd=source, dst_dir_fd=folder, follow_symlinks=False)
@@ -353,6 +363,12 @@ def _is_journal(folder: str) -> bool:
 def _parent_folders(path: str) -> list[str]:
     parts = path.split("/")
     return ["/".join(parts[:depth]) for depth in range(1, len(parts))]
+
+
+def _split(folders: Mapping[str, int], path: str) -> tuple[int, str]:
+    """Return the descriptor of the folder of a path, and the name in it."""
+    folder, _, name = path.rpartition("/")
+    return folders[folder], name
 
 
 def _remove_tree(above: int, folder: str) -> None:

@@ -237,7 +237,9 @@ def update(path, ids, **options):
     """Replace the amounts of some rows, and nothing else."""
     table = rows().take(pa.array(ids))
     changed = table.set_column(1, "amount", pa.array([-1.0] * len(ids)))
-    return PyarrowDatasetIO().merge(changed, path.parent, strategy="update", key_columns="id", **options)
+    return PyarrowDatasetIO(publish="replace").merge(
+        changed, path.parent, strategy="update", key_columns="id", **options
+    )
 
 
 def test_only_columns_with_new_values_are_encoded(path):
@@ -277,7 +279,7 @@ def test_files_of_other_writers_are_encoded_in_full(path):
     duckdb.sql(f"copy (select * from range(3000) t(id), (select 1.5 amount, 'x' note, 'y' state)) to '{path}'")
     assert not pq.read_metadata(path).created_by.startswith("parquet-cpp")
     changed = pa.table({"id": pa.array([7], pa.int64()), "amount": [2.5], "note": ["x"], "state": ["y"]})
-    io = PyarrowDatasetIO()
+    io = PyarrowDatasetIO(publish="replace")
     target = pq.read_schema(path)
     io.merge(changed.cast(target), path.parent, strategy="update", key_columns="id")
     assert pq.read_metadata(path).created_by.startswith("parquet-cpp")
