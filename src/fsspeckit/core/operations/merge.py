@@ -33,7 +33,7 @@ from fsspeckit.core.dataset.text_source import TextFiles, read_later
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.model import NO_MATCH, NO_ROWS, Match, MoveTask, RowNumbers
 from fsspeckit.core.operations.change import PlannedChange, PreparedChange, run_change
-from fsspeckit.core.planning.exchanged_merge import decides_in_workers, plan_exchanged
+from fsspeckit.core.planning.exchanged_merge import plan_exchanged
 from fsspeckit.core.planning.merge import (
     MatchedFiles,
     check_target_keys,
@@ -91,8 +91,7 @@ def merge(
 
         def plan() -> PlannedChange:
             snapshot = load()
-            partitions = snapshot.partition_columns if snapshot.files else request.partition_by or ()
-            if source.exchange_folder is not None and decides_in_workers(request, partitions):
+            if source.exchange_folder is not None:
                 return _plan_exchanged(engine, source, place, snapshot, request, reporter)
             return _plan(engine, source, place, snapshot, request, reporter)
 
@@ -308,7 +307,7 @@ def _plan_exchanged(
     changes = MergeChanges(
         files=plan.files,
         inserts=(),
-        inserted=inserted - plan.moved,
+        inserted=inserted if plan.moves else inserted - plan.moved,
         updated=updated + plan.moved,
         deleted=sum(change.lost for change in plan.files) - plan.moved,
         stale=plan.stale,
@@ -317,7 +316,7 @@ def _plan_exchanged(
     everything = frozenset(file.path for file in snapshot.files)
     prepared = _prepare(changes, (), plan.schemas, snapshot, source, request, everything)
     writes = insert_tasks(plan.inserts, plan.schemas, snapshot, request.options)
-    prepared = replace(prepared, inserts=tuple(writes), exchanged=plan)
+    prepared = replace(prepared, inserts=(*writes, *plan.moves), exchanged=plan)
     return PlannedChange(prepared, source, snapshot, lambda added: any(file.rows for file in added.files))
 
 
