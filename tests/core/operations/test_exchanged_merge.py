@@ -25,7 +25,7 @@ from fsspeckit.core.engine.local import LocalEngine
 from fsspeckit.core.engine.protocol import Scratch
 from fsspeckit.core.kernels import changed_rows, exchange_keys, route_rows, table_files
 from fsspeckit.core.kernels.table_files import TableFolder, TablePlace
-from fsspeckit.core.planning import exchanged_merge
+from fsspeckit.core.planning import exchanged_source
 from fsspeckit.core.storage import Storage, resolve
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from sweeps import sweep_size
@@ -97,8 +97,8 @@ def _small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(route_rows, "_RUN_BYTES", 100)
     monkeypatch.setattr(changed_rows, "_ROWS_AT_ONCE", 3)
     monkeypatch.setattr(exchange_keys, "_SKEW_ROWS", 3)
-    monkeypatch.setattr(exchanged_merge, "_MOST_RANGES", 5)
-    monkeypatch.setattr(exchanged_merge, "_SCAN_ROWS", 5)
+    monkeypatch.setattr(exchanged_source, "_MOST_RANGES", 5)
+    monkeypatch.setattr(exchanged_source, "_SCAN_ROWS", 5)
 
 
 @dataclass

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from fsspeckit.common.partitions import partition_folder
 from fsspeckit.core.dataset.place import Place
@@ -26,10 +25,8 @@ from fsspeckit.core.dataset.source_keys import (
     PartitionIdentities,
     PartitionRows,
     check_order_columns,
-    check_sequence_values,
     duplicate_error,
     no_order_error,
-    null_key_error,
 )
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.kernels.decide_keys import DecideKeys, KeyDecisions, Moves
@@ -46,8 +43,18 @@ from fsspeckit.core.model import NO_ROWS, DataFile, KeyColumn, MoveTask, RowNumb
 from fsspeckit.core.planning.conditions import constants_of
 from fsspeckit.core.planning.exchanged_files import FileChanges, other_rows
 from fsspeckit.core.planning.exchanged_moves import ExchangedMoves, plan_moves
+from fsspeckit.core.planning.exchanged_source import (
+    cast_fields,
+    check_nulls,
+    check_sequences,
+    coded_columns,
+    in_scans,
+    key_intervals,
+    part_count,
+    summarize,
+    with_codes_for,
+)
 from fsspeckit.core.planning.folder_values import check_folder_values
-from fsspeckit.core.planning.key_intervals import KeyIntervals
 from fsspeckit.core.planning.merge import check_target_keys, file_identities, move_error
 from fsspeckit.core.planning.merge_moves import canonical
 from fsspeckit.core.planning.merge_request import FileChange, MergeRequest, MergeSchemas, merge_schemas
@@ -55,14 +62,8 @@ from fsspeckit.core.planning.merge_rules import MergeRules, check_scope, compile
 from fsspeckit.core.planning.statistics import candidate_row_groups
 from fsspeckit.core.progress import Reporter
 from fsspeckit.core.values.key_hash import KeyHasher
-from fsspeckit.core.values.take import with_wide_codes
 
 _SHOWN = 5
-_RANGES = 100_000
-_MOST_RANGES, _FEWEST_RANGES = 4_000, 16
-_PART_ROWS = 1_500_000
-_SCAN_ROWS = 2_000_000
-_FEWEST_PARTS, _MOST_PARTS = 4, 8_192
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,18 +110,10 @@ def plan_exchanged(
     summaries, schemas = planner.summarize(schemas)
     check_order_columns(source.schema, request.dedup_order_by)
     if request.null_keys == "error":
-        _check_nulls(summaries, schemas, request)
+        check_nulls(summaries, schemas, request.operation)
     if request.operation == "apply_changes" and request.newer_by is not None:
-        nulls, has_nan = sum(each.no_sequence[0] for each in summaries), any(each.no_sequence[1] for each in summaries)
-        check_sequence_values(request.newer_by, nulls, has_nan)
+        check_sequences(summaries, request.newer_by)
     return planner.plan(summaries, schemas)
-
-
-def _check_nulls(summaries: Sequence[SourceSummary], schemas: MergeSchemas, request: MergeRequest) -> None:
-    for number, key in enumerate(schemas.keys):
-        count = sum(summary.keys[number].nulls for summary in summaries)
-        if count:
-            raise null_key_error(key.name, "source", count, request.operation)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,29 +137,19 @@ class _Planner:
 
     def summarize(self, schemas: MergeSchemas) -> tuple[list[SourceSummary], MergeSchemas]:
         """Return the summaries of all parts of the source, and the schemas with wider dictionary codes if needed."""
-        wide = with_wide_codes(schemas.body)
-        coded = [new.name for old, new in zip(schemas.body, wide, strict=True) if new.type != old.type]
-        coded = [name for name in coded if name in self.source.schema.names]
-        summarize = SummarizeSource(
+        request, coded = self.request, coded_columns(schemas.body, self.source.schema.names)
+        how = SummarizeSource(
             schemas.keys,
             schemas.partitions,
             0,
-            CheckCasts(_cast_fields(self.source.schema, schemas.filled), self.request.operation, self.place.path),
-            tuple(coded),
+            CheckCasts(cast_fields(self.source.schema, schemas.filled), request.operation, self.place.path),
+            coded,
             self.rules.deletes,
-            self.request.newer_by if self.request.operation == "apply_changes" else None,
+            request.newer_by if request.operation == "apply_changes" else None,
         )
-        pieces = self.source.pieces(summarize.columns)
-        ranges = min(_MOST_RANGES, max(_FEWEST_RANGES, _RANGES // len(pieces)))
-        on_done = self.reporter.stage("summarize source", len(pieces))
-        summaries = self.engine.map(replace(summarize, ranges=ranges), pieces, on_done)
-        fields = list(schemas.body)
-        for number, name in enumerate(coded):
-            values = pa.concat_arrays([summary.distinct[number] for summary in summaries])
-            at = schemas.body.get_field_index(name)
-            if len(pc.unique(values)) >= 2 ** (fields[at].type.index_type.bit_width - 1):
-                fields[at] = wide.field(at)
-        return summaries, replace(schemas, body=pa.schema(fields, schemas.body.metadata))
+        summaries = summarize(self.engine, self.source, how, self.reporter)
+        body = with_codes_for(schemas.body, coded, [summary.distinct for summary in summaries])
+        return summaries, replace(schemas, body=body)
 
     def plan(self, summaries: Sequence[SourceSummary], schemas: MergeSchemas) -> ExchangedMerge:
         """Match keys and return the changes."""
@@ -249,11 +232,7 @@ class _Planner:
             if (name is None or name in number or everywhere) and not (folder_keys[i] or "").startswith(UNREADABLE)
         ]
         reasons = ["partition"] * len(files)
-        ranges = {
-            key.name: KeyIntervals.union([summary.keys[at] for summary in summaries], key.type)
-            for at, key in enumerate(schemas.keys)
-            if key in schemas.file_keys
-        }
+        ranges = key_intervals(summaries, schemas)
         scans = []
         for i, row_groups in zip(checked, candidate_row_groups([files[i] for i in checked], ranges), strict=True):
             name = identities[i]
@@ -269,7 +248,7 @@ class _Planner:
                     None if scope is None or scope[i].count == files[i].rows else scope[i],
                     self._place(files[i], schemas) if self._keeps_partitions(schemas) else "",
                 )
-                groups_of = _in_scans(files[i].row_groups, row_groups)
+                groups_of = in_scans(files[i].row_groups, row_groups)
                 scans += [replace(first, scan=replace(first.scan, row_groups=some)) for some in groups_of]
         return scans, reasons
 
@@ -293,7 +272,7 @@ class _Planner:
     ) -> list[KeyDecisions]:
         request, keep, folder = self.request, self._keep(), self._folder
         rows = self.source.rows + sum(scan.scan.rows for scan in scans)
-        parts = min(_MOST_PARTS, max(_FEWEST_PARTS, rows // _PART_ROWS + 1))
+        parts = part_count(rows)
         order_by = _order_columns(self.source, request.dedup_order_by) if request.rule.deduplicate else ()
         identities = tuple(group.identity for group in groups)
         split = SplitKeyHashes(
@@ -393,23 +372,6 @@ def _stored_partitions(scans: Sequence[TargetKeys], schemas: MergeSchemas) -> tu
     known = {key.name for key in schemas.keys}
     names = [name for name in schemas.partitions if name in schemas.body.names and name not in known]
     return tuple(KeyColumn(name, schemas.body.field(name).type) for name in names)
-
-
-def _in_scans(rows: Sequence[int], row_groups: Sequence[int]) -> Iterable[tuple[int, ...]]:
-    """Split row groups into scans of a limited number of rows; ``rows`` are those of each row group."""
-    scan: list[int] = []
-    for number in row_groups:
-        if scan and sum(rows[i] for i in scan) + rows[number] > _SCAN_ROWS:
-            yield tuple(scan)
-            scan = []
-        scan.append(number)
-    yield tuple(scan)
-
-
-def _cast_fields(source: pa.Schema, body: pa.Schema) -> pa.Schema:
-    """Return the columns whose values may not fit their type after the merge."""
-    known = [field for field in body if field.name in source.names]
-    return pa.schema([field for field in known if source.field(field.name).type != field.type or not field.nullable])
 
 
 def _order_columns(source: Source, names: Sequence[str]) -> tuple[tuple[str, bool], ...]:
