@@ -7,7 +7,7 @@ import random
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -23,7 +23,14 @@ from fsspeckit.common.errors import DamagedFileError, KeyColumnError
 from fsspeckit.core.dataset.source import Input, Source, open_source
 from fsspeckit.core.engine.local import LocalEngine
 from fsspeckit.core.engine.protocol import Scratch
-from fsspeckit.core.kernels import changed_rows, exchange_keys, route_rows, table_files
+from fsspeckit.core.kernels import (
+    changed_rows,
+    exchange_history,
+    exchange_keys,
+    find_duplicates,
+    route_rows,
+    table_files,
+)
 from fsspeckit.core.kernels.table_files import TableFolder, TablePlace
 from fsspeckit.core.planning import exchanged_source
 from fsspeckit.core.storage import Storage, resolve
@@ -97,6 +104,9 @@ def _small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(route_rows, "_RUN_BYTES", 100)
     monkeypatch.setattr(changed_rows, "_ROWS_AT_ONCE", 3)
     monkeypatch.setattr(exchange_keys, "_SKEW_ROWS", 3)
+    monkeypatch.setattr(exchange_history, "_PIECE_BYTES", 200)
+    monkeypatch.setattr(exchange_history, "_OLD_ROWS", 3)
+    monkeypatch.setattr(find_duplicates, "_PART_ROWS", 11)
     monkeypatch.setattr(exchanged_source, "_MOST_RANGES", 5)
     monkeypatch.setattr(exchanged_source, "_SCAN_ROWS", 5)
 
@@ -107,6 +117,7 @@ class Example:
 
     seed: int
     feed: bool = False
+    space: int = 40
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
@@ -121,7 +132,7 @@ class Example:
 
     def rows(self, count: int, *, repeated: bool = False, extra: bool = False) -> pa.Table:
         draw = self.random
-        numbers = [draw.randrange(40) for _ in range(count)] if repeated else draw.sample(range(60), count)
+        numbers = [draw.randrange(self.space) for _ in range(count)] if repeated else draw.sample(range(60), count)
         type_, value = KEYS[self.kind]
         keys = [None if self.nulls and number == 7 else value(number) for number in numbers]
         columns: dict[str, Any] = {"id": pa.array(keys, type_)}
@@ -478,6 +489,39 @@ def test_a_feed_is_applied_by_an_exchange_as_in_memory(tmp_path: Path, io: Pyarr
     for seed in range(group * count, (group + 1) * count):
         (tmp_path / str(seed)).mkdir()
         check_feed(tmp_path / str(seed), io, seed)
+
+
+def check_history(tmp_path: Path, io: PyarrowDatasetIO, seed: int) -> Any:
+    """Compare a random history that an exchange changes with one in memory, and return its outcome."""
+    example = Example(seed, feed=True, space=6 if seed % 2 else 40)
+    example.nulls = example.nulls and seed % 7 == 0
+    example.layout = {"loose files": "folders"}.get(example.layout, example.layout)
+    draw = example.random
+    one, two = str(tmp_path / "one"), str(tmp_path / "two")
+    options: dict[str, Any] = {"key_columns": example.keys, "sequence_by": "v", "scd_type": 2}
+    if draw.random() < 0.8:
+        options["delete_when"] = "op = 'd'"
+    options["ignore_null_updates"] = draw.random() < 0.4
+    options["partition_by"] = example.partition_by
+    if example.layout == "folders" and draw.random() < 0.3:
+        options["partition_by"] = ["is_current"]
+    for _ in range(draw.randrange(3)):
+        with suppress(KeyColumnError):
+            PyarrowDatasetIO().apply_changes(_feed(example), one, except_columns=["op"], **options)
+    if os.path.exists(one):
+        shutil.copytree(one, two)
+    feed = _feed(example)
+    expected = _applied(PyarrowDatasetIO(), feed, one, options)
+    assert _applied(io, feed, two, options) == expected, f"seed {seed}: {example}, {options}"
+    return expected
+
+
+@pytest.mark.parametrize("group", range(2))
+def test_a_history_is_changed_by_an_exchange_as_in_memory(tmp_path: Path, io: PyarrowDatasetIO, group: int) -> None:
+    count = sweep_size().size(ci=20, full=1000)
+    for seed in range(group * count, (group + 1) * count):
+        (tmp_path / str(seed)).mkdir()
+        check_history(tmp_path / str(seed), io, seed)
 
 
 def test_many_rows_of_one_key_are_counted(tmp_path: Path, io: PyarrowDatasetIO) -> None:

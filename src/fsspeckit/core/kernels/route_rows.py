@@ -43,12 +43,14 @@ class SourceRoutes:
         places: The decisions about its rows, of all parts of the key exchange.
         ranks: For each partition the number of rows that earlier parts of the source insert there.
         moved: Rows that move and keep values, of all parts of the key exchange.
+        partitions: The number of each partition that the decisions number; None if their numbers are the same.
     """
 
     piece: Any
     places: tuple[TablePlace, ...]
     ranks: RowNumbers
     moved: MovedPlaces
+    partitions: RowNumbers | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,6 +112,8 @@ class RouteRows:
         by_row = np.argsort(rows, kind="stable")
         rows, targets, orders = rows[by_row], targets[by_row], orders[by_row]
         is_new = targets < 0
+        if item.partitions is not None:
+            targets[is_new] = -1 - item.partitions[-1 - targets[is_new]]
         tasks = np.where(is_new, -1, self.task_of_file[np.where(is_new, 0, targets)] if len(self.task_of_file) else -1)
         for partition in np.unique(targets[is_new]).tolist():
             mine = np.flatnonzero(targets == partition)

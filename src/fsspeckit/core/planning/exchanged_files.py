@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.kernels.decide_keys import KeyDecisions
+from fsspeckit.core.kernels.exchange_history import HistoryDecisions
 from fsspeckit.core.kernels.file_rows import FileRows
 from fsspeckit.core.kernels.stored_rows import RowsToStore, StoredRows, StoreRows
 from fsspeckit.core.kernels.table_files import TableFolder
@@ -55,7 +56,7 @@ class FileChanges:
     reasons: Sequence[str]
     others: Sequence[StoredRows | None]
 
-    def of(self, decisions: Sequence[KeyDecisions]) -> Iterator[FileChange]:
+    def of(self, decisions: Sequence[KeyDecisions] | Sequence[HistoryDecisions]) -> Iterator[FileChange]:
         """Yield the change of each file."""
         count = len(self.files)
         replaced, dropped, spared = (

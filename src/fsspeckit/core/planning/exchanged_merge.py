@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from posixpath import dirname
 from typing import Any
 
 import numpy as np
@@ -55,7 +54,7 @@ from fsspeckit.core.planning.exchanged_source import (
     with_codes_for,
 )
 from fsspeckit.core.planning.folder_values import check_folder_values
-from fsspeckit.core.planning.merge import check_target_keys, file_identities, move_error
+from fsspeckit.core.planning.merge import check_target_keys, file_identities, folders_of, move_error
 from fsspeckit.core.planning.merge_moves import canonical
 from fsspeckit.core.planning.merge_request import FileChange, MergeRequest, MergeSchemas, merge_schemas
 from fsspeckit.core.planning.merge_rules import MergeRules, check_scope, compile_rules, row_rules, store_rows_in_scope
@@ -201,8 +200,7 @@ class _Planner:
     ) -> tuple[list[PartitionRows], list[str | None]]:
         """Return the partitions of the source, with the folders that exist, and the partition of each file."""
         identities = file_identities(self.snapshot, schemas.partitions, spellings)
-        pairs = reversed(list(zip(self.snapshot.files, identities, strict=True)))
-        folders = {name: dirname(file.path) for file, name in pairs if name}
+        folders = folders_of(self.snapshot, identities)
         names = dict.fromkeys(name for summary in summaries for name in summary.partitions)
         return [PartitionRows(folders.get(name, name), name, NO_ROWS) for name in names], identities
 
