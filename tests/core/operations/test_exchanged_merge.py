@@ -75,6 +75,9 @@ class ExchangedSource(Source):
         cuts = sorted({0, self.rows // 3, self.rows // 3 + 1, self.rows})
         return [Piece(self.table.slice(a, b - a), tuple(names)) for a, b in pairwise(cuts)]
 
+    def chunks(self) -> list[Source]:
+        return [Source(piece.table) for piece in self.pieces(self.schema.names)]
+
 
 class ExchangingEngine(LocalEngine):
     """An engine of this process that treats every source as too large to share."""
@@ -365,11 +368,30 @@ def test_positions_that_are_lost_on_the_way_are_an_error(
     path = str(tmp_path / "d")
     rows = pa.table({"id": range(20), "v": range(20)})
     PyarrowDatasetIO().write_dataset(rows, path)
-    drops = route_rows.RouteRows._drops
-    monkeypatch.setattr(route_rows.RouteRows, "_drops", lambda self, decisions: drops(self, decisions.slice(1)))
+    drops = route_rows.RouteRows._positions
+    monkeypatch.setattr(
+        route_rows.RouteRows, "_positions", lambda self, decisions, kind: drops(self, decisions.slice(1), kind)
+    )
     with pytest.raises(DamagedFileError, match="are not those of the plan"):
         io.merge(pa.table({"id": range(9), "v": [7] * 9}), path, key_columns="id", delete_when="v = 7")
     assert io.read_parquet(path).equals(rows)
+
+
+@pytest.mark.parametrize("conditions", [{}, {"update_when": "source.v <> 13"}, {"delete_when": "v = 11"}])
+@pytest.mark.parametrize("partition_by", [None, ["p"]])
+def test_rows_outside_the_scope_stay_or_are_updated(
+    tmp_path: Path, io: PyarrowDatasetIO, partition_by: list[str] | None, conditions: dict[str, Any]
+) -> None:
+    """Target rows outside the scope are not deleted; those with keys of the source are updated, as all others."""
+    one, two = str(tmp_path / "one"), str(tmp_path / "two")
+    rows = pa.table({"id": range(30), "p": [n // 10 for n in range(30)], "v": range(30)})
+    PyarrowDatasetIO().write_dataset(rows, one, partition_by=partition_by, max_rows_per_file=7, row_group_size=3)
+    shutil.copytree(one, two)
+    source = pa.table({"id": [3, 11, 13, 14, 25, 40], "p": [0, 1, 1, 1, 2, 1], "v": [11, 11, 13, 12, 15, 10]})
+    options: dict[str, Any] = {"strategy": "full_merge", "key_columns": "id", "scope": "v BETWEEN 10 AND 19"}
+    expected = _outcome(PyarrowDatasetIO(), source, one, options | conditions)
+    assert expected[0]["deleted"] >= 7
+    assert _outcome(io, source, two, options | conditions) == expected
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 7, 100])
@@ -522,6 +544,50 @@ def test_a_history_is_changed_by_an_exchange_as_in_memory(tmp_path: Path, io: Py
     for seed in range(group * count, (group + 1) * count):
         (tmp_path / str(seed)).mkdir()
         check_history(tmp_path / str(seed), io, seed)
+
+
+def check_write(tmp_path: Path, io: PyarrowDatasetIO, seed: int) -> Any:
+    """Compare a random write by an exchange with one in memory, and return its outcome."""
+    example = Example(seed)
+    draw = example.random
+    one, two = str(tmp_path / "one"), str(tmp_path / "two")
+    options: dict[str, Any] = {"mode": draw.choice(["append", "overwrite", "overwrite_partitions"])}
+    options["max_rows_per_file"] = draw.choice([1, 3, 7, 100])
+    if not example.write_target(one) or draw.random() < 0.1:
+        options["partition_by"] = example.partition_by
+    if os.path.exists(one):
+        shutil.copytree(one, two)
+    if options["mode"] == "overwrite" and draw.random() < 0.4:
+        options["replace_where"] = draw.choice(["v < 3", "v < 2", "v IS NOT NULL"])
+    if draw.random() < 0.2:
+        options["basename_template"] = f"{seed}-{{i}}.parquet"
+    source = example.rows(draw.randrange(1, 40), repeated=True)
+    if draw.random() < 0.3:
+        source = source.set_column(
+            source.column_names.index("v"), "v", source["v"].cast(draw.choice([pa.int16(), pa.int64()]))
+        )
+    found = []
+    for each, path in ((PyarrowDatasetIO(), one), (io, two)):
+        try:
+            result = each.write_dataset(source, path, **options)
+        except ValueError as error:
+            found.append((type(error), str(error).replace(path, "")))
+            continue
+        files = sorted(
+            (os.path.dirname(str(file.relative_to(path))), str(pq.read_table(file, partitioning=None)))
+            for file in Path(path).rglob("*.parquet")
+        )
+        found.append((result.rows, len(result.files), len(result.deleted_files), result.replaced, files))
+    assert found[0] == found[1], f"seed {seed}: {example}, {options}"
+    return found[0]
+
+
+@pytest.mark.parametrize("group", range(2))
+def test_a_write_by_an_exchange_writes_the_same_files(tmp_path: Path, io: PyarrowDatasetIO, group: int) -> None:
+    count = sweep_size().size(ci=20, full=1000)
+    for seed in range(group * count, (group + 1) * count):
+        (tmp_path / str(seed)).mkdir()
+        check_write(tmp_path / str(seed), io, seed)
 
 
 def test_many_rows_of_one_key_are_counted(tmp_path: Path, io: PyarrowDatasetIO) -> None:

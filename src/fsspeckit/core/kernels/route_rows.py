@@ -21,6 +21,7 @@ from fsspeckit.common.bridge import to_arrow, to_numpy
 from fsspeckit.common.errors import DamagedFileError
 from fsspeckit.common.schema import cast_schema
 from fsspeckit.core.kernels.decide_keys import DROP, KEEP, SEND
+from fsspeckit.core.kernels.partition_source import inserted_rows
 from fsspeckit.core.kernels.route_moves import MovedPlaces, MoveRoutes
 from fsspeckit.core.kernels.run_task import run_task
 from fsspeckit.core.kernels.stored_rows import StoredRows
@@ -44,6 +45,7 @@ class SourceRoutes:
         ranks: For each partition the number of rows that earlier parts of the source insert there.
         moved: Rows that move and keep values, of all parts of the key exchange.
         partitions: The number of each partition that the decisions number; None if their numbers are the same.
+        every: The number of rows, if all of them are inserted in one partition and there are no decisions.
     """
 
     piece: Any
@@ -51,6 +53,7 @@ class SourceRoutes:
     ranks: RowNumbers
     moved: MovedPlaces
     partitions: RowNumbers | None = None
+    every: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,7 +65,7 @@ class RouteRows:
     Attributes:
         folder: Where the decisions are, and where rows are written.
         task_of_file: The number of the task of each file, or -1.
-        first_task: The number of the first task that writes new rows of each partition, or -1.
+        new_tasks: For each partition the numbers of the tasks that write its new rows, in order; -1 if one is not run.
         file_rows: The most rows of a new file.
         part_of: The part of each task.
         moves: The numbers of the tasks that write moved rows.
@@ -70,7 +73,7 @@ class RouteRows:
 
     folder: TableFolder
     task_of_file: RowNumbers
-    first_task: RowNumbers
+    new_tasks: tuple[RowNumbers, ...]
     file_rows: int
     part_of: RowNumbers
     moves: MoveRoutes
@@ -94,6 +97,8 @@ class RouteRows:
 
     def _read(self, item: SourceRoutes) -> pa.Table:
         """Return the decisions about the rows of a part of the source."""
+        if item.every:
+            return inserted_rows(0, np.full(item.every, -1))
         return pa.concat_tables([_DECISION.empty_table(), *(self.folder.read(place) for place in item.places)])
 
     def _positions(self, decisions: pa.Table, kind: int) -> Iterator[tuple[int, pa.Table]]:
@@ -118,11 +123,10 @@ class RouteRows:
         for partition in np.unique(targets[is_new]).tolist():
             mine = np.flatnonzero(targets == partition)
             ranks = item.ranks[-1 - partition] + np.arange(len(mine))
-            tasks[mine] = self.first_task[-1 - partition] + ranks // self.file_rows
+            tasks[mine] = self.new_tasks[-1 - partition][ranks // self.file_rows]
             orders[mine] = ranks % self.file_rows
-        if not self._writes_new_rows:
-            kept = ~is_new
-            rows, tasks, orders = rows[kept], tasks[kept], orders[kept]
+        kept = ~is_new | (tasks >= 0)
+        rows, tasks, orders = rows[kept], tasks[kept], orders[kept]
         if not item.moved.places:
             return rows, tasks, orders
         moved = item.moved.read(self.folder)
@@ -130,10 +134,6 @@ class RouteRows:
         orders = np.concatenate([orders, moved.positions])
         by_row = np.argsort(rows, kind="stable")
         return rows[by_row], tasks[by_row], orders[by_row]
-
-    @property
-    def _writes_new_rows(self) -> bool:
-        return bool((self.first_task >= 0).any())
 
     def _runs(
         self, chunk: pa.Table, rows: RowNumbers, tasks: RowNumbers, orders: RowNumbers, writer: TableWriter

@@ -132,8 +132,9 @@ def _plan_exchanged(
     """
     plan = plan_exchanged_history(engine, feed, place, snapshot, request, reporter)
     merge = plan.merge
-    prepared = _prepare(merge.files, merge.inserts, feed, snapshot, merge.schemas, request, merge.moved, merge.stale)
-    prepared = replace(prepared, read=plan.read, exchanged=merge)
+    rows = merge.rows
+    prepared = _prepare(rows.files, rows.inserts, feed, snapshot, merge.schemas, request, merge.moved, merge.stale)
+    prepared = replace(prepared, read=plan.read, exchanged=rows)
     return PlannedChange(prepared, feed, snapshot, lambda added: any(file.rows for file in added.files))
 
 

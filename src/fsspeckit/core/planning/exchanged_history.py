@@ -32,6 +32,7 @@ from fsspeckit.core.kernels.table_files import TableFolder, TablePlace
 from fsspeckit.core.model import NO_ROWS, RowNumbers, Scan
 from fsspeckit.core.planning.exchanged_files import FileChanges
 from fsspeckit.core.planning.exchanged_merge import ExchangedMerge
+from fsspeckit.core.planning.exchanged_rows import ExchangedRows
 from fsspeckit.core.planning.exchanged_source import (
     cast_fields,
     check_nulls,
@@ -204,18 +205,17 @@ class _Planner:
             SourceRoutes(each.table, () if each.place is None else (each.place,), ranks, MovedPlaces(), numbers)
             for each, ranks, numbers in zip(found, before, maps, strict=True)
         ]
-        return ExchangedMerge(
-            writing,
-            tuple(FileChanges(self.snapshot.files, reasons, ()).of(found)),
+        rows = ExchangedRows(
             tuple((group, range(int(total))) for group, total in zip(groups, totals, strict=True)),
             tuple(range(len(groups))),
             tuple(routes),
             self._folder,
             self.schemas.rows,
             options.max_rows_per_file,
-            self.feed.rows - sum(each.effective for each in found),
-            sum(each.moved for each in found),
+            tuple(FileChanges(self.snapshot.files, reasons, ()).of(found)),
         )
+        stale = self.feed.rows - sum(each.effective for each in found)
+        return ExchangedMerge(writing, rows, stale, sum(each.moved for each in found))
 
     def _new_rows(self, found: Sequence[HistoryDecisions]) -> tuple[list[PartitionRows], RowNumbers, list[RowNumbers]]:
         """Return the partitions with new rows, the number of rows by part and partition, and numbers by part."""

@@ -7,7 +7,7 @@ The planner gets counts for each file and partition, and examples for errors.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,6 @@ from fsspeckit.core.kernels.decide_keys import DecideKeys, KeyDecisions, Moves
 from fsspeckit.core.kernels.exchange_keys import Keep, SourceKeys, SplitKeyHashes, TargetKeys
 from fsspeckit.core.kernels.move_targets import MoveTargets
 from fsspeckit.core.kernels.read_examples import ReadExamples
-from fsspeckit.core.kernels.route_moves import MoveRoutes
 from fsspeckit.core.kernels.route_rows import SourceRoutes
 from fsspeckit.core.kernels.row_rules import RowRules
 from fsspeckit.core.kernels.stored_rows import StoredRows
@@ -42,6 +41,7 @@ from fsspeckit.core.model import NO_ROWS, DataFile, KeyColumn, MoveTask, RowNumb
 from fsspeckit.core.planning.conditions import constants_of
 from fsspeckit.core.planning.exchanged_files import FileChanges, other_rows
 from fsspeckit.core.planning.exchanged_moves import ExchangedMoves, plan_moves
+from fsspeckit.core.planning.exchanged_rows import ExchangedRows
 from fsspeckit.core.planning.exchanged_source import (
     cast_fields,
     check_nulls,
@@ -56,7 +56,7 @@ from fsspeckit.core.planning.exchanged_source import (
 from fsspeckit.core.planning.folder_values import check_folder_values
 from fsspeckit.core.planning.merge import check_target_keys, file_identities, folders_of, move_error
 from fsspeckit.core.planning.merge_moves import canonical
-from fsspeckit.core.planning.merge_request import FileChange, MergeRequest, MergeSchemas, merge_schemas
+from fsspeckit.core.planning.merge_request import MergeRequest, MergeSchemas, merge_schemas
 from fsspeckit.core.planning.merge_rules import MergeRules, check_scope, compile_rules, row_rules, store_rows_in_scope
 from fsspeckit.core.planning.statistics import candidate_row_groups
 from fsspeckit.core.progress import Reporter
@@ -67,35 +67,20 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExchangedMerge:
-    """The changes of a planned merge, and the routes of source rows to them.
+    """A planned merge.
 
     Attributes:
-        inserts: The new rows of each partition, in the order of the first rows of partitions in the source.
-        partitions: The number of each of these partitions in the routes.
-        routes: The routes of the rows of each part of the source.
-        folder: Where the decisions about rows are.
-        source: The schema of the source.
-        file_rows: The most rows of a new file.
+        rows: The changes of files and new rows, and the routes of source rows to them.
         stale: The number of matched rows that are not older than their source rows.
         moved: The number of rows that move to another partition.
-        moves: The tasks that write moved rows which keep values; other moved rows are among the inserts.
-        move_routes: The routes of source rows to these tasks.
-        others: For each file, the rows of which those without a match are removed, if they are not all others.
+        moves: The tasks that write moved rows which keep values; other moved rows are among the new rows.
     """
 
     schemas: MergeSchemas
-    files: tuple[FileChange, ...]
-    inserts: tuple[tuple[PartitionRows, range], ...]
-    partitions: tuple[int, ...]
-    routes: tuple[SourceRoutes, ...]
-    folder: TableFolder
-    source: pa.Schema
-    file_rows: int
+    rows: ExchangedRows
     stale: int
     moved: int
     moves: tuple[MoveTask, ...] = ()
-    move_routes: MoveRoutes = field(default_factory=MoveRoutes)
-    others: Sequence[StoredRows | None] = ()
 
 
 def plan_exchanged(
@@ -179,21 +164,19 @@ class _Planner:
         )
         counts = _insert_counts(decisions, len(summaries), len(groups))
         totals = counts.sum(axis=0)
-        return ExchangedMerge(
-            schemas,
-            tuple(FileChanges(self.snapshot.files, reasons, others).of(decisions)),
+        rows = ExchangedRows(
             tuple((groups[number], range(int(totals[number]))) for number in numbers),
             tuple(numbers),
             tuple(self._routes(decisions, counts, moves)),
             folder,
             self.source.schema,
             self.request.options.max_rows_per_file,
-            sum(each.stale for each in decisions),
-            sum(each.moved for each in decisions),
-            moves.tasks,
-            moves.routes,
+            tuple(FileChanges(self.snapshot.files, reasons, others).of(decisions)),
             others,
+            moves.routes,
         )
+        stale, moved = sum(each.stale for each in decisions), sum(each.moved for each in decisions)
+        return ExchangedMerge(schemas, rows, stale, moved, moves.tasks)
 
     def _partitions(
         self, summaries: Sequence[SourceSummary], schemas: MergeSchemas, spellings: PartitionIdentities
