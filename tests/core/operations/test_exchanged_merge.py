@@ -546,6 +546,29 @@ def test_a_history_is_changed_by_an_exchange_as_in_memory(tmp_path: Path, io: Py
         check_history(tmp_path / str(seed), io, seed)
 
 
+@pytest.mark.parametrize("partition_by", [None, ["p"], ["is_current"]])
+def test_a_history_of_several_files_is_changed_by_an_exchange(
+    tmp_path: Path, io: PyarrowDatasetIO, partition_by: list[str] | None
+) -> None:
+    one, two = str(tmp_path / "one"), str(tmp_path / "two")
+    options: dict[str, Any] = {"key_columns": "id", "sequence_by": "v", "scd_type": 2, "partition_by": partition_by}
+
+    def changes(numbers: Any, sequence: int, value: str) -> pa.Table:
+        ids = list(numbers)
+        values = {"w": [value] * len(ids), "op": ["d" if n % 7 == 3 else "u" for n in ids]}
+        return pa.table({"id": ids, "p": [n % 2 for n in ids], "v": [sequence] * len(ids), **values})
+
+    for first in range(3):
+        PyarrowDatasetIO().apply_changes(changes(range(first, 60, 3), 10, "a").drop_columns(["op"]), one, **options)
+    shutil.copytree(one, two)
+    gone, early = changes(range(3, 60, 7), 10, ""), changes(range(40), 5, "early")
+    feed = pa.concat_tables([changes(range(1, 70, 2), 20, "b"), early, gone])
+    options["delete_when"] = "op = 'd'"
+    expected = _applied(PyarrowDatasetIO(), feed, one, options)
+    assert min(expected[0].values()) > 0
+    assert _applied(io, feed, two, options) == expected
+
+
 def check_write(tmp_path: Path, io: PyarrowDatasetIO, seed: int) -> Any:
     """Compare a random write by an exchange with one in memory, and return its outcome."""
     example = Example(seed)
