@@ -17,7 +17,7 @@ from fsspeckit.common.errors import SchemaMismatchError, StorageError
 from fsspeckit.core.results import MergePlan
 from fsspeckit.core.storage import resolve
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
-from fsspeckit.datasets.spark import SparkDatasetIO, large_source, shared_source
+from fsspeckit.datasets.spark import SparkDatasetIO, shared_source
 from fsspeckit.datasets.spark.engine import SparkEngine
 from fsspeckit.datasets.spark.exchange import exchange, part_slots
 from fsspeckit.datasets.spark.shared_source import write_spill
@@ -77,10 +77,7 @@ def test_a_large_dataframe_gives_the_same_dataset(
     tmp_path: Path,
     strategy: str,
     partition_by: list[str] | None,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if strategy != "insert":  # keys are exchanged too
-        monkeypatch.setattr("fsspeckit.datasets.spark.engine.LOCAL_ROWS", -1)
     limited = SparkDatasetIO(spark, share_limit=10_000)
     start = pa.table({"id": range(2000), "text": ["old"] * 2000, "part": [i % 3 for i in range(2000)]})
     source = _rows(spark, 3000).repartition(4)
@@ -120,19 +117,6 @@ def test_a_large_folder_as_source_is_read_by_executors(spark: SparkSession, tmp_
     io.merge(staging, path, strategy="upsert", key_columns="id")
     assert io.merge(staging, path, strategy="upsert", key_columns="id", dry_run=True).unchanged == 60_000
     assert io.read_parquet(path).select(rows.column_names).sort_by("id").equals(rows)
-
-
-def test_exchanged_keys_are_looked_up_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large_source, "MAX_BATCH_ROWS", 3)
-
-    def piece(side: bytes, keys: list[bytes], rows: list[int]) -> pa.Table:
-        return pa.table({"0": pa.array(keys, pa.binary()), "row": rows}).replace_schema_metadata({b"side": side})
-
-    sources = [piece(b"source", [b"a", b"c"], [7, 8]), piece(b"source", [b"e"], [9])]
-    scans = [piece(b"0", [b"a", b"b"], [0, 1]), piece(b"1", [b"x", b"e"], [4, 5]), piece(b"2", [b"c"], [6])]
-    found = large_source.gather_keys(0, iter([*sources, *scans]))
-    assert list(zip(*(numbers.tolist() for numbers in found), strict=True)) == [(0, 0, 7), (1, 5, 9), (2, 6, 8)]
-    assert [len(numbers) for numbers in large_source.gather_keys(0, iter(scans))] == [0, 0, 0]
 
 
 def test_a_temporary_folder_that_was_emptied_is_made_again(spark: SparkSession, tmp_path: Path) -> None:

@@ -17,15 +17,17 @@ import pyarrow as pa
 from fsspeckit.common.bridge import text_array, to_arrow, to_numpy
 from fsspeckit.common.errors import UnsupportedDataError
 from fsspeckit.common.partitions import partition_folders
+from fsspeckit.common.schema import cast_schema
 from fsspeckit.core.kernels.match_keys import in_file, plain_columns, read_keys
 from fsspeckit.core.kernels.row_rules import RowRules
-from fsspeckit.core.kernels.table_files import in_chunks
+from fsspeckit.core.kernels.stored_rows import StoredRows
+from fsspeckit.core.kernels.table_files import TableFolder, in_chunks
 from fsspeckit.core.model import KeyColumn, RowNumbers, Scan
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.values.hashing import Hashes, runs_of
 from fsspeckit.core.values.key_hash import KeyHasher
 from fsspeckit.core.values.keys import comparable, last_of_each, order_rank, sortable
-from fsspeckit.core.values.take import take_rows
+from fsspeckit.core.values.take import filter_rows, take_rows
 
 Keep = Literal["first", "last", "highest"]
 _BUCKETS = 1 << 16
@@ -48,7 +50,8 @@ class TargetKeys:
 
     ``folder_key`` is the text of the key columns that are only in the names of folders. ``partition`` is the number of
     the file's partition, -1 if the source has no row of it, and None if the rows of the file have the values.
-    ``constants`` has the columns that conditions read and the file does not have.
+    ``constants`` has the columns that conditions read and the file does not have. ``scope`` has the rows that a full
+    merge may delete; None stands for all rows. ``place`` is the folder of the partition, if it is compared.
     """
 
     number: int
@@ -56,6 +59,8 @@ class TargetKeys:
     folder_key: str
     partition: int | None
     constants: Mapping[str, pa.Scalar] = field(default_factory=dict)
+    scope: StoredRows | None = None
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +71,13 @@ class SplitKeyHashes:
         keys: The key columns that are in the files.
         folder_keys: The key columns that are only in the names of folders.
         partitions: The partition columns.
+        stored: Partition columns that files outside partition folders have in their rows, if there are such files.
+        body: The columns of files after the merge.
         identities: The partitions of the source; their numbers are sent.
         order_by: The columns that decide which row of a key is kept, and whether the lowest value is.
         rules: The conditions, whose columns are sent.
+        folder: Where the positions of rows in a scope are.
+        sends_places: Whether the folder of the partition of each row of a file is sent.
     """
 
     storage: Storage
@@ -77,10 +86,14 @@ class SplitKeyHashes:
     keys: tuple[KeyColumn, ...]
     folder_keys: tuple[str, ...]
     partitions: tuple[str, ...]
+    stored: tuple[KeyColumn, ...]
+    body: pa.Schema
     identities: tuple[str, ...]
     keep: Keep
     order_by: tuple[tuple[str, bool], ...]
     rules: RowRules
+    folder: TableFolder
+    sends_places: bool
 
     def __call__(self, item: SourceKeys | TargetKeys) -> Iterator[tuple[int, pa.Table]]:
         """Yield the hashes of one item by part, in the order of their upper bits."""
@@ -104,6 +117,9 @@ class SplitKeyHashes:
             if self.partitions:
                 names.append("partition")
                 arrays.append(to_arrow(self._partition_numbers(table)))
+            if self.stored:
+                names.append("stored")
+                arrays.append(to_arrow(self._stored_values(table)))
             for number, (name, _) in enumerate(self.order_by):
                 names.append(f"order{number}")
                 arrays.append(sortable(table[name]))
@@ -112,6 +128,13 @@ class SplitKeyHashes:
                 arrays.append(values)
             yield self._without_skew(pa.table(arrays, names)).replace_schema_metadata(metadata)
             first += table.num_rows
+
+    def _stored_values(self, table: pa.Table) -> Hashes:
+        """Return hashes of the partition values of source rows. Rows that delete their key may have any values."""
+        written, values = ~self.rules.deleting(table), table.select([key.name for key in self.stored])
+        hashes = np.zeros(table.num_rows, dtype=np.uint64)
+        hashes[written] = self.hasher.hash(plain_columns(filter_rows(values, written), self.stored))[0]
+        return hashes
 
     def _without_skew(self, table: pa.Table) -> pa.Table:
         """Return one row for each key, with the number of its rows, if a key occurs very often."""
@@ -131,26 +154,39 @@ class SplitKeyHashes:
         if item.scan.file.rows > _MOST_ROWS:
             raise UnsupportedDataError(f"{item.scan.file.path} has more than {_MOST_ROWS:,} rows. Split it first.")
         by_row = item.partition is None and bool(self.partitions)
-        keys = list(self.keys)
-        stored = [KeyColumn(name, item.scan.file.schema.field(name).type) for name in self.partitions if by_row]
-        wanted = [*keys, *(key for key in stored if key.name not in {own.name for own in keys})]
-        table = read_keys(self.storage, item.scan, wanted)
-        columns = plain_columns(table, keys)
+        wanted = dict.fromkeys((*self.keys, *(self._in_rows(item) if by_row else ())))
+        table = read_keys(self.storage, item.scan, list(wanted))
+        columns = plain_columns(table, self.keys)
         if self.folder_keys:
             columns.append(_repeated(item.folder_key, table.num_rows))
-        names = ["high", "low", "row"]
-        positions = in_file(item.scan, np.arange(table.num_rows)).astype(np.uint32)
-        arrays = [*(to_arrow(values) for values in self.hasher.hash(columns)), to_arrow(positions)]
+        positions = in_file(item.scan, np.arange(table.num_rows))
+        high, low = self.hasher.hash(columns)
+        found: dict[str, Any] = {"high": high, "low": low, "row": positions.astype(np.uint32)}
         metadata = {b"side": TARGET_SIDE, b"number": b"%d" % item.number}
-        if by_row:
-            names.append("partition")
-            arrays.append(to_arrow(self._partition_numbers(table)))
+        if by_row and self.stored:
+            found["stored"] = self.hasher.hash(plain_columns(table, self.stored))[0]
         elif item.partition is not None and self.partitions:
             metadata[b"partition"] = b"%d" % item.partition
-        for name, values in self.rules.target_values(self.storage, item.scan, item.constants):
-            names.append(name)
-            arrays.append(values)
-        return pa.table(arrays, names).replace_schema_metadata(metadata)
+        if item.scope is not None:
+            found["scope"] = item.scope.mask(self.folder, positions)
+        arrays = {name: to_arrow(values) for name, values in found.items()}
+        if self.sends_places and by_row:
+            arrays["place"] = self._places(table)
+        elif self.sends_places:
+            metadata[b"place"] = item.place.encode()
+        arrays |= dict(self.rules.target_values(self.storage, item.scan, item.constants))
+        return pa.table(arrays).replace_schema_metadata(metadata)
+
+    def _in_rows(self, item: TargetKeys) -> list[KeyColumn]:
+        """Return the partition columns that are read from the rows of a file."""
+        keys = {key.name: key for key in self.keys}
+        names = self.partitions if self.sends_places else [key.name for key in self.stored]
+        return [keys.get(name) or KeyColumn(name, item.scan.file.schema.field(name).type) for name in names]
+
+    def _places(self, table: pa.Table) -> pa.Array:
+        """Return the folders of the partitions of rows that have the values."""
+        wanted = pa.schema([self.body.field(name) for name in self.partitions])
+        return partition_folders(cast_schema(table.select(wanted.names), wanted, operation="reading"))
 
     def _partition_numbers(self, table: pa.Table) -> npt.NDArray[np.int32]:
         """Return the number of the partition of each row, or -1 for a partition that the source does not have."""

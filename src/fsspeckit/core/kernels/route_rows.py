@@ -8,7 +8,7 @@ merges the runs by position and reads the rows of one row group at a time, so it
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -20,14 +20,18 @@ import pyarrow as pa
 from fsspeckit.common.bridge import to_arrow, to_numpy
 from fsspeckit.common.errors import DamagedFileError
 from fsspeckit.common.schema import cast_schema
+from fsspeckit.core.kernels.decide_keys import DROP, KEEP, SEND
+from fsspeckit.core.kernels.partition_source import inserted_rows
+from fsspeckit.core.kernels.route_moves import MovedPlaces, MoveRoutes
 from fsspeckit.core.kernels.run_task import run_task
+from fsspeckit.core.kernels.stored_rows import StoredRows
 from fsspeckit.core.kernels.table_files import TableFolder, TablePlace, TableWriter, in_chunks
-from fsspeckit.core.model import NO_ROWS, Outcome, RewriteTask, RowNumbers, WriteTask
+from fsspeckit.core.model import NO_ROWS, MoveTask, Outcome, RewriteTask, RowNumbers, WriteTask
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.values.hashing import runs_of
 from fsspeckit.core.values.take import take_rows, with_one_dictionary
 
-RoutedTask = RewriteTask | WriteTask
+RoutedTask = RewriteTask | WriteTask | MoveTask
 _RUN_BYTES = 2 * 1024 * 1024
 
 
@@ -39,38 +43,48 @@ class SourceRoutes:
         piece: Reads the rows.
         places: The decisions about its rows, of all parts of the key exchange.
         ranks: For each partition the number of rows that earlier parts of the source insert there.
+        moved: Rows that move and keep values, of all parts of the key exchange.
+        partitions: The number of each partition that the decisions number; None if their numbers are the same.
+        every: The number of rows, if all of them are inserted in one partition and there are no decisions.
     """
 
     piece: Any
     places: tuple[TablePlace, ...]
     ranks: RowNumbers
+    moved: MovedPlaces
+    partitions: RowNumbers | None = None
+    every: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RouteRows:
     """Sends the rows of a part of the source to the parts of their tasks.
 
+    A task that writes moved rows has a number for each file from which the rows come.
+
     Attributes:
         folder: Where the decisions are, and where rows are written.
         task_of_file: The number of the task of each file, or -1.
-        first_task: The number of the first task that writes new rows of each partition, or -1.
+        new_tasks: For each partition the numbers of the tasks that write its new rows, in order; -1 if one is not run.
         file_rows: The most rows of a new file.
         part_of: The part of each task.
+        moves: The numbers of the tasks that write moved rows.
     """
 
     folder: TableFolder
     task_of_file: RowNumbers
-    first_task: RowNumbers
+    new_tasks: tuple[RowNumbers, ...]
     file_rows: int
     part_of: RowNumbers
+    moves: MoveRoutes
 
     def __call__(self, item: SourceRoutes) -> Iterator[tuple[int, pa.Table]]:
-        """Yield by part the task and the order of each row, and where the rows are; then the positions to drop."""
+        """Yield by part the task and the order of each row, and where the rows are; before, positions without rows."""
         decisions = self._read(item)
-        drops = to_numpy(decisions["drop"])
-        yield from self._drops(decisions.filter(decisions["drop"])) if drops.any() else ()
-        kept = decisions.filter(to_arrow(~drops)) if drops.any() else decisions
-        rows, tasks, orders = self._decisions(item, kept)
+        kinds = to_numpy(decisions["kind"])
+        for kind in (DROP, KEEP):
+            yield from self._positions(decisions.filter(to_arrow(kinds == kind)), kind) if (kinds == kind).any() else ()
+        rows, tasks, orders = self._decisions(item, decisions.filter(to_arrow(kinds == SEND)))
         if not len(rows):
             return
         with self.folder.writer() as writer:
@@ -83,15 +97,17 @@ class RouteRows:
 
     def _read(self, item: SourceRoutes) -> pa.Table:
         """Return the decisions about the rows of a part of the source."""
+        if item.every:
+            return inserted_rows(0, np.full(item.every, -1))
         return pa.concat_tables([_DECISION.empty_table(), *(self.folder.read(place) for place in item.places)])
 
-    def _drops(self, decisions: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-        """Yield by part the task and the position of each row of a file that is dropped. Removed files have no task."""
+    def _positions(self, decisions: pa.Table, kind: int) -> Iterator[tuple[int, pa.Table]]:
+        """Yield by part the task and the position of each row that is dropped or kept. Removed files have no task."""
         tasks = self.task_of_file[to_numpy(decisions["target"])]
         orders, known = to_numpy(decisions["position"]), tasks >= 0
         tasks, orders = tasks[known], orders[known]
         order = np.argsort(self.part_of[tasks], kind="stable")
-        numbers = _numbers(tasks[order], orders[order])
+        numbers = _numbers(tasks[order], orders[order]).replace_schema_metadata({b"kind": b"%d" % kind})
         for part, start, stop in runs_of(self.part_of[tasks][order]):
             yield part, numbers.slice(start, stop - start)
 
@@ -101,20 +117,23 @@ class RouteRows:
         by_row = np.argsort(rows, kind="stable")
         rows, targets, orders = rows[by_row], targets[by_row], orders[by_row]
         is_new = targets < 0
+        if item.partitions is not None:
+            targets[is_new] = -1 - item.partitions[-1 - targets[is_new]]
         tasks = np.where(is_new, -1, self.task_of_file[np.where(is_new, 0, targets)] if len(self.task_of_file) else -1)
         for partition in np.unique(targets[is_new]).tolist():
             mine = np.flatnonzero(targets == partition)
             ranks = item.ranks[-1 - partition] + np.arange(len(mine))
-            tasks[mine] = self.first_task[-1 - partition] + ranks // self.file_rows
+            tasks[mine] = self.new_tasks[-1 - partition][ranks // self.file_rows]
             orders[mine] = ranks % self.file_rows
-        if not self._writes_new_rows:
-            kept = ~is_new
-            rows, tasks, orders = rows[kept], tasks[kept], orders[kept]
-        return rows, tasks, orders
-
-    @property
-    def _writes_new_rows(self) -> bool:
-        return bool((self.first_task >= 0).any())
+        kept = ~is_new | (tasks >= 0)
+        rows, tasks, orders = rows[kept], tasks[kept], orders[kept]
+        if not item.moved.places:
+            return rows, tasks, orders
+        moved = item.moved.read(self.folder)
+        rows, tasks = np.concatenate([rows, moved.rows]), np.concatenate([tasks, self.moves.tasks(moved)])
+        orders = np.concatenate([orders, moved.positions])
+        by_row = np.argsort(rows, kind="stable")
+        return rows[by_row], tasks[by_row], orders[by_row]
 
     def _runs(
         self, chunk: pa.Table, rows: RowNumbers, tasks: RowNumbers, orders: RowNumbers, writer: TableWriter
@@ -137,7 +156,7 @@ class RouteRows:
             yield part, piece.replace_schema_metadata({b"runs": json.dumps(runs)})
 
 
-_DECISION = pa.schema([("row", pa.uint32()), ("target", pa.int32()), ("position", pa.uint32()), ("drop", pa.bool_())])
+_DECISION = pa.schema([("row", pa.uint32()), ("target", pa.int32()), ("position", pa.uint32()), ("kind", pa.int8())])
 
 
 def _numbers(tasks: RowNumbers, orders: RowNumbers) -> pa.Table:
@@ -145,30 +164,62 @@ def _numbers(tasks: RowNumbers, orders: RowNumbers) -> pa.Table:
 
 
 @dataclass(frozen=True, slots=True)
+class NumberedTask:
+    """A task with its numbers.
+
+    Attributes:
+        number: The number of the task, which source rows are sent to.
+        task: The task.
+        parts: The numbers to which rows of the parts of a task that moves rows are sent.
+        others: The rows of the file of which those without a match are removed.
+    """
+
+    number: int
+    task: RoutedTask
+    parts: range = range(0)
+    others: StoredRows | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RunRouted:
-    """Runs the tasks of a part with the rows that were sent to it. Tasks have their numbers."""
+    """Runs the tasks of a part with the rows that were sent to it."""
 
     storage: Storage
     folder: TableFolder
     schema: pa.Schema
-    tasks: tuple[tuple[tuple[int, RoutedTask], ...], ...]
+    tasks: tuple[tuple[NumberedTask, ...], ...]
     staging: str | None
 
     def __call__(self, part: int, pieces: Iterator[pa.Table]) -> list[tuple[int, Outcome]]:
         """Return the outcomes of the tasks of one part, with their numbers."""
-        sent, dropped = _ByTask(), _ByTask()
+        sent = {kind: _ByTask() for kind in (SEND, DROP, KEEP)}
         runs: list[tuple[TablePlace, int]] = []
         for piece in pieces:
-            found = (piece.schema.metadata or {}).get(b"runs")
-            (dropped if found is None else sent).add(piece)
-            runs += [(TablePlace(path, at, size), rows) for path, at, size, rows in json.loads(found or b"[]")]
+            metadata = piece.schema.metadata or {}
+            sent[int(metadata.get(b"kind", SEND))].add(piece)
+            found = json.loads(metadata.get(b"runs", b"[]"))
+            runs += [(TablePlace(path, at, size), rows) for path, at, size, rows in found]
         outcomes = []
-        for number, task in self.tasks[part]:
-            mine, orders = sent.rows_of(number)
+        for each in self.tasks[part]:
+            ready, mine = self._ready(each, sent)
             rows = RoutedRows(self.folder, self.schema, runs, mine)
-            ready = _with_rows(task, orders, dropped.rows_of(number)[1])
-            outcomes.append((number, run_task(ready, rows.take, self.storage, self.staging, at_once=1)))
+            outcomes.append((each.number, run_task(ready, rows.take, self.storage, self.staging, at_once=1)))
         return outcomes
+
+    def _ready(self, each: NumberedTask, sent: Mapping[int, _ByTask]) -> tuple[RoutedTask, RowNumbers]:
+        """Return a task with the numbers of its rows, and their numbers among all rows."""
+        if isinstance(each.task, MoveTask):
+            found = [sent[SEND].rows_of(number) for number in each.parts]
+            return _with_moved(each.task, [orders for _, orders in found]), np.concatenate([rows for rows, _ in found])
+        rows, orders = sent[SEND].rows_of(each.number)
+        if isinstance(each.task, WriteTask):
+            return _with_new(each.task, orders), rows
+        dropped = sent[DROP].rows_of(each.number)[1]
+        if each.others is not None:
+            matched = [orders, dropped, sent[KEEP].rows_of(each.number)[1]]
+            others = np.setdiff1d(each.others.positions(self.folder), np.concatenate(matched))
+            dropped = np.union1d(dropped, others)
+        return _with_replaced(each.task, orders, dropped), rows
 
 
 class _ByTask:
@@ -196,17 +247,32 @@ class _ByTask:
         return numbers[low:high], orders[low:high]
 
 
-def _with_rows(task: RoutedTask, orders: RowNumbers, dropped: RowNumbers) -> RoutedTask:
-    """Return a task with the numbers of its rows. Raise if rows are missing."""
-    if isinstance(task, WriteTask):
-        if len(orders) != len(task.rows) or not np.array_equal(orders, np.arange(len(orders))):
-            raise _lost_rows(task.path)
-        return replace(task, rows=range(len(orders)))
+def _with_new(task: WriteTask, orders: RowNumbers) -> WriteTask:
+    """Return a task with the numbers of its new rows. Raise if rows are missing, as the functions below."""
+    if len(orders) != len(task.rows) or not np.array_equal(orders, np.arange(len(orders))):
+        raise _lost_rows(task.path)
+    return replace(task, rows=range(len(orders)))
+
+
+def _with_replaced(task: RewriteTask, orders: RowNumbers, dropped: RowNumbers) -> RewriteTask:
     change = task.change
+    if change.remote is None:
+        return task
     if (len(orders), len(dropped)) != (change.hits, change.drops) or not (_ascends(orders) and _ascends(dropped)):
         raise _lost_rows(task.file.path)
     rows = np.arange(len(orders))
     return replace(task, change=replace(change, replaced=orders, source_rows=rows, dropped=dropped, remote=None))
+
+
+def _with_moved(task: MoveTask, positions: Sequence[RowNumbers]) -> MoveTask:
+    parts, first = [], 0
+    for part, mine in zip(task.parts, positions, strict=True):
+        if len(mine) != part.change.hits or not _ascends(mine):
+            raise _lost_rows(part.file.path)
+        rows = np.arange(first, first + len(mine))
+        parts.append(replace(part, change=replace(part.change, replaced=mine, source_rows=rows, remote=None)))
+        first += len(mine)
+    return replace(task, parts=tuple(parts))
 
 
 def _ascends(numbers: RowNumbers) -> bool:

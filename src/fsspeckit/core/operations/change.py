@@ -24,9 +24,9 @@ from fsspeckit.core.file_names import rewritten_name
 from fsspeckit.core.model import MoveTask, NewFileTask, Outcome, PlanEntry, RewriteTask, Task, WriteOptions
 from fsspeckit.core.operations.attempts import Attempts
 from fsspeckit.core.operations.row_balance import check_balance
-from fsspeckit.core.operations.run_routed import run_routed
+from fsspeckit.core.operations.run_tasks import run_tasks
 from fsspeckit.core.parquet.writer_options import report_codecs
-from fsspeckit.core.planning.exchanged_merge import ExchangedMerge
+from fsspeckit.core.planning.exchanged_rows import ExchangedRows
 from fsspeckit.core.planning.merge_request import compute_merge_stats
 from fsspeckit.core.planning.pinned_plan import check_against_plan, check_outcomes, check_rows, digest_of
 from fsspeckit.core.planning.pruned_files import PlanEntries, PrunedFiles
@@ -67,7 +67,7 @@ class PreparedChange:
     stale: int = 0
     moved: int = 0
     unchanged: int = 0
-    exchanged: ExchangedMerge | None = None
+    exchanged: ExchangedRows | None = None
     pruned: PrunedFiles | None = None
     pruned_reasons: Mapping[str, str] = field(default_factory=dict)
 
@@ -234,11 +234,8 @@ class _ChangeRun:
         rows, size = sum(task.rows_in for task in tasks), sum(task.weight for task in tasks)
         on_done = self.reporter.stage("write" if staging else "compare", len(tasks), rows=rows, size=size)
         with vanished_file_is_conflict(self.place, planned.prepared.operation):
-            exchanged = planned.prepared.exchanged
-            if exchanged is not None:
-                outcomes = run_routed(self.engine, self.place.storage, exchanged, tasks, staging, on_done)
-            else:
-                outcomes = self.engine.run(self.place.storage, planned.source, tasks, staging, on_done)
+            exchanged, storage = planned.prepared.exchanged, self.place.storage
+            outcomes = run_tasks(self.engine, storage, planned.source, exchanged, tasks, staging, on_done)
         check_balance(tasks, outcomes, self.place.path)
         return outcomes
 

@@ -6,6 +6,7 @@ The history is read and planned from one snapshot; the commit is a conflict if t
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -16,27 +17,28 @@ from fsspeckit.common.logging import log_unexpected
 from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source import Input, Source
-from fsspeckit.core.dataset.source_keys import check_no_null_keys, check_sequence, select_rows
+from fsspeckit.core.dataset.source_keys import PartitionRows, check_no_null_keys, check_sequence, select_rows
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.kernels.find_duplicates import partition_count
-from fsspeckit.core.kernels.history_rows import ChangeHistory, FeedChunk, OldRows, ReadHistory, SplitHistory, join
+from fsspeckit.core.kernels.history_rows import ChangeHistory, FeedChunk, OldRows, SplitHistory, join
 from fsspeckit.core.kernels.row_rules import Mask
-from fsspeckit.core.model import NO_MATCH, NO_ROWS
+from fsspeckit.core.model import NO_MATCH, NO_ROWS, RowNumbers
 from fsspeckit.core.operations.change import PlannedChange, PreparedChange, run_change
 from fsspeckit.core.operations.merge import as_range, opened
+from fsspeckit.core.planning.exchanged_history import plan_exchanged_history
 from fsspeckit.core.planning.folder_values import check_folder_values
 from fsspeckit.core.planning.history import (
     HistoryRequest,
     HistorySchemas,
-    PlannedHistory,
     check_feed_values,
     feed_target,
     history_schemas,
     plan_history,
+    read_history,
 )
 from fsspeckit.core.planning.merge import check_target_keys, match_anywhere, partition_groups
 from fsspeckit.core.planning.merge_changes import is_removed
-from fsspeckit.core.planning.merge_request import FileChange, insert_tasks, rewrite_tasks
+from fsspeckit.core.planning.merge_request import FileChange, MergeSchemas, insert_tasks, rewrite_tasks
 from fsspeckit.core.planning.merge_rules import compile_rules, deleting_rows
 from fsspeckit.core.progress import SILENT, Progress, Reporter, reporting
 from fsspeckit.core.results import MergePlan, MergeResult
@@ -71,6 +73,8 @@ def apply_history(
         def plan() -> PlannedChange:
             snapshot = load()
             with vanished_file_is_conflict(place, "apply_changes"):
+                if feed.exchange_folder is not None:
+                    return _plan_exchanged(engine, feed, place, snapshot, request, reporter)
                 return _plan(engine, feed, place, snapshot, request, reporter)
 
         return run_change(
@@ -101,20 +105,37 @@ def _plan(
     found = _change(engine, feed, place, snapshot, schemas, old, deletes, request, reporter)
     rows = feed.with_parts([changes.table for changes in found], schemas.rows)
     plan = plan_history(found, snapshot, reasons)
-    prepared = _prepare(plan, feed, rows, snapshot, schemas, request)
+    writing = replace(schemas.writing, body=rows.widen_codes(schemas.writing.body))
+    groups, _ = partition_groups(snapshot, rows, plan.inserts, writing)
+    new = [(group, as_range(np.asarray(group.rows, dtype=np.int64))) for group in groups]
+    new.sort(key=lambda pair: pair[0].folder)
+    stale = feed.rows - plan.effective
+    prepared = _prepare(plan.files, new, feed, snapshot, writing, request, plan.moved, stale)
     prepared = replace(prepared, read=frozenset(rows_of_file.file.path for rows_of_file in old))
 
     def depends_on(added: Snapshot) -> bool:
         if _find_history(engine, feed, place, added, schemas, request, SILENT)[0]:
             return True
         unmatched = [FileChange(file, NO_MATCH, NO_ROWS, "") for file in added.files]
-        return bool(rewrite_tasks(unmatched, schemas.writing, request.writing, adds_rows=_adds_rows(plan)))
+        adds_rows = prepared.inserted + prepared.updated > 0
+        return bool(rewrite_tasks(unmatched, schemas.writing, request.writing, adds_rows=adds_rows))
 
     return PlannedChange(prepared, rows, snapshot, depends_on)
 
 
-def _adds_rows(plan: PlannedHistory) -> bool:
-    return len(plan.inserts) + plan.updated > 0
+def _plan_exchanged(
+    engine: Engine, feed: Source, place: Place, snapshot: Snapshot, request: HistoryRequest, reporter: Reporter
+) -> PlannedChange:
+    """Plan a history whose rows workers change.
+
+    Other new files are not searched: that would exchange the whole feed again. So it depends on all of them.
+    """
+    plan = plan_exchanged_history(engine, feed, place, snapshot, request, reporter)
+    merge = plan.merge
+    rows = merge.rows
+    prepared = _prepare(rows.files, rows.inserts, feed, snapshot, merge.schemas, request, merge.moved, merge.stale)
+    prepared = replace(prepared, read=plan.read, exchanged=rows)
+    return PlannedChange(prepared, feed, snapshot, lambda added: any(file.rows for file in added.files))
 
 
 def _find_history(
@@ -157,11 +178,7 @@ def _change(
     reporter: Reporter,
 ) -> list[HistoryChanges]:
     """Change the history: in this process, or distributed by key if the rows of the feed are shared with workers."""
-    columns = snapshot.partition_columns
-    in_folders = [(name, columns.index(name)) for name in schemas.writing.in_folders] if columns else []
-    read = ReadHistory(
-        place.storage, schemas.rows, request.key_columns, schemas.written, request.sequence_by, tuple(in_folders)
-    )
+    read = read_history(place.storage, snapshot, schemas, request)
     changes = _chunks(feed, deletes)
     if not feed.is_shared:
         read_old = engine.map(read, old, reporter.stage("read history", len(old))) if old else []
@@ -187,19 +204,19 @@ def _chunks(feed: Source, deletes: Mask | None) -> list[FeedChunk]:
 
 
 def _prepare(
-    plan: PlannedHistory,
+    files: Sequence[FileChange],
+    new: Sequence[tuple[PartitionRows, range | RowNumbers]],
     feed: Source,
-    rows: Source,
     snapshot: Snapshot,
-    schemas: HistorySchemas,
+    writing: MergeSchemas,
     request: HistoryRequest,
+    moved: int,
+    stale: int,
 ) -> PreparedChange:
-    """Turn the changes to files into tasks."""
-    writing = replace(schemas.writing, body=rows.widen_codes(schemas.writing.body))
-    removed = {change.file.path for change in plan.files if is_removed(change, rows)}
-    left = [change for change in plan.files if change.file.path not in removed]
-    groups, _ = partition_groups(snapshot, rows, plan.inserts, writing)
-    new = [(group, as_range(np.asarray(group.rows, dtype=np.int64))) for group in groups]
+    """Turn the changes to files and the new history rows of each partition into tasks."""
+    removed = {change.file.path for change in files if is_removed(change, feed)}
+    left = [change for change in files if change.file.path not in removed]
+    inserted, updated = sum(len(rows) for _, rows in new) - moved, sum(change.match.hits for change in files) + moved
     return PreparedChange(
         operation="apply_changes",
         strategy="scd2",
@@ -208,13 +225,13 @@ def _prepare(
         source_rows=feed.rows,
         source_route=feed.route,
         share_limit=feed.limit,
-        rewrites=tuple(rewrite_tasks(left, writing, request.writing, adds_rows=_adds_rows(plan))),
+        rewrites=tuple(rewrite_tasks(left, writing, request.writing, adds_rows=inserted + updated > 0)),
         inserts=tuple(insert_tasks(new, writing, snapshot, request.writing.options)),
         deletes=tuple(sorted(removed)),
-        inserted=len(plan.inserts) - plan.moved,
-        updated=plan.updated,
-        deleted=plan.deleted,
-        reasons={change.file.path: change.reason for change in plan.files},
-        stale=feed.rows - plan.effective,
-        moved=plan.moved,
+        inserted=inserted,
+        updated=updated,
+        deleted=sum(change.lost for change in files) - moved,
+        reasons={change.file.path: change.reason for change in files},
+        stale=stale,
+        moved=moved,
     )

@@ -33,7 +33,7 @@ from fsspeckit.core.dataset.text_source import TextFiles, read_later
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.model import NO_MATCH, NO_ROWS, Match, MoveTask, RowNumbers
 from fsspeckit.core.operations.change import PlannedChange, PreparedChange, run_change
-from fsspeckit.core.planning.exchanged_merge import decides_in_workers, plan_exchanged
+from fsspeckit.core.planning.exchanged_merge import plan_exchanged
 from fsspeckit.core.planning.merge import (
     MatchedFiles,
     check_target_keys,
@@ -91,8 +91,7 @@ def merge(
 
         def plan() -> PlannedChange:
             snapshot = load()
-            partitions = snapshot.partition_columns if snapshot.files else request.partition_by or ()
-            if source.exchange_folder is not None and decides_in_workers(request, partitions):
+            if source.exchange_folder is not None:
                 return _plan_exchanged(engine, source, place, snapshot, request, reporter)
             return _plan(engine, source, place, snapshot, request, reporter)
 
@@ -304,20 +303,21 @@ def _plan_exchanged(
     """
     with vanished_file_is_conflict(place, request.operation):
         plan = plan_exchanged(engine, source, place, snapshot, request, reporter)
-    updated, inserted = sum(change.match.hits for change in plan.files), sum(len(rows) for _, rows in plan.inserts)
+    files, new = plan.rows.files, plan.rows.inserts
+    updated, inserted = sum(change.match.hits for change in files), sum(len(rows) for _, rows in new)
     changes = MergeChanges(
-        files=plan.files,
+        files=files,
         inserts=(),
-        inserted=inserted - plan.moved,
+        inserted=inserted if plan.moves else inserted - plan.moved,
         updated=updated + plan.moved,
-        deleted=sum(change.lost for change in plan.files) - plan.moved,
+        deleted=sum(change.lost for change in files) - plan.moved,
         stale=plan.stale,
         moved=plan.moved,
     )
     everything = frozenset(file.path for file in snapshot.files)
     prepared = _prepare(changes, (), plan.schemas, snapshot, source, request, everything)
-    writes = insert_tasks(plan.inserts, plan.schemas, snapshot, request.options)
-    prepared = replace(prepared, inserts=tuple(writes), exchanged=plan)
+    writes = insert_tasks(new, plan.schemas, snapshot, request.options)
+    prepared = replace(prepared, inserts=(*writes, *plan.moves), exchanged=plan.rows)
     return PlannedChange(prepared, source, snapshot, lambda added: any(file.rows for file in added.files))
 
 

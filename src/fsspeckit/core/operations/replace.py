@@ -40,11 +40,13 @@ def remove_matching_rows(
     options: WriteOptions,
     reporter: Reporter,
 ) -> Removal:
-    """Plan the removal of the rows for which a condition is true.
+    """Plan the removal of the rows for which a condition is true. Without a condition, no row is removed.
 
     Raises:
         ExpressionError: The condition does not fit the columns, or is not true for all source rows.
     """
+    if where is None:
+        return Removal()
     schema = source.schema if snapshot.schema is None else full_schema(snapshot)
     with errors_name("replace_where"):
         condition = compile_condition(where, schema)

@@ -30,7 +30,7 @@ from fsspeckit.core.commit.transaction import Changes, Commit, Publish, Revalida
 from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
 from fsspeckit.core.dataset.snapshot import Snapshot, load_files, load_snapshot, partition_layout
 from fsspeckit.core.dataset.source import Input, Source
-from fsspeckit.core.dataset.source_keys import PartitionIdentities, PartitionRows, split_by_partition
+from fsspeckit.core.dataset.source_keys import PartitionIdentities, PartitionRows
 from fsspeckit.core.dataset.text_source import TextFiles, read_later
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.expressions.conditions import columns_named, errors_name, parse_once
@@ -40,7 +40,9 @@ from fsspeckit.core.operations.attempts import Attempts
 from fsspeckit.core.operations.change import Revalidation, publications
 from fsspeckit.core.operations.replace import Removal, remove_matching_rows
 from fsspeckit.core.operations.row_balance import check_balance
+from fsspeckit.core.operations.run_tasks import run_tasks
 from fsspeckit.core.parquet.writer_options import check_writable
+from fsspeckit.core.planning.exchanged_rows import ExchangedRows
 from fsspeckit.core.planning.folder_values import check_folder_values, may_have_rows_of
 from fsspeckit.core.planning.merge_request import (
     check_partition_columns,
@@ -50,6 +52,7 @@ from fsspeckit.core.planning.merge_request import (
     without_columns,
 )
 from fsspeckit.core.planning.statistics import KeySet
+from fsspeckit.core.planning.written_rows import plan_rows
 from fsspeckit.core.progress import Progress, Reporter, reporting
 from fsspeckit.core.results import MergeFileMetadata, WriteResult
 
@@ -158,7 +161,8 @@ def _changed(place: Place) -> CommitConflictError:
 class _Work:
     """A planned write: the new files, the files to delete, and the rows to remove.
 
-    ``examine`` returns what the write must know of a view, and the files to delete then.
+    ``examine`` returns what the write must know of a view, and the files to delete then. ``exchanged`` has the routes
+    of source rows to tasks, if the source is exchanged.
     """
 
     place: Place
@@ -169,6 +173,7 @@ class _Work:
     removal: Removal
     rows: int
     examine: Callable[[View], tuple[_Existing, tuple[str, ...]]]
+    exchanged: ExchangedRows | None = None
 
     @classmethod
     def plan(
@@ -182,14 +187,16 @@ class _Work:
     ) -> _Work:
         """Check the source against the dataset, and plan the write."""
         body = _body(source, existing, request, place.path)
-        source.check_casts(body, operation="write", path=place.path)
-        groups = split_by_partition(source, range(source.rows), existing.partitions, existing.folders)
+        partitions, folders, most = existing.partitions, existing.folders, request.options.max_rows_per_file
+        rows = plan_rows(engine, source, body, partitions, folders, most, place.path, reporter)
+        groups = rows.groups
         existing.spellings.check(groups)
         tasks = _tasks(groups, body, existing, request)
-        removal = _removal(engine, place, source, existing, request, reporter)
+        where, options = request.replace_where, request.options
+        removal = remove_matching_rows(engine, place, existing.sample, source, where, options, reporter)
         retire = (*_files_to_delete(existing, groups, request), *removal.deletes)
         if request.mode == "overwrite_partitions":
-            _check_partitions(engine, place, source, existing, retire, reporter)
+            _check_partitions(engine, place, rows.values, existing, retire, reporter)
 
         def examine(view: View) -> tuple[_Existing, tuple[str, ...]]:
             newer = _examine(place, view, source, request)
@@ -197,7 +204,7 @@ class _Work:
                 raise _changed(place)
             return newer, _files_to_delete(newer, groups, request)
 
-        return cls(place, request, existing, tasks, retire, removal, source.rows, examine)
+        return cls(place, request, existing, tasks, retire, removal, source.rows, examine, rows.exchanged)
 
     def commit(
         self, engine: Engine, source: Source, attempts: Attempts, reporter: Reporter, started: float
@@ -245,7 +252,7 @@ class _Work:
         size = sum(task.weight for task in tasks)
         on_done = reporter.stage("write", len(tasks), rows=self.rows, size=size)
         with vanished_file_is_conflict(self.place, "write"):
-            outcomes = engine.run(self.place.storage, source, tasks, staging, on_done)
+            outcomes = run_tasks(engine, self.place.storage, source, self.exchanged, tasks, staging, on_done)
         check_balance(tasks, outcomes, self.place.path)
         return outcomes
 
@@ -303,16 +310,6 @@ def _keep_existing(place: Place, view: View, request: WriteRequest, started: flo
         commit_seconds=commit.seconds if commit else 0.0,
         dry_run=dry_run,
         skipped=True,
-    )
-
-
-def _removal(
-    engine: Engine, place: Place, source: Source, existing: _Existing, request: WriteRequest, reporter: Reporter
-) -> Removal:
-    if request.replace_where is None:
-        return Removal()
-    return remove_matching_rows(
-        engine, place, existing.sample, source, request.replace_where, request.options, reporter
     )
 
 
@@ -423,16 +420,24 @@ def _files_to_delete(existing: _Existing, groups: Sequence[PartitionRows], reque
 
 
 def _check_partitions(
-    engine: Engine, place: Place, source: Source, existing: _Existing, deleted: Sequence[str], reporter: Reporter
+    engine: Engine,
+    place: Place,
+    values: Callable[[str], pa.ChunkedArray],
+    existing: _Existing,
+    deleted: Sequence[str],
+    reporter: Reporter,
 ) -> None:
-    """Raise if a file to delete has rows of other partitions, or a file that stays may have rows of these."""
+    """Raise if a file to delete has rows of other partitions, or a file that stays may have rows of these.
+
+    ``values`` returns a partition column of the source.
+    """
     outside = {file.path for name, file in zip(existing.identities, existing.view.files, strict=True) if name is None}
     read = outside | set(deleted)
     view = replace(existing.view, files=tuple(file for file in existing.view.files if file.path in read))
     with vanished_file_is_conflict(place, "write"):
         columns, files = load_files(place.storage, view, existing.partitions)
         check_folder_values(engine, place.storage, files, columns, columns, reporter)
-    keys = {name: KeySet.of(source.columns([name])[name]) for name in existing.partitions} if outside else {}
+    keys = {name: KeySet.of(values(name)) for name in existing.partitions} if outside else {}
     for file in files:
         if file.path in outside and may_have_rows_of(file, keys):
             raise PartitionError(

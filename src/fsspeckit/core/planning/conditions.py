@@ -17,6 +17,8 @@ from fsspeckit.core.engine.protocol import Engine, RowSelection
 from fsspeckit.core.expressions.tree import Call, Column, Expression, InList, Literal, null_of, with_constants
 from fsspeckit.core.expressions.types import plain_type
 from fsspeckit.core.kernels.find_rows import FindRows
+from fsspeckit.core.kernels.stored_rows import NO_STORED_ROWS, RowsToStore, StoredRows, StoreRows
+from fsspeckit.core.kernels.table_files import TableFolder
 from fsspeckit.core.model import NO_ROWS, DataFile, RowNumbers, Scan
 from fsspeckit.core.parquet.footer_table import FooterTable, Numbers
 from fsspeckit.core.parquet.reader import confirmed
@@ -79,6 +81,25 @@ def find_matching_rows(
     on_done = reporter.stage("match", len(items), rows=sum(scan.rows for scan, _ in items))
     found = iter(engine.map(FindRows(storage, schema), items, on_done) if items else ())
     return [_combine(proof, next(found) if proof.unknown else None) for proof in proofs]
+
+
+def store_matching_rows(
+    engine: Engine,
+    storage: Storage,
+    snapshot: Snapshot,
+    schema: pa.Schema,
+    condition: Expression,
+    folder: TableFolder,
+    reporter: Reporter,
+) -> list[StoredRows]:
+    """Store the positions of the matching rows of every file of a snapshot; see `find_matching_rows`."""
+    proofs = _proofs(storage, snapshot, schema, condition)
+    items = [RowsToStore(each.file, each.matching, each.unknown, each.condition) for each in proofs]
+    wanted = [item for item in items if item.whole or item.unknown]
+    read = sum(item.file.row_groups[group] for item in wanted for group in item.unknown)
+    on_done = reporter.stage("match", len(wanted), rows=read)
+    found = iter(engine.map(StoreRows(storage, folder, schema), wanted, on_done) if wanted else ())
+    return [next(found) if item.whole or item.unknown else NO_STORED_ROWS for item in items]
 
 
 def set_aside_without_matches(snapshot: Snapshot, condition: Expression) -> tuple[Snapshot, PrunedFiles | None]:

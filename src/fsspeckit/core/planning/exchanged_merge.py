@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from posixpath import dirname
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from fsspeckit.common.partitions import partition_folder
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source import Source
@@ -25,79 +24,63 @@ from fsspeckit.core.dataset.source_keys import (
     PartitionIdentities,
     PartitionRows,
     check_order_columns,
-    check_sequence_values,
     duplicate_error,
     no_order_error,
-    null_key_error,
 )
 from fsspeckit.core.engine.protocol import Engine
-from fsspeckit.core.kernels.decide_keys import DecideKeys, FileRows, KeyDecisions, Moves
+from fsspeckit.core.kernels.decide_keys import DecideKeys, KeyDecisions, Moves
 from fsspeckit.core.kernels.exchange_keys import Keep, SourceKeys, SplitKeyHashes, TargetKeys
+from fsspeckit.core.kernels.move_targets import MoveTargets
 from fsspeckit.core.kernels.read_examples import ReadExamples
 from fsspeckit.core.kernels.route_rows import SourceRoutes
 from fsspeckit.core.kernels.row_rules import RowRules
+from fsspeckit.core.kernels.stored_rows import StoredRows
 from fsspeckit.core.kernels.summarize_source import CheckCasts, SourceSummary, SummarizeSource
 from fsspeckit.core.kernels.table_files import TableFolder
-from fsspeckit.core.model import NO_ROWS, DataFile, RemoteMatch, RowNumbers, Scan
+from fsspeckit.core.model import NO_ROWS, DataFile, KeyColumn, MoveTask, RowNumbers, Scan
 from fsspeckit.core.planning.conditions import constants_of
+from fsspeckit.core.planning.exchanged_files import FileChanges, other_rows
+from fsspeckit.core.planning.exchanged_moves import ExchangedMoves, plan_moves
+from fsspeckit.core.planning.exchanged_rows import ExchangedRows
+from fsspeckit.core.planning.exchanged_source import (
+    cast_fields,
+    check_nulls,
+    check_sequences,
+    coded_columns,
+    in_scans,
+    key_intervals,
+    part_count,
+    summarize,
+    with_codes_for,
+)
 from fsspeckit.core.planning.folder_values import check_folder_values
-from fsspeckit.core.planning.key_intervals import KeyIntervals
-from fsspeckit.core.planning.merge import check_target_keys, file_identities, move_error
-from fsspeckit.core.planning.merge_request import FileChange, MergeRequest, MergeSchemas, merge_schemas
-from fsspeckit.core.planning.merge_rules import compile_rules, row_rules
+from fsspeckit.core.planning.merge import check_target_keys, file_identities, folders_of, move_error
+from fsspeckit.core.planning.merge_moves import canonical
+from fsspeckit.core.planning.merge_request import MergeRequest, MergeSchemas, merge_schemas
+from fsspeckit.core.planning.merge_rules import MergeRules, check_scope, compile_rules, row_rules, store_rows_in_scope
 from fsspeckit.core.planning.statistics import candidate_row_groups
 from fsspeckit.core.progress import Reporter
 from fsspeckit.core.values.key_hash import KeyHasher
-from fsspeckit.core.values.take import with_wide_codes
 
 _SHOWN = 5
-_RANGES = 100_000
-_MOST_RANGES, _FEWEST_RANGES = 4_000, 16
-_PART_ROWS = 1_500_000
-_SCAN_ROWS = 2_000_000
-_FEWEST_PARTS, _MOST_PARTS = 4, 8_192
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExchangedMerge:
-    """The changes of a planned merge, and the routes of source rows to them.
+    """A planned merge.
 
     Attributes:
-        inserts: The new rows of each partition, in the order of the first rows of partitions in the source.
-        partitions: The number of each of these partitions in the routes.
-        routes: The routes of the rows of each part of the source.
-        folder: Where the decisions about rows are.
-        source: The schema of the source.
-        file_rows: The most rows of a new file.
+        rows: The changes of files and new rows, and the routes of source rows to them.
         stale: The number of matched rows that are not older than their source rows.
         moved: The number of rows that move to another partition.
+        moves: The tasks that write moved rows which keep values; other moved rows are among the new rows.
     """
 
     schemas: MergeSchemas
-    files: tuple[FileChange, ...]
-    inserts: tuple[tuple[PartitionRows, range], ...]
-    partitions: tuple[int, ...]
-    routes: tuple[SourceRoutes, ...]
-    folder: TableFolder
-    source: pa.Schema
-    file_rows: int
+    rows: ExchangedRows
     stale: int
     moved: int
-
-
-def decides_in_workers(request: MergeRequest, partitions: Sequence[str]) -> bool:
-    """Return whether workers can decide about the rows of a merge.
-
-    They cannot for a full merge with conditions or moves, whose other rows depend on all decisions about a file, and
-    not for rows that move and keep values of the target.
-    """
-    conditions = (request.delete_when, request.update_when, request.insert_when, request.newer_by)
-    moves = bool(partitions) and request.partition_move == "move"
-    if request.scope is not None or (partitions and request.ignore_null_updates):
-        return False
-    if request.rule.delete:
-        return not moves and all(condition is None for condition in conditions)
-    return not moves or (request.update_columns is None and request.schema_mode == "strict")
+    moves: tuple[MoveTask, ...] = ()
 
 
 def plan_exchanged(
@@ -105,28 +88,16 @@ def plan_exchanged(
 ) -> ExchangedMerge:
     """Plan a merge. Raise for duplicate and null keys, values that do not fit, and rows that change their partition."""
     schemas = merge_schemas(source.schema_for(snapshot.schema), snapshot, request, place.path)
-    rules = row_rules(compile_rules(request, source.schema, snapshot), source.schema, snapshot)
-    planner = _Planner(engine, source, place, snapshot, request, rules, reporter)
+    conditions = compile_rules(request, source.schema, snapshot)
+    rules = row_rules(conditions, source.schema, snapshot)
+    planner = _Planner(engine, source, place, snapshot, request, conditions, rules, reporter)
     summaries, schemas = planner.summarize(schemas)
     check_order_columns(source.schema, request.dedup_order_by)
     if request.null_keys == "error":
-        _check_nulls(summaries, schemas, request)
+        check_nulls(summaries, schemas, request.operation)
     if request.operation == "apply_changes" and request.newer_by is not None:
-        nulls, has_nan = sum(each.no_sequence[0] for each in summaries), any(each.no_sequence[1] for each in summaries)
-        check_sequence_values(request.newer_by, nulls, has_nan)
-    if request.null_keys == "error":
-        check_target_keys(place.storage, snapshot, schemas, request.operation)
-    if snapshot.files:
-        names = schemas.partitions
-        check_folder_values(engine, place.storage, snapshot.files, snapshot.partition_columns, names, reporter)
+        check_sequences(summaries, request.newer_by)
     return planner.plan(summaries, schemas)
-
-
-def _check_nulls(summaries: Sequence[SourceSummary], schemas: MergeSchemas, request: MergeRequest) -> None:
-    for number, key in enumerate(schemas.keys):
-        count = sum(summary.keys[number].nulls for summary in summaries)
-        if count:
-            raise null_key_error(key.name, "source", count, request.operation)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,71 +109,83 @@ class _Planner:
     place: Place
     snapshot: Snapshot
     request: MergeRequest
+    conditions: MergeRules
     rules: RowRules
     reporter: Reporter
 
+    @property
+    def _folder(self) -> TableFolder:
+        folder = self.source.exchange_folder
+        assert folder is not None
+        return folder
+
     def summarize(self, schemas: MergeSchemas) -> tuple[list[SourceSummary], MergeSchemas]:
         """Return the summaries of all parts of the source, and the schemas with wider dictionary codes if needed."""
-        wide = with_wide_codes(schemas.body)
-        coded = [new.name for old, new in zip(schemas.body, wide, strict=True) if new.type != old.type]
-        coded = [name for name in coded if name in self.source.schema.names]
-        summarize = SummarizeSource(
+        request, coded = self.request, coded_columns(schemas.body, self.source.schema.names)
+        how = SummarizeSource(
             schemas.keys,
             schemas.partitions,
             0,
-            CheckCasts(_cast_fields(self.source.schema, schemas.filled), self.request.operation, self.place.path),
-            tuple(coded),
+            CheckCasts(cast_fields(self.source.schema, schemas.filled), request.operation, self.place.path),
+            coded,
             self.rules.deletes,
-            self.request.newer_by if self.request.operation == "apply_changes" else None,
+            request.newer_by if request.operation == "apply_changes" else None,
         )
-        pieces = self.source.pieces(summarize.columns)
-        ranges = min(_MOST_RANGES, max(_FEWEST_RANGES, _RANGES // len(pieces)))
-        on_done = self.reporter.stage("summarize source", len(pieces))
-        summaries = self.engine.map(replace(summarize, ranges=ranges), pieces, on_done)
-        fields = list(schemas.body)
-        for number, name in enumerate(coded):
-            values = pa.concat_arrays([summary.distinct[number] for summary in summaries])
-            at = schemas.body.get_field_index(name)
-            if len(pc.unique(values)) >= 2 ** (fields[at].type.index_type.bit_width - 1):
-                fields[at] = wide.field(at)
-        return summaries, replace(schemas, body=pa.schema(fields, schemas.body.metadata))
+        summaries = summarize(self.engine, self.source, how, self.reporter)
+        body = with_codes_for(schemas.body, coded, [summary.distinct for summary in summaries])
+        return summaries, replace(schemas, body=body)
 
     def plan(self, summaries: Sequence[SourceSummary], schemas: MergeSchemas) -> ExchangedMerge:
         """Match keys and return the changes."""
-        groups, identities = self._partitions(summaries, schemas)
-        scans, reasons = self._scans(summaries, schemas, groups, identities)
+        engine, place, folder, reporter = self.engine, self.place, self._folder, self.reporter
+        spellings = PartitionIdentities(schemas.partitions, self.source.schema, schemas.in_folders)
+        groups, identities = self._partitions(summaries, schemas, spellings)
+        scope = store_rows_in_scope(engine, place, self.snapshot, self.conditions, folder, reporter)
+        scans, reasons = self._scans(summaries, schemas, groups, identities, scope)
         decisions = self._exchange(scans, schemas, groups)
         self._check_duplicates(decisions, schemas)
+        numbers = _by_first_row(decisions)
+        self._check_target(schemas, has_rows=bool(numbers))
+        spellings.check([groups[number] for number in numbers])
         self._check_moves(decisions, schemas)
-        counts = _insert_counts(decisions, len(summaries), len(groups))
-        totals, numbers = counts.sum(axis=0), _by_first_row(decisions)
-        folder = self.source.exchange_folder
-        assert folder is not None
-        return ExchangedMerge(
+        check_scope(engine, self.snapshot, self.source, self.conditions, reporter)
+        others: Sequence[StoredRows | None] = scope or ()
+        if self.request.rule.delete and scope is None:
+            others = other_rows(engine, place.storage, folder, self.snapshot.files, decisions)
+        moves = plan_moves(
+            engine,
+            folder,
+            [each.new_places for each in decisions],
+            self.source.schema,
+            len(summaries),
+            self.snapshot,
             schemas,
-            tuple(self._changes(decisions, reasons)),
+            self.request,
+        )
+        counts = _insert_counts(decisions, len(summaries), len(groups))
+        totals = counts.sum(axis=0)
+        rows = ExchangedRows(
             tuple((groups[number], range(int(totals[number]))) for number in numbers),
             tuple(numbers),
-            tuple(self._routes(decisions, counts)),
+            tuple(self._routes(decisions, counts, moves)),
             folder,
             self.source.schema,
             self.request.options.max_rows_per_file,
-            sum(each.stale for each in decisions),
-            sum(each.moved for each in decisions),
+            tuple(FileChanges(self.snapshot.files, reasons, others).of(decisions)),
+            others,
+            moves.routes,
         )
+        stale, moved = sum(each.stale for each in decisions), sum(each.moved for each in decisions)
+        return ExchangedMerge(schemas, rows, stale, moved, moves.tasks)
 
     def _partitions(
-        self, summaries: Sequence[SourceSummary], schemas: MergeSchemas
+        self, summaries: Sequence[SourceSummary], schemas: MergeSchemas, spellings: PartitionIdentities
     ) -> tuple[list[PartitionRows], list[str | None]]:
         """Return the partitions of the source, with the folders that exist, and the partition of each file."""
-        spellings = PartitionIdentities(schemas.partitions, self.source.schema, schemas.in_folders)
         identities = file_identities(self.snapshot, schemas.partitions, spellings)
-        pairs = reversed(list(zip(self.snapshot.files, identities, strict=True)))
-        folders = {name: dirname(file.path) for file, name in pairs if name}
+        folders = folders_of(self.snapshot, identities)
         names = dict.fromkeys(name for summary in summaries for name in summary.partitions)
-        groups = [PartitionRows(folders.get(name, name), name, NO_ROWS) for name in names]
-        spellings.check(groups)
-        return groups, identities
+        return [PartitionRows(folders.get(name, name), name, NO_ROWS) for name in names], identities
 
     def _moves(self, schemas: MergeSchemas) -> Moves:
         request = self.request
@@ -216,6 +199,7 @@ class _Planner:
         schemas: MergeSchemas,
         groups: Sequence[PartitionRows],
         identities: Sequence[str | None],
+        scope: Sequence[StoredRows] | None,
     ) -> tuple[list[TargetKeys], list[str]]:
         """Return the scans of the files that may have a key of the source, and the last step for each file."""
         files, number = self.snapshot.files, {group.identity: i for i, group in enumerate(groups)}
@@ -229,24 +213,35 @@ class _Planner:
             if (name is None or name in number or everywhere) and not (folder_keys[i] or "").startswith(UNREADABLE)
         ]
         reasons = ["partition"] * len(files)
-        ranges = {
-            key.name: KeyIntervals.union([summary.keys[at] for summary in summaries], key.type)
-            for at, key in enumerate(schemas.keys)
-            if key in schemas.file_keys
-        }
+        ranges = key_intervals(summaries, schemas)
         scans = []
         for i, row_groups in zip(checked, candidate_row_groups([files[i] for i in checked], ranges), strict=True):
             name = identities[i]
             if name is None or name in number:
                 reasons[i] = "key scan" if row_groups else "statistics" if files[i].rows else "empty"
             if row_groups:
-                partition = None if name is None else number.get(name, -1)
-                constants = self._constants(files[i])
-                scans += [
-                    TargetKeys(i, Scan(files[i], some, 0), folder_keys[i] or "", partition, constants)
-                    for some in _in_scans(files[i].row_groups, row_groups)
-                ]
+                first = TargetKeys(
+                    i,
+                    Scan(files[i], (), 0),
+                    folder_keys[i] or "",
+                    None if name is None else number.get(name, -1),
+                    self._constants(files[i]),
+                    None if scope is None or scope[i].count == files[i].rows else scope[i],
+                    self._place(files[i], schemas) if self._keeps_partitions(schemas) else "",
+                )
+                groups_of = in_scans(files[i].row_groups, row_groups)
+                scans += [replace(first, scan=replace(first.scan, row_groups=some)) for some in groups_of]
         return scans, reasons
+
+    def _keeps_partitions(self, schemas: MergeSchemas) -> bool:
+        """Whether NULL in the source keeps the partition of a row."""
+        return self.request.ignore_null_updates and self._moves(schemas) == "move"
+
+    def _place(self, file: DataFile, schemas: MergeSchemas) -> str:
+        """Return the name that the partition of a file has in new folders; empty if its rows have the values."""
+        values = file.partition or (None,) * len(schemas.partitions)
+        pairs = zip(schemas.partitions, values, strict=True)
+        return partition_folder(schemas.partitions, [canonical(name, text, self.source.schema) for name, text in pairs])
 
     def _constants(self, file: DataFile) -> dict[str, pa.Scalar]:
         """Return the columns that conditions read and a file does not have."""
@@ -256,12 +251,11 @@ class _Planner:
     def _exchange(
         self, scans: Sequence[TargetKeys], schemas: MergeSchemas, groups: Sequence[PartitionRows]
     ) -> list[KeyDecisions]:
-        request, folder = self.request, self.source.exchange_folder
-        assert folder is not None
+        request, keep, folder = self.request, self._keep(), self._folder
         rows = self.source.rows + sum(scan.scan.rows for scan in scans)
-        parts = min(_MOST_PARTS, max(_FEWEST_PARTS, rows // _PART_ROWS + 1))
+        parts = part_count(rows)
         order_by = _order_columns(self.source, request.dedup_order_by) if request.rule.deduplicate else ()
-        keep = self._keep()
+        identities = tuple(group.identity for group in groups)
         split = SplitKeyHashes(
             self.place.storage,
             KeyHasher.random(),
@@ -269,10 +263,14 @@ class _Planner:
             schemas.file_keys,
             tuple(name for name in schemas.in_folders if name in request.key_columns),
             schemas.partitions,
-            tuple(group.identity for group in groups),
+            _stored_partitions(scans, schemas),
+            schemas.body,
+            identities,
             keep,
             order_by,
             self.rules,
+            folder,
+            self._keeps_partitions(schemas),
         )
         columns = [key.name for key in schemas.keys] + list(schemas.partitions) + [name for name, _ in order_by]
         pieces = self.source.pieces(list(dict.fromkeys([*columns, *self.rules.source_columns])))
@@ -280,9 +278,12 @@ class _Planner:
             *(SourceKeys(number, piece) for number, piece in enumerate(pieces)),
             *scans,
         ]
-        moves, rule = self._moves(schemas), request.rule
+        moves, rule, targets = self._moves(schemas), request.rule, None
+        if moves == "move" and (schemas.updated is not None or request.ignore_null_updates):
+            targets = MoveTargets(schemas.partitions, identities, request.ignore_null_updates)
+        partitioned = bool(schemas.partitions)
         decide = DecideKeys(
-            folder, bool(schemas.partitions), keep, order_by, rule.update, rule.insert, moves, self.rules
+            folder, partitioned, keep, order_by, rule.update, rule.insert, rule.delete, moves, self.rules, targets
         )
         size = sum(scan.scan.file.size for scan in scans)
         on_done = self.reporter.stage("match", len(items) + parts, rows=rows, size=size)
@@ -309,6 +310,15 @@ class _Planner:
             remedy = ONE_CHANGE_PER_KEY if request.ignore_null_updates else DUPLICATE_REMEDY
             raise duplicate_error(names, rows, times, count, remedy)
 
+    def _check_target(self, schemas: MergeSchemas, *, has_rows: bool) -> None:
+        """Raise for NULL keys in files, and for files with other partition values than their folders."""
+        snapshot, storage, request = self.snapshot, self.place.storage, self.request
+        if request.null_keys == "error":
+            check_target_keys(storage, snapshot, schemas, request.operation)
+        if snapshot.files and has_rows:
+            columns, names = snapshot.partition_columns, schemas.partitions
+            check_folder_values(self.engine, storage, snapshot.files, columns, names, self.reporter)
+
     def _check_moves(self, decisions: Sequence[KeyDecisions], schemas: MergeSchemas) -> None:
         if self._moves(schemas) != "check" or not any(each.moved for each in decisions):
             return
@@ -326,47 +336,23 @@ class _Planner:
         items = [(pieces[part], row) for part, row in rows]
         return [row for part in self.engine.map(ReadExamples(), items, lambda _: None) for row in part]
 
-    def _changes(self, decisions: Sequence[KeyDecisions], reasons: Sequence[str]) -> Iterable[FileChange]:
-        replaced = _by_file([each.replaced for each in decisions], len(reasons))
-        dropped = _by_file([each.dropped for each in decisions], len(reasons))
-        moved = frozenset[int]().union(*(each.moved_from for each in decisions))
-        for number, (file, reason) in enumerate(zip(self.snapshot.files, reasons, strict=True)):
-            match = RemoteMatch(*replaced[number], *dropped[number])
-            why = "rows move to another partition" if number in moved else reason
-            yield FileChange(file, match, NO_ROWS, why, drop_others=self.request.rule.delete)
-
-    def _routes(self, decisions: Sequence[KeyDecisions], counts: RowNumbers) -> Iterable[SourceRoutes]:
+    def _routes(
+        self, decisions: Sequence[KeyDecisions], counts: RowNumbers, moves: ExchangedMoves
+    ) -> Iterable[SourceRoutes]:
         """Return the routes of each part of the source: its decisions, and the rows that are inserted before it."""
         before = np.cumsum(counts, axis=0) - counts
         for number, piece in enumerate(self.source.pieces(self.source.schema.names)):
             places = tuple(each.places[number] for each in decisions if number in each.places)
-            yield SourceRoutes(piece, places, before[number])
+            yield SourceRoutes(piece, places, before[number], moves.places[number])
 
 
-def _by_file(found: Sequence[FileRows], files: int) -> list[tuple[int, tuple[int, int]]]:
-    """Return for each file the number of rows, and the two sums of their positions."""
-    counts, sums = np.zeros(files, dtype=np.int64), np.zeros((files, 2), dtype=np.uint64)
-    for each in found:
-        counts[each.files] += each.counts
-        sums[each.files] += each.sums
-    return [(count, (first, second)) for count, (first, second) in zip(counts.tolist(), sums.tolist(), strict=True)]
-
-
-def _in_scans(rows: Sequence[int], row_groups: Sequence[int]) -> Iterable[tuple[int, ...]]:
-    """Split row groups into scans of a limited number of rows; ``rows`` are those of each row group."""
-    scan: list[int] = []
-    for number in row_groups:
-        if scan and sum(rows[i] for i in scan) + rows[number] > _SCAN_ROWS:
-            yield tuple(scan)
-            scan = []
-        scan.append(number)
-    yield tuple(scan)
-
-
-def _cast_fields(source: pa.Schema, body: pa.Schema) -> pa.Schema:
-    """Return the columns whose values may not fit their type after the merge."""
-    known = [field for field in body if field.name in source.names]
-    return pa.schema([field for field in known if source.field(field.name).type != field.type or not field.nullable])
+def _stored_partitions(scans: Sequence[TargetKeys], schemas: MergeSchemas) -> tuple[KeyColumn, ...]:
+    """Return the partition columns that are compared with rows of files outside partition folders, if there are any."""
+    if not schemas.partitions or all(scan.partition is not None for scan in scans):
+        return ()
+    known = {key.name for key in schemas.keys}
+    names = [name for name in schemas.partitions if name in schemas.body.names and name not in known]
+    return tuple(KeyColumn(name, schemas.body.field(name).type) for name in names)
 
 
 def _order_columns(source: Source, names: Sequence[str]) -> tuple[tuple[str, bool], ...]:

@@ -16,6 +16,7 @@ from fsspeckit.common.errors import ColumnNameError, PartitionError, SchemaMisma
 from fsspeckit.common.schema import field_remedy
 from fsspeckit.core.dataset.snapshot import Snapshot, full_schema
 from fsspeckit.core.dataset.source import Source
+from fsspeckit.core.kernels.history_rows import ReadHistory
 from fsspeckit.core.model import Match, RowNumbers
 from fsspeckit.core.planning.merge_request import (
     FileChange,
@@ -27,6 +28,7 @@ from fsspeckit.core.planning.merge_request import (
     partition_columns_of,
     without_columns,
 )
+from fsspeckit.core.storage import Storage
 from fsspeckit.core.values.history import (
     HISTORY_COLUMNS,
     IS_CURRENT,
@@ -180,9 +182,22 @@ def _history_schema(
 
 def check_feed_values(source: Source, schemas: HistorySchemas, path: str, deletes: Mask | None) -> None:
     """Raise if a value of a change does not fit the type of the dataset; ``deletes`` marks changes without values."""
+    source.check_casts(feed_columns(schemas), operation="apply_changes", path=path, without=deletes)
+
+
+def feed_columns(schemas: HistorySchemas) -> pa.Schema:
+    """Return the columns of files that get values of the feed."""
     names = [name for name in schemas.written if name in schemas.writing.body.names]
-    wanted = pa.schema([schemas.writing.body.field(name) for name in names])
-    source.check_casts(wanted, operation="apply_changes", path=path, without=deletes)
+    return pa.schema([schemas.writing.body.field(name) for name in names])
+
+
+def read_history(storage: Storage, snapshot: Snapshot, schemas: HistorySchemas, request: HistoryRequest) -> ReadHistory:
+    """Return a function that reads changes and history rows."""
+    columns = snapshot.partition_columns
+    in_folders = [(name, columns.index(name)) for name in schemas.writing.in_folders] if columns else []
+    return ReadHistory(
+        storage, schemas.rows, request.key_columns, schemas.written, request.sequence_by, tuple(in_folders)
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -193,16 +208,6 @@ class PlannedHistory:
     inserts: RowNumbers
     moved: int
     effective: int
-
-    @property
-    def updated(self) -> int:
-        """History rows with new values, also those that move to another partition."""
-        return sum(change.match.hits for change in self.files) + self.moved
-
-    @property
-    def deleted(self) -> int:
-        """History rows that are removed."""
-        return sum(change.lost for change in self.files) - self.moved
 
 
 def plan_history(found: Sequence[HistoryChanges], snapshot: Snapshot, reasons: Sequence[str]) -> PlannedHistory:

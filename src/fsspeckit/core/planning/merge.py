@@ -148,11 +148,15 @@ def partition_groups(
     """Return source rows by partition, with the folders that exist, and the partition of each file."""
     spellings = PartitionIdentities(schemas.partitions, source.schema, schemas.in_folders)
     identities = file_identities(snapshot, schemas.partitions, spellings)
-    pairs = reversed(list(zip(snapshot.files, identities, strict=True)))
-    folders = {name: dirname(file.path) for file, name in pairs if name}
-    groups = split_by_partition(source, rows, schemas.partitions, folders)
+    groups = split_by_partition(source, rows, schemas.partitions, folders_of(snapshot, identities))
     spellings.check(groups)
     return groups, identities
+
+
+def folders_of(snapshot: Snapshot, identities: Sequence[str | None]) -> dict[str, str]:
+    """Return the folder of each partition that has files; ``identities`` has the partition of each file."""
+    pairs = reversed(list(zip(snapshot.files, identities, strict=True)))
+    return {name: dirname(file.path) for file, name in pairs if name}
 
 
 def match_anywhere(

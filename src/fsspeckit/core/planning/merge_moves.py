@@ -121,17 +121,18 @@ class MergeMoves:
             if table is not None and name in table.column_names:
                 texts.append(render(table[name]))
             else:
-                text = None if file.partition is None else self._canonical(name, file.partition[at])
+                text = None if file.partition is None else canonical(name, file.partition[at], self.source.schema)
                 texts.append(pa.repeat(text_array([text])[0], rows))
         return texts
 
-    def _canonical(self, name: str, text: str | None) -> str | None:
-        """Return the text that a folder's value has in new folders."""
-        try:
-            found = render(typed_values([text], self.source.schema.field(name).type))[0].as_py()
-        except PartitionError:  # no value of the source has this text
-            return text
-        return None if found is None else str(found)
+
+def canonical(name: str, text: str | None, source: pa.Schema) -> str | None:
+    """Return the text that the value of a folder has in new folders."""
+    try:
+        found = render(typed_values([text], source.field(name).type))[0].as_py()
+    except PartitionError:  # no value of the source has this text
+        return text
+    return None if found is None else str(found)
 
 
 _NOWHERE: _Places = (pa.nulls(0, pa.string()), np.empty(0, dtype=bool))

@@ -21,8 +21,10 @@ from fsspeckit.core.expressions.tree import Expression, Literal, columns_of, wit
 from fsspeckit.core.expressions.types import common_type, is_comparable, plain_type
 from fsspeckit.core.kernels.read_values import ReadValues
 from fsspeckit.core.kernels.row_rules import SOURCE, TARGET, Mask, RowRules, SequenceColumn, newer_rows
+from fsspeckit.core.kernels.stored_rows import StoredRows
+from fsspeckit.core.kernels.table_files import TableFolder
 from fsspeckit.core.model import DataFile, Match, RowNumbers
-from fsspeckit.core.planning.conditions import constants_of, find_matching_rows
+from fsspeckit.core.planning.conditions import constants_of, find_matching_rows, store_matching_rows
 from fsspeckit.core.planning.merge_request import MergeRequest
 from fsspeckit.core.planning.source_conditions import check_all_match, compared_schema
 from fsspeckit.core.progress import Reporter
@@ -220,3 +222,13 @@ def rows_in_scope(
     with errors_name("scope"):
         found = find_matching_rows(engine, place.storage, snapshot, rules.target, rules.scope, reporter)
     return [match.positions for match in found]
+
+
+def store_rows_in_scope(
+    engine: Engine, place: Place, snapshot: Snapshot, rules: MergeRules, folder: TableFolder, reporter: Reporter
+) -> list[StoredRows] | None:
+    """Return the same rows as `rows_in_scope`, whose positions workers keep in a folder."""
+    if rules.scope is None:
+        return None
+    with errors_name("scope"):
+        return store_matching_rows(engine, place.storage, snapshot, rules.target, rules.scope, folder, reporter)

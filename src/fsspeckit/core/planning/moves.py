@@ -108,20 +108,26 @@ def move_tasks(
 
 def _pieces(parts: Sequence[RewriteTask], most: int) -> Iterable[tuple[RewriteTask, ...]]:
     """Divide parts into pieces with at most so many rows."""
-    piece: list[RewriteTask] = []
+    for piece in cut_pieces([part.rows_out for part in parts], most):
+        yield tuple(_slice(parts[at], start, stop) for at, start, stop in piece)
+
+
+def cut_pieces(counts: Sequence[int], most: int) -> Iterable[list[tuple[int, int, int]]]:
+    """Divide rows into pieces of at most so many; a piece has places among ``counts``, each with a range of rows."""
+    piece: list[tuple[int, int, int]] = []
     free = most
-    for part in parts:
-        start, rows = 0, part.rows_out
+    for at, rows in enumerate(counts):
+        start = 0
         while start < rows:
             stop = min(rows, start + free)
-            piece.append(_slice(part, start, stop))
+            piece.append((at, start, stop))
             free -= stop - start
             start = stop
             if not free:
-                yield tuple(piece)
+                yield piece
                 piece, free = [], most
     if piece:
-        yield tuple(piece)
+        yield piece
 
 
 def _slice(part: RewriteTask, start: int, stop: int) -> RewriteTask:

@@ -10,11 +10,9 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from operator import itemgetter
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
 import pyarrow as pa
 
 from fsspeckit.core.dataset.place import Place
@@ -24,7 +22,7 @@ from fsspeckit.core.engine.local import LocalEngine
 from fsspeckit.core.engine.protocol import OnDone, ReadRequest, Scratch
 from fsspeckit.core.engine.read import read_snapshot
 from fsspeckit.core.kernels.match_keys import batches
-from fsspeckit.core.model import NO_MATCH, CombineTask, KeySetSpec, Match, Outcome, Scan, Task
+from fsspeckit.core.model import KeySetSpec, Match, Outcome, Scan, Task
 from fsspeckit.core.storage import Storage, resolve
 from fsspeckit.datasets.spark.exchange import exchange
 from fsspeckit.datasets.spark.executor_check import check_executors, check_shared, is_one_machine, slots
@@ -32,16 +30,6 @@ from fsspeckit.datasets.spark.file_source import is_small
 from fsspeckit.datasets.spark.frame_source import share_frame
 from fsspeckit.datasets.spark.job_progress import Counted, OnTasks
 from fsspeckit.datasets.spark.jobs import run_items
-from fsspeckit.datasets.spark.large_source import (
-    RunRouted,
-    SplitKeys,
-    SplitRows,
-    gather_keys,
-    key_items,
-    matches,
-    routes,
-    without_rows,
-)
 from fsspeckit.datasets.spark.session import active_session, get_session, is_configured, refresh
 from fsspeckit.datasets.spark.shared_source import INLINE_BYTES, SharedSource, share_inline, share_table, spilled
 from fsspeckit.datasets.spark.tasks import Runner, Scanner, Scans, SpillFiles
@@ -53,7 +41,6 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 _TASK_BYTES = 256 * 1024 * 1024
 _TASK_SCAN_ROWS = 4_000_000
-_PART_KEYS = 2_000_000
 _WAVES = 4
 _LOCAL_WAVES = 2
 _TASK_ITEMS = 8
@@ -180,12 +167,10 @@ class SparkEngine:
     ) -> list[Match]:
         """Scan key columns on the executors, or on the driver if there are few rows."""
         assert isinstance(source, SharedSource)
-        total, is_large = sum(scan.rows for scan in scans), source.route == "exchange"
-        if self.scans_here(total + is_large * source.rows):
+        total = sum(scan.rows for scan in scans)
+        if self.scans_here(total):
             return LocalEngine().match(storage, source, specs, scans, on_done)
         self._checked()
-        if is_large:
-            return self._match_by_exchange(storage, source, specs, scans, on_done)
         wanted = [(len(spec.rows), spec.keys) for spec in specs]
         scan_batches = batches(scans, wanted, slots(self.spark))
         work = [Scans(specs[batch[0].group], tuple(batch)) for batch in scan_batches]
@@ -198,31 +183,6 @@ class SparkEngine:
         """Return whether the driver scans the keys of this many rows faster than a Spark job."""
         return rows <= (LOCAL_ROWS if self.is_one_machine else DRIVER_ROWS)
 
-    def _match_by_exchange(
-        self,
-        storage: Storage,
-        source: SharedSource,
-        specs: Sequence[KeySetSpec],
-        scans: Sequence[Scan],
-        on_done: OnDone,
-    ) -> list[Match]:
-        """Match keys by an exchange for each set of key columns: some key columns may be partition columns."""
-        results: list[Match] = [NO_MATCH] * len(scans)
-        for keys in dict.fromkeys(specs[scan.group].keys for scan in scans):
-            members = [i for i, scan in enumerate(scans) if specs[scan.group].keys == keys]
-            items = key_items(source.handle, specs, [(n, scans[i]) for n, i in enumerate(members)])
-            rows = source.rows + sum(scans[i].rows for i in members)
-            parts = max(slots(self.spark), rows // _PART_KEYS + 1)
-            grouped = len({scans[i].group for i in members}) > 1
-            split = SplitKeys(storage, source.handle, keys, grouped, parts)
-            tasks = self._tasks(rows, _TASK_SCAN_ROWS)
-            with self.packets() as folder:
-                found = exchange(self.spark, split, items, gather_keys, parts, tasks, lambda _: None, folder)
-            for i, match in zip(members, matches(found, len(members)), strict=True):
-                results[i] = match
-            on_done(len(members))
-        return results
-
     def run(
         self, storage: Storage, source: Source, tasks: Sequence[Task], staging: str | None, on_done: OnDone
     ) -> list[Outcome]:
@@ -231,8 +191,6 @@ class SparkEngine:
         if not tasks:
             return []
         self._checked()
-        if source.route == "exchange":
-            return self._run_by_exchange(storage, source, tasks, staging, on_done)
         count = self._tasks(sum(task.weight for task in tasks), _TASK_BYTES)
         return run_items(self.spark, Runner(storage, source.handle, staging), tasks, count, on_done)
 
@@ -244,27 +202,6 @@ class SparkEngine:
         waves = _LOCAL_WAVES if is_one_machine(self.spark) else _WAVES
         few = min(total // (each // 8) + 1, waves * slots(self.spark))
         return max(few, total // each + 1, slots(self.spark))
-
-    def _run_by_exchange(
-        self, storage: Storage, source: SharedSource, tasks: Sequence[Task], staging: str | None, on_done: OnDone
-    ) -> list[Outcome]:
-        """Send source rows to the tasks that need them, by an exchange."""
-        with_rows = [task for task in tasks if not isinstance(task, CombineTask)]
-        assert len(with_rows) == len(tasks)
-        if not with_rows:
-            return []
-        parts = min(len(with_rows), self._tasks(sum(task.weight for task in with_rows), _TASK_BYTES))
-        part_of = np.arange(len(with_rows)) % parts
-        bundles = tuple(
-            tuple((n, without_rows(with_rows[n])) for n in range(part, len(with_rows), parts)) for part in range(parts)
-        )
-        body = RunRouted(storage, source.schema, bundles, staging)
-        split = SplitRows(source.handle, part_of)
-        items = routes(source.handle, with_rows)
-        with self.packets() as folder:
-            found = exchange(self.spark, split, items, body, parts, self._bundles(items), lambda _: None, folder)
-        on_done(len(tasks))
-        return [outcome for _, outcome in sorted((pair for pairs in found for pair in pairs), key=itemgetter(0))]
 
     def map(self, function: Callable[[_T], _R], items: Sequence[_T], on_done: OnDone) -> list[_R]:
         """Apply a function to all items on the executors."""
