@@ -16,6 +16,8 @@ from fsspeckit.common.types import is_view
 
 HAS_BLOOM_FILTERS = INSTALLED >= BLOOM_FILTERS
 HAS_NARROW_DECIMALS = hasattr(pa, "decimal32")
+DICTIONARY_CODES, FIXED_LISTS = 20, 26
+"""First versions of pyarrow whose files keep the width of dictionary codes, and nulls in lists of a fixed size."""
 _FEATURES = {
     "bloom_filter": BLOOM_FILTERS,
     "pa.uuid": EXTENSION_TYPES,
@@ -24,6 +26,9 @@ _FEATURES = {
     "_view": VIEWS,
     "pa.decimal32": 19,
     "pa.decimal64": 19,
+    "pa.dictionary(pa.int8(": DICTIONARY_CODES,
+    "array of text": FIXED_LISTS,
+    "too long for pyarrow's statistics": 18,
 }
 """Words in the source or the parameters of a test, and the first version of pyarrow that has the feature."""
 
@@ -44,12 +49,21 @@ def known_warnings() -> list[str]:
     return [text for fixed_in, text in _WARNINGS.items() if _numbers(installed) < _numbers(fixed_in)]
 
 
+def has_duckdb(wanted: str) -> bool:
+    """Whether the installed DuckDB, the second reader of the tests, has at least a version."""
+    return _numbers(version("duckdb")) >= _numbers(wanted)
+
+
 def _numbers(text: str) -> list[int]:
     return [int(part) for part in text.split(".")[:2]]
 
 
 def can_store(type_: pa.DataType) -> bool:
     """Whether files keep a type that is not nested as it is."""
+    if pa.types.is_dictionary(type_) and type_.index_type != pa.int32():
+        return INSTALLED >= DICTIONARY_CODES
+    if pa.types.is_fixed_size_list(type_):
+        return INSTALLED >= FIXED_LISTS
     return INSTALLED >= VIEWS or not is_view(type_)
 
 

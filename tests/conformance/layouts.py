@@ -14,11 +14,15 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from installed import has_duckdb
+
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 ODD_VALUES = (
     "a b", "ü", "100%", "%20", "a=b", "..", ".", "it's", '"q"', "01", "x/y", "a\\b", "a+b", "a:b?c#d", "😀", "A", "a",
     "_x", ".x", "[*]", "{}", "new\nline", "null", "true", " pad ",
 )  # fmt: skip
+if not has_duckdb("2.0"):  # the second reader of the tests reads the folder p=null as no value
+    ODD_VALUES = tuple(value for value in ODD_VALUES if value != "null")
 INTEGERS = ("0", "1", "-1", "10", "2024")
 
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from conformance.oracle import NEGATIVE_ZERO, Row
+from installed import has_duckdb
 
 NAN = ("NaN",)
 _NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
@@ -84,7 +85,13 @@ def unreadable_by_duckdb(schema: pa.Schema) -> dict[str, str]:
             reasons[field.name] = "DuckDB reads decimals above 38 digits as DOUBLE"
         elif pt.is_duration(field.type):
             reasons[field.name] = "Parquet has no duration: DuckDB sees a bare BIGINT without its unit"
+        elif _is_cut(field.type) and not has_duckdb("2.0"):
+            reasons[field.name] = "DuckDB before 2.0 cuts nanoseconds of times of day and of times with a zone"
     return reasons
+
+
+def _is_cut(type_: pa.DataType) -> bool:
+    return type_ == pa.time64("ns") or (pt.is_timestamp(type_) and type_.unit == "ns" and type_.tz is not None)
 
 
 def duckdb_rows(files: Iterable[Path], columns: Sequence[str], partitions: Sequence[str] = ()) -> list[Row]:

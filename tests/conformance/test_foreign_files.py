@@ -19,7 +19,7 @@ from conformance.tree import contents, data_files, tree_of
 from fsspeckit.common.errors import DamagedFileError, SchemaMismatchError
 from fsspeckit.core.parquet.bytes.format_fields import ChunkField, FileField, GroupField, MetaField, StatisticsField
 from fsspeckit.core.parquet.bytes.thrift import I32, I64, Struct, read_struct, write_struct
-from installed import HAS_BLOOM_FILTERS
+from installed import HAS_BLOOM_FILTERS, has_duckdb
 
 UPSERT: dict[str, Any] = {"strategy": "upsert", "key_columns": ["id"]}
 OLD = pa.table(
@@ -57,9 +57,10 @@ WRITERS: dict[str, Callable[[Path], None]] = {
     "delta encodings": _pyarrow(
         use_dictionary=False, column_encoding={"id": "DELTA_BYTE_ARRAY", "n": "DELTA_BINARY_PACKED"}
     ),
-    "byte stream split": _pyarrow(use_dictionary=False, column_encoding={"n": "BYTE_STREAM_SPLIT"}),
     "codec per column": _pyarrow(compression={"id": "zstd", "n": "none", "at": "gzip"}),
 }
+if has_duckdb("2.0"):  # older versions cannot read integers in this encoding
+    WRITERS["byte stream split"] = _pyarrow(use_dictionary=False, column_encoding={"n": "BYTE_STREAM_SPLIT"})
 if HAS_BLOOM_FILTERS:
     WRITERS["bloom filters"] = _pyarrow(bloom_filter_options={"id": {"ndv": 10}})
 
