@@ -41,6 +41,12 @@ def test_only_the_commit_changes_a_dataset_folder() -> None:
     assert not found
 
 
+def test_only_exchanges_import_the_kernels_of_exchanges() -> None:
+    """Executors that run other kernels do not load them."""
+    kernels = (SOURCES / "core" / "kernels").glob("*.py")
+    assert [path.name for path in kernels if "core.kernels.exchange" in path.read_text("utf-8")] == []
+
+
 def test_the_commit_would_be_found() -> None:
     texts = [(SOURCES / "core" / "commit" / name).read_text("utf-8") for name in ("publishing.py", "replay.py")]
     assert {"publish", "retire"} <= {call for text in texts for call in calls_of_storage(ast.parse(text))}

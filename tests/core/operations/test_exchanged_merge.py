@@ -23,16 +23,10 @@ from fsspeckit.common.errors import DamagedFileError, KeyColumnError
 from fsspeckit.core.dataset.source import Input, Source, open_source
 from fsspeckit.core.engine.local import LocalEngine
 from fsspeckit.core.engine.protocol import Scratch
-from fsspeckit.core.kernels import (
-    changed_rows,
-    exchange_history,
-    exchange_keys,
-    find_duplicates,
-    route_rows,
-    table_files,
-)
-from fsspeckit.core.kernels.table_files import TableFolder, TablePlace
-from fsspeckit.core.planning import exchanged_source
+from fsspeckit.core.kernels import changed_rows, find_duplicates
+from fsspeckit.core.kernels.exchange import change_histories, route_rows, split_keys, table_files
+from fsspeckit.core.kernels.exchange.table_files import TableFolder, TablePlace
+from fsspeckit.core.planning.exchange import source_summary
 from fsspeckit.core.storage import Storage, resolve
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from sweeps import sweep_size
@@ -106,12 +100,12 @@ def _small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_files, "_CHUNK_BYTES", 200)
     monkeypatch.setattr(route_rows, "_RUN_BYTES", 100)
     monkeypatch.setattr(changed_rows, "_ROWS_AT_ONCE", 3)
-    monkeypatch.setattr(exchange_keys, "_SKEW_ROWS", 3)
-    monkeypatch.setattr(exchange_history, "_PIECE_BYTES", 200)
-    monkeypatch.setattr(exchange_history, "_OLD_ROWS", 3)
+    monkeypatch.setattr(split_keys, "_SKEW_ROWS", 3)
+    monkeypatch.setattr(change_histories, "_PIECE_BYTES", 200)
+    monkeypatch.setattr(change_histories, "_OLD_ROWS", 3)
     monkeypatch.setattr(find_duplicates, "_PART_ROWS", 11)
-    monkeypatch.setattr(exchanged_source, "_MOST_RANGES", 5)
-    monkeypatch.setattr(exchanged_source, "_SCAN_ROWS", 5)
+    monkeypatch.setattr(source_summary, "_MOST_RANGES", 5)
+    monkeypatch.setattr(source_summary, "_SCAN_ROWS", 5)
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from fsspeckit.core.planning.key_intervals import KeyIntervals
+from fsspeckit.core.planning.exchange.key_intervals import KeyIntervals
 from fsspeckit.core.planning.statistics import KeySet, ordered
 from fsspeckit.core.values.key_ranges import key_ranges
 

@@ -22,7 +22,7 @@ from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.transaction import Journal
 from fsspeckit.core.dataset.row_streams import row_stream
 from fsspeckit.core.dataset.snapshot import partition_layout, single_file_view
-from fsspeckit.core.kernels.table_files import TableFolder
+from fsspeckit.core.kernels.exchange.table_files import TableFolder
 from fsspeckit.core.model import DataFile, RowNumbers
 from fsspeckit.core.parquet.damage import report_damage
 from fsspeckit.core.parquet.data_files import read_data_files

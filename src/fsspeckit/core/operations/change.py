@@ -26,7 +26,7 @@ from fsspeckit.core.operations.attempts import Attempts
 from fsspeckit.core.operations.row_balance import check_balance
 from fsspeckit.core.operations.run_tasks import run_tasks
 from fsspeckit.core.parquet.writer_options import report_codecs
-from fsspeckit.core.planning.exchanged_rows import ExchangedRows
+from fsspeckit.core.planning.exchange.routed_rows import ExchangedRows
 from fsspeckit.core.planning.merge_request import compute_merge_stats
 from fsspeckit.core.planning.pinned_plan import check_against_plan, check_outcomes, check_rows, digest_of
 from fsspeckit.core.planning.pruned_files import PlanEntries, PrunedFiles

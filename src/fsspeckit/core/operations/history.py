@@ -25,7 +25,7 @@ from fsspeckit.core.kernels.row_rules import Mask
 from fsspeckit.core.model import NO_MATCH, NO_ROWS, RowNumbers
 from fsspeckit.core.operations.change import PlannedChange, PreparedChange, run_change
 from fsspeckit.core.operations.merge import as_range, opened
-from fsspeckit.core.planning.exchanged_history import plan_exchanged_history
+from fsspeckit.core.planning.exchange.history import plan_exchanged_history
 from fsspeckit.core.planning.folder_values import check_folder_values
 from fsspeckit.core.planning.history import (
     HistoryRequest,

@@ -33,7 +33,7 @@ from fsspeckit.core.dataset.text_source import TextFiles, read_later
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.model import NO_MATCH, NO_ROWS, Match, MoveTask, RowNumbers
 from fsspeckit.core.operations.change import PlannedChange, PreparedChange, run_change
-from fsspeckit.core.planning.exchanged_merge import plan_exchanged
+from fsspeckit.core.planning.exchange.merge import plan_exchanged
 from fsspeckit.core.planning.merge import (
     MatchedFiles,
     check_target_keys,

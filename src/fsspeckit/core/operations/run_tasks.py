@@ -12,9 +12,9 @@ import numpy as np
 
 from fsspeckit.core.dataset.source import Source
 from fsspeckit.core.engine.protocol import Engine, OnDone
-from fsspeckit.core.kernels.route_rows import NumberedTask, RoutedTask, RouteRows, RunRouted
+from fsspeckit.core.kernels.exchange.route_rows import NumberedTask, RoutedTask, RouteRows, RunRouted
 from fsspeckit.core.model import NO_ROWS, MoveTask, Outcome, RewriteTask, RowNumbers, Task, WriteTask
-from fsspeckit.core.planning.exchanged_rows import ExchangedRows
+from fsspeckit.core.planning.exchange.routed_rows import ExchangedRows
 from fsspeckit.core.storage import Storage
 
 _MANY_PARTS = 200

@@ -42,7 +42,7 @@ from fsspeckit.core.operations.replace import Removal, remove_matching_rows
 from fsspeckit.core.operations.row_balance import check_balance
 from fsspeckit.core.operations.run_tasks import run_tasks
 from fsspeckit.core.parquet.writer_options import check_writable
-from fsspeckit.core.planning.exchanged_rows import ExchangedRows
+from fsspeckit.core.planning.exchange.routed_rows import ExchangedRows
 from fsspeckit.core.planning.folder_values import check_folder_values, may_have_rows_of
 from fsspeckit.core.planning.merge_request import (
     check_partition_columns,

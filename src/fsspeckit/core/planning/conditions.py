@@ -16,9 +16,9 @@ from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.engine.protocol import Engine, RowSelection
 from fsspeckit.core.expressions.tree import Call, Column, Expression, InList, Literal, null_of, with_constants
 from fsspeckit.core.expressions.types import plain_type
+from fsspeckit.core.kernels.exchange.stored_rows import NO_STORED_ROWS, RowsToStore, StoredRows, StoreRows
+from fsspeckit.core.kernels.exchange.table_files import TableFolder
 from fsspeckit.core.kernels.find_rows import FindRows
-from fsspeckit.core.kernels.stored_rows import NO_STORED_ROWS, RowsToStore, StoredRows, StoreRows
-from fsspeckit.core.kernels.table_files import TableFolder
 from fsspeckit.core.model import NO_ROWS, DataFile, RowNumbers, Scan
 from fsspeckit.core.parquet.footer_table import FooterTable, Numbers
 from fsspeckit.core.parquet.reader import confirmed

@@ -19,10 +19,10 @@ from fsspeckit.core.expressions.conditions import compile_condition, errors_name
 from fsspeckit.core.expressions.evaluate import matching_rows
 from fsspeckit.core.expressions.tree import Expression, Literal, columns_of, with_constants
 from fsspeckit.core.expressions.types import common_type, is_comparable, plain_type
+from fsspeckit.core.kernels.exchange.stored_rows import StoredRows
+from fsspeckit.core.kernels.exchange.table_files import TableFolder
 from fsspeckit.core.kernels.read_values import ReadValues
 from fsspeckit.core.kernels.row_rules import SOURCE, TARGET, Mask, RowRules, SequenceColumn, newer_rows
-from fsspeckit.core.kernels.stored_rows import StoredRows
-from fsspeckit.core.kernels.table_files import TableFolder
 from fsspeckit.core.model import DataFile, Match, RowNumbers
 from fsspeckit.core.planning.conditions import constants_of, find_matching_rows, store_matching_rows
 from fsspeckit.core.planning.merge_request import MergeRequest

@@ -11,14 +11,14 @@ import pyarrow as pa
 from fsspeckit.core.dataset.source import Source
 from fsspeckit.core.dataset.source_keys import PartitionRows, split_by_partition
 from fsspeckit.core.engine.protocol import Engine
-from fsspeckit.core.kernels.partition_source import PartitionSource
-from fsspeckit.core.kernels.route_moves import MovedPlaces
-from fsspeckit.core.kernels.route_rows import SourceRoutes
-from fsspeckit.core.kernels.summarize_source import CheckCasts
-from fsspeckit.core.kernels.table_files import TableFolder
+from fsspeckit.core.kernels.exchange.partition_source import PartitionSource
+from fsspeckit.core.kernels.exchange.route_moves import MovedPlaces
+from fsspeckit.core.kernels.exchange.route_rows import SourceRoutes
+from fsspeckit.core.kernels.exchange.summarize_source import CheckCasts
+from fsspeckit.core.kernels.exchange.table_files import TableFolder
 from fsspeckit.core.model import NO_ROWS, RowNumbers
-from fsspeckit.core.planning.exchanged_rows import ExchangedRows
-from fsspeckit.core.planning.exchanged_source import cast_fields
+from fsspeckit.core.planning.exchange.routed_rows import ExchangedRows
+from fsspeckit.core.planning.exchange.source_summary import cast_fields
 from fsspeckit.core.progress import Reporter
 
 

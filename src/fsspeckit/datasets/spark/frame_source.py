@@ -21,7 +21,7 @@ import pyarrow as pa
 from fsspeckit.common.bridge import to_numpy
 from fsspeckit.common.errors import SchemaMismatchError, UnsupportedDataError
 from fsspeckit.core.dataset.source import Source
-from fsspeckit.core.kernels.summarize_source import CheckCasts
+from fsspeckit.core.kernels.exchange.summarize_source import CheckCasts
 from fsspeckit.core.parquet.writer_options import check_distinct
 from fsspeckit.core.storage import Storage
 from fsspeckit.datasets.spark.errors import translated

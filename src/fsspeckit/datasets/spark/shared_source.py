@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from fsspeckit.common.arrow_versions import concat_batches
 from fsspeckit.core.dataset.source import Source
-from fsspeckit.core.kernels.table_files import TableFolder
+from fsspeckit.core.kernels.exchange.table_files import TableFolder
 from fsspeckit.core.storage import Storage, parent
 from fsspeckit.core.values.take import with_one_dictionary
 

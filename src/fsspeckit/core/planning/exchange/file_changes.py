@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from fsspeckit.core.engine.protocol import Engine
-from fsspeckit.core.kernels.decide_keys import KeyDecisions
-from fsspeckit.core.kernels.exchange_history import HistoryDecisions
-from fsspeckit.core.kernels.file_rows import FileRows
-from fsspeckit.core.kernels.stored_rows import RowsToStore, StoredRows, StoreRows
-from fsspeckit.core.kernels.table_files import TableFolder
+from fsspeckit.core.kernels.exchange.change_histories import HistoryDecisions
+from fsspeckit.core.kernels.exchange.decide_keys import KeyDecisions
+from fsspeckit.core.kernels.exchange.file_rows import FileRows
+from fsspeckit.core.kernels.exchange.stored_rows import RowsToStore, StoredRows, StoreRows
+from fsspeckit.core.kernels.exchange.table_files import TableFolder
 from fsspeckit.core.model import NO_ROWS, DataFile, RemoteMatch
 from fsspeckit.core.planning.merge_request import FileChange
 from fsspeckit.core.storage import Storage

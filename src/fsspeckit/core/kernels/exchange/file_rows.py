@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fsspeckit.common.bridge import to_arrow
-from fsspeckit.core.kernels.table_files import TableFolder, TablePlace
+from fsspeckit.core.kernels.exchange.table_files import TableFolder, TablePlace
 from fsspeckit.core.model import RowNumbers
 from fsspeckit.core.values.hashing import position_sums, runs_of
 from fsspeckit.core.values.take import in_parts

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from fsspeckit.core.dataset.source_keys import PartitionRows
-from fsspeckit.core.kernels.route_moves import MoveRoutes
-from fsspeckit.core.kernels.route_rows import SourceRoutes
-from fsspeckit.core.kernels.stored_rows import StoredRows
-from fsspeckit.core.kernels.table_files import TableFolder
+from fsspeckit.core.kernels.exchange.route_moves import MoveRoutes
+from fsspeckit.core.kernels.exchange.route_rows import SourceRoutes
+from fsspeckit.core.kernels.exchange.stored_rows import StoredRows
+from fsspeckit.core.kernels.exchange.table_files import TableFolder
 from fsspeckit.core.planning.merge_request import FileChange
 
 

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from fsspeckit.core.dataset.source import Source
 from fsspeckit.core.dataset.source_keys import check_sequence_values, null_key_error
 from fsspeckit.core.engine.protocol import Engine
-from fsspeckit.core.kernels.summarize_source import SourceSummary, SummarizeSource
-from fsspeckit.core.planning.key_intervals import KeyIntervals
+from fsspeckit.core.kernels.exchange.summarize_source import SourceSummary, SummarizeSource
+from fsspeckit.core.planning.exchange.key_intervals import KeyIntervals
 from fsspeckit.core.planning.merge_request import MergeSchemas
 from fsspeckit.core.progress import Reporter
 from fsspeckit.core.values.take import with_wide_codes

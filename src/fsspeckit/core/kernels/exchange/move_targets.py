@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from fsspeckit.common.bridge import to_numpy
 from fsspeckit.common.partitions import parse_hive_partition_path, partition_folder
-from fsspeckit.core.kernels.file_rows import Sums, sums_of_runs, write_by_part
-from fsspeckit.core.kernels.table_files import TableFolder, TablePlace
+from fsspeckit.core.kernels.exchange.file_rows import Sums, sums_of_runs, write_by_part
+from fsspeckit.core.kernels.exchange.table_files import TableFolder, TablePlace
 from fsspeckit.core.model import RowNumbers
 
 STAYS = -1

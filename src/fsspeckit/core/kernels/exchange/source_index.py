@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from fsspeckit.common.bridge import to_numpy
-from fsspeckit.core.kernels.exchange_keys import Keep, choose_rows, key_groups, key_ranks
+from fsspeckit.core.kernels.exchange.split_keys import Keep, choose_rows, key_groups, key_ranks
 from fsspeckit.core.kernels.row_rules import Mask, flags_of
 from fsspeckit.core.model import RowNumbers
 from fsspeckit.core.values.hashing import Hashes

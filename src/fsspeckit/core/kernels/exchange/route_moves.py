@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from fsspeckit.common.bridge import to_arrow, to_numpy
-from fsspeckit.core.kernels.file_rows import sums_of_runs
-from fsspeckit.core.kernels.table_files import TableFolder, TablePlace
+from fsspeckit.core.kernels.exchange.file_rows import sums_of_runs
+from fsspeckit.core.kernels.exchange.table_files import TableFolder, TablePlace
 from fsspeckit.core.model import NO_ROWS, RowNumbers
 from fsspeckit.core.values.hashing import runs_of
 

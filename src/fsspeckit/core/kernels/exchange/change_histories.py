@@ -20,12 +20,12 @@ from fsspeckit.common.partitions import partition_folders
 from fsspeckit.core.expressions.conditions import errors_name
 from fsspeckit.core.expressions.evaluate import matching_rows
 from fsspeckit.core.expressions.tree import Expression
-from fsspeckit.core.kernels.decide_keys import DROP, SEND
-from fsspeckit.core.kernels.exchange_keys import SOURCE_SIDE
-from fsspeckit.core.kernels.file_rows import NO_FILE_ROWS, FileRows, write_by_part
+from fsspeckit.core.kernels.exchange.decide_keys import DROP, SEND
+from fsspeckit.core.kernels.exchange.file_rows import NO_FILE_ROWS, FileRows, write_by_part
+from fsspeckit.core.kernels.exchange.source_index import SourceIndex
+from fsspeckit.core.kernels.exchange.split_keys import SOURCE_SIDE
+from fsspeckit.core.kernels.exchange.table_files import TableFolder, TablePlace, in_chunks
 from fsspeckit.core.kernels.history_rows import FeedChunk, OldRows, SplitHistory, join
-from fsspeckit.core.kernels.source_index import SourceIndex
-from fsspeckit.core.kernels.table_files import TableFolder, TablePlace, in_chunks
 from fsspeckit.core.model import NO_ROWS, DataFile, RowNumbers
 from fsspeckit.core.values.history import HistoryChanges, HistoryInput, HistoryLayout, change_history
 from fsspeckit.core.values.take import take_rows

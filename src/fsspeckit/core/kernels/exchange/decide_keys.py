@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 
 from fsspeckit.common.bridge import to_numpy
-from fsspeckit.core.kernels.exchange_keys import SOURCE_SIDE, Keep
-from fsspeckit.core.kernels.file_rows import NO_FILE_ROWS, FileRows, write_by_part
-from fsspeckit.core.kernels.move_targets import STAYS, MoveTargets, NewPlaces, store_moved
+from fsspeckit.core.kernels.exchange.file_rows import NO_FILE_ROWS, FileRows, write_by_part
+from fsspeckit.core.kernels.exchange.move_targets import STAYS, MoveTargets, NewPlaces, store_moved
+from fsspeckit.core.kernels.exchange.source_index import OrderBy, SourceIndex
+from fsspeckit.core.kernels.exchange.split_keys import SOURCE_SIDE, Keep
+from fsspeckit.core.kernels.exchange.table_files import TableFolder, TablePlace
 from fsspeckit.core.kernels.row_rules import Mask, RowRules
-from fsspeckit.core.kernels.source_index import OrderBy, SourceIndex
-from fsspeckit.core.kernels.table_files import TableFolder, TablePlace
 from fsspeckit.core.model import RowNumbers
 from fsspeckit.core.values.take import take_rows
 

@@ -18,10 +18,10 @@ from fsspeckit.common.bridge import text_array, to_arrow, to_numpy
 from fsspeckit.common.errors import UnsupportedDataError
 from fsspeckit.common.partitions import partition_folders
 from fsspeckit.common.schema import cast_schema
+from fsspeckit.core.kernels.exchange.stored_rows import StoredRows
+from fsspeckit.core.kernels.exchange.table_files import TableFolder, in_chunks
 from fsspeckit.core.kernels.match_keys import in_file, plain_columns, read_keys
 from fsspeckit.core.kernels.row_rules import RowRules
-from fsspeckit.core.kernels.stored_rows import StoredRows
-from fsspeckit.core.kernels.table_files import TableFolder, in_chunks
 from fsspeckit.core.model import KeyColumn, RowNumbers, Scan
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.values.hashing import Hashes, runs_of

@@ -13,7 +13,7 @@ from fsspeckit.core.dataset.source import Source
 from fsspeckit.core.dataset.source_keys import UNREADABLE, PartitionIdentities, PartitionRows
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.expressions.tree import Expression, columns_of
-from fsspeckit.core.kernels.exchange_history import (
+from fsspeckit.core.kernels.exchange.change_histories import (
     FeedPiece,
     HistoryDecisions,
     KeepPositions,
@@ -21,19 +21,19 @@ from fsspeckit.core.kernels.exchange_history import (
     StoredPositions,
     StoreHistory,
 )
-from fsspeckit.core.kernels.exchange_keys import SourceKeys, SplitKeyHashes, TargetKeys
+from fsspeckit.core.kernels.exchange.route_moves import MovedPlaces
+from fsspeckit.core.kernels.exchange.route_rows import SourceRoutes
+from fsspeckit.core.kernels.exchange.split_keys import SourceKeys, SplitKeyHashes, TargetKeys
+from fsspeckit.core.kernels.exchange.summarize_source import CheckCasts, SourceSummary, SummarizeSource
+from fsspeckit.core.kernels.exchange.table_files import TableFolder, TablePlace
 from fsspeckit.core.kernels.find_duplicates import partition_count
 from fsspeckit.core.kernels.history_rows import SplitHistory
-from fsspeckit.core.kernels.route_moves import MovedPlaces
-from fsspeckit.core.kernels.route_rows import SourceRoutes
 from fsspeckit.core.kernels.row_rules import RowRules
-from fsspeckit.core.kernels.summarize_source import CheckCasts, SourceSummary, SummarizeSource
-from fsspeckit.core.kernels.table_files import TableFolder, TablePlace
 from fsspeckit.core.model import NO_ROWS, RowNumbers, Scan
-from fsspeckit.core.planning.exchanged_files import FileChanges
-from fsspeckit.core.planning.exchanged_merge import ExchangedMerge
-from fsspeckit.core.planning.exchanged_rows import ExchangedRows
-from fsspeckit.core.planning.exchanged_source import (
+from fsspeckit.core.planning.exchange.file_changes import FileChanges
+from fsspeckit.core.planning.exchange.merge import ExchangedMerge
+from fsspeckit.core.planning.exchange.routed_rows import ExchangedRows
+from fsspeckit.core.planning.exchange.source_summary import (
     cast_fields,
     check_nulls,
     check_sequences,

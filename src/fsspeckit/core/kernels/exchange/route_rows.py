@@ -20,12 +20,12 @@ import pyarrow as pa
 from fsspeckit.common.bridge import to_arrow, to_numpy
 from fsspeckit.common.errors import DamagedFileError
 from fsspeckit.common.schema import cast_schema
-from fsspeckit.core.kernels.decide_keys import DROP, KEEP, SEND
-from fsspeckit.core.kernels.partition_source import inserted_rows
-from fsspeckit.core.kernels.route_moves import MovedPlaces, MoveRoutes
+from fsspeckit.core.kernels.exchange.decide_keys import DROP, KEEP, SEND
+from fsspeckit.core.kernels.exchange.partition_source import inserted_rows
+from fsspeckit.core.kernels.exchange.route_moves import MovedPlaces, MoveRoutes
+from fsspeckit.core.kernels.exchange.stored_rows import StoredRows
+from fsspeckit.core.kernels.exchange.table_files import TableFolder, TablePlace, TableWriter, in_chunks
 from fsspeckit.core.kernels.run_task import run_task
-from fsspeckit.core.kernels.stored_rows import StoredRows
-from fsspeckit.core.kernels.table_files import TableFolder, TablePlace, TableWriter, in_chunks
 from fsspeckit.core.model import NO_ROWS, MoveTask, Outcome, RewriteTask, RowNumbers, WriteTask
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.values.hashing import runs_of

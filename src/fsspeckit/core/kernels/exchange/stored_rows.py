@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from fsspeckit.common.bridge import to_arrow, to_numpy
 from fsspeckit.core.expressions.tree import Expression
+from fsspeckit.core.kernels.exchange.table_files import TableFolder, TablePlace
 from fsspeckit.core.kernels.find_rows import FindRows
-from fsspeckit.core.kernels.table_files import TableFolder, TablePlace
 from fsspeckit.core.model import NO_ROWS, DataFile, RowNumbers, Scan
 from fsspeckit.core.storage import Storage
 from fsspeckit.core.values.hashing import position_sums

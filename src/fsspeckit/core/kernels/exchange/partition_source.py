@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from fsspeckit.common.bridge import to_arrow, to_numpy
 from fsspeckit.common.partitions import partition_folders
-from fsspeckit.core.kernels.table_files import TableFolder, TablePlace, in_chunks
+from fsspeckit.core.kernels.exchange.table_files import TableFolder, TablePlace, in_chunks
 from fsspeckit.core.model import RowNumbers
 
 

@@ -28,21 +28,21 @@ from fsspeckit.core.dataset.source_keys import (
     no_order_error,
 )
 from fsspeckit.core.engine.protocol import Engine
-from fsspeckit.core.kernels.decide_keys import DecideKeys, KeyDecisions, Moves
-from fsspeckit.core.kernels.exchange_keys import Keep, SourceKeys, SplitKeyHashes, TargetKeys
-from fsspeckit.core.kernels.move_targets import MoveTargets
-from fsspeckit.core.kernels.read_examples import ReadExamples
-from fsspeckit.core.kernels.route_rows import SourceRoutes
+from fsspeckit.core.kernels.exchange.decide_keys import DecideKeys, KeyDecisions, Moves
+from fsspeckit.core.kernels.exchange.move_targets import MoveTargets
+from fsspeckit.core.kernels.exchange.read_examples import ReadExamples
+from fsspeckit.core.kernels.exchange.route_rows import SourceRoutes
+from fsspeckit.core.kernels.exchange.split_keys import Keep, SourceKeys, SplitKeyHashes, TargetKeys
+from fsspeckit.core.kernels.exchange.stored_rows import StoredRows
+from fsspeckit.core.kernels.exchange.summarize_source import CheckCasts, SourceSummary, SummarizeSource
+from fsspeckit.core.kernels.exchange.table_files import TableFolder
 from fsspeckit.core.kernels.row_rules import RowRules
-from fsspeckit.core.kernels.stored_rows import StoredRows
-from fsspeckit.core.kernels.summarize_source import CheckCasts, SourceSummary, SummarizeSource
-from fsspeckit.core.kernels.table_files import TableFolder
 from fsspeckit.core.model import NO_ROWS, DataFile, KeyColumn, MoveTask, RowNumbers, Scan
 from fsspeckit.core.planning.conditions import constants_of
-from fsspeckit.core.planning.exchanged_files import FileChanges, other_rows
-from fsspeckit.core.planning.exchanged_moves import ExchangedMoves, plan_moves
-from fsspeckit.core.planning.exchanged_rows import ExchangedRows
-from fsspeckit.core.planning.exchanged_source import (
+from fsspeckit.core.planning.exchange.file_changes import FileChanges, other_rows
+from fsspeckit.core.planning.exchange.moves import ExchangedMoves, plan_moves
+from fsspeckit.core.planning.exchange.routed_rows import ExchangedRows
+from fsspeckit.core.planning.exchange.source_summary import (
     cast_fields,
     check_nulls,
     check_sequences,

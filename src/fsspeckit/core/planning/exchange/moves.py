@@ -11,10 +11,10 @@ import pyarrow as pa
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.file_names import new_file_name
-from fsspeckit.core.kernels.file_rows import Sums
-from fsspeckit.core.kernels.move_targets import NewPlaces
-from fsspeckit.core.kernels.route_moves import CutGroups, MovedPlaces, MoveRoutes, SplitMoved
-from fsspeckit.core.kernels.table_files import TableFolder
+from fsspeckit.core.kernels.exchange.file_rows import Sums
+from fsspeckit.core.kernels.exchange.move_targets import NewPlaces
+from fsspeckit.core.kernels.exchange.route_moves import CutGroups, MovedPlaces, MoveRoutes, SplitMoved
+from fsspeckit.core.kernels.exchange.table_files import TableFolder
 from fsspeckit.core.model import MoveTask, RemoteMatch, RewriteTask, RowChange, RowNumbers
 from fsspeckit.core.planning.merge_request import MergeRequest, MergeSchemas, new_file_options
 from fsspeckit.core.planning.moves import cut_pieces, existing_folders
