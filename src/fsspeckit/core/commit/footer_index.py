@@ -189,6 +189,12 @@ class FooterIndex:
             return None
 
 
+def remove_index(storage: Storage, sidecar: str) -> None:
+    """Remove the index of a dataset: it has bounds of columns, also of files that are gone."""
+    folder = join(sidecar, FOLDER)
+    storage.remove_many([join(folder, name) for name in storage.list_names(folder)])
+
+
 def index_files(entries: Iterable[Entry]) -> tuple[Entry, ...]:
     """Return the files of the index among the entries of a sidecar, the newest first."""
     found = [entry for entry in entries if _NAME.fullmatch(entry.path) and entry.size >= 0]

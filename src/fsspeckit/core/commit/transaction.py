@@ -30,7 +30,7 @@ from fsspeckit.common.errors import (
 from fsspeckit.common.text import counted
 from fsspeckit.core.commit.conflicts import Changes, Conflicts, Publish, check_is_possible
 from fsspeckit.core.commit.exports import ExportLog
-from fsspeckit.core.commit.footer_index import FooterIndex
+from fsspeckit.core.commit.footer_index import FooterIndex, remove_index
 from fsspeckit.core.commit.history import Expired
 from fsspeckit.core.commit.journal import Log, LogState, Survey
 from fsspeckit.core.commit.listing import View, list_dataset
@@ -190,6 +190,12 @@ class Journal:
         log = Log(self._storage, sidecar)
         with self._storage.lock(log.lock_path, shared=dry_run):
             return log.expire(floor, dry_run=dry_run)
+
+    def remove_index(self) -> None:
+        """Remove the footer index, so that no value of a removed row is left in it."""
+        sidecar = self._locations.find()
+        if sidecar is not None:
+            remove_index(self._storage, sidecar)
 
     def view_to_change(self, *, takes_filter: bool = False, consistent: bool = True, may_lock: bool = True) -> View:
         """Return a snapshot for an operation that changes the dataset. Raise if files may belong to other datasets.

@@ -219,11 +219,13 @@ def vacuum(place: Place, older_than: int | None, *, dry_run: bool) -> VacuumResu
 
 
 def erase(place: Place, version: int | None) -> VacuumResult:
-    """Remove all versions before a version, or before the current one. No kept file of them is left."""
+    """Remove all versions before a version, or before the current one. No kept file of them is left, and no bound."""
 
     def run(versions: Versions) -> VacuumResult:
         newest = versions.history[0].version if len(versions.history) else 0
-        return remove_versions(place, versions, newest if version is None else version, dry_run=False)
+        removed = remove_versions(place, versions, newest if version is None else version, dry_run=False)
+        place.journal.remove_index()
+        return removed
 
     with log_unexpected("erase", place.path):
         place.journal.recover()  # a commit that is not finished would keep its files afterwards

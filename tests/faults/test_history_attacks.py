@@ -1,0 +1,296 @@
+"""Kept versions under attack: erasure after folding, crashes, concurrent restores and vacuums, clocks, S3."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+import pytest
+
+from faults.injection import CRASHES, Fault, FaultStorage
+from faults.sweep import choose, run_with, versions_of
+from faults.test_s3 import S3World
+from faults.worlds import LocalWorld, Rows, World
+from fsspeckit.common.errors import CommitConflictError, VersionNotFoundError
+from fsspeckit.core.commit import history, journal, new_record
+from fsspeckit.core.commit.transaction import Journal
+from fsspeckit.core.storage import Storage, join
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from sweeps import Sweep
+
+KEYS = {"key_columns": "id"}
+SECRET = "a-secret-of-row-3"
+
+
+@pytest.fixture(params=["local", "s3"])
+def world(request: pytest.FixtureRequest) -> Iterator[World]:
+    """A dataset whose journal is folded early, on a local disk and in a bucket."""
+    if request.param == "local":
+        made: World = LocalWorld()
+    else:
+        made = S3World(request.getfixturevalue("s3_server"), request.getfixturevalue("s3_bucket"))
+    with (
+        mock.patch.multiple(journal, KEPT_RECORDS=3, _PRUNE_SLACK=1),
+        mock.patch.object(history, "_JOINED", 2),
+    ):
+        yield made
+    made.close()
+
+
+def io_of(storage: Storage) -> PyarrowDatasetIO:
+    return PyarrowDatasetIO(filesystem=storage)
+
+
+def rows(ids: list[int], value: str, part: str = "a") -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64()), "v": [value] * len(ids), "part": [part] * len(ids)})
+
+
+def as_rows(table: pa.Table) -> Rows:
+    return Counter(tuple(row[name] for name in ("id", "v", "part")) for row in table.to_pylist())
+
+
+def read(io: PyarrowDatasetIO, root: str, version: int | None = None) -> Rows:
+    return as_rows(io.read_parquet(root, version=version))
+
+
+def start(world: World, **options: Any) -> PyarrowDatasetIO:
+    io = io_of(world.storage)
+    table = pa.concat_tables([rows([1, 2, 3], "old"), rows([4, 5, 6], "old", "b")])
+    io.write_dataset(table, world.root, partition_by="part", **options)
+    io.keep_history(world.root)
+    return io
+
+
+def sidecar(world: World, name: str) -> str:
+    return join(world.root.rpartition("/")[0], ".ds.fsspeckit", name)
+
+
+def files_with(world: World, text: str) -> list[str]:
+    return [path for path, data in world.files().items() if text.encode() in data]
+
+
+def with_secrets(world: World) -> PyarrowDatasetIO:
+    """A secret in kept files of versions whose records are folded, in kept files of the journal, and in the dataset."""
+    io = start(world, compression="none")
+    for number in range(6):
+        io.merge(rows([3], SECRET if number % 2 else f"n{number}"), world.root, compression="none", **KEYS)
+    io.compact_parquet_dataset(world.root, target_rows_per_file=100)
+    io.merge(rows([3], SECRET), world.root, compression="none", **KEYS)
+    assert len(history.list_segments(world.storage, sidecar(world, "history"))) > 1
+    assert len(files_with(world, SECRET)) > 2
+    return io
+
+
+def test_erasure_reaches_folded_versions(world: World) -> None:
+    io = with_secrets(world)
+    old = [each["version"] for each in io.history(world.root) if each["readable"]]
+    io.delete(world.root, where="id = 3", erase_history=True)
+    assert files_with(world, SECRET) == []
+    for version in old:
+        with pytest.raises(VersionNotFoundError):
+            io.read_parquet(world.root, version=version)
+    [only] = [each["version"] for each in io.history(world.root) if each["readable"]]
+    assert read(io, world.root, only) == read(io, world.root)
+    io.merge(rows([9], "later"), world.root, **KEYS)
+    assert (9, "later", "a") not in read(io, world.root, only)
+
+
+def test_erasure_reaches_more_commits_than_a_journal_has(tmp_path: Any) -> None:
+    """With the sizes of the product: 64 commits and more are folded."""
+    io, root = PyarrowDatasetIO(), str(tmp_path / "ds")
+    io.write_dataset(rows([1, 3], SECRET), root, compression="none")
+    io.keep_history(root)
+    for number in range(70):
+        io.merge(rows([3], f"{SECRET}-{number}"), root, compression="none", **KEYS)
+    assert list((tmp_path / ".ds.fsspeckit" / "history").glob("*.records"))
+    io.update(root, set={"v": "'gone'"}, where="id = 1")
+    io.delete(root, where="id = 3", erase_history=True)
+    found = [path for path in tmp_path.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
+    assert found == []
+    assert io.history(root)[0]["readable"]
+
+
+def attack(world: World, run: Callable[[Storage, str], object], sweep: Sweep, rng: random.Random) -> Iterator[Fault]:
+    """Run with crashes at several calls, and recover after each."""
+    world.keep()
+    storage = FaultStorage(world.new_storage())
+    run(storage, world.root)
+    points = [Fault(kind, call) for call in range(1, len(storage.calls) + 1) for kind in CRASHES]
+    for fault in choose(sweep, rng, points, 40 if isinstance(world, LocalWorld) else 12):
+        world.reset()
+        run_with(world, run, fault)
+        Journal(world.new_storage(), world.root).recover()
+        yield fault
+
+
+def test_crash_during_erasure_is_completed_by_the_next_one(world: World, sweep: Sweep, rng: random.Random) -> None:
+    with_secrets(world)
+    wanted = versions_of(world)
+
+    def erase(storage: Storage, root: str) -> None:
+        io_of(storage).delete(root, where="id = 3", erase_history=True)
+
+    for fault in attack(world, erase, sweep, rng):
+        found = versions_of(world)
+        known = found[:-1] if len(found) and found[-1] not in wanted else found
+        assert known == wanted[len(wanted) - len(known) :], fault
+        erase(world.new_storage(), world.root)
+        assert files_with(world, SECRET) == [], fault
+        assert len(versions_of(world)) == 1, fault
+
+
+def test_crash_during_a_restore_leaves_every_version(world: World, sweep: Sweep, rng: random.Random) -> None:
+    io = start(world)
+    first = io.history(world.root)[0]["version"]
+    wanted = read(io, world.root)
+    io.merge(rows([2, 7], "new"), world.root, **KEYS)
+    io.optimize_parquet_dataset(world.root, zorder_columns=["id"])
+    before = versions_of(world)
+
+    def restore(storage: Storage, root: str) -> None:
+        io_of(storage).restore(root, version=first)
+
+    for fault in attack(world, restore, sweep, rng):
+        assert versions_of(world)[: len(before)] == before, fault
+        restore(world.new_storage(), world.root)
+        assert read(io_of(world.new_storage()), world.root) == wanted, fault
+
+
+def test_versions_after_restores_maintenance_and_moves(world: World) -> None:
+    """Each version has its rows, and the changes between any two versions make the one from the other."""
+    io = start(world)
+    oracle: dict[int, Rows] = {io.history(world.root)[0]["version"]: read(io, world.root)}
+    moved = pa.concat_tables([rows([1], "moved", "b"), rows([8], "new", "c")])
+    steps: list[Callable[[], object]] = [
+        lambda: io.merge(rows([2, 7], "new"), world.root, **KEYS),
+        lambda: io.compact_parquet_dataset(world.root, target_rows_per_file=100),
+        lambda: io.merge(moved, world.root, partition_move="move", **KEYS),
+        lambda: io.restore(world.root, version=min(oracle)),
+        lambda: io.delete(world.root, where="part = 'b'"),
+        lambda: io.optimize_parquet_dataset(world.root, zorder_columns=["id"]),
+        lambda: io.restore(world.root, version=sorted(oracle)[3]),
+        lambda: io.merge(rows([5], "again", "b"), world.root, **KEYS),
+    ]
+    for step in steps:
+        step()
+        oracle[io.history(world.root)[0]["version"]] = read(io, world.root)
+    assert len(oracle) == len(steps) + 1
+    assert {version: read(io, world.root, version) for version in oracle} == oracle
+    numbers = sorted(oracle)
+    for since, until in [(numbers[0], numbers[-1]), *pairwise(numbers), (numbers[2], numbers[6])]:
+        changes = io.changes(world.root, since=since, until=until, **KEYS)
+        state = Counter(oracle[since])
+        for kind, sign in (("delete", -1), ("update_before", -1), ("insert", 1), ("update_after", 1)):
+            part = [row for row in changes.to_pylist() if row["_change_type"] == kind]
+            for row in part:
+                state[(row["id"], row["v"], row["part"])] += sign
+        assert +state == oracle[until], (since, until)
+        assert min(state.values()) >= 0
+
+
+def test_two_restores_at_once(world: World) -> None:
+    io = start(world)
+    versions = [io.history(world.root)[0]["version"]]
+    io.merge(rows([2, 7], "new"), world.root, **KEYS)
+    versions.append(io.history(world.root)[0]["version"])
+    io.delete(world.root, where="id > 4")
+    wanted = [read(io, world.root, version) for version in versions]
+    outcomes: list[object] = []
+    barrier = threading.Barrier(2)
+
+    def restore(version: int) -> None:
+        mine = io_of(world.new_storage())
+        barrier.wait()
+        try:
+            outcomes.append(mine.restore(world.root, version=version).commit_seq)
+        except CommitConflictError as error:
+            outcomes.append(error)
+
+    threads = [threading.Thread(target=restore, args=(version,)) for version in versions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(outcomes) == 2
+    assert any(isinstance(each, int) for each in outcomes)
+    assert read(io_of(world.new_storage()), world.root) in wanted
+    assert [read(io, world.root, version) for version in versions] == wanted
+
+
+def test_reading_a_version_while_it_expires(world: World) -> None:
+    io = start(world)
+    version = io.history(world.root)[0]["version"]
+    wanted = read(io, world.root)
+    for number in range(4):
+        io.merge(rows([1, 2], f"n{number}"), world.root, **KEYS)
+    found: Counter[str] = Counter()
+    started, done = threading.Event(), threading.Event()
+
+    def watch() -> None:
+        mine = io_of(world.new_storage())
+        while not done.is_set() or not found["expired"]:
+            try:
+                found["right" if read(mine, world.root, version) == wanted else "wrong"] += 1
+            except VersionNotFoundError:
+                found["expired"] += 1
+            started.set()
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    started.wait()
+    io.vacuum(world.root, older_than="0s")
+    done.set()
+    thread.join()
+    assert found["wrong"] == 0
+    assert found["right"] > 0
+
+
+def test_policy_that_is_turned_off_and_on_has_a_gap(world: World) -> None:
+    io = start(world)
+    states = {}
+
+    def step(value: str) -> int:
+        io.merge(rows([1], value), world.root, **KEYS)
+        version = int(io.history(world.root)[0]["version"])
+        states[version] = read(io, world.root)
+        return version
+
+    kept = step("kept")
+    io.keep_history(world.root, retain=None)
+    lost = step("lost")
+    step("also lost")
+    io.keep_history(world.root, retain="1d")
+    last = [step("kept again"), step("kept too")]
+    for version in (kept, lost):
+        with pytest.raises(VersionNotFoundError):
+            io.read_parquet(world.root, version=version)
+    assert [read(io, world.root, version) for version in last] == [states[version] for version in last]
+    io.keep_history(world.root, retain="10d")
+    assert read(io, world.root, last[0]) == states[last[0]]
+
+
+def test_clock_that_goes_backwards(world: World) -> None:
+    """`as_of` returns a version that was committed by that time, also if a later commit has an earlier time."""
+    io = start(world)
+    base = datetime.now(UTC)
+    states: list[tuple[datetime, Rows]] = []
+    for hours in (1, 3, -2, 2, 5):
+        clock = mock.Mock(wraps=datetime)
+        clock.now.return_value = base + timedelta(hours=hours)
+        with mock.patch.object(new_record, "datetime", clock):
+            io.merge(rows([1], f"at {hours}"), world.root, **KEYS)
+        states.append((base + timedelta(hours=hours), read(io, world.root)))
+    for at, _ in states:
+        wanted = [state for time, state in states if time <= at][-1]
+        assert as_rows(io.read_parquet(world.root, as_of=at)) == wanted
+    result = io.vacuum(world.root, older_than="1h")
+    readable = [each["version"] for each in io.history(world.root) if each["readable"]]
+    assert result.oldest_version is None or min(readable) >= result.oldest_version
+    assert [read(io, world.root, version) for version in readable[:2]] == [state for _, state in states[:-3:-1]]
