@@ -101,6 +101,14 @@ def test_filters_leave_out_files(tmp_path: Path) -> None:
         assert sum(batch.num_rows for batch in read) == expected, condition
 
 
+def test_spark_does_not_tell_python_sources_which_columns_a_query_needs(spark: Any) -> None:
+    """Where it does, `columns` is not needed any more, and the documentation is wrong."""
+    name = "org.apache.spark.sql.execution.datasources.v2.python.PythonScanBuilder"
+    interfaces = spark._jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(name).getInterfaces()
+    assert [each.getSimpleName() for each in interfaces] == ["SupportsPushDownFilters"]
+    assert not hasattr(datasource.DataSourceReader, "pruneColumns")
+
+
 @pytest.mark.parametrize(
     ("options", "mode", "said"),
     [
