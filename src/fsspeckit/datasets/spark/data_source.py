@@ -151,9 +151,8 @@ class DatasetReader(DataSourceReader):
         """Return one partition for each bundle of files."""
         place = place_of(self._options)
         text = " AND ".join(f"({each})" for each in self._conditions) or None
-        view = _view(place, self._options)
-        _check_types(full_schema(load_snapshot(place.storage, view)), self._schema)
-        snapshot, request = plan_read(place.storage, view, ReadRequest(self._columns, text))
+        snapshot, request = plan_read(place.storage, _view(place, self._options), ReadRequest(self._columns, text))
+        _check_types(full_schema(snapshot), self._schema)
         body, _ = snapshot_reader(place.storage, snapshot, request)
         return [datasource.InputPartition(body.alone(number)) for number in range(len(body.bundles))]
 
