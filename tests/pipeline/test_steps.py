@@ -54,7 +54,7 @@ def test_a_query_joins_sources_steps_and_datasets(lake: Path, spark: Any) -> Non
     people()
     spark.range(1).createOrReplaceTempView("both")
     found = raw(
-        step("both", "sql", **{"from": ["mon", "tue"]}, query="SELECT * FROM mon UNION ALL SELECT * FROM tue -- both"),
+        step("both", "sql", **{"from": ["mon", "tue"]}, query="SELECT * FROM mon UNION ALL SELECT * FROM tue;\n"),
         step("totals", "sql", **{"from": ["both", "people"]}, query=JOIN),
         step("load", "merge", **{"from": "totals", "into": "out"}, keys=["name"]),
     )

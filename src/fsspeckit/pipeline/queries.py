@@ -62,12 +62,15 @@ class Views:
 def wrapped(text: str, views: Mapping[str, str]) -> str:
     r"""Return a query over views by their names in a pipeline. In a subquery only a query can stand, no command.
 
+    A semicolon at the end is left out.
+
     Examples:
-        >>> wrapped("SELECT * FROM a", {"a": "view1"})
+        >>> wrapped("SELECT * FROM a;", {"a": "view1"})
         'WITH `a` AS (SELECT * FROM view1) SELECT * FROM (\nSELECT * FROM a\n)'
     """
     tables = ", ".join(f"`{name}` AS (SELECT * FROM {view})" for name, view in views.items())  # noqa: S608
-    return f"WITH {tables} SELECT * FROM (\n{text}\n)"  # noqa: S608 - it is the query of the file
+    query = text.rstrip().removesuffix(";")
+    return f"WITH {tables} SELECT * FROM (\n{query}\n)"  # noqa: S608 - it is the query of the file
 
 
 def call_function(step: Python, frames: Sequence[DataFrame], folder: str) -> DataFrame:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import datasource
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from engines.spark.clusters import run_driver
 from fsspeckit.common.errors import SchemaMismatchError
@@ -68,6 +69,32 @@ def test_merge_append_overwrite_and_read(spark: Any, fmt: str, tmp_path: Path) -
     assert IO.read_parquet(str(tmp_path / "o")).num_rows == 2
 
 
+def test_nothing_is_read_where_nothing_fits(spark: Any, fmt: str, tmp_path: Path) -> None:
+    path = str(tmp_path / "d")
+    IO.write_dataset(pa.table({"id": [1, 2], "v": ["a", "b"]}), path)
+    read = spark.read.format(fmt).load(path)
+    for condition in ("id > 5", "v = 'it''s'", "id IS NULL", "id <=> NULL", "id IN (7, 8) AND v LIKE 'x%'"):
+        assert read.filter(condition).collect() == [], condition
+    IO.keep_history(path)
+    changes = spark.read.format(fmt).option("changes", "true").option("since", IO.history(path)[0].version)
+    assert changes.load(path).collect() == []
+    IO.delete(path, where="true")
+    assert spark.read.format(fmt).option("version", 2).load(path).count() == 2
+
+
+def test_a_schema_chooses_among_the_columns(spark: Any, fmt: str, tmp_path: Path) -> None:
+    path = str(tmp_path / "d")
+    required = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.string(), nullable=False)])
+    IO.write_dataset(pa.table({"id": [1], "v": ["a"]}, schema=required), path)
+    assert spark.read.format(fmt).schema("v string").load(path).collect() == [("a",)]
+    assert not spark.read.format(fmt).load(path).schema["v"].nullable
+    for schema, said in (("id string", "'id' is bigint in the dataset, and not string"), ("nid bigint", "mean 'id'")):
+        with pytest.raises(PySparkException, match=said):
+            spark.read.format(fmt).schema(schema).load(path).collect()
+    with pytest.raises(PySparkException, match=r"the dataset has no column 'w'; choose among \['id', 'v'\]"):
+        spark.read.format(fmt).option("columns", "w").load(path)
+
+
 def test_a_kept_version_is_read(spark: Any, fmt: str, tmp_path: Path) -> None:
     path = str(tmp_path / "d")
     IO.write_dataset(pa.table({"id": [1, 2]}), path)
@@ -95,10 +122,19 @@ def test_filters_leave_out_files(tmp_path: Path) -> None:
         (datasource.EqualTo(("nothing",), 1), 3),
     ]
     for condition, expected in cases:
-        reader = FilteringReader({"path": str(tmp_path / "d")}, ("id", "v"))
+        schema = StructType([StructField("id", LongType()), StructField("v", StringType())])
+        reader = FilteringReader({"path": str(tmp_path / "d")}, schema)
         assert list(reader.pushFilters([condition])) == [condition]
         read = [batch for part in reader.partitions() for batch in reader.read(part)]
         assert sum(batch.num_rows for batch in read) == expected, condition
+
+
+def test_spark_does_not_tell_python_sources_which_columns_a_query_needs(spark: Any) -> None:
+    """Where it does, `columns` is not needed any more, and the documentation is wrong."""
+    name = "org.apache.spark.sql.execution.datasources.v2.python.PythonScanBuilder"
+    interfaces = spark._jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(name).getInterfaces()
+    assert [each.getSimpleName() for each in interfaces] == ["SupportsPushDownFilters"]
+    assert not hasattr(datasource.DataSourceReader, "pruneColumns")
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ class ChangeReader(DataSourceReader):
 
     def read(self, partition: datasource.InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the changes of a task."""
-        return _rows_of(partition)
+        return rows_of(partition)
 
 
 class ChangeStreamReader(DataSourceStreamReader):
@@ -103,12 +103,13 @@ class ChangeStreamReader(DataSourceStreamReader):
 
     def read(self, partition: datasource.InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the changes of a task."""
-        return _rows_of(partition)
+        return rows_of(partition)
 
 
-def _rows_of(partition: datasource.InputPartition) -> Iterator[pa.RecordBatch]:
-    body: ReadFiles = partition.value
-    return body([pa.record_batch({"id": pa.array([0], pa.int64())})])
+def rows_of(partition: datasource.InputPartition) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a task. Spark makes a task without files where there is nothing to read."""
+    body: ReadFiles | None = partition.value
+    return iter(()) if body is None else body([pa.record_batch({"id": pa.array([0], pa.int64())})])
 
 
 def _partitions(

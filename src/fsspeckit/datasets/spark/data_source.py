@@ -17,18 +17,19 @@ import pyarrow as pa
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamWriter, DataSourceWriter
 
-from fsspeckit.common.errors import AlreadyCommittedError, UnsupportedDataError
+from fsspeckit.common.errors import AlreadyCommittedError, ColumnNameError, SchemaMismatchError, UnsupportedDataError
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import full_schema, load_snapshot
 from fsspeckit.core.engine.local import LocalEngine
 from fsspeckit.core.engine.protocol import ReadRequest
+from fsspeckit.core.expressions.grammar import near_names
 from fsspeckit.core.operations.read import requested_view
 from fsspeckit.core.planning.read import plan_read
 from fsspeckit.core.values.views import plain_table
 from fsspeckit.datasets.io import DatasetIO
-from fsspeckit.datasets.spark.change_stream import ChangeReader, ChangeStreamReader, changes_schema
-from fsspeckit.datasets.spark.frames import ReadFiles, snapshot_reader, spark_schema
+from fsspeckit.datasets.spark.change_stream import ChangeReader, ChangeStreamReader, changes_schema, rows_of
+from fsspeckit.datasets.spark.frames import snapshot_reader, spark_schema
 from fsspeckit.datasets.spark.source_options import (
     STORAGE,
     check_known,
@@ -111,13 +112,13 @@ class FsspeckitDataSource(DataSource):
         place = place_of(self.options)
         found = full_schema(load_snapshot(place.storage, _view(place, self.options)))
         names = listed(self.options.get("columns")) or found.names
-        return spark_schema(pa.schema([found.field(name) for name in names]))  # type: ignore[no-any-return]
+        return spark_schema(_selected(found, names))  # type: ignore[no-any-return]
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of the columns."""
         if is_set(self.options, "changes"):
             return ChangeReader(self.options, changes_schema(self.options, schema.names))
-        return DatasetReader(dict(self.options), tuple(schema.names))
+        return DatasetReader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> ChangeStreamReader:  # noqa: N802
         """Return a reader of the changes of the dataset."""
@@ -142,8 +143,8 @@ class FsspeckitDataSource(DataSource):
 class DatasetReader(DataSourceReader):
     """Plans a read in one process, and reads the files of each bundle in a task."""
 
-    def __init__(self, options: Mapping[str, str], columns: tuple[str, ...]) -> None:
-        self._options, self._columns = dict(options), columns
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._options, self._schema, self._columns = dict(options), schema, tuple(schema.names)
         self._conditions: list[str] = []
 
     def partitions(self) -> Sequence[datasource.InputPartition]:
@@ -151,13 +152,16 @@ class DatasetReader(DataSourceReader):
         place = place_of(self._options)
         text = " AND ".join(f"({each})" for each in self._conditions) or None
         snapshot, request = plan_read(place.storage, _view(place, self._options), ReadRequest(self._columns, text))
+        _check_types(full_schema(snapshot), self._schema)
         body, _ = snapshot_reader(place.storage, snapshot, request)
         return [datasource.InputPartition(body.alone(number)) for number in range(len(body.bundles))]
 
     def read(self, partition: datasource.InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a bundle."""
-        body: ReadFiles = partition.value
-        return body([pa.record_batch({"id": pa.array([0], pa.int64())})])
+        """Yield the rows of a bundle, with columns that may be null where the caller's schema says so."""
+        may_be_null = {field.name for field in self._schema if field.nullable}
+        for batch in rows_of(partition):
+            fields = [field.with_nullable(field.nullable or field.name in may_be_null) for field in batch.schema]
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields))
 
 
 class FilteringReader(DatasetReader):
@@ -178,7 +182,26 @@ class FilteringDataSource(FsspeckitDataSource):
         """Return a reader of the columns that takes filters."""
         if is_set(self.options, "changes"):
             return super().reader(schema)
-        return FilteringReader(dict(self.options), tuple(schema.names))
+        return FilteringReader(self.options, schema)
+
+
+def _selected(found: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    """Return columns of a dataset."""
+    missing = [name for name in names if name not in found.names]
+    if missing:
+        raise ColumnNameError(f"the dataset has no column {missing[0]!r}; {near_names(missing, found.names)}")
+    return pa.schema([found.field(name) for name in names])
+
+
+def _check_types(found: pa.Schema, schema: StructType) -> None:
+    """Raise if the caller's schema is not a choice among the columns of the dataset."""
+    own = spark_schema(_selected(found, schema.names))
+    for field, wanted in zip(own, schema, strict=True):
+        if field.dataType.simpleString() != wanted.dataType.simpleString():
+            raise SchemaMismatchError(
+                f"the column {field.name!r} is {field.dataType.simpleString()} in the dataset, and not "
+                f"{wanted.dataType.simpleString()}. Omit the schema, and cast the column of the DataFrame."
+            )
 
 
 def _condition(each: Any, schema: pa.Schema) -> str | None:
