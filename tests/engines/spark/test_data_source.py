@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import datasource
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from engines.spark.clusters import run_driver
+from engines.spark.clusters import connect_port, run_driver
 from fsspeckit.common.errors import SchemaMismatchError
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark import register_data_source
@@ -252,7 +252,8 @@ def test_a_column_that_is_added_while_a_stream_reads_is_not_lost(kept: str) -> N
 
 
 def test_the_format_on_spark_connect(tmp_path: Path) -> None:
-    done = run_driver(
-        "source_connect_driver", tmp_path, PYSPARK_PYTHON=sys.executable, PYTHONPATH=os.pathsep.join(sys.path)
-    )
+    with connect_port():
+        done = run_driver(
+            "source_connect_driver", tmp_path, PYSPARK_PYTHON=sys.executable, PYTHONPATH=os.pathsep.join(sys.path)
+        )
     assert (done.returncode, done.stdout.split()[-1:]) == (0, ["done"]), done.stderr[-3000:]
