@@ -60,7 +60,6 @@ NAMES_STAY = (
     "test_dry_run",
     "test_foreign_files",
     "test_merge_examples",
-    "test_merge_properties",
     "test_moves",
     "test_odd_corners",
     "test_partition_examples",
