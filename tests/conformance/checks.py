@@ -99,27 +99,43 @@ def check_files(run: Run) -> None:
     for file in run.case.files:
         old = file.rows()
         new = [row for row in islice(kept, len(old)) if row is not None]
-        touched[_check_old_file(run, file, old, new, after, wiped=wiped)].add(file.path)
+        path = _path_after(file.path, after)
+        action = _check_old_file(run, file, path, old, new, after, wiped=wiped)
+        touched[action].add(path if action == "rewritten" else file.path)
     for verb, paths in touched.items():
         listed = {str(Path(path).relative_to(run.dataset)) for path in getattr(run.result, f"{verb}_files")}
         assert listed == paths, f"{verb}_files of the result"
-    _check_new_files(run, after)
+    _check_new_files(run, touched["rewritten"])
+
+
+def _path_after(path: str, after: dict[str, Stamp]) -> str:
+    """Return the path of a file after a change, which gives rewritten files new names."""
+    stem = path.removesuffix(".parquet") + "-r"
+    return next((found for found in after if found.startswith(stem)), path)
 
 
 def _check_old_file(
-    run: Run, file: TargetFile, old: list[oracle.Row], new: list[oracle.Row], after: dict[str, Stamp], *, wiped: bool
+    run: Run,
+    file: TargetFile,
+    now: str,
+    old: list[oracle.Row],
+    new: list[oracle.Row],
+    after: dict[str, Stamp],
+    *,
+    wiped: bool,
 ) -> str:
     """Check one file and return its action."""
     if wiped or (old and not new):
-        assert file.path not in after, "a file without rows left is deleted"
+        assert not {file.path, now} & after.keys(), "a file without rows left is deleted"
         return "deleted"
-    stands = after.get(file.path)
+    stands = after.get(now)
     assert stands is not None, f"{file.path} is gone"
-    if new == old and stands == run.before[file.path]:
+    if new == old and now == file.path and stands == run.before[file.path]:
         return "preserved"
     if not run.case.promotes:
         assert new != old, f"{file.path} was rewritten although no row in it changed"
-    path = run.dataset / file.path
+    assert now == file.path or file.path not in after, f"{file.path} was rewritten and is still there"
+    path = run.dataset / now
     assert [row | file.partitions for row in rows_of(pq.read_table(path, partitioning=None))] == new, "rows or order"
     _check_looks(run.case, run.before[file.path].content, path)
     return "rewritten"
@@ -148,8 +164,8 @@ def _codecs(file: pq.ParquetFile) -> set[str]:
     return {group.column(i).compression for group in groups for i in range(group.num_columns)}
 
 
-def _check_new_files(run: Run, after: dict[str, Stamp]) -> None:
-    known = {file.path for file in run.case.files}
+def _check_new_files(run: Run, rewritten: set[str]) -> None:
+    known = {file.path for file in run.case.files} | rewritten
     fresh = [path for path in data_files(run.dataset) if str(path.relative_to(run.dataset)) not in known]
     assert sorted(run.result.inserted_files) == sorted(str(path) for path in fresh)
     rows: list[oracle.Row] = []
