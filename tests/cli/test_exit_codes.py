@@ -156,3 +156,10 @@ def test_every_option_that_a_text_names_exists(capsys: pytest.CaptureFixture[str
     found = [(path, option) for path, text in texts() for option in re.findall(OPTION, text)]
     assert len(found) > 100
     assert [each for each in found if each[1] not in known] == []
+
+
+def test_an_option_before_the_command_is_told_where_to_go(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["-v", "compact", "lake"]) == 2
+    problem, remedy = capsys.readouterr().err.splitlines()
+    assert problem == "error: No such option: -v"
+    assert remedy == "to do: write options behind the command, or see `fsspeckit --help`"

@@ -378,7 +378,7 @@ def test_another_writer_before_the_commit_of_a_checked_step_is_a_conflict(lake: 
 
 def test_null_values_are_found_and_counts_that_do_not_add_up(lake: Path, spark: Any) -> None:
     (lake / "in" / "mon.csv").write_text("id,status,amount,at\n1,,10,\n,new,1,2026-11-02\n")
-    with pytest.raises(StepFailedError, match="id is null in 1 rows, and at is null in 1 rows"):
+    with pytest.raises(StepFailedError, match="id is null in 1 row, and at is null in 1 row"):
         Pipeline.of(small(checks={"not_null": ["id", "at"], "accepted": {"status": ["new"]}})).run(spark)
     from fsspeckit.pipeline.checks import _reconciled, _reported_counts
 

@@ -103,7 +103,9 @@ def _usage(error: typer.TyperException, *, as_json: bool) -> int:
         return error.exit_code
     command = context.command_path if context is not None else "fsspeckit"
     problem = " ".join(error.format_message().split()).rstrip(".")
-    failure, run = CommandError(problem, f"see `{command} --help`", error.exit_code), Run(command, json_line=True)
+    is_misplaced = type(error).__name__ == "NoSuchOption" and command == "fsspeckit"
+    remedy = ("write options behind the command, or " if is_misplaced else "") + f"see `{command} --help`"
+    failure, run = CommandError(problem, remedy, error.exit_code), Run(command, json_line=True)
     if as_json:
         run.say(run.failure_facts(failure), "")
     return show(failure, run.words, debug=False)

@@ -33,7 +33,7 @@ def ask(run: Run, what: str, *, yes: bool) -> None:
 def ask_if_no_row_is_left(run: Run, path: str, plan: Any, *, yes: bool) -> None:
     """Ask the user if a plan deletes all rows of a dataset and inserts none."""
     if plan.target_count_before and not plan.total:
-        ask(run, f"this deletes all {plan.target_count_before:,} rows of {path}, so no row is left", yes=yes)
+        ask(run, all_rows(plan.target_count_before, path), yes=yes)
 
 
 def ask_if_all_is_replaced(run: Run, path: str, plan: Any, *, yes: bool) -> None:
@@ -42,7 +42,13 @@ def ask_if_all_is_replaced(run: Run, path: str, plan: Any, *, yes: bool) -> None
     if plan.replaced is None and files and len(plan.deleted_files) == files:
         ask(run, f"overwriting {path} deletes its {counted(files, 'data file')}", yes=yes)
     elif plan.replaced and not plan.rows and plan.replaced == rows_at(run.place(path)):
-        ask(run, f"this deletes all {plan.replaced:,} rows of {path}, so no row is left", yes=yes)
+        ask(run, all_rows(plan.replaced, path), yes=yes)
+
+
+def all_rows(count: int, path: str) -> str:
+    """Say that all rows of a dataset are deleted."""
+    rows = "the only row" if count == 1 else f"all {count:,} rows"
+    return f"this deletes {rows} of {path}, so no row is left"
 
 
 def plan_and_ask(run: Run, path: str, operation: Callable[..., Any], *, yes: bool) -> None:

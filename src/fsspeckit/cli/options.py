@@ -35,6 +35,13 @@ Format = Annotated[
 ]
 Delimiter = Annotated[str | None, typer.Option("--delimiter", help="Separator of csv values.")]
 Encoding = Annotated[str | None, typer.Option("--encoding", help="Encoding of csv and json files; default: utf-8.")]
+DecimalComma = Annotated[
+    bool, typer.Option("--decimal-comma", help="Numbers of csv columns with a type are written like 1.234,56.")
+]
+DateFormat = Annotated[
+    str | None,
+    typer.Option("--date-format", metavar="FORMAT", help='Format of csv dates, such as "%d.%m.%Y"; default: ISO.'),
+]
 ColumnTypes = Annotated[
     str | None,
     typer.Option("--schema", metavar="TYPES", help='Types of csv and json columns: "zip string, at timestamp".'),
@@ -180,6 +187,8 @@ SOURCE: OptionTable = {
     "encoding": (Encoding, None),
     "schema": (ColumnTypes, None),
     "cast": (Casts, None),
+    "decimal_comma": (DecimalComma, False),
+    "date_format": (DateFormat, None),
 }
 """How the rows of a source are read, for every command with a source."""
 _REWRITING: OptionTable = {

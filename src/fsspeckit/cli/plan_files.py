@@ -44,6 +44,8 @@ class SavedSource:
     encoding: str | None
     schema: str | None
     cast: str | None
+    decimal_comma: bool
+    date_format: str | None
     files: list[dict[str, Any]]
 
 
@@ -207,6 +209,8 @@ def _source(node: Node) -> SavedSource:
         encoding=node["encoding"].optional(_text),
         schema=node["schema"].optional(_text),
         cast=node["cast"].optional(_text),
+        decimal_comma=node["decimal_comma"].flag(),
+        date_format=node["date_format"].optional(_text),
         files=node["files"].each(_file),
     )
 

@@ -45,6 +45,8 @@ class Source:
     encoding: str | None = None
     schema: str | None = None
     cast: str | None = None
+    decimal_comma: bool = False
+    date_format: str | None = None
     options: dict[str, Any] | None = None
 
     @classmethod
@@ -58,6 +60,8 @@ class Source:
         encoding: str | None = None,
         schema: str | None = None,
         cast: str | None = None,
+        decimal_comma: bool = False,
+        date_format: str | None = None,
     ) -> Source:
         """Find the format of a path and check the options."""
         options = run.options()
@@ -69,10 +73,19 @@ class Source:
             ("--encoding", encoding, _TEXT),
             ("--schema", schema, _TEXT),
             ("--cast", cast, ("arrow", "parquet")),
+            ("--decimal-comma", decimal_comma or None, ("csv",)),
+            ("--date-format", date_format, ("csv",)),
         ):
             if value is not None and found not in formats:
                 raise usage(f"{option} does not go with {found}", _instead(option, formats))
-        return cls(path, found, _checked_delimiter(delimiter), encoding, schema, cast, options)
+        written = (_checked_delimiter(delimiter), encoding, schema, cast, decimal_comma, date_format)
+        return cls(path, found, *written, options)
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """How the rows are written, by the names of the fields."""
+        names = ("delimiter", "encoding", "schema", "cast", "decimal_comma", "date_format")
+        return {name: getattr(self, name) for name in names}
 
     def rows(self) -> Any:
         """Return the rows in a form that `DatasetIO` accepts."""
@@ -94,7 +107,13 @@ class Source:
         path = spooled_stdin() if self.path == STDIN else self.path
         encoding = "utf-8" if self.encoding is None else self.encoding
         return TextFiles(
-            path, cast("TextFormat", self.format), self.delimiter, encoding, {} if self.schema is None else self.schema
+            path,
+            cast("TextFormat", self.format),
+            self.delimiter,
+            encoding,
+            {} if self.schema is None else self.schema,
+            self.decimal_comma,
+            self.date_format,
         )
 
     def rows_for(self, place: Place) -> Any:

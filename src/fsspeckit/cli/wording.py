@@ -39,6 +39,8 @@ def as_options(text: str, offered: Collection[str]) -> str:
         '--key is empty; name the columns that identify a row, such as --key id'
         >>> as_options("correct the column, or pass partition_move='unchecked'", {"--key"})
         'correct the column'
+        >>> as_options("pass decimal_comma=True", {"--decimal-comma"})
+        'pass --decimal-comma'
     """
 
     def spelled(name: str) -> str | None:
@@ -53,4 +55,6 @@ def _given(option: str, value: str) -> str:
         found = ast.literal_eval(value)
     except (ValueError, SyntaxError):
         found = value
+    if found is True:
+        return option
     return " ".join(f"{option} {each}" for each in found) if isinstance(found, list) else f"{option} {found}"

@@ -76,7 +76,7 @@ class ResultView(ResultMapping):
 
     def __str__(self) -> str:
         rows, total = self._files()
-        table = columns([FILE_HEADS, *rows]) if rows else ""
+        table = columns(_filled(rows)) if rows else ""
         return "\n".join(part for part in (render(self._lines()), table, self._more(len(rows), total)) if part)
 
     def _repr_html_(self) -> str:
@@ -86,7 +86,14 @@ class ResultView(ResultMapping):
             for name, value in self._lines()
         )
         more = self._more(len(rows), total)
-        return f"<table>{cells}</table>" + (html_table(FILE_HEADS, rows) if rows else "") + (more and f"<p>{more}</p>")
+        head, *filled = _filled(rows)
+        return f"<table>{cells}</table>" + (html_table(head, filled) if rows else "") + (more and f"<p>{more}</p>")
+
+
+def _filled(rows: Sequence[FileRow]) -> list[tuple[str, ...]]:
+    """Return a table of files with its head, without columns that have no value."""
+    used = [at for at in range(len(FILE_HEADS)) if any(row[at] for row in rows)]
+    return [tuple(row[at] for at in used) for row in (FILE_HEADS, *rows)]
 
 
 def _short(value: Any) -> str:

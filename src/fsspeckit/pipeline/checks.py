@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.common.errors import CheckFailedError
+from fsspeckit.common.text import counted
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import Snapshot, load_snapshot
@@ -134,7 +135,7 @@ def _aggregated(checks: Checks, frame: DataFrame) -> Found:
     for name in checks.not_null or ():
         wanted.append(sql.count_if(frame[_quoted(name)].isNull()))
         names.append(f"not_null.{name}")
-        messages.append(lambda count, name=name: f"{name} is null in {count:,} rows" if count else None)  # type: ignore[misc]
+        messages.append(lambda count, name=name: f"{name} is null in {counted(count, 'row')}" if count else None)  # type: ignore[misc]
     for name, values in (checks.accepted or {}).items():
         column = frame[_quoted(name)]
         others = sql.collect_set(sql.when(~column.isin(values), column.cast("string")))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fsspeckit.common.errors import CheckFailedError, SchemaMismatchError
+from fsspeckit.common.text import counted
 from fsspeckit.datasets.spark import SparkDatasetIO
 from fsspeckit.datasets.spark.errors import translated_analysis
 from fsspeckit.datasets.spark.job_progress import OnTasks, watched
@@ -61,7 +62,7 @@ def sort_rows(expecting: Expecting, frame: DataFrame, what: str, on_tasks: OnTas
 def refuse(found: Sorted, what: str) -> None:
     """Raise if a row does not meet a condition."""
     if found.failed_rows:
-        broken = ", and ".join(f"{name} in {count:,} rows" for name, count in found.counts.items() if count)
+        broken = ", and ".join(f"{name} in {counted(count, 'row')}" for name, count in found.counts.items() if count)
         raise CheckFailedError(
             f"{what}: rows do not meet {broken}. Nothing was committed by this step; correct the rows, or set on_fail "
             "to 'drop' or 'quarantine'."

@@ -85,7 +85,7 @@ def _changed(saved: SavedPlan) -> Exception:
 
 
 def _source(run: Run, found: SavedSource) -> Source:
-    reading = (found.delimiter, found.encoding, found.schema, found.cast)
+    reading = (found.delimiter, found.encoding, found.schema, found.cast, found.decimal_comma, found.date_format)
     return Source(found.path, found.format, *reading, run.options())
 
 

@@ -136,8 +136,7 @@ def _plan(run: Run, operation: str, path: str, given: Options, source: Source | 
     check_target(page, "--diff-html")
     dest, rows, saved = _absolute(path), list[Any](), None
     if source is not None:
-        reading = (source.delimiter, source.encoding, source.schema, source.cast)
-        saved = SavedSource(source.path, source.format, *reading, state_of(source))
+        saved = SavedSource(source.path, source.format, **source.reading, files=state_of(source))
         rows = [source.rows()]
     io, place = run.io(), run.place(dest)
     with run.bars() as progress:

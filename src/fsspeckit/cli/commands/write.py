@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from fsspeckit.cli.command import Run, command
-from fsspeckit.cli.confirm import ask, is_always_true
+from fsspeckit.cli.confirm import all_rows, ask, is_always_true
 from fsspeckit.cli.operations import call_operation, is_noop
 from fsspeckit.cli.options import OPERATIONS, Dest, DryRun, MustExist, Options, Retries, Src, Yes
 from fsspeckit.cli.sources import Source, is_empty, rows_at
@@ -55,7 +55,7 @@ def write(
     if only_deletes and is_empty(rows, source.options):
         before = rows_at(place)
         if before and operation(rows, None, dry_run=True).replaced == before:
-            ask(run, f"this deletes all {before:,} rows of {dest}, so no row is left", yes=yes)
+            ask(run, all_rows(before, dest), yes=yes)
     with run.bars() as progress:
         result = operation(source.rows() if rows is None else rows, progress, dry_run=dry_run)
     return run.finish(result, noop=is_noop(result), existed=existed)

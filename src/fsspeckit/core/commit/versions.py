@@ -125,7 +125,7 @@ class History(Sequence[Version]):
             counts = map(number, (each.inserted, each.updated, each.deleted, each.files))
             size = "-" if each.bytes is None else readable_bytes(each.bytes)
             readable = "yes" if each.readable else "no"
-            rows.append((str(each.version), each.at[:19], each.operation, *counts, size, readable))
+            rows.append((str(each.version), f"{each.at[:19]}Z", each.operation, *counts, size, readable))
         return rows
 
     def shown(self, limit: int) -> str:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from fsspeckit.common.errors import SourceFileError
+from fsspeckit.common.notation import Notation
 from fsspeckit.common.partitions import partition_type
 from fsspeckit.common.types import is_text
 from fsspeckit.core.dataset.snapshot import Snapshot, partition_layout
@@ -37,6 +38,8 @@ class TextFiles:
         encoding: The encoding of the files.
         types: The types of some columns: a mapping, or text such as `"zip string, at timestamp"`. Other columns have
             the types of the dataset, and columns that it lacks have the type that all their values are written in.
+        decimal_comma: Numbers of a csv file are written like `1.234,56`, in columns of `types` and of the dataset.
+        date_format: Dates and times of a csv file are written in this format of `strptime`, such as `%d.%m.%Y`.
 
     Examples:
         >>> TextFiles("orders.csv", "csv", types="zip string").types
@@ -50,6 +53,8 @@ class TextFiles:
     delimiter: str | None = None
     encoding: str = "utf-8"
     types: Mapping[str, pa.DataType] | str = field(default_factory=dict)
+    decimal_comma: bool = False
+    date_format: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse a format that is not known, a delimiter that cannot be one, and types that are unknown."""
@@ -63,6 +68,10 @@ class TextFiles:
             raise ValueError(f"delimiter={self.delimiter!r} does not go with {self.format}; leave it out")
         if self.delimiter is not None and not can_delimit(self.delimiter):
             raise ValueError(f"delimiter={self.delimiter!r} cannot separate values; use one such as ';' or a tab")
+        if (self.decimal_comma or self.date_format is not None) and self.format != "csv":
+            name = "decimal_comma" if self.decimal_comma else "date_format"
+            raise ValueError(f"{name} does not go with {self.format}; leave it out")
+        Notation(self.decimal_comma, self.date_format)
 
     def read(
         self,
@@ -88,7 +97,15 @@ class TextFiles:
         if self.format == "json":
             table = read_json(self.path, types=known, encoding=self.encoding, **options)
         else:
-            table = read_csv(self.path, types=known, delimiter=self.delimiter, encoding=self.encoding, **options)
+            table = read_csv(
+                self.path,
+                types=known,
+                delimiter=self.delimiter,
+                encoding=self.encoding,
+                decimal_comma=self.decimal_comma,
+                date_format=self.date_format,
+                **options,
+            )
             self._check_delimiter(table.column_names)
         missing = [name for name in given if name not in table.column_names]
         if missing and table.column_names:

@@ -16,8 +16,9 @@ import pyarrow.csv as pacsv
 
 from fsspeckit.common.arrow_versions import read_texts
 from fsspeckit.common.errors import SchemaMismatchError, SourceFileError
+from fsspeckit.common.notation import USUAL, Notation
 from fsspeckit.common.text_values import blank_to_null, first_failure, infer_type, not_a_value, parse_text, shown
-from fsspeckit.common.types import is_text, unwrapped
+from fsspeckit.common.types import is_number, is_text, unwrapped
 from fsspeckit.core.ext.csv_quotes import misplaced_quote
 from fsspeckit.core.ext.inputs import (
     BOM,
@@ -54,6 +55,8 @@ def read_csv(
     types: Mapping[str, pa.DataType] | None = None,
     delimiter: str | None = None,
     encoding: str = "utf-8",
+    decimal_comma: bool = False,
+    date_format: str | None = None,
     include_file_path: bool = False,
     use_threads: bool = True,
     memory_map: bool = False,
@@ -74,6 +77,9 @@ def read_csv(
         types: The types of some columns, where they are in the files; the types of other columns are inferred.
         delimiter: The character between two values; by default a comma, or a tab in a `.tsv` file.
         encoding: The encoding of the files.
+        decimal_comma: Numbers are written like `1.234,56`, in columns whose type `schema` or `types` gives.
+        date_format: Dates and times are written in this format of `strptime`, such as `%d.%m.%Y`, in columns whose type
+            `schema` or `types` gives.
         include_file_path: Add a string column `file_path` with the path of each row's file.
         use_threads: Read in several threads; the result is the same.
         memory_map: Keep the rows in a temporary file that is mapped; only a few files are in memory at once.
@@ -87,7 +93,8 @@ def read_csv(
             message names the file, the row (the first one below the header is row 1), the column and the value.
         SchemaMismatchError: A file has two columns of one name.
         pa.ArrowKeyError: No file has a wanted column.
-        ValueError: The delimiter is not one ASCII character, or is a quotation mark or a line end.
+        ValueError: The delimiter is not one ASCII character, or is a quotation mark or a line end, or the date format
+            is invalid.
 
     Examples:
         >>> import pathlib, tempfile
@@ -108,6 +115,7 @@ def read_csv(
         inferred=True,
         types=types or {},
         encoding=encoding,
+        notation=Notation(decimal_comma, date_format),
     )
     files = find_files(path, ENDINGS["csv"], request.operation, filesystem, storage_options)
     pieces = read_each(files, lambda file: read_cells(file, delimiter, request), request)
@@ -190,9 +198,10 @@ def _parse_column(
     file: InputFile, texts: pa.ChunkedArray, name: str, type_: pa.DataType, request: Request
 ) -> pa.ChunkedArray:
     is_plain_text = is_text(unwrapped(type_))
+    notation = request.notation if name in request.known else USUAL
 
     def parse(chunk: pa.Array) -> pa.Array:
-        return parse_text(chunk if is_plain_text else blank_to_null(chunk), type_)
+        return parse_text(chunk if is_plain_text else notation.plain(blank_to_null(chunk), type_), type_)
 
     parsed, rows = [], 0
     for chunk in filter(len, texts.chunks):
@@ -203,9 +212,19 @@ def _parse_column(
         except pa.ArrowException as error:
             at = first_failure(chunk, parse)
             where, what = f"row {rows + at + 1}, column {name!r}", not_a_value(chunk[at].as_py(), type_)
-            raise request.bad_file(file, where, what, "Correct the value") from error
+            raise request.bad_file(file, where, what, _remedy(chunk[at].as_py(), type_, notation)) from error
         rows += len(chunk)
     return pa.chunked_array(parsed, type_)
+
+
+def _remedy(value: Any, type_: pa.DataType, notation: Notation) -> str:
+    """Return what to do about a value: it may be written in another way."""
+    plain = unwrapped(type_)
+    if is_number(plain) and "," in value and not notation.decimal_comma:
+        return "Correct the value, or pass decimal_comma=True for numbers such as 1.234,56"
+    if (pa.types.is_date(plain) or pa.types.is_timestamp(plain)) and notation.date_format is None:
+        return "Correct the value, or pass date_format='%d.%m.%Y' for dates such as 31.03.2026"
+    return "Correct the value"
 
 
 def _no_text(file: InputFile, name: str, type_: pa.DataType, request: Request) -> SourceFileError:

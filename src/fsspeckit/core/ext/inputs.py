@@ -21,6 +21,7 @@ from fsspec.utils import glob_translate
 
 from fsspeckit.common.errors import DatasetNotFoundError, FsspeckitError, SourceFileError, StorageError
 from fsspeckit.common.logging import log_unexpected
+from fsspeckit.common.notation import USUAL, Notation
 from fsspeckit.common.partitions import parse_hive_partition_path, partition_type, typed_values
 from fsspeckit.common.schema import cast_schema, unify_schemas
 from fsspeckit.core.formats import COMPRESSED, plain_name
@@ -70,6 +71,7 @@ class Request:
     inferred: bool = False  # the format has no types, so the types of single files are inferred
     types: Mapping[str, pa.DataType] = field(default_factory=dict)
     encoding: str = "utf-8"
+    notation: Notation = USUAL
 
     def __post_init__(self) -> None:
         """Raise for contradictory options."""

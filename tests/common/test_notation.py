@@ -1,0 +1,87 @@
+"""Numbers with a decimal comma and dates of other formats: only what is written so is read, and nothing changes."""
+
+from __future__ import annotations
+
+import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from fsspeckit.common.errors import SourceFileError
+from fsspeckit.common.notation import Notation
+from fsspeckit.core.dataset.text_source import TextFiles
+from fsspeckit.core.ext import read_csv
+
+MONEY, DAY = pa.decimal128(12, 2), pa.date32()
+
+
+@pytest.mark.parametrize(
+    ("text", "type_", "expected"),
+    [
+        ("-1.234,56", MONEY, Decimal("-1234.56")),
+        ("1.234.567,80", MONEY, Decimal("1234567.80")),
+        ("1234,5", pa.float64(), 1234.5),
+        ("1.234", pa.int64(), 1234),
+        (" 7 ", pa.int64(), 7),
+        ("31.03.2026", DAY, datetime.date(2026, 3, 31)),
+        ("1.4.2026", DAY, datetime.date(2026, 4, 1)),
+        ("31.03.2026", pa.timestamp("us"), datetime.datetime(2026, 3, 31)),  # noqa: DTZ001 - a column without a zone
+        ("1.234,56", pa.string(), "1.234,56"),
+        ("", MONEY, None),
+    ],
+)
+def test_values_that_are_written_so(text: str, type_: pa.DataType, expected: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f"id;v\n1;{text}\n")
+    options: dict[str, Any] = {"delimiter": ";", "decimal_comma": True, "date_format": "%d.%m.%Y"}
+    table = read_csv(tmp_path / "a.csv", types={"v": type_}, **options)
+    assert table["v"].to_pylist() == [expected]
+    assert table["v"].type == type_
+
+
+@pytest.mark.parametrize(
+    ("text", "type_"),
+    [
+        ("1,234.56", MONEY),
+        ("12.34", MONEY),
+        ("1.2345,00", MONEY),
+        ("1,2,3", MONEY),
+        ("0012,5", MONEY),
+        ("1,5", pa.int64()),
+        ("1,555", MONEY),
+        ("31.02.2026", DAY),
+        ("2026-03-31", DAY),
+        ("31.03.2026 10:00", DAY),
+    ],
+)
+def test_values_that_are_not(text: str, type_: pa.DataType, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f"id;v\n1;\n2;{text}\n")
+    with pytest.raises(SourceFileError, match=r"row 2, column 'v': "):
+        read_csv(tmp_path / "a.csv", types={"v": type_}, delimiter=";", decimal_comma=True, date_format="%d.%m.%Y")
+
+
+def test_columns_without_a_given_type_stay_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a;b\n1.234;1,5\n")
+    table = read_csv(tmp_path / "a.csv", delimiter=";", decimal_comma=True)
+    assert table.to_pylist() == [{"a": 1.234, "b": "1,5"}]
+
+
+@pytest.mark.parametrize("format_", ["%Q", "", "%H:%M", "%d.%m.", "%", "\0%d"])
+def test_a_format_that_is_none(format_: str) -> None:
+    with pytest.raises(ValueError, match="date_format="):
+        Notation(date_format=format_)
+
+
+def test_json_files_have_no_notation() -> None:
+    with pytest.raises(ValueError, match="decimal_comma does not go with json"):
+        TextFiles("a.json", "json", decimal_comma=True)
+
+
+def test_an_error_says_how_the_values_may_be_meant(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("n;d\n1,5;31.03.2026\n")
+    with pytest.raises(SourceFileError, match="pass decimal_comma=True"):
+        read_csv(tmp_path / "a.csv", types={"n": MONEY}, delimiter=";")
+    with pytest.raises(SourceFileError, match=r"pass date_format='%d\.%m\.%Y'"):
+        read_csv(tmp_path / "a.csv", types={"d": DAY}, delimiter=";")
