@@ -79,7 +79,8 @@ def test_every_type_survives_an_upsert(spark: Any, tmp_path: Path, way: str, mon
     source = _table([2, 1, 0], [1, 3, 9], note=b"new")
     result = io.merge(source, str(tmp_path / "d"), strategy="upsert", key_columns="id")
     assert (result.inserted, result.updated) == (1, 2)
-    after = pq.ParquetFile(path)
+    [path_after] = result.rewritten_files
+    after = pq.ParquetFile(path_after)
     assert after.schema_arrow.equals(schema, check_metadata=True)
     assert after.schema.equals(order)
     expected = pa.concat_tables(
