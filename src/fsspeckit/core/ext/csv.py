@@ -217,12 +217,16 @@ def _parse_column(
     return pa.chunked_array(parsed, type_)
 
 
+_STARTS_WITH_YEAR = re.compile(r"\d{4}-")
+
+
 def _remedy(value: Any, type_: pa.DataType, notation: Notation) -> str:
     """Return what to do about a value: it may be written in another way."""
     plain = unwrapped(type_)
     if is_number(plain) and "," in value and not notation.decimal_comma:
         return "Correct the value, or pass decimal_comma=True for numbers such as 1.234,56"
-    if (pa.types.is_date(plain) or pa.types.is_timestamp(plain)) and notation.date_format is None:
+    is_time = pa.types.is_date(plain) or pa.types.is_timestamp(plain)
+    if is_time and notation.date_format is None and not _STARTS_WITH_YEAR.match(value):
         return "Correct the value, or pass date_format='%d.%m.%Y' for dates such as 31.03.2026"
     return "Correct the value"
 
