@@ -62,10 +62,13 @@ def test_values_that_are_not(text: str, type_: pa.DataType, tmp_path: Path) -> N
         read_csv(tmp_path / "a.csv", types={"v": type_}, delimiter=";", decimal_comma=True, date_format="%d.%m.%Y")
 
 
-def test_columns_without_a_given_type_stay_as_they_are(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("a;b\n1.234;1,5\n")
-    table = read_csv(tmp_path / "a.csv", delimiter=";", decimal_comma=True)
-    assert table.to_pylist() == [{"a": 1.234, "b": "1,5"}]
+def test_types_of_other_columns_are_inferred_in_the_same_notation(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a;b;c;d;e\n1.234;1,5;1.5;2026-03-01;007\n;-2;2.25;2026-03-02;008\n")
+    table = read_csv(tmp_path / "a.csv", delimiter=";", decimal_comma=True, date_format="%d.%m.%Y")
+    assert table.to_pylist() == [
+        {"a": 1234, "b": 1.5, "c": "1.5", "d": datetime.date(2026, 3, 1), "e": "007"},
+        {"a": None, "b": -2.0, "c": "2.25", "d": datetime.date(2026, 3, 2), "e": "008"},
+    ]
 
 
 @pytest.mark.parametrize("format_", ["%Q", "", "%H:%M", "%d.%m.", "%", "\0%d"])

@@ -235,6 +235,16 @@ def test_a_quarantine_is_written_once_even_if_the_step_fails_behind_it(lake: Pat
     assert (len(rows("bad")), Path("lake/out").exists()) == (1, False)
 
 
+def test_other_wrong_rows_of_a_repeated_run_are_set_aside(lake: Path, spark: Any) -> None:
+    """The step of the first run failed, and its source was corrected: no row may be in neither dataset."""
+    found = expecting("quarantine", quarantine="bad", checks={"rows": {"max": 1}})
+    with pytest.raises(StepFailedError, match="more than 1"):
+        Pipeline.of(found).run(spark)
+    Path("in/mon.csv").write_text("id,status,amount\n1,new,30\n7,odd,20\n8,odd,20\n")
+    assert Pipeline.of(found).run(spark).step("load").expectations["known"] == 2
+    assert {row["id"] for row in rows("bad")} >= {7, 8}
+
+
 def test_a_quarantine_gets_the_columns_of_its_rows(lake: Path, spark: Any) -> None:
     more = {"from": "mon", "into": "out", "keys": ["id"], "schema_mode": "evolve"}
     load = step("load", "merge", **more, expect={"positive": "amount > 0"}, on_fail="quarantine", quarantine="bad")

@@ -35,7 +35,7 @@ from fsspeckit.datasets.spark.job_progress import OnTasks
 from fsspeckit.datasets.spark.session import get_session
 from fsspeckit.pipeline.checks import Checker
 from fsspeckit.pipeline.dataset_steps import change
-from fsspeckit.pipeline.expectations import refuse, set_aside, sort_rows, with_reason
+from fsspeckit.pipeline.expectations import digest_of, refuse, set_aside, sort_rows, with_reason
 from fsspeckit.pipeline.frames import Frames
 from fsspeckit.pipeline.load import PipelineFileError
 from fsspeckit.pipeline.model import AnyStep, ApplyChanges, Check, Merge, PipelineFile, Write
@@ -314,7 +314,7 @@ class Execution:
             if step.on_fail == "fail":
                 refuse(found, self._shown_path(step) or "")
             if step.quarantine is not None and found.failed_rows:
-                key = f"{self._key(step)}/quarantine" if window is None else window.quarantine_key
+                key = f"{self._key(step)}/quarantine/{digest_of(found)}" if window is None else window.quarantine_key
                 self._set_aside(step.quarantine, with_reason(found, step.name, self.key), key)
             record = facts(self._change(step, found.kept, window))
         if step.on_fail in ("drop", "quarantine"):
@@ -322,7 +322,7 @@ class Execution:
         return record | {"expectations": found.counts}
 
     def _set_aside(self, quarantine: str, rows: DataFrame, key: str) -> None:
-        """Write rows to the quarantine, before the step commits; a repetition of the run does not write them again."""
+        """Write rows to the quarantine, before the step commits; a run that is repeated does not write them again."""
         io = self.datasets[quarantine].on_terms(idempotency_key=key)
         try:
             set_aside(io, self.file.datasets[quarantine].path, rows)

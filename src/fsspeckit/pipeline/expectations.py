@@ -81,6 +81,15 @@ def with_reason(found: Sorted, step: str, run: str) -> DataFrame:
     return found.failed.withColumns(added).drop(_FAILED)
 
 
+def digest_of(found: Sorted) -> str:
+    """Return a text that differs if other rows do not meet a condition."""
+    from pyspark.sql import functions as sql
+
+    value = sql.xxhash64(sql.to_json(sql.struct("*"))).cast("decimal(38, 0)")
+    total = found.failed.select(value.alias("value")).agg(sql.sum("value")).collect()[0][0]
+    return f"{found.failed_rows}-{int(total or 0) % 2**64:x}"
+
+
 def set_aside(io: SparkDatasetIO, path: str, rows: DataFrame) -> None:
     """Append rows to a quarantine. If their columns differ, the quarantine gets all columns of both."""
     try:

@@ -16,7 +16,7 @@ import pyarrow.csv as pacsv
 
 from fsspeckit.common.arrow_versions import read_texts
 from fsspeckit.common.errors import SchemaMismatchError, SourceFileError
-from fsspeckit.common.notation import USUAL, Notation
+from fsspeckit.common.notation import Notation
 from fsspeckit.common.text_values import blank_to_null, first_failure, infer_type, not_a_value, parse_text, shown
 from fsspeckit.common.types import is_number, is_text, unwrapped
 from fsspeckit.core.ext.csv_quotes import misplaced_quote
@@ -180,9 +180,20 @@ def _types(pieces: Sequence[Piece], request: Request) -> dict[str, pa.DataType]:
         if not pa.types.is_null(known):
             return known
         tables = [piece.table for piece in pieces if piece.table.schema.get_field_index(name) >= 0]
-        return infer_type([chunk for table in tables for chunk in table[name].chunks])
+        return _inferred([chunk for table in tables for chunk in table[name].chunks], request.notation)
 
     return dict(zip(names, for_all(find, request, names), strict=True))
+
+
+def _inferred(texts: Sequence[pa.Array], notation: Notation) -> pa.DataType:
+    """Return the type of all texts. With a decimal comma, a text with another form of number is no number."""
+    if not notation.decimal_comma:
+        return infer_type(texts)
+    try:
+        return infer_type([notation.plain(blank_to_null(chunk), pa.float64()) for chunk in texts])
+    except pa.ArrowInvalid:
+        found = infer_type(texts)
+        return pa.string() if is_number(found) else found
 
 
 def parse_cells(file: InputFile, piece: Piece, types: Mapping[str, pa.DataType], request: Request) -> Piece:
@@ -198,7 +209,7 @@ def _parse_column(
     file: InputFile, texts: pa.ChunkedArray, name: str, type_: pa.DataType, request: Request
 ) -> pa.ChunkedArray:
     is_plain_text = is_text(unwrapped(type_))
-    notation = request.notation if name in request.known else USUAL
+    notation = request.notation if name in request.known else Notation(decimal_comma=request.notation.decimal_comma)
 
     def parse(chunk: pa.Array) -> pa.Array:
         return parse_text(chunk if is_plain_text else notation.plain(blank_to_null(chunk), type_), type_)
