@@ -70,8 +70,7 @@ def cast_schema(
         column = _cast_column(table, field, fill_missing, where)
         if column.null_count and not field.nullable:
             raise SchemaMismatchError(
-                f"{where}: column {field.name!r} must not be null but contains nulls. "
-                "Fill or drop these rows first."
+                f"{where}: column {field.name!r} must not be null but contains nulls. Fill or drop these rows first."
             )
         columns.append(column)
     if not columns:
