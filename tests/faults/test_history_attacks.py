@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 from collections import Counter
@@ -193,6 +194,49 @@ def test_versions_after_restores_maintenance_and_moves(world: World) -> None:
                 state[(row["id"], row["v"], row["part"])] += sign
         assert +state == oracle[until], (since, until)
         assert min(state.values()) >= 0
+
+
+@pytest.mark.parametrize("publish", ["new_names", "replace", "exchange"])
+def test_versions_can_be_read_at_every_step_of_a_commit(world: World, publish: Any) -> None:
+    """Every second step: the file may be in the dataset, or kept already."""
+    io, other = start(world), io_of(world.new_storage())
+    first = io.history(world.root)[0].version
+    wanted, steps, seen = read(io, world.root), itertools.count(), Counter[int]()
+
+    def look(_: str) -> None:
+        if next(steps) % (2 if isinstance(world, LocalWorld) else 5):
+            return
+        newest = other.history(world.root)[0].version
+        assert read(other, world.root, first) == wanted
+        assert as_rows(other.read_parquet(world.root, as_of="2100-01-01")) == read(other, world.root, newest)
+        feed = other.changes(world.root, since=first, until=newest, key_columns="id")
+        assert feed.num_rows == (0 if newest == first else 3)
+        assert other.diff(world.root, first, newest).rows_before == (0 if newest == first else 3)
+        assert len(other.restore(world.root, version=first, dry_run=True).restored_files) == (newest != first)
+        seen[newest - first] += 1
+
+    storage = FaultStorage(world.new_storage())
+    storage.on_call = look
+    PyarrowDatasetIO(filesystem=storage, publish=publish).merge(rows([2, 7], "new"), world.root, **KEYS)
+    assert seen[0] > 2
+    assert seen[1] > 2
+
+
+def test_changes_up_to_the_newest_version_while_others_commit(world: World) -> None:
+    """Each look at the dataset is followed by a commit that replaces the files that it found."""
+    io, other = start(world), io_of(world.new_storage())
+    first = io.history(world.root)[0].version
+    io.merge(rows([2], "n0"), world.root, **KEYS)
+    storage = FaultStorage(world.new_storage())
+    numbers = iter(range(1, 40))
+
+    def commit(name: str) -> None:
+        if name == "read_tail" and (number := next(numbers, None)):
+            other.merge(rows([2], f"n{number}"), world.root, **KEYS)
+
+    storage.on_call = commit
+    feed = io_of(storage).changes(world.root, since=first, key_columns="id")
+    assert set(feed["_version"].to_pylist()) == {first + 1}
 
 
 def test_two_restores_at_once(world: World) -> None:

@@ -18,10 +18,11 @@ from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import load_files
 from fsspeckit.core.file_names import rewritten_name
 from fsspeckit.core.model import DataFile, ViewFile
+from fsspeckit.core.parquet.damage import check_listed
 from fsspeckit.core.result_view import SHOWN_FILES, FileRow, ResultView, readable_bytes
 from fsspeckit.core.storage import for_each
 
-_ATTEMPTS = 5
+_ATTEMPTS = 20
 _T = TypeVar("_T")
 
 
@@ -133,7 +134,7 @@ def diff(place: Place, before: int, after: int) -> VersionDiff:
 
     def compare(versions: Versions) -> VersionDiff:
         old, new = ({file.path: file for file in versions.view_of(number).files} for number in (before, after))
-        same = {path for path in old if path in new and old[path].location == new[path].location}
+        same = {path for path in old if old[path] == new.get(path)}
         rows = [_rows_of(place, [file for path, file in files.items() if path not in same]) for files in (old, new)]
         files = [
             FileDifference(
@@ -198,6 +199,8 @@ def _stage(
     def stage(file: ViewFile) -> Publish:
         staged = transaction.staged_path()
         place.storage.duplicate(file.location, staged, file.size)
+        if place.storage.in_place:
+            check_listed(place.storage, file)  # a commit that is not finished may have replaced it before
         path = file.path if place.keeps_names else rewritten_name(file.path)
         return Publish(staged, path, rows[file.path].rows)
 
