@@ -239,6 +239,32 @@ def test_changes_up_to_the_newest_version_while_others_commit(world: World) -> N
     assert set(feed["_version"].to_pylist()) == {first + 1}
 
 
+@pytest.mark.parametrize(("commits", "retries"), [(1, 1), (2, 3)])
+def test_restore_is_planned_again_after_a_conflict(world: World, commits: int, retries: int) -> None:
+    """Another writer commits while files are staged, in each of the first attempts."""
+    io, other = start(world), io_of(world.new_storage())
+    first, wanted = io.history(world.root)[0].version, read(io, world.root)
+    io.merge(rows([2, 7], "new"), world.root, **KEYS)
+    storage = FaultStorage(world.new_storage())
+    numbers: Iterator[int] = iter(())
+
+    def commit(name: str) -> None:
+        if name == "duplicate" and (number := next(numbers, None)) is not None:
+            other.write_dataset(rows([100 + number], "other"), world.root, mode="append")
+
+    storage.on_call = commit
+    numbers = iter(range(1))
+    with pytest.raises(CommitConflictError):
+        io_of(storage).restore(world.root, version=first, retries=0)
+    numbers = iter(range(commits))
+    assert io_of(storage).restore(world.root, version=first, retries=retries).commit_seq == first + 3 + commits
+    assert next(numbers, None) is None
+    assert read(io, world.root) == wanted
+    assert Journal(world.new_storage(), world.root).status().alive == ()
+    with pytest.raises(ValueError, match="retries=-1"):
+        io.restore(world.root, version=first, retries=-1)
+
+
 def test_two_restores_at_once(world: World) -> None:
     io = start(world)
     versions = [io.history(world.root)[0]["version"]]
@@ -252,10 +278,7 @@ def test_two_restores_at_once(world: World) -> None:
     def restore(version: int) -> None:
         mine = io_of(world.new_storage())
         barrier.wait()
-        try:
-            outcomes.append(mine.restore(world.root, version=version).commit_seq)
-        except CommitConflictError as error:
-            outcomes.append(error)
+        outcomes.append(mine.restore(world.root, version=version).commit_seq)
 
     threads = [threading.Thread(target=restore, args=(version,)) for version in versions]
     for thread in threads:
@@ -263,7 +286,6 @@ def test_two_restores_at_once(world: World) -> None:
     for thread in threads:
         thread.join()
     assert len(outcomes) == 2
-    assert any(isinstance(each, int) for each in outcomes)
     assert read(io_of(world.new_storage()), world.root) in wanted
     assert [read(io, world.root, version) for version in versions] == wanted
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
+from fsspeckit.common.choices import DEFAULT_RETRIES
 from fsspeckit.common.errors import DatasetNotFoundError, VersionNotFoundError
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.common.text import counted
@@ -18,6 +19,7 @@ from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import load_files
 from fsspeckit.core.file_names import rewritten_name
 from fsspeckit.core.model import DataFile, ViewFile
+from fsspeckit.core.operations.attempts import Attempts
 from fsspeckit.core.parquet.damage import check_listed
 from fsspeckit.core.result_view import SHOWN_FILES, FileRow, ResultView, readable_bytes
 from fsspeckit.core.storage import for_each
@@ -151,20 +153,25 @@ def diff(place: Place, before: int, after: int) -> VersionDiff:
         return with_versions(place, compare)
 
 
-def restore(place: Place, version: int | None, as_of: Any, *, dry_run: bool) -> RestoreResult:
+def restore(
+    place: Place, version: int | None, as_of: Any, *, dry_run: bool, retries: int = DEFAULT_RETRIES
+) -> RestoreResult:
     """Commit the files of a version again. Files that did not change since then stay."""
-    with log_unexpected("restore", place.path):
+    with log_unexpected("restore", place.path), Attempts(place, retries) as attempts:
         if not dry_run:
             place.journal.recover()
-        return with_versions(
-            place,
-            lambda versions: _restore(place, versions, version, as_of, dry_run=dry_run),
-            place.journal.view_to_change,
-        )
+        wanted: int | None = None
+
+        def run(versions: Versions) -> RestoreResult:
+            nonlocal wanted
+            wanted = versions.number(version, as_of) if wanted is None else wanted
+            return _restore(place, versions, wanted, attempts, dry_run=dry_run)
+
+        return attempts.run(lambda: with_versions(place, run, place.journal.view_to_change))
 
 
-def _restore(place: Place, versions: Versions, version: int | None, as_of: Any, *, dry_run: bool) -> RestoreResult:
-    started, view, number = time.perf_counter(), versions.view, versions.number(version, as_of)
+def _restore(place: Place, versions: Versions, number: int, attempts: Attempts, *, dry_run: bool) -> RestoreResult:
+    started, view = time.perf_counter(), versions.view
     wanted, current = versions.view_of(number).files, {file.path: file for file in view.files}
     missing = [file for file in wanted if file != current.get(file.path)]
     same = {file.path for file in wanted} - {file.path for file in missing}
@@ -180,14 +187,14 @@ def _restore(place: Place, versions: Versions, version: int | None, as_of: Any, 
     )
     if dry_run or not (missing or removed):
         return replace(result, seconds=time.perf_counter() - started)
-    with place.journal.begin(view, "restore") as transaction:
-        publish = _stage(place, transaction, missing, rows)
-        in_place = place.keeps_names
-        publish = [replace(item, replaces=item.path in current) for item in publish]
-        retire = [path for path in current if path not in same and not (in_place and path in rows)]
-        info = {"operation": "restore", "restored_version": number}
-        changes = Changes(tuple(publish), tuple(retire), tuple(current), complete_view=True, info=info)
-        commit = transaction.commit(changes)
+    transaction = attempts.begin(view, "restore")
+    publish = _stage(place, transaction, missing, rows)
+    in_place = place.keeps_names
+    publish = [replace(item, replaces=item.path in current) for item in publish]
+    retire = [path for path in current if path not in same and not (in_place and path in rows)]
+    info = {"operation": "restore", "restored_version": number}
+    changes = Changes(tuple(publish), tuple(retire), tuple(current), complete_view=True, info=info)
+    commit = transaction.commit(changes)
     return replace(result, commit_seq=commit.seq, seconds=time.perf_counter() - started)
 
 
