@@ -6,9 +6,10 @@ import itertools
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -19,7 +20,7 @@ from faults.injection import CRASHES, Fault, FaultStorage
 from faults.sweep import choose, run_with, versions_of
 from faults.test_s3 import S3World
 from faults.worlds import LocalWorld, Rows, World
-from fsspeckit.common.errors import CommitConflictError, VersionNotFoundError
+from fsspeckit.common.errors import CommitConflictError, DamagedFileError, StorageError, VersionNotFoundError
 from fsspeckit.core.commit import history, journal, new_record
 from fsspeckit.core.commit.transaction import Journal
 from fsspeckit.core.storage import Storage, join
@@ -263,6 +264,76 @@ def test_restore_is_planned_again_after_a_conflict(world: World, commits: int, r
     assert Journal(world.new_storage(), world.root).status().alive == ()
     with pytest.raises(ValueError, match="retries=-1"):
         io.restore(world.root, version=first, retries=-1)
+
+
+def with_a_folder_among_kept_files() -> tuple[LocalWorld, PyarrowDatasetIO, Path]:
+    made = LocalWorld()
+    io = start(made)
+    for number in range(3):
+        io.merge(rows([3], f"n{number}"), made.root, **KEYS)
+    kept = sorted(Path(sidecar(made, "kept")).iterdir())
+    kept[0].unlink()
+    kept[0].mkdir()
+    return made, io, kept[0]
+
+
+def test_a_folder_among_kept_files_does_not_stop_a_vacuum(caplog: pytest.LogCaptureFixture) -> None:
+    made, io, folder = with_a_folder_among_kept_files()
+    assert io.vacuum(made.root, older_than="0s").removed_files == 2
+    assert list(folder.parent.iterdir()) == [folder]
+    assert f"{folder} is a folder that fsspeckit has not created" in caplog.text
+    made.close()
+
+
+def test_an_erasure_that_is_not_complete_says_so() -> None:
+    made, io, folder = with_a_folder_among_kept_files()
+    with pytest.raises(StorageError, match=r"rows of .* are deleted, but not all .* is a folder .* Move or remove"):
+        io.delete(made.root, where="id = 3", erase_history=True)
+    assert list(folder.parent.iterdir()) == [folder]
+    assert 3 not in io.read_parquet(made.root)["id"].to_pylist()
+    folder.rmdir()
+    io.delete(made.root, where="id = 3", erase_history=True)
+    assert len(versions_of(made)) == 1
+    made.close()
+
+
+def test_one_file_that_cannot_be_removed_does_not_stop_a_vacuum(world: World) -> None:
+    io = start(world)
+    for number in range(3):
+        io.merge(rows([3], f"n{number}"), world.root, **KEYS)
+    before = len(world.storage.list_names(sidecar(world, "kept")))
+
+    class Stuck(FaultStorage):
+        def remove(self, path: str) -> None:
+            if path.endswith("-0.kept") and "03-" in path:
+                raise StorageError(f"removing {path} failed")
+            super().remove(path)
+
+        def remove_many(self, paths: Iterable[str]) -> None:
+            for path in paths:
+                self.remove(path)
+
+    with pytest.raises(StorageError, match=r"removing .* failed"):
+        io_of(Stuck(world.new_storage())).vacuum(world.root, older_than="0s")
+    assert before > 1
+    assert len(world.storage.list_names(sidecar(world, "kept"))) == 1
+
+
+def test_restore_of_a_damaged_footer_changes_nothing(world: World) -> None:
+    io = start(world)
+    first = io.history(world.root)[0].version
+    io.merge(rows([2, 7], "new"), world.root, **KEYS)
+    wanted, name = read(io, world.root), world.storage.list_names(sidecar(world, "kept"))[0]
+    path = join(sidecar(world, "kept"), name)
+    data = bytearray(world.storage.read_bytes(path))
+    data[-40] ^= 0xFF
+    data[-6] ^= 0x01
+    world.storage.remove(path)
+    world.storage.write_bytes(path, bytes(data))
+    with pytest.raises(DamagedFileError):
+        io.restore(world.root, version=first)
+    assert read(io, world.root) == wanted
+    assert io.history(world.root)[0].version == first + 1
 
 
 def test_two_restores_at_once(world: World) -> None:

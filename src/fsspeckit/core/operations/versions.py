@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from fsspeckit.common.choices import DEFAULT_RETRIES
-from fsspeckit.common.errors import DatasetNotFoundError, VersionNotFoundError
+from fsspeckit.common.errors import DatasetNotFoundError, FsspeckitError, StorageError, VersionNotFoundError
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.common.text import counted
 from fsspeckit.core.commit.listing import View
@@ -26,6 +27,7 @@ from fsspeckit.core.storage import for_each
 
 _ATTEMPTS = 20
 _T = TypeVar("_T")
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -229,22 +231,38 @@ def vacuum(place: Place, older_than: int | None, *, dry_run: bool) -> VacuumResu
 
 
 def erase(place: Place, version: int | None) -> VacuumResult:
-    """Remove all versions before a version, or before the current one. No kept file of them is left, and no bound."""
+    """Remove all versions before a version, or before the current one. No kept file of them is left, and no bound.
+
+    Raises:
+        StorageError: Something of them could not be removed. All the rest was removed.
+    """
 
     def run(versions: Versions) -> VacuumResult:
         newest = versions.history[0].version if len(versions.history) else 0
-        removed = remove_versions(place, versions, newest if version is None else version, dry_run=False)
         place.journal.remove_index()
-        return removed
+        return remove_versions(place, versions, newest if version is None else version, dry_run=False, complete=True)
 
     with log_unexpected("erase", place.path):
-        place.journal.recover()  # a commit that is not finished would keep its files afterwards
-        return with_versions(place, run)
+        try:
+            place.journal.recover()  # a commit that is not finished would keep its files afterwards
+            return with_versions(place, run)
+        except (OSError, FsspeckitError) as error:
+            raise StorageError(
+                f"The rows of {place.path} are deleted, but not all files of earlier versions are removed: {error} "
+                "Then run the same delete with erase_history again."
+            ) from error
 
 
-def remove_versions(place: Place, versions: Versions, floor: int, *, dry_run: bool) -> VacuumResult:
-    """Remove all versions before ``floor``."""
+def remove_versions(
+    place: Place, versions: Versions, floor: int, *, dry_run: bool, complete: bool = False
+) -> VacuumResult:
+    """Remove all versions before ``floor``; if ``complete``, raise if something with the name of a kept file stays."""
     expired = place.journal.expire(floor, dry_run=dry_run)
+    for folder in expired.folders:
+        message = f"{folder} is a folder that fsspeckit has not created. Move or remove it."
+        if complete:
+            raise StorageError(message)
+        _logger.warning(message)
     oldest = versions.history.oldest_readable
     if oldest is not None and (expired.kept or expired.segments):
         oldest = max(oldest, floor)  # otherwise all files of older versions are current ones, and stay readable
