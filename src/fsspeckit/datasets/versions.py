@@ -36,6 +36,9 @@ class KeptVersions:
         Returns:
             The number of the first version that is kept.
 
+        Raises:
+            DatasetNotFoundError: There is no dataset at the path; nothing was created.
+
         Examples:
             >>> import pyarrow as pa, tempfile
             >>> from fsspeckit.datasets.pyarrow import PyarrowDatasetIO

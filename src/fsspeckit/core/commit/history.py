@@ -30,7 +30,7 @@ _JOINED = 32
 _RECORD_BYTES = 16 * 2**20
 _READ_ATTEMPTS = 3
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MAX_TIME = 253_402_300_799 * 10**6
+_MAX_TIME = 253_402_300_800 * 10**6 - 1
 """The last microsecond of the year 9999."""
 UNKNOWN = -1
 """A count that a commit does not have. A number is checked faster than null."""
@@ -148,11 +148,15 @@ def _version(record: Record) -> dict[str, Any]:
 
 
 def microseconds(at: Any) -> int:
-    """Return the time in a record as microseconds since 1970, or 0 if the record has no valid time."""
+    """Return the time in a record as microseconds since 1970, or 0 if the record has no valid time.
+
+    A time that is after the year 9999 in UTC cannot be shown, so it is not valid.
+    """
     try:
-        return max(0, (datetime.fromisoformat(at) - _EPOCH) // timedelta(microseconds=1))
+        found = (datetime.fromisoformat(at) - _EPOCH) // timedelta(microseconds=1)
     except (TypeError, ValueError, OverflowError):
         return 0
+    return found if 0 <= found <= _MAX_TIME else 0
 
 
 def as_time(at: int) -> str:

@@ -46,7 +46,10 @@ def requested_view(place: Place, version: int | None, as_of: Any) -> View:
     versions = place.journal.versions(place.journal.view(), place.path)
     view = versions.view_of(versions.number(version, as_of))
     if not view.files:
-        raise DatasetNotFoundError(f"version {view.head} of {place.path} has no data file; read another version")
+        raise DatasetNotFoundError(
+            f"version {view.head} of {place.path} has no rows and no data file, so its columns are not known; "
+            "read another version"
+        )
     return view
 
 

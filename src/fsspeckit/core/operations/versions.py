@@ -113,13 +113,18 @@ class VacuumResult(ResultView):
         ]
 
 
-def keep_history(place: Place, retain: int | None) -> int:
-    """Set for how many seconds commits keep the files that they remove, and return the version from which on."""
+def keep_history(place: Place, retain: int | None, *, may_be_new: bool = False) -> int:
+    """Set for how many seconds commits keep the files that they remove, and return the version from which on.
+
+    ``may_be_new``: there may be no dataset yet, and its first write follows.
+    """
     if retain is not None and not 0 < retain <= MAX_RETAIN:
         raise ValueError(f"retain={retain} seconds is not between 1 and {MAX_RETAIN}. Pass a time such as '7d'.")
     with log_unexpected("keep_history", place.path):
         place.journal.recover()
         view = place.journal.view_to_change()
+        if not may_be_new and not view.files and not view.head:
+            raise _not_found(place)
         with place.journal.begin(view, "keep_history") as transaction:
             info = {"operation": "keep_history", "retain": retain or 0}
             return transaction.commit(Changes(info=info, retain=retain or 0)).seq
@@ -281,7 +286,7 @@ def with_versions(place: Place, function: Callable[[Versions], _T], list_files: 
         view = (list_files or place.journal.view)()
         versions = place.journal.versions(view, place.path)
         if not view.exists and not view.head:
-            raise DatasetNotFoundError(f"no parquet dataset at {place.path}; check the path, or write it first")
+            raise _not_found(place)
         try:
             return function(versions)
         except FileNotFoundError as error:
@@ -290,3 +295,7 @@ def with_versions(place: Place, function: Callable[[Versions], _T], list_files: 
                     f"Files of {place.path} were removed in each of {_ATTEMPTS} attempts ({error}). Run it again."
                 ) from error
     raise AssertionError("unreachable")
+
+
+def _not_found(place: Place) -> DatasetNotFoundError:
+    return DatasetNotFoundError(f"no parquet dataset at {place.path}; check the path, or write it first")
