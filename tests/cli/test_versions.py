@@ -57,7 +57,7 @@ def test_keep_list_restore_and_remove_versions(fsspeckit: Fsspeckit) -> None:
     code, out, err = fsspeckit("restore", "lake", "--version", "2", "--dry-run")
     assert (code, err, ids()) == (0, "", [2, 3])
     assert "restored  1 file," in out
-    assert fsspeckit("restore", "lake", "--version", "2")[0] == 0
+    assert fsspeckit("restore", "lake", "--version", "2", "--retries", "1")[0] == 0
     assert ids() == [1, 2, 3]
     assert fsspeckit("restore", "lake", "--as-of", "2100-01-01", "--noop-exit-code", "7")[0] == 7
     assert fsspeckit("vacuum", "lake", "--noop-exit-code", "7")[0] == 7

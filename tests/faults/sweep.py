@@ -119,7 +119,10 @@ def _reported(outcome: object) -> str:
 
 
 def check_before_recovery(world: World, expected: Expected, where: str) -> None:
-    """Before recovery: no file is broken, no row of both states is missing, and our reader sees one of the states."""
+    """Before recovery: no file is broken, no row of both states is missing, and our reader sees one of the states.
+
+    The same holds for the kept versions.
+    """
     try:
         raw = world.raw_rows()
         if (expected.old & expected.new) - raw:
@@ -129,6 +132,8 @@ def check_before_recovery(world: World, expected: Expected, where: str) -> None:
         seen = world.view_rows(Journal(world.new_storage(), world.root).view())
         if seen not in (expected.old, expected.new):
             raise Violation("our own reader sees neither the old nor the new dataset")
+        if versions_of(world) not in (expected.old_versions, expected.new_versions):
+            raise Violation("the kept versions are neither those before nor those after the commit")
     except Violation as violation:
         raise Violation(f"{where}: {violation}") from violation
 

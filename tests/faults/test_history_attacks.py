@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -18,7 +20,7 @@ from faults.injection import CRASHES, Fault, FaultStorage
 from faults.sweep import choose, run_with, versions_of
 from faults.test_s3 import S3World
 from faults.worlds import LocalWorld, Rows, World
-from fsspeckit.common.errors import CommitConflictError, VersionNotFoundError
+from fsspeckit.common.errors import CommitConflictError, DamagedFileError, StorageError, VersionNotFoundError
 from fsspeckit.core.commit import history, journal, new_record
 from fsspeckit.core.commit.transaction import Journal
 from fsspeckit.core.storage import Storage, join
@@ -195,6 +197,145 @@ def test_versions_after_restores_maintenance_and_moves(world: World) -> None:
         assert min(state.values()) >= 0
 
 
+@pytest.mark.parametrize("publish", ["new_names", "replace", "exchange"])
+def test_versions_can_be_read_at_every_step_of_a_commit(world: World, publish: Any) -> None:
+    """Every second step: the file may be in the dataset, or kept already."""
+    io, other = start(world), io_of(world.new_storage())
+    first = io.history(world.root)[0].version
+    wanted, steps, seen = read(io, world.root), itertools.count(), Counter[int]()
+
+    def look(_: str) -> None:
+        if next(steps) % (2 if isinstance(world, LocalWorld) else 5):
+            return
+        newest = other.history(world.root)[0].version
+        assert read(other, world.root, first) == wanted
+        assert as_rows(other.read_parquet(world.root, as_of="2100-01-01")) == read(other, world.root, newest)
+        feed = other.changes(world.root, since=first, until=newest, key_columns="id")
+        assert feed.num_rows == (0 if newest == first else 3)
+        assert other.diff(world.root, first, newest).rows_before == (0 if newest == first else 3)
+        assert len(other.restore(world.root, version=first, dry_run=True).restored_files) == (newest != first)
+        seen[newest - first] += 1
+
+    storage = FaultStorage(world.new_storage())
+    storage.on_call = look
+    PyarrowDatasetIO(filesystem=storage, publish=publish).merge(rows([2, 7], "new"), world.root, **KEYS)
+    assert seen[0] > 2
+    assert seen[1] > 2
+
+
+def test_changes_up_to_the_newest_version_while_others_commit(world: World) -> None:
+    """Each look at the dataset is followed by a commit that replaces the files that it found."""
+    io, other = start(world), io_of(world.new_storage())
+    first = io.history(world.root)[0].version
+    io.merge(rows([2], "n0"), world.root, **KEYS)
+    storage = FaultStorage(world.new_storage())
+    numbers = iter(range(1, 40))
+
+    def commit(name: str) -> None:
+        if name == "read_tail" and (number := next(numbers, None)):
+            other.merge(rows([2], f"n{number}"), world.root, **KEYS)
+
+    storage.on_call = commit
+    feed = io_of(storage).changes(world.root, since=first, key_columns="id")
+    assert set(feed["_version"].to_pylist()) == {first + 1}
+
+
+@pytest.mark.parametrize(("commits", "retries"), [(1, 1), (2, 3)])
+def test_restore_is_planned_again_after_a_conflict(world: World, commits: int, retries: int) -> None:
+    """Another writer commits while files are staged, in each of the first attempts."""
+    io, other = start(world), io_of(world.new_storage())
+    first, wanted = io.history(world.root)[0].version, read(io, world.root)
+    io.merge(rows([2, 7], "new"), world.root, **KEYS)
+    storage = FaultStorage(world.new_storage())
+    numbers: Iterator[int] = iter(())
+
+    def commit(name: str) -> None:
+        if name == "duplicate" and (number := next(numbers, None)) is not None:
+            other.write_dataset(rows([100 + number], "other"), world.root, mode="append")
+
+    storage.on_call = commit
+    numbers = iter(range(1))
+    with pytest.raises(CommitConflictError):
+        io_of(storage).restore(world.root, version=first, retries=0)
+    numbers = iter(range(commits))
+    assert io_of(storage).restore(world.root, version=first, retries=retries).commit_seq == first + 3 + commits
+    assert next(numbers, None) is None
+    assert read(io, world.root) == wanted
+    assert Journal(world.new_storage(), world.root).status().alive == ()
+    with pytest.raises(ValueError, match="retries=-1"):
+        io.restore(world.root, version=first, retries=-1)
+
+
+def with_a_folder_among_kept_files() -> tuple[LocalWorld, PyarrowDatasetIO, Path]:
+    made = LocalWorld()
+    io = start(made)
+    for number in range(3):
+        io.merge(rows([3], f"n{number}"), made.root, **KEYS)
+    kept = sorted(Path(sidecar(made, "kept")).iterdir())
+    kept[0].unlink()
+    kept[0].mkdir()
+    return made, io, kept[0]
+
+
+def test_a_folder_among_kept_files_does_not_stop_a_vacuum(caplog: pytest.LogCaptureFixture) -> None:
+    made, io, folder = with_a_folder_among_kept_files()
+    assert io.vacuum(made.root, older_than="0s").removed_files == 2
+    assert list(folder.parent.iterdir()) == [folder]
+    assert f"{folder} is a folder that fsspeckit has not created" in caplog.text
+    made.close()
+
+
+def test_an_erasure_that_is_not_complete_says_so() -> None:
+    made, io, folder = with_a_folder_among_kept_files()
+    with pytest.raises(StorageError, match=r"rows of .* are deleted, but not all .* is a folder .* Move or remove"):
+        io.delete(made.root, where="id = 3", erase_history=True)
+    assert list(folder.parent.iterdir()) == [folder]
+    assert 3 not in io.read_parquet(made.root)["id"].to_pylist()
+    folder.rmdir()
+    io.delete(made.root, where="id = 3", erase_history=True)
+    assert len(versions_of(made)) == 1
+    made.close()
+
+
+def test_one_file_that_cannot_be_removed_does_not_stop_a_vacuum(world: World) -> None:
+    io = start(world)
+    for number in range(3):
+        io.merge(rows([3], f"n{number}"), world.root, **KEYS)
+    before = len(world.storage.list_names(sidecar(world, "kept")))
+
+    class Stuck(FaultStorage):
+        def remove(self, path: str) -> None:
+            if path.endswith("-0.kept") and "03-" in path:
+                raise StorageError(f"removing {path} failed")
+            super().remove(path)
+
+        def remove_many(self, paths: Iterable[str]) -> None:
+            for path in paths:
+                self.remove(path)
+
+    with pytest.raises(StorageError, match=r"removing .* failed"):
+        io_of(Stuck(world.new_storage())).vacuum(world.root, older_than="0s")
+    assert before > 1
+    assert len(world.storage.list_names(sidecar(world, "kept"))) == 1
+
+
+def test_restore_of_a_damaged_footer_changes_nothing(world: World) -> None:
+    io = start(world)
+    first = io.history(world.root)[0].version
+    io.merge(rows([2, 7], "new"), world.root, **KEYS)
+    wanted, name = read(io, world.root), world.storage.list_names(sidecar(world, "kept"))[0]
+    path = join(sidecar(world, "kept"), name)
+    data = bytearray(world.storage.read_bytes(path))
+    data[-40] ^= 0xFF
+    data[-6] ^= 0x01
+    world.storage.remove(path)
+    world.storage.write_bytes(path, bytes(data))
+    with pytest.raises(DamagedFileError):
+        io.restore(world.root, version=first)
+    assert read(io, world.root) == wanted
+    assert io.history(world.root)[0].version == first + 1
+
+
 def test_two_restores_at_once(world: World) -> None:
     io = start(world)
     versions = [io.history(world.root)[0]["version"]]
@@ -208,10 +349,7 @@ def test_two_restores_at_once(world: World) -> None:
     def restore(version: int) -> None:
         mine = io_of(world.new_storage())
         barrier.wait()
-        try:
-            outcomes.append(mine.restore(world.root, version=version).commit_seq)
-        except CommitConflictError as error:
-            outcomes.append(error)
+        outcomes.append(mine.restore(world.root, version=version).commit_seq)
 
     threads = [threading.Thread(target=restore, args=(version,)) for version in versions]
     for thread in threads:
@@ -219,7 +357,6 @@ def test_two_restores_at_once(world: World) -> None:
     for thread in threads:
         thread.join()
     assert len(outcomes) == 2
-    assert any(isinstance(each, int) for each in outcomes)
     assert read(io_of(world.new_storage()), world.root) in wanted
     assert [read(io, world.root, version) for version in versions] == wanted
 

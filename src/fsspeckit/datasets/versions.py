@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from fsspeckit.common.choices import DEFAULT_RETRIES
 from fsspeckit.core.commit.versions import History
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.operations import changes, versions
+from fsspeckit.core.operations.attempts import check_retries
 from fsspeckit.core.operations.versions import RestoreResult, VacuumResult, VersionDiff
 from fsspeckit.datasets.arguments import Columns, Duration, column_names, parse_duration
 
@@ -33,6 +35,9 @@ class KeptVersions:
 
         Returns:
             The number of the first version that is kept.
+
+        Raises:
+            DatasetNotFoundError: There is no dataset at the path; nothing was created.
 
         Examples:
             >>> import pyarrow as pa, tempfile
@@ -70,7 +75,13 @@ class KeptVersions:
         return versions.diff(self._place(path), before, after)
 
     def restore(
-        self, path: Any, *, version: int | None = None, as_of: Any = None, dry_run: bool = False
+        self,
+        path: Any,
+        *,
+        version: int | None = None,
+        as_of: Any = None,
+        dry_run: bool = False,
+        retries: int = DEFAULT_RETRIES,
     ) -> RestoreResult:
         """Make a kept version the current one. This is a commit like any other, and can be undone by a restore.
 
@@ -79,10 +90,12 @@ class KeptVersions:
             version: The number of the version, as `history` lists it.
             as_of: Instead, a time such as ``"2026-11-02T10:00Z"``: the version that was current then.
             dry_run: Return the files that would change, and write nothing.
+            retries: How often the restore is planned again if another writer commits at the same time.
 
         Raises:
             VersionNotFoundError: There is no such version, or it is not kept.
-            CommitConflictError: Another writer committed at the same time.
+            DamagedFileError: The footer of a file that would come back is damaged; nothing was changed.
+            CommitConflictError: Another writer committed in every attempt; nothing was changed.
 
         Examples:
             >>> import pyarrow as pa, tempfile
@@ -95,7 +108,8 @@ class KeptVersions:
             >>> io.read_parquet(folder)["id"].to_pylist()
             [1, 2]
         """
-        return versions.restore(self._place(path), version, as_of, dry_run=dry_run)
+        retries, place = check_retries(retries), self._place(path)
+        return versions.restore(place, version, as_of, dry_run=dry_run, retries=retries)
 
     def changes(self, path: Any, *, since: int, until: int | None = None, key_columns: Columns | None = None) -> Any:
         """Return the rows that commits inserted, updated and deleted.

@@ -26,6 +26,7 @@ from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import Snapshot, load_snapshot
 from fsspeckit.core.dataset.source import RowFiles
 from fsspeckit.core.operations.read import existing_view
+from fsspeckit.core.operations.versions import keep_history
 from fsspeckit.core.progress import Progress, Reporter
 from fsspeckit.core.results import MaintenanceResult, MergeResult, WriteResult
 from fsspeckit.datasets.arguments import parse_duration
@@ -212,8 +213,9 @@ class Execution:
             found = self.file.datasets[name]
             if found.retain is not None:
                 place = Place.of(found.path, None, found.storage_options or None)
-                if place.journal.view().log.retain != parse_duration("retain", found.retain):
-                    self.datasets[name].keep_history(found.path, found.retain)
+                retain = parse_duration("retain", found.retain)
+                if place.journal.view().log.retain != retain:
+                    keep_history(place, retain, may_be_new=True)
 
     def _rows(self, step: AnyStep) -> Rows:
         """Return the rows that a step writes or provides; None if it has no source."""

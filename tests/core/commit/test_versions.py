@@ -20,7 +20,7 @@ from faults.injection import FaultStorage
 from faults.operations import append_files, keep_versions, rewrite, set_policy, start, table
 from faults.sweep import versions_of
 from faults.worlds import LocalWorld, MemoryWorld, World
-from fsspeckit.common.errors import StorageError, VersionNotFoundError
+from fsspeckit.common.errors import DatasetNotFoundError, StorageError, VersionNotFoundError
 from fsspeckit.core.commit import history, journal
 from fsspeckit.core.commit.history import Segment, all_versions, list_segments, read_records
 from fsspeckit.core.commit.journal import Log
@@ -400,3 +400,40 @@ def test_delete_erases_rows_from_kept_versions(world: World, where: str) -> None
     assert len(versions_of(world)) == 1
     io.update(world.root, set={"secret": "'x'"}, where="true")
     assert len(versions_of(world)) == 2
+
+
+def test_history_of_a_path_without_a_dataset_creates_nothing(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for name in ("missing", "empty"):
+        with pytest.raises(DatasetNotFoundError, match=f"no parquet dataset at .*{name}"):
+            PyarrowDatasetIO().keep_history(str(tmp_path / name))
+    assert [path.name for path in tmp_path.rglob("*")] == ["empty"]
+
+
+def test_time_of_a_record_after_the_year_9999_is_not_valid(tmp_path: Path) -> None:
+    io, path = PyarrowDatasetIO(), str(tmp_path / "ds")
+    io.write_dataset(pa.table({"id": [1, 2]}), path)
+    first = io.keep_history(path)
+    io.delete(path, where="id = 1")
+    [file] = (tmp_path / ".ds.fsspeckit" / "log").glob(f"*{first + 1}.json")
+    record = json.loads(file.read_bytes())
+    for at, shown in (
+        ("9999-12-31T23:59:59.999999-23:00", "1970-01-01T00:00:00+00:00"),
+        ("9999-12-31T23:59:59.999999+00:00", "9999-12-31T23:59:59.999999+00:00"),
+    ):
+        record["info"]["at"] = at
+        file.write_text(json.dumps(record))
+        assert io.history(path)[0].at == shown
+        assert len(repr(io.history(path)).splitlines()) == 4
+        assert io.changes(path, since=first)["id"].to_pylist() == [1]
+
+
+def test_version_without_rows_says_so(tmp_path: Path) -> None:
+    io, path = PyarrowDatasetIO(), str(tmp_path / "ds")
+    io.write_dataset(pa.table({"id": [1, 2]}), path)
+    first = io.keep_history(path)
+    io.delete(path, where="true")
+    with pytest.raises(DatasetNotFoundError, match=f"version {first + 1} of .* has no rows"):
+        io.read_parquet(path, version=first + 1)
+    io.restore(path, version=first)
+    assert io.read_parquet(path).num_rows == 2

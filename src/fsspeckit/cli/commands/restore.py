@@ -6,7 +6,8 @@ import typer
 
 from fsspeckit.cli.command import Run, command
 from fsspeckit.cli.operations import is_noop
-from fsspeckit.cli.options import OPERATIONS, Dataset, DryRun, Options
+from fsspeckit.cli.options import OPERATIONS, Dataset, DryRun, Options, Retries
+from fsspeckit.common.choices import DEFAULT_RETRIES
 
 _EXAMPLE = """
 fsspeckit restore lake/orders --version 12 --dry-run
@@ -19,10 +20,14 @@ def register(app: typer.Typer) -> None:
     command(app, "restore", example=_EXAMPLE, options=OPERATIONS["restore"], without=("engine",))(restore)
 
 
-def restore(run: Run, path: Dataset, options: Options, dry_run: DryRun = False) -> int:
+def restore(
+    run: Run, path: Dataset, options: Options, retries: Retries = DEFAULT_RETRIES, dry_run: DryRun = False
+) -> int:
     """Make a kept version the current one. This is a commit like any other, and a restore can undo it."""
     from fsspeckit.core.operations import versions
 
     with run.bars():
-        result = versions.restore(run.place(path), options.get("version"), options.get("as_of"), dry_run=dry_run)
+        result = versions.restore(
+            run.place(path), options.get("version"), options.get("as_of"), dry_run=dry_run, retries=retries
+        )
     return run.finish(result, noop=is_noop(result))

@@ -21,7 +21,7 @@ from typing import Any
 
 from fsspeckit.common.errors import StorageError
 from fsspeckit.core.commit.record import MAX_RECORDS, Record
-from fsspeckit.core.storage import Storage, for_each, join, parent
+from fsspeckit.core.storage import FOLDER, Storage, for_each, join, parent
 
 _NAME = re.compile(r"(\d{20})-(\d{20})\.(records|versions)", re.ASCII)
 _FORMAT = 1
@@ -30,7 +30,7 @@ _JOINED = 32
 _RECORD_BYTES = 16 * 2**20
 _READ_ATTEMPTS = 3
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MAX_TIME = 253_402_300_799 * 10**6
+_MAX_TIME = 253_402_300_800 * 10**6 - 1
 """The last microsecond of the year 9999."""
 UNKNOWN = -1
 """A count that a commit does not have. A number is checked faster than null."""
@@ -148,11 +148,15 @@ def _version(record: Record) -> dict[str, Any]:
 
 
 def microseconds(at: Any) -> int:
-    """Return the time in a record as microseconds since 1970, or 0 if the record has no valid time."""
+    """Return the time in a record as microseconds since 1970, or 0 if the record has no valid time.
+
+    A time that is after the year 9999 in UTC cannot be shown, so it is not valid.
+    """
     try:
-        return max(0, (datetime.fromisoformat(at) - _EPOCH) // timedelta(microseconds=1))
+        found = (datetime.fromisoformat(at) - _EPOCH) // timedelta(microseconds=1)
     except (TypeError, ValueError, OverflowError):
         return 0
+    return found if 0 <= found <= _MAX_TIME else 0
 
 
 def as_time(at: int) -> str:
@@ -260,11 +264,15 @@ def _slot_of(line: bytes) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Expired:
-    """What a vacuum removes: versions before ``floor``, with the names of their kept files and history files."""
+    """What a vacuum removes: versions before ``floor``, with the names of their kept files and history files.
+
+    ``folders`` have names of kept files, but fsspeckit has not created them. They stay.
+    """
 
     floor: int
     kept: tuple[tuple[str, int], ...] = ()
     segments: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
 
 
 def floor_at(columns: Columns, cutoff: int) -> int:
@@ -291,12 +299,29 @@ _KEPT_NAME = re.compile(r"(\d{20})-\d{1,9}\.kept", re.ASCII)
 def expired_files(storage: Storage, kept_folder: str, folder: str, floor: int) -> Expired:
     """Return what is not needed to read the versions from ``floor`` on."""
     entries = [(entry, _KEPT_NAME.fullmatch(entry.path)) for entry in storage.list_dir(kept_folder)]
-    kept = [(entry.path, entry.size) for entry, found in entries if found is not None and int(found[1]) <= floor]
+    named = [(entry.path, entry.size) for entry, found in entries if found is not None and int(found[1]) <= floor]
+    kept, folders = ([item for item in named if (item[1] == FOLDER) == wanted] for wanted in (False, True))
     old = [segment.name for segment in list_segments(storage, folder) if segment.last < floor]
-    return Expired(floor, tuple(kept), tuple(old))
+    return Expired(floor, tuple(kept), tuple(old), tuple(join(kept_folder, name) for name, _ in folders))
 
 
 def remove_expired(storage: Storage, kept_folder: str, folder: str, expired: Expired) -> None:
-    """Remove kept files and history files. The floor is stored before, so that no reader expects them."""
-    storage.remove_many([join(kept_folder, name) for name, _ in expired.kept])
-    storage.remove_many([join(folder, name) for name in expired.segments])
+    """Remove kept files and history files. The floor is stored before, so that no reader expects them.
+
+    A file that cannot be removed is an error after all others are removed.
+    """
+    paths = [join(kept_folder, name) for name, _ in expired.kept] + [join(folder, name) for name in expired.segments]
+    try:
+        storage.remove_many(paths)
+    except OSError:
+        errors = [error for error in for_each(storage, lambda path: _removal_error(storage, path), paths) if error]
+        if errors:
+            raise errors[0] from None
+
+
+def _removal_error(storage: Storage, path: str) -> OSError | None:
+    try:
+        storage.remove(path)
+    except OSError as error:
+        return error
+    return None

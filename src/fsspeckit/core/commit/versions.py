@@ -27,7 +27,7 @@ from fsspeckit.core.commit.history import (
 )
 from fsspeckit.core.commit.journal import Log, LogState
 from fsspeckit.core.commit.listing import View
-from fsspeckit.core.commit.record import FileList, Record
+from fsspeckit.core.commit.record import FileList, Identity, Record
 from fsspeckit.core.model import ViewFile
 from fsspeckit.core.result_view import ResultView, columns, quoted, readable_bytes
 from fsspeckit.core.storage import Storage, for_each, join
@@ -201,6 +201,7 @@ class Versions:
 
     def __init__(self, storage: Storage, log: Log | None, view: View, path: str) -> None:
         self._storage, self._log, self.view, self._path = storage, log, view, path
+        self._found: dict[str, ViewFile] = {}
 
     @property
     def _state(self) -> LogState:
@@ -300,12 +301,25 @@ class Versions:
         def locate(file: ViewFile) -> ViewFile:
             if not file.location.startswith(folder):
                 return file
-            entry = self._storage.stat_file(file.location)
-            if entry is None or entry.size != file.size:
+            found = self._found.get(file.location) or self._kept_file(file) or self._file_to_keep(file)
+            found = found or self._kept_file(file)  # a commit has just moved it
+            if found is None:
                 raise self._expired(version)
-            return replace(file, stamp=entry.stamp)
+            return self._found.setdefault(file.location, found)
 
         return for_each(self._storage, locate, files)
+
+    def _kept_file(self, file: ViewFile) -> ViewFile | None:
+        entry = self._storage.stat_file(file.location)
+        return None if entry is None or entry.size != file.size else replace(file, stamp=entry.stamp)
+
+    def _file_to_keep(self, file: ViewFile) -> ViewFile | None:
+        """Return the file where it was before a commit that is not finished, if that commit has not kept it yet."""
+        if not self.view.pending:
+            return None
+        location = join(self.view.root, file.path)
+        is_same = Identity(file.size, file.stamp).matches(self._storage.stat_file(location))
+        return replace(file, location=location) if is_same else None
 
     def _records_down_to(self, version: int) -> Iterator[Record]:
         """Yield the records of commits, newest first, down to that of a version. Stop at a gap."""

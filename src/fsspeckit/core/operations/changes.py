@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,7 @@ from fsspeckit.core.values.keys import KeyEncoder, comparable, key_type
 
 _SAME_ROWS = ("compact", "optimize")
 """Operations that move rows to other files. They change rows only if the number of rows changes."""
+_T = TypeVar("_T")
 _CHANGES = ("delete", "insert", "update_before", "update_after")
 
 
@@ -43,14 +45,29 @@ def changes(engine: Engine, place: Place, since: int, until: int | None, key_col
     """Return the changed rows of the commits after ``since`` up to ``until``."""
     with log_unexpected("changes", place.path):
 
-        def read(versions: Versions) -> pa.Table:
-            feed = plan_changes(place, versions, since, until, key_columns)
+        def read(versions: Versions, last: int) -> pa.Table:
+            feed = plan_changes(place, versions, since, last, key_columns)
             found = engine.map(_Collect(feed.read), range(len(feed.pairs)), lambda _: None)
             tables = [table.cast(feed.schema) for tables in found for table in tables]
             table = pa.concat_tables([pa.Table.from_batches([], feed.schema), *tables])
             return mark_updates(table, key_columns)
 
-        return with_versions(place, read)
+        return with_last_version(place, until, read)
+
+
+def with_last_version(place: Place, until: int | None, read: Callable[[Versions, int], _T]) -> _T:
+    """Call a function with the versions and the last one to read, which is the same in each attempt.
+
+    Files of a version that is not the newest are kept, so that a second attempt finds them where they stay.
+    """
+    last = until
+
+    def attempt(versions: Versions) -> _T:
+        nonlocal last
+        last = versions.view.head if last is None else last
+        return read(versions, last)
+
+    return with_versions(place, attempt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +80,9 @@ class _Collect:
         return [table for _, table in self.read(number)]
 
 
-def plan_changes(place: Place, versions: Versions, since: int, until: int | None, key_columns: Sequence[str]) -> Feed:
+def plan_changes(place: Place, versions: Versions, since: int, until: int, key_columns: Sequence[str]) -> Feed:
     """Find the files to compare, and the schema of the feed. Only footers are read."""
-    first, last = check_version("since", since), versions.view.head if until is None else check_version("until", until)
+    first, last = check_version("since", since), check_version("until", until)
     if first > last:
         raise ValueError(f"since={since} is a later version than {last}. Call history() to list versions.")
     if last > versions.view.head:

@@ -26,9 +26,12 @@ def read(engine: Engine, place: Place, request: ReadRequest, version: int | None
     Raises:
         CommitConflictError: A listed file disappeared in every attempt.
     """
+    found: int | None = None
 
     def attempt() -> pa.Table:
-        view = requested_view(place, version, as_of)
+        nonlocal found
+        view = requested_view(place, version, as_of) if found is None else requested_view(place, found, None)
+        found = None if as_of is None else view.head  # a time is that of the same version in each attempt
         snapshot, planned = plan_read(place.storage, view, request)
         return engine.read(place.storage, snapshot, planned, place.full)
 
@@ -43,7 +46,10 @@ def requested_view(place: Place, version: int | None, as_of: Any) -> View:
     versions = place.journal.versions(place.journal.view(), place.path)
     view = versions.view_of(versions.number(version, as_of))
     if not view.files:
-        raise DatasetNotFoundError(f"version {view.head} of {place.path} has no data file; read another version")
+        raise DatasetNotFoundError(
+            f"version {view.head} of {place.path} has no rows and no data file, so its columns are not known; "
+            "read another version"
+        )
     return view
 
 

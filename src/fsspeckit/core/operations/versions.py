@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from fsspeckit.common.errors import DatasetNotFoundError, VersionNotFoundError
+from fsspeckit.common.choices import DEFAULT_RETRIES
+from fsspeckit.common.errors import DatasetNotFoundError, FsspeckitError, StorageError, VersionNotFoundError
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.common.text import counted
 from fsspeckit.core.commit.listing import View
@@ -18,11 +20,14 @@ from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import load_files
 from fsspeckit.core.file_names import rewritten_name
 from fsspeckit.core.model import DataFile, ViewFile
+from fsspeckit.core.operations.attempts import Attempts
+from fsspeckit.core.parquet.damage import check_listed
 from fsspeckit.core.result_view import SHOWN_FILES, FileRow, ResultView, readable_bytes
 from fsspeckit.core.storage import for_each
 
-_ATTEMPTS = 5
+_ATTEMPTS = 20
 _T = TypeVar("_T")
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -108,13 +113,18 @@ class VacuumResult(ResultView):
         ]
 
 
-def keep_history(place: Place, retain: int | None) -> int:
-    """Set for how many seconds commits keep the files that they remove, and return the version from which on."""
+def keep_history(place: Place, retain: int | None, *, may_be_new: bool = False) -> int:
+    """Set for how many seconds commits keep the files that they remove, and return the version from which on.
+
+    ``may_be_new``: there may be no dataset yet, and its first write follows.
+    """
     if retain is not None and not 0 < retain <= MAX_RETAIN:
         raise ValueError(f"retain={retain} seconds is not between 1 and {MAX_RETAIN}. Pass a time such as '7d'.")
     with log_unexpected("keep_history", place.path):
         place.journal.recover()
         view = place.journal.view_to_change()
+        if not may_be_new and not view.files and not view.head:
+            raise _not_found(place)
         with place.journal.begin(view, "keep_history") as transaction:
             info = {"operation": "keep_history", "retain": retain or 0}
             return transaction.commit(Changes(info=info, retain=retain or 0)).seq
@@ -133,7 +143,7 @@ def diff(place: Place, before: int, after: int) -> VersionDiff:
 
     def compare(versions: Versions) -> VersionDiff:
         old, new = ({file.path: file for file in versions.view_of(number).files} for number in (before, after))
-        same = {path for path in old if path in new and old[path].location == new[path].location}
+        same = {path for path in old if old[path] == new.get(path)}
         rows = [_rows_of(place, [file for path, file in files.items() if path not in same]) for files in (old, new)]
         files = [
             FileDifference(
@@ -150,20 +160,25 @@ def diff(place: Place, before: int, after: int) -> VersionDiff:
         return with_versions(place, compare)
 
 
-def restore(place: Place, version: int | None, as_of: Any, *, dry_run: bool) -> RestoreResult:
+def restore(
+    place: Place, version: int | None, as_of: Any, *, dry_run: bool, retries: int = DEFAULT_RETRIES
+) -> RestoreResult:
     """Commit the files of a version again. Files that did not change since then stay."""
-    with log_unexpected("restore", place.path):
+    with log_unexpected("restore", place.path), Attempts(place, retries) as attempts:
         if not dry_run:
             place.journal.recover()
-        return with_versions(
-            place,
-            lambda versions: _restore(place, versions, version, as_of, dry_run=dry_run),
-            place.journal.view_to_change,
-        )
+        wanted: int | None = None
+
+        def run(versions: Versions) -> RestoreResult:
+            nonlocal wanted
+            wanted = versions.number(version, as_of) if wanted is None else wanted
+            return _restore(place, versions, wanted, attempts, dry_run=dry_run)
+
+        return attempts.run(lambda: with_versions(place, run, place.journal.view_to_change))
 
 
-def _restore(place: Place, versions: Versions, version: int | None, as_of: Any, *, dry_run: bool) -> RestoreResult:
-    started, view, number = time.perf_counter(), versions.view, versions.number(version, as_of)
+def _restore(place: Place, versions: Versions, number: int, attempts: Attempts, *, dry_run: bool) -> RestoreResult:
+    started, view = time.perf_counter(), versions.view
     wanted, current = versions.view_of(number).files, {file.path: file for file in view.files}
     missing = [file for file in wanted if file != current.get(file.path)]
     same = {file.path for file in wanted} - {file.path for file in missing}
@@ -179,14 +194,14 @@ def _restore(place: Place, versions: Versions, version: int | None, as_of: Any, 
     )
     if dry_run or not (missing or removed):
         return replace(result, seconds=time.perf_counter() - started)
-    with place.journal.begin(view, "restore") as transaction:
-        publish = _stage(place, transaction, missing, rows)
-        in_place = place.keeps_names
-        publish = [replace(item, replaces=item.path in current) for item in publish]
-        retire = [path for path in current if path not in same and not (in_place and path in rows)]
-        info = {"operation": "restore", "restored_version": number}
-        changes = Changes(tuple(publish), tuple(retire), tuple(current), complete_view=True, info=info)
-        commit = transaction.commit(changes)
+    transaction = attempts.begin(view, "restore")
+    publish = _stage(place, transaction, missing, rows)
+    in_place = place.keeps_names
+    publish = [replace(item, replaces=item.path in current) for item in publish]
+    retire = [path for path in current if path not in same and not (in_place and path in rows)]
+    info = {"operation": "restore", "restored_version": number}
+    changes = Changes(tuple(publish), tuple(retire), tuple(current), complete_view=True, info=info)
+    commit = transaction.commit(changes)
     return replace(result, commit_seq=commit.seq, seconds=time.perf_counter() - started)
 
 
@@ -198,6 +213,8 @@ def _stage(
     def stage(file: ViewFile) -> Publish:
         staged = transaction.staged_path()
         place.storage.duplicate(file.location, staged, file.size)
+        if place.storage.in_place:
+            check_listed(place.storage, file)  # a commit that is not finished may have replaced it before
         path = file.path if place.keeps_names else rewritten_name(file.path)
         return Publish(staged, path, rows[file.path].rows)
 
@@ -219,22 +236,38 @@ def vacuum(place: Place, older_than: int | None, *, dry_run: bool) -> VacuumResu
 
 
 def erase(place: Place, version: int | None) -> VacuumResult:
-    """Remove all versions before a version, or before the current one. No kept file of them is left, and no bound."""
+    """Remove all versions before a version, or before the current one. No kept file of them is left, and no bound.
+
+    Raises:
+        StorageError: Something of them could not be removed. All the rest was removed.
+    """
 
     def run(versions: Versions) -> VacuumResult:
         newest = versions.history[0].version if len(versions.history) else 0
-        removed = remove_versions(place, versions, newest if version is None else version, dry_run=False)
         place.journal.remove_index()
-        return removed
+        return remove_versions(place, versions, newest if version is None else version, dry_run=False, complete=True)
 
     with log_unexpected("erase", place.path):
-        place.journal.recover()  # a commit that is not finished would keep its files afterwards
-        return with_versions(place, run)
+        try:
+            place.journal.recover()  # a commit that is not finished would keep its files afterwards
+            return with_versions(place, run)
+        except (OSError, FsspeckitError) as error:
+            raise StorageError(
+                f"The rows of {place.path} are deleted, but not all files of earlier versions are removed: {error} "
+                "Then run the same delete with erase_history again."
+            ) from error
 
 
-def remove_versions(place: Place, versions: Versions, floor: int, *, dry_run: bool) -> VacuumResult:
-    """Remove all versions before ``floor``."""
+def remove_versions(
+    place: Place, versions: Versions, floor: int, *, dry_run: bool, complete: bool = False
+) -> VacuumResult:
+    """Remove all versions before ``floor``; if ``complete``, raise if something with the name of a kept file stays."""
     expired = place.journal.expire(floor, dry_run=dry_run)
+    for folder in expired.folders:
+        message = f"{folder} is a folder that fsspeckit has not created. Move or remove it."
+        if complete:
+            raise StorageError(message)
+        _logger.warning(message)
     oldest = versions.history.oldest_readable
     if oldest is not None and (expired.kept or expired.segments):
         oldest = max(oldest, floor)  # otherwise all files of older versions are current ones, and stay readable
@@ -253,7 +286,7 @@ def with_versions(place: Place, function: Callable[[Versions], _T], list_files: 
         view = (list_files or place.journal.view)()
         versions = place.journal.versions(view, place.path)
         if not view.exists and not view.head:
-            raise DatasetNotFoundError(f"no parquet dataset at {place.path}; check the path, or write it first")
+            raise _not_found(place)
         try:
             return function(versions)
         except FileNotFoundError as error:
@@ -262,3 +295,7 @@ def with_versions(place: Place, function: Callable[[Versions], _T], list_files: 
                     f"Files of {place.path} were removed in each of {_ATTEMPTS} attempts ({error}). Run it again."
                 ) from error
     raise AssertionError("unreachable")
+
+
+def _not_found(place: Place) -> DatasetNotFoundError:
+    return DatasetNotFoundError(f"no parquet dataset at {place.path}; check the path, or write it first")

@@ -23,7 +23,7 @@ from fsspeckit.core.dataset.snapshot import Snapshot, full_schema, load_snapshot
 from fsspeckit.core.engine.changes import ADDED, FilePair, ReadChanges, with_facts
 from fsspeckit.core.engine.protocol import ReadRequest
 from fsspeckit.core.engine.read import read_snapshot
-from fsspeckit.core.operations.changes import Feed, mark_updates, plan_changes
+from fsspeckit.core.operations.changes import Feed, mark_updates, plan_changes, with_last_version
 from fsspeckit.core.operations.versions import with_versions
 from fsspeckit.core.storage import Storage
 from fsspeckit.datasets.spark.frames import FileRows, ReadFiles, files_reader
@@ -118,16 +118,16 @@ def _partitions(
     """Return the tasks that read the changes after a version up to another."""
     place, keys = place_of(options), listed(options.get("keys"))
 
-    def plan(versions: Versions) -> list[ReadFiles]:
+    def plan(versions: Versions, last: int) -> list[ReadFiles]:
         if since == _START:
-            return _all_rows(place, versions, versions.view.head if until is None else until, schema)
-        feed = plan_changes(place, versions, since, until, keys)
+            return _all_rows(place, versions, last, schema)
+        feed = plan_changes(place, versions, since, last, keys)
         _check_columns(place, feed, schema, is_all="columns" not in options)
         tasks = _by_commit(feed) if keys else [(pair,) for pair in feed.pairs]
         rows = _ChangedRows(feed.read, tuple(tasks), tuple(keys), schema)
         return _tasks(rows, [sum(pair.size for pair in task) for task in tasks], schema)
 
-    return [datasource.InputPartition(task) for task in with_versions(place, plan)]
+    return [datasource.InputPartition(task) for task in with_last_version(place, until, plan)]
 
 
 def _check_columns(place: Place, feed: Feed, schema: pa.Schema, *, is_all: bool) -> None:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from fsspeckit.common.choices import DEFAULT_PUBLISH, DEFAULT_STRATEGY, PublishMode
 from fsspeckit.core.engine.protocol import ReadRequest
-from fsspeckit.core.operations.changes import plan_changes
+from fsspeckit.core.operations.changes import plan_changes, with_last_version
 from fsspeckit.core.operations.read import requested_view
-from fsspeckit.core.operations.versions import with_versions
 from fsspeckit.core.planning.read import plan_read
 from fsspeckit.datasets.io import Columns, DatasetIO, column_names
 from fsspeckit.datasets.spark.engine import SparkEngine
@@ -95,7 +94,7 @@ class SparkDatasetIO(DatasetIO):
         Executors compare the files; the driver reads footers only.
         """
         place, keys = self._place(path), column_names(key_columns) or ()
-        feed = with_versions(place, lambda versions: plan_changes(place, versions, since, until, keys))
+        feed = with_last_version(place, until, lambda versions, last: plan_changes(place, versions, since, last, keys))
         return changes_frame(self.spark, place.storage, feed, keys)
 
     def merge_batches(
