@@ -9,7 +9,7 @@ complete or cannot be read. Nothing here writes.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -27,7 +27,8 @@ from fsspeckit.core.commit.history import (
 )
 from fsspeckit.core.commit.journal import Log, LogState
 from fsspeckit.core.commit.listing import View
-from fsspeckit.core.commit.record import FileList, Record
+from fsspeckit.core.commit.matching import Matcher
+from fsspeckit.core.commit.record import Record
 from fsspeckit.core.model import ViewFile
 from fsspeckit.core.result_view import ResultView, columns, quoted, readable_bytes
 from fsspeckit.core.storage import Storage, for_each, join
@@ -164,7 +165,8 @@ def time_of(as_of: Any) -> int:
 class FileChanges:
     """What one commit did to the files: those that it removed and those that it published, where they are now.
 
-    It is not complete if another program has removed or changed a file that the commit published.
+    Files that another program added before the commit count as published by it. It is not complete if another program
+    has removed or changed a file that the commit published, or one of the version.
     """
 
     version: int
@@ -181,7 +183,21 @@ class _Undo:
 
     files: dict[str, ViewFile]
     kept: Callable[[str, str, int, str], ViewFile]
+    size: int
     commits: list[FileChanges] = field(default_factory=list)
+    is_known: bool = True
+
+    def keep_only(self, found: dict[str, ViewFile]) -> None:
+        """Continue with the files of a version. The others were added before the commit that was undone last."""
+        added = [file for path, file in self.files.items() if path not in found]
+        self.files = found
+        self.size -= sum(file.size for file in added)
+        if added and self.commits:
+            commit, paths = self.commits[-1], {file.path for file in added}
+            removed = tuple(file for file in commit.removed if file.path not in paths)
+            replaced = {file.path for file in commit.removed} & paths
+            published = (*commit.published, *(file for file in added if file.path not in replaced))
+            self.commits[-1] = replace(commit, removed=removed, published=published)
 
     def undo(self, record: Record) -> None:
         paths = [item.path if item.path in self.files else item.other_path for item in record.publish]
@@ -189,11 +205,24 @@ class _Undo:
         published = [file for file in found if file is not None]
         sizes = [None if file is None else file.size for file in found]
         removed = [self.kept(item.path, item.name, item.identity.size, item.identity.stamp) for item in record.kept]
+        before = [self.files[file.path] for file in removed if file.path in self.files]
         self.files |= {file.path: file for file in removed}
+        self.size += sum(file.size for file in removed) - sum(file.size for file in (*published, *before))
         info = record.info
         at, operation = as_time(microseconds(info.get("at"))), str(info.get("operation", ""))
-        is_complete = sizes == [item.size for item in record.publish]
+        is_complete = self.is_known and sizes == [item.size for item in record.publish]
         self.commits.append(FileChanges(record.seq, at, operation, tuple(removed), tuple(published), is_complete))
+        self.is_known = True
+
+
+def _leave_out_additions(record: Record, undo: _Undo, matcher: Matcher) -> None:
+    """Leave out the files that other programs have added since the commit, if the others match its record."""
+    assert record.listed is not None
+    at, own = microseconds(record.info.get("at")) / 1e6, {item.path for item in record.publish}
+    found = matcher.find(record.listed, undo.files, own, at)
+    undo.is_known = found is not None
+    if found is not None:
+        undo.keep_only(found)
 
 
 class Versions:
@@ -262,34 +291,33 @@ class Versions:
         folder = self._log.kept_folder
         undo = _Undo(
             {file.path: file for file in self.view.files},
-            lambda path, name, size, stamp: ViewFile(path, join(folder, name), size, stamp),
+            lambda path, name, size, stamp: ViewFile(
+                path, join(folder, name), size, stamp, modified=self._storage.time_in(stamp)
+            ),
+            sum(file.size for file in self.view.files),
         )
+        matcher = Matcher()
         for record in self._records_down_to(version):
             if record.seq == version:
-                undo.files = self._checked(record, undo.files)
+                self._check(record, undo)
                 return undo
             if record.removed and not record.keep:
                 raise self._expired(version)
+            if record.listed is not None and (len(undo.files), undo.size) != (record.listed.files, record.listed.size):
+                _leave_out_additions(record, undo, matcher)
             undo.undo(record)
         raise self._expired(version)
 
-    def _checked(self, record: Record, files: Mapping[str, ViewFile]) -> dict[str, ViewFile]:
-        """Return the files that the record lists, or raise.
-
-        Another program may have added files since then. They are newer than the record, like the files that the record
-        itself publishes on an object store.
-        """
+    def _check(self, record: Record, undo: _Undo) -> None:
+        """Leave only the files that the record of the wanted version lists, or raise."""
         if record.listed is None:
             raise self._expired(record.seq)
-        at, own = microseconds(record.info.get("at")) / 1e6, {item.path for item in record.publish}
-        older = {path: file for path, file in files.items() if file.modified <= at or path in own}
-        for found in (dict(files), older):
-            if FileList.of({path: file.size for path, file in found.items()}) == record.listed:
-                return found
-        raise VersionNotFoundError(
-            f"Version {record.seq} of {self._path} cannot be read: another program has added, changed or removed "
-            f"files of the dataset. {self._advice()}"
-        )
+        _leave_out_additions(record, undo, Matcher())
+        if not undo.is_known:
+            raise VersionNotFoundError(
+                f"Version {record.seq} of {self._path} cannot be read: another program has added, changed or removed "
+                f"files of the dataset. {self._advice()}"
+            )
 
     def _located(self, files: Any, version: int) -> list[ViewFile]:
         """Return files with the size and stamp that kept files have now. Raise if one is missing."""

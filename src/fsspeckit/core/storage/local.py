@@ -49,6 +49,7 @@ from fsspeckit.core.storage.folders import (
 )
 
 _DISK_THREADS = 8
+_DIGITS_OF_TIME = 20
 _LARGEST_SMALL_FILE = 128 * 2**20
 _COPIED_BYTES = 2**20
 
@@ -137,6 +138,11 @@ class LocalStorage(Storage):
                 return _entry(path, os.stat(path))
             except (FileNotFoundError, NotADirectoryError):
                 return None
+
+    def time_in(self, stamp: str) -> float:
+        nanoseconds = stamp.partition(":")[0]
+        is_time = nanoseconds.isascii() and nanoseconds.isdecimal() and len(nanoseconds) < _DIGITS_OF_TIME
+        return int(nanoseconds) / 1e9 if is_time else 0.0
 
     def read_bytes(self, path: str) -> bytes:
         with report_errors("read", path), open(open_to_read(path), "rb", buffering=0) as file:
