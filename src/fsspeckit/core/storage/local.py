@@ -403,7 +403,7 @@ def _unlink(folder: int, name: str) -> None:
 
 
 def _copy_file(path: str, folder: int, name: str) -> None:
-    """Copy a file durably, so that no reader sees a partial copy."""
+    """Copy a file with its time durably, so that no reader sees a partial copy."""
     temporary = _temporary_name()
     with (
         open(open_to_read(path), "rb") as source,
@@ -411,6 +411,8 @@ def _copy_file(path: str, folder: int, name: str) -> None:
     ):
         shutil.copyfileobj(source, target, _COPIED_BYTES)
         target.flush()
+        info = os.fstat(source.fileno())
+        os.utime(target.fileno(), ns=(info.st_atime_ns, info.st_mtime_ns))
         os.fsync(target.fileno())
     os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
 
