@@ -126,6 +126,9 @@ class FaultStorage(Storage):
     def stat_file(self, path: str) -> Entry | None:
         return self._call("stat", lambda: self.inner.stat_file(path), writes=False)
 
+    def time_in(self, stamp: str) -> float:
+        return self.inner.time_in(stamp)
+
     def list_below(self, path: str) -> list[Entry] | None:
         return self._call("list_below", lambda: self.inner.list_below(path), writes=False)
 

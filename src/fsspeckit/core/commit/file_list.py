@@ -28,6 +28,7 @@ class FileList(Sequence[ViewFile]):
     sizes: npt.NDArray[np.int64]
     stamps: pa.Array
     versions: pa.Array
+    modified: npt.NDArray[np.float64]
 
     @classmethod
     def of(cls, prefix: str, entries: Sequence[Entry]) -> FileList:
@@ -38,6 +39,7 @@ class FileList(Sequence[ViewFile]):
             np.array([entry.size for entry in entries], dtype=np.int64),
             text_array([entry.stamp for entry in entries]),
             text_array([entry.version for entry in entries]),
+            np.array([entry.modified for entry in entries], dtype=np.float64),
         )
 
     def __len__(self) -> int:
@@ -53,15 +55,16 @@ class FileList(Sequence[ViewFile]):
         number = range(len(self))[at]
         path = self.paths[number].as_py()
         stamp, version = self.stamps[number].as_py(), self.versions[number].as_py()
-        return ViewFile(path, self.prefix + path, int(self.sizes[number]), stamp, version)
+        return ViewFile(path, self.prefix + path, int(self.sizes[number]), stamp, version, float(self.modified[number]))
 
     def __iter__(self) -> Iterator[ViewFile]:
         for start in range(0, len(self), _CHUNK):
             part = slice(start, start + _CHUNK)
             columns = (self.paths[part], self.stamps[part], self.versions[part])
-            texts = zip(*(column.to_pylist() for column in columns), self.sizes[part].tolist(), strict=True)
-            for path, stamp, version, size in texts:
-                yield ViewFile(path, self.prefix + path, size, stamp, version)
+            texts = (column.to_pylist() for column in columns)
+            numbers = (self.sizes[part].tolist(), self.modified[part].tolist())
+            for path, stamp, version, size, modified in zip(*texts, *numbers, strict=True):
+                yield ViewFile(path, self.prefix + path, size, stamp, version, modified)
 
 
 def paths_of(files: Sequence[ViewFile]) -> pa.Array:

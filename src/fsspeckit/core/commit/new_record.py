@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,6 +20,7 @@ from fsspeckit.core.commit.record import (
     Published,
     Record,
     Retired,
+    digest_of,
 )
 from fsspeckit.core.commit.terms import Terms
 from fsspeckit.core.file_names import is_data_file
@@ -35,6 +36,7 @@ class RecordBuilder:
     owner: str
     operation: str
     terms: Terms
+    lock: str
 
     def build(
         self,
@@ -67,8 +69,42 @@ class RecordBuilder:
             info=info | _info_of(self.terms),
             keep=bool(state.retain),
             retain=changes.retain,
-            listed=_files_after(self.storage, view, files, publish, changes.retire, state) if keeps else None,
+            listed=self._files_after(view, files, publish, changes.retire, state) if keeps else None,
         )
+
+    def _files_after(
+        self,
+        view: View,
+        files: Mapping[str, ViewFile],
+        publish: Iterable[Published],
+        retire: Iterable[str],
+        state: LogState,
+    ) -> FileList:
+        """Return the data files after the commit. If others committed since the view, the dataset is listed again."""
+        found: dict[str, ViewFile | Entry | Published] = {}
+        if state.newest == view.head:
+            found |= files
+        else:
+            with suppress(FileNotFoundError):
+                tree = self.storage.list_tree(view.root).files
+                found |= {entry.path: entry for entry in tree if is_data_file(entry.path)}
+        for path in retire:
+            found.pop(path, None)
+        found |= {item.path: item for item in publish}
+        listed = FileList.of({path: file.size for path, file in found.items()})
+        place = place_of(self.storage, self.lock)
+        times = digest_of({path: self.storage.time_in(file.stamp) for path, file in found.items()}) if place else ""
+        return replace(listed, times=times, place=place)
+
+
+def place_of(storage: Storage, lock: str) -> str:
+    """Return the time of the lock of a journal, or "" if the storage does not keep the times of files.
+
+    No commit changes it. A copy of the files that does not keep their times has another one.
+    """
+    entry = storage.stat_file(lock) if storage.is_local else None
+    time = 0.0 if entry is None else storage.time_in(entry.stamp)
+    return repr(time) if time else ""
 
 
 def _identity(file: ViewFile | Entry) -> Identity:
@@ -80,27 +116,6 @@ def _info_of(terms: Terms) -> dict[str, Any]:
     info |= {} if terms.note is None else {"note": terms.note}
     info |= {POSITIONS: dict(terms.positions)} if terms.positions else {}
     return info | ({SEEN: dict(terms.seen)} if terms.seen else {})
-
-
-def _files_after(
-    storage: Storage,
-    view: View,
-    files: Mapping[str, ViewFile],
-    publish: Iterable[Published],
-    retire: Iterable[str],
-    state: LogState,
-) -> FileList:
-    """Return the data files after the commit. If others committed since the view, the dataset is listed again."""
-    if state.newest == view.head:
-        sizes = {path: file.size for path, file in files.items()}
-    else:
-        sizes = {}
-        with suppress(FileNotFoundError):
-            tree = storage.list_tree(view.root).files
-            sizes = {entry.path: entry.size for entry in tree if is_data_file(entry.path)}
-    for path in retire:
-        sizes.pop(path, None)
-    return FileList.of(sizes | {item.path: item.size for item in publish})
 
 
 def _stale_side_files(view: View, changes: Changes) -> list[Entry]:

@@ -119,20 +119,30 @@ class Kept:
     identity: Identity
 
 
+def digest_of(values: Mapping[str, int | float]) -> str:
+    """Return a digest of numbers by path."""
+    lines = "".join([f"{path}\0{values[path]!r}\n" for path in sorted(values)])
+    return hashlib.sha256(lines.encode("utf-8", "surrogateescape")).hexdigest()
+
+
 @dataclass(frozen=True, slots=True)
 class FileList:
-    """The data files of the dataset after a commit: their number, bytes, and a digest of their paths and sizes."""
+    """The data files of the dataset after a commit: their number, bytes, and a digest of their paths and sizes.
+
+    On a local disk, ``times`` is a digest of the times of their last writes, and ``place`` is the mark of the journal:
+    in a copy with another mark, these times have no meaning.
+    """
 
     files: int
     size: int
     digest: str
+    times: str = field(default="", compare=False)
+    place: str = field(default="", compare=False)
 
     @classmethod
     def of(cls, sizes: Mapping[str, int]) -> FileList:
         """Return the list of files with these sizes by path."""
-        lines = "".join([f"{path}\0{sizes[path]}\n" for path in sorted(sizes)])
-        digest = hashlib.sha256(lines.encode("utf-8", "surrogateescape")).hexdigest()
-        return cls(len(sizes), sum(sizes.values()), digest)
+        return cls(len(sizes), sum(sizes.values()), digest_of(sizes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +295,8 @@ def _identity(item: Any) -> Identity:
 
 def _file_list(item: Any) -> FileList:
     item = _typed(item, dict, "listed")
-    return FileList(_count(item["files"]), _count(item["size"]), _text(item["digest"]))
+    times, place = _text(item.get("times", "")), _text(item.get("place", ""))
+    return FileList(_count(item["files"]), _count(item["size"]), _text(item["digest"]), times, place)
 
 
 def _all(items: Any, read: Callable[[Any], _T], name: str) -> tuple[_T, ...]:
@@ -316,7 +327,10 @@ def _validated(record: Record) -> Record:
         raise ValueError(f"a record of kind {record.kind} must not name files")
     if record.retain is not None and record.retain > MAX_RETAIN:
         raise ValueError(f"it keeps files for more than {MAX_RETAIN} seconds")
-    if record.listed is not None and not _DIGEST.fullmatch(record.listed.digest):
+    listed = record.listed
+    if listed is not None and not all(
+        _DIGEST.fullmatch(each) for each in (listed.digest, listed.times or listed.digest)
+    ):
         raise ValueError("the digest of its files is not valid")
     if not isinstance(record.info.get(IDEMPOTENCY_KEY, ""), str):
         raise ValueError("its idempotency key is not text")

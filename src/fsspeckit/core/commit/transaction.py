@@ -247,7 +247,7 @@ class Transaction:
         self._storage = storage
         self._log = log
         self._view = view
-        self._records = RecordBuilder(storage, transaction, operation, journal.terms)
+        self._records = RecordBuilder(storage, transaction, operation, journal.terms, log.lock_path)
         self._handle = handle
         self._terms, self._on_commit = journal.terms, journal.on_commit
         self._distribute, self._by_exchange = journal.distribute, journal.publish == "exchange"

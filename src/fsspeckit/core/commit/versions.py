@@ -9,7 +9,7 @@ complete or cannot be read. Nothing here writes.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -27,7 +27,9 @@ from fsspeckit.core.commit.history import (
 )
 from fsspeckit.core.commit.journal import Log, LogState
 from fsspeckit.core.commit.listing import View
-from fsspeckit.core.commit.record import FileList, Identity, Record
+from fsspeckit.core.commit.matching import Matcher
+from fsspeckit.core.commit.new_record import place_of
+from fsspeckit.core.commit.record import Identity, Kept, Published, Record, digest_of
 from fsspeckit.core.model import ViewFile
 from fsspeckit.core.result_view import ResultView, columns, quoted, readable_bytes
 from fsspeckit.core.storage import Storage, for_each, join
@@ -47,7 +49,7 @@ class Version(ResultView):
         inserted: Inserted rows, if the operation counts them; likewise ``updated`` and ``deleted``.
         files: Data files of the version, and their ``bytes``; None for commits before history was kept.
         added_files: New files of the commit; ``removed_files`` are those that it removed without replacing them.
-        readable: Whether the version can be read and restored.
+        readable: Whether the version is kept. It can be read and restored if no other program has changed its files.
     """
 
     version: int
@@ -164,7 +166,8 @@ def time_of(as_of: Any) -> int:
 class FileChanges:
     """What one commit did to the files: those that it removed and those that it published, where they are now.
 
-    It is not complete if another program has removed or changed a file that the commit published.
+    Files that another program added before the commit count as published by it. It is not complete if another program
+    has removed or changed a file that the commit published, or one of the version.
     """
 
     version: int
@@ -180,20 +183,48 @@ class _Undo:
     """The files of a version, found by undoing later records, newest first."""
 
     files: dict[str, ViewFile]
-    kept: Callable[[str, str, int, str], ViewFile]
+    kept: Callable[[Record, Kept], ViewFile]
+    is_same: Callable[[Record, Published, ViewFile | None], bool]
+    size: int
     commits: list[FileChanges] = field(default_factory=list)
+    is_known: bool = True
+
+    def keep_only(self, found: dict[str, ViewFile]) -> None:
+        """Continue with the files of a version. The others were added before the commit that was undone last."""
+        added = [file for path, file in self.files.items() if path not in found]
+        self.files = found
+        self.size -= sum(file.size for file in added)
+        if added and self.commits:
+            commit, paths = self.commits[-1], {file.path for file in added}
+            removed = tuple(file for file in commit.removed if file.path not in paths)
+            replaced = {file.path for file in commit.removed} & paths
+            published = (*commit.published, *(file for file in added if file.path not in replaced))
+            self.commits[-1] = replace(commit, removed=removed, published=published)
 
     def undo(self, record: Record) -> None:
         paths = [item.path if item.path in self.files else item.other_path for item in record.publish]
         found = [self.files.pop(path, None) for path in paths]
         published = [file for file in found if file is not None]
-        sizes = [None if file is None else file.size for file in found]
-        removed = [self.kept(item.path, item.name, item.identity.size, item.identity.stamp) for item in record.kept]
+        is_same = [self.is_same(record, item, file) for item, file in zip(record.publish, found, strict=True)]
+        removed = [self.kept(record, item) for item in record.kept]
+        before = [self.files[file.path] for file in removed if file.path in self.files]
         self.files |= {file.path: file for file in removed}
+        self.size += sum(file.size for file in removed) - sum(file.size for file in (*published, *before))
         info = record.info
         at, operation = as_time(microseconds(info.get("at"))), str(info.get("operation", ""))
-        is_complete = sizes == [item.size for item in record.publish]
+        is_complete = self.is_known and all(is_same)
         self.commits.append(FileChanges(record.seq, at, operation, tuple(removed), tuple(published), is_complete))
+        self.is_known = True
+
+
+def _leave_out_additions(record: Record, undo: _Undo, matcher: Matcher) -> None:
+    """Leave out the files that other programs have added since the commit, if the others match its record."""
+    assert record.listed is not None
+    at, own = microseconds(record.info.get("at")) / 1e6, {item.path for item in record.publish}
+    found = matcher.find(record.listed, undo.files, own, at)
+    undo.is_known = found is not None
+    if found is not None:
+        undo.keep_only(found)
 
 
 class Versions:
@@ -248,7 +279,7 @@ class Versions:
         if not commit.is_complete:
             raise VersionNotFoundError(
                 f"The changes of version {commit.version} of {self._path} cannot be read: another program has changed "
-                f"or removed a file of it. {self._advice()}"
+                "or removed a file of it. Choose a later version for since; call history() to list them."
             )
         files = self._located([*commit.removed, *commit.published], commit.version)
         cut = len(commit.removed)
@@ -260,37 +291,49 @@ class Versions:
             raise VersionNotFoundError(f"{self._path} has no version {version}. {self._advice()}")
         if self._log is None or version < self._state.floor:
             raise self._expired(version)
-        folder = self._log.kept_folder
-        undo = _Undo(
-            {file.path: file for file in self.view.files},
-            lambda path, name, size, stamp: ViewFile(path, join(folder, name), size, stamp),
-        )
+        files = {file.path: file for file in self.view.files}
+        undo = _Undo(files, self._kept, self._is_same, sum(file.size for file in files.values()))
+        matcher = Matcher()
         for record in self._records_down_to(version):
             if record.seq == version:
-                undo.files = self._checked(record, undo.files)
+                self._check(record, undo)
                 return undo
             if record.removed and not record.keep:
                 raise self._expired(version)
+            if record.listed is not None and (len(undo.files), undo.size) != (record.listed.files, record.listed.size):
+                _leave_out_additions(record, undo, matcher)
             undo.undo(record)
         raise self._expired(version)
 
-    def _checked(self, record: Record, files: Mapping[str, ViewFile]) -> dict[str, ViewFile]:
-        """Return the files that the record lists, or raise.
-
-        Another program may have added files since then. They are newer than the record, like the files that the record
-        itself publishes on an object store.
-        """
+    def _check(self, record: Record, undo: _Undo) -> None:
+        """Leave only the files that the record of the wanted version lists, or raise."""
         if record.listed is None:
             raise self._expired(record.seq)
-        at, own = microseconds(record.info.get("at")) / 1e6, {item.path for item in record.publish}
-        older = {path: file for path, file in files.items() if file.modified <= at or path in own}
-        for found in (dict(files), older):
-            if FileList.of({path: file.size for path, file in found.items()}) == record.listed:
-                return found
-        raise VersionNotFoundError(
-            f"Version {record.seq} of {self._path} cannot be read: another program has added, changed or removed "
-            f"files of the dataset. {self._advice()}"
-        )
+        _leave_out_additions(record, undo, Matcher())
+        times = {path: self._storage.time_in(file.stamp) for path, file in undo.files.items()}
+        is_same = not self._has_times(record) or digest_of(times) == record.listed.times
+        if not undo.is_known or not is_same:
+            raise self._changed(record.seq)
+
+    def _has_times(self, record: Record) -> bool:
+        """Return whether the times in a record are those of the files here."""
+        return record.listed is not None and bool(record.listed.times) and record.listed.place == self._place
+
+    @cached_property
+    def _place(self) -> str:
+        return "" if self._log is None else place_of(self._storage, self._log.lock_path)
+
+    def _kept(self, record: Record, item: Kept) -> ViewFile:
+        """Return a kept file. Its time is 0.0 if it is not known."""
+        assert self._log is not None
+        modified = self._storage.time_in(item.identity.stamp) if self._has_times(record) else 0.0
+        location = join(self._log.kept_folder, item.name)
+        return ViewFile(item.path, location, item.identity.size, item.identity.stamp, modified=modified)
+
+    def _is_same(self, record: Record, item: Published, file: ViewFile | None) -> bool:
+        if file is None or file.size != item.size:
+            return False
+        return not self._has_times(record) or self._storage.time_in(file.stamp) == self._storage.time_in(item.stamp)
 
     def _located(self, files: Any, version: int) -> list[ViewFile]:
         """Return files with the size and stamp that kept files have now. Raise if one is missing."""
@@ -301,17 +344,23 @@ class Versions:
         def locate(file: ViewFile) -> ViewFile:
             if not file.location.startswith(folder):
                 return file
-            found = self._found.get(file.location) or self._kept_file(file) or self._file_to_keep(file)
-            found = found or self._kept_file(file)  # a commit has just moved it
+            found = self._found.get(file.location) or self._kept_file(file, version) or self._file_to_keep(file)
+            found = found or self._kept_file(file, version)  # a commit has just moved it
             if found is None:
                 raise self._expired(version)
             return self._found.setdefault(file.location, found)
 
         return for_each(self._storage, locate, files)
 
-    def _kept_file(self, file: ViewFile) -> ViewFile | None:
+    def _kept_file(self, file: ViewFile, version: int) -> ViewFile | None:
+        """Return a kept file as it is now, None if there is none. Raise if another program has changed it."""
+        self._storage.refuse_links(file.location)
         entry = self._storage.stat_file(file.location)
-        return None if entry is None or entry.size != file.size else replace(file, stamp=entry.stamp)
+        if entry is None or entry.size != file.size:
+            return None
+        if file.modified and self._storage.time_in(entry.stamp) != file.modified:
+            raise self._changed(version)
+        return replace(file, stamp=entry.stamp)
 
     def _file_to_keep(self, file: ViewFile) -> ViewFile | None:
         """Return the file where it was before a commit that is not finished, if that commit has not kept it yet."""
@@ -349,6 +398,12 @@ class Versions:
 
     def _expired(self, version: int) -> VersionNotFoundError:
         return VersionNotFoundError(f"Version {version} of {self._path} is not kept. {self._advice()}")
+
+    def _changed(self, version: int) -> VersionNotFoundError:
+        return VersionNotFoundError(
+            f"Version {version} of {self._path} cannot be read: another program has added, changed or removed files of "
+            "the dataset. Choose another version; call history() to list them."
+        )
 
     def _advice(self) -> str:
         oldest = self.history.oldest_readable

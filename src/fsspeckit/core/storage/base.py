@@ -110,6 +110,10 @@ class Storage(ABC):
         """Return the file at ``path``, or None. On an object store a folder may count as missing."""
         return self.stat(path)
 
+    def time_in(self, stamp: str) -> float:  # noqa: ARG002 - few stamps have a time
+        """Return the time of the last write that a stamp has, or 0.0."""
+        return 0.0
+
     def list_below(self, path: str) -> list[Entry] | None:  # noqa: ARG002 - most storages need several requests
         """Return all files below a folder, if one request lists them, else None. A missing folder is empty."""
         return None

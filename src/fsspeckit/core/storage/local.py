@@ -49,6 +49,7 @@ from fsspeckit.core.storage.folders import (
 )
 
 _DISK_THREADS = 8
+_DIGITS_OF_TIME = 20
 _LARGEST_SMALL_FILE = 128 * 2**20
 _COPIED_BYTES = 2**20
 
@@ -137,6 +138,11 @@ class LocalStorage(Storage):
                 return _entry(path, os.stat(path))
             except (FileNotFoundError, NotADirectoryError):
                 return None
+
+    def time_in(self, stamp: str) -> float:
+        nanoseconds = stamp.partition(":")[0]
+        is_time = nanoseconds.isascii() and nanoseconds.isdecimal() and len(nanoseconds) < _DIGITS_OF_TIME
+        return int(nanoseconds) / 1e9 if is_time else 0.0
 
     def read_bytes(self, path: str) -> bytes:
         with report_errors("read", path), open(open_to_read(path), "rb", buffering=0) as file:
@@ -397,7 +403,7 @@ def _unlink(folder: int, name: str) -> None:
 
 
 def _copy_file(path: str, folder: int, name: str) -> None:
-    """Copy a file durably, so that no reader sees a partial copy."""
+    """Copy a file with its time durably, so that no reader sees a partial copy."""
     temporary = _temporary_name()
     with (
         open(open_to_read(path), "rb") as source,
@@ -405,6 +411,8 @@ def _copy_file(path: str, folder: int, name: str) -> None:
     ):
         shutil.copyfileobj(source, target, _COPIED_BYTES)
         target.flush()
+        info = os.fstat(source.fileno())
+        os.utime(target.fileno(), ns=(info.st_atime_ns, info.st_mtime_ns))
         os.fsync(target.fileno())
     os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
 
