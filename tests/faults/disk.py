@@ -19,6 +19,7 @@ from unittest import mock
 
 from faults.injection import Crash
 from fsspeckit.core.storage import Handle, LocalStorage, folders, local
+from fsspeckit.core.storage import disk as disk_calls
 
 
 @dataclass(slots=True, eq=False)
@@ -249,6 +250,7 @@ def recording(disk: Disk) -> Iterator[RecordedStorage]:
     with (
         mock.patch.object(local, "os", disk),
         mock.patch.object(folders, "os", disk),
+        mock.patch.object(disk_calls, "os", disk),
         mock.patch.object(local, "exchange_names", disk.exchange_names),
     ):
         storage = RecordedStorage()

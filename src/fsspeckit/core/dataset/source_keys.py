@@ -216,24 +216,44 @@ class PartitionIdentities:
 
     def of(self, values: PartitionValues) -> str:
         """Return the identity of the values of a folder."""
-        if not self._columns:
-            return ""
-        if values not in self._known:
-            self._known[values] = self._identity(values)
-        return self._known[values]
+        return self.of_all([values])[0] or ""
 
-    def _identity(self, values: PartitionValues) -> str:
+    def of_all(self, folders: Sequence[PartitionValues | None]) -> list[str | None]:
+        """Return the identity of the values of each folder. They are parsed together, which is much faster."""
+        if not self._columns:
+            return [None if values is None else "" for values in folders]
+        new = [values for values in dict.fromkeys(folders) if values is not None and values not in self._known]
+        if new:
+            self._learn(new)
+        return [None if values is None else self._known[values] for values in folders]
+
+    def _learn(self, folders: Sequence[PartitionValues]) -> None:
         try:
-            typed = [typed_values([text], type_) for text, type_ in zip(values, self._types, strict=True)]
+            texts = zip(*folders, strict=True)
+            typed = [typed_values(column, type_) for column, type_ in zip(texts, self._types, strict=True)]
         except PartitionError:
-            # No value of the source's types has this text, so no source row is in this partition.
-            return f"{UNREADABLE}{values}"
-        spelling = str(partition_folders(dict(zip(self._columns, typed, strict=True)))[0])
-        pairs = zip(self._columns, values, typed, strict=True)
-        if any(name in self._in_folders and _is_other(text, value) for name, text, value in pairs):
-            self._similar[spelling] = values
-            return f"{UNREADABLE}{values}"
-        return spelling
+            if len(folders) > 1:
+                for values in folders:
+                    self._learn([values])
+            else:
+                # No value of the source's types has this text, so no source row is in this partition.
+                self._known[folders[0]] = f"{UNREADABLE}{folders[0]}"
+            return
+        spellings = partition_folders(dict(zip(self._columns, typed, strict=True))).to_pylist()
+        is_other = self._are_other(folders, typed)
+        for values, spelling, other in zip(folders, spellings, is_other, strict=True):
+            if other:
+                self._similar[spelling] = values
+            self._known[values] = f"{UNREADABLE}{values}" if other else spelling
+
+    def _are_other(self, folders: Sequence[PartitionValues], typed: Sequence[pa.Array]) -> list[bool]:
+        """Return for each folder whether one of its values is text that only looks like a value of the source."""
+        result = [False] * len(folders)
+        for number, (name, column) in enumerate(zip(self._columns, typed, strict=True)):
+            if name in self._in_folders:
+                found = _are_other([values[number] for values in folders], column)
+                result = [one or other for one, other in zip(result, found, strict=True)]
+        return result
 
     def check(self, groups: Sequence[PartitionRows]) -> None:
         """Raise if a source value equals the text of a folder only after parsing, such as 1 and `01`.
@@ -251,11 +271,10 @@ class PartitionIdentities:
                 )
 
 
-def _is_other(text: str | None, value: pa.Array) -> bool:
-    """Return whether formatting the parsed value gives another text than the folder's: `01`, `0x1`, or `1` for true."""
-    type_ = unwrapped(value.type)
-    if text is None:
-        return False
+def _are_other(texts: Sequence[str | None], values: pa.Array) -> list[bool]:
+    """Return whether formatting a parsed value gives another text than the folder's: `01`, `0x1`, or `1` for true."""
+    type_ = unwrapped(values.type)
     if pa.types.is_integer(type_) or pa.types.is_boolean(type_):
-        return bool(render(value)[0].as_py() != text)
-    return is_number(type_) and re.match(PADDED_NUMBER, text) is not None
+        formatted = render(values).to_pylist()
+        return [text is not None and text != own for text, own in zip(texts, formatted, strict=True)]
+    return [is_number(type_) and text is not None and re.match(PADDED_NUMBER, text) is not None for text in texts]

@@ -346,7 +346,7 @@ def _examine(place: Place, view: View, source: Source, request: WriteRequest) ->
     known = () if sample.schema is None else sample.schema.names
     spellings = PartitionIdentities(partitions, source.schema, [name for name in partitions if name not in known])
     keeps = partitions == columns and not request.replaces_all
-    identities = [spellings.of(texts) if keeps and texts is not None else None for texts in values]
+    identities = spellings.of_all([texts if keeps else None for texts in values])
     return _Existing(view, sample, partitions, identities, spellings)
 
 

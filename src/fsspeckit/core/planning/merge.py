@@ -23,7 +23,17 @@ from fsspeckit.core.dataset.source_columns import SourceColumns
 from fsspeckit.core.dataset.source_keys import PartitionIdentities, PartitionRows, null_key_error, split_by_partition
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.kernels.match_keys import find_nulls
-from fsspeckit.core.model import NO_MATCH, NO_ROWS, DataFile, KeyColumn, KeySetSpec, Match, RowNumbers, Scan
+from fsspeckit.core.model import (
+    NO_MATCH,
+    NO_ROWS,
+    DataFile,
+    KeyColumn,
+    KeySetSpec,
+    Match,
+    PartitionValues,
+    RowNumbers,
+    Scan,
+)
 from fsspeckit.core.parquet.footer_table import FooterTable, Numbers
 from fsspeckit.core.parquet.reader import confirmed
 from fsspeckit.core.planning.bloom import drop_by_bloom
@@ -187,14 +197,14 @@ def file_identities(snapshot: Snapshot, columns: Sequence[str], spellings: Parti
     if not snapshot.files:
         return []
     at = [snapshot.partition_columns.index(name) for name in columns]
-    result: list[str | None] = []
+    values: list[PartitionValues | None] = []
     for file in snapshot.files:
-        if file.partition is None and columns and set(columns) <= set(file.schema.names):
-            result.append(None)
-            continue
-        values = tuple(file.partition[i] if file.partition is not None else None for i in at)
-        result.append(spellings.of(values))
-    return result
+        if file.partition is not None:
+            values.append(tuple(file.partition[i] for i in at))
+        else:
+            in_rows = columns and set(columns) <= set(file.schema.names)
+            values.append(None if in_rows else (None,) * len(at))
+    return spellings.of_all(values)
 
 
 def _match_files(

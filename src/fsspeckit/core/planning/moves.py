@@ -81,11 +81,9 @@ def existing_folders(snapshot: Snapshot, schema: pa.Schema, in_folders: Sequence
     ``schema`` has the types of the partition columns; those in ``in_folders`` are not in the files.
     """
     spellings = PartitionIdentities(snapshot.partition_columns, schema, in_folders)
-    return {
-        spellings.of(file.partition): dirname(file.path)
-        for file in reversed(snapshot.files)
-        if file.partition is not None
-    }
+    identities = spellings.of_all([file.partition for file in snapshot.files])
+    pairs = reversed(list(zip(snapshot.files, identities, strict=True)))
+    return {name: dirname(file.path) for file, name in pairs if name is not None}
 
 
 def move_tasks(

@@ -9,13 +9,9 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import stat as stat_module
-import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
 
 import pyarrow as pa
 
@@ -33,6 +29,7 @@ from fsspeckit.core.storage.base import (
     parent,
     report_errors,
 )
+from fsspeckit.core.storage.disk import check_folder, check_length, copy_file, remove_tree, sync_all, temporary_name
 from fsspeckit.core.storage.folders import (
     CAN_EXCHANGE,
     NEW,
@@ -48,10 +45,8 @@ from fsspeckit.core.storage.folders import (
     open_to_read,
 )
 
-_DISK_THREADS = 8
 _DIGITS_OF_TIME = 20
 _LARGEST_SMALL_FILE = 128 * 2**20
-_COPIED_BYTES = 2**20
 
 
 class _OwnerLock:
@@ -165,7 +160,7 @@ class LocalStorage(Storage):
     def create_exclusive(self, path: str, data: bytes) -> None:
         """Link a complete and synced temporary file to the path, so that no reader sees a partial file."""
         with report_errors("create", path), open_parent(path) as (folder, name):
-            temporary = _temporary_name()
+            temporary = temporary_name()
             try:
                 self._write(folder, temporary, data, sync=True)
                 os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
@@ -176,7 +171,7 @@ class LocalStorage(Storage):
 
     def write_bytes(self, path: str, data: bytes) -> None:
         with report_errors("write", path), open_parent(path) as (folder, name):
-            temporary = _temporary_name()
+            temporary = temporary_name()
             try:
                 self._write(folder, temporary, data, sync=False)
                 os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
@@ -224,7 +219,7 @@ class LocalStorage(Storage):
             try:
                 os.link(old, new, src_dir_fd=source, dst_dir_fd=target)
             except PermissionError:  # Linux refuses links to files of other users that this one may not write
-                _copy_file(path, target, new)
+                copy_file(path, target, new)
 
     def retire(self, path: str, trash: str) -> None:
         with report_errors("retire", path):
@@ -265,7 +260,7 @@ class LocalStorage(Storage):
 
     def remove_tree(self, path: str) -> None:
         with report_errors("remove", path), suppress(FileNotFoundError), open_parent(path) as (folder, name):
-            _remove_tree(folder, name)
+            remove_tree(folder, name)
 
     def remove_dir_if_empty(self, path: str) -> bool:
         try:
@@ -276,10 +271,10 @@ class LocalStorage(Storage):
         return True
 
     def sync_files(self, paths: Iterable[str]) -> None:
-        _sync_all(paths)
+        sync_all(paths)
 
     def sync_dirs(self, paths: Iterable[str]) -> None:
-        _sync_all(paths)
+        sync_all(paths)
 
     @contextmanager
     def lock(self, path: str, *, shared: bool = False) -> Iterator[None]:
@@ -325,10 +320,10 @@ class LocalStorage(Storage):
                 missing.append(folder)
                 folder = parent(folder)
             if folder not in checked:
-                _check_folder(folder, device)
+                check_folder(folder, device)
                 checked.add(folder)
             for part in missing:
-                _check_length(folder, part)
+                check_length(folder, part)
 
     def sidecar_parent(self, path: str) -> str | None:
         folder = parent(path)
@@ -377,50 +372,6 @@ def _split(folders: Mapping[str, int], path: str) -> tuple[int, str]:
     return folders[folder], name
 
 
-def _remove_tree(above: int, folder: str) -> None:
-    """Delete depth first. Files that another process deletes at the same time are not an error."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | SAFE, dir_fd=above)
-    except NotADirectoryError:
-        os.unlink(folder, dir_fd=above)  # a symbolic link or a file
-        return
-    try:
-        with os.scandir(descriptor) as scanned:
-            items = [(item.name, item.is_dir(follow_symlinks=False)) for item in scanned]
-        for name, is_folder in items:
-            if is_folder:
-                with suppress(FileNotFoundError):
-                    _remove_tree(descriptor, name)
-        _run_in_threads(partial(_unlink, descriptor), [name for name, is_folder in items if not is_folder])
-    finally:
-        os.close(descriptor)
-    os.rmdir(folder, dir_fd=above)
-
-
-def _unlink(folder: int, name: str) -> None:
-    with suppress(FileNotFoundError):
-        os.unlink(name, dir_fd=folder)
-
-
-def _copy_file(path: str, folder: int, name: str) -> None:
-    """Copy a file with its time durably, so that no reader sees a partial copy."""
-    temporary = _temporary_name()
-    with (
-        open(open_to_read(path), "rb") as source,
-        open(os.open(temporary, NEW, 0o666, dir_fd=folder), "wb") as target,
-    ):
-        shutil.copyfileobj(source, target, _COPIED_BYTES)
-        target.flush()
-        info = os.fstat(source.fileno())
-        os.utime(target.fileno(), ns=(info.st_atime_ns, info.st_mtime_ns))
-        os.fsync(target.fileno())
-    os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-
-
-def _temporary_name() -> str:
-    return f".{uuid.uuid4().hex}.tmp"
-
-
 def _lstat(item: os.DirEntry[str]) -> os.stat_result | None:
     """Return the attributes of a listed file, or None if it was deleted after the listing."""
     try:
@@ -443,55 +394,6 @@ def _stamp(info: os.stat_result) -> str:
 
 def _by_path(entry: Entry) -> str:
     return entry.path
-
-
-def _sync_all(paths: Iterable[str]) -> None:
-    _run_in_threads(_sync, list(dict.fromkeys(paths)))
-
-
-def _run_in_threads(function: Callable[[str], None], paths: Sequence[str]) -> None:
-    """Call a function for every path in parallel. The disk combines requests: 20 files take little longer than one."""
-
-    def run(share: Sequence[str]) -> None:
-        for path in share:
-            function(path)
-
-    if len(paths) < 2:
-        run(paths)
-        return
-    shares = [paths[first::_DISK_THREADS] for first in range(min(_DISK_THREADS, len(paths)))]
-    with ThreadPoolExecutor(len(shares)) as pool:
-        list(pool.map(run, shares))
-
-
-def _sync(path: str) -> None:
-    with report_errors("sync", path):
-        descriptor = os.open(path, os.O_RDONLY | SAFE)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def _check_folder(folder: str, device: int) -> None:
-    """Raise if a file cannot be renamed into this folder. After the commit, the rename must not fail."""
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise PermissionError(f"Cannot write to {folder}: permission denied. Nothing was changed. Grant write access.")
-    if os.stat(folder).st_dev != device:
-        raise StorageError(
-            f"{folder} is on another device than the staging folder of the dataset, so files cannot be moved there "
-            "atomically. Nothing was changed. Keep the dataset on one device."
-        )
-
-
-def _check_length(folder: str, path: str) -> None:
-    name = os.fsencode(path.rpartition("/")[2])
-    limit = os.pathconf(folder, "PC_NAME_MAX")
-    if len(name) > limit:
-        raise StorageError(
-            f"The name {path.rpartition('/')[2][:60]}... has {len(name)} bytes, but {folder} allows {limit}. "
-            "Nothing was changed. Use a shorter partition value or file name."
-        )
 
 
 def local_path(path: str) -> str:
