@@ -18,8 +18,8 @@ from unittest import mock
 
 import pyarrow as pa
 
-from fsspeckit.common.errors import CommitConflictError, DatasetNotFoundError
-from fsspeckit.core.commit.transaction import Commit, Transaction
+from fsspeckit.common.errors import CommitConflictError, DatasetNotFoundError, VersionNotFoundError
+from fsspeckit.core.commit.transaction import Journal, Transaction
 from fsspeckit.core.operations import attempts
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
@@ -39,6 +39,8 @@ class Where:
 MINE = Where("a", 1, 101)
 DISTANCES = {"same rows": Where("a", 1, 101), "same partition": Where("a", 5, 102), "always": Where("b", 11, 103)}
 """How far away the other change is. The name is what the table says if that is the farthest one with a conflict."""
+_VERSION = 2
+"""The version that a restore wants: that before the last change of :func:`start`."""
 Call = Callable[[PyarrowDatasetIO, str, Where, int], Any]
 
 
@@ -98,27 +100,39 @@ OPERATIONS: Mapping[str, Call] = {
     "deduplicate": lambda io, path, at, retries: io.deduplicate_parquet_dataset(
         path, "id", partition_filter=f"day={at.day}", retries=retries
     ),
+    "restore": lambda io, path, at, retries: io.restore(path, version=_VERSION, retries=retries),
+    "keep_history": lambda io, path, at, retries: io.keep_history(path, "3d"),
+    "vacuum": lambda io, path, at, retries: io.vacuum(path, older_than="0s"),
 }
 
 
 def start(io: PyarrowDatasetIO, path: str) -> None:
-    """Two partitions of two files each; one key of each partition is in both files."""
+    """Two partitions of two files each; one key of each partition is in both files. Versions are kept."""
     ids = [1, 2, 9, 5, 6, 9]
     both = {"id": [*ids, *(key + 10 for key in ids)], "v": ["old"] * 12, "n": [0] * 12, "day": [*"aaaaaa", *"bbbbbb"]}
     io.write_dataset(pa.table(both), path, partition_by="day", max_rows_per_file=3)
+    assert io.keep_history(path, "7d") == _VERSION
+    io.update(path, set={"v": "'new'"}, where="id in (2, 12)")
 
 
 @contextmanager
 def before_commit(act: Callable[[], Any]) -> Iterator[None]:
-    """Act once, when the next transaction has staged its files and begins to commit."""
-    commit, left = Transaction.commit, [act]
+    """Act once, when the next operation has staged its change and begins to commit, or to remove versions."""
+    left = [act]
 
-    def late(self: Transaction, *arguments: Any) -> Commit:
-        if left:
-            left.pop()()
-        return commit(self, *arguments)
+    def late(method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            if left:
+                left.pop()()
+            return method(*arguments, **options)
 
-    with mock.patch.object(Transaction, "commit", late), mock.patch.object(attempts, "_FIRST_WAIT_SECONDS", 0.001):
+        return call
+
+    with (
+        mock.patch.object(Transaction, "commit", late(Transaction.commit)),
+        mock.patch.object(Journal, "expire", late(Journal.expire)),
+        mock.patch.object(attempts, "_FIRST_WAIT_SECONDS", 0.001),
+    ):
         yield
 
 
@@ -158,8 +172,8 @@ def _serial(io: PyarrowDatasetIO, path: str, name: str, other: str, distance: st
 
 
 def _call(call: Call, io: PyarrowDatasetIO, path: str, at: Where, retries: int) -> None:
-    """Call an operation. If another one has removed all its files, it has nothing to do."""
-    with suppress(DatasetNotFoundError):
+    """Call an operation. If another one has removed all its files or its version, it has nothing to do."""
+    with suppress(DatasetNotFoundError, VersionNotFoundError):
         call(io, path, at, retries)
 
 
