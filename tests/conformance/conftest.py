@@ -55,31 +55,11 @@ def _index_of_every_dataset() -> Iterator[None]:
         yield
 
 
-NAMES_STAY = (
-    "test_deduplicate",
-    "test_dry_run",
-    "test_foreign_files",
-    "test_merge_examples",
-    "test_moves",
-    "test_odd_corners",
-    "test_partition_examples",
-    "test_pruning_examples",
-    "test_read_examples",
-    "test_replace_where",
-    "test_row_change_traps",
-    "test_row_changes",
-    "test_schema_examples",
-    "test_write_examples",
-)
-"""Modules that compare single files before and after a change, by their names. They publish by ``"replace"``."""
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _names_stay(request: pytest.FixtureRequest) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        if request.path.stem in NAMES_STAY:
-            patch.setattr(Journal, "publish", "replace")
-        yield
+@pytest.fixture(autouse=True)
+def _names_stay(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Publish by ``"replace"`` in tests that compare one file before and after a change, by its name."""
+    if request.node.get_closest_marker("names_stay"):
+        monkeypatch.setattr(Journal, "publish", "replace")
 
 
 @pytest.fixture(autouse=True)

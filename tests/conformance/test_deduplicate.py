@@ -141,6 +141,7 @@ def test_a_filter_limits_the_compared_files(io: Any, tmp_path: Path) -> None:
     assert tree_of(tmp_path / "d" / "day=b") == other
 
 
+@pytest.mark.names_stay
 def test_files_with_other_types_and_columns(io: Any, tmp_path: Path) -> None:
     put(tmp_path / "d" / "a.parquet", pa.table({"id": pa.array([1, 2], pa.int32()), "n": [0, 1]}))
     put(tmp_path / "d" / "b.parquet", pa.table({"id": pa.array([2, 3], pa.int64()), "n": [2, 3], "ts": [5, 5]}))
@@ -149,6 +150,7 @@ def test_files_with_other_types_and_columns(io: Any, tmp_path: Path) -> None:
     assert pq.read_schema(tmp_path / "d" / "a.parquet").field("id").type == pa.int32()
 
 
+@pytest.mark.names_stay
 def test_a_rewritten_file_keeps_its_properties(io: Any, tmp_path: Path) -> None:
     schema = pa.schema(
         [pa.field("id", pa.int32(), nullable=False, metadata={"unit": "piece"}), pa.field("v", pa.large_string())],

@@ -22,6 +22,7 @@ STRATEGIES = ("upsert", "insert", "update", "full_merge", "deduplicate")
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.names_stay
 def test_a_plan_predicts_the_run(io: Any, tmp_path: Path, strategy: str) -> None:
     three_files(tmp_path / "d")
     source = numbers([1, 2, 12, 50], ["old", "new", "new", "new"])

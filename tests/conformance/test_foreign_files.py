@@ -66,6 +66,7 @@ if HAS_BLOOM_FILTERS:
 
 
 @pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.names_stay
 def test_a_file_of_another_writer(io: Any, tmp_path: Path, writer: str) -> None:
     (tmp_path / "d").mkdir()
     path = tmp_path / "d" / "a.parquet"
@@ -81,6 +82,7 @@ def test_a_file_of_another_writer(io: Any, tmp_path: Path, writer: str) -> None:
     assert (again.updated, again.unchanged, again.rewritten_files) == (2, 2, [])
 
 
+@pytest.mark.names_stay
 def test_a_codec_per_column_is_kept(io: Any, tmp_path: Path) -> None:
     path = put(tmp_path / "d" / "a.parquet", OLD, compression={"id": "zstd", "n": "none", "at": "gzip"})
     before = [pq.read_metadata(path).row_group(0).column(i).compression for i in range(3)]
@@ -113,6 +115,7 @@ def test_int96_timestamps_as_keys(io: Any, tmp_path: Path, source: str) -> None:
     assert [row[1] for row in sorted(look(tmp_path / "d"))] == ["old", "new", "old"]
 
 
+@pytest.mark.names_stay
 def test_decimals_stored_as_integers(io: Any, tmp_path: Path) -> None:
     table = pa.table({"id": pa.array([Decimal("1.50"), Decimal("-2.25")], pa.decimal128(9, 2)), "v": ["old"] * 2})
     put(tmp_path / "d" / "a.parquet", table, store_decimal_as_integer=True)
@@ -164,6 +167,7 @@ def test_a_footer_with_a_row_count_of_zero(io: Any, tmp_path: Path) -> None:
     assert sorted(id_ for id_, _ in look(tmp_path / "d")) == sorted([97, 98, 99, 1, 1, 1, 2, 2, 2])
 
 
+@pytest.mark.names_stay
 def test_rows_that_a_footer_does_not_count_are_merged_and_deleted(io: Any, tmp_path: Path) -> None:
     path = put(tmp_path / "d" / "a.parquet", numbers([1, 2, 3]))
     tell_no_rows(path)

@@ -29,6 +29,7 @@ def counts(result: Any) -> tuple[int, int, int, int]:
 
 
 @pytest.mark.scenario("UP-01", "UP-18", "UP-19", "PM-01", "IO-13", "IO-14", "IO-16")
+@pytest.mark.names_stay
 def test_upsert_updates_and_inserts(io: Any, tmp_path: Path) -> None:
     put(tmp_path / "d" / "a.parquet", numbers([1, 2, 9]))
     result = io.merge(numbers([1, 2, 3], "new"), str(tmp_path / "d"), strategy="upsert", key_columns=["id"])
@@ -62,6 +63,7 @@ def test_insert_writes_only_new_keys_and_rewrites_nothing(io: Any, dataset: Path
 
 
 @pytest.mark.scenario("UP-22", "UP-23", "IO-10", "IO-15")
+@pytest.mark.names_stay
 def test_update_replaces_and_ignores_new_keys(io: Any, dataset: Path) -> None:
     before = tree_of(dataset)
     result = io.merge(numbers([2, 77], "new"), str(dataset), strategy="update", key_columns=["id"])
@@ -185,6 +187,7 @@ def test_equal_rows_count_as_updated_and_unchanged(io: Any, dataset: Path, strat
     assert tree_of(dataset) == before
 
 
+@pytest.mark.names_stay
 def test_skip_unchanged_can_be_turned_off(io: Any, dataset: Path) -> None:
     options = {"strategy": "upsert", "key_columns": ["id"], "skip_unchanged": False}
     result = io.merge(numbers([1, 12]), str(dataset), **options)

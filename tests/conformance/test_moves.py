@@ -138,6 +138,7 @@ def test_rows_outside_partition_folders_move_into_them(io: Any, tmp_path: Path) 
     assert rows_of(io, tmp_path / "d", "id", "day") == [(1, "a"), (2, "a"), (3, "a")]
 
 
+@pytest.mark.names_stay
 def test_moved_rows_keep_all_types_and_the_codec(io: Any, tmp_path: Path) -> None:
     schema = pa.schema(
         [

@@ -95,6 +95,7 @@ def test_a_dataset_behind_a_symlink(io: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("strategy", oracle.STRATEGIES)
+@pytest.mark.names_stay
 def test_a_table_of_keys_alone(io: Any, tmp_path: Path, strategy: str) -> None:
     put(tmp_path / "d" / "a.parquet", pa.table({"id": [1, 2, 3]}))
     before = tree_of(tmp_path / "d")

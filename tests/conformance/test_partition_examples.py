@@ -49,6 +49,7 @@ def test_files_of_other_partitions_are_not_candidates(io: Any, dataset: Path) ->
 
 
 @pytest.mark.scenario("IO-01", "ID-01")
+@pytest.mark.names_stay
 def test_a_file_without_a_known_partition_stays_a_candidate(io: Any, dataset: Path) -> None:
     put(dataset / "loose.parquet", numbers([7], day=["2025-01-14"]))
     result = io.merge(numbers([7], "new", day=["2025-01-14"]), str(dataset), **UPSERT)

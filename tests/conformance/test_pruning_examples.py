@@ -28,6 +28,7 @@ def verdicts(io: Any, source: pa.Table, dataset: Path, **options: Any) -> dict[s
 
 
 @pytest.mark.scenario("IO-02", "ID-02", "UP-49", "UP-05", "UP-27", "UP-29", "PM-06", "IO-12")
+@pytest.mark.names_stay
 def test_a_file_out_of_range_is_neither_read_nor_changed(io: Any, tmp_path: Path) -> None:
     files = three_files(tmp_path / "d")
     for column in ("id", "v"):
@@ -129,6 +130,7 @@ def test_statistics_of_floats_with_nan_prove_nothing(io: Any, tmp_path: Path) ->
     assert (result.inserted, result.updated) == (1, 1)
 
 
+@pytest.mark.names_stay
 def test_one_disjoint_column_is_proof_for_a_composite_key(io: Any, tmp_path: Path) -> None:
     keys = {"strategy": "upsert", "key_columns": ["id", "region"]}
     near = put(tmp_path / "d" / "a.parquet", numbers([1, 9], region=["eu", "eu"]))
@@ -158,6 +160,7 @@ def test_a_name_with_a_dot_is_not_a_nested_path(io: Any, tmp_path: Path) -> None
     assert (result.inserted, result.updated) == (0, 1)
 
 
+@pytest.mark.names_stay
 def test_a_bloom_filter_is_proof(io: Any, tmp_path: Path) -> None:
     options = {"bloom_filter_options": {"id": {"ndv": 100, "fpp": 0.001}}}
     hit = put(tmp_path / "d" / "a.parquet", pa.table({"id": ["a", "k", "z"], "v": ["old"] * 3}), **options)

@@ -145,6 +145,7 @@ def test_names_that_are_not_data(io: Any, tmp_path: Path, name: str) -> None:
     assert strange.read_bytes() == content
 
 
+@pytest.mark.names_stay
 def test_hadoop_checksum_files_are_removed_with_their_file(io: Any, tmp_path: Path) -> None:
     """With a stale .crc file, Spark would not read a rewritten file."""
     put(tmp_path / "d" / "a.parquet", numbers([1]))

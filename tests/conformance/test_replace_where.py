@@ -57,6 +57,7 @@ def test_a_file_in_which_every_row_matches_is_not_read(io: Any, tmp_path: Path) 
     assert contents(tmp_path / "d")["day=tue/a.parquet"] == before["day=tue/a.parquet"]
 
 
+@pytest.mark.names_stay
 def test_row_groups_without_a_match_are_copied(io: Any, tmp_path: Path) -> None:
     path = put(tmp_path / "d" / "a.parquet", numbers(list(range(9))), row_group_size=3, write_page_checksum=True)
     before = pq.ParquetFile(path).metadata

@@ -359,6 +359,7 @@ def test_rows_that_delete_may_be_outside_the_scope(io: Any, tmp_path: Path, scop
     assert io.merge(changes.drop_columns("op"), str(tmp_path / "d"), **every).deleted == 1
 
 
+@pytest.mark.names_stay
 def test_an_update_has_the_type_of_the_dataset_in_every_file(io: Any, tmp_path: Path) -> None:
     put(tmp_path / "d" / "a.parquet", numbers([1, 2], n=pa.array([1, 2], pa.int32())))
     put(tmp_path / "d" / "b.parquet", numbers([3], n=pa.array([2**40], pa.int64())))

@@ -50,6 +50,7 @@ def test_a_file_in_which_every_row_matches_is_not_read(io: Any, tmp_path: Path) 
     assert [row[0] for row in look(tmp_path / "d")] == [3]
 
 
+@pytest.mark.names_stay
 def test_delete_keeps_other_row_groups_as_bytes(io: Any, tmp_path: Path) -> None:
     path = put(tmp_path / "d" / "a.parquet", numbers(list(range(9))), row_group_size=3, write_page_checksum=True)
     before = pq.ParquetFile(path).metadata

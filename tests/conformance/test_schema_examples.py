@@ -20,6 +20,7 @@ def schemas(dataset: Path) -> list[pa.Schema]:
 
 
 @pytest.mark.scenario("UP-34")
+@pytest.mark.names_stay
 def test_a_narrower_source_is_cast(io: Any, tmp_path: Path) -> None:
     files = three_files(tmp_path / "d")
     before = tree_of(tmp_path / "d")
@@ -33,6 +34,7 @@ def test_a_narrower_source_is_cast(io: Any, tmp_path: Path) -> None:
 
 @pytest.mark.scenario("UP-34")
 @pytest.mark.parametrize("column", ["key", "value"])
+@pytest.mark.names_stay
 def test_a_wider_source_promotes_every_file_in_one_commit(io: Any, tmp_path: Path, column: str) -> None:
     small = pa.schema({"key": pa.int16(), "value": pa.int16()})
     wide = small.set(small.get_field_index(column), pa.field(column, pa.int64()))
@@ -145,6 +147,7 @@ def test_column_order_of_the_source_does_not_matter(io: Any, tmp_path: Path) -> 
     assert look(tmp_path / "d", "id", "a", "b") == [(1, "A", "B")]
 
 
+@pytest.mark.names_stay
 def test_a_rewritten_file_keeps_its_format(io: Any, tmp_path: Path) -> None:
     schema = pa.schema(
         [
@@ -207,6 +210,7 @@ def test_files_with_and_without_a_column_read_as_null(io: Any, tmp_path: Path) -
     assert [row["extra"] for row in read] == [None, "x"]
 
 
+@pytest.mark.names_stay
 def test_a_file_that_lacks_a_column_gets_it_when_it_is_rewritten(io: Any, tmp_path: Path) -> None:
     old = put(tmp_path / "d" / "a.parquet", numbers([1, 2]))
     put(tmp_path / "d" / "b.parquet", numbers([3], extra=["x"]))

@@ -133,6 +133,7 @@ def test_summary_files_are_removed_in_the_same_commit(io: Any, tmp_path: Path, n
 
 
 @pytest.mark.scenario("UP-49")
+@pytest.mark.names_stay
 def test_write_parquet_dataset_incremental_upsert(io: Any, tmp_path: Path) -> None:
     three_files(tmp_path / "d")
     before = tree_of(tmp_path / "d")
