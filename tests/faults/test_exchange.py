@@ -17,7 +17,7 @@ import pytest
 
 from faults.injection import Crash, Fault, FaultStorage
 from faults.operations import append, append_files, rewrite, stage, start, table
-from faults.worlds import LocalWorld
+from faults.worlds import LocalWorld, Violation
 from fsspeckit.common.choices import PublishMode
 from fsspeckit.core.commit.transaction import Changes, Journal, Publish
 from fsspeckit.core.storage import LocalStorage, join
@@ -85,7 +85,9 @@ def test_changes_of_other_programs_during_the_exchange_are_kept(world: LocalWorl
     added = Counter(tuple(row.values()) for row in table(range(20, 26), "new").to_pylist())
     swapped = Counter({(i, "old"): 1 for i in range(5, 10)})
     kept = before - swapped + Counter({(78, "swapped"): 1}) if not crash else before
-    assert world.raw_rows() == kept + added + Counter({(77, "late"): 1})
+    expected = kept + added + Counter({(77, "late"): 1})
+    if world.raw_rows() != expected:
+        raise Violation(f"{world.raw_rows()} instead of {expected}")
 
 
 def test_smallest_folder_with_all_changes_is_exchanged(world: LocalWorld) -> None:

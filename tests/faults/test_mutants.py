@@ -21,7 +21,7 @@ from faults.test_exchange import (
     test_changes_of_other_programs_during_the_exchange_are_kept as changes_during_an_exchange,
 )
 from faults.test_power_loss import lose_power, record
-from faults.worlds import LocalWorld, MemoryWorld, World
+from faults.worlds import LocalWorld, MemoryWorld, Violation, World
 from fsspeckit.common.errors import OutcomeUnknownError, StorageError
 from fsspeckit.core.commit.exchange import Exchange
 from fsspeckit.core.commit.journal import Log
@@ -359,7 +359,7 @@ MUTANTS: dict[str, tuple[Mutant, Check]] = {
 @pytest.mark.parametrize("name", sorted(MUTANTS))
 def test_sweep_detects_mutant(name: str) -> None:
     mutate, check = MUTANTS[name]
-    with mutate(), pytest.raises((AssertionError, StorageError, OutcomeUnknownError)):
+    with mutate(), pytest.raises((Violation, StorageError, OutcomeUnknownError)):
         check()
 
 
