@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.contenders.ours import merge
 from benchmarks.job import Job, Work
 from fsspeckit.core.commit.history import fold
-from fsspeckit.core.commit.journal import KEPT_RECORDS, Log
+from fsspeckit.core.commit.log import KEPT_RECORDS, Log
 from fsspeckit.core.commit.record import new_id
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import load_snapshot

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from conformance.effort import share_examples
-from fsspeckit.core.commit.transaction import Journal
+from fsspeckit.core.commit.journal import Journal
 from shuffled import by_shuffle
 from sweeps import sweep_size
 

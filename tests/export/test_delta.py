@@ -19,7 +19,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from export.changes import CHANGES, ROWS, rows_of
 from fsspeckit import Dataset, PartitionError, TableFormatError, UnsupportedDataError
-from fsspeckit.core.commit.transaction import Changes, Journal
+from fsspeckit.core.commit.journal import Journal
+from fsspeckit.core.commit.transaction import Changes
 from fsspeckit.core.storage import LocalStorage
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 

@@ -17,7 +17,8 @@ from pyiceberg.table import StaticTable
 
 from export.changes import CHANGES, ROWS, rows_of
 from fsspeckit import StorageError, TableFormatError, UnsupportedDataError
-from fsspeckit.core.commit.transaction import Changes, Journal
+from fsspeckit.core.commit.journal import Journal
+from fsspeckit.core.commit.transaction import Changes
 from fsspeckit.core.storage import LocalStorage
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 

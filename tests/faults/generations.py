@@ -20,10 +20,11 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fsspeckit.core.commit.journal import Log
+from fsspeckit.core.commit.journal import Journal
 from fsspeckit.core.commit.listing import View
+from fsspeckit.core.commit.log import Log
 from fsspeckit.core.commit.sidecar import SidecarLocations
-from fsspeckit.core.commit.transaction import Changes, Journal, Publish
+from fsspeckit.core.commit.transaction import Changes, Publish
 from fsspeckit.core.file_names import is_data_file
 from fsspeckit.core.parquet.reader import open_file
 from fsspeckit.core.storage import LocalStorage, Storage, join

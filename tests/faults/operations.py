@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from faults.worlds import World
-from fsspeckit.core.commit.journal import LogState
+from fsspeckit.core.commit.journal import Journal
 from fsspeckit.core.commit.listing import View
-from fsspeckit.core.commit.transaction import Changes, Commit, Journal, Publish, Transaction
+from fsspeckit.core.commit.log import LogState
+from fsspeckit.core.commit.transaction import Changes, Commit, Publish, Transaction
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.operations import versions
 from fsspeckit.core.storage import Storage, join

@@ -108,7 +108,7 @@ BUGS: tuple[Bug, ...] = (
     ),
     Bug(
         "commit: an idempotency key is looked for in ten records",
-        "core/commit/journal.py",
+        "core/commit/log.py",
         "for record in for_each(self._storage, self.read_or_none, self.effective(self.state())):",
         "for record in for_each(self._storage, self.read_or_none, self.effective(self.state())[-10:]):",
         COMMIT,

@@ -13,9 +13,10 @@ from faults.injection import Crash, Fault, FaultStorage
 from faults.operations import Operation, append_files, table
 from faults.worlds import Rows, Violation, World
 from fsspeckit.common.errors import OutcomeUnknownError, VersionNotFoundError
-from fsspeckit.core.commit.journal import Log
+from fsspeckit.core.commit.journal import Journal
+from fsspeckit.core.commit.log import Log
 from fsspeckit.core.commit.sidecar import SidecarLocations
-from fsspeckit.core.commit.transaction import Commit, Journal
+from fsspeckit.core.commit.transaction import Commit
 from fsspeckit.core.storage import Storage, join
 from sweeps import Sweep
 

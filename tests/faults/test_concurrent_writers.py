@@ -21,7 +21,7 @@ import pytest
 from faults.injection import CRASHES, ERRORS, Crash, Fault, FaultStorage
 from faults.sweep import check_clean, choose
 from faults.worlds import LocalWorld, MemoryWorld, Violation, World
-from fsspeckit.core.commit.transaction import Journal
+from fsspeckit.core.commit.journal import Journal
 from fsspeckit.core.storage import Storage
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from sweeps import Sweep

@@ -19,7 +19,8 @@ from faults.injection import Crash, Fault, FaultStorage
 from faults.operations import append, append_files, rewrite, stage, start, table
 from faults.worlds import LocalWorld, Violation
 from fsspeckit.common.choices import PublishMode
-from fsspeckit.core.commit.transaction import Changes, Journal, Publish
+from fsspeckit.core.commit.journal import Journal
+from fsspeckit.core.commit.transaction import Changes, Publish
 from fsspeckit.core.storage import LocalStorage, join
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from sweeps import Sweep

@@ -14,7 +14,8 @@ from faults.operations import append_files, stage, table
 from faults.sweep import choose, run_with
 from faults.worlds import LocalWorld, MemoryWorld, World
 from fsspeckit.common.errors import TableFormatError
-from fsspeckit.core.commit.transaction import Changes, Commit, Journal, Publish
+from fsspeckit.core.commit.journal import Journal
+from fsspeckit.core.commit.transaction import Changes, Commit, Publish
 from fsspeckit.core.dataset.exported import connected
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.operations.export import export, remove_export

@@ -22,8 +22,8 @@ from faults.sweep import choose, run_with, versions_of
 from faults.test_s3 import S3World
 from faults.worlds import LocalWorld, Rows, World
 from fsspeckit.common.errors import CommitConflictError, DamagedFileError, StorageError, VersionNotFoundError
-from fsspeckit.core.commit import history, journal, new_record
-from fsspeckit.core.commit.transaction import Journal
+from fsspeckit.core.commit import history, log, new_record
+from fsspeckit.core.commit.journal import Journal
 from fsspeckit.core.storage import Storage, join
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from sweeps import Sweep
@@ -40,7 +40,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
     else:
         made = S3World(request.getfixturevalue("s3_server"), request.getfixturevalue("s3_bucket"))
     with (
-        mock.patch.multiple(journal, KEPT_RECORDS=3, _PRUNE_SLACK=1),
+        mock.patch.multiple(log, KEPT_RECORDS=3, _PRUNE_SLACK=1),
         mock.patch.object(history, "_JOINED", 2),
     ):
         yield made

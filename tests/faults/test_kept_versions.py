@@ -15,8 +15,8 @@ from faults.sweep import choose, run_with, versions_of
 from faults.test_power_loss import record
 from faults.worlds import LocalWorld, MemoryWorld, World
 from fsspeckit.common.errors import OutcomeUnknownError
-from fsspeckit.core.commit import history, journal
-from fsspeckit.core.commit.transaction import Journal
+from fsspeckit.core.commit import history, log
+from fsspeckit.core.commit.journal import Journal
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.operations import versions
 from fsspeckit.core.storage import Storage
@@ -31,8 +31,8 @@ _LOSSES_IN_CI = 60
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
     made = WORLDS[request.param]()
     with (
-        mock.patch.object(journal, "KEPT_RECORDS", 4),
-        mock.patch.object(journal, "_PRUNE_SLACK", 1),
+        mock.patch.object(log, "KEPT_RECORDS", 4),
+        mock.patch.object(log, "_PRUNE_SLACK", 1),
         mock.patch.object(history, "_JOINED", 2),
     ):
         yield made
@@ -121,8 +121,8 @@ def test_power_loss_never_loses_a_kept_version(sweep: Sweep, rng: random.Random)
 
     with (
         stamps_that_survive_copying(),
-        mock.patch.object(journal, "KEPT_RECORDS", 2),
-        mock.patch.object(journal, "_PRUNE_SLACK", 1),
+        mock.patch.object(log, "KEPT_RECORDS", 2),
+        mock.patch.object(log, "_PRUNE_SLACK", 1),
     ):
         start(world)
         world.keep()

@@ -24,11 +24,12 @@ from faults.test_power_loss import lose_power, record
 from faults.worlds import LocalWorld, MemoryWorld, Violation, World
 from fsspeckit.common.errors import OutcomeUnknownError, StorageError
 from fsspeckit.core.commit.exchange import Exchange
-from fsspeckit.core.commit.journal import Log
+from fsspeckit.core.commit.journal import Journal
+from fsspeckit.core.commit.log import Log
 from fsspeckit.core.commit.record import Record
 from fsspeckit.core.commit.replay import Replayer
 from fsspeckit.core.commit.sidecar import SidecarLocations
-from fsspeckit.core.commit.transaction import Journal, Transaction
+from fsspeckit.core.commit.transaction import Transaction
 from fsspeckit.core.storage import LocalStorage, for_each, join
 from fsspeckit.core.storage.local import os as real_os
 

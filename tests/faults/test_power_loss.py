@@ -15,7 +15,7 @@ from faults.operations import OPERATIONS, Operation
 from faults.row_changes import ROW_CHANGES
 from faults.sweep import Expected, check_before_recovery, choose, expect, recover_and_check
 from faults.worlds import LocalWorld, Violation
-from fsspeckit.core.commit.transaction import Journal
+from fsspeckit.core.commit.journal import Journal
 from sweeps import Sweep
 
 _KILLS_IN_CI = 30

@@ -21,7 +21,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 from faults.generations import generation_of, read_raw, read_view, write_generation
 from faults.worlds import SHARED_MEMORY
 from fsspeckit.common.errors import CommitConflictError
-from fsspeckit.core.commit.transaction import Changes, Journal, Publish
+from fsspeckit.core.commit.journal import Journal
+from fsspeckit.core.commit.transaction import Changes, Publish
 from fsspeckit.core.parquet.reader import open_file
 from fsspeckit.core.storage import LocalStorage, Storage, join
 from fsspeckit.core.storage.fsspec import FsspecStorage

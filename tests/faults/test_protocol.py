@@ -17,12 +17,13 @@ from faults.operations import append_files, overwrite, rewrite, stage, start, ta
 from faults.sweep import check_clean, run_with
 from faults.worlds import LocalWorld, MemoryWorld, World
 from fsspeckit.common.errors import CommitConflictError, OutcomeUnknownError, StorageError
-from fsspeckit.core.commit import journal as journal_module
-from fsspeckit.core.commit.journal import Log
+from fsspeckit.core.commit import log as log_module
+from fsspeckit.core.commit.journal import Journal
+from fsspeckit.core.commit.log import Log
 from fsspeckit.core.commit.record import Record, new_id
 from fsspeckit.core.commit.replay import Replayer
 from fsspeckit.core.commit.sidecar import SidecarLocations
-from fsspeckit.core.commit.transaction import Changes, Commit, Journal, Publish
+from fsspeckit.core.commit.transaction import Changes, Commit, Publish
 from fsspeckit.core.storage import LocalStorage, Storage, join
 from fsspeckit.core.storage.fsspec import FsspecStorage
 
@@ -60,7 +61,7 @@ def local() -> Iterator[LocalWorld]:
 @pytest.fixture
 def kept() -> Iterator[int]:
     """A journal that prunes early, so that few commits are enough to prune a slot."""
-    with mock.patch.object(journal_module, "KEPT_RECORDS", 4):
+    with mock.patch.object(log_module, "KEPT_RECORDS", 4):
         yield 4
 
 

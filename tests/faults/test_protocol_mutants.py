@@ -20,10 +20,10 @@ from faults.operations import start
 from faults.test_mutants import Check, Mutant, give_up, patch
 from faults.worlds import LocalWorld, MemoryWorld, World
 from fsspeckit.common.errors import FsspeckitError
-from fsspeckit.core.commit import journal, publishing, replay
+from fsspeckit.core.commit import log, publishing, replay
 from fsspeckit.core.commit.conflicts import Changes, Conflicts
-from fsspeckit.core.commit.journal import Log, LogState
 from fsspeckit.core.commit.listing import View
+from fsspeckit.core.commit.log import Log, LogState
 from fsspeckit.core.commit.record import Record
 from fsspeckit.core.commit.replay import Replayer
 from fsspeckit.core.operations import attempts
@@ -61,8 +61,8 @@ def _finish_then_delete(self: Replayer, item: Record) -> None:
 
 
 def _prune_wrongly(self: Log, state: LogState) -> None:
-    if len(state.records) > journal.KEPT_RECORDS + 32:
-        for seq in state.records[: -journal.KEPT_RECORDS]:
+    if len(state.records) > log.KEPT_RECORDS + 32:
+        for seq in state.records[: -log.KEPT_RECORDS]:
             for kind in ("json", "done"):
                 self._storage.remove_many([self._path(seq, kind)])
 
@@ -84,7 +84,7 @@ def in_world(make: Callable[[], World], test: Callable[..., None], *arguments: o
         try:
             start(world)
             world.keep()
-            with mock.patch.object(journal, "KEPT_RECORDS", 4):
+            with mock.patch.object(log, "KEPT_RECORDS", 4):
                 test(world, *arguments)
         finally:
             world.close()

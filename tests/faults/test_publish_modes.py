@@ -16,7 +16,7 @@ from faults.sweep import Tally, check_before_recovery, choose, double_fault, exp
 from faults.test_power_loss import lose_power, record
 from faults.worlds import LocalWorld
 from fsspeckit.common.choices import DEFAULT_PUBLISH, PublishMode
-from fsspeckit.core.commit.transaction import Journal
+from fsspeckit.core.commit.journal import Journal
 from sweeps import Sweep
 
 NAMES = {

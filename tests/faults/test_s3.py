@@ -31,8 +31,9 @@ from faults.sweep import expect, run_with
 from faults.test_processes import count_up, counter, start_counter
 from faults.worlds import Rows, World, rows_of
 from fsspeckit.common.errors import CommitConflictError, FsspeckitError
+from fsspeckit.core.commit.journal import Journal
 from fsspeckit.core.commit.publishing import Distribute, PublishFiles
-from fsspeckit.core.commit.transaction import Changes, Commit, Journal, Publish
+from fsspeckit.core.commit.transaction import Changes, Commit, Publish
 from fsspeckit.core.storage import Storage, for_each, fsspec, join, resolve
 from fsspeckit.core.storage.fsspec import FsspecStorage
 from sweeps import Sweep

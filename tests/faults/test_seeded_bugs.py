@@ -15,6 +15,6 @@ def test_every_bug_fits_the_source_and_has_tests() -> None:
 
 @pytest.mark.parametrize("old", ["self._storage", "no such line"])
 def test_a_replacement_that_does_not_fit_once_is_an_error(old: str) -> None:
-    bug = Bug("wrong", "core/commit/journal.py", old, "", ("tests/core/commit",))
-    with pytest.raises(SystemExit, match=r"times in core/commit/journal\.py, not once"):
+    bug = Bug("wrong", "core/commit/log.py", old, "", ("tests/core/commit",))
+    with pytest.raises(SystemExit, match=r"times in core/commit/log\.py, not once"):
         check([bug])

@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from fsspeckit.core.commit import journal
-from fsspeckit.core.commit.journal import Log
+from fsspeckit.core.commit import log
+from fsspeckit.core.commit.log import Log
 from fsspeckit.core.commit.transaction import Transaction
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
@@ -93,8 +93,8 @@ def test_every_change_is_processed_once(run: Callable[[], Any], monkeypatch: pyt
     assert len(io.history("lake/log")) == before
     io.merge(orders([2, 4], "paid"), "lake/orders", strategy="upsert", key_columns="id")
     io.delete("lake/orders", where="id = 1")
-    monkeypatch.setattr(journal, "KEPT_RECORDS", 1)
-    monkeypatch.setattr(journal, "_PRUNE_SLACK", 0)
+    monkeypatch.setattr(log, "KEPT_RECORDS", 1)
+    monkeypatch.setattr(log, "_PRUNE_SLACK", 0)
     run()
     assert ids("lake/copy") == ids("lake/orders") == [(2, "paid"), (3, "new"), (4, "paid")]
     assert logged()[-2:] == [(3, "new", "insert"), (4, "paid", "insert")]

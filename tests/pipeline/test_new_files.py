@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit.common.errors import StorageError
-from fsspeckit.core.commit import journal
-from fsspeckit.core.commit.journal import Log
+from fsspeckit.core.commit import log
+from fsspeckit.core.commit.log import Log
 from fsspeckit.core.commit.replay import Replayer
 from fsspeckit.core.commit.seen_files import SeenFiles, entry_of
 from fsspeckit.core.commit.transaction import Transaction
@@ -80,8 +80,8 @@ def test_every_file_is_read_once(run: Callable[..., Any], monkeypatch: pytest.Mo
     assert (first.rows, first.details["source_files"], first.details["files_left"]) == (3, 2, 0)
     assert (run().rows, run(idempotency_key="k").commit_seq) == (0, None)
     put("c.csv", 4)
-    monkeypatch.setattr(journal, "KEPT_RECORDS", 1)
-    monkeypatch.setattr(journal, "_PRUNE_SLACK", 0)
+    monkeypatch.setattr(log, "KEPT_RECORDS", 1)
+    monkeypatch.setattr(log, "_PRUNE_SLACK", 0)
     assert run().details["source_files"] == 1
     for number in range(5, 8):  # the records of earlier runs are pruned meanwhile
         put(f"{number}/d.csv", number)
@@ -205,8 +205,8 @@ def test_wrong_keys_are_errors(tmp_path: Path, old: str, new: str, problem: str)
 
 
 def test_a_damaged_list_of_files_is_an_error(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "KEPT_RECORDS", 1)
-    monkeypatch.setattr(journal, "_PRUNE_SLACK", 0)
+    monkeypatch.setattr(log, "KEPT_RECORDS", 1)
+    monkeypatch.setattr(log, "_PRUNE_SLACK", 0)
     for number in range(3):
         put(f"{number}.csv", number)
         run()

@@ -19,7 +19,8 @@ from unittest import mock
 import pyarrow as pa
 
 from fsspeckit.common.errors import CommitConflictError, DatasetNotFoundError, VersionNotFoundError
-from fsspeckit.core.commit.transaction import Journal, Transaction
+from fsspeckit.core.commit.journal import Journal
+from fsspeckit.core.commit.transaction import Transaction
 from fsspeckit.core.operations import attempts
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 

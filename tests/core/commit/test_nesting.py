@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from fsspeckit.common.errors import NestedDatasetError
-from fsspeckit.core.commit.transaction import Journal, Transaction
+from fsspeckit.core.commit.journal import Journal
+from fsspeckit.core.commit.transaction import Transaction
 from fsspeckit.core.storage import LocalStorage
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from fsspeckit import AlreadyCommittedError, CheckFailedError, CommitConflictError
-from fsspeckit.core.commit import journal
+from fsspeckit.core.commit import log
 from fsspeckit.core.dataset.snapshot import load_snapshot
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
@@ -72,9 +72,9 @@ def test_key_is_known_however_many_commits_follow(place: str) -> None:
 
 
 def test_key_is_kept_after_its_record_is_pruned(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "KEPT_RECORDS", 2)
-    monkeypatch.setattr(journal, "_PRUNE_SLACK", 0)
-    monkeypatch.setattr(journal, "_KEPT_KEYS", 3)
+    monkeypatch.setattr(log, "KEPT_RECORDS", 2)
+    monkeypatch.setattr(log, "_PRUNE_SLACK", 0)
+    monkeypatch.setattr(log, "_KEPT_KEYS", 3)
     io = PyarrowDatasetIO()
     for number in range(8):
         io.on_terms(idempotency_key=f"run-{number}").write_dataset(rows(number), place)

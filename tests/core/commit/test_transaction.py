@@ -14,9 +14,10 @@ import pytest
 from faults.operations import append_files, clear, overwrite, rewrite, stage, start, table
 from faults.worlds import LocalWorld, MemoryWorld, World
 from fsspeckit.common.errors import CommitConflictError, DamagedFileError, StorageError, TableFormatError
+from fsspeckit.core.commit.journal import Journal
 from fsspeckit.core.commit.replay import Replayer
 from fsspeckit.core.commit.sidecar import SidecarLocations
-from fsspeckit.core.commit.transaction import Changes, Journal, Publish, Transaction
+from fsspeckit.core.commit.transaction import Changes, Publish, Transaction
 from fsspeckit.core.file_names import is_data_file
 from fsspeckit.core.storage import Entry, LocalStorage, join
 

@@ -21,11 +21,11 @@ from faults.operations import append_files, keep_versions, rewrite, set_policy, 
 from faults.sweep import versions_of
 from faults.worlds import LocalWorld, MemoryWorld, World
 from fsspeckit.common.errors import DatasetNotFoundError, StorageError, VersionNotFoundError
-from fsspeckit.core.commit import history, journal
+from fsspeckit.core.commit import history, log
 from fsspeckit.core.commit.history import Segment, all_versions, list_segments, read_records
-from fsspeckit.core.commit.journal import Log
+from fsspeckit.core.commit.journal import Journal
+from fsspeckit.core.commit.log import Log
 from fsspeckit.core.commit.record import FileList, Identity, Published, Record, Retired
-from fsspeckit.core.commit.transaction import Journal
 from fsspeckit.core.storage import LocalStorage, join
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
@@ -45,7 +45,7 @@ def sidecar(world: World) -> str:
 
 
 def fold_early() -> Any:
-    return mock.patch.multiple(journal, KEPT_RECORDS=2, _PRUNE_SLACK=1)
+    return mock.patch.multiple(log, KEPT_RECORDS=2, _PRUNE_SLACK=1)
 
 
 def append_many(world: World, count: int, first: int = 0) -> None:

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit.common.errors import DamagedFileError, UnsupportedDataError
-from fsspeckit.core.commit.transaction import Journal
+from fsspeckit.core.commit.journal import Journal
 from fsspeckit.core.dataset import snapshot
 from fsspeckit.core.kernels import join_files
 from fsspeckit.core.kernels.join_files import RowForm, combine_files, lead_footer, read_file

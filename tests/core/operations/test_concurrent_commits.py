@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from fsspeckit.common.errors import CommitConflictError, DatasetExistsError, KeyColumnError, PartitionError
-from fsspeckit.core.commit.journal import Log
+from fsspeckit.core.commit.log import Log
 from fsspeckit.core.commit.record import Record
 from fsspeckit.core.operations import attempts
 from fsspeckit.core.operations.change import Revalidation

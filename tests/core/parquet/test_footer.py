@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsspeckit.common.errors import DamagedFileError, SchemaMismatchError, UnsupportedDataError
-from fsspeckit.core.commit.transaction import Journal
+from fsspeckit.core.commit.journal import Journal
 from fsspeckit.core.dataset.snapshot import load_snapshot
 from fsspeckit.core.model import DataFile, WriteOptions
 from fsspeckit.core.parquet import data_files

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fsspeckit.core.commit.transaction import Journal
+from fsspeckit.core.commit.journal import Journal
 from fsspeckit.core.dataset.snapshot import load_snapshot
 from fsspeckit.core.planning.bloom import drop_by_bloom, xxh64
 from fsspeckit.core.planning.statistics import KeySet

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit.common.errors import FsspeckitError
-from fsspeckit.core.commit.transaction import Journal
+from fsspeckit.core.commit.journal import Journal
 from fsspeckit.core.model import KeptBytes
 from fsspeckit.core.storage import Storage, fsspec, join, resolve
 from fsspeckit.core.storage.fsspec import FsspecStorage

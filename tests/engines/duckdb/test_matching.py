@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from conformance.datatypes import KEY_KINDS
 from conformance.effort import run_examples
-from fsspeckit.core.commit.transaction import Journal
+from fsspeckit.core.commit.journal import Journal
 from fsspeckit.core.dataset.snapshot import load_snapshot
 from fsspeckit.core.dataset.source import Source
 from fsspeckit.core.engine.local import LocalEngine

@@ -2,5 +2,5 @@
 
 This is the only package that writes to a dataset folder.
 Must not: depend on rows, schemas or operations.
-Read first: transaction.py, then replay.py.
+Read first: journal.py, then transaction.py and replay.py.
 """

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 from fsspeckit.common.errors import CommitConflictError
-from fsspeckit.core.commit.journal import Log, LogState
 from fsspeckit.core.commit.listing import View
+from fsspeckit.core.commit.log import Log, LogState
 from fsspeckit.core.commit.record import Identity, Record, is_path_in_dataset
 from fsspeckit.core.commit.sidecar import SidecarLocations
 from fsspeckit.core.file_names import is_data_file, is_unique

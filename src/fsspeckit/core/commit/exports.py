@@ -23,7 +23,7 @@ from fsspeckit.core.commit.export_marks import (
     version_name,
     version_sizes,
 )
-from fsspeckit.core.commit.journal import Log
+from fsspeckit.core.commit.log import Log
 from fsspeckit.core.storage import Storage, join, parent
 
 _NUMBERED = re.compile(r"(?:v|snap-|manifest-)(\d{1,18})[-.][0-9a-z.-]*(?:json|avro)", re.ASCII)

@@ -1,458 +1,180 @@
-"""The journal of a dataset: list its slots, and create records in them.
-
-Each change is one record in one numbered slot. The writer that creates the file of a slot owns the slot; this is the
-only point where concurrent writers compete. What a record does to the dataset is in `replay`.
-"""
+"""The journal of one dataset as operations use it: recover, take a view, read versions, and begin a transaction."""
 
 from __future__ import annotations
 
-import hashlib
-import logging
-import re
-import time
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
 
-from fsspeckit.common.errors import CommitConflictError, OutcomeUnknownError, StorageError
-from fsspeckit.core.commit.export_marks import TITLES, ExportMark, parse_kept, parse_mark
-from fsspeckit.core.commit.footer_index import index_files
-from fsspeckit.core.commit.history import Expired, expired_files, fold, oldest_expired, remove_expired
-from fsspeckit.core.commit.record import MAX_RECORDS, Record, is_id, new_id
-from fsspeckit.core.commit.seen_files import SeenFiles, save_seen, stored_files, unpack
-from fsspeckit.core.storage import Entry, Storage, for_each, join
-from fsspeckit.core.storage.base import LOCK
+from fsspeckit.common.choices import DEFAULT_PUBLISH, PublishMode
+from fsspeckit.core.commit.exports import ExportLog
+from fsspeckit.core.commit.footer_index import remove_index
+from fsspeckit.core.commit.history import Expired
+from fsspeckit.core.commit.listing import View, list_dataset
+from fsspeckit.core.commit.log import Log, Survey
+from fsspeckit.core.commit.nesting import check_not_inside_dataset, check_partition_folders
+from fsspeckit.core.commit.publishing import Distribute, in_one_batch
+from fsspeckit.core.commit.record import check_key, new_id
+from fsspeckit.core.commit.replay import JournalStatus, Recovery, journal_status, needs_recovery, recover
+from fsspeckit.core.commit.seen_files import SeenFiles
+from fsspeckit.core.commit.sidecar import SidecarLocations
+from fsspeckit.core.commit.terms import Terms
+from fsspeckit.core.commit.transaction import CheckExportable, Settings, Transaction
+from fsspeckit.core.commit.versions import Versions
+from fsspeckit.core.storage import Storage
 
-KEPT_RECORDS = 32
-"""Number of records that `prune` keeps, so that writers with an older snapshot can still check for conflicts."""
-_PRUNE_SLACK = 32
-_KEPT_KEYS = 10_000
-_STAGING = ".staging_"
-_KINDS = (".json", ".done")
-_KEY = re.compile(r"(\d{20})-([0-9a-f]{64})", re.ASCII)
-_POSITION = re.compile(r"(\d{20})-([0-9a-f]{64})-(\d{1,20})", re.ASCII)
-_POLICY = re.compile(r"retain-(\d{20})-(\d{1,12})", re.ASCII)
-_FLOOR = re.compile(r"floor-(\d{20})", re.ASCII)
-_LIST_ATTEMPTS = 3
-
-_logger = logging.getLogger(__name__)
+_SURVEY_SECONDS = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class LogState:
-    """One listing of the slots. ``leftovers`` are temporary files of a create that crashed.
+class Journal:
+    """The journal of one dataset.
 
-    ``retain`` is the policy: the seconds for which commits keep the files that they remove, or 0. No version before
-    ``floor`` can be read. ``exports`` are the marks of exported metadata, and ``kept`` are the exports and catalogs to
-    refresh after every commit.
+    Examples:
+        >>> journal = Journal(storage, root)                                      # doctest: +SKIP
+        >>> journal.recover()                                                     # doctest: +SKIP
+        >>> with journal.begin(journal.view(), "append") as transaction:          # doctest: +SKIP
+        ...     staged = transaction.staged_path()
+        ...     write_parquet(staged)
+        ...     transaction.commit(Changes(publish=(Publish(staged, "part-0.parquet", rows=3),)))
     """
 
-    records: tuple[int, ...] = ()
-    done: frozenset[int] = frozenset()
-    leftovers: tuple[str, ...] = ()
-    retain: int = 0
-    floor: int = 0
-    exports: tuple[ExportMark, ...] = ()
-    kept: frozenset[str] = frozenset()
+    publish: PublishMode = DEFAULT_PUBLISH
+    """How commits become visible on a local disk."""
 
-    @property
-    def is_export_outdated(self) -> bool:
-        """Return whether a kept export may not describe the newest slot.
-
-        A version whose file was not written has a mark too, beside that of the version before it.
-        """
-        for kind in self.kept & TITLES.keys():
-            slots = [mark.seq for mark in self.exports if mark.format == kind]
-            if len(slots) != 1 or slots[0] < self.newest:
-                return True
-        return False
-
-    @property
-    def newest(self) -> int:
-        """Return the highest slot in use, or 0 for an empty journal."""
-        return self.records[-1] if self.records else 0
-
-    @property
-    def is_pending(self) -> bool:
-        """Return whether the newest record is not applied yet. Older records without ``.done`` are never applied."""
-        return bool(self.records) and self.newest not in self.done
-
-    @property
-    def is_settled(self) -> bool:
-        """Return whether there are records, all effects of which are visible, and the next slot has no ``.done``."""
-        return bool(self.records) and max(self.done, default=0) == self.newest
-
-
-@dataclass(frozen=True, slots=True)
-class Survey:
-    """One listing of a sidecar: its slots, and the ids of the transactions that have a staging folder.
-
-    ``listed_at`` is its time by the monotonic clock. ``index`` are the files of the footer index, if they were listed.
-    """
-
-    sidecar: str | None
-    exists: bool = False
-    state: LogState = LogState()
-    stagings: tuple[str, ...] = ()
-    listed_at: float = field(default_factory=time.monotonic)
-    index: tuple[Entry, ...] | None = None
-
-    @property
-    def age(self) -> float:
-        """Return the seconds since the listing."""
-        return time.monotonic() - self.listed_at
-
-
-def _stagings(names: Iterable[str]) -> list[str]:
-    ids = (name.removeprefix(_STAGING) for name in names if name.startswith(_STAGING))
-    return [transaction for transaction in ids if is_id(transaction)]
-
-
-def _digest(key: str) -> str:
-    return hashlib.sha256(key.encode()).hexdigest()
-
-
-class Log:
-    """The numbered slots of one sidecar."""
-
-    def __init__(self, storage: Storage, sidecar: str) -> None:
+    def __init__(self, storage: Storage, root: str, terms: Terms = Terms()) -> None:  # noqa: B008 - it is frozen
         self._storage = storage
-        self.sidecar = sidecar
-        self.folder = join(sidecar, "log")
-        self.lock_path = join(sidecar, LOCK)
-        self.queue_path = join(sidecar, "queue")
-        self.staging_lock_path = join(sidecar, "begin-lock")
-        self.keys_folder = join(sidecar, "keys")
-        self.positions_folder = join(sidecar, "positions")
-        self.seen_folder = join(sidecar, "seen")
-        self.kept_folder = join(sidecar, "kept")
-        self.history_folder = join(sidecar, "history")
+        # Canonical, so that a link above the dataset that is changed during an operation has no effect on it.
+        self._root = storage.canonical(root)
+        self._locations = SidecarLocations(storage, self._root)
+        self._survey: Survey | None = None
+        self._is_checked = False
+        self.terms = terms
+        self.on_commit: Callable[[], None] = lambda: None
+        self.refresh_exports: Callable[[], None] = lambda: None
+        self.check_exportable: CheckExportable = lambda kinds, footers: None  # noqa: ARG005
+        self.is_exported = False
+        self.distribute: Distribute = in_one_batch
 
-    def staging_path(self, transaction: str) -> str:
-        """Return the path of a transaction's staging folder."""
-        return join(self.sidecar, _STAGING + transaction)
+    def exports(self) -> ExportLog:
+        """Return the exports of the dataset. The journal is created if there is none."""
+        sidecar = self._locations.find() or self._locations.create()
+        return ExportLog(self._storage, self._root, Log(self._storage, sidecar))
 
-    def stagings(self) -> list[str]:
-        """Return the ids of the transactions that have a staging folder."""
-        return _stagings(self._storage.list_names(self.sidecar))
-
-    def state(self) -> LogState:
-        """List the slots."""
-        return self._state(self._storage.list_names(self.folder))
-
-    def has_position(self, state: LogState) -> bool:
-        """Return whether the newest record, and whether it is applied, are as in an earlier listing of the slots.
-
-        On a local disk two requests are enough, in this order. A later record has the next slot, and its commit removes
-        the mark of the newest one before anybody prunes the record.
-        """
-        if not self._storage.is_local or not state.is_settled:
-            now = self.state()
-            return (now.newest, now.is_pending) == (state.newest, state.is_pending)
-        if self._storage.stat(self._path(state.newest + 1, "json")) is not None:
-            return False
-        return self._storage.stat(self._path(state.newest, "done")) is not None
-
-    def survey(self) -> Survey:
-        """List the slots and the staging folders, with one request if the storage can."""
-        listed = self._storage.list_below(self.sidecar)
-        if listed is None:
-            state, names = self.state(), self._storage.list_names(self.sidecar)
-            return Survey(self.sidecar, bool(names), state, tuple(_stagings(names)))
-        paths = [entry.path for entry in listed]
-        state = self._state(path.removeprefix("log/") for path in paths if path.startswith("log/"))
-        folders = dict.fromkeys(path.partition("/")[0] for path in paths)
-        index = index_files(listed)
-        return Survey(self.sidecar, bool(paths), state, tuple(_stagings(folders)), index=index)
-
-    def _state(self, names: Iterable[str]) -> LogState:
-        records, done, leftovers, policy, floor = [], set(), [], (0, 0), 0
-        exports, kept = [], set()
-        for name in names:
-            number, ending = name[:20], name[20:]
-            if ending in _KINDS and number.isdecimal() and number.isascii():
-                if ending == ".json":
-                    records.append(int(number))
-                else:
-                    done.add(int(number))
-            elif name.endswith(".tmp"):
-                leftovers.append(join(self.folder, name))
-            elif (found := _POLICY.fullmatch(name)) is not None:
-                policy = max(policy, (int(found[1]), int(found[2])))
-            elif (found := _FLOOR.fullmatch(name)) is not None:
-                floor = max(floor, int(found[1]))
-            elif (mark := parse_mark(name)) is not None:
-                exports.append(mark)
-            elif (kind := parse_kept(name)) is not None:
-                kept.add(kind)
-        records.sort()
-        for seq in records[:1] + records[-1:]:
-            self._checked_number(seq)
-        state = LogState(tuple(records), frozenset(done), tuple(leftovers), policy[1], floor)
-        return replace(state, exports=tuple(sorted(exports)), kept=frozenset(kept)) if exports or kept else state
-
-    def _checked_number(self, seq: int) -> int:
-        if not 0 < seq < MAX_RECORDS:
-            raise StorageError(
-                f"{self._path(seq, 'json')} is not a valid journal record: its number is out of range. "
-                "Nothing was changed. Delete the records with the highest numbers if fsspeckit did not write them."
-            )
-        return seq
-
-    def read(self, seq: int) -> Record:
-        """Read the record of a slot.
-
-        Raises:
-            FileNotFoundError: The slot is free.
-            StorageError: The record is invalid.
-        """
-        path = self._path(seq, "json")
-        return Record.from_bytes(self._storage.read_bytes(path), seq, path)
-
-    def remove_unused_marks(self, state: LogState) -> None:
-        """Remove ``.done`` files of free slots: with such a file, the next record would look applied."""
-        unused = [self._path(seq, "done") for seq in state.done if seq > state.newest]
-        for_each(self._storage, self._storage.remove, unused)
-
-    def claim(self, record: Record) -> bool:
-        """Create the record in its slot. Return False, without any effect, if another writer owns the slot.
-
-        Raises:
-            OutcomeUnknownError: The record may or may not exist. After any other error it does not.
-        """
-        self._checked_number(record.seq)
-        path = self._path(record.seq, "json")
-        try:
-            self._storage.create_exclusive(path, record.to_bytes())
-        except FileExistsError:
-            try:
-                if not self._is_own(record):
-                    return False
-            except FileNotFoundError:
-                return False  # another writer created a record here and withdrew it
-        except OSError as error:
-            if not self._resolve_failed_create(record, error):
-                return False
-        if not self._storage.is_local:
-            self._check_is_newest(record)
-        return True
-
-    def _resolve_failed_create(self, record: Record, error: OSError) -> bool:
-        """Find out who owns the slot after a create failed or its response was lost.
-
-        On an object store, an abort record is created in the slot: then the lost request cannot succeed later.
-        """
-        if isinstance(error, PermissionError):
-            raise error
-        if self._storage.is_local:
-            return self._check_owner(record, error)
-        abort = Record(seq=record.seq, kind="abort", owner=new_id())
-        try:
-            self._storage.create_exclusive(self._path(record.seq, "json"), abort.to_bytes())
-        except FileExistsError:
-            return self._check_owner(record, error)
-        except OSError:
-            raise self._outcome_unknown(record) from error
-        self._finish_abort(abort)
-        raise error
-
-    def _check_owner(self, record: Record, error: OSError) -> bool:
-        """Return whether the slot has our record. If so, sync the folder again: that may be the step that failed."""
-        try:
-            if not self._is_own(record):
-                return False
-            self.sync()
-        except FileNotFoundError:
-            if not self._storage.is_local:
-                raise self._outcome_unknown(record) from error
-            raise error from None  # a local create has no lost response: it failed and the slot is free
-        except OSError:
-            raise self._outcome_unknown(record) from error
-        return True
-
-    def _finish_abort(self, abort: Record) -> None:
-        try:
-            self.finish(abort)
-        except OSError as error:
-            _logger.debug("abort record %d is not marked as done, the next operation does it: %s", abort.seq, error)
-
-    def _is_own(self, record: Record) -> bool:
-        """Return whether the slot has this record: a client that repeats a request gets "exists" for its own file."""
-        existing = self.read(record.seq)
-        return existing.kind == record.kind and existing.owner == record.owner
-
-    def _check_is_newest(self, record: Record) -> None:
-        """Raise if a record was created in a slot that others used and pruned before (possible only without a lock).
-
-        Such a record has no effect, because only the newest record is replayed. If our staging folder is missing,
-        other processes may have applied and pruned the record: they delete the folder first.
-        """
-        state = self._list_with_retries(record)
-        if state.newest == record.seq or self._was_replayed_by_other(record, state):
-            return
-        if record.kind == "commit" and not self._storage.staging_exists(self.staging_path(record.owner)):
-            raise self._outcome_unknown(record)
-        self._storage.remove(self._path(record.seq, "json"))
-        raise CommitConflictError(
-            f"Other writers advanced the journal to slot {state.newest} while slot {record.seq} was being created. "
-            "Nothing was changed. Run the operation again."
-        )
-
-    def _list_with_retries(self, record: Record) -> LogState:
-        """List the slots, with retries: after the record was created, an error must not look like a failed commit."""
-        for _ in range(_LIST_ATTEMPTS - 1):
-            try:
-                return self.state()
-            except OSError as error:
-                _logger.debug("listing %s failed, trying again: %s", self.folder, error)
-        try:
-            return self.state()
-        except OSError as error:
-            raise self._outcome_unknown(record) from error
-
-    def _was_replayed_by_other(self, record: Record, state: LogState) -> bool:
-        """Return whether another process found our record and applied it."""
-        if record.seq not in state.done:
-            return False
-        try:
-            return self._storage.read_bytes(self._path(record.seq, "done")) == record.owner.encode()
-        except FileNotFoundError:
-            return False
-
-    def _outcome_unknown(self, record: Record) -> OutcomeUnknownError:
-        return OutcomeUnknownError(
-            f"The outcome of the commit is unknown: the storage failed while slot {record.seq} of {self.folder} was "
-            "being written. Run recover(), then check whether the change is there before you run it again."
-        )
-
-    def sync(self) -> None:
-        """Make every visible slot durable."""
-        self._storage.sync_dirs([self.folder])
-
-    def finish(self, record: Record) -> None:
-        """Set the policy of the record, and mark it as applied.
-
-        No sync is needed after the mark: replaying an applied record changes nothing.
-        """
-        if record.retain is not None:
-            self.set_policy(record.seq, record.retain)
-        self._storage.write_bytes(self._path(record.seq, "done"), record.owner.encode())
-
-    def effective(self, state: LogState) -> list[int]:
-        """Return the slots of records that have an effect.
-
-        On an object store, a record that is neither the newest nor done was created in a slot that had been used and
-        pruned before. On a local disk there is no such record, but power loss can remove the mark of an applied one.
-        """
-        if self._storage.is_local:
-            return list(state.records)
-        return [seq for seq in state.records if seq in state.done or seq == state.newest]
-
-    def set_policy(self, seq: int, retain: int) -> None:
-        """Store for how long commits after a slot keep files. A policy of a later slot stays in effect.
-
-        The folder of kept files is durable before the policy, so that commits do not have to sync it.
-        """
-        self._storage.make_dirs(self.kept_folder)
-        self._storage.sync_dirs([self.sidecar])
-        self._storage.write_bytes(join(self.folder, f"retain-{seq:020d}-{retain}"), b"")
-        self._remove_older(_POLICY, seq)
-
-    def set_floor(self, seq: int) -> None:
-        """Store durably that no version before a slot can be read."""
-        self._storage.write_bytes(join(self.folder, f"floor-{seq:020d}"), b"")
-        self._remove_older(_FLOOR, seq)
-
-    def _remove_older(self, pattern: re.Pattern[str], seq: int) -> None:
-        """Make the log durable, then remove the marks of earlier slots."""
-        self.sync()
-        names = ((name, pattern.fullmatch(name)) for name in self._storage.list_names(self.folder))
-        older = [name for name, found in names if found is not None and int(found[1]) < seq]
-        self._storage.remove_many([join(self.folder, name) for name in older])
-
-    def prune(self, state: LogState) -> None:
-        """Delete old slots. ``.done`` files go first, because a free slot must not look applied.
-
-        ``state`` is the listing before the newest commit, which is applied. Then a local disk needs the mark of no
-        earlier slot, and a journal without them is listed in half the time.
-        """
-        if self._storage.is_local:
-            self._storage.remove_many([self._path(seq, "done") for seq in state.done])
-        if len(state.records) <= KEPT_RECORDS + _PRUNE_SLACK:
-            return
-        last = state.records[-KEPT_RECORDS] - 1
-        old = sorted({seq for seq in (*state.records, *state.done) if seq <= last})
-        effective = [seq for seq in self.effective(state) if seq <= last]
-        records = [record for record in for_each(self._storage, self.read_or_none, effective) if record is not None]
-        self._save_keys(records)
-        save_seen(self._storage, self.seen_folder, records)
-        if state.retain:
-            fold(self._storage, self.history_folder, records, (old[0], last))
-            self.expire(oldest_expired(self._storage, self.history_folder, state.retain))
-        for kind in ("done", "json"):
-            self._storage.remove_many([self._path(seq, kind) for seq in old])
+    def remove_export(self, kind: str) -> bool:
+        """Delete the metadata of an export, and return whether there was any."""
+        sidecar = self._locations.find()
+        return sidecar is not None and ExportLog(self._storage, self._root, Log(self._storage, sidecar)).remove(kind)
 
     def committed(self, key: str) -> int | None:
-        """Return the slot of the commit with an idempotency key, or None.
-
-        Records are read before the saved keys: `prune` saves a key before it deletes the record.
-        """
-        for record in for_each(self._storage, self.read_or_none, self.effective(self.state())):
-            if record is not None and record.kind == "commit" and record.idempotency_key == key:
-                return record.seq
-        saved = map(_KEY.fullmatch, self._storage.list_names(self.keys_folder))
-        return next((int(name[1]) for name in saved if name is not None and name[2] == _digest(key)), None)
-
-    def read_or_none(self, seq: int) -> Record | None:
-        """Read the record of a slot, or return None if the slot is free."""
-        try:
-            return self.read(seq)
-        except FileNotFoundError:
-            return None
-
-    def expire(self, floor: int, *, dry_run: bool = False) -> Expired:
-        """Remove what only versions before ``floor`` need. First the floor is stored, so that no reader expects it."""
-        expired = expired_files(self._storage, self.kept_folder, self.history_folder, floor)
-        if not dry_run and (expired.kept or expired.segments):
-            self.set_floor(floor)
-            remove_expired(self._storage, self.kept_folder, self.history_folder, expired)
-        return expired
+        """Return the slot of the commit with an idempotency key, or None. Writes nothing."""
+        check_key(key)
+        sidecar = self._locations.find()
+        return None if sidecar is None else Log(self._storage, sidecar).committed(key)
 
     def position(self, reader: str) -> int | None:
-        """Return the last version that a reader of changes has processed, or None. Like `committed`."""
-        records = for_each(self._storage, self.read_or_none, self.effective(self.state()))
-        found = [each.positions[reader] for each in records if each is not None and reader in each.positions]
-        if found:
-            return found[-1]
-        saved = map(_POSITION.fullmatch, sorted(self._storage.list_names(self.positions_folder)))
-        versions = [int(name[3]) for name in saved if name is not None and name[2] == _digest(reader)]
-        return versions[-1] if versions else None
+        """Return the last version that a reader of changes has processed into this dataset, or None."""
+        sidecar = self._locations.find()
+        return None if sidecar is None else Log(self._storage, sidecar).position(reader)
 
     def seen_files(self, reader: str) -> SeenFiles:
-        """Return the source files that a reader has processed. Like `committed`."""
-        records = for_each(self._storage, self.read_or_none, self.effective(self.state()))
-        found = [entry for each in records if each is not None for entry in unpack(each.seen.get(reader, ""))]
-        return SeenFiles([*found, *stored_files(self._storage, self.seen_folder, reader)])
+        """Return the source files that a reader has processed into this dataset."""
+        sidecar = self._locations.find()
+        return SeenFiles() if sidecar is None else Log(self._storage, sidecar).seen_files(reader)
 
-    def _save_keys(self, records: Sequence[Record]) -> None:
-        """Save idempotency keys and positions of records as names of empty files."""
-        keyed = [(record.seq, record.idempotency_key) for record in records]
-        self._save_names(self.keys_folder, [f"{seq:020d}-{_digest(key)}" for seq, key in keyed if key is not None])
-        readers = {reader: (record.seq, version) for record in records for reader, version in record.positions.items()}
-        names = [f"{seq:020d}-{_digest(reader)}-{version}" for reader, (seq, version) in readers.items()]
-        self._save_names(self.positions_folder, names)
+    def recover(self) -> Recovery:
+        """Finish an interrupted commit and remove the staged files of dead writers. Creates no journal."""
+        survey = self._locations.survey()
+        if not needs_recovery(self._storage, survey):
+            self._survey = survey
+            if survey.state.is_export_outdated:
+                self.refresh_exports()
+            return Recovery()
+        sidecar = self._locations.refresh()  # looks for a second journal before anything is changed
+        if sidecar is None:
+            return Recovery()
+        done = recover(self._storage, self._root, Log(self._storage, sidecar))
+        if done.replayed:
+            self.on_commit()
+        if survey.state.kept:
+            self.refresh_exports()
+        return done
 
-    def _save_names(self, folder: str, names: Sequence[str]) -> None:
-        """Create empty files, and delete the oldest of all in the folder."""
-        if not names:
-            return
-        self._storage.make_dirs(folder)
-        self._storage.sync_dirs([self.sidecar])  # also if the folder exists: its creator may have died before this step
-        for name in names:
-            with suppress(FileExistsError):
-                self._storage.create_exclusive(join(folder, name), b"")
-        found = sorted(self._storage.list_names(folder))
-        self._storage.remove_many([join(folder, name) for name in found[:-_KEPT_KEYS]])
+    def status(self) -> JournalStatus:
+        """Return what a recovery would work on. Writes nothing."""
+        sidecar = self._locations.find()
+        return JournalStatus() if sidecar is None else journal_status(self._storage, Log(self._storage, sidecar))
 
-    def _path(self, seq: int, kind: str) -> str:
-        return join(self.folder, f"{seq:020d}.{kind}")
+    def view(self, *, consistent: bool = True, may_lock: bool = True) -> View:
+        """Return a snapshot of the dataset; ``exists`` is False if there is none. Writes nothing.
+
+        ``may_lock``: the lock of the journal may be taken, because the caller does not hold it.
+        One that is not ``consistent`` can have some of the files of a commit during the listing. It is enough for an
+        append: no commit depends on it, and on an object store it takes one request less.
+        """
+        survey, self._survey = self._survey, None
+        if survey is not None and survey.age > _SURVEY_SECONDS:
+            survey = None  # a commit since then is likely, and would cost a second listing of the dataset
+        view = list_dataset(
+            self._storage, self._root, self._locations, survey, consistent=consistent, may_lock=may_lock
+        )
+        self.is_exported = bool(view.log.exports)
+        return view
+
+    def versions(self, view: View, path: str) -> Versions:
+        """Return the versions of the dataset as of a view; errors name ``path``. Writes nothing."""
+        sidecar = self._locations.find()
+        return Versions(self._storage, None if sidecar is None else Log(self._storage, sidecar), view, path)
+
+    def expire(self, floor: int, *, dry_run: bool) -> Expired:
+        """Remove what only versions before ``floor`` need, and return what that is."""
+        sidecar = self._locations.find()
+        if sidecar is None:
+            return Expired(0)
+        log = Log(self._storage, sidecar)
+        with self._storage.lock(log.lock_path, shared=dry_run):
+            return log.expire(floor, dry_run=dry_run)
+
+    def remove_index(self) -> None:
+        """Remove the footer index, so that no value of a removed row is left in it."""
+        sidecar = self._locations.find()
+        if sidecar is not None:
+            remove_index(self._storage, sidecar)
+
+    def view_to_change(self, *, takes_filter: bool = False, consistent: bool = True, may_lock: bool = True) -> View:
+        """Return a snapshot for an operation that changes the dataset. Raise if files may belong to other datasets.
+
+        ``takes_filter`` says that the operation has a `partition_filter`, which errors then suggest.
+        """
+        # Who creates an outer dataset later sees the journal that is known here, so one check is enough.
+        self._is_checked = self._locations.is_known
+        check_not_inside_dataset(self._storage, self._root, self._has_sidecar, takes_filter=takes_filter)
+        view = self.view(consistent=consistent, may_lock=may_lock)
+        check_partition_folders(self._root, (file.path for file in view.files), self._has_sidecar)
+        return view
+
+    def _has_sidecar(self) -> bool:
+        return self._locations.find() is not None
+
+    def begin(self, view: View, operation: str) -> Transaction:
+        """Open a transaction on a view: create its staging folder and mark it as in use."""
+        sidecar = self._locations.find()
+        if sidecar is None:
+            sidecar = self._locations.create()
+        elif not self._is_checked:
+            check_not_inside_dataset(self._storage, self._root)  # again: now its own journal is there for others to see
+        log = Log(self._storage, sidecar)
+        if any(mark.format == "iceberg" for mark in view.log.exports):
+            ExportLog(self._storage, self._root, log).check("iceberg")
+        transaction = new_id()
+        self._storage.make_dirs(log.folder)  # the creator of the sidecar may have died before this step
+        # Not the lock of commits: a writer can stage its files while another one commits.
+        with self._storage.lock(log.staging_lock_path):
+            handle = self._storage.claim_staging(log.staging_path(transaction))
+        settings = Settings(
+            self.terms,
+            self.publish,
+            self.distribute,
+            self.view_to_change,
+            self.on_commit,
+            self.refresh_exports,
+            self.check_exportable,
+        )
+        return Transaction(self._storage, self._locations, log, view, operation, transaction, handle, settings)

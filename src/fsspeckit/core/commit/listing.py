@@ -15,7 +15,7 @@ from fsspeckit.common.errors import CommitConflictError, StorageError, TableForm
 from fsspeckit.core.commit.export_marks import DELTA_FOLDER, ExportMark, foreign_commit, is_foreign, version_sizes
 from fsspeckit.core.commit.file_list import MANY_FILES, FileList
 from fsspeckit.core.commit.footer_index import FooterIndex
-from fsspeckit.core.commit.journal import Log, LogState, Survey
+from fsspeckit.core.commit.log import Log, LogState, Survey
 from fsspeckit.core.commit.nesting import INSIDE, check_contains_no_dataset
 from fsspeckit.core.commit.record import Identity, Published, Record
 from fsspeckit.core.commit.sidecar import SidecarLocations

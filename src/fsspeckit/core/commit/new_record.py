@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fsspeckit.core.commit.conflicts import Changes
-from fsspeckit.core.commit.journal import LogState
 from fsspeckit.core.commit.listing import View
+from fsspeckit.core.commit.log import LogState
 from fsspeckit.core.commit.record import (
     IDEMPOTENCY_KEY,
     POSITIONS,

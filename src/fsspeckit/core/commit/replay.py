@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fsspeckit.common.errors import CommitConflictError, StorageError
 from fsspeckit.common.text import counted
 from fsspeckit.core.commit.exchange import Exchange, can_exchange
-from fsspeckit.core.commit.journal import Log, LogState, Survey
+from fsspeckit.core.commit.log import Log, LogState, Survey
 from fsspeckit.core.commit.publishing import Copy, Distribute, KeepFiles, PublishFiles, in_one_batch
 from fsspeckit.core.commit.record import Kept, Published, Record, Retired, new_id
 from fsspeckit.core.result_view import ResultView

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from fsspeckit.core.commit.conflicts import OutdatedViewError
-from fsspeckit.core.commit.journal import Log
 from fsspeckit.core.commit.listing import View
+from fsspeckit.core.commit.log import Log
 from fsspeckit.core.storage import Storage
 
 ATTEMPTS = 100

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from fsspeckit.common.errors import NestedDatasetError, StorageError
-from fsspeckit.core.commit.journal import Log, Survey
+from fsspeckit.core.commit.log import Log, Survey
 from fsspeckit.core.commit.nesting import (
     INSIDE,
     check_contains_no_dataset,

@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 import pyarrow as pa
 
 from fsspeckit.common.bridge import text_array
-from fsspeckit.common.choices import DEFAULT_PUBLISH, PublishMode
+from fsspeckit.common.choices import PublishMode
 from fsspeckit.common.errors import (
     AlreadyCommittedError,
     CommitConflictError,
@@ -29,41 +29,29 @@ from fsspeckit.common.errors import (
 )
 from fsspeckit.common.text import counted
 from fsspeckit.core.commit.conflicts import Changes, Conflicts, Publish, check_is_possible
-from fsspeckit.core.commit.exports import ExportLog
-from fsspeckit.core.commit.footer_index import FooterIndex, remove_index
-from fsspeckit.core.commit.history import Expired
-from fsspeckit.core.commit.journal import Log, LogState, Survey
-from fsspeckit.core.commit.listing import View, list_dataset
-from fsspeckit.core.commit.nesting import check_not_inside_dataset, check_partition_folders
+from fsspeckit.core.commit.footer_index import FooterIndex
+from fsspeckit.core.commit.listing import View
+from fsspeckit.core.commit.log import Log, LogState
 from fsspeckit.core.commit.new_record import RecordBuilder
-from fsspeckit.core.commit.publishing import Distribute, check_staged_files, in_one_batch
+from fsspeckit.core.commit.publishing import Distribute, check_staged_files
 from fsspeckit.core.commit.record import (
     Record,
-    check_key,
     new_id,
 )
 from fsspeckit.core.commit.replay import (
-    JournalStatus,
-    Recovery,
     Replayer,
-    journal_status,
-    needs_recovery,
-    recover,
     replay_pending,
 )
 from fsspeckit.core.commit.revalidation import ATTEMPTS, NewerView, Queue, Revalidate, commit_in_turn
-from fsspeckit.core.commit.seen_files import SeenFiles
 from fsspeckit.core.commit.sidecar import SidecarLocations
 from fsspeckit.core.commit.terms import Check, Terms
-from fsspeckit.core.commit.versions import Versions
 from fsspeckit.core.model import DataFile, ViewFile
 from fsspeckit.core.storage import FOLDER, Entry, Handle, Storage, join, parent
 
-__all__ = ["Changes", "Check", "Commit", "Journal", "Publish", "Revalidate", "Terms", "Transaction"]
+__all__ = ["Changes", "Check", "Commit", "Publish", "Revalidate", "Settings", "Terms", "Transaction"]
 
 _LISTED_AGAIN_SECONDS = 60.0
 """After this time, the slots are listed again before one is claimed. It affects the cost only."""
-_SURVEY_SECONDS = 10.0
 _OLD_FOLDER_SECONDS = 0.02
 """For so long an exchanged folder stays, because a reader may be listing it."""
 _logger = logging.getLogger(__name__)
@@ -83,151 +71,23 @@ CheckExportable = Callable[[frozenset[str], Mapping[str, bytes]], None]
 """Raises if files with these footers, by path, cannot be described by the exports of some kinds."""
 
 
-class Journal:
-    """The journal of one dataset.
+class ListAgain(Protocol):
+    """Returns a newer view. ``may_lock``: the lock of the journal may be taken, because the caller does not hold it."""
 
-    Examples:
-        >>> journal = Journal(storage, root)                                      # doctest: +SKIP
-        >>> journal.recover()                                                     # doctest: +SKIP
-        >>> with journal.begin(journal.view(), "append") as transaction:          # doctest: +SKIP
-        ...     staged = transaction.staged_path()
-        ...     write_parquet(staged)
-        ...     transaction.commit(Changes(publish=(Publish(staged, "part-0.parquet", rows=3),)))
-    """
+    def __call__(self, *, may_lock: bool) -> View: ...
 
-    publish: PublishMode = DEFAULT_PUBLISH
-    """How commits become visible on a local disk."""
 
-    def __init__(self, storage: Storage, root: str, terms: Terms = Terms()) -> None:  # noqa: B008 - it is frozen
-        self._storage = storage
-        # Canonical, so that a link above the dataset that is changed during an operation has no effect on it.
-        self._root = storage.canonical(root)
-        self._locations = SidecarLocations(storage, self._root)
-        self._survey: Survey | None = None
-        self._is_checked = False
-        self.terms = terms
-        self.on_commit: Callable[[], None] = lambda: None
-        self.refresh_exports: Callable[[], None] = lambda: None
-        self.check_exportable: CheckExportable = lambda kinds, footers: None  # noqa: ARG005
-        self.is_exported = False
-        self.distribute: Distribute = in_one_batch
+@dataclass(frozen=True, slots=True, eq=False)
+class Settings:
+    """What a journal wants of a transaction: its terms, how files become visible, and what to call."""
 
-    def exports(self) -> ExportLog:
-        """Return the exports of the dataset. The journal is created if there is none."""
-        sidecar = self._locations.find() or self._locations.create()
-        return ExportLog(self._storage, self._root, Log(self._storage, sidecar))
-
-    def remove_export(self, kind: str) -> bool:
-        """Delete the metadata of an export, and return whether there was any."""
-        sidecar = self._locations.find()
-        return sidecar is not None and ExportLog(self._storage, self._root, Log(self._storage, sidecar)).remove(kind)
-
-    def committed(self, key: str) -> int | None:
-        """Return the slot of the commit with an idempotency key, or None. Writes nothing."""
-        check_key(key)
-        sidecar = self._locations.find()
-        return None if sidecar is None else Log(self._storage, sidecar).committed(key)
-
-    def position(self, reader: str) -> int | None:
-        """Return the last version that a reader of changes has processed into this dataset, or None."""
-        sidecar = self._locations.find()
-        return None if sidecar is None else Log(self._storage, sidecar).position(reader)
-
-    def seen_files(self, reader: str) -> SeenFiles:
-        """Return the source files that a reader has processed into this dataset."""
-        sidecar = self._locations.find()
-        return SeenFiles() if sidecar is None else Log(self._storage, sidecar).seen_files(reader)
-
-    def recover(self) -> Recovery:
-        """Finish an interrupted commit and remove the staged files of dead writers. Creates no journal."""
-        survey = self._locations.survey()
-        if not needs_recovery(self._storage, survey):
-            self._survey = survey
-            if survey.state.is_export_outdated:
-                self.refresh_exports()
-            return Recovery()
-        sidecar = self._locations.refresh()  # looks for a second journal before anything is changed
-        if sidecar is None:
-            return Recovery()
-        done = recover(self._storage, self._root, Log(self._storage, sidecar))
-        if done.replayed:
-            self.on_commit()
-        if survey.state.kept:
-            self.refresh_exports()
-        return done
-
-    def status(self) -> JournalStatus:
-        """Return what a recovery would work on. Writes nothing."""
-        sidecar = self._locations.find()
-        return JournalStatus() if sidecar is None else journal_status(self._storage, Log(self._storage, sidecar))
-
-    def view(self, *, consistent: bool = True, may_lock: bool = True) -> View:
-        """Return a snapshot of the dataset; ``exists`` is False if there is none. Writes nothing.
-
-        ``may_lock``: the lock of the journal may be taken, because the caller does not hold it.
-        One that is not ``consistent`` can have some of the files of a commit during the listing. It is enough for an
-        append: no commit depends on it, and on an object store it takes one request less.
-        """
-        survey, self._survey = self._survey, None
-        if survey is not None and survey.age > _SURVEY_SECONDS:
-            survey = None  # a commit since then is likely, and would cost a second listing of the dataset
-        view = list_dataset(
-            self._storage, self._root, self._locations, survey, consistent=consistent, may_lock=may_lock
-        )
-        self.is_exported = bool(view.log.exports)
-        return view
-
-    def versions(self, view: View, path: str) -> Versions:
-        """Return the versions of the dataset as of a view; errors name ``path``. Writes nothing."""
-        sidecar = self._locations.find()
-        return Versions(self._storage, None if sidecar is None else Log(self._storage, sidecar), view, path)
-
-    def expire(self, floor: int, *, dry_run: bool) -> Expired:
-        """Remove what only versions before ``floor`` need, and return what that is."""
-        sidecar = self._locations.find()
-        if sidecar is None:
-            return Expired(0)
-        log = Log(self._storage, sidecar)
-        with self._storage.lock(log.lock_path, shared=dry_run):
-            return log.expire(floor, dry_run=dry_run)
-
-    def remove_index(self) -> None:
-        """Remove the footer index, so that no value of a removed row is left in it."""
-        sidecar = self._locations.find()
-        if sidecar is not None:
-            remove_index(self._storage, sidecar)
-
-    def view_to_change(self, *, takes_filter: bool = False, consistent: bool = True, may_lock: bool = True) -> View:
-        """Return a snapshot for an operation that changes the dataset. Raise if files may belong to other datasets.
-
-        ``takes_filter`` says that the operation has a `partition_filter`, which errors then suggest.
-        """
-        # Who creates an outer dataset later sees the journal that is known here, so one check is enough.
-        self._is_checked = self._locations.is_known
-        check_not_inside_dataset(self._storage, self._root, self._has_sidecar, takes_filter=takes_filter)
-        view = self.view(consistent=consistent, may_lock=may_lock)
-        check_partition_folders(self._root, (file.path for file in view.files), self._has_sidecar)
-        return view
-
-    def _has_sidecar(self) -> bool:
-        return self._locations.find() is not None
-
-    def begin(self, view: View, operation: str) -> Transaction:
-        """Open a transaction on a view: create its staging folder and mark it as in use."""
-        sidecar = self._locations.find()
-        if sidecar is None:
-            sidecar = self._locations.create()
-        elif not self._is_checked:
-            check_not_inside_dataset(self._storage, self._root)  # again: now its own journal is there for others to see
-        log = Log(self._storage, sidecar)
-        if any(mark.format == "iceberg" for mark in view.log.exports):
-            ExportLog(self._storage, self._root, log).check("iceberg")
-        transaction = new_id()
-        self._storage.make_dirs(log.folder)  # the creator of the sidecar may have died before this step
-        # Not the lock of commits: a writer can stage its files while another one commits.
-        with self._storage.lock(log.staging_lock_path):
-            handle = self._storage.claim_staging(log.staging_path(transaction))
-        return Transaction(self._storage, self._locations, log, view, operation, transaction, handle, self)
+    terms: Terms
+    publish: PublishMode
+    distribute: Distribute
+    list_again: ListAgain
+    on_commit: Callable[[], None]
+    refresh_exports: Callable[[], None]
+    check_exportable: CheckExportable
 
 
 class Transaction:
@@ -242,18 +102,18 @@ class Transaction:
         operation: str,
         transaction: str,
         handle: Handle,
-        journal: Journal,
+        settings: Settings,
     ) -> None:
         self._storage = storage
         self._log = log
         self._view = view
-        self._records = RecordBuilder(storage, transaction, operation, journal.terms, log.lock_path)
+        self._records = RecordBuilder(storage, transaction, operation, settings.terms, log.lock_path)
         self._handle = handle
-        self._terms, self._on_commit = journal.terms, journal.on_commit
-        self._distribute, self._by_exchange = journal.distribute, journal.publish == "exchange"
-        self._refresh_exports, self._check_exportable = journal.refresh_exports, journal.check_exportable
+        self._terms, self._on_commit = settings.terms, settings.on_commit
+        self._distribute, self._by_exchange = settings.distribute, settings.publish == "exchange"
+        self._refresh_exports, self._check_exportable = settings.refresh_exports, settings.check_exportable
         self._kept = view.log.kept
-        self._list_again = journal.view_to_change
+        self._list_again = settings.list_again
         self._is_rebased = False
         self._exchanged_at: float | None = None
         self.queue = Queue(storage, log)

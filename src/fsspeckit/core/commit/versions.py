@@ -25,8 +25,8 @@ from fsspeckit.core.commit.history import (
     microseconds,
     read_records,
 )
-from fsspeckit.core.commit.journal import Log, LogState
 from fsspeckit.core.commit.listing import View
+from fsspeckit.core.commit.log import Log, LogState
 from fsspeckit.core.commit.matching import Matcher
 from fsspeckit.core.commit.new_record import place_of
 from fsspeckit.core.commit.record import Identity, Kept, Published, Record, digest_of

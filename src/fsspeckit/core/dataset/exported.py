@@ -25,8 +25,8 @@ from fsspeckit.common.errors import (
 )
 from fsspeckit.common.partitions import typed_values
 from fsspeckit.core.commit.exports import Exported, ExportLog
+from fsspeckit.core.commit.journal import Journal
 from fsspeckit.core.commit.listing import View
-from fsspeckit.core.commit.transaction import Journal
 from fsspeckit.core.dataset.snapshot import Snapshot, full_schema, load_snapshot
 from fsspeckit.core.export.catalog_table import CatalogTable, OpenCatalog, Registration
 from fsspeckit.core.export.glue import GlueCatalog

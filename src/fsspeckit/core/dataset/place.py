@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 
 from fsspeckit.common.errors import CommitConflictError, DatasetNotFoundError
 from fsspeckit.common.text import scrub
+from fsspeckit.core.commit.journal import Journal
 from fsspeckit.core.commit.publishing import Distribute, in_one_batch
-from fsspeckit.core.commit.transaction import Journal, Terms
+from fsspeckit.core.commit.transaction import Terms
 from fsspeckit.core.dataset.exported import connected
 from fsspeckit.core.storage import Storage, resolve
 

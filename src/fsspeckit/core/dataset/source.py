@@ -18,8 +18,8 @@ import pyarrow as pa
 from fsspeckit.common.errors import DatasetNotFoundError
 from fsspeckit.common.partitions import parse_hive_partition_path, partition_type, typed_values
 from fsspeckit.common.schema import cast_schema, unify_schemas
+from fsspeckit.core.commit.journal import Journal
 from fsspeckit.core.commit.listing import View
-from fsspeckit.core.commit.transaction import Journal
 from fsspeckit.core.dataset.row_streams import row_stream
 from fsspeckit.core.dataset.snapshot import partition_layout, single_file_view
 from fsspeckit.core.kernels.exchange.table_files import TableFolder

@@ -14,9 +14,10 @@ from typing import Any
 
 from fsspeckit.common.errors import DatasetNotFoundError, StorageError
 from fsspeckit.common.logging import log_unexpected, release_all
+from fsspeckit.core.commit.journal import Journal
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.sidecar import SidecarLocations
-from fsspeckit.core.commit.transaction import Changes, Journal, Publish, Transaction
+from fsspeckit.core.commit.transaction import Changes, Publish, Transaction
 from fsspeckit.core.dataset.exported import connected
 from fsspeckit.core.dataset.snapshot import load_snapshot, single_file_view
 from fsspeckit.core.file_names import rewritten_name
