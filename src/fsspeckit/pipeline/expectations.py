@@ -73,9 +73,9 @@ def with_reason(found: Sorted, step: str, run: str) -> DataFrame:
     """Return the rows that do not meet a condition, with the conditions, the step, the run and an id of each row."""
     from pyspark.sql import functions as sql
 
-    taken = {REASON, STEP, RUN, ROW} & set(found.failed.columns)
+    taken = [name for name in found.failed.columns if name.lower() in (REASON, STEP, RUN, ROW)]
     if taken:
-        raise CheckFailedError(f"the rows have the columns {sorted(taken)}, which a quarantine adds; rename them")
+        raise CheckFailedError(f"the rows have the columns {taken}, which a quarantine adds; rename them")
     reason = sql.array_join(_FAILED, ", ")
     added = {REASON: reason, STEP: sql.lit(step), RUN: sql.lit(run), ROW: sql.expr("uuid()")}
     return found.failed.withColumns(added).drop(_FAILED)
