@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 import fsspeckit
-from fsspeckit.common.install import install_command
+from fsspeckit.common.install import DEVELOPMENT, extras, install_command
+from fsspeckit.doctor import diagnose
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -132,3 +133,24 @@ def test_every_version_is_pinned() -> None:
     assert [line for line in lines if not re.fullmatch(r"[\w.-]+==[\w.+!-]+(?: *;.*)?", line)] == []
     setup = (ROOT / "Makefile").read_text() + (ROOT / "scripts" / "install.sh").read_text()
     assert re.findall(r"index-url|https?://|(?<![\w./$)])/(?:home|work|opt|usr)/", setup) == []
+
+
+def test_every_extra_is_documented_and_checked() -> None:
+    declared = PROJECT["project"]["optional-dependencies"]
+    users = {name: packages for name, packages in declared.items() if name not in DEVELOPMENT}
+    assert declared.keys() >= DEVELOPMENT
+    names = {name: {re.split(r"[<>=!~\[]", each)[0] for each in packages} for name, packages in users.items()}
+    assert {name: set(packages) for name, packages in extras().items()} == names
+    table = (ROOT / "README.md").read_text().partition("| extra | for |\n|---|---|\n")[2].partition("\n\n")[0]
+    listed = [name for line in table.splitlines() for name in re.findall(r"`([a-z0-9]+)`", line.split("|")[1])]
+    assert sorted(listed) == sorted(users)
+    checked = {check.name for check in diagnose(None, "pyarrow").checks}
+    assert {f"extra {name}" for name in users} <= checked
+
+
+def test_every_page_is_in_the_list_of_the_readme() -> None:
+    text = (ROOT / "README.md").read_text()
+    internal = {"index.md", "reference.md", "reference-core.md", "compliance.md"}
+    assert {path.name for path in (ROOT / "docs").glob("*.md")} - internal <= set(
+        re.findall(r"\(docs/([\w-]+\.md)", text)
+    )

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
 
-from fsspeckit.common.install import install_command
+from fsspeckit.common.install import extras, install_command
 from fsspeckit.common.text import counted, printable, scrub, split_message
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.result_view import ResultMapping, columns
@@ -21,14 +21,6 @@ from fsspeckit.core.result_view import ResultMapping, columns
 Verdict = Literal["ok", "note", "fail"]
 Describe = Callable[[Exception], tuple[str, str]]
 """Returns what is wrong, and what to do."""
-_EXTRAS = {
-    "duckdb": ("duckdb",),
-    "spark": ("pyspark", "pandas"),
-    "s3": ("s3fs",),
-    "gcs": ("gcsfs",),
-    "azure": ("adlfs",),
-    "report": ("jinja2", "matplotlib"),
-}
 _STORES = {
     "s3": ("s3", ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE"), "~/.aws/credentials"),
     "gcs": ("gs", ("GOOGLE_APPLICATION_CREDENTIALS",), "~/.config/gcloud/application_default_credentials.json"),
@@ -121,8 +113,9 @@ class _Doctor:
 
     def checks(self, *, start_spark: bool) -> Iterator[Check]:
         yield self._engine()
-        yield from self._java_and_spark(start=start_spark)
-        yield from self._extras()
+        java, *spark = self._java_and_spark(start=start_spark)
+        yield from (java, *spark)
+        yield from self._extras(has_java=java.verdict == "ok")
         yield from self._credentials()
         if self.path is None:
             yield self._attempt("write access", _temp)
@@ -155,8 +148,11 @@ class _Doctor:
         if start:
             yield self._attempt("spark session", _session)
 
-    def _extras(self) -> Iterator[Check]:
-        for extra, packages in _EXTRAS.items():
+    def _extras(self, *, has_java: bool) -> Iterator[Check]:
+        for extra, packages in extras().items():
+            if extra == "java" and has_java:
+                yield Check("extra java", "ok", "Java is installed")
+                continue
             missing = [package for package in packages if _installed(package) is None]
             verdict: Verdict = "ok" if not missing else "fail" if extra == self.engine else "note"
             detail = f"{' and '.join(missing)} not installed" if missing else ", ".join(packages)

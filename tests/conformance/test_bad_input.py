@@ -78,6 +78,31 @@ def test_order_by_a_column_without_an_order(io: Any, dataset: Path) -> None:
         )
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_new_column_that_differs_only_in_case(io: Any, tmp_path: Path, strategy: str) -> None:
+    """Spark takes both for one column, and then cannot read the dataset."""
+    given: dict[str, Any] = {"strategy": strategy, "key_columns": ["id"], "schema_mode": "evolve"}
+    rows = pa.table({"id": [1], "day": ["mon"], "name": ["a"], "place": [{"zip": "1"}]})
+    io.write_dataset(rows, str(tmp_path / "d"), partition_by=["day"])
+    twins = {
+        "Name": rows.append_column("Name", pa.array(["b"])),
+        "place.Zip": rows.set_column(3, "place", pa.array([{"zip": "1", "Zip": "2"}])),
+        "Day": rows.append_column("Day", pa.array(["tue"])),
+        "Ab": rows.append_column("ab", pa.array([1])).append_column("Ab", pa.array([1])),
+    }
+    for name, source in twins.items():
+        for dry_run in (True, False):
+            with refused(tmp_path, errors.SchemaMismatchError, f"the new column {name!r}", "only in case", "rename"):
+                io.merge(source, str(tmp_path / "d"), dry_run=dry_run, **given)
+    io.merge(rows.append_column("other", pa.array([1])), str(tmp_path / "d"), **given)
+
+
+def test_a_feed_with_a_column_of_a_history_in_another_case(io: Any, tmp_path: Path) -> None:
+    feed = pa.table({"id": [1], "at": [1], "Valid_From": [1]})
+    with refused(tmp_path, errors.SchemaMismatchError, "Valid_From", "rename"):
+        io.apply_changes(feed, str(tmp_path / "d"), key_columns=["id"], sequence_by="at", scd_type=2)
+
+
 @pytest.mark.scenario("UP-03", "UP-17", "PM-04")
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_null_key_in_the_source(io: Any, dataset: Path, strategy: str) -> None:

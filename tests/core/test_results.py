@@ -26,7 +26,7 @@ from fsspeckit.core.results import MergePlan
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.doctor import diagnose
 from fsspeckit.pipeline import PipelineResult, StepRecord
-from fsspeckit.pipeline.preview import PipelinePreview, StepPreview
+from fsspeckit.pipeline.preview_result import PipelinePreview, StepPreview
 from fsspeckit.report.layout import analyse, load_all_statistics
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -183,6 +184,22 @@ def test_errors(metastore: Any, uri: str, path: str, tmp_path: Path) -> None:
     with pytest.raises(PartitionError, match=r"two folders for the partition a b: .*/day=a b and .*/day=a%20b"):
         register(str(tmp_path / "twice"), uri)
     assert metastore.get_all_tables("sales") == []
+
+
+def test_the_command_tells_of_an_address_in_two_lines(path: str) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        silent = f"uri=thrift://127.0.0.1:{free.getsockname()[1]}"
+        for more, code, said in (
+            (["--catalog-option", silent], 1, r"error: cannot write the table sales\.orders .*Could not connect"),
+            ([], 2, r"to do: pass --catalog-option uri=thrift://"),
+        ):
+            words = ["register", path, "--catalog", "hive", "--table", "sales.orders", *more]
+            done = subprocess.run(
+                [sys.executable, "-m", "fsspeckit", *words], capture_output=True, text=True, check=False
+            )
+            assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (code, "", 2), done.stderr
+            assert re.search(said, done.stderr)
 
 
 def test_a_metastore_that_does_not_answer(

@@ -183,6 +183,7 @@ def test_changes_behind_a_query_with_a_quarantine(run: Callable[[], Any], lake: 
     io.write_dataset(pa.table({"id": [1, 2, 5], "name": ["Ann", "Bob", "Eve"]}), "lake/names")
     shown = Pipeline.load("feed.toml").preview(spark)
     assert list(shown.steps[1].columns) == ["id", "status", "name", "_change_type"]
+    assert (shown.step("load").reads["since"], "reads: all rows of version" in str(shown)) == (None, True)
     assert not Path("lake/out").exists()
     assert [view.name for view in spark.catalog.listTables() if view.name.startswith("fsspeckit_")] == []
     for _ in range(2):

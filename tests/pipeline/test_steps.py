@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import pyarrow as pa
 import pytest
 
+from conformance.builders import ruin_pages
 from fsspeckit import CheckFailedError, CommitConflictError, FsspeckitError
 from fsspeckit.cli.app import main
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
@@ -374,13 +375,14 @@ def test_a_dry_run_resolves_everything_and_writes_nothing(lake: Path, spark: Any
     seen = Pipeline.of(found).preview(spark)
     assert {step.name: step.effect for step in seen.steps} == {
         "both": "makes rows",
-        "load": "merges (upsert by id) into a new dataset; rows that do not meet big: fail",
+        "load": "merges (upsert by id) into lake/out",
         "more": "makes rows",
-        "count": "appends to a new dataset",
-        "gone": f"deletes rows where id = 1 of 1 file with 3 rows ({seen.steps[-1].effect.partition('(')[2]}",
-        "new": f"sets name where id = 2 in {seen.steps[-1].effect.removeprefix('compacts ')}",
-        "tidy": seen.steps[-1].effect,
+        "count": "appends to lake/other",
+        "gone": "deletes rows where id = 1 of lake/people",
+        "new": "sets name where id = 2 in lake/people",
+        "tidy": "compacts lake/people",
     }
+    assert [step.state for step in seen.steps] == [None, "new", None, "new", "existing", "existing", "existing"]
     assert seen.steps[3].columns == {"name": "string", "n": "bigint"}
     assert sorted(path.name for path in Path("lake").iterdir() if not path.name.startswith(".")) == ["people"]
     for number, change, said in (
@@ -391,15 +393,16 @@ def test_a_dry_run_resolves_everything_and_writes_nothing(lake: Path, spark: Any
         (5, {"set": {"nmae": "name"}}, "nmae"),
     ):
         wrong = [each | change if place == number else each for place, each in enumerate(found["steps"])]
-        with pytest.raises(FsspeckitError, match=said):
+        with pytest.raises(StepFailedError, match=f"^step '{wrong[number]['name']}': .*{said}") as caught:
             Pipeline.of(found | {"steps": wrong}).preview(spark)
+        assert caught.value.step == wrong[number]["name"]
     Path("p.toml").write_text(
         'name = "p"\nsources.mon = { format = "csv", path = "in/mon.csv" }\ndatasets.out.path = "lake/out"\n'
         'steps = [{ name = "load", do = "write", from = "mon", into = "out" }]\n'
     )
     assert main(["run", "p.toml", "--dry-run", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["steps"][0]["effect"] == "appends to a new dataset"
+    assert (document["steps"][0]["effect"], document["steps"][0]["state"]) == ("appends to lake/out", "new")
     assert not Path("lake/out").exists()
 
 
@@ -458,8 +461,105 @@ def test_a_dry_run_finds_columns_that_are_not_there(
     lake: Path, spark: Any, steps: list[dict[str, Any]], said: str
 ) -> None:
     people()
-    with pytest.raises(FsspeckitError, match=said):
+    with pytest.raises(StepFailedError, match=f"^step 's': .*{said}") as caught:
         Pipeline.of(raw(*steps)).preview(spark)
+    assert isinstance(caught.value.__cause__, FsspeckitError)
+    assert [step.status for step in caught.value.result.steps] == ["not run"] * (len(steps) - 1) + ["failed"]
+
+
+def test_a_dry_run_shows_what_is_known_without_rows(lake: Path, spark: Any, capsys: Any) -> None:
+    for day in range(6):
+        table = pa.table({"id": [10 * day, 10 * day + 1], "day": ["mon", "tue"]})
+        IO.write_dataset(table, "lake/people", partition_by=["day"])
+    for file in Path("lake/people").rglob("*.parquet"):
+        ruin_pages(file, "id")  # rows cannot be read
+    steps = [
+        step("gone", "delete", dataset="people", where="id >= 50"),
+        step("new", "sql", **{"from": "mon"}, query="SELECT id, 'mon' AS day, status FROM mon"),
+        step("load", "merge", **MON | {"from": "new"}, schema_mode="evolve", expect={"a": "id > 0"}, on_fail="warn"),
+        step("tidy", "compact", dataset="people"),
+        step("part", "compact", dataset="people", partitions=["day=mon"]),
+        step("sort", "optimize", dataset="people", by=["id"]),
+        step("copy", "write", **{"from": "new", "into": "out"}, partition_by=["day"]),
+    ]
+    pipeline = Pipeline.of(raw(*steps))
+    seen = pipeline.preview(spark)
+    assert pipeline.run(spark, dry_run=True) == seen
+    assert (seen.step("gone").work, seen.step("gone").changed_above) == ({"files_at_most": 2, "rows_at_most": 2}, False)
+    load = seen.step("load")
+    assert (load.state, load.files, load.rows, load.partition_by) == ("existing", 12, 12, ("day",))
+    assert (load.strategy, load.key_columns, load.added_columns) == ("upsert", ("id",), {"status": "string"})
+    assert (load.expect, load.on_fail, load.changed_above) == ({"a": "id > 0"}, "warn", True)
+    assert seen.step("tidy").work == seen.step("sort").work == {"files_rewritten": 12, "files_after": 2}
+    assert seen.step("part").work == {"files_rewritten": 6, "files_after": 7}
+    assert (seen.step("copy").state, seen.step("copy").partition_by) == ("new", ("day",))
+    for said in (
+        "dataset: 12 files, 12 rows, ",
+        "adds: status string",
+        "work: at most 2 rows in 2 files, by statistics",
+        "work: 6 of 12 files rewritten, 7 files after it, by footers before the steps above",
+        "dataset: a new dataset, partitioned by day",
+        "rows that do not meet a: warn",
+        "`fsspeckit plan` counts them",
+    ):
+        assert said in str(seen)
+    assert json.loads(json.dumps(seen.to_dict()))["steps"][3]["work"]["files_after"] == 2
+    for wrong, said in (
+        (step("s", "compact", dataset="other"), "step 's': no parquet dataset at lake/other"),
+        (step("s", "compact", dataset="people", partitions=["day=x"]), "step 's': lake/people has no files in .*day=x"),
+        (step("s", "check", dataset="other", checks={"rows": {"min": 1}}), "step 's': no parquet dataset"),
+        (step("s", "write", **{"from": "gap", "into": "out"}), "step 's': .*no/such"),
+    ):
+        gap = SOURCES | {"gap": {"format": "csv", "path": "no/such.csv"}}
+        with pytest.raises(StepFailedError, match=said):
+            Pipeline.of(raw(wrong, sources=gap)).run(spark, dry_run=True)
+    Path("p.toml").write_text(
+        'name = "p"\ndatasets.other.path = "lake/other"\n'
+        'steps = [{ name = "s", do = "delete", dataset = "other", where = "id = 1" }]\n'
+    )
+    assert main(["run", "p.toml", "--dry-run"]) == 1
+    assert "error: step 's': no parquet dataset at lake/other" in capsys.readouterr().err
+
+
+def test_a_dry_run_shows_the_steps_that_a_run_would_skip(lake: Path, spark: Any) -> None:
+    pipeline = Pipeline.of(raw(step("load", "write", **{"from": "mon", "into": "out"})))
+    assert pipeline.preview(spark, idempotency_key="k").step("load").committed is None
+    pipeline.run(spark, idempotency_key="k")
+    seen = pipeline.preview(spark, idempotency_key="k")
+    assert seen.step("load").committed == 1
+    assert "skipped: commit 1 of an earlier run has the same idempotency key" in str(seen)
+    assert pipeline.preview(spark, idempotency_key="other").step("load").committed is None
+
+
+def test_a_dry_run_resolves_the_quarantine(lake: Path, spark: Any) -> None:
+    IO.write_dataset(pa.table({"id": ["x"], "quarantine_row": ["1"]}), "lake/bad")
+    IO.write_dataset(pa.table({"id": [1]}), "lake/other")
+    expect = {"expect": {"positive": "amount >= 20"}, "on_fail": "quarantine", "quarantine": "bad"}
+    load = step("load", "write", **{"from": "mon", "into": "out"}, **expect)
+    begin = "^step 'load': rows that do not meet expect.positive do not fit the quarantine"
+    for name, said in (("bad", "'id' is string in the target and int64"), ("other", "it is no quarantine")):
+        for call in (Pipeline.preview, Pipeline.run):
+            with pytest.raises(StepFailedError, match=rf"{begin} '{name}' \(lake/{name}\): .*{said}"):
+                call(Pipeline.of(raw(load | {"quarantine": name})), spark)
+    assert not Path("lake/out").exists()
+    typo = step("load", "write", **{"from": "mon", "into": "out"}, **expect | {"expect": {"positive": "amuont > 1"}})
+    with pytest.raises(StepFailedError, match=r"^step 'load': .*expect.positive.*amuont"):
+        Pipeline.of(raw(typo)).preview(spark)
+    taken = step("t", "sql", **{"from": "mon"}, query="SELECT *, 1 AS Quarantine_Reason FROM mon")
+    with pytest.raises(StepFailedError, match=r"Quarantine_Reason.*rename"):
+        Pipeline.of(raw(taken, load | {"from": "t"})).preview(spark)
+    first = step("first", "write", **{"from": "mon", "into": "out"}, **expect | {"quarantine": "people"})
+    texts = step("texts", "sql", **{"from": "mon"}, query="SELECT string(id) AS id, status, amount FROM mon")
+    second = step("second", "write", **{"from": "texts", "into": "out"}, **expect | {"quarantine": "people"})
+    with pytest.raises(StepFailedError, match=r"^step 'second': lake/out: the column 'id' has the type string"):
+        Pipeline.of(raw(first, texts, second)).preview(spark)
+    second |= {"mode": "overwrite"}
+    with pytest.raises(StepFailedError, match=r"^step 'second': .*\(lake/people\): .*'id' is int64"):
+        Pipeline.of(raw(first, texts, second)).preview(spark)
+    seen = Pipeline.of(raw(first)).preview(spark).step("first")
+    assert (seen.quarantine, seen.quarantine_state) == ("lake/people", "new")
+    check = step("look", "check", dataset="people", checks={"not_null": ["quarantine_reason", "amount"]})
+    assert Pipeline.of(raw(first, check)).preview(spark).step("look").state == "written above"
 
 
 def test_a_dry_run_follows_the_columns_of_datasets(lake: Path, spark: Any) -> None:

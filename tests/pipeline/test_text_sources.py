@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from fsspeckit.common.errors import SchemaMismatchError, SourceFileError
+from fsspeckit.core.dataset.text_source import TextFiles
 from fsspeckit.core.ext import read_csv
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.pipeline import Pipeline, PipelineFileError, StepFailedError
@@ -135,13 +136,16 @@ def test_bytes_that_are_not_text_are_an_error(files: Path, spark: Any, data: str
     [
         (
             {"options": {"inferSchema": True}},
-            "inferSchema: this key is unknown; use one of header, delimiter, enc",
+            "inferSchema: this key is unknown; use one of header, delimiter, encoding, decimal_comma, date_format",
         ),
         ({"options": {"multiLine": True}}, r"sources\.raw\.options\.multiLine: this key is unknown"),
         ({"options": {"dateFormat": "dd.MM.yyyy"}}, r"sources\.raw\.options\.dateFormat: this key is unknown"),
         ({"options": {"header": False}}, r"sources\.raw\.options\.header"),
         ({"options": {"delimiter": "||"}}, r"sources\.raw\.options\.delimiter"),
         ({"format": "json", "options": {"delimiter": ";"}}, r"options\.delimiter goes with csv files"),
+        ({"format": "json", "options": {"decimal_comma": True}}, r"options\.decimal_comma goes with csv files"),
+        ({"format": "json", "options": {"date_format": "%d.%m.%Y"}}, r"options\.date_format goes with csv files"),
+        ({"options": {"date_format": "%d.%m."}}, r"sources\.raw\.options: .*'%d.%m.' has no day, month and year"),
         ({"format": "parquet", "options": {"encoding": "utf-8"}}, "options go with csv and json files"),
     ],
     ids=str,
@@ -155,6 +159,47 @@ def test_the_options_of_the_readers(files: Path, spark: Any) -> None:
     (files / "a.txt").write_bytes("id;town\n1;Köln\n".encode("utf-16"))
     pipeline(options={"delimiter": ";", "encoding": "utf-16"}).run(spark)
     assert rows() == [{"id": 1, "town": "Köln"}]
+
+
+BANK = {
+    "a.csv": "id;booked;at;amount;fee;note\n1;31.03.2026;31.03.2026;-1.234,56;0,50;1.5\n",
+    "b.csv": "id;booked;at;amount;fee;note\n1.000;;01.04.2026;7;;2,5\n",
+}
+
+
+@pytest.mark.parametrize("is_small", [True, False], ids=["driver", "executors"])
+@pytest.mark.parametrize("between", [(), ({"do": "filter", "where": "id > 0"},)], ids=["straight", "with a step"])
+def test_numbers_with_a_comma_and_dates_in_another_form(
+    files: Path, spark: Any, monkeypatch: pytest.MonkeyPatch, is_small: bool, between: tuple[Any]
+) -> None:
+    """The same dataset as from Python and the command line: given types, inferred types, and types of the dataset."""
+    if not is_small:
+        monkeypatch.setattr("fsspeckit.datasets.spark.file_source.SMALL_BYTES", 0)
+    for name, text in BANK.items():
+        (files / name).write_text(text)
+    options: Any = {"delimiter": ";", "decimal_comma": True, "date_format": "%d.%m.%Y"}
+    types = "booked date, at timestamp_ntz, amount decimal(12,2)"
+    once = TextFiles("in/*", "csv", types=types.replace("timestamp_ntz", "timestamp"), **options)
+    again = TextFiles("in/*", "csv", **options)
+    for source, columns in ((once, types), (again, None)):
+        IO.merge(source, "own", strategy="upsert", key_columns="id")
+        pipeline(*between, options=options, **{} if columns is None else {"columns": columns}).preview(spark)
+        pipeline(*between, options=options, **{} if columns is None else {"columns": columns}).run(spark)
+        assert sorted(IO.read_parquet("own").select(sorted(rows()[0])).to_pylist(), key=lambda row: row["id"]) == rows()
+    found = {row["id"]: row for row in rows()}
+    assert (found[1]["amount"], found[1]["booked"]) == (Decimal("-1234.56"), dt.date(2026, 3, 31))
+    assert (found[1000]["fee"], found[1000]["note"]) == (None, "2,5")
+    without = {name: value for name, value in options.items() if name == "delimiter"}
+    with pytest.raises(StepFailedError, match=r"options\.(decimal_comma=true|date_format='%d)"):
+        pipeline(*between, options=without).run(spark)
+
+
+def test_a_file_with_another_delimiter_is_an_error(files: Path, spark: Any) -> None:
+    (files / "a.csv").write_text("id;town\n1;Bonn\n")
+    with pytest.raises(StepFailedError, match=r"a.csv has one column, 'id;town'.*options\.delimiter=';'"):
+        pipeline(do="write").run(spark)
+    pipeline(do="write", options={"delimiter": ","}).run(spark)
+    assert IO.read_parquet("lake").column_names == ["id;town"]
 
 
 def test_types_of_columns_and_of_the_dataset(files: Path, spark: Any) -> None:

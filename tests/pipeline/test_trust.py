@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fsspeckit.cli.app import main
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.pipeline import Pipeline, PipelineFileError
 from fsspeckit.pipeline.trust import has_query, is_harmless, is_plain_path, runs_code
 
@@ -260,6 +262,7 @@ def test_paths() -> None:
 
 
 def test_the_command_needs_trust(lake: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    PyarrowDatasetIO().write_dataset(pa.table({"id": [1]}), "lake")
     Path("p.toml").write_text(
         'name = "p"\ndatasets.out.path = "lake"\nspark.conf = { "spark.jars" = "a.jar" }\n'
         'steps = [{ name = "tidy", do = "compact", dataset = "out" }]\n'

@@ -7,7 +7,7 @@ columns, nullability and error messages.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from pyarrow import types as pat
@@ -102,7 +102,8 @@ def reconcile(
         remedy: What to do if the columns differ, for errors.
 
     Raises:
-        SchemaMismatchError: Columns differ, or types have no lossless common type.
+        SchemaMismatchError: Columns differ, types have no lossless common type, or a new column or field differs from
+            another one only in case.
 
     Examples:
         >>> import pyarrow as pa
@@ -132,7 +133,18 @@ def reconcile(
             "Cast these source columns to the types of the target."
         )
     fields.extend(field.with_nullable(True) for field in source if target.get_field_index(field.name) < 0)
+    refuse_case_twins(target, fields, where)
     return pa.schema(fields, metadata=target.metadata)
+
+
+def refuse_case_twins(before: Iterable[pa.Field], after: Iterable[pa.Field], where: str) -> None:
+    """Raise if a column or field that is only in ``after`` differs from another one only in case."""
+    for name, twin in _case_twins(before, after, ""):
+        raise SchemaMismatchError(
+            f"{where}: the new column {name!r} differs from the column {twin!r} only in case, and Spark cannot "
+            f"read a dataset with both. Rename it to {twin!r} in the source, and cast it to the type of that "
+            "column, or choose another name."
+        )
 
 
 def unify_schemas(
@@ -236,6 +248,25 @@ def _check_columns(target: pa.Schema, source: pa.Schema, mode: SchemaMode, where
             f"{where}: the source lacks the columns {required}, which must not be null in the target. {both} "
             "Add these columns to the source."
         )
+
+
+def _case_twins(before: Iterable[pa.Field], after: Iterable[pa.Field], prefix: str) -> Iterator[tuple[str, str]]:
+    old, seen = {field.name: field.type for field in before}, dict[str, str]()
+    for field in sorted(after, key=lambda field: field.name not in old):
+        twin = seen.setdefault(field.name.lower(), field.name)
+        if field.name in old:
+            yield from _twins_inside(old[field.name], field.type, f"{prefix}{field.name}")
+        elif twin != field.name:
+            yield f"{prefix}{field.name}", f"{prefix}{twin}"
+
+
+def _twins_inside(before: pa.DataType, after: pa.DataType, name: str) -> Iterator[tuple[str, str]]:
+    """Names in nested types of one column. Items of lists, keys and values of maps have no names that count."""
+    if pat.is_struct(before) and pat.is_struct(after):
+        yield from _case_twins(before, after, f"{name}.")
+    elif before.num_fields == after.num_fields:
+        for number in range(after.num_fields):
+            yield from _twins_inside(before.field(number).type, after.field(number).type, name)
 
 
 def _unify_two(first: pa.Schema, second: pa.Schema, checked: bool, where: str) -> pa.Schema:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fsspeckit.pipeline.lineage import LineageListener
 from fsspeckit.pipeline.load import PipelineFileError
-from fsspeckit.pipeline.preview import PipelinePreview, StepPreview
+from fsspeckit.pipeline.preview_result import PipelinePreview, StepPreview
 from fsspeckit.pipeline.results import PipelineResult, StepFailedError, StepRecord
 from fsspeckit.pipeline.run import Pipeline
 

@@ -36,7 +36,7 @@ from fsspeckit.datasets.spark.job_progress import OnTasks
 from fsspeckit.datasets.spark.session import get_session
 from fsspeckit.pipeline.checks import Checker
 from fsspeckit.pipeline.dataset_steps import change
-from fsspeckit.pipeline.expectations import digest_of, refuse, set_aside, sort_rows, with_reason
+from fsspeckit.pipeline.expectations import digest_of, naming_quarantine, refuse, set_aside, sort_rows, with_reason
 from fsspeckit.pipeline.frames import Frames
 from fsspeckit.pipeline.load import PipelineFileError
 from fsspeckit.pipeline.model import AnyStep, ApplyChanges, Check, Merge, PipelineFile, Write
@@ -67,6 +67,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _PASSING = (CommitConflictError, StorageError, OSError, SparkJobError)
 """Errors that another attempt may not meet."""
 Changed = MergeResult | WriteResult | MaintenanceResult
+Document = Callable[..., PipelineResult]
 
 
 class Listener(Protocol):
@@ -132,14 +133,7 @@ class Execution:
 
     def all(self, order: tuple[AnyStep, ...], chosen: set[str]) -> PipelineResult:
         """Run the chosen steps."""
-        started, clock = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
-        self.progress = _one_at_a_time(self.progress)
-
-        def result(status: Any, error: str | None = None) -> PipelineResult:
-            seconds = time.perf_counter() - clock
-            records = tuple(self.records.get(step.name) or _not_run(step, chosen) for step in order)
-            return PipelineResult(self.file.name, self.key, status, started, seconds, records, error)
-
+        self.progress, result = _one_at_a_time(self.progress), self.document(order, chosen)
         self._tell(lambda listener: listener.run_started(self.file, self.key))
         try:
             found = self._run(order, chosen, result)
@@ -153,10 +147,21 @@ class Execution:
         self._tell(lambda listener: listener.run_ended(found))
         return found
 
-    def _run(self, order: tuple[AnyStep, ...], chosen: set[str], result: Any) -> PipelineResult:
+    def document(self, order: tuple[AnyStep, ...], chosen: set[str]) -> Document:
+        """Return a function that returns the result of the run that starts now, up to its call."""
+        started, clock = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
+
+        def result(status: Any, error: str | None = None) -> PipelineResult:
+            seconds = time.perf_counter() - clock
+            records = tuple(self.records.get(step.name) or _not_run(step, chosen) for step in order)
+            return PipelineResult(self.file.name, self.key, status, started, seconds, records, error)
+
+        return result
+
+    def _run(self, order: tuple[AnyStep, ...], chosen: set[str], result: Document) -> PipelineResult:
         steps = [step for step in order if step.name in chosen]
-        with self._failing("", order[0], result):
-            done = self._committed_before(steps)
+        with self.failing("", order[0], result):
+            done = self.committed_before(steps)
             self.check_reads()
             self._check_queries(steps, done)
             self._prepare_datasets(steps)
@@ -165,19 +170,19 @@ class Execution:
         sorter.prepare()
 
         def run(step: AnyStep) -> None:
-            with self._failing(step.name, step, result):
+            with self.failing(step.name, step, result):
                 self._tell(lambda listener: listener.step_started(step))
                 self.records[step.name] = self._repeated(step, done.get(step.name))
                 self._tell(lambda listener: listener.step_ended(step, self.records[step.name]))
 
         _run_sorted(sorter, steps, run, self.file.parallel)
-        return result("done")  # type: ignore[no-any-return]
+        return result("done")
 
     def _tell(self, call: Callable[[Listener], None]) -> None:
         for listener in self.listeners:
             call(listener)
 
-    def _committed_before(self, steps: list[AnyStep]) -> dict[str, int]:
+    def committed_before(self, steps: list[AnyStep]) -> dict[str, int]:
         """Return the steps that an earlier run with this key has committed, with their commit numbers."""
         if not self.is_named:
             return {}
@@ -212,7 +217,7 @@ class Execution:
         for name in changed:
             found = self.file.datasets[name]
             if found.retain is not None:
-                place = Place.of(found.path, None, found.storage_options or None)
+                place = self.dataset_place(name)
                 retain = parse_duration("retain", found.retain)
                 if place.journal.view().log.retain != retain:
                     keep_history(place, retain, may_be_new=True)
@@ -230,7 +235,7 @@ class Execution:
             return self.frames.for_dataset(source, self.target_of(step))
 
     @contextmanager
-    def _failing(self, name: str, step: AnyStep, result: Any) -> Iterator[None]:
+    def failing(self, name: str, step: AnyStep, result: Document) -> Iterator[None]:
         """Raise an error as `StepFailedError` with the result of the run up to there."""
         clock = time.perf_counter()
         try:
@@ -317,7 +322,8 @@ class Execution:
                 refuse(found, self._shown_path(step) or "")
             if step.quarantine is not None and found.failed_rows:
                 key = f"{self._key(step)}/quarantine/{digest_of(found)}" if window is None else window.quarantine_key
-                self._set_aside(step.quarantine, with_reason(found, step.name, self.key), key)
+                with naming_quarantine(step, self.file.datasets[step.quarantine].path):
+                    self._set_aside(step.quarantine, with_reason(found, step.name, self.key), key)
             record = facts(self._change(step, found.kept, window))
         if step.on_fail in ("drop", "quarantine"):
             record["details"] |= {"quarantined" if step.quarantine is not None else "dropped": found.failed_rows}
@@ -327,7 +333,7 @@ class Execution:
         """Write rows to the quarantine, before the step commits; a run that is repeated does not write them again."""
         io = self.datasets[quarantine].on_terms(idempotency_key=key)
         try:
-            set_aside(io, self.file.datasets[quarantine].path, rows)
+            set_aside(io, self.dataset_place(quarantine), rows)
         except AlreadyCommittedError:
             return
 
@@ -368,8 +374,12 @@ class Execution:
 
     def place_of(self, step: AnyStep) -> Place:
         """Return the dataset of a step."""
-        options = self.file.datasets[dataset_of(step) or ""].storage_options
-        return Place.of(self.path_of(step), None, options or None)
+        return self.dataset_place(dataset_of(step) or "")
+
+    def dataset_place(self, name: str) -> Place:
+        """Return a dataset by its name."""
+        found = self.file.datasets[name]
+        return Place.of(found.path, None, found.storage_options or None)
 
 
 def _run_sorted(

@@ -6,16 +6,22 @@ the rows that are set aside agree.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from fsspeckit.common.errors import CheckFailedError, SchemaMismatchError
-from fsspeckit.common.text import counted
+from fsspeckit.common.schema import reconcile
+from fsspeckit.common.text import counted, scrub
+from fsspeckit.core.dataset.place import Place
+from fsspeckit.core.dataset.snapshot import full_schema, load_snapshot
 from fsspeckit.datasets.spark import SparkDatasetIO
 from fsspeckit.datasets.spark.errors import translated_analysis
 from fsspeckit.datasets.spark.job_progress import OnTasks, watched
+from fsspeckit.datasets.spark.versions import arrow_schema
 from fsspeckit.pipeline.parts import Expecting
 
 if TYPE_CHECKING:
@@ -69,16 +75,47 @@ def refuse(found: Sorted, what: str) -> None:
         )
 
 
+def _check_free(names: Sequence[str]) -> None:
+    taken = [name for name in names if name.lower() in (REASON, STEP, RUN, ROW)]
+    if taken:
+        raise CheckFailedError(f"the rows have the columns {taken}, which a quarantine adds; rename them")
+
+
 def with_reason(found: Sorted, step: str, run: str) -> DataFrame:
     """Return the rows that do not meet a condition, with the conditions, the step, the run and an id of each row."""
     from pyspark.sql import functions as sql
 
-    taken = {REASON, STEP, RUN, ROW} & set(found.failed.columns)
-    if taken:
-        raise CheckFailedError(f"the rows have the columns {sorted(taken)}, which a quarantine adds; rename them")
+    _check_free(found.failed.columns)
     reason = sql.array_join(_FAILED, ", ")
     added = {REASON: reason, STEP: sql.lit(step), RUN: sql.lit(run), ROW: sql.expr("uuid()")}
     return found.failed.withColumns(added).drop(_FAILED)
+
+
+def quarantine_columns(rows: pa.Schema, known: pa.Schema | None, path: str) -> pa.Schema:
+    """Return the columns of a quarantine with the columns ``known`` after such rows are set aside.
+
+    Raises:
+        SchemaMismatchError: A type does not fit that of the quarantine.
+    """
+    _check_free(rows.names)
+    own = pa.schema([*rows, *(pa.field(name, pa.string()) for name in (REASON, STEP, RUN, ROW))])
+    if known is None:
+        return own
+    if ROW not in known.names:
+        raise SchemaMismatchError(f"it is no quarantine, since it lacks the column {ROW!r}. Name another dataset.")
+    return reconcile(known, own, mode="evolve", operation="appending", path=scrub(path))
+
+
+@contextmanager
+def naming_quarantine(expecting: Expecting, path: str) -> Iterator[None]:
+    """Name the quarantine and the conditions in errors about the columns of rows that are set aside."""
+    try:
+        yield
+    except SchemaMismatchError as error:
+        names = ", ".join(f"expect.{name}" for name in expecting.expect or ())
+        raise SchemaMismatchError(
+            f"rows that do not meet {names} do not fit the quarantine {expecting.quarantine!r} ({scrub(path)}): {error}"
+        ) from error
 
 
 def digest_of(found: Sorted) -> str:
@@ -90,8 +127,11 @@ def digest_of(found: Sorted) -> str:
     return f"{found.failed_rows}-{int(total or 0) % 2**64:x}"
 
 
-def set_aside(io: SparkDatasetIO, path: str, rows: DataFrame) -> None:
+def set_aside(io: SparkDatasetIO, place: Place, rows: DataFrame) -> None:
     """Append rows to a quarantine. If their columns differ, the quarantine gets all columns of both."""
+    path, snapshot = place.path, load_snapshot(place.storage, place.journal.view())
+    own = arrow_schema(rows.drop(REASON, STEP, RUN, ROW).schema)
+    quarantine_columns(own, full_schema(snapshot) if snapshot.files else None, path)
     try:
         io.write_dataset(rows, path)
     except SchemaMismatchError:

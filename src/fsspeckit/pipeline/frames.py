@@ -170,6 +170,7 @@ class Frames:
             wanted=wanted,
             delimiter=options.delimiter,
             encoding=options.encoding,
+            notation=options.notation,
         )
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from fsspeckit.common.choices import CatalogName, ExportFormat
+from fsspeckit.common.notation import Notation
 
 Name = Annotated[str, Field(min_length=1, pattern=r"^[A-Za-z0-9_.-]+$")]
 Columns = Annotated[list[str], Field(min_length=1)]
@@ -31,6 +32,21 @@ class TextOptions(Part):
         None, description="The character between two values of a csv file; by default a comma, or a tab in .tsv files"
     )
     encoding: str = Field("utf-8", description="The encoding of the files, such as latin-1")
+    decimal_comma: bool = Field(False, description="Numbers of a csv file are written like 1.234,56")
+    date_format: str | None = Field(
+        None,
+        description="The format of dates and times of a csv file, such as %d.%m.%Y, in columns whose type is known",
+    )
+
+    @property
+    def notation(self) -> Notation:
+        """How numbers and dates are written."""
+        return Notation(self.decimal_comma, self.date_format)
+
+    @model_validator(mode="after")
+    def _date_format_is_valid(self) -> TextOptions:
+        _ = self.notation
+        return self
 
 
 class Source(Part):
@@ -83,8 +99,9 @@ class Source(Part):
             raise ValueError("keys go with format 'changes'")
         if self.options is not None and not self.is_text:
             raise ValueError(f"options go with csv and json files, not with {self.format}")
-        if self.options is not None and self.options.delimiter is not None and self.format != "csv":
-            raise ValueError("options.delimiter goes with csv files")
+        for name in ("delimiter", "decimal_comma", "date_format"):
+            if self.options is not None and getattr(self.options, name) and self.format != "csv":
+                raise ValueError(f"options.{name} goes with csv files")
         return self
 
 

@@ -8,28 +8,32 @@ from __future__ import annotations
 
 import os
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fsspeckit.common.errors import SourceFileError
-from fsspeckit.common.text import counted, scrub
+import pyarrow as pa
+
+from fsspeckit.common.errors import DatasetNotFoundError, SourceFileError
+from fsspeckit.common.text import scrub
 from fsspeckit.core.dataset.snapshot import Snapshot, full_schema, load_snapshot
 from fsspeckit.core.dataset.source import RowFiles
 from fsspeckit.core.formats import COMPRESSED
-from fsspeckit.core.result_view import ResultMapping, columns, readable_bytes
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark.errors import translated_analysis
 from fsspeckit.datasets.spark.file_source import files_frame
 from fsspeckit.datasets.spark.frames import spark_schema
 from fsspeckit.datasets.spark.versions import arrow_schema
 from fsspeckit.pipeline.execution import Execution
+from fsspeckit.pipeline.expectations import naming_quarantine, quarantine_columns
 from fsspeckit.pipeline.frames import Frames, Types, as_inserts
 from fsspeckit.pipeline.model import AnyStep, ApplyChanges, Delete, Merge, Update, Write
-from fsspeckit.pipeline.order import dataset_of, is_writer, makes_rows, source_of
-from fsspeckit.pipeline.parts import Checks, Source
+from fsspeckit.pipeline.order import changed_by, dataset_of, datasets_behind, is_writer, makes_rows, source_of
+from fsspeckit.pipeline.parts import Checks, Expecting, Source
+from fsspeckit.pipeline.preview_result import PipelinePreview, State, StepPreview
+from fsspeckit.pipeline.preview_work import work_of
 from fsspeckit.pipeline.resolve import resolve_checks, resolve_dataset, resolve_on_model, resolve_rows, result_columns
-from fsspeckit.pipeline.windows import Window, files_of
+from fsspeckit.pipeline.windows import AnyWindow, Window, files_of, window_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,29 +41,7 @@ if TYPE_CHECKING:
     from fsspeckit.core.ext.file_set import FileSet
 
 _HEAD = 256 * 1024
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class StepPreview(ResultMapping):
-    """What a step would do: the columns that it makes, writes or checks, and its effect on a dataset."""
-
-    name: str
-    do: str
-    dataset: str | None
-    columns: dict[str, str]
-    effect: str
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PipelinePreview(ResultMapping):
-    """What the steps of a pipeline would do, in the order in which they run."""
-
-    pipeline: str
-    steps: tuple[StepPreview, ...]
-
-    def __str__(self) -> str:
-        head = ("step", "does", "effect", "columns")
-        return columns([head, *((s.name, s.do, s.effect, ", ".join(s.columns) or "-") for s in self.steps)])
+_STRATEGIES = ("strategy", "mode", "curve")
 
 
 class PreviewFrames(Frames):
@@ -105,13 +87,18 @@ def _head_of_first(source: Source, folder: str) -> str | None:
 
 
 def preview(run: Execution, order: tuple[AnyStep, ...], chosen: set[str]) -> PipelinePreview:
-    """Resolve all steps, and return what the chosen ones would do."""
+    """Resolve all steps, and return what the chosen ones would do.
+
+    Raises:
+        PipelineFileError: The file is not trusted and reads something that it does not declare.
+        StepFailedError: A step cannot run; the message and the attribute ``step`` name it.
+    """
     run.check_reads()
-    planner = _Planner(run)
+    result, planner = run.document(order, chosen), _Planner(run)
     found = list[StepPreview]()
     try:
         for step in order:
-            with translated_analysis(f"step {step.name!r}"):
+            with run.failing(step.name, step, result), translated_analysis(f"step {step.name!r}"):
                 found.append(planner.step(step))
     finally:
         planner.close()
@@ -123,6 +110,8 @@ class _Planner:
         self._run = run
         self._planned: dict[str, DataFrame] = {}
         self._frames: PreviewFrames | None = None
+        self._changed = set[str]()
+        self._committed = run.committed_before([step for step in run.file.steps if is_writer(step)])
 
     @property
     def frames(self) -> PreviewFrames:
@@ -141,19 +130,57 @@ class _Planner:
         rows = self._rows(step)
         found = {} if rows is None else dict(rows.dtypes)
         dataset = dataset_of(step)
-        path = None if dataset is None else scrub(self._run.path_of(step))
-        preview = StepPreview(step.name, step.do, path, found, "makes rows" if makes_rows(step) else "checks rows")
+        preview = StepPreview(step.name, step.do, None, found, "makes rows" if makes_rows(step) else "checks rows")
         if dataset is None:
             self._resolve_checks(step, rows)
             return preview
         place = self._run.place_of(step)
         snapshot = load_snapshot(place.storage, place.journal.view())
-        now = _now(snapshot, planned=dataset in self._planned)
-        effect = f"{_verb(step)} {now}{self._of_expectations(step, rows)}" if is_writer(step) else f"checks {now}"
-        self._resolve(step, dataset, snapshot, rows)
+        preview = self._described(step, preview, dataset, snapshot)
+        is_planned = dataset in self._planned
+        added = self._resolve(step, dataset, snapshot, rows)
+        work = {} if is_planned and isinstance(step, Delete | Update) else work_of(step, place, snapshot)
+        preview = replace(preview, added_columns=added, work=work, **self._wrong(step, rows))
         if getattr(step, "checks", None) is not None and (snapshot.files or dataset in self._planned):
             self._resolve_checks(step, self.frames.of(dataset))
-        return replace(preview, effect=effect)
+        self._changed |= set() if preview.committed is not None else changed_by(step)
+        return preview
+
+    def _described(self, step: AnyStep, preview: StepPreview, dataset: str, snapshot: Snapshot) -> StepPreview:
+        """Add what is known about the dataset, and about the commits of earlier runs."""
+        state = self._state(dataset, snapshot)
+        if state == "new" and not isinstance(step, Merge | ApplyChanges | Write) and not snapshot.view.head:
+            raise DatasetNotFoundError(f"no parquet dataset at {self._run.path_of(step)}. Check the path.")
+        path = scrub(self._run.path_of(step))
+        planned = getattr(step, "partition_by", None) or ()
+        window = self._window(step)
+        return replace(
+            preview,
+            dataset=path,
+            effect=f"{_verb(step)} {path}",
+            state=state,
+            files=len(snapshot.files),
+            rows=snapshot.rows,
+            bytes=sum(file.size for file in snapshot.files),
+            partition_by=tuple(snapshot.partition_columns if snapshot.files else planned),
+            key_columns=tuple(getattr(step, "keys", ())),
+            strategy=next((found for name in _STRATEGIES if (found := getattr(step, name, None)) is not None), None),
+            changed_above=dataset in self._changed,
+            reads={} if window is None else window.reads,
+            committed=self._committed.get(step.name) if window is None else None,
+        )
+
+    def _state(self, dataset: str, snapshot: Snapshot) -> State:
+        if snapshot.files:
+            return "existing"
+        return "written above" if dataset in self._planned else "new"
+
+    def _window(self, step: AnyStep) -> AnyWindow | None:
+        """Return what the step reads of an incremental source, unless it reads a dataset that steps above change."""
+        behind = datasets_behind(step, self._run.file)
+        if not is_writer(step) or behind & self._changed:
+            return None
+        return window_of(step, self._run.file, self._run.datasets, self._run.place_of(step))
 
     def _rows(self, step: AnyStep) -> DataFrame | None:
         if makes_rows(step):
@@ -166,26 +193,56 @@ class _Planner:
         rows = self.frames.for_dataset(source, self._run.target_of(step))
         return files_frame(self._run.spark, rows) if isinstance(rows, RowFiles) else rows  # type: ignore[arg-type]
 
-    def _resolve(self, step: AnyStep, dataset: str, snapshot: Snapshot, rows: DataFrame | None) -> None:
-        """Let the library check keys, columns and conditions, and plan the columns that the dataset will have."""
-        known = full_schema(snapshot) if snapshot.files else None
-        planned = self._planned.get(dataset)
-        if planned is not None:
-            known = arrow_schema(planned.schema)
+    def _resolve(self, step: AnyStep, dataset: str, snapshot: Snapshot, rows: DataFrame | None) -> dict[str, str]:
+        """Let the library check keys, columns and conditions, plan the columns of the dataset, and return new ones."""
+        known = self._known(dataset, snapshot)
         if not isinstance(step, Merge | ApplyChanges | Write):
             if known is not None:
-                resolve_dataset(step, known)
-            return
+                resolve_dataset(step, known, self._run.path_of(step))
+            return {}
         assert rows is not None
         own = arrow_schema(rows.schema)
-        if planned is not None and known is not None:
-            resolve_on_model(step, own, known)
+        if dataset in self._planned and known is not None:
+            resolve_on_model(step, own, known, self._run.path_of(step))
         else:
             io = PyarrowDatasetIO(None, self._run.file.datasets[dataset].storage_options or None)
             resolve_rows(step, own, known, io, self._run.path_of(step))
         result = result_columns(step, own, known)
+        self._plan(dataset, known, result)
+        if known is None:
+            return {}
+        return {
+            field.name: field.dataType.simpleString() for field in spark_schema(result) if field.name not in known.names
+        }
+
+    def _known(self, dataset: str, snapshot: Snapshot) -> pa.Schema | None:
+        """Return the columns of a dataset after the steps above; None if it does not exist then."""
+        planned = self._planned.get(dataset)
+        if planned is not None:
+            return arrow_schema(planned.schema)
+        return full_schema(snapshot) if snapshot.files else None
+
+    def _plan(self, dataset: str, known: pa.Schema | None, result: pa.Schema) -> None:
         if known is None or result.names != known.names:
             self._planned[dataset] = self._run.spark.createDataFrame([], spark_schema(result))
+
+    def _wrong(self, step: AnyStep, rows: DataFrame | None) -> dict[str, Any]:
+        """Resolve the conditions of rows and the quarantine; return what happens to rows that do not meet them."""
+        if not isinstance(step, Merge | ApplyChanges | Write) or not step.expect or rows is None:
+            return {}
+        for name, text in step.expect.items():
+            with translated_analysis(f"expect.{name} of step {step.name!r}"):
+                _ = rows.filter(text).columns
+        facts: dict[str, Any] = {"expect": step.expect, "on_fail": step.on_fail}
+        return facts if step.quarantine is None else facts | self._quarantined(step, step.quarantine, rows)
+
+    def _quarantined(self, step: Expecting, quarantine: str, rows: DataFrame) -> dict[str, Any]:
+        path, place = self._run.file.datasets[quarantine].path, self._run.dataset_place(quarantine)
+        snapshot = load_snapshot(place.storage, place.journal.view())
+        known, state = self._known(quarantine, snapshot), self._state(quarantine, snapshot)
+        with naming_quarantine(step, path):
+            self._plan(quarantine, known, quarantine_columns(arrow_schema(rows.schema), known, path))
+        return {"quarantine": scrub(path), "quarantine_state": state}
 
     def _resolve_checks(self, step: AnyStep, frame: DataFrame | None) -> None:
         checks: Checks | None = getattr(step, "checks", None)
@@ -195,14 +252,6 @@ class _Planner:
         for name, text in (checks.sql or {}).items():
             with translated_analysis(f"the check {name!r}"):
                 _ = self.frames.check_query(text, frame).columns
-
-    def _of_expectations(self, step: AnyStep, rows: DataFrame | None) -> str:
-        expect = getattr(step, "expect", None)
-        if not expect or rows is None:
-            return ""
-        for text in expect.values():
-            _ = rows.filter(text).columns
-        return f"; rows that do not meet {', '.join(expect)}: {step.on_fail}"  # type: ignore[union-attr]
 
 
 def _verb(step: AnyStep) -> str:
@@ -219,10 +268,3 @@ def _verb(step: AnyStep) -> str:
             return f"sets {', '.join(step.set)} where {step.where} in"
         case _:
             return f"{step.do}s"
-
-
-def _now(snapshot: Snapshot, *, planned: bool) -> str:
-    if not snapshot.files:
-        return "a dataset that an earlier step writes" if planned else "a new dataset"
-    size = readable_bytes(sum(file.size for file in snapshot.files))
-    return f"{counted(len(snapshot.files), 'file')} with {counted(snapshot.rows, 'row')} ({size})"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 import pyarrow.types as pat
 
-from fsspeckit.common.errors import ColumnNameError, SchemaMismatchError
+from fsspeckit.common.errors import ColumnNameError, FsspeckitError, SchemaMismatchError
 from fsspeckit.core.expressions.conditions import compile_condition, errors_name
 from fsspeckit.core.expressions.grammar import near_names
 from fsspeckit.core.values.history import HISTORY_COLUMNS
@@ -49,10 +49,10 @@ def resolve_rows(step: Writer, rows: pa.Schema, known: pa.Schema | None, io: Pya
     getattr(io, method)(_typed(rows, known).empty_table(), path, dry_run=True, **given)
 
 
-def resolve_on_model(step: Writer, rows: pa.Schema, known: pa.Schema) -> None:
+def resolve_on_model(step: Writer, rows: pa.Schema, known: pa.Schema, path: str) -> None:
     """Raise if a step cannot write rows with these columns to a dataset that an earlier step leaves with ``known``."""
     alike = step.model_copy(update={"partition_by": None})
-    _on_model(known, lambda folder: resolve_rows(alike, rows, known, _MODEL, folder))
+    _on_model(known, path, lambda folder: resolve_rows(alike, rows, known, _MODEL, folder))
 
 
 def result_columns(step: Writer, rows: pa.Schema, known: pa.Schema | None) -> pa.Schema:
@@ -80,11 +80,11 @@ def _replaces(step: Writer) -> bool:
     return isinstance(step, Write) and step.mode == "overwrite" and step.replace_where is None
 
 
-def resolve_dataset(step: AnyStep, known: pa.Schema) -> None:
+def resolve_dataset(step: AnyStep, known: pa.Schema, path: str) -> None:
     """Raise if a step names a column that a dataset with these columns does not have, or has a wrong condition."""
     match step:
         case Delete() | Update():
-            _on_model(known, lambda folder: getattr(_MODEL, step.do)(folder, **options_of(step)))
+            _on_model(known, path, lambda folder: getattr(_MODEL, step.do)(folder, **options_of(step)))
         case Deduplicate():
             check_names("keys", step.keys, known.names)
             check_names("order_by", [_bare(name, known.names) for name in step.order_by], known.names)
@@ -112,11 +112,16 @@ def _bare(name: str, known: Sequence[str]) -> str:
     return name if name in known else name.removeprefix("-")
 
 
-def _on_model(known: pa.Schema, call: Callable[[str], object]) -> None:
+def _on_model(known: pa.Schema, path: str, call: Callable[[str], object]) -> None:
+    """Make a call on a model of a dataset; errors name the dataset."""
     with tempfile.TemporaryDirectory(prefix="fsspeckit-") as above:
         folder = f"{above}/model"
         _MODEL.write_dataset(known.remove_metadata().empty_table(), folder)
-        call(folder)
+        try:
+            call(folder)
+        except FsspeckitError as error:
+            error.args = (str(error).replace(folder, path),)
+            raise
 
 
 def _check_kinds(rows: pa.Schema, known: pa.Schema, path: str) -> None:

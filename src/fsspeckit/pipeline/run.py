@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from fsspeckit.core.progress import Progress
 from fsspeckit.pipeline.execution import Execution, Listener, Session
@@ -20,7 +20,7 @@ from fsspeckit.pipeline.trust import distrusted
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from fsspeckit.pipeline.preview import PipelinePreview
+    from fsspeckit.pipeline.preview_result import PipelinePreview
     from fsspeckit.pipeline.step_graph import GraphFormat
 
 
@@ -78,6 +78,7 @@ class Pipeline:
         """The names of the steps in the order in which they run."""
         return tuple(step.name for step in self.order)
 
+    @overload
     def run(
         self,
         spark: SparkSession | None = None,
@@ -88,7 +89,35 @@ class Pipeline:
         progress: Progress = None,
         select: Sequence[str] = (),
         listeners: Sequence[Listener] = (),
-    ) -> PipelineResult:
+        dry_run: Literal[False] = False,
+    ) -> PipelineResult: ...
+
+    @overload
+    def run(
+        self,
+        spark: SparkSession | None = None,
+        *,
+        idempotency_key: str | None = None,
+        master: str | None = None,
+        conf: Mapping[str, Any] | None = None,
+        progress: Progress = None,
+        select: Sequence[str] = (),
+        listeners: Sequence[Listener] = (),
+        dry_run: Literal[True],
+    ) -> PipelinePreview: ...
+
+    def run(
+        self,
+        spark: SparkSession | None = None,
+        *,
+        idempotency_key: str | None = None,
+        master: str | None = None,
+        conf: Mapping[str, Any] | None = None,
+        progress: Progress = None,
+        select: Sequence[str] = (),
+        listeners: Sequence[Listener] = (),
+        dry_run: bool = False,
+    ) -> PipelineResult | PipelinePreview:
         """Run all steps, or those that are selected.
 
         Args:
@@ -100,24 +129,26 @@ class Pipeline:
             progress: A callback for `ProgressEvent`, or ``True`` for a progress bar.
             select: Names of steps to run; ``"step+"`` also runs those after it, ``"+step"`` those that it needs.
                 Steps that only make rows are computed wherever they are needed.
-            listeners: Objects that are called when the run and its steps start and end.
+            listeners: Objects that are called when the run and its steps start and end; not in a dry run.
+            dry_run: Write nothing, and return what `preview` returns.
 
         Returns:
-            A record for each step.
+            A record for each step; of a dry run, what each step would do.
 
         Raises:
             StepFailedError: A step failed; ``result`` is the result so far, ``__cause__`` the error.
         """
-        key = idempotency_key or self.file.idempotency_key
-        session = Session(spark, master, dict(conf or {}))
-        run = Execution(self.file, session, self.trusted, self.folder, progress, tuple(listeners))
-        run.key, run.is_named = key or uuid.uuid4().hex, key is not None
+        if dry_run:
+            return self.preview(spark, idempotency_key=idempotency_key, master=master, conf=conf, select=select)
+        run = self._execution(Session(spark, master, dict(conf or {})), idempotency_key)
+        run.progress, run.listeners = progress, tuple(listeners)
         return run.all(self.order, self._chosen(select))
 
     def preview(
         self,
         spark: SparkSession | None = None,
         *,
+        idempotency_key: str | None = None,
         master: str | None = None,
         conf: Mapping[str, Any] | None = None,
         select: Sequence[str] = (),
@@ -125,17 +156,28 @@ class Pipeline:
         """Let Spark resolve every column and expression, and return what each step would do. Nothing is written.
 
         Rows are not read: columns come from footers, and of csv and json files from the beginning of the first one.
+        How many rows a step would change is therefore not known.
 
         Args:
             spark: The session, as for `run`. It is started only if a step has rows.
+            idempotency_key: Key of the run, to show which steps it would skip.
             master: Spark master of a session that is started here.
             conf: Settings of a session that is started here.
             select: The steps to show, as for `run`.
+
+        Raises:
+            StepFailedError: A step cannot run; the message and ``step`` name it, ``__cause__`` is the error.
         """
         from fsspeckit.pipeline.preview import preview
 
-        run = Execution(self.file, Session(spark, master, dict(conf or {})), self.trusted, self.folder)
+        run = self._execution(Session(spark, master, dict(conf or {})), idempotency_key)
         return preview(run, self.order, self._chosen(select))
+
+    def _execution(self, session: Session, idempotency_key: str | None) -> Execution:
+        key = idempotency_key or self.file.idempotency_key
+        run = Execution(self.file, session, self.trusted, self.folder)
+        run.key, run.is_named = key or uuid.uuid4().hex, key is not None
+        return run
 
     def graph(self, format: GraphFormat = "mermaid") -> str:  # noqa: A002
         """Return the graph of sources, steps and datasets, as ``"mermaid"`` or as ``"svg"``."""

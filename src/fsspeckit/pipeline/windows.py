@@ -60,6 +60,11 @@ class Window:
         """None: the counts of the operation say everything."""
         return {}
 
+    @property
+    def reads(self) -> dict[str, int | None]:
+        """What a dry run shows: the versions."""
+        return {"since": self.since, "until": self.until}
+
 
 @dataclass(frozen=True, slots=True)
 class NewFiles:
@@ -97,6 +102,11 @@ class NewFiles:
     def details(self) -> dict[str, int]:
         """The numbers of files that were read, and that the next run reads."""
         return {"source_files": len(self.entries), "files_left": self.left}
+
+    @property
+    def reads(self) -> dict[str, int | None]:
+        """What a dry run shows: the numbers of files."""
+        return {**self.details}
 
 
 AnyWindow = Window | NewFiles

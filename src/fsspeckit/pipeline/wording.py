@@ -17,8 +17,11 @@ _ELSEWHERE = {
     "storage_options": "storage_options",
     "temp_directory": "TMPDIR",
     "recover()": "`fsspeckit recover`",
+    **{name: f"options.{name}" for name in ("decimal_comma", "date_format", "delimiter", "encoding")},
 }
 """Parameters that belong to another table of the file or to the environment."""
+
+_TRUTH = ("True", "False")
 
 
 def as_keys(text: str, step: AnyStep | None) -> str:
@@ -36,4 +39,4 @@ def as_keys(text: str, step: AnyStep | None) -> str:
         key = _KEYS.get(name, name)
         return key if key in keys else _ELSEWHERE.get(name)
 
-    return reworded(text, spelled)
+    return reworded(text, spelled, lambda key, value: f"{key}={value.lower() if value in _TRUTH else value}")

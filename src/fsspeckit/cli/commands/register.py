@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from fsspeckit.cli.command import Run, command
+from fsspeckit.cli.errors import usage
 from fsspeckit.cli.options import Dataset
 from fsspeckit.cli.settings import split_pairs
 from fsspeckit.common.choices import CatalogName
@@ -64,6 +65,8 @@ def register_dataset(
     if table is None:
         raise ValueError("--table is missing. Pass --table DB.NAME.")
     options = dict(split_pairs(catalog_option, "--catalog-option"))
+    if catalog == "hive" and not options.get("uri"):
+        raise usage("the address of the Hive metastore is missing", "pass --catalog-option uri=thrift://HOST:9083")
     with run.bars():
         result = operations.register(place, catalog, table, options, keep_registered=keep_registered)
     return run.finish(result, noop=False)

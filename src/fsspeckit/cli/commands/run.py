@@ -83,10 +83,11 @@ def run_pipeline(
         drawn = pipeline.graph(graph)
         run.say({"format": graph, "graph": drawn}, drawn)
         return 0
-    if dry_run:
-        return run.finish(pipeline.preview(master=master, conf=conf, select=select))
     listeners = [] if lineage is None else [LineageListener(lineage)]
     try:
+        if dry_run:
+            key = idempotency_key
+            return run.finish(pipeline.preview(idempotency_key=key, master=master, conf=conf, select=select))
         with run.bars() as progress:
             result = pipeline.run(
                 idempotency_key=idempotency_key,

@@ -6,7 +6,7 @@ The readers are imported when files are read, because other merges do not need t
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
@@ -22,7 +22,6 @@ from fsspeckit.core.dataset.source import DeferredRead, Input
 from fsspeckit.core.formats import can_delimit, format_of
 
 TextFormat = Literal["csv", "json"]
-_USUAL_DELIMITERS = ";\t|,"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +89,7 @@ class TextFiles:
             storage_options: Options of the filesystem that a URL names.
         """
         from fsspeckit.core.ext import read_csv, read_json
+        from fsspeckit.core.ext.csv import check_delimiter
 
         given = dict[str, pa.DataType](self.types)  # type: ignore[arg-type]  # text is parsed at construction
         known = column_types(self.format, types, in_folders) | given
@@ -106,22 +106,11 @@ class TextFiles:
                 date_format=self.date_format,
                 **options,
             )
-            self._check_delimiter(table.column_names)
+            check_delimiter(self.path, table.column_names, self.delimiter)
         missing = [name for name in given if name not in table.column_names]
         if missing and table.column_names:
             raise SourceFileError(f"{self.path} has no column {missing}. Choose among {table.column_names}.")
         return table
-
-    def _check_delimiter(self, names: Sequence[str]) -> None:
-        """Raise if there is one column and its name has another usual delimiter: commas may not separate values."""
-        if self.delimiter is not None or len(names) != 1:
-            return
-        other = next((each for each in _USUAL_DELIMITERS if each in names[0]), None)
-        if other is not None:
-            raise SourceFileError(
-                f"{self.path} has one column, {names[0]!r}. If {other!r} separates its values, pass "
-                f"delimiter={other!r}, else pass delimiter=','."
-            )
 
 
 def text_files(data: Any) -> TextFiles | None:

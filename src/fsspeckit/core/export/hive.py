@@ -5,6 +5,7 @@ The metastore is a Thrift service. Only descriptions are written: no call delete
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -202,6 +203,7 @@ class HiveCatalog:
         from thrift.transport.TSocket import TSocket
         from thrift.transport.TTransport import TBufferedTransport, TTransportException
 
+        _silence_thrift()
         failed: TTransportException | None = None
         for host, port in self._addresses:
             socket = TSocket(host, port)
@@ -215,6 +217,13 @@ class HiveCatalog:
             return Client(TBinaryProtocol(transport)), transport.close
         assert failed is not None
         raise failed
+
+
+def _silence_thrift() -> None:
+    """Keep Python from printing the messages of thrift where no logging is set up: its errors say the same."""
+    logger = logging.getLogger("thrift")
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
 
 
 def _pairs(columns: Sequence[Any]) -> list[tuple[str, str]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +18,17 @@ import pyarrow.csv as pacsv
 from fsspeckit.common.arrow_versions import read_texts
 from fsspeckit.common.errors import SchemaMismatchError, SourceFileError
 from fsspeckit.common.notation import Notation
-from fsspeckit.common.text_values import blank_to_null, first_failure, infer_type, not_a_value, parse_text, shown
+from fsspeckit.common.text_values import (
+    TextForms,
+    blank_to_null,
+    find_forms,
+    first_failure,
+    infer_type,
+    join_forms,
+    not_a_value,
+    parse_text,
+    shown,
+)
 from fsspeckit.common.types import is_number, is_text, unwrapped
 from fsspeckit.core.ext.csv_quotes import misplaced_quote
 from fsspeckit.core.ext.inputs import (
@@ -43,6 +54,7 @@ _CELLS: dict[str, Any] = {
     "strings_can_be_null": True,
     "quoted_strings_can_be_null": False,
 }
+_USUAL_DELIMITERS = ";\t|,"
 _ROW = re.compile(r"Row #(\d+): (.*)", re.DOTALL)
 Parse = Callable[[pa.Buffer, bool], pa.Table]
 
@@ -186,14 +198,49 @@ def _types(pieces: Sequence[Piece], request: Request) -> dict[str, pa.DataType]:
 
 
 def _inferred(texts: Sequence[pa.Array], notation: Notation) -> pa.DataType:
-    """Return the type of all texts. With a decimal comma, a text with another form of number is no number."""
+    """Return the type of all texts."""
+    return join_cells([find_cells(texts, notation)], notation) if notation.decimal_comma else infer_type(texts)
+
+
+@dataclass(frozen=True, slots=True)
+class CellForms:
+    """How the cells of a part of a column are written; ``comma``: as numbers with a decimal comma, if all can be."""
+
+    usual: TextForms
+    comma: TextForms | None = None
+
+
+def find_cells(texts: Sequence[pa.Array], notation: Notation) -> CellForms:
+    """Return the forms of the cells of a part of a column."""
+    usual = find_forms(texts)
     if not notation.decimal_comma:
-        return infer_type(texts)
+        return CellForms(usual)
     try:
-        return infer_type([notation.plain(blank_to_null(chunk), pa.float64()) for chunk in texts])
+        plain = [notation.plain(blank_to_null(chunk), pa.float64()) for chunk in texts]
     except pa.ArrowInvalid:
-        found = infer_type(texts)
-        return pa.string() if is_number(found) else found
+        return CellForms(usual)
+    return CellForms(usual, find_forms(plain))
+
+
+def join_cells(parts: Sequence[CellForms], notation: Notation) -> pa.DataType:
+    """Return the type of a column. With a decimal comma, a text with another form of number is no number."""
+    commas = [part.comma for part in parts if part.comma is not None]
+    if notation.decimal_comma and len(commas) == len(parts):
+        return join_forms(commas)
+    found = join_forms([part.usual for part in parts])
+    return pa.string() if notation.decimal_comma and is_number(found) else found
+
+
+def check_delimiter(where: str, names: Sequence[str], delimiter: str | None) -> None:
+    """Raise if there is one column and its name has another usual delimiter: commas may not separate values."""
+    if delimiter is not None or len(names) != 1:
+        return
+    other = next((each for each in _USUAL_DELIMITERS if each in names[0]), None)
+    if other is not None:
+        raise SourceFileError(
+            f"{where} has one column, {names[0]!r}. If {other!r} separates its values, pass delimiter={other!r}, else "
+            "pass delimiter=','."
+        )
 
 
 def parse_cells(file: InputFile, piece: Piece, types: Mapping[str, pa.DataType], request: Request) -> Piece:

@@ -13,7 +13,7 @@ from typing import Literal
 import pyarrow as pa
 
 from fsspeckit.common.errors import SourceFileError
-from fsspeckit.common.text_values import TextForms, find_forms, join_forms
+from fsspeckit.common.notation import USUAL, Notation
 from fsspeckit.core.ext import csv, json
 from fsspeckit.core.ext.inputs import InputFile, JointSchema, Piece, Request, join_schemas, read_each
 
@@ -25,7 +25,7 @@ TextFormat = Literal["csv", "json"]
 class FileColumns:
     """The columns of one file: the types of those that have one, and the forms of the texts of the others."""
 
-    columns: Mapping[str, pa.DataType | TextForms]
+    columns: Mapping[str, pa.DataType | csv.CellForms]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,7 @@ class TextReader:
         types: Mapping[str, pa.DataType],
         delimiter: str | None = None,
         encoding: str = "utf-8",
+        notation: Notation = USUAL,
     ) -> TextReader:
         """Return a reader for some files.
 
@@ -54,6 +55,7 @@ class TextReader:
             types: Types of columns, where they are in the files; the types of other columns are inferred.
             delimiter: The character between two values of a csv file.
             encoding: The encoding of the files.
+            notation: How numbers and dates of a csv file are written.
         """
         request = Request(
             f"read_{format_}",
@@ -64,6 +66,7 @@ class TextReader:
             inferred=True,
             types=types,
             encoding=encoding,
+            notation=notation,
         )
         return cls(format_, request, delimiter, json.known_types(files, request) if format_ == "json" else types)
 
@@ -72,12 +75,14 @@ class TextReader:
         if self.format == "json":
             return FileColumns({field.name: field.type for field in self.read(file, {}).schema})
         named = {name: type_ for name, type_ in self.known.items() if not pa.types.is_null(type_)}
-        forms: dict[str, TextForms] = {}
+        forms: dict[str, csv.CellForms] = {}
+        notation = self.request.notation
 
         def piece(file: InputFile) -> Piece:
             cells = csv.read_cells(file, self.delimiter, self.request)
             names = cells.table.column_names
-            forms.update({name: find_forms(cells.table[name].chunks) for name in names if name not in named})
+            others = [name for name in names if name not in named]
+            forms.update({name: csv.find_cells(cells.table[name].chunks, notation) for name in others})
             rest = Piece(cells.table.select([name for name in names if name in named]), ())
             csv.parse_cells(file, rest, named, self.request)
             return cells
@@ -90,15 +95,22 @@ class TextReader:
     ) -> FileSet:
         """Return the files with their common schema; columns of ``wanted`` come first."""
         names = dict.fromkeys(name for each in found for name in each.columns)
-        types = {name: _type_of([each.columns[name] for each in found if name in each.columns]) for name in names}
+        types = {name: self._type_of([each.columns[name] for each in found if name in each.columns]) for name in names}
+        if self.format == "csv" and files:
+            csv.check_delimiter(files[0].location, list(names), self.delimiter)
         schemas = [
-            pa.schema([(name, types[name] if isinstance(kind, TextForms) else kind) for name, kind in columns.items()])
+            pa.schema([(n, types[n] if isinstance(kind, csv.CellForms) else kind) for n, kind in columns.items()])
             for columns in (each.columns for each in found)
         ]
         pieces = [Piece(schema.empty_table(), schema.names) for schema in schemas]
         joint = join_schemas(files, pieces, self.request)
         self._check_wanted(wanted, joint)
         return FileSet(self, tuple(files), types, joint if wanted is None else _with_columns(joint, wanted))
+
+    def _type_of(self, kinds: Sequence[pa.DataType | csv.CellForms]) -> pa.DataType:
+        """Return the type of a column: for csv, the type of all texts; json columns already have a type."""
+        forms = [kind for kind in kinds if isinstance(kind, csv.CellForms)]
+        return csv.join_cells(forms, self.request.notation) if forms else kinds[0]
 
     def _check_wanted(self, wanted: pa.Schema | None, joint: JointSchema) -> None:
         """Raise if no csv file has a given column. Keys of json objects may be absent."""
@@ -161,9 +173,3 @@ def _with_columns(joint: JointSchema, wanted: pa.Schema) -> JointSchema:
     first = [field for field in first if field.name not in joint.layout]
     others = [field for field in own if field.name not in wanted.names]
     return JointSchema(pa.schema([*first, *others], own.metadata), joint.layout)
-
-
-def _type_of(kinds: Sequence[pa.DataType | TextForms]) -> pa.DataType:
-    """Return the type of a column: for csv, the type of all texts; json columns already have a type."""
-    forms = [kind for kind in kinds if isinstance(kind, TextForms)]
-    return join_forms(forms) if forms else kinds[0]

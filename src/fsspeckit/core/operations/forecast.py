@@ -53,28 +53,35 @@ class Forecast:
         return sum(folder.row_groups for folder in self.folders)
 
 
-def forecast(place: Place, snapshot: Snapshot, request: CompactRequest | OptimizeRequest) -> Forecast | None:
+def forecast(
+    place: Place, snapshot: Snapshot, request: CompactRequest | OptimizeRequest, *, most_trials: int = _TRIALS
+) -> Forecast | None:
     """Return the dataset after a run, or None if it has too many files, or if its rows cannot be read or joined.
 
     Args:
         place: The dataset.
         snapshot: Its files, with the statistics of the columns that the request names.
         request: The run, without deduplication and limits.
+        most_trials: The most trial writes; without them no rows are read, and sizes are estimated from footers.
     """
     if len(snapshot.files) > _MOST_FILES:
         return None
     try:
-        plan, sizes = _plan(place, snapshot, request)
+        plan, sizes = _plan(place, snapshot, request, most_trials)
     except (FsspeckitError, OSError, pa.ArrowException):
         return None
     return _result(snapshot, plan, sizes)
 
 
-def _plan(place: Place, snapshot: Snapshot, request: CompactRequest | OptimizeRequest) -> tuple[Plan, OutputSizes]:
+def _plan(
+    place: Place, snapshot: Snapshot, request: CompactRequest | OptimizeRequest, most_trials: int
+) -> tuple[Plan, OutputSizes]:
     engine = LocalEngine()
     if isinstance(request, OptimizeRequest):
-        return plan_sorts(engine, place, snapshot, request, SILENT, {}, most_trials=_TRIALS)
-    sizes = sizes_of_small_files(engine, place, snapshot, request.target, request.scope, SILENT, most_trials=_TRIALS)
+        return plan_sorts(engine, place, snapshot, request, SILENT, {}, most_trials=most_trials)
+    sizes = sizes_of_small_files(
+        engine, place, snapshot, request.target, request.scope, SILENT, most_trials=most_trials
+    )
     return plan_compact(snapshot.files, sizes), sizes
 
 

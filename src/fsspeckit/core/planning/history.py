@@ -149,7 +149,7 @@ def _check_sequence_column(feed: pa.Schema, request: HistoryRequest) -> None:
 
 
 def _check_history_columns(feed: pa.Schema, snapshot: Snapshot, path: str) -> None:
-    if clash := [name for name in HISTORY_COLUMNS if name in feed.names]:
+    if clash := [name for name in feed.names if name.lower() in HISTORY_COLUMNS]:
         raise SchemaMismatchError(f"the source has the column(s) {clash}, which scd_type=2 adds. Rename them.")
     if snapshot.schema is None:
         return

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from fsspeckit.common.choices import NullKeys, OnDuplicate, PartitionMove, SchemaMode, StrategyName, check_choice
 from fsspeckit.common.errors import ColumnNameError, KeyColumnError, PartitionError, SchemaMismatchError
-from fsspeckit.common.schema import field_remedy, reconcile, same_storage
+from fsspeckit.common.schema import field_remedy, reconcile, refuse_case_twins, same_storage
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source_keys import PartitionRows
 from fsspeckit.core.expressions.conditions import columns_named, errors_name
@@ -276,6 +276,9 @@ def merge_schemas(source: pa.Schema, snapshot: Snapshot, request: MergeRequest, 
     )
     if snapshot.schema is None or not body.equals(snapshot.schema):
         check_writable(body, request.operation)
+    if snapshot.schema is not None:
+        folders = [source.field(name) for name in in_folders]
+        refuse_case_twins([*folders, *snapshot.schema], [*folders, *body], f"{request.operation} of {path}")
     added = tuple(name for name in body.names if known and name not in known)
     keys = tuple(_key_column(name, body, source) for name in request.key_columns)
     updated = request.update_columns

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from fsspeckit.common.notation import USUAL, Notation
 from fsspeckit.core.dataset.source import RowFiles, SourceFile
 from fsspeckit.datasets.spark.executor_check import check_executors, slots
 from fsspeckit.datasets.spark.frames import frame_of_files
@@ -44,6 +45,7 @@ def text_files(
     wanted: pa.Schema | None = None,
     delimiter: str | None = None,
     encoding: str = "utf-8",
+    notation: Notation = USUAL,
 ) -> FileSet:
     """Return csv or json files with their common schema. All values are parsed, so invalid values raise here.
 
@@ -55,10 +57,11 @@ def text_files(
         wanted: Columns that come first.
         delimiter: The character between two values of a csv file.
         encoding: The encoding of the files.
+        notation: How numbers and dates of a csv file are written.
     """
     from fsspeckit.core.ext.file_set import TextReader
 
-    reader = TextReader.of(files, format_, types, delimiter, encoding)
+    reader = TextReader.of(files, format_, types, delimiter, encoding, notation)
     if is_small(files):
         found = [reader.describe(file) for file in files]
     else:
