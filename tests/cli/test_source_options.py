@@ -112,6 +112,35 @@ def test_one_column_with_another_delimiter_is_questioned(fsspeckit: Fsspeckit, d
     assert table("one").num_columns == 1
 
 
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("id;amount\n1;2,5\n", "--delimiter ';' and --decimal-comma"),
+        ('"id";"amount"\n"1";"-1.234,5"\n', "--delimiter ';' and --decimal-comma"),
+        ("id\tamount\n1\t2,5\n", "--delimiter '\\t' and --decimal-comma"),
+        ("id;note\n1;one, two\n", "--delimiter ';', else"),
+    ],
+)
+def test_a_comma_in_a_value_does_not_hide_another_delimiter(fsspeckit: Fsspeckit, text: str, options: str) -> None:
+    Path("odd.csv").write_text(text)
+    code, _, err = fsspeckit("write", "odd.csv", "lake", "--schema", "id int")
+    assert (code, f"pass {options}" in err, "Expected 1 columns" in err) == (1, True, False), err
+    assert not Path("lake").exists()
+    delimiter = "\\t" if "\t" in text else ";"
+    types = "id int" if "note" in text else "id int, amount decimal(9, 2)"
+    assert fsspeckit("write", "odd.csv", "lake", "--schema", types, "--delimiter", delimiter, "--decimal-comma")[0] == 0
+    assert table("lake").num_columns == 2
+
+
+def test_a_delimiter_that_was_given_is_not_questioned(fsspeckit: Fsspeckit) -> None:
+    Path("odd.csv").write_text("id;note\n1;one, two\n")
+    _, _, err = fsspeckit("write", "odd.csv", "lake", "--delimiter", ",")
+    assert "Expected 1 columns, got 2" in err
+    Path("odd.tsv").write_text("id,note\n1,one\n")
+    _, _, err = fsspeckit("write", "odd.tsv", "lake")
+    assert "pass --delimiter ',', else pass --delimiter '\\t'" in err, err
+
+
 def test_a_new_dataset_is_announced_and_can_be_refused(fsspeckit: Fsspeckit) -> None:
     code, _, err = fsspeckit("merge", "orders.csv", "lake", "--key", "id", "--must-exist")
     assert (code, "there is no dataset at lake" in err, Path("lake").exists()) == (1, True, False)

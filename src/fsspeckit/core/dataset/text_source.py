@@ -19,10 +19,9 @@ from fsspeckit.common.partitions import partition_type
 from fsspeckit.common.types import is_text
 from fsspeckit.core.dataset.snapshot import Snapshot, partition_layout
 from fsspeckit.core.dataset.source import DeferredRead, Input
-from fsspeckit.core.formats import can_delimit, format_of
+from fsspeckit.core.formats import USUAL_DELIMITERS, can_delimit, format_of, plain_name
 
 TextFormat = Literal["csv", "json"]
-_USUAL_DELIMITERS = ";\t|,"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +115,12 @@ class TextFiles:
         """Raise if there is one column and its name has another usual delimiter: commas may not separate values."""
         if self.delimiter is not None or len(names) != 1:
             return
-        other = next((each for each in _USUAL_DELIMITERS if each in names[0]), None)
+        other = next((each for each in USUAL_DELIMITERS if each in names[0]), None)
         if other is not None:
+            expected = "\t" if plain_name(self.path).endswith(".tsv") else ","
             raise SourceFileError(
                 f"{self.path} has one column, {names[0]!r}. If {other!r} separates its values, pass "
-                f"delimiter={other!r}, else pass delimiter=','."
+                f"delimiter={other!r}, else pass delimiter={expected!r}."
             )
 
 

@@ -35,7 +35,7 @@ from fsspeckit.core.ext.inputs import (
     load,
     read_each,
 )
-from fsspeckit.core.formats import ENDINGS, can_delimit, plain_name
+from fsspeckit.core.formats import ENDINGS, USUAL_DELIMITERS, can_delimit, plain_name
 
 _CELLS: dict[str, Any] = {
     "check_utf8": False,  # the whole file is checked before
@@ -44,6 +44,9 @@ _CELLS: dict[str, Any] = {
     "quoted_strings_can_be_null": False,
 }
 _ROW = re.compile(r"Row #(\d+): (.*)", re.DOTALL)
+_LOOKED_AT = 65536
+"""Bytes at the start of a file that are searched for its delimiter and for decimal commas."""
+_DECIMAL_COMMA = rb"""(?:^|[;])["']?-?[0-9.]*[0-9],[0-9]+["']?(?:[;]|$)"""
 Parse = Callable[[pa.Buffer, bool], pa.Table]
 
 
@@ -144,18 +147,35 @@ def read_cells(file: InputFile, delimiter: str | None, request: Request) -> Piec
             data.to_pybytes() + b"\n"
         )  # Arrow does not read a header without a newline at the end of the file
     if found := misplaced_quote(data, options.delimiter):
-        raise request.bad_file(file, f"line {found.line}", found.what)
+        raise _question(file, data, delimiter, options.delimiter, request) or request.bad_file(
+            file, f"line {found.line}", found.what
+        )
     if has_bom(data):  # a second one is a part of the first name, and Arrow removes one
         data = pa.py_buffer(BOM + data.to_pybytes())
     try:
         table = parse(data, request.use_threads)
     except pa.ArrowInvalid as error:
-        raise _not_csv(error, file, data, parse, request) from error
+        questioned = _question(file, data, delimiter, options.delimiter, request)
+        raise questioned or _not_csv(error, file, data, parse, request) from error
     if twice := sorted(name for name, count in Counter(table.column_names).items() if count > 1):
         raise SchemaMismatchError(
             f"{request.operation} of {file.location}: column names that are used twice: {twice}. Rename one of each."
         )
     return Piece.of(table, request)
+
+
+def _question(
+    file: InputFile, data: pa.Buffer, given: str | None, expected: str, request: Request
+) -> SourceFileError | None:
+    """Return the error for a file whose header has another delimiter, if the caller gave none."""
+    header, *lines = data[:_LOOKED_AT].to_pybytes().splitlines()
+    other = next((each for each in USUAL_DELIMITERS if each.encode() in header), None)
+    if given is not None or other is None or expected.encode() in header:
+        return None
+    number = re.compile(_DECIMAL_COMMA.replace(b";", re.escape(other.encode())))
+    comma = " and decimal_comma=True" if other != "," and any(map(number.search, lines)) else ""
+    remedy = f"If {other!r} separates the values, pass delimiter={other!r}{comma}, else correct the file"
+    return request.bad_file(file, "header", f"it has {other!r} and no {expected!r}", remedy)
 
 
 def _not_csv(error: pa.ArrowInvalid, file: InputFile, data: pa.Buffer, parse: Parse, request: Request) -> Exception:
