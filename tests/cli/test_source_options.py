@@ -73,7 +73,7 @@ def test_given_types_are_part_of_a_plan(fsspeckit: Fsspeckit) -> None:
 )
 def test_wrong_types_are_refused_before_anything_is_written(fsspeckit: Fsspeckit, text: str, problem: str) -> None:
     code, _, err = fsspeckit("write", "orders.csv", "lake", "--schema", text)
-    assert code in (1, 2)
+    assert code == 2
     assert problem in err
     assert not Path("lake").exists()
 
@@ -83,8 +83,9 @@ def test_columns_of_parquet_are_cast_without_loss(fsspeckit: Fsspeckit) -> None:
     assert fsspeckit("write", "in.parquet", "lake", "--cast", "amount decimal(10, 2), id int")[0] == 0
     assert table("lake").schema.types == [pa.int32(), pa.decimal128(10, 2)]
     code, _, err = fsspeckit("write", "in.parquet", "other", "--cast", "amount int")
-    assert (code, "--cast amount" in err, Path("other").exists()) == (2, True, False)
-    assert "--cast names 'total'" in fsspeckit("write", "in.parquet", "other", "--cast", "total int")[2]
+    assert (code, "--cast amount" in err, Path("other").exists()) == (1, True, False)
+    code, _, err = fsspeckit("write", "in.parquet", "other", "--cast", "total int")
+    assert (code, "--cast names 'total'" in err) == (2, True)
     assert "use --schema" in fsspeckit("write", "orders.csv", "other", "--cast", "id int")[2]
 
 

@@ -25,8 +25,8 @@ _ELSEWHERE = {
     "temp_directory": "TMPDIR",
     "recover()": "`fsspeckit recover`",
     "deduplicate_parquet_dataset": "`fsspeckit deduplicate`",
-    "history()": "`fsspeckit history`",
-    "keep_history()": "`fsspeckit history`",
+    "history()": "`fsspeckit history PATH`",
+    "keep_history()": "`fsspeckit history PATH --retain 7d`",
 }
 """Parameters and functions that are an environment variable or another command on the command line."""
 

@@ -173,8 +173,9 @@ def _question(
     if given is not None or other is None or expected.encode() in header:
         return None
     number = re.compile(_DECIMAL_COMMA.replace(b";", re.escape(other.encode())))
-    comma = " and decimal_comma=True" if other != "," and any(map(number.search, lines)) else ""
-    remedy = f"If {other!r} separates the values, pass delimiter={other!r}{comma}, else correct the file"
+    has_commas = other != "," and any(map(number.search, lines))
+    arguments = f"delimiter={other!r} and decimal_comma=True" if has_commas else f"delimiter={other!r}"
+    remedy = f"If {other!r} separates the values, pass {arguments}, else correct the file"
     return request.bad_file(file, "header", f"it has {other!r} and no {expected!r}", remedy)
 
 
