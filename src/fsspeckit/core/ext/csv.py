@@ -257,7 +257,13 @@ def _remedy(value: Any, type_: pa.DataType, notation: Notation) -> str:
     plain = unwrapped(type_)
     if is_number(plain) and "," in value and not notation.decimal_comma:
         return "Correct the value, or pass decimal_comma=True for numbers such as 1.234,56"
+    if is_number(plain) and notation.decimal_comma:
+        return "Correct the value: numbers are written like 1.234,56 with decimal_comma=True"
     is_time = pa.types.is_date(plain) or pa.types.is_timestamp(plain)
+    if is_time and notation.date_format is not None:
+        if "%z" in notation.date_format and pa.types.is_timestamp(plain) and plain.tz is None:
+            return "Give the column the type timestamptz, because its values have a zone"
+        return f"Correct the value: dates are written like {notation.example} with date_format={notation.date_format!r}"
     if is_time and notation.date_format is None and not _STARTS_WITH_YEAR.match(value):
         return "Correct the value, or pass date_format='%d.%m.%Y' for dates such as 31.03.2026"
     return "Correct the value"
