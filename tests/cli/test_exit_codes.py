@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import fsspeckit as package
@@ -18,7 +20,7 @@ OPTION = re.compile(r"(?<![\w(-])--[a-z][a-z-]+(?![a-z-]*:)")
 """Not the variables of a style sheet, such as `--ink: #1d2329`."""
 SOURCE = Path(package.__file__).parent
 UNKNOWN_COLUMN: dict[str, list[str]] = {
-    "write": ["in.csv new --partition-by nope"],
+    "write": ["in.csv new --partition-by nope", "in.csv lake --partition-by nope", "in.csv lake --schema nope=int"],
     "merge": [
         "in.csv lake --key nope",
         "in.csv new --key nope",
@@ -82,6 +84,49 @@ MISSING_DATASET = {
     "plan deduplicate": "nowhere --key id",
     "plan restore": "nowhere --version 1",
 }
+UNKNOWN_VERSION = {
+    "changes": ["lake --since 9", "kept --since 9", "kept --since 2 --until 9", "kept --since 1", "lake --since -1"],
+    "restore": ["lake --version 9", "kept --version 9", "kept --version 1", "kept --as-of 1999-01-01", "lake"],
+    "plan restore": ["lake --version 9", "kept --version 9", "kept --as-of 1999-01-01"],
+}
+WRONG_VALUE = {
+    "write": "in.csv lake --mode nope",
+    "merge": "in.csv lake --key id --strategy nope",
+    "apply-changes": "in.csv lake --key id --sequence-by n --scd-type 3",
+    "delete": "lake --where id=",
+    "update": "lake --set n --where true",
+    "compact": "lake --target-mb 0",
+    "optimize": "lake --by id --curve nope",
+    "deduplicate": "lake --key id --max-files 0",
+    "history": "lake --retain soon",
+    "changes": "lake --since soon",
+    "restore": "lake --as-of soon",
+    "vacuum": "lake --older-than soon",
+    "export": "nope lake",
+    "register": "lake --catalog glue --table nope",
+    "recover": "lake --storage-option nope",
+    "inspect": "lake --fail-under 101",
+    "apply": "in.csv",
+    "run": "p.toml --dry-run --select nope",
+    "doctor": "lake --engine nope",
+}
+FAILURE = {
+    "write": [
+        "text.csv lake",
+        "big.parquet new --cast n=tinyint",
+        "odd.csv new",
+        "lost.csv new",
+        "in.csv taken --mode error",
+        "out.csv lake --mode overwrite --replace-where n=1",
+    ],
+    "merge": ["text.csv lake --key id", "twice.csv lake --key id", "lost.csv lake --key id"],
+    "apply-changes": ["text.csv lake --key id --sequence-by n", "lost.csv lake --key id --sequence-by n"],
+    "delete": ["taken --where 1/(id-1)=1"],
+    "update": ["taken --set n=n%(id-1) --where true"],
+    "compact": ["damaged"],
+    "inspect": ["small --fail-under 100 --key id", "damaged"],
+}
+"""Right calls whose data or state make them fail."""
 NEITHER = {"plan merge", "plan apply-changes", "plan write", "apply", "run", "doctor"}
 """Commands that may create a dataset, or whose dataset another file names."""
 PLANS = {f"plan {each.name}" for group in app.registered_groups for each in group.typer_instance.registered_commands}
@@ -100,10 +145,22 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     io.write_dataset(rows, "kept")
     io.keep_history("kept", "7d")
     io.delete("kept", where="id = 1")
+    io.write_dataset(rows, "taken")
+    for _ in range(3):
+        io.write_dataset(rows, "small")
+    pq.write_table(pa.table({"id": [1], "n": [1000]}), "big.parquet")
+    Path("out.csv").write_text("id,n\n1,5\n")
+    io.write_dataset(rows, "damaged")
+    (Path("damaged") / "bad.parquet").write_text("PAR1")
+    Path("text.csv").write_text("id,n\n1,many\n")
+    Path("odd.csv").write_text("id;n\n1;2\n")
+    Path("twice.csv").write_text("id,n\n1,2\n1,3\n")
+    Path("p.toml").write_text('name = "p"\ndatasets.a.path = "x"\nsteps = [{name="a", do="compact", dataset="a"}]\n')
 
 
 def words_of(text: str) -> list[str]:
-    return [word.replace("=int", " int") if "nope=int" in word else word for word in text.split(" ")]
+    """Words of a call; a type is behind its column."""
+    return [re.sub(r"=(int|tinyint)$", r" \1", word) for word in text.split(" ")]
 
 
 @pytest.mark.parametrize("command", UNKNOWN_COLUMN)
@@ -111,6 +168,28 @@ def test_an_unknown_column_is_a_usage_error(command: str, lake: None, capsys: py
     for text in UNKNOWN_COLUMN[command]:
         code, said = main([*command.split(), *words_of(text)]), capsys.readouterr().err
         assert (code, "nope" in said) == (2, True), (text, said)
+
+
+@pytest.mark.parametrize("command", UNKNOWN_VERSION)
+def test_an_unknown_version_is_a_usage_error(command: str, lake: None, capsys: pytest.CaptureFixture[str]) -> None:
+    for text in UNKNOWN_VERSION[command]:
+        assert main([*command.split(), *text.split()]) == 2, (text, capsys.readouterr().err)
+    capsys.readouterr()
+    assert main([*command.split(), *text.split(), "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["exit_code"] == 2
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_wrong_value_is_a_usage_error(command: str, lake: None, capsys: pytest.CaptureFixture[str]) -> None:
+    words = WRONG_VALUE[command.removeprefix("plan ")].split()
+    assert main([*command.split(), *words]) == 2, capsys.readouterr().err
+    assert len(capsys.readouterr().err.splitlines()) == 2
+
+
+@pytest.mark.parametrize("command", FAILURE)
+def test_data_that_do_not_fit_are_a_failure(command: str, lake: None, capsys: pytest.CaptureFixture[str]) -> None:
+    for text in FAILURE[command]:
+        assert main([*command.split(), *words_of(text)]) == 1, (text, capsys.readouterr())
 
 
 @pytest.mark.parametrize("command", MISSING_DATASET)

@@ -86,8 +86,9 @@ def test_every_parameter_is_known() -> None:
 
 
 def test_every_word_and_function_is_named_by_a_message() -> None:
-    texts = [*messages(), "version=5"]  # `check_version` gets the name of the parameter
-    chosen = {*re.findall(r'check_choice\("(\w+)"', "".join(path.read_text() for path in SOURCE.rglob("*.py")))}
+    texts = [*messages(), "version=5", "before=5", "after=5"]  # `check_version` gets the name of the parameter
+    source = "".join(path.read_text() for path in SOURCE.rglob("*.py"))
+    chosen = {*re.findall(r'check_(?:choice|version)\("(\w+)"', source)}
     assert [word for word in {*WORDS} - chosen if not any(re.search(rf"\b{word}=", text) for text in texts)] == []
     assert [name for name in NAMED_FUNCTIONS if not any(re.search(name, text) for text in texts if " " in text)] == []
 
@@ -96,8 +97,11 @@ def test_every_word_and_function_is_named_by_a_message() -> None:
 def test_every_message_of_the_library_fits_the_command(command: str, offered: dict[str, set[str]]) -> None:
     for message in MESSAGES:
         said = as_options(message, offered[command])
-        assert {*re.findall(r"(?<!\w)--[a-z][a-z-]+", said)} <= offered[command], said
-        assert NAMED.search(said) is None, said
+        for other, rest in re.findall(r"`fsspeckit (\w+)([^`]*)`", said):
+            assert {*re.findall(r"--[a-z][a-z-]+", rest)} <= offered[other], said
+        own = re.sub(r"`fsspeckit [^`]*`", "", said)
+        assert {*re.findall(r"(?<!\w)--[a-z][a-z-]+", own)} <= offered[command], said
+        assert NAMED.search(own) is None, said
         assert said.strip(" .;"), message
 
 
@@ -108,6 +112,22 @@ def test_every_message_of_the_library_fits_the_step(step: type[AnyStep] | None) 
         said = as_keys(message, step.model_construct() if step is not None else None)
         named = {*NAMED.findall(said)} - {"storage_options"}
         assert named <= keys, said
+
+
+VALUES = ("'x; y'", "','", "5", "nan", "-1", "True", "['a', 'b']")
+ASSIGNED = re.compile(r"(?<![\w'/.-])[a-z_]+=(?=['\"\[\d-]|nan|True|\.\.\.)")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_message_has_the_syntax_of_a_call(command: str, offered: dict[str, set[str]]) -> None:
+    """Every parameter with every kind of value, and every message in the source that has a parameter with a value."""
+    made = [f"{name}={value} is unknown; pass another" for name in (*PARAMETERS, *WORDS) for value in VALUES]
+    made += [f"pass {name}=';', else pass {name}=','." for name in WORDS]
+    for message in [*made, *messages()]:
+        said = as_options(message, offered[command])
+        quoted = re.sub(r"'[a-z]+=[^']*'", "", said)  # folders of partitions
+        if " " in said and "<t" not in said:
+            assert ASSIGNED.sub("", quoted) == quoted or "uri=" in said, said
 
 
 BAD: dict[str, list[list[str]]] = {

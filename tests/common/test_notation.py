@@ -88,3 +88,46 @@ def test_an_error_says_how_the_values_may_be_meant(tmp_path: Path) -> None:
         read_csv(tmp_path / "a.csv", types={"n": MONEY}, delimiter=";")
     with pytest.raises(SourceFileError, match=r"pass date_format='%d\.%m\.%Y'"):
         read_csv(tmp_path / "a.csv", types={"d": DAY}, delimiter=";")
+
+
+@pytest.mark.parametrize(
+    ("format_", "text", "iso"),
+    [
+        ("%Y%m%d", "20260301", "2026-03-01 00:00:00"),
+        ("%Y%m%d", "2026031", None),
+        ("%d.%m.%Y", "1.3.2026", "2026-03-01 00:00:00"),
+        ("%d.%m.%Y", "31.02.2026", None),
+        ("%d.%m.%Y", "31.03.26", None),
+        ("%d%m%Y", "1032026", None),
+        ("%d %b %Y", "31 mar 2026", "2026-03-31 00:00:00"),
+        ("%d.%m.%Y %H:%M", "31.03.2026  9:05", "2026-03-31 09:05:00"),
+        ("%d.%m.%Y %H%M", "31.03.2026 905", None),
+        ("%d.%m.%Y %H:%M:%S.%f", "31.03.2026 09:05:00.5", "2026-03-31 09:05:00.500000"),
+        ("%d.%m.%Y %H:%M %z", "31.03.2026 09:05 +01:00", "2026-03-31 09:05:00+01:00"),
+        ("%d.%m.%Y %H:%M %z", "31.03.2026 09:05 +0100", "2026-03-31 09:05:00+01:00"),
+        ("%d.%m.%Y %H:%M %z", "31.03.2026 09:05 Z", "2026-03-31 09:05:00+00:00"),
+        ("%d.%m.%Y %H:%M %z", "31.03.2026 09:05", None),
+    ],
+)
+def test_only_what_is_written_in_the_format_is_read(format_: str, text: str, iso: str | None) -> None:
+    notation, texts = Notation(date_format=format_), pa.array([text])
+    if iso is None:
+        with pytest.raises(pa.ArrowInvalid):
+            notation.plain(texts, pa.timestamp("us"))
+        return
+    assert notation.plain(texts, pa.timestamp("us")).to_pylist() == [iso]
+
+
+@pytest.mark.parametrize(
+    ("cells", "remedy"),
+    [
+        ("31.02.2026;1,5", "dates are written like 31.03.2026 with date_format='%d.%m.%Y'"),
+        ("31.03.2026;1.5", "numbers are written like 1.234,56 with decimal_comma=True"),
+    ],
+)
+def test_the_error_of_a_value_shows_the_expected_notation(tmp_path: Path, cells: str, remedy: str) -> None:
+    (tmp_path / "a.csv").write_text(f"at;amount\n{cells}\n")
+    types = {"at": pa.date32(), "amount": pa.decimal128(9, 2)}
+    with pytest.raises(SourceFileError) as found:
+        read_csv(tmp_path / "a.csv", types=types, delimiter=";", decimal_comma=True, date_format="%d.%m.%Y")
+    assert remedy in str(found.value)

@@ -33,7 +33,8 @@ from fsspeckit.cli.commands import (
     vacuum,
     write,
 )
-from fsspeckit.cli.errors import CommandError, show
+from fsspeckit.cli.errors import show
+from fsspeckit.cli.usage import usage_error
 
 app = typer.Typer(
     name="fsspeckit",
@@ -101,11 +102,8 @@ def _usage(error: typer.TyperException, *, as_json: bool) -> int:
     if type(error).__name__ == "NoArgsIsHelpError" and context is not None:
         terminal.put_error(context.get_help())
         return error.exit_code
-    command = context.command_path if context is not None else "fsspeckit"
-    problem = " ".join(error.format_message().split()).rstrip(".")
-    is_misplaced = type(error).__name__ == "NoSuchOption" and command == "fsspeckit"
-    remedy = ("write options behind the command, or " if is_misplaced else "") + f"see `{command} --help`"
-    failure, run = CommandError(problem, remedy, error.exit_code), Run(command, json_line=True)
+    failure = usage_error(error)
+    run = Run("fsspeckit", json_line=True)
     if as_json:
         run.say(run.failure_facts(failure), "")
     return show(failure, run.words, debug=False)

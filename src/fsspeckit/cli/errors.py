@@ -43,20 +43,13 @@ def describe(error: BaseException, words: Callable[[str], str]) -> tuple[str, st
         return one_line(str(error)), one_line(error.remedy), error.code
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", "run it again; nothing half done is to be seen in the dataset", INTERRUPTED
-    from fsspeckit.common.errors import (
-        ColumnNameError,
-        CommitConflictError,
-        DocumentError,
-        ExpressionError,
-        StorageOptionError,
-    )
+    from fsspeckit.common.errors import CommitConflictError, DocumentError, FsspeckitError
 
     text = scrub(str(error)) or type(error).__name__
     problem, remedy = split_message(
         text if isinstance(error, DocumentError) else words(text)
     )  # messages about a document name its keys
-    wrong_words = (ColumnNameError, DocumentError, ExpressionError, StorageOptionError)
-    is_usage = type(error) is ValueError or isinstance(error, wrong_words)
+    is_usage = type(error) is ValueError or (isinstance(error, FsspeckitError) and error.wrong_call)
     code = CONFLICT if isinstance(error, CommitConflictError) else USAGE if is_usage else FAILED
     if isinstance(error, PermissionError) and not remedy:
         remedy = f"check that you may read and write there{DOCTOR_LOOKS}"

@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
 from fsspeckit.cli.command import Run
-from fsspeckit.cli.errors import usage
+from fsspeckit.cli.errors import CommandError, usage
 
 if TYPE_CHECKING:
     from io import BufferedReader
@@ -186,7 +186,9 @@ def _cast(table: pa.Table, text: str) -> pa.Table:
         try:
             column = cast_values(table[name], type_)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise usage(f"--cast {name} {type_}: {error}", "correct the values, or choose another type") from error
+            raise CommandError(
+                f"--cast {name} {type_}: {error}", "correct the values, or choose another type"
+            ) from error
         table = table.set_column(table.column_names.index(name), name, column)
     return table
 
@@ -221,7 +223,7 @@ def _stdin(format_: str) -> pa.Table:
     try:
         return read_ipc(cast("BufferedReader", sys.stdin.buffer), "standard input")
     except SourceFileError as error:
-        raise usage(*split_message(str(error))) from error
+        raise CommandError(*split_message(str(error))) from error
 
 
 def _format_of(path: str, options: dict[str, Any] | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import shlex
 from collections.abc import Collection
 
 from fsspeckit.common.wording import reworded
@@ -24,8 +25,8 @@ _ELSEWHERE = {
     "temp_directory": "TMPDIR",
     "recover()": "`fsspeckit recover`",
     "deduplicate_parquet_dataset": "`fsspeckit deduplicate`",
-    "history()": "`fsspeckit history`",
-    "keep_history()": "`fsspeckit history`",
+    "history()": "`fsspeckit history PATH`",
+    "keep_history()": "`fsspeckit history PATH --retain 7d`",
 }
 """Parameters and functions that are an environment variable or another command on the command line."""
 
@@ -41,6 +42,8 @@ def as_options(text: str, offered: Collection[str]) -> str:
         'correct the column'
         >>> as_options("pass decimal_comma=True", {"--decimal-comma"})
         'pass --decimal-comma'
+        >>> as_options("pass delimiter=';' or delimiter=','", {"--delimiter"})
+        "pass --delimiter ';' or --delimiter ','"
     """
 
     def spelled(name: str) -> str | None:
@@ -57,4 +60,12 @@ def _given(option: str, value: str) -> str:
         found = value
     if found is True:
         return option
-    return " ".join(f"{option} {each}" for each in found) if isinstance(found, list) else f"{option} {found}"
+    values = found if isinstance(found, list) else [found]
+    return " ".join(f"{option} {_typed(str(each))}" for each in values)
+
+
+def _typed(value: str) -> str:
+    """Return a value as one types it in a shell. A value without letters and digits is in quotes."""
+    if any(map(str.isalnum, value)):
+        return shlex.quote(value)
+    return "'" + value.replace("\t", "\\t") + "'"

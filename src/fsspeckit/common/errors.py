@@ -41,7 +41,13 @@ class FsspeckitError(Exception):
 
     `str(error)` escapes control characters, which names in a message may contain, and hides passwords in URLs;
     `error.args` does not.
+
+    Attributes:
+        wrong_call: The call is wrong: it names what does not exist, and fails each time. Otherwise the work failed. The
+            command line exits with 2 or 1.
     """
+
+    wrong_call: bool = False
 
     def __str__(self) -> str:
         return printable(scrub(super().__str__()))
@@ -55,6 +61,8 @@ class FsspeckitError(Exception):
 class DocumentError(FsspeckitError, ValueError):
     """A document that fsspeckit wrote, such as a plan, is damaged or was changed; the message names the position."""
 
+    wrong_call = True
+
 
 class FilterError(FsspeckitError, ValueError):
     """A filter is not one predicate over the columns of the dataset."""
@@ -62,6 +70,8 @@ class FilterError(FsspeckitError, ValueError):
 
 class ExpressionError(FilterError):
     """A condition or a computed value is not in the expression language, or cannot be computed."""
+
+    wrong_call = True
 
 
 class KeyColumnError(FsspeckitError, ValueError):
@@ -79,6 +89,8 @@ class SchemaMismatchError(FsspeckitError, pa.ArrowInvalid, pa.ArrowTypeError):  
 class ColumnNameError(KeyColumnError, SchemaMismatchError):
     """An argument names a column that does not exist, that it must not name, or twice. No row was read."""
 
+    wrong_call = True
+
 
 class SourceFileError(FsspeckitError, pa.ArrowInvalid):  # type: ignore[misc]
     """A csv, json or Arrow source cannot be read without changing a value; the message names the position."""
@@ -90,6 +102,8 @@ class UnsupportedDataError(FsspeckitError, TypeError):
 
 class StorageOptionError(FsspeckitError, ValueError):
     """A filesystem refuses its URL or its storage options; the message names options, never their values."""
+
+    wrong_call = True
 
 
 class TableFormatError(FsspeckitError, ValueError):
@@ -106,6 +120,8 @@ class DatasetNotFoundError(FsspeckitError, FileNotFoundError):
 
 class VersionNotFoundError(FsspeckitError, LookupError):
     """A version of a dataset does not exist, was never kept, or is no longer kept."""
+
+    wrong_call = True
 
 
 class DatasetExistsError(FsspeckitError, FileExistsError):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from datetime import date, datetime, time
+from datetime import UTC, date, datetime, time
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,6 +12,10 @@ from pyarrow import types as pat
 
 from fsspeckit.common.types import is_number, unwrapped
 
+_PARTS = re.compile(r"[0-9]+|[^0-9\s]+")
+_ADJACENT = re.compile(r"%[A-Za-z]%[A-Za-z]")
+_ZONE = re.compile(r"([+-][0-9]{2}):([0-9]{2})")
+_FRACTION = re.compile(r"(?<=[.,])[0-9]{1,6}(?![0-9.,])")
 _COMMA = r"^\s*-?([0-9]{1,3}(\.[0-9]{3})+|[0-9]+)(,[0-9]+)?\s*$"
 
 
@@ -33,11 +38,16 @@ class Notation:
         if self.date_format is None:
             return
         try:
-            parsed = _moment(date(2026, 3, 31).strftime(self.date_format), self.date_format)
+            parsed = _moment(self.example, self.date_format)
         except ValueError as error:
             raise ValueError(f"date_format={self.date_format!r}: {error}; use one such as '%d.%m.%Y'") from error
         if parsed.date() != date(2026, 3, 31):
             raise ValueError(f"date_format={self.date_format!r} has no day, month and year; use one such as '%d.%m.%Y'")
+
+    @property
+    def example(self) -> str:
+        """The last day of March 2026 in the date format; the empty text without one."""
+        return "" if self.date_format is None else datetime(2026, 3, 31, tzinfo=UTC).strftime(self.date_format)
 
     def plain(self, texts: pa.Array, type_: pa.DataType) -> pa.Array:
         """Return texts of a column of a type in the usual form.
@@ -54,7 +64,33 @@ class Notation:
 
 
 def _moment(text: str, format_: str) -> datetime:
-    return datetime.strptime(text, format_)  # noqa: DTZ007 - the type of the column says whether there is a zone
+    """Return a time. Raise `ValueError` for a text that `strptime` takes, but that is not written in the format.
+
+    Examples:
+        >>> _moment("1.3.2026", "%d.%m.%Y").isoformat()
+        '2026-03-01T00:00:00'
+        >>> _moment("2026031", "%Y%m%d")
+        Traceback (most recent call last):
+        ValueError: '2026031' is not '20260301'
+    """
+    moment = datetime.strptime(text, format_)  # noqa: DTZ007 - the type of the column says whether there is a zone
+    written = moment.strftime(format_)
+    if text != written and _normal(text, format_) != _normal(written, format_):
+        raise ValueError(f"{text!r} is not {written!r}")
+    return moment
+
+
+def _normal(text: str, format_: str) -> list[str]:
+    """Return the parts of a text without what may differ: case, spaces, forms of a zone, leading zeros.
+
+    Zeros count where one number follows another one directly.
+    """
+    if "%z" in format_:
+        text = _ZONE.sub(r"\1\2", text.replace("Z", "+0000"))
+    if "%f" in format_:
+        text = _FRACTION.sub(lambda found: found[0].ljust(6, "0"), text)
+    parts = _PARTS.findall(text.casefold())
+    return parts if _ADJACENT.search(format_) else [part.lstrip("0") if part.isdigit() else part for part in parts]
 
 
 def _with_point(texts: pa.Array) -> pa.Array:

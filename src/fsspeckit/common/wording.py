@@ -42,7 +42,7 @@ WORDS = (
         "mode",
         "schema",
     ),
-    *("strategy", "retain", "retries", "version"),
+    *("after", "before", "format", "publish", "retain", "retries", "since", "strategy", "table", "until", "version"),
 )
 # Arguments that hold expressions; messages about an expression begin with them ("where: unknown column ...").
 EXPRESSIONS = ("delete_when", "insert_when", "replace_where", "scope", "set", "update_when", "where")
@@ -50,15 +50,18 @@ FUNCTIONS = (
     *("create_duckdb_connection", "deduplicate_parquet_dataset", "read_parquet"),
     *(r"recover\(\)", r"keep_history\(\)", r"history\(\)"),
 )
-_LITERAL = r"\[[^\]]*\]|\"[^\"]*\"|'[^']*'|\.\.\.|(?=[\s,.;)]|$)"
-_NUMBER = r"-?\d[\d.]*(?<!\.)|True|False|None"
+# Quoted text is replaced by its number between two null characters before names are searched.
+_LITERAL = r"\[[^\]]*\]|\0\d+\0|\.\.\.|(?=[\s,.;)]|$)"
+_NUMBER = r"-?\d[\d.]*(?<!\.)|-?(?:nan|inf)|True|False|None"
+# A number after a plain word may be a partition, except in a sentence about the argument.
+_OUT_OF_RANGE = rf"(?:{_NUMBER})(?= (?:is|must|or|seconds) )"
 # Data is left as it is: quoted text, paths, and folders of partitions such as plan=pro, whose values have no quotes.
 _NAME = re.compile(
-    rf"(?<![\w'\"`/.=-])(?:({'|'.join(PARAMETERS)})\b(?:=({_LITERAL}|{_NUMBER}))?|({'|'.join(WORDS)})=({_LITERAL})"
+    rf"(?<![\w'\"`/.=-])(?:({'|'.join(PARAMETERS)})\b(?:=({_LITERAL}|{_NUMBER}))?|({'|'.join(WORDS)})=({_LITERAL}|{_OUT_OF_RANGE})"
     rf"|({'|'.join(FUNCTIONS)}))(?![\w'\"`/%=]|[-.:+@]\w)"
 )
 _EXPRESSION = re.compile(rf"({'|'.join(EXPRESSIONS)})(?=: )")
-_QUOTED = re.compile(r"(?<![\w=])(?:'[^']*'|\"[^\"]*\"|`[^`]*`)(?!\w)")
+_QUOTED = re.compile(r"(?<!\w)(?:'[^']*'|\"[^\"]*\"|`[^`]*`)(?!\w)")
 _MASK = re.compile(r"\0(\d+)\0")
 Spelling = Callable[[str], str | None]
 

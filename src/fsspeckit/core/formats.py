@@ -13,6 +13,9 @@ ENDINGS: dict[SourceFormat, tuple[str, ...]] = {
 COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 """Extensions of compressed files, after that of the format, and their codecs."""
 
+USUAL_DELIMITERS = ";\t|,"
+"""Characters that often separate the values of a csv file, the most likely one first."""
+
 
 def can_delimit(text: str) -> bool:
     """Whether a text can be between two values of a csv file."""

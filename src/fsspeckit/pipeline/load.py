@@ -40,6 +40,8 @@ class Problem:
 class PipelineFileError(FsspeckitError, ValueError):
     """A pipeline file is invalid; ``problems`` lists every error that was found."""
 
+    wrong_call = True
+
     def __init__(self, file: str, problems: Sequence[Problem]) -> None:
         self.file, self.problems = file, tuple(problems)
         super().__init__("\n".join(f"{file}: {problem}" for problem in problems))

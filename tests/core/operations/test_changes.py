@@ -103,7 +103,7 @@ def test_optimize_that_deduplicates_is_a_change(io: PyarrowDatasetIO, tmp_path: 
 
 def test_errors(io: PyarrowDatasetIO, path: str) -> None:
     for since, until in ((5, None), (2, 1)):
-        with pytest.raises(ValueError, match="is a later version than"):
+        with pytest.raises(ValueError, match="is later than version"):
             io.changes(path, since=since, until=until)
     for since, until in ((-1, None), (True, None), ("2", None), (2, "3"), (2, 3.0), (2, True), (2, -1)):
         with pytest.raises(ValueError, match=r"(since|until)=.* is not the number of a version"):

@@ -70,6 +70,7 @@ def run_pipeline(
     dry_run: Check = False,
 ) -> int:
     """Run the steps of a pipeline file on Spark. A run with the same key continues where the last one stopped."""
+    from fsspeckit.common.errors import VersionNotFoundError
     from fsspeckit.pipeline import LineageListener, Pipeline, StepFailedError
     from fsspeckit.pipeline.wording import as_keys
 
@@ -99,6 +100,8 @@ def run_pipeline(
             )
     except StepFailedError as error:
         cause, step = error.__cause__ or error, next((each for each in pipeline.order if each.name == error.step), None)
+        if isinstance(cause, VersionNotFoundError):
+            cause.wrong_call = False  # the run has read up to a version that is no longer kept
         run.say(error.result.to_dict() | {"exit_code": describe(cause, run.words)[2]}, str(error.result))
         where = f"step {error.step!r}" if error.step else ""
         return show(cause, lambda text: as_keys(text, step), debug=run.debug, where=where)

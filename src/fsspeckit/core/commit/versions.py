@@ -249,7 +249,7 @@ class Versions:
     def number(self, version: int | None, as_of: Any) -> int:
         """Return the number of the version that a caller wants."""
         if (version is None) == (as_of is None):
-            raise ValueError("Which version? Pass its number, or a time as as_of, but not both.")
+            raise ValueError('No version is named, or two are. Pass version=12 or as_of="2026-11-02T10:00Z".')
         if as_of is not None:
             found = self.history.at_time(time_of(as_of))
             if found is None:
@@ -408,5 +408,5 @@ class Versions:
     def _advice(self) -> str:
         oldest = self.history.oldest_readable
         if oldest is None:
-            return "Call keep_history() with a time to keep later versions."
+            return "Keep later versions with keep_history()."
         return f"Versions from {oldest} to {self.history[0].version} can be read; call history() to list them."

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from fsspeckit.common.errors import SourceFileError
+from fsspeckit.common.errors import ColumnNameError
 from fsspeckit.common.notation import Notation
 from fsspeckit.common.partitions import partition_type
 from fsspeckit.common.types import is_text
@@ -109,7 +109,9 @@ class TextFiles:
             check_delimiter(self.path, table.column_names, self.delimiter)
         missing = [name for name in given if name not in table.column_names]
         if missing and table.column_names:
-            raise SourceFileError(f"{self.path} has no column {missing}. Choose among {table.column_names}.")
+            raise ColumnNameError(
+                f"{self.path} has no column {missing}, whose type is given. Choose among {table.column_names}."
+            )
         return table
 
 

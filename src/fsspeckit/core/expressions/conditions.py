@@ -27,7 +27,9 @@ def errors_name(argument: str) -> Iterator[None]:
     try:
         yield
     except ExpressionError as error:
-        raise ExpressionError(f"{argument}: {error}") from error
+        named = ExpressionError(f"{argument}: {error}")
+        named.wrong_call = error.wrong_call
+        raise named from error
 
 
 def compile_condition(given: Any, schema: pa.Schema, *, tables: Sequence[str] = ()) -> Expression:

@@ -70,7 +70,9 @@ def _reported() -> Iterator[None]:
     except _FAILURES as error:
         reason = str(error).rstrip(".")
         advice = "guard it with NULLIF(divisor, 0)" if "divide by zero" in reason else "correct the values or the type"
-        raise ExpressionError(f"an expression cannot be computed ({reason}); {advice}") from error
+        failure = ExpressionError(f"an expression cannot be computed ({reason}); {advice}")
+        failure.wrong_call = False  # it can be computed for other rows
+        raise failure from error
 
 
 def _value(expression: Expression, table: pa.Table, *, guards: bool = False) -> Values:

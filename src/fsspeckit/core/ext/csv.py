@@ -46,7 +46,7 @@ from fsspeckit.core.ext.inputs import (
     load,
     read_each,
 )
-from fsspeckit.core.formats import ENDINGS, can_delimit, plain_name
+from fsspeckit.core.formats import ENDINGS, USUAL_DELIMITERS, can_delimit, plain_name
 
 _CELLS: dict[str, Any] = {
     "check_utf8": False,  # the whole file is checked before
@@ -54,8 +54,10 @@ _CELLS: dict[str, Any] = {
     "strings_can_be_null": True,
     "quoted_strings_can_be_null": False,
 }
-_USUAL_DELIMITERS = ";\t|,"
 _ROW = re.compile(r"Row #(\d+): (.*)", re.DOTALL)
+_LOOKED_AT = 65536
+"""Bytes at the start of a file that are searched for its delimiter and for decimal commas."""
+_DECIMAL_COMMA = rb"""(?:^|[;])["']?-?[0-9.]*[0-9],[0-9]+["']?(?:[;]|$)"""
 Parse = Callable[[pa.Buffer, bool], pa.Table]
 
 
@@ -156,18 +158,36 @@ def read_cells(file: InputFile, delimiter: str | None, request: Request) -> Piec
             data.to_pybytes() + b"\n"
         )  # Arrow does not read a header without a newline at the end of the file
     if found := misplaced_quote(data, options.delimiter):
-        raise request.bad_file(file, f"line {found.line}", found.what)
+        raise _question(file, data, delimiter, options.delimiter, request) or request.bad_file(
+            file, f"line {found.line}", found.what
+        )
     if has_bom(data):  # a second one is a part of the first name, and Arrow removes one
         data = pa.py_buffer(BOM + data.to_pybytes())
     try:
         table = parse(data, request.use_threads)
     except pa.ArrowInvalid as error:
-        raise _not_csv(error, file, data, parse, request) from error
+        questioned = _question(file, data, delimiter, options.delimiter, request)
+        raise questioned or _not_csv(error, file, data, parse, request) from error
     if twice := sorted(name for name, count in Counter(table.column_names).items() if count > 1):
         raise SchemaMismatchError(
             f"{request.operation} of {file.location}: column names that are used twice: {twice}. Rename one of each."
         )
     return Piece.of(table, request)
+
+
+def _question(
+    file: InputFile, data: pa.Buffer, given: str | None, expected: str, request: Request
+) -> SourceFileError | None:
+    """Return the error for a file whose header has another delimiter, if the caller gave none."""
+    header, *lines = data[:_LOOKED_AT].to_pybytes().splitlines()
+    other = next((each for each in USUAL_DELIMITERS if each.encode() in header), None)
+    if given is not None or other is None or expected.encode() in header:
+        return None
+    number = re.compile(_DECIMAL_COMMA.replace(b";", re.escape(other.encode())))
+    has_commas = other != "," and any(map(number.search, lines))
+    arguments = f"delimiter={other!r} and decimal_comma=True" if has_commas else f"delimiter={other!r}"
+    remedy = f"If {other!r} separates the values, pass {arguments}, else correct the file"
+    return request.bad_file(file, "header", f"it has {other!r} and no {expected!r}", remedy)
 
 
 def _not_csv(error: pa.ArrowInvalid, file: InputFile, data: pa.Buffer, parse: Parse, request: Request) -> Exception:
@@ -235,11 +255,12 @@ def check_delimiter(where: str, names: Sequence[str], delimiter: str | None) -> 
     """Raise if there is one column and its name has another usual delimiter: commas may not separate values."""
     if delimiter is not None or len(names) != 1:
         return
-    other = next((each for each in _USUAL_DELIMITERS if each in names[0]), None)
+    other = next((each for each in USUAL_DELIMITERS if each in names[0]), None)
     if other is not None:
+        expected = "\t" if plain_name(where).endswith(".tsv") else ","
         raise SourceFileError(
             f"{where} has one column, {names[0]!r}. If {other!r} separates its values, pass delimiter={other!r}, else "
-            "pass delimiter=','."
+            f"pass delimiter={expected!r}."
         )
 
 
@@ -283,7 +304,13 @@ def _remedy(value: Any, type_: pa.DataType, notation: Notation) -> str:
     plain = unwrapped(type_)
     if is_number(plain) and "," in value and not notation.decimal_comma:
         return "Correct the value, or pass decimal_comma=True for numbers such as 1.234,56"
+    if is_number(plain) and notation.decimal_comma:
+        return "Correct the value: numbers are written like 1.234,56 with decimal_comma=True"
     is_time = pa.types.is_date(plain) or pa.types.is_timestamp(plain)
+    if is_time and notation.date_format is not None:
+        if "%z" in notation.date_format and pa.types.is_timestamp(plain) and plain.tz is None:
+            return "Give the column the type timestamptz, because its values have a zone"
+        return f"Correct the value: dates are written like {notation.example} with date_format={notation.date_format!r}"
     if is_time and notation.date_format is None and not _STARTS_WITH_YEAR.match(value):
         return "Correct the value, or pass date_format='%d.%m.%Y' for dates such as 31.03.2026"
     return "Correct the value"

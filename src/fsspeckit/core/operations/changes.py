@@ -84,7 +84,7 @@ def plan_changes(place: Place, versions: Versions, since: int, until: int, key_c
     """Find the files to compare, and the schema of the feed. Only footers are read."""
     first, last = check_version("since", since), check_version("until", until)
     if first > last:
-        raise ValueError(f"since={since} is a later version than {last}. Call history() to list versions.")
+        raise ValueError(f"since={since} is later than version {last}, the last one. Call history() to list versions.")
     if last > versions.view.head:
         raise VersionNotFoundError(f"{place.path} has no version {last}. Call history() to list versions.")
     commits = versions.commits_between(since, last)

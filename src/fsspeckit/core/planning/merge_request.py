@@ -213,10 +213,12 @@ def partition_columns_of(snapshot: Snapshot, partition_by: Sequence[str] | None)
     if not snapshot.files:
         return visible_partitions(requested or ())
     if requested is not None and requested != snapshot.partition_columns:
-        raise PartitionError(
+        error = PartitionError(
             f"the dataset is partitioned by {list(snapshot.partition_columns)}, not by {list(requested)}. "
             "Omit partition_by: it is read from the folders."
         )
+        error.wrong_call = True
+        raise error
     return snapshot.partition_columns
 
 
@@ -315,9 +317,8 @@ def _check_update_columns(request: MergeRequest, source: Sequence[str], known: S
     names = request.update_columns or ()
     unknown = [name for name in names if name not in source or (known and name not in known)]
     if unknown or not names:
-        raise ColumnNameError(
-            f"update_columns names {unknown or 'no columns'}. Choose columns of both the source and the dataset."
-        )
+        named = f"{unknown}, which not both of source and dataset have" if unknown else "no columns"
+        raise ColumnNameError(f"update_columns names {named}. Choose columns of both.")
     keys = [name for name in names if name in request.key_columns]
     if keys:
         raise ColumnNameError(f"update_columns names the key column(s) {keys}, which do not change. Leave them out.")

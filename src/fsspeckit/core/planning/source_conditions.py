@@ -83,7 +83,9 @@ def check_all_match(
 
 def _others(count: int, argument: str, examples: list[dict[str, object]]) -> ExpressionError:
     shown = f", such as {examples}" if examples else ""
-    return ExpressionError(
+    error = ExpressionError(
         f"{count:,} source row(s) are outside the condition {argument}{shown}. Nothing was changed. Filter the source "
         "by the condition."
     )
+    error.wrong_call = False
+    return error
