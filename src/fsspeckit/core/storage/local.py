@@ -57,7 +57,7 @@ class _OwnerLock:
 
     def release(self) -> None:
         if self._descriptor >= 0:
-            os.close(self._descriptor)
+            _unlock(self._descriptor)
             self._descriptor = -1
 
 
@@ -285,7 +285,7 @@ class LocalStorage(Storage):
         try:
             yield
         finally:
-            os.close(descriptor)
+            _unlock(descriptor)
 
     def is_locked(self, path: str) -> bool:
         with report_errors("open", path):
@@ -412,5 +412,13 @@ def _has_lock(path: str) -> bool:
     except BlockingIOError:
         return True
     finally:
-        os.close(descriptor)
+        _unlock(descriptor)
     return False
+
+
+def _unlock(descriptor: int) -> None:
+    """Release a lock. To close the file is not enough: a process that was forked meanwhile has it open too."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    finally:
+        os.close(descriptor)
