@@ -576,6 +576,25 @@ def test_a_dry_run_shows_what_is_known_without_rows(lake: Path, spark: Any, caps
     assert "error: step 's': no parquet dataset at lake/other" in capsys.readouterr().err
 
 
+def test_a_dry_run_of_selected_steps_is_that_of_their_run(lake: Path, spark: Any) -> None:
+    """Steps that are not selected create and change nothing."""
+    pipeline = Pipeline.of(
+        raw(
+            step("big", "filter", **{"from": "mon"}, where="amount > 10"),
+            step("load", "write", **{"from": "big", "into": "out"}),
+            step("tidy", "compact", dataset="out"),
+        )
+    )
+    for call in (pipeline.preview, pipeline.run):
+        with pytest.raises(StepFailedError, match=r"step 'tidy': no (matching )?parquet (dataset|files)"):
+            call(spark, select=["tidy"])
+    assert [each.name for each in pipeline.preview(spark, select=["load"]).steps] == ["load"]
+    pipeline.run(spark, select=["load"])
+    seen = pipeline.preview(spark, select=["tidy"]).step("tidy")
+    assert (seen.state, seen.changed_above) == ("existing", False)
+    assert pipeline.preview(spark).step("tidy").changed_above
+
+
 def test_a_dry_run_shows_the_steps_that_a_run_would_skip(lake: Path, spark: Any) -> None:
     pipeline = Pipeline.of(raw(step("load", "write", **{"from": "mon", "into": "out"})))
     assert pipeline.preview(spark, idempotency_key="k").step("load").committed is None
