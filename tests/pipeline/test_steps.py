@@ -313,6 +313,61 @@ def test_a_step_is_repeated_after_a_conflict(lake: Path, spark: Any) -> None:
     with pytest.raises(StepFailedError) as caught:
         Pipeline.of(found | {"repeat": {"times": 1, "wait": "0s"}}).run(spark, progress=meddle)
     assert isinstance(caught.value.__cause__, CommitConflictError)
+    assert caught.value.result.step("load").attempts == 2
+
+
+def test_a_step_is_repeated_with_growing_waits(lake: Path, spark: Any) -> None:
+    """Independent steps end, steps behind it do not run, and the document has all attempts and the error."""
+    Path("own_repeats.py").write_text(MODULE)
+    failing = step("failing", "python", **{"from": ["mon"]}, call="own_repeats:udf")
+    found = raw(
+        failing,
+        step("bad", "write", **{"from": "failing", "into": "out"}, repeat={"times": 2, "wait": "1s", "factor": 2}),
+        step("good", "write", **{"from": "mon", "into": "other"}),
+        step("behind", "compact", dataset="out"),
+        step("check", "check", dataset="other", after=["bad"], checks={"rows": {"min": 1}}),
+    )
+    pipeline = Pipeline.of(found, trust=True)
+    here = Pipeline(pipeline.file, pipeline.order, trusted=True, folder=str(lake))
+    with pytest.raises(StepFailedError, match="step 'bad': a Python function raised ZeroDivisionError") as caught:
+        here.run(spark)
+    result = caught.value.result
+    assert [each.status for each in result.steps] == ["done", "failed", "done", "not run", "not run"]
+    assert (result.step("bad").attempts, result.step("bad").seconds > 1 + 2) == (3, True)
+    assert result.error == f"step 'bad': {result.step('bad').error}"
+    assert (Path("lake/out").exists(), len(rows("other"))) == (False, 3)
+
+
+def test_a_database_is_a_source(lake: Path, spark: Any) -> None:
+    """Derby, which is among the jars of Spark, in memory."""
+    spark._jvm.java.lang.System.setProperty("derby.stream.error.file", str(lake / "derby.log"))
+    driver, url = "org.apache.derby.iapi.jdbc.AutoloadedDriver", "jdbc:derby:memory:people;create=true"
+    table = spark.sql("SELECT 1 AS id, 'Ann' AS name, 1.50 AS amount UNION ALL SELECT 2, NULL, NULL")
+    table.write.format("jdbc").options(url=url, dbtable="people", driver=driver).mode("overwrite").save()
+    options = {"url": url, "dbtable": "people", "driver": driver, "password": "s3cret"}
+
+    def load(**more: Any) -> Pipeline:
+        sources = {"people": {"format": "jdbc", "options": options | more}}
+        one = step("load", "merge", **{"from": "people", "into": "out"}, keys=["id"])
+        return Pipeline.of(raw(one, sources=sources), trust=True)
+
+    assert load().preview(spark).step("load").columns == {"id": "int", "name": "string", "amount": "decimal(3,2)"}
+    assert load().run(spark).step("load").details["inserted"] == 2
+    parts = {"partitionColumn": "id", "lowerBound": 0, "upperBound": 9, "numPartitions": 3}
+    assert load(**parts).run(spark).step("load").details["unchanged"] == 2
+    assert [(row["id"], row["name"]) for row in rows("out")] == [(1, "Ann"), (2, None)]
+    for more, said in (
+        ({"dbtable": "nobody"}, "source 'people': .*'NOBODY' does not exist"),
+        (
+            {"driver": "org.example.Driver"},
+            "source 'people': Spark does not find the class org.example.Driver.*spark.jars",
+        ),
+        ({"url": "jdbc:derby:memory:none"}, "source 'people': .*connect"),
+    ):
+        for call in (Pipeline.run, Pipeline.preview):
+            with pytest.raises(StepFailedError, match=said) as caught:
+                call(load(**more), spark)
+            assert "s3cret" not in str(caught.value)
 
 
 def test_independent_steps_run_at_the_same_time(lake: Path, spark: Any) -> None:
@@ -519,6 +574,25 @@ def test_a_dry_run_shows_what_is_known_without_rows(lake: Path, spark: Any, caps
     )
     assert main(["run", "p.toml", "--dry-run"]) == 1
     assert "error: step 's': no parquet dataset at lake/other" in capsys.readouterr().err
+
+
+def test_a_dry_run_of_selected_steps_is_that_of_their_run(lake: Path, spark: Any) -> None:
+    """Steps that are not selected create and change nothing."""
+    pipeline = Pipeline.of(
+        raw(
+            step("big", "filter", **{"from": "mon"}, where="amount > 10"),
+            step("load", "write", **{"from": "big", "into": "out"}),
+            step("tidy", "compact", dataset="out"),
+        )
+    )
+    for call in (pipeline.preview, pipeline.run):
+        with pytest.raises(StepFailedError, match=r"step 'tidy': no (matching )?parquet (dataset|files)"):
+            call(spark, select=["tidy"])
+    assert [each.name for each in pipeline.preview(spark, select=["load"]).steps] == ["load"]
+    pipeline.run(spark, select=["load"])
+    seen = pipeline.preview(spark, select=["tidy"]).step("tidy")
+    assert (seen.state, seen.changed_above) == ("existing", False)
+    assert pipeline.preview(spark).step("tidy").changed_above
 
 
 def test_a_dry_run_shows_the_steps_that_a_run_would_skip(lake: Path, spark: Any) -> None:

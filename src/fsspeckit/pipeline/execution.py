@@ -113,6 +113,7 @@ class Execution:
     is_named: bool = False
     records: dict[str, StepRecord] = field(default_factory=dict)
     checked: dict[str, dict[str, str]] = field(default_factory=dict)
+    attempts: dict[str, int] = field(default_factory=dict)
     building: threading.RLock = field(default_factory=threading.RLock)
 
     @cached_property
@@ -248,7 +249,9 @@ class Execution:
             if name:
                 seconds = time.perf_counter() - clock
                 record = StepRecord(name, step.do, "failed", self._shown_path(step), seconds=seconds, error=reason)
-                self.records[name] = replace(record, checks=self.checked.get(name, {}))
+                self.records[name] = replace(
+                    record, checks=self.checked.get(name, {}), attempts=self.attempts.get(name, 1)
+                )
                 self._tell(lambda listener: listener.step_ended(step, self.records[name]))
             where = f"step {name!r}" if name else "before the first step"
             raise StepFailedError(f"{where}: {reason}", name, result("failed", f"{where}: {reason}")) from error
@@ -257,6 +260,7 @@ class Execution:
         """Run a step, again after failures that can pass, with growing waits."""
         clock, repeat = time.perf_counter(), step.repeat or self.file.repeat
         for attempt in range(repeat.times + 1):
+            self.attempts[step.name] = attempt + 1
             try:
                 record = self._one(step, committed)
                 for name in changed_by(step):

@@ -23,7 +23,7 @@ from fsspeckit.core.engine.changes import ADDED, AT, CHANGE_TYPE, VERSION
 from fsspeckit.core.storage import resolve
 from fsspeckit.core.storage.urls import to_spark
 from fsspeckit.datasets.spark import SparkDatasetIO
-from fsspeckit.datasets.spark.errors import translated_analysis
+from fsspeckit.datasets.spark.errors import ExecutorSetupError, SparkJobError, translated_analysis
 from fsspeckit.datasets.spark.file_source import files_frame, text_files
 from fsspeckit.datasets.spark.frames import spark_type
 from fsspeckit.datasets.spark.versions import arrow_schema, parse_schema
@@ -121,7 +121,11 @@ class Frames:
     def _read(self, name: str, types: Types) -> DataFrame:
         source = self._file.sources[name]
         if isinstance(source, SparkSource):
-            return _read_by_spark(self._spark, source)
+            try:
+                with translated_analysis(f"source {name!r}"):
+                    return _read_by_spark(self._spark, source)
+            except (SparkJobError, ExecutorSetupError) as error:
+                raise type(error)(f"source {name!r}: {error}") from error
         if source.format == "changes":
             return self._changes(source)
         if source.dataset is not None:

@@ -87,7 +87,7 @@ def _head_of_first(source: Source, folder: str) -> str | None:
 
 
 def preview(run: Execution, order: tuple[AnyStep, ...], chosen: set[str]) -> PipelinePreview:
-    """Resolve all steps, and return what the chosen ones would do.
+    """Resolve the chosen steps and those that provide their rows, and return what the chosen ones would do.
 
     Raises:
         PipelineFileError: The file is not trusted and reads something that it does not declare.
@@ -97,12 +97,12 @@ def preview(run: Execution, order: tuple[AnyStep, ...], chosen: set[str]) -> Pip
     result, planner = run.document(order, chosen), _Planner(run)
     found = list[StepPreview]()
     try:
-        for step in order:
+        for step in (each for each in order if each.name in chosen):
             with run.failing(step.name, step, result), translated_analysis(f"step {step.name!r}"):
                 found.append(planner.step(step))
     finally:
         planner.close()
-    return PipelinePreview(run.file.name, tuple(each for each in found if each.name in chosen))
+    return PipelinePreview(run.file.name, tuple(found))
 
 
 class _Planner:

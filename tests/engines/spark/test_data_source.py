@@ -173,6 +173,32 @@ def test_each_batch_of_a_stream_is_committed_once(spark: Any, fmt: str, tmp_path
     assert rows(path) == [(1, "x"), (2, "y"), (3, "z")]
 
 
+def test_a_stream_in_complete_mode_replaces_all_rows(spark: Any, stream_fmt: str, tmp_path: Path) -> None:
+    source, path = tmp_path / "in", str(tmp_path / "totals")
+    source.mkdir()
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+
+    def run(name: str, mode: str = "complete", **options: str) -> list[tuple[Any, ...]]:
+        stream = spark.readStream.schema("id bigint, n bigint").json(str(source)).groupBy("id").sum("n")
+        writer = stream.withColumnRenamed("sum(n)", "n").writeStream.format(stream_fmt).outputMode(mode)
+        writer = writer.option("checkpointLocation", str(tmp_path / name)).options(**options)
+        assert writer.trigger(availableNow=True).start(path).awaitTermination(300)
+        return sorted((row["id"], row["n"]) for row in IO.read_parquet(path).to_pylist())
+
+    try:
+        (source / "a.json").write_text('{"id": 1, "n": 1}\n{"id": 2, "n": 2}\n')
+        assert run("checkpoint") == [(1, 1), (2, 2)]
+        (source / "b.json").write_text('{"id": 1, "n": 5}\n{"id": 3, "n": 3}\n')
+        assert run("checkpoint") == run("checkpoint") == [(1, 6), (2, 2), (3, 3)]
+        with pytest.raises(PySparkException, match=r'outputMode\("complete"\) of a stream replace all rows, and keys'):
+            run("other", keys="id")
+        with pytest.raises(PySparkException, match="does not support Update mode"):
+            run("update", "update")
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", before)
+
+
 def changed(frame: Any) -> list[tuple[Any, ...]]:
     return sorted((row.id, row.v, row._change_type, row._version) for row in frame.collect())
 

@@ -250,7 +250,10 @@ class _Write:
                 given[_NAMES.get(name, name)] = value
         merges = "key_columns" in given
         if merges and overwrite:
-            raise ValueError('mode("overwrite") replaces rows, and keys merge them. Use mode("append"), or omit keys.')
+            raise ValueError(
+                'mode("overwrite") of a batch and outputMode("complete") of a stream replace all rows, and keys merge '
+                'them. Use "append", or omit keys.'
+            )
         known = _MERGE if merges else _WRITE
         unknown = sorted(given.keys() - known)
         if unknown:

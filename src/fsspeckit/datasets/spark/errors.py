@@ -19,6 +19,8 @@ _CONDITION = re.compile(r"SQLSTATE: (?:0A|21|22|23|42|54|P0)\w{3}")
 """SQLSTATE classes of queries and values that fail on every run: syntax, data, limits, errors raised by the user."""
 _OF_PY4J = re.compile(r"An error occurred while calling [^\n]*\n: (?:[\w.$]+: )?")
 _NO_CONNECTOR = re.compile(r"Class [\w.]+\.(\w+FileSystem) not found|No FileSystem for scheme \"?(\w+)")
+_NO_CLASS = re.compile(r"java\.lang\.ClassNotFoundException: ([\w.$]+)")
+_NO_DRIVER = re.compile(r"java\.sql\.SQLException: No suitable driver")
 _OWN = re.compile(r"\b(SourceFileError|SchemaMismatchError): ([^\n]+)")
 _OWN_CLASSES = {"SourceFileError": SourceFileError, "SchemaMismatchError": SchemaMismatchError}
 """Errors that executors raise for values in source files."""
@@ -119,6 +121,11 @@ def explain(text: str) -> FsspeckitError:
             f"Spark has no connector for this address ({absent[1] or absent[2]} is missing); start it with one by the "
             "setting spark.jars.packages (for S3, org.apache.hadoop:hadoop-aws of Spark's Hadoop version), or read a "
             "Parquet folder as a dataset, which needs none"
+        )
+    if (unknown := _NO_CLASS.search(text)) or _NO_DRIVER.search(text):
+        what = f"Spark does not find the class {unknown[1]}" if unknown else "No suitable driver for this jdbc url"
+        return ExecutorSetupError(
+            f"{what}; check the name, or start Spark with its jar by the setting spark.jars or spark.jars.packages"
         )
     if own := _OWN.search(text):
         return _OWN_CLASSES[own[1]](scrub(own[2]))
