@@ -61,7 +61,7 @@ def test_keep_list_restore_and_remove_versions(fsspeckit: Fsspeckit) -> None:
     assert ids() == [1, 2, 3]
     assert fsspeckit("restore", "lake", "--as-of", "2100-01-01", "--noop-exit-code", "7")[0] == 7
     assert fsspeckit("vacuum", "lake", "--noop-exit-code", "7")[0] == 7
-    code, out, err = fsspeckit("vacuum", "lake", "--older-than", "0s", "--json")
+    code, out, err = fsspeckit("vacuum", "lake", "--older-than", "0s", "--yes", "--json")
     assert (code, err) == (0, "")
     assert json.loads(out) | {"removed_bytes": 0} == {
         "removed_files": 2,

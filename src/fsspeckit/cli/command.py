@@ -26,6 +26,7 @@ from fsspeckit.common.choices import DEFAULT_ENGINE, EngineName
 
 if TYPE_CHECKING:
     from fsspeckit.core.dataset.place import Place
+    from fsspeckit.core.operations.row_sample import RowSample
     from fsspeckit.datasets.io import DatasetIO
 
 _ENGINES = (
@@ -143,9 +144,13 @@ class Run:
             raise errors.CommandError(f"there is no dataset at {path}", "check the path, or leave --must-exist out")
         return exists
 
-    def finish(self, result: Any, *, noop: bool = False, existed: bool = True) -> int:
-        """Print a result of the library, say whether the dataset is new, and return the exit code."""
+    def finish(self, result: Any, *, noop: bool = False, existed: bool = True, sample: RowSample | None = None) -> int:
+        """Print a result of the library and its rows, say whether the dataset is new, and return the exit code."""
         facts, text = result.to_dict(), str(result)
+        if sample is not None:
+            from fsspeckit.report.change_page import render_sample
+
+            facts, text = facts | {"sample": sample.as_json()}, f"{text}\n{render_sample(sample)}"
         if not existed:
             facts = facts | {"new_dataset": not noop}
             text = ("there is no dataset, so nothing was done\n" if noop else "new dataset\n") + text
