@@ -22,7 +22,7 @@ from fsspeckit.cli.options import SOURCE, OptionTable
 from fsspeckit.cli.settings import load_config, parse_options
 from fsspeckit.cli.wording import as_options
 from fsspeckit.common.cache import is_first_time
-from fsspeckit.common.choices import DEFAULT_ENGINE, EngineName
+from fsspeckit.common.choices import DEFAULT_ENGINE, DEFAULT_PUBLISH, EngineName, PublishMode
 
 if TYPE_CHECKING:
     from fsspeckit.core.dataset.place import Place
@@ -46,6 +46,13 @@ _PANEL: OptionTable = {
             list[str], typer.Option("--storage-option", metavar="K=V", help="Filesystem option for URLs; repeatable.")
         ],
         [],
+    ),
+    "publish": (
+        Annotated[
+            PublishMode | None,
+            typer.Option("--publish", help="How a commit becomes visible on local disks; default: new_names."),
+        ],
+        None,
     ),
     "config": (
         Annotated[Path | None, typer.Option("--config", envvar="FSSPECKIT_CONFIG", help="TOML configuration file.")],
@@ -73,6 +80,7 @@ class Run:
     offered: frozenset[str] = frozenset()
     engine: EngineName | None = None
     storage_option: list[str] = field(default_factory=list)
+    publish: PublishMode | None = None
     config: Path | None = None
     json_line: bool = False
     quiet: bool = False
@@ -84,6 +92,10 @@ class Run:
     def chosen_engine(self, otherwise: str = DEFAULT_ENGINE) -> str:
         """Return the engine: from the option, the environment, the configuration file, or the given default."""
         return self.engine or load_config(self.config).get("engine") or otherwise
+
+    def chosen_publish(self) -> PublishMode:
+        """Return how commits become visible: from the option, the configuration file, or the default."""
+        return self.publish or load_config(self.config).get("publish") or DEFAULT_PUBLISH
 
     def options(self) -> dict[str, Any] | None:
         """Return the storage options of the configuration file, overridden by those of the command line."""
@@ -97,7 +109,7 @@ class Run:
         logging.getLogger(__name__).info("%s runs on the engine %s", self.command, engine)
         if engine == "spark" and not self.quiet and not self.json_line and sys.stderr.isatty():
             self._explain_engines()
-        return dataset_io(engine, storage_options=self.options())
+        return dataset_io(engine, storage_options=self.options(), publish=self.chosen_publish())
 
     def _explain_engines(self) -> None:
         """Print once, to a user who has not chosen an engine, that there are others."""
@@ -108,7 +120,9 @@ class Run:
         """Return the location of a dataset; needs no engine."""
         from fsspeckit.core.dataset.place import Place
 
-        return Place.of(path, None, self.options())
+        place = Place.of(path, None, self.options())
+        place.journal.publish = self.chosen_publish()
+        return place
 
     def words(self, message: str) -> str:
         """Replace parameter names in a message of the library by the options of this command."""
@@ -159,18 +173,25 @@ class Run:
 
 
 def command(
-    app: typer.Typer, name: str, *, example: str, options: OptionTable | None = None, without: tuple[str, ...] = ()
+    app: typer.Typer,
+    name: str,
+    *,
+    example: str,
+    options: OptionTable | None = None,
+    without: tuple[str, ...] = (),
+    commits: bool = False,
 ) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Register a function `(run, ...) -> exit code` with the shared options and an example in its help.
 
     A parameter `options` of the function stands for a table of options: it gets those that have a value. A parameter
-    `reading` stands for the options of a source.
+    `reading` stands for the options of a source. A command that ``commits`` has the option `--publish`.
     """
     tables = {"options": options or {}, "reading": SOURCE}
 
     def register(function: Callable[..., int]) -> Callable[..., int]:
         own = inspect.signature(function, eval_str=True)
-        shared = {key: value for key, value in _PANEL.items() if key not in without}
+        left_out = without if commits else (*without, "publish")
+        shared = {key: value for key, value in _PANEL.items() if key not in left_out}
         parameters = list[inspect.Parameter]()
         for each in own.parameters.values():
             if each.name in tables:

@@ -29,7 +29,7 @@ PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="A file that `fss
 def register(app: typer.Typer) -> None:
     """Add the command to the program."""
     example = "fsspeckit apply plan.json --dry-run\nfsspeckit apply plan.json --diff"
-    command(app, "apply", example=example)(apply)
+    command(app, "apply", example=example, commits=True)(apply)
 
 
 def apply(run: Run, plan_file: PlanFile, yes: Yes = False, dry_run: DryRunOption = False, diff: Diff = False) -> int:
