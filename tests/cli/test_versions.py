@@ -93,3 +93,25 @@ def test_error_says_what_to_do(fsspeckit: Fsspeckit, words: tuple[str, ...], cod
     assert (found, out) == (code, "")
     assert problem in err
     assert len(err.splitlines()) == 2
+
+
+def test_the_current_version_is_not_called_unreadable(fsspeckit: Fsspeckit) -> None:
+    fsspeckit("delete", "lake", "--where", "id = 1")
+    lines = fsspeckit("history", "lake")[1].splitlines()
+    assert [line.split()[-1] for line in lines] == ["readable", "current", "no"]
+    fsspeckit("history", "lake", "--retain", "7d")
+    assert fsspeckit("history", "lake")[1].splitlines()[1].split()[-1] == "yes"
+
+
+def test_an_option_of_another_name_is_answered(fsspeckit: Fsspeckit) -> None:
+    for words, meant in (
+        (("history", "lake", "--keep", "7d"), "use --retain"),
+        (("vacuum", "lake", "--retain", "7d"), "use --older-than"),
+        (("optimize", "lake", "--sort-by", "id"), "use --by"),
+        (("compact", "lake", "--dry-runn"), "use --dry-run"),
+        (("compact", "lake", "--zzz"), "see `fsspeckit compact --help`"),
+    ):
+        code, _, err = fsspeckit(*words)
+        assert (code, err.splitlines()[1].startswith(f"to do: {meant}")) == (2, True), err
+    code, _, err = fsspeckit("inspect", "lake", "--fail-under", "101")
+    assert (code, err.splitlines()[0]) == (2, "error: --fail-under must be 100 or less")

@@ -134,12 +134,12 @@ class Run:
         return {"error": type(error).__name__, "message": problem, "to_do": remedy, "exit_code": code}
 
     @contextmanager
-    def bars(self) -> Iterator[Callable[[Any], None] | None]:
-        """Yield a progress callback, or None if progress bars are not shown."""
+    def bars(self, waits_for: str = "") -> Iterator[Callable[[Any], None] | None]:
+        """Yield a progress callback, or None if no bars are shown. First they show what is waited for."""
         if not progress.wanted(quiet=self.quiet, no_progress=self.no_progress):
             yield None
             return
-        with progress.Bars(self.command, "starting Spark" if self._starts_spark() else "") as bars:
+        with progress.Bars(self.command, waits_for or ("starting Spark" if self._starts_spark() else "")) as bars:
             yield bars
 
     def _starts_spark(self) -> bool:
