@@ -115,3 +115,12 @@ def test_an_option_of_another_name_is_answered(fsspeckit: Fsspeckit) -> None:
         assert (code, err.splitlines()[1].startswith(f"to do: {meant}")) == (2, True), err
     code, _, err = fsspeckit("inspect", "lake", "--fail-under", "101")
     assert (code, err.splitlines()[0]) == (2, "error: --fail-under must be 100 or less")
+
+
+def test_duplicates_that_were_removed_are_deleted_rows(fsspeckit: Fsspeckit) -> None:
+    for words in (("deduplicate", "--key", "id"), ("optimize", "--by", "id", "--deduplicate-key", "id")):
+        PyarrowDatasetIO().write_dataset(pa.table({"id": [1, 2]}), "lake")
+        assert fsspeckit(words[0], "lake", *words[1:])[0] == 0
+        versions = json.loads(fsspeckit("history", "lake", "--json")[1])["versions"]
+        counted = next(each for each in versions if each["deleted"] is not None)
+        assert (counted["inserted"], counted["deleted"]) == (None, 2), versions

@@ -105,9 +105,11 @@ class Source:
         return table if self.cast is None else _cast(table, self.cast)
 
     def _table(self, path: str) -> pa.Table:
+        from fsspeckit.core.expressions.column_types import parse_column_types
         from fsspeckit.core.ext import read_parquet
 
-        return read_parquet(path, memory_map=True, storage_options=self.options)
+        types = None if self.cast is None else parse_column_types(self.cast)
+        return read_parquet(path, types=types, memory_map=True, storage_options=self.options)
 
     def _waiting(self) -> AbstractContextManager[object]:
         """Show with a progress bar that standard input is read."""
