@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from fsspeckit.common.choices import DEFAULT_ENGINE, DEFAULT_TARGET_MB
+from fsspeckit.common.choices import DEFAULT_ENGINE, DEFAULT_PUBLISH, DEFAULT_TARGET_MB, PublishMode
 from fsspeckit.core.commit.replay import Recovery
 from fsspeckit.core.commit.versions import History
 from fsspeckit.core.operations.versions import RestoreResult, VacuumResult, VersionDiff
@@ -30,13 +30,16 @@ _CLASSES = {"spark": "SparkDatasetIO", "duckdb": "DuckDBDatasetIO", "pyarrow": "
 
 
 def dataset_io(
-    engine: str = DEFAULT_ENGINE, filesystem: Any = None, storage_options: Mapping[str, Any] | None = None
+    engine: str = DEFAULT_ENGINE,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    publish: PublishMode = DEFAULT_PUBLISH,
 ) -> DatasetIO:
     """Return the `DatasetIO` of an engine, whose methods the functions of this module call."""
     if engine not in _CLASSES:
         raise ValueError(f"engine={engine!r} is unknown. Choose one of {', '.join(map(repr, _CLASSES))} or 'auto'.")
     io_class = getattr(import_module(f"fsspeckit.datasets.{engine}"), _CLASSES[engine])
-    return cast("DatasetIO", io_class(filesystem=filesystem, storage_options=storage_options))
+    return cast("DatasetIO", io_class(filesystem=filesystem, storage_options=storage_options, publish=publish))
 
 
 def io_for(

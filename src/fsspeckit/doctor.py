@@ -21,6 +21,8 @@ from fsspeckit.core.result_view import ResultMapping, columns
 Verdict = Literal["ok", "note", "fail"]
 Describe = Callable[[Exception], tuple[str, str]]
 """Returns what is wrong, and what to do."""
+_SHOWN = 20
+"""So many damaged files are named."""
 _STORES = {
     "s3": ("s3", ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE"), "~/.aws/credentials"),
     "gcs": ("gs", ("GOOGLE_APPLICATION_CREDENTIALS",), "~/.config/gcloud/application_default_credentials.json"),
@@ -121,6 +123,7 @@ class _Doctor:
             yield self._attempt("write access", _temp)
             return
         yield self._attempt("read access", self._readable)
+        yield self._data_files()
         yield self._attempt("write access", self._writable)
         yield self._journal()
 
@@ -179,6 +182,35 @@ class _Doctor:
         place = self._place()
         files = place.journal.view().files
         return f"{counted(len(files), 'data file')} at {place.path}" if files else f"no dataset at {place.path} yet"
+
+    def _data_files(self) -> Check:
+        """Read the footers of all files, and name those that cannot be read."""
+        from fsspeckit.common.errors import DamagedFileError, UnsupportedDataError
+        from fsspeckit.core.model import ViewFile
+        from fsspeckit.core.parquet.data_files import read_data_files
+        from fsspeckit.core.storage import for_each
+
+        bad: list[str] = []
+
+        def look() -> str:
+            place = self._place()
+            files = place.journal.view().files
+
+            def read(file: ViewFile) -> None:
+                try:
+                    read_data_files(place.storage, [file], ())
+                except (DamagedFileError, UnsupportedDataError):
+                    bad.append(file.path)
+
+            for_each(place.storage, read, files)
+            return f"the footers of {counted(len(files), 'file')} are readable"
+
+        check = self._attempt("data files", look)
+        if not bad:
+            return check
+        more = f" and {counted(len(bad) - _SHOWN, 'more file')}" if len(bad) > _SHOWN else ""
+        detail = f"{counted(len(bad), 'file')} cannot be read as Parquet: {', '.join(sorted(bad)[:_SHOWN])}{more}"
+        return Check("data files", "fail", detail, "restore these files, or move them out of the dataset")
 
     def _writable(self) -> str:
         """Write and remove a file in the folder where a writer creates the journal, or in its nearest parent."""

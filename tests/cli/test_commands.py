@@ -206,7 +206,9 @@ def test_the_encoding_of_a_file(fsspeckit: Fsspeckit) -> None:
     code, _, err = fsspeckit("write", "towns.csv", "lake")
     assert code == 1
     assert "towns.csv, line 3: the byte 0xF6 is not utf-8 text" in err
-    assert err.splitlines()[1] == "to do: name the encoding of the file, such as --encoding latin-1"
+    assert (
+        err.splitlines()[1] == "to do: convert the file, or name the encoding of all files, such as --encoding latin-1"
+    )
     assert fsspeckit("write", "towns.csv", "lake", "--encoding", "latin-1", "-q")[0] == 0
     assert [row["town"] for row in rows_of("lake")] == ["Bonn", "Köln"]
     Path("wide.csv").write_text("id,town\n1,Bonn\n", encoding="utf-16")
@@ -347,7 +349,7 @@ def test_settings_by_option_environment_and_file(fsspeckit: Fsspeckit, monkeypat
     os.remove("config/fsspeckit/config.toml")
     assert engine() == "spark"
     for text, said in (
-        ("engin = 1", "engine, storage_options"),
+        ("engin = 1", "engine, publish, storage_options"),
         ('engine = "x"', "spark, duckdb, pyarrow"),
         ("=", "TOML"),
     ):
@@ -432,3 +434,14 @@ def test_doctor_sees_a_folder_that_nobody_may_write(fsspeckit: Fsspeckit) -> Non
     checks = {check["name"]: check for check in json.loads(out)["checks"]}
     assert (code, checks["write access"]["verdict"]) == (1, "fail")
     assert checks["write access"]["mend"]
+
+
+def test_doctor_names_all_damaged_files(fsspeckit: Fsspeckit) -> None:
+    fsspeckit("write", "orders.csv", "lake", "-q")
+    assert "readable" in fsspeckit("doctor", "lake", "--engine", "pyarrow")[1]
+    for name in ("a", "b"):
+        (Path("lake") / f"{name}.parquet").write_bytes(b"PAR1" if name == "a" else b"")
+    code, _, err = fsspeckit("compact", "lake")
+    assert (code, "`fsspeckit doctor PATH` names all such files" in err) == (1, True)
+    code, out, _ = fsspeckit("doctor", "lake", "--engine", "pyarrow")
+    assert (code, "2 files cannot be read as Parquet: a.parquet, b.parquet" in out) == (1, True), out

@@ -83,6 +83,7 @@ MISSING_DATASET = {
     "plan optimize": "nowhere --by id",
     "plan deduplicate": "nowhere --key id",
     "plan restore": "nowhere --version 1",
+    "plan vacuum": "nowhere",
 }
 UNKNOWN_VERSION = {
     "changes": ["lake --since 9", "kept --since 9", "kept --since 2 --until 9", "kept --since 1", "lake --since -1"],

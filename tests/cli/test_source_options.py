@@ -83,10 +83,25 @@ def test_columns_of_parquet_are_cast_without_loss(fsspeckit: Fsspeckit) -> None:
     assert fsspeckit("write", "in.parquet", "lake", "--cast", "amount decimal(10, 2), id int")[0] == 0
     assert table("lake").schema.types == [pa.int32(), pa.decimal128(10, 2)]
     code, _, err = fsspeckit("write", "in.parquet", "other", "--cast", "amount int")
-    assert (code, "--cast amount" in err, Path("other").exists()) == (1, True, False)
+    assert (code, "'amount' cannot be cast" in err, Path("other").exists()) == (1, True, False)
     code, _, err = fsspeckit("write", "in.parquet", "other", "--cast", "total int")
     assert (code, "--cast names 'total'" in err) == (2, True)
     assert "use --schema" in fsspeckit("write", "orders.csv", "other", "--cast", "id int")[2]
+
+
+@pytest.mark.parametrize("engine", ["pyarrow", "duckdb"])
+def test_a_cast_repairs_files_of_different_types(fsspeckit: Fsspeckit, engine: str) -> None:
+    """A folder in which a column is an integer in one file and a number in another has no common type."""
+    for day, values in (("mon", pa.array([1, 2])), ("tue", pa.array([1.5, 2.5]))):
+        Path(f"messy/day={day}").mkdir(parents=True)
+        pq.write_table(pa.table({"id": [1, 2], "amount": values}), f"messy/day={day}/a.parquet")
+    code, _, err = fsspeckit("compact", "messy")
+    assert (code, '`fsspeckit write PATH NEW --cast "COLUMN TYPE"`' in err) == (1, True), err
+    words = ("write", "messy", "clean", "--cast", "amount double", "--partition-by", "day", "--engine", engine)
+    assert fsspeckit(*words)[0] == 0
+    assert sorted(table("clean")["amount"].to_pylist()) == [1.0, 1.5, 2.0, 2.5]
+    code, _, err = fsspeckit("write", "messy", "whole", "--cast", "amount bigint")
+    assert (code, "cannot be cast to int64" in err, Path("whole").exists()) == (1, True, False), err
 
 
 @pytest.mark.parametrize(

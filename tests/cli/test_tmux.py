@@ -184,3 +184,15 @@ def test_a_pipe_and_a_file_get_no_bars(window: Terminal) -> None:
     assert (window.folder / "err").read_bytes() == b""
     assert b"\x1b" not in (window.folder / "out").read_bytes()
     assert (window.folder / "out").read_text().startswith("mode ")
+
+
+@pytest.mark.parametrize("format_", ["csv", "json"])
+def test_a_bar_shows_that_standard_input_is_read(window: Terminal, format_: str) -> None:
+    (window.folder / "in.csv").write_text("id,v\n7,y\n")
+    (window.folder / "in.json").write_text('{"id": 7, "v": "y"}\n')
+    slow = f"(until [ -e go ]; do sleep 0.1; done; cat in.{format_}) |"
+    window.start(f"write - lake --format {format_}", before=slow)
+    window.wait(r"write: reading standard input")
+    (window.folder / "go").touch()
+    assert window.result().endswith("code 0")
+    assert "reading" not in window.screen()

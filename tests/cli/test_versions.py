@@ -61,7 +61,7 @@ def test_keep_list_restore_and_remove_versions(fsspeckit: Fsspeckit) -> None:
     assert ids() == [1, 2, 3]
     assert fsspeckit("restore", "lake", "--as-of", "2100-01-01", "--noop-exit-code", "7")[0] == 7
     assert fsspeckit("vacuum", "lake", "--noop-exit-code", "7")[0] == 7
-    code, out, err = fsspeckit("vacuum", "lake", "--older-than", "0s", "--json")
+    code, out, err = fsspeckit("vacuum", "lake", "--older-than", "0s", "--yes", "--json")
     assert (code, err) == (0, "")
     assert json.loads(out) | {"removed_bytes": 0} == {
         "removed_files": 2,
@@ -93,3 +93,34 @@ def test_error_says_what_to_do(fsspeckit: Fsspeckit, words: tuple[str, ...], cod
     assert (found, out) == (code, "")
     assert problem in err
     assert len(err.splitlines()) == 2
+
+
+def test_the_current_version_is_not_called_unreadable(fsspeckit: Fsspeckit) -> None:
+    fsspeckit("delete", "lake", "--where", "id = 1")
+    lines = fsspeckit("history", "lake")[1].splitlines()
+    assert [line.split()[-1] for line in lines] == ["readable", "current", "no"]
+    fsspeckit("history", "lake", "--retain", "7d")
+    assert fsspeckit("history", "lake")[1].splitlines()[1].split()[-1] == "yes"
+
+
+def test_an_option_of_another_name_is_answered(fsspeckit: Fsspeckit) -> None:
+    for words, meant in (
+        (("history", "lake", "--keep", "7d"), "use --retain"),
+        (("vacuum", "lake", "--retain", "7d"), "use --older-than"),
+        (("optimize", "lake", "--sort-by", "id"), "use --by"),
+        (("compact", "lake", "--dry-runn"), "use --dry-run"),
+        (("compact", "lake", "--zzz"), "see `fsspeckit compact --help`"),
+    ):
+        code, _, err = fsspeckit(*words)
+        assert (code, err.splitlines()[1].startswith(f"to do: {meant}")) == (2, True), err
+    code, _, err = fsspeckit("inspect", "lake", "--fail-under", "101")
+    assert (code, err.splitlines()[0]) == (2, "error: --fail-under must be 100 or less")
+
+
+def test_duplicates_that_were_removed_are_deleted_rows(fsspeckit: Fsspeckit) -> None:
+    for words in (("deduplicate", "--key", "id"), ("optimize", "--by", "id", "--deduplicate-key", "id")):
+        PyarrowDatasetIO().write_dataset(pa.table({"id": [1, 2]}), "lake")
+        assert fsspeckit(words[0], "lake", *words[1:])[0] == 0
+        versions = json.loads(fsspeckit("history", "lake", "--json")[1])["versions"]
+        counted = next(each for each in versions if each["deleted"] is not None)
+        assert (counted["inserted"], counted["deleted"]) == (None, 2), versions

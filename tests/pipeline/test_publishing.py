@@ -75,3 +75,20 @@ def test_a_step_fails_with_its_export_and_is_not_repeated(lake: Path, spark: Any
         assert isinstance(caught.value.__cause__, UnsupportedDataError)
     assert len(IO.read_parquet("lake/orders")) == 1
     assert Pipeline.of(pipeline()).run(spark, idempotency_key="one").step("load").status == "skipped"
+
+
+@pytest.mark.parametrize(("publish", "keeps_names"), [("replace", True), ("new_names", False)])
+def test_a_dataset_says_how_commits_become_visible(publish: str, keeps_names: bool, lake: Path, spark: Any) -> None:
+    def names() -> list[str]:
+        return sorted(path.name for path in Path("lake/shown").glob("*.parquet"))
+
+    found = pipeline(path="lake/shown", publish=publish)
+    Path("in/mon.csv").write_text("id,status,amount\n1,new,10\n2,paid,20\n")
+    Pipeline.of(found).run(spark)
+    before = names()
+    Path("in/mon.csv").write_text("id,status,amount\n1,new,11\n")
+    Pipeline.of(found).run(spark)
+    assert (names() == before) is keeps_names
+    assert sorted(IO.read_parquet("lake/shown")["amount"].to_pylist()) == [11, 20]
+    with pytest.raises(PipelineFileError, match="publish"):
+        Pipeline.of(pipeline(publish="rename"))

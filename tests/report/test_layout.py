@@ -21,6 +21,7 @@ from fsspeckit.cli.app import main
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.model import SortNote
+from fsspeckit.datasets.duckdb import DuckDBDatasetIO
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.report.inspection import inspect_layout
 from fsspeckit.report.layout import Layout, analyse, load_all_statistics
@@ -207,6 +208,25 @@ def test_files_of_a_chosen_size_are_not_called_small(target: dict[str, Any], tmp
     snapshot, layout = look(tmp_path / "d")
     assert layout.files > 2
     assert score(snapshot, layout, ["id"]).value == 100
+
+
+@pytest.mark.parametrize("engine", [PyarrowDatasetIO, DuckDBDatasetIO])
+def test_a_compaction_notes_its_target(engine: Any, tmp_path: Path) -> None:
+    """Files of a chosen size are measured against it, also after a merge, and those of the default have no note."""
+    path = str(tmp_path / "d")
+    lay(tmp_path / "d", *({"id": list(range(number, 8000, 8)), "n": [0] * 1000} for number in range(8)))
+    engine().compact_parquet_dataset(path, target_rows_per_file=2000)
+    engine().update(path, set={"n": "1"}, where="id = 8")
+    snapshot, layout = look(tmp_path / "d")
+    assert layout.files == 4
+    assert {file.sort_note.target for file in snapshot.files if file.sort_note is not None} == {(None, 2000)}
+    assert all(file.sort_note is not None and file.sort_note.rows == file.rows for file in snapshot.files)
+    assert score(snapshot, layout).findings[0].points == 0
+    engine().optimize_parquet_dataset(path, ["id"])
+    assert look(tmp_path / "d")[1].files == 1
+    lay(tmp_path / "e", {"id": [1]}, {"id": [2]})
+    engine().compact_parquet_dataset(str(tmp_path / "e"), target_mb_per_file=128)
+    assert [file.sort_note for file in look(tmp_path / "e")[0].files] == [None]
 
 
 def test_the_text_and_the_table_have_the_same_depths(tmp_path: Path) -> None:

@@ -22,10 +22,11 @@ from fsspeckit.cli.options import SOURCE, OptionTable
 from fsspeckit.cli.settings import load_config, parse_options
 from fsspeckit.cli.wording import as_options
 from fsspeckit.common.cache import is_first_time
-from fsspeckit.common.choices import DEFAULT_ENGINE, EngineName
+from fsspeckit.common.choices import DEFAULT_ENGINE, DEFAULT_PUBLISH, EngineName, PublishMode
 
 if TYPE_CHECKING:
     from fsspeckit.core.dataset.place import Place
+    from fsspeckit.core.operations.row_sample import RowSample
     from fsspeckit.datasets.io import DatasetIO
 
 _ENGINES = (
@@ -45,6 +46,13 @@ _PANEL: OptionTable = {
             list[str], typer.Option("--storage-option", metavar="K=V", help="Filesystem option for URLs; repeatable.")
         ],
         [],
+    ),
+    "publish": (
+        Annotated[
+            PublishMode | None,
+            typer.Option("--publish", help="How a commit becomes visible on local disks; default: new_names."),
+        ],
+        None,
     ),
     "config": (
         Annotated[Path | None, typer.Option("--config", envvar="FSSPECKIT_CONFIG", help="TOML configuration file.")],
@@ -72,6 +80,7 @@ class Run:
     offered: frozenset[str] = frozenset()
     engine: EngineName | None = None
     storage_option: list[str] = field(default_factory=list)
+    publish: PublishMode | None = None
     config: Path | None = None
     json_line: bool = False
     quiet: bool = False
@@ -83,6 +92,10 @@ class Run:
     def chosen_engine(self, otherwise: str = DEFAULT_ENGINE) -> str:
         """Return the engine: from the option, the environment, the configuration file, or the given default."""
         return self.engine or load_config(self.config).get("engine") or otherwise
+
+    def chosen_publish(self) -> PublishMode:
+        """Return how commits become visible: from the option, the configuration file, or the default."""
+        return self.publish or load_config(self.config).get("publish") or DEFAULT_PUBLISH
 
     def options(self) -> dict[str, Any] | None:
         """Return the storage options of the configuration file, overridden by those of the command line."""
@@ -96,7 +109,7 @@ class Run:
         logging.getLogger(__name__).info("%s runs on the engine %s", self.command, engine)
         if engine == "spark" and not self.quiet and not self.json_line and sys.stderr.isatty():
             self._explain_engines()
-        return dataset_io(engine, storage_options=self.options())
+        return dataset_io(engine, storage_options=self.options(), publish=self.chosen_publish())
 
     def _explain_engines(self) -> None:
         """Print once, to a user who has not chosen an engine, that there are others."""
@@ -107,7 +120,9 @@ class Run:
         """Return the location of a dataset; needs no engine."""
         from fsspeckit.core.dataset.place import Place
 
-        return Place.of(path, None, self.options())
+        place = Place.of(path, None, self.options())
+        place.journal.publish = self.chosen_publish()
+        return place
 
     def words(self, message: str) -> str:
         """Replace parameter names in a message of the library by the options of this command."""
@@ -119,12 +134,12 @@ class Run:
         return {"error": type(error).__name__, "message": problem, "to_do": remedy, "exit_code": code}
 
     @contextmanager
-    def bars(self) -> Iterator[Callable[[Any], None] | None]:
-        """Yield a progress callback, or None if progress bars are not shown."""
+    def bars(self, waits_for: str = "") -> Iterator[Callable[[Any], None] | None]:
+        """Yield a progress callback, or None if no bars are shown. First they show what is waited for."""
         if not progress.wanted(quiet=self.quiet, no_progress=self.no_progress):
             yield None
             return
-        with progress.Bars(self.command, "starting Spark" if self._starts_spark() else "") as bars:
+        with progress.Bars(self.command, waits_for or ("starting Spark" if self._starts_spark() else "")) as bars:
             yield bars
 
     def _starts_spark(self) -> bool:
@@ -143,9 +158,13 @@ class Run:
             raise errors.CommandError(f"there is no dataset at {path}", "check the path, or leave --must-exist out")
         return exists
 
-    def finish(self, result: Any, *, noop: bool = False, existed: bool = True) -> int:
-        """Print a result of the library, say whether the dataset is new, and return the exit code."""
+    def finish(self, result: Any, *, noop: bool = False, existed: bool = True, sample: RowSample | None = None) -> int:
+        """Print a result of the library and its rows, say whether the dataset is new, and return the exit code."""
         facts, text = result.to_dict(), str(result)
+        if sample is not None:
+            from fsspeckit.report.change_page import render_sample
+
+            facts, text = facts | {"sample": sample.as_json()}, f"{text}\n{render_sample(sample)}"
         if not existed:
             facts = facts | {"new_dataset": not noop}
             text = ("there is no dataset, so nothing was done\n" if noop else "new dataset\n") + text
@@ -154,18 +173,25 @@ class Run:
 
 
 def command(
-    app: typer.Typer, name: str, *, example: str, options: OptionTable | None = None, without: tuple[str, ...] = ()
+    app: typer.Typer,
+    name: str,
+    *,
+    example: str,
+    options: OptionTable | None = None,
+    without: tuple[str, ...] = (),
+    commits: bool = False,
 ) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Register a function `(run, ...) -> exit code` with the shared options and an example in its help.
 
     A parameter `options` of the function stands for a table of options: it gets those that have a value. A parameter
-    `reading` stands for the options of a source.
+    `reading` stands for the options of a source. A command that ``commits`` has the option `--publish`.
     """
     tables = {"options": options or {}, "reading": SOURCE}
 
     def register(function: Callable[..., int]) -> Callable[..., int]:
         own = inspect.signature(function, eval_str=True)
-        shared = {key: value for key, value in _PANEL.items() if key not in without}
+        left_out = without if commits else (*without, "publish")
+        shared = {key: value for key, value in _PANEL.items() if key not in left_out}
         parameters = list[inspect.Parameter]()
         for each in own.parameters.values():
             if each.name in tables:

@@ -1,4 +1,4 @@
-"""Confirmation before all rows are deleted: `--yes`, or an answer on the terminal."""
+"""Confirmation before all rows or all kept versions are deleted: `--yes`, or an answer on the terminal."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 
 from fsspeckit.cli.command import Run
 from fsspeckit.cli.errors import CommandError, usage
+from fsspeckit.cli.options import Options
 from fsspeckit.cli.sources import rows_at
 from fsspeckit.common.text import counted, printable
 
@@ -43,6 +44,15 @@ def ask_if_all_is_replaced(run: Run, path: str, plan: Any, *, yes: bool) -> None
         ask(run, f"overwriting {path} deletes its {counted(files, 'data file')}", yes=yes)
     elif plan.replaced and not plan.rows and plan.replaced == rows_at(run.place(path)):
         ask(run, all_rows(plan.replaced, path), yes=yes)
+
+
+def ask_if_all_versions_go(run: Run, path: str, options: Options, plan: Any, *, yes: bool) -> None:
+    """Ask the user if a vacuum removes all kept versions, whatever their age."""
+    from fsspeckit.datasets.arguments import parse_duration
+
+    if plan.removed_files and parse_duration("older_than", options.get("older_than")) == 0:
+        removed = counted(plan.removed_files, "file")
+        ask(run, f"this removes all kept versions of {path} ({removed}), so no restore can bring them back", yes=yes)
 
 
 def all_rows(count: int, path: str) -> str:

@@ -16,6 +16,10 @@ DOCTOR_LOOKS = "; `fsspeckit doctor PATH` looks closer"
 _LOOK_THERE = f"check the path, and the credentials of its store{DOCTOR_LOOKS}"
 
 
+_REWRITE = "rewrite the files with one of the types"
+"""What the library advises for a dataset whose files have different types."""
+
+
 class CommandError(Exception):
     """A command cannot continue; has the action to take and the exit code."""
 
@@ -43,7 +47,7 @@ def describe(error: BaseException, words: Callable[[str], str]) -> tuple[str, st
         return one_line(str(error)), one_line(error.remedy), error.code
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", "run it again; nothing half done is to be seen in the dataset", INTERRUPTED
-    from fsspeckit.common.errors import CommitConflictError, DocumentError, FsspeckitError
+    from fsspeckit.common.errors import CommitConflictError, DamagedFileError, DocumentError, FsspeckitError
 
     text = scrub(str(error)) or type(error).__name__
     problem, remedy = split_message(
@@ -51,7 +55,11 @@ def describe(error: BaseException, words: Callable[[str], str]) -> tuple[str, st
     )  # messages about a document name its keys
     is_usage = type(error) is ValueError or (isinstance(error, FsspeckitError) and error.wrong_call)
     code = CONFLICT if isinstance(error, CommitConflictError) else USAGE if is_usage else FAILED
-    if isinstance(error, PermissionError) and not remedy:
+    if remedy == _REWRITE:
+        remedy += ', such as with `fsspeckit write PATH NEW --cast "COLUMN TYPE"`'
+    elif isinstance(error, DamagedFileError):
+        remedy += "; `fsspeckit doctor PATH` names all such files"
+    elif isinstance(error, PermissionError) and not remedy:
         remedy = f"check that you may read and write there{DOCTOR_LOOKS}"
     elif isinstance(error, FileNotFoundError) and not remedy:
         remedy = "check the path"

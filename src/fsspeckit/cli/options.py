@@ -59,8 +59,9 @@ Assignments = Annotated[
     typer.Option("--set", metavar="COLUMN=EXPRESSION", help="New value of a column, as SQL; repeatable."),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Show what would change without writing.")]
+Diff = Annotated[bool, typer.Option("--diff", help="Show sample rows before and after.")]
 MustExist = Annotated[bool, typer.Option("--must-exist", help="Fail if there is no dataset, do not create one.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation before deleting all rows.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before deleting all rows, or all kept versions.")]
 PartitionBy = Annotated[
     list[str], typer.Option("--partition-by", metavar="COLUMN", help="Partition column of a new dataset; repeatable.")
 ]
@@ -175,6 +176,12 @@ Version = Annotated[int | None, typer.Option("--version", metavar="N", help="Ver
 AsOf = Annotated[
     str | None, typer.Option("--as-of", metavar="TIME", help="Version at a time, such as 2026-11-02T10:00Z.")
 ]
+OlderThan = Annotated[
+    str | None,
+    typer.Option(
+        "--older-than", metavar="TIME", help="Versions replaced longer ago, such as 3d; default: as `history` sets it."
+    ),
+]
 
 REQUIRED = Parameter.empty
 Options = dict[str, Any]
@@ -258,9 +265,12 @@ OPERATIONS: Mapping[str, OptionTable] = {
         **_MAINTAINING,
     },
     "restore": {"version": (Version, None), "as_of": (AsOf, None)},
+    "vacuum": {"older_than": (OlderThan, None)},
 }
 """The options of each operation that a plan can save, by the names of the arguments of its method."""
 ROW_OPERATIONS = ("merge", "apply_changes", "delete", "update")
 """The operations whose plans have the positions of all rows that change."""
 WITH_SOURCE = ("merge", "apply_changes", "write")
 """The operations that read SRC or FEED."""
+WITHOUT_ENGINE = ("vacuum",)
+"""The operations that read no rows and change none."""

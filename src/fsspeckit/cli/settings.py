@@ -1,7 +1,8 @@
 """Settings, in order of precedence: options, the environment, a configuration file, the default.
 
 The file is `--config`, else `$FSSPECKIT_CONFIG`, else `fsspeckit.toml` in the working folder, else
-`fsspeckit/config.toml` in the user's configuration folder. It may hold `engine` and a table `storage_options`.
+`fsspeckit/config.toml` in the user's configuration folder. It may hold `engine`, `publish` and a table
+`storage_options`.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from pathlib import Path
 from typing import Any, get_args
 
 from fsspeckit.cli.errors import usage
-from fsspeckit.common.choices import DEFAULT_ENGINE, EngineName
+from fsspeckit.common.choices import EngineName, PublishMode
 
-_KEYS = {"engine": str, "storage_options": dict}
+_KEYS = {"engine": str, "publish": str, "storage_options": dict}
+_CHOICES = {"engine": get_args(EngineName), "publish": get_args(PublishMode)}
 
 
 def load_config(named: Path | None) -> dict[str, Any]:
@@ -47,8 +49,9 @@ def _check(found: Mapping[str, Any], path: Path) -> None:
         if not isinstance(value, _KEYS[key]):
             wanted = "a table" if _KEYS[key] is dict else "a text"
             raise usage(f"{path}: {key} is of type {type(value).__name__}", f"make {key} {wanted}")
-    if found.get("engine", DEFAULT_ENGINE) not in get_args(EngineName):
-        raise usage(f"{path}: engine = {found['engine']!r} is unknown", f"use one of {', '.join(get_args(EngineName))}")
+    for key, choices in _CHOICES.items():
+        if key in found and found[key] not in choices:
+            raise usage(f"{path}: {key} = {found[key]!r} is unknown", f"use one of {', '.join(choices)}")
 
 
 def split_pairs(words: Sequence[str], option: str) -> list[tuple[str, str]]:

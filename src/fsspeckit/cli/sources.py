@@ -12,6 +12,7 @@ import re
 import shutil
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -48,6 +49,7 @@ class Source:
     decimal_comma: bool = False
     date_format: str | None = None
     options: dict[str, Any] | None = None
+    run: Run | None = None
 
     @classmethod
     def of(
@@ -79,7 +81,7 @@ class Source:
             if value is not None and found not in formats:
                 raise usage(f"{option} does not go with {found}", _instead(option, formats))
         written = (_checked_delimiter(delimiter), encoding, schema, cast, decimal_comma, date_format)
-        return cls(path, found, *written, options)
+        return cls(path, found, *written, options, run)
 
     @property
     def reading(self) -> dict[str, Any]:
@@ -93,18 +95,34 @@ class Source:
             return self._text_files()
         if self.path != STDIN and self.format == "parquet" and self.cast is None and not _PATTERN.search(self.path):
             return self.path
-        table = _stdin(self.format) if self.path == STDIN else self._table(self.path)
+        if self.path != STDIN:
+            table = self._table(self.path)
+        elif self.format == "parquet":
+            table = self._table(self._spooled())
+        else:
+            with self._waiting():
+                table = _stdin()
         return table if self.cast is None else _cast(table, self.cast)
 
     def _table(self, path: str) -> pa.Table:
+        from fsspeckit.core.expressions.column_types import parse_column_types
         from fsspeckit.core.ext import read_parquet
 
-        return read_parquet(path, memory_map=True, storage_options=self.options)
+        types = None if self.cast is None else parse_column_types(self.cast)
+        return read_parquet(path, types=types, memory_map=True, storage_options=self.options)
+
+    def _waiting(self) -> AbstractContextManager[object]:
+        """Show with a progress bar that standard input is read."""
+        return nullcontext() if self.run is None else self.run.bars("reading standard input")
+
+    def _spooled(self) -> str:
+        with self._waiting():
+            return spooled_stdin()
 
     def _text_files(self) -> TextFiles:
         from fsspeckit.core.dataset.text_source import TextFiles, TextFormat
 
-        path = spooled_stdin() if self.path == STDIN else self.path
+        path = self._spooled() if self.path == STDIN else self.path
         encoding = "utf-8" if self.encoding is None else self.encoding
         return TextFiles(
             path,
@@ -211,14 +229,11 @@ def spooled_stdin() -> str:
     return str(path)
 
 
-def _stdin(format_: str) -> pa.Table:
+def _stdin() -> pa.Table:
     from fsspeckit.common.errors import SourceFileError
     from fsspeckit.common.text import split_message
-    from fsspeckit.core.ext import read_parquet
     from fsspeckit.core.ext.arrow_ipc import read_ipc
 
-    if format_ == "parquet":
-        return read_parquet(spooled_stdin(), memory_map=True)
     _check_piped()
     try:
         return read_ipc(cast("BufferedReader", sys.stdin.buffer), "standard input")

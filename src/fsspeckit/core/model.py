@@ -44,6 +44,8 @@ FileBounds = tuple[tuple[BoundValue, ...], tuple[BoundValue, ...]]
 class SortNote:
     """The footer metadata of a file that `optimize` wrote: the order of its rows. Files of one run do not overlap.
 
+    A file that `compact` wrote for another target than the default has a note without columns.
+
     Attributes:
         run: The identifier of the run.
         bounds: The first and the last row in the linear order; for a curve, the lowest and highest value per column.
@@ -342,13 +344,17 @@ class WriteTask:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CombineTask:
-    """Write the rows of several files, in their order, as one new file; ``drops`` has dropped positions by path."""
+    """Write the rows of several files, in their order, as one new file; ``drops`` has dropped positions by path.
+
+    ``target`` is the target size, in bytes and in rows, if it is to be noted in the file.
+    """
 
     path: str
     files: tuple[DataFile, ...]
     schema: pa.Schema
     options: WriteOptions
     drops: Mapping[str, RowNumbers] = field(default_factory=dict)
+    target: tuple[float | None, int | None] | None = None
 
     @property
     def rows_in(self) -> int:

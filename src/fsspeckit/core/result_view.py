@@ -90,6 +90,16 @@ class ResultView(ResultMapping):
         return f"<table>{cells}</table>" + (html_table(head, filled) if rows else "") + (more and f"<p>{more}</p>")
 
 
+def below(root: str, path: str) -> str:
+    """Return the path of a file as plans show it, relative to its dataset.
+
+    Examples:
+        >>> below("/lake/orders", "/lake/orders/day=mon/a.parquet")
+        'day=mon/a.parquet'
+    """
+    return path.removeprefix(f"{root}/")
+
+
 def _filled(rows: Sequence[FileRow]) -> list[tuple[str, ...]]:
     """Return a table of files with its head, without columns that have no value."""
     used = [at for at in range(len(FILE_HEADS)) if any(row[at] for row in rows)]

@@ -15,7 +15,7 @@ from typing import Any, Literal, Self, cast, get_args
 from fsspeckit.common.documents import Node
 from fsspeckit.common.text import counted
 from fsspeckit.core.model import Action, PlanEntry, Task
-from fsspeckit.core.result_view import SHOWN_FILES, FileRow, ResultMapping, ResultView, plain, readable_bytes
+from fsspeckit.core.result_view import SHOWN_FILES, FileRow, ResultMapping, ResultView, below, plain, readable_bytes
 
 _COUNTS = ("source_count", "target_count_before", "inserted", "updated", "deleted", "unchanged", "stale", "moved")
 FileOperation = Literal["rewritten", "inserted", "preserved"]
@@ -126,6 +126,7 @@ class WriteResult(ResultView):
     rewritten_files: list[str] = field(default_factory=list)
     replaced: int | None = None
     skipped: bool = False
+    path: str = ""
 
     def _lines(self) -> list[tuple[str, str]]:
         size = sum(file.size_bytes or 0 for file in self.files)
@@ -142,12 +143,13 @@ class WriteResult(ResultView):
     def _files(self) -> tuple[Sequence[FileRow], int]:
         if not self.dry_run:
             return (), 0
-        changed = [
+        changed: list[FileRow] = [
             *(("insert", file.path, "new rows", f"{file.row_count:,}", "-") for file in self.files),
             *(("rewrite", path, "some rows are replaced", "", "") for path in self.rewritten_files),
             *(("delete", path, "all rows are replaced", "", "") for path in self.deleted_files),
         ]
-        return changed[:SHOWN_FILES], len(changed)
+        shown: list[FileRow] = [(row[0], below(self.path, row[1]), *row[2:]) for row in changed[:SHOWN_FILES]]
+        return shown, len(changed)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -314,12 +316,12 @@ class MaintenanceResult(ResultView):
         if not self.dry_run:
             return (), 0
         groups = enumerate(self.planned_groups, 1)
-        rewritten = ((path, f"group {number}") for number, group in groups for path in group)
+        rewritten = ((below(self.path, path), f"group {number}") for number, group in groups for path in group)
         rows = chain((("rewrite", *file, "", "") for file in rewritten), self._kept())
         return list(islice(rows, SHOWN_FILES)), sum(map(len, self.planned_groups)) + len(self.skipped_files)
 
     def _kept(self) -> Iterator[FileRow]:
-        return (("keep", path, reason, "", "") for path, reason in self.skipped_files.items())
+        return (("keep", below(self.path, path), reason, "", "") for path, reason in self.skipped_files.items())
 
 
 def _file_counts(operation: str, counts: Mapping[str, int]) -> str:

@@ -124,8 +124,10 @@ class Execution:
     @cached_property
     def datasets(self) -> dict[str, SparkDatasetIO]:
         """The engine of each dataset."""
-        found = self.file.datasets.items()
-        return {name: SparkDatasetIO(self.spark, None, each.storage_options or None) for name, each in found}
+        return {
+            name: SparkDatasetIO(self.spark, None, each.storage_options or None, publish=each.publish)
+            for name, each in self.file.datasets.items()
+        }
 
     @cached_property
     def frames(self) -> Frames:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from fsspeckit.common.choices import CatalogName, ExportFormat
+from fsspeckit.common.choices import DEFAULT_PUBLISH, CatalogName, ExportFormat, PublishMode
 from fsspeckit.common.notation import Notation
 
 Name = Annotated[str, Field(min_length=1, pattern=r"^[A-Za-z0-9_.-]+$")]
@@ -158,6 +158,7 @@ class Dataset(Part):
 
     path: str
     storage_options: dict[str, Any] = Field({}, repr=False, description="Options of the filesystem of a URL")
+    publish: PublishMode = Field(DEFAULT_PUBLISH, description="How commits become visible on local disks")
     retain: Annotated[str, Field(pattern=r"^\d+\s*[smhdw]$")] | None = Field(
         None, description="Keep the files that steps replace for a time such as 7d"
     )

@@ -13,9 +13,8 @@ from typing import get_args
 
 from fsspeckit.common.choices import Curve
 from fsspeckit.core.model import DataFile, WriteOptions
-from fsspeckit.core.operations.optimize import DEFAULT_TARGET
 from fsspeckit.core.planning.maintenance_request import CompactRequest, MaintenanceScope, OptimizeRequest
-from fsspeckit.core.planning.output_sizes import Target
+from fsspeckit.core.planning.output_sizes import DEFAULT_TARGET, Target
 from fsspeckit.core.result_view import readable_bytes
 from fsspeckit.report.layout import MB
 
@@ -48,7 +47,7 @@ def noted_order(files: Sequence[DataFile], columns: Sequence[str]) -> Order | No
 
 
 def target_of(file: DataFile) -> Target | None:
-    """Return the target size of the run of `optimize` that wrote a file, or None if it did not."""
+    """Return the target size that a run of `optimize` or `compact` has noted in a file, or None."""
     if file.sort_note is None:
         return None
     size, rows = file.sort_note.target
@@ -59,7 +58,7 @@ def target_of(file: DataFile) -> Target | None:
 
 
 def dataset_target(files: Sequence[DataFile]) -> Target:
-    """Return the target size of most files that `optimize` wrote, or 128 MB."""
+    """Return the target size of most files that have a note of it, or 128 MB."""
     targets = Counter(target for file in files if (target := target_of(file)) is not None)
     return targets.most_common(1)[0][0] if targets else DEFAULT_TARGET
 

@@ -25,7 +25,7 @@ fsspeckit apply-changes feed.csv lake/history --key id --sequence-by lsn --delet
 
 def register(app: typer.Typer) -> None:
     """Add the command to the program."""
-    command(app, "apply-changes", example=_EXAMPLE, options=OPERATIONS["apply_changes"])(apply_changes)
+    command(app, "apply-changes", example=_EXAMPLE, options=OPERATIONS["apply_changes"], commits=True)(apply_changes)
 
 
 def apply_changes(

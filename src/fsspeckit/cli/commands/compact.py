@@ -13,7 +13,7 @@ from fsspeckit.common.choices import DEFAULT_RETRIES
 def register(app: typer.Typer) -> None:
     """Add the command to the program."""
     example = "fsspeckit compact lake/orders --target-mb 128 --engine pyarrow"
-    command(app, "compact", example=example, options=OPERATIONS["compact"])(compact)
+    command(app, "compact", example=example, options=OPERATIONS["compact"], commits=True)(compact)
 
 
 def compact(

@@ -13,7 +13,7 @@ from fsspeckit.common.choices import DEFAULT_RETRIES
 def register(app: typer.Typer) -> None:
     """Add the command to the program."""
     example = "fsspeckit deduplicate lake/orders --key id --dry-run --engine pyarrow"
-    command(app, "deduplicate", example=example, options=OPERATIONS["deduplicate"])(deduplicate)
+    command(app, "deduplicate", example=example, options=OPERATIONS["deduplicate"], commits=True)(deduplicate)
 
 
 def deduplicate(

@@ -20,7 +20,7 @@ fsspeckit delete lake/orders --where "day = 'mon' AND amount < 10" --engine pyar
 
 def register(app: typer.Typer) -> None:
     """Add the command to the program."""
-    command(app, "delete", example=_EXAMPLE, options=OPERATIONS["delete"])(delete)
+    command(app, "delete", example=_EXAMPLE, options=OPERATIONS["delete"], commits=True)(delete)
 
 
 def delete(

@@ -24,7 +24,7 @@ fsspeckit merge updates.csv lake/orders --key id --strategy full_merge --scope "
 
 def register(app: typer.Typer) -> None:
     """Add the command to the program."""
-    command(app, "merge", example=_EXAMPLE, options=OPERATIONS["merge"])(merge)
+    command(app, "merge", example=_EXAMPLE, options=OPERATIONS["merge"], commits=True)(merge)
 
 
 def merge(

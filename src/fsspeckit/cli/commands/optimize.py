@@ -13,7 +13,7 @@ from fsspeckit.common.choices import DEFAULT_RETRIES
 def register(app: typer.Typer) -> None:
     """Add the command to the program."""
     example = "fsspeckit optimize lake/orders --by id --engine pyarrow"
-    command(app, "optimize", example=example, options=OPERATIONS["optimize"])(optimize)
+    command(app, "optimize", example=example, options=OPERATIONS["optimize"], commits=True)(optimize)
 
 
 def optimize(

@@ -15,8 +15,19 @@ import typer
 from fsspeckit.cli.command import Run, command
 from fsspeckit.cli.commands.update import update_options
 from fsspeckit.cli.errors import check_target, usage
-from fsspeckit.cli.operations import call_operation, is_noop
-from fsspeckit.cli.options import OPERATIONS, ROW_OPERATIONS, Dataset, Dest, Feed, Options, OptionTable, Src
+from fsspeckit.cli.operations import call_operation, engine_of, is_noop, operation_io
+from fsspeckit.cli.options import (
+    OPERATIONS,
+    ROW_OPERATIONS,
+    WITHOUT_ENGINE,
+    Dataset,
+    Dest,
+    Diff,
+    Feed,
+    Options,
+    OptionTable,
+    Src,
+)
 from fsspeckit.cli.plan_files import (
     DryRun,
     SavedPlan,
@@ -43,17 +54,19 @@ _WRITE = "fsspeckit plan write orders.csv lake/orders --mode overwrite --diff -o
 _COMPACT = "fsspeckit plan compact lake/orders --target-mb 128 -o plan.json --engine pyarrow"
 _OPTIMIZE = "fsspeckit plan optimize lake/orders --by id -o plan.json --engine pyarrow"
 _DEDUPLICATE = "fsspeckit plan deduplicate lake/orders --key id --diff-html review.html -o plan.json --engine pyarrow"
+_VACUUM = "fsspeckit plan vacuum lake/orders --older-than 3d -o plan.json"
 _RESTORE = "fsspeckit plan restore lake/orders --version 12 --diff -o plan.json --engine pyarrow"
 Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="File to write the plan to.")]
+_OUTPUT: OptionTable = {"output": (Output, None)}
 _DIFF: OptionTable = {
-    "diff": (Annotated[bool, typer.Option("--diff", help="Show sample rows before and after.")], False),
+    "diff": (Diff, False),
     "diff_html": (
         Annotated[
             Path | None, typer.Option("--diff-html", metavar="FILE", help="Write plan and sample rows as an HTML page.")
         ],
         None,
     ),
-    "output": (Output, None),
+    **_OUTPUT,
 }
 
 
@@ -71,9 +84,11 @@ def register(app: typer.Typer) -> None:
         ("optimize", _OPTIMIZE, plan_optimize),
         ("deduplicate", _DEDUPLICATE, plan_deduplicate),
         ("restore", _RESTORE, plan_restore),
+        ("vacuum", _VACUUM, plan_vacuum),
     ):
-        name = operation.replace("_", "-")
-        command(group, name, example=example, options={**OPERATIONS[operation], **_DIFF})(function)
+        name, without = operation.replace("_", "-"), ("engine",) if operation in WITHOUT_ENGINE else ()
+        options = {**OPERATIONS[operation], **(_OUTPUT if operation in WITHOUT_ENGINE else _DIFF)}
+        command(group, name, example=example, options=options, without=without)(function)
 
 
 def plan_merge(run: Run, src: Src, dest: Dest, options: Options, reading: Options) -> int:
@@ -123,6 +138,11 @@ def plan_restore(run: Run, path: Dataset, options: Options) -> int:
     return _plan(run, "restore", path, options)
 
 
+def plan_vacuum(run: Run, path: Dataset, options: Options) -> int:
+    """Plan which kept files of old versions are removed, and save the plan for `fsspeckit apply`."""
+    return _plan(run, "vacuum", path, options)
+
+
 def _source(run: Run, path: str, reading: Options) -> Source:
     if path == STDIN:
         raise usage("standard input cannot be read again by `fsspeckit apply`", "put the rows into a file first")
@@ -131,30 +151,27 @@ def _source(run: Run, path: str, reading: Options) -> Source:
 
 def _plan(run: Run, operation: str, path: str, given: Options, source: Source | None = None) -> int:
     output, page = given.pop("output", None), given.pop("diff_html", None)
-    shows_rows = given.pop("diff") or page is not None
+    shows_rows = given.pop("diff", False) or page is not None
     check_target(output, "--output")
     check_target(page, "--diff-html")
     dest, rows, saved = _absolute(path), list[Any](), None
     if source is not None:
         saved = SavedSource(source.path, source.format, **source.reading, files=state_of(source))
         rows = [source.rows()]
-    io, place = run.io(), run.place(dest)
+    io, place = operation_io(run, operation), run.place(dest)
     with run.bars() as progress:
         state = "" if operation in ROW_OPERATIONS else state_of_dataset(place.journal.view())
         plan = call_operation(io, operation, (*rows, dest), progress, dry_run=True, **given)
         sample = None
         if shows_rows:
-            from fsspeckit.cli.diff import sample_rows
+            from fsspeckit.cli.diff import RowSampler, sample_rows
 
+            sampler = RowSampler(place.storage, operation, given.get("key_columns", ()))
             sample = sample_rows(
-                io,
-                place.storage,
-                operation,
-                lambda bound: call_operation(bound, operation, (*rows, dest), progress, **given),
-                given.get("key_columns", ()),
+                io, sampler, lambda bound: call_operation(bound, operation, (*rows, dest), progress, **given)
             )
     kept = plan if operation in ROW_OPERATIONS else DryRun(state, facts_of(plan))
-    document = document_of(SavedPlan(operation, run.chosen_engine(), dest, saved, given, kept))
+    document = document_of(SavedPlan(operation, engine_of(run, operation), dest, saved, given, kept))
     if output is not None:
         output.write_text(json.dumps(document, indent=2) + "\n", "utf-8")
     shown = _shown(plan, sample, page, output, f"{operation.replace('_', '-')} {path}")

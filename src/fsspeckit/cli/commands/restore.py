@@ -17,7 +17,7 @@ fsspeckit restore lake/orders --version 12
 
 def register(app: typer.Typer) -> None:
     """Add the command to the program."""
-    command(app, "restore", example=_EXAMPLE, options=OPERATIONS["restore"], without=("engine",))(restore)
+    command(app, "restore", example=_EXAMPLE, options=OPERATIONS["restore"], without=("engine",), commits=True)(restore)
 
 
 def restore(

@@ -20,7 +20,7 @@ fsspeckit update lake/orders --set "amount=coalesce(amount, 0)" --where true --e
 
 def register(app: typer.Typer) -> None:
     """Add the command to the program."""
-    command(app, "update", example=_EXAMPLE, options=OPERATIONS["update"])(update)
+    command(app, "update", example=_EXAMPLE, options=OPERATIONS["update"], commits=True)(update)
 
 
 def update(

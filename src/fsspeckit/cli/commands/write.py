@@ -22,7 +22,7 @@ fsspeckit write monday.csv lake/orders --mode overwrite --replace-where "day = '
 
 def register(app: typer.Typer) -> None:
     """Add the command to the program."""
-    command(app, "write", example=_EXAMPLE, options=OPERATIONS["write"])(write)
+    command(app, "write", example=_EXAMPLE, options=OPERATIONS["write"], commits=True)(write)
 
 
 def write(

@@ -36,6 +36,7 @@ UNKNOWN = -1
 """A count that a commit does not have. A number is checked faster than null."""
 _TEXT: frozenset[type] = frozenset({str, type(None)})
 _LOWEST = {"version": 1, "at": 0, "added_files": 0, "removed_files": 0}
+_MAINTENANCE = ("compact", "deduplicate", "optimize")
 _NUMBERS = _LOWEST | dict.fromkeys(("inserted", "updated", "deleted", "files", "bytes"), UNKNOWN)
 """Columns of numbers, and the lowest number of each."""
 _COLUMNS: dict[str, frozenset[type]] = {
@@ -130,13 +131,16 @@ def columns_of(records: Iterable[Record]) -> Columns:
 
 def _version(record: Record) -> dict[str, Any]:
     info, listed = record.info, record.listed
+    inserted, deleted = info.get("rows"), info.get("replaced")
+    if info.get("operation") in _MAINTENANCE:  # these rows are duplicates
+        inserted, deleted = None, inserted
     return {
         "version": record.seq,
         "at": microseconds(info.get("at")),
         "operation": _as_text(info.get("operation")) or "",
-        "inserted": _as_count(info.get("inserted", info.get("rows"))),
+        "inserted": _as_count(info.get("inserted", inserted)),
         "updated": _as_count(info.get("updated")),
-        "deleted": _as_count(info.get("deleted", info.get("replaced"))),
+        "deleted": _as_count(info.get("deleted", deleted)),
         "files": UNKNOWN if listed is None else listed.files,
         "bytes": UNKNOWN if listed is None else listed.size,
         "added_files": sum(item.replaces is None for item in record.publish),

@@ -123,10 +123,10 @@ class History(Sequence[Version]):
             return "-" if value is None else f"{value:,}"
 
         rows: list[tuple[str, ...]] = [_HEADS]
-        for each in self[:limit]:
+        for place, each in enumerate(self[:limit]):
             counts = map(number, (each.inserted, each.updated, each.deleted, each.files))
             size = "-" if each.bytes is None else readable_bytes(each.bytes)
-            readable = "yes" if each.readable else "no"
+            readable = "yes" if each.readable else "no" if place else "current"
             rows.append((str(each.version), f"{each.at[:19]}Z", each.operation, *counts, size, readable))
         return rows
 

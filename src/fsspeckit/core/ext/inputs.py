@@ -289,7 +289,7 @@ def _check_encoding(encoding: str) -> None:
 
 def _undecodable(data: pa.Buffer, file: InputFile, request: Request) -> SourceFileError:
     raw, encoding = data.to_pybytes(), request.encoding
-    remedy = "Name the encoding of the file, such as encoding='latin-1'"
+    remedy = "Convert the file, or name the encoding of all files, such as encoding='latin-1'"
     try:
         raw.decode(encoding)
     except UnicodeDecodeError as error:

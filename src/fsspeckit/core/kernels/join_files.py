@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 
 from fsspeckit.common.schema import cast_schema
-from fsspeckit.core.model import CombineTask, DataFile, Outcome, RowNumbers, WriteOptions
+from fsspeckit.core.model import CombineTask, DataFile, Outcome, RowNumbers, SortNote, WriteOptions
 from fsspeckit.core.parquet.damage import report_damage
 from fsspeckit.core.parquet.footer import Footer
 from fsspeckit.core.parquet.reader import check_int96, check_rows, open_rows, read_footer
-from fsspeckit.core.parquet.sort_note import without_sort_note
+from fsspeckit.core.parquet.sort_note import sort_note_metadata, without_sort_note
 from fsspeckit.core.parquet.writer import StagedFile
 from fsspeckit.core.parquet.writer_options import (
     WriterOptions,
@@ -210,7 +210,8 @@ def combine_files(task: CombineTask, storage: Storage, staged: str) -> Outcome:
     with Output(sink, row_form, footer, task.options, group_rows) as output:
         for table in read_files(storage, task.files, row_form, task.drops):
             output.add(table)
-        size = output.finish()
+        note = None if task.target is None else SortNote("", (), "", task.rows_out, ((), ()), task.target)
+        size = output.finish(sort_note_metadata(note))
         return Outcome(staged, output.rows, size, 0, True)
 
 

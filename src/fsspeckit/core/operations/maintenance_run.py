@@ -43,7 +43,7 @@ from fsspeckit.core.planning.maintenance_request import (
     apply_limits,
     commit_rounds,
 )
-from fsspeckit.core.planning.output_sizes import OutputSizes
+from fsspeckit.core.planning.output_sizes import DEFAULT_TARGET, OutputSizes
 from fsspeckit.core.planning.value_ranges import columns_to_check, proven_by_statistics, value_range_error
 from fsspeckit.core.progress import Reporter
 from fsspeckit.core.results import MaintenanceResult
@@ -194,7 +194,9 @@ class RewriteWork:
         name = compacted_name(group.folder, tokens[0] if group.whole else tokens[1], number)
         drops = {file.path: self.duplicates[file.path] for file in group.files if file.path in self.duplicates}
         schema = joint_schema(group.files, group.folder)
-        return CombineTask(name, group.files, schema, self.sizes.options_for(group.folder), drops)
+        target, options = self.sizes.target, self.sizes.options_for(group.folder)
+        noted = None if target == DEFAULT_TARGET else (target.bytes, target.rows)
+        return CombineTask(name, group.files, schema, options, drops, noted)
 
 
 def run_rewrites(

@@ -63,14 +63,13 @@ from fsspeckit.core.planning.maintenance_request import (
     plan_deduplicate,
 )
 from fsspeckit.core.planning.optimize import files_to_consider, files_to_read, outputs, plan_optimize
-from fsspeckit.core.planning.output_sizes import OutputSizes, Target
+from fsspeckit.core.planning.output_sizes import DEFAULT_TARGET, OutputSizes
 from fsspeckit.core.planning.value_ranges import report_narrow_codes
 from fsspeckit.core.progress import Progress, Reporter, reporting
 from fsspeckit.core.results import MaintenanceResult
 from fsspeckit.core.values.curves import Ordering
 from fsspeckit.core.values.keys import key_type
 
-DEFAULT_TARGET = Target(128 * 1024 * 1024, None)
 _GROUP_ROWS = 122_880
 _SAMPLE_ROWS = 131_072
 _SAMPLED_GROUPS_ROWS = 4_000_000

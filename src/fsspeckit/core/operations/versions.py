@@ -22,7 +22,7 @@ from fsspeckit.core.file_names import rewritten_name
 from fsspeckit.core.model import DataFile, ViewFile
 from fsspeckit.core.operations.attempts import Attempts
 from fsspeckit.core.parquet.damage import check_listed
-from fsspeckit.core.result_view import SHOWN_FILES, FileRow, ResultView, readable_bytes
+from fsspeckit.core.result_view import SHOWN_FILES, FileRow, ResultView, below, readable_bytes
 from fsspeckit.core.storage import for_each
 
 _ATTEMPTS = 20
@@ -42,6 +42,7 @@ class RestoreResult(ResultView):
     commit_seq: int | None = None
     seconds: float = 0.0
     dry_run: bool = False
+    path: str = ""
 
     def _lines(self) -> list[tuple[str, str]]:
         would = "would be " if self.dry_run else ""
@@ -56,7 +57,8 @@ class RestoreResult(ResultView):
         if not self.dry_run:
             return (), 0
         reasons = (("insert", "part of the version", self.restored_files), ("delete", "newer", self.removed_files))
-        rows: list[FileRow] = [(action, path, reason, "", "") for action, reason, paths in reasons for path in paths]
+        files = [(action, below(self.path, path), reason) for action, reason, paths in reasons for path in paths]
+        rows: list[FileRow] = [(*file, "", "") for file in files]
         return rows[:SHOWN_FILES], len(rows)
 
 
@@ -191,6 +193,7 @@ def _restore(place: Place, versions: Versions, number: int, attempts: Attempts, 
         len(same),
         sum(file.size for file in missing),
         dry_run=dry_run,
+        path=place.path,
     )
     if dry_run or not (missing or removed):
         return replace(result, seconds=time.perf_counter() - started)
@@ -221,12 +224,17 @@ def _stage(
     return for_each(place.storage, stage, files)
 
 
-def vacuum(place: Place, older_than: int | None, *, dry_run: bool) -> VacuumResult:
-    """Remove the kept files that only versions need which were replaced more than ``older_than`` seconds ago."""
+def vacuum(place: Place, older_than: int | None, *, dry_run: bool, before: int | None = None) -> VacuumResult:
+    """Remove the kept files that only versions need which were replaced more than ``older_than`` seconds ago.
+
+    With ``before``, remove those of all versions before that one instead, whatever their time.
+    """
 
     def run(versions: Versions) -> VacuumResult:
         seconds = versions.view.log.retain if older_than is None else older_than
         floor = versions.history.at_time(int((time.time() - seconds) * 1e6)) or 0
+        if before is not None:
+            floor = min(before, versions.history[0].version)
         return remove_versions(place, versions, floor, dry_run=dry_run)
 
     with log_unexpected("vacuum", place.path):

@@ -287,6 +287,7 @@ class _Work:
             dry_run=outcomes is None,
             rewritten_files=[full(path) for path in rewritten],
             replaced=self.removal.rows,
+            path=self.place.path,
         )
 
 
@@ -310,6 +311,7 @@ def _keep_existing(place: Place, view: View, request: WriteRequest, started: flo
         commit_seconds=commit.seconds if commit else 0.0,
         dry_run=dry_run,
         skipped=True,
+        path=place.path,
     )
 
 

@@ -15,6 +15,7 @@ from math import isfinite, log
 from numbers import Real
 from typing import Any
 
+from fsspeckit.common.choices import DEFAULT_TARGET_MB
 from fsspeckit.core.dataset.snapshot import joint_schema
 from fsspeckit.core.kernels.trial_write import Kind, OutputStyle, SizeRate, Trial
 from fsspeckit.core.model import DataFile, WriteOptions
@@ -54,6 +55,10 @@ class Target:
     def fill(self, size: float, rows: int) -> float:
         """Return the size of a file relative to the target, by bytes or rows, whichever is larger."""
         return max(size / self.bytes if self.bytes else 0.0, rows / self.rows if self.rows else 0.0)
+
+
+DEFAULT_TARGET = Target.of(DEFAULT_TARGET_MB, None)
+"""The target where the caller names none."""
 
 
 @dataclass(frozen=True, slots=True)
