@@ -136,3 +136,15 @@ def test_published_file_that_another_program_removed_is_an_error(io: PyarrowData
     pq.write_table(rows([1, 2, 3, 4], "foreign"), result.files[0].path)
     with pytest.raises(VersionNotFoundError, match=r"changes of version 3 .* another program"):
         io.changes(path, since=2)
+
+
+@pytest.mark.parametrize("name", ["_Version", "_CHANGE_TYPE", "_At"])
+def test_columns_that_differ_from_those_of_the_feed_only_in_case_are_refused(
+    io: PyarrowDatasetIO, path: str, name: str
+) -> None:
+    """Spark does not distinguish the two, so that no engine returns such a feed."""
+    other = path + "2"
+    io.write_dataset(pa.table({"id": [1], name: [1]}), other)
+    first = io.keep_history(other)
+    with pytest.raises(ValueError, match=f"has a column '{name}'"):
+        io.changes(other, since=first)

@@ -111,7 +111,8 @@ def _pairs(commits: Iterable[FileChanges], snapshot: Snapshot) -> Iterable[FileP
 
 def _schema_of(place: Place, snapshot: Snapshot, key_columns: Sequence[str]) -> pa.Schema:
     schema = full_schema(snapshot) if snapshot.schema is not None else pa.schema([])
-    taken = [field.name for field in ADDED if field.name in schema.names]
+    added = {field.name for field in ADDED}
+    taken = [name for name in schema.names if name.lower() in added]  # Spark does not distinguish case
     if taken:
         raise ValueError(f"{place.path} has a column {taken[0]!r}, which a change feed needs. Rename the column.")
     missing = [name for name in key_columns if name not in schema.names]
