@@ -35,19 +35,22 @@ def sync_all(paths: Iterable[str]) -> None:
 
 
 def _run_in_threads(function: Callable[[str], None], paths: Sequence[str]) -> None:
-    """Call a function for every path in parallel. All calls have ended when it returns or raises."""
+    """Call a function for every path in parallel. All calls have ended when it returns or raises.
 
-    def run(share: list[str]) -> None:
-        while share:
-            function(share.pop())
+    If no thread can be started, a path may be passed twice.
+    """
 
-    own, *others = [list(paths[first::_THREADS]) for first in range(min(_THREADS, len(paths)))] or [[]]
+    def run(share: Sequence[str]) -> None:
+        for path in share:
+            function(path)
+
+    own, *others = [paths[first::_THREADS] for first in range(min(_THREADS, len(paths)))] or [paths]
     futures = []
     try:
         for share in others:
             try:
                 futures.append(_pool().submit(run, share))
-            except RuntimeError:  # no thread can be started: the interpreter exits, or the system has a limit
+            except RuntimeError:  # the interpreter exits, or the system has a limit
                 run(share)
         run(own)
     finally:
