@@ -436,3 +436,21 @@ def test_clock_that_goes_backwards(world: World) -> None:
     readable = [each["version"] for each in io.history(world.root) if each["readable"]]
     assert result.oldest_version is None or min(readable) >= result.oldest_version
     assert [read(io, world.root, version) for version in readable[:2]] == [state for _, state in states[:-3:-1]]
+
+
+@pytest.mark.parametrize("late_days", [-8, 8])
+def test_no_version_expires_early_because_of_a_wrong_clock(world: World, late_days: int) -> None:
+    """A commit whose writer has a wrong clock does not make versions look old that were replaced just now."""
+    io = start(world)
+    io.merge(rows([1], "first"), world.root, **KEYS)
+    clock = mock.Mock(wraps=datetime)
+    clock.now.return_value = datetime.now(UTC) + timedelta(days=late_days)
+    with mock.patch.object(new_record, "datetime", clock):
+        io.merge(rows([1], "wrong clock"), world.root, **KEYS)
+    for number in range(8):
+        io.merge(rows([1], str(number)), world.root, **KEYS)
+    before = [each.version for each in io.history(world.root) if each.readable]
+    assert len(before) >= 10
+    io.vacuum(world.root, older_than="7d")
+    assert [each.version for each in io.history(world.root) if each.readable] == before
+    assert io.vacuum(world.root, older_than="0s").oldest_version == before[0]

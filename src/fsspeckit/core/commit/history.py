@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import takewhile
 from operator import lt
 from typing import Any
 
@@ -280,9 +281,13 @@ class Expired:
 
 
 def floor_at(columns: Columns, cutoff: int) -> int:
-    """Return the newest version that was committed before a time: versions before it expired, or 0."""
-    found = [v for v, at in zip(columns["version"], columns["at"], strict=True) if at <= cutoff]
-    return found[-1] if found else 0
+    """Return the newest version that, like all before it, was committed before a time, or 0: those before it expired.
+
+    A commit by a writer whose clock is behind looks old, but the versions that it follows are not.
+    """
+    pairs = zip(columns["version"], columns["at"], strict=True)
+    found = [version for version, _ in takewhile(lambda pair: pair[1] <= cutoff, pairs)]
+    return int(found[-1]) if found else 0
 
 
 def oldest_expired(storage: Storage, folder: str, retain: int) -> int:
@@ -292,7 +297,7 @@ def oldest_expired(storage: Storage, folder: str, retain: int) -> int:
         if segment.kind == "versions":
             columns = read_versions(storage, folder, segment)
             floor = max(floor, floor_at(columns, cutoff))
-            if columns["at"] and columns["at"][-1] > cutoff:
+            if any(at > cutoff for at in columns["at"]):
                 break
     return floor
 

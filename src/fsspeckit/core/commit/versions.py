@@ -21,6 +21,7 @@ from fsspeckit.core.commit.history import (
     Columns,
     all_versions,
     as_time,
+    floor_at,
     list_segments,
     microseconds,
     read_records,
@@ -117,6 +118,10 @@ class History(Sequence[Version]):
         times = self._columns["at"]
         row = next((row for row in range(len(self) - 1, -1, -1) if times[row] <= as_of), None)
         return None if row is None else int(self._columns["version"][row])
+
+    def expired_at(self, cutoff: int) -> int:
+        """Return the version before which all versions were replaced before a time in microseconds since 1970."""
+        return floor_at(self._columns, cutoff)
 
     def _rows(self, limit: int) -> list[tuple[str, ...]]:
         def number(value: int | None) -> str:

@@ -232,7 +232,8 @@ def vacuum(place: Place, older_than: int | None, *, dry_run: bool, before: int |
 
     def run(versions: Versions) -> VacuumResult:
         seconds = versions.view.log.retain if older_than is None else older_than
-        floor = versions.history.at_time(int((time.time() - seconds) * 1e6)) or 0
+        newest = versions.history[0].version if len(versions.history) else 0
+        floor = versions.history.expired_at(int((time.time() - seconds) * 1e6)) if seconds else newest
         if before is not None:
             floor = min(before, versions.history[0].version)
         return remove_versions(place, versions, floor, dry_run=dry_run)
