@@ -53,7 +53,7 @@ class PreviewFrames(Frames):
         return self.planned[name] if name in self.planned else super()._dataset(name)
 
     def _changes(self, source: Source) -> DataFrame:
-        return as_inserts(self._dataset(source.dataset or ""), Window("", None, 0, "1970-01-01T00:00:00+00:00"))
+        return as_inserts(self._dataset(source.dataset or ""), Window("", None, 0, "1970-01-01T00:00:00+00:00", 0))
 
     def _files(self, name: str, source: Source, types: Types) -> Any:
         if not source.is_text:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from fsspeckit.common.choices import SourceFormat
-from fsspeckit.common.errors import DatasetNotFoundError, SourceFileError
+from fsspeckit.common.errors import DatasetNotFoundError, SourceFileError, VersionNotFoundError
 from fsspeckit.core.commit.seen_files import SeenFiles, entry_of, pack
+from fsspeckit.core.commit.versions import History
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.ext.inputs import InputFile, find_files
 from fsspeckit.core.formats import ENDINGS
@@ -28,13 +29,15 @@ _SHOWN = 3
 class Window:
     """The changes that a step reads: those after ``since``, or all rows if it is None, up to a version and its time.
 
-    ``reader`` is the name under which the position of the step is stored.
+    ``reader`` is the name under which the position of the step is stored, and ``time`` that of the version ``until`` in
+    microseconds since 1970, by which the next run knows the dataset again.
     """
 
     reader: str
     since: int | None
     until: int
     at: str
+    time: int
 
     @property
     def is_empty(self) -> bool:
@@ -48,7 +51,8 @@ class Window:
         The key names the position before the commit, so that of two runs that process the same changes one commits.
         """
         since = "start" if self.since is None else self.since
-        return {"key": f"{self.reader}/since/{since}", "positions": {self.reader: self.until}}
+        positions = {self.reader: self.until, _time_name(self.reader): self.time}
+        return {"key": f"{self.reader}/since/{since}", "positions": positions}
 
     @property
     def quarantine_key(self) -> str:
@@ -124,8 +128,27 @@ def window_of(
     if source.new_files:
         return new_files(source, sources[0], reader, place.journal.seen_files(reader))
     dataset = source.dataset or ""
-    newest = datasets[dataset].history(file.datasets[dataset].path)[0]
-    return Window(reader, place.journal.position(reader), newest.version, newest.at)
+    path = file.datasets[dataset].path
+    history, since = datasets[dataset].history(path), place.journal.position(reader)
+    if since is not None:
+        _check_same_dataset(step, path, history, since, place.journal.position(_time_name(reader)))
+    newest = history[0]
+    return Window(reader, since, newest.version, newest.at, history.time_of(newest.version) or 0)
+
+
+def _time_name(reader: str) -> str:
+    """Return the name under which the time of a position is stored."""
+    return f"{reader}/time"
+
+
+def _check_same_dataset(step: AnyStep, path: str, history: History, since: int, time: int | None) -> None:
+    """Raise if the position of a step is one in another dataset: the changes of this one would be skipped."""
+    is_same = since <= history[0].version and time in (None, history.time_of(since))
+    if not is_same:
+        raise VersionNotFoundError(
+            f"the position of step {step.name!r} is version {since} of another dataset than {path}: it was deleted and "
+            "written anew, or has another path. Give the step another name, so that it reads all rows again."
+        )
 
 
 def files_of(source: Source, path: str | None = None) -> list[InputFile]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from datetime import date
@@ -231,6 +232,13 @@ def test_changes_are_a_stream_that_continues_at_its_checkpoint(spark: Any, fmt: 
     assert changed(batch.option("keys", "id").load(kept)) == later
     assert {row[2] for row in changed(batch.option("keys", "").option("until", 4).load(kept))} == {"insert", "delete"}
     assert batch.option("columns", "v").load(kept).columns == ["v", "_change_type", "_version", "_at"]
+    for folder in (kept, str(tmp_path / ".kept.fsspeckit")):
+        shutil.rmtree(folder)
+    for number in range(8):
+        IO.write_dataset(pa.table({"id": [number], "v": ["new"]}), kept)
+        IO.keep_history(kept)
+    with pytest.raises(PySparkException, match=r"has read another dataset .* up to version 6"):
+        run()
 
 
 def test_a_stream_of_changes_fails_with_what_to_do(spark: Any, stream_fmt: str, kept: str, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ complete or cannot be read. Nothing here writes.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -118,6 +118,14 @@ class History(Sequence[Version]):
         times = self._columns["at"]
         row = next((row for row in range(len(self) - 1, -1, -1) if times[row] <= as_of), None)
         return None if row is None else int(self._columns["version"][row])
+
+    def time_of(self, version: int) -> int | None:
+        """Return the time of a version, or of the newest one before it, in microseconds since 1970; None if unknown.
+
+        A dataset that was deleted and created again, or another dataset, has another time for the same number.
+        """
+        row = bisect_right(self._columns["version"], version) - 1
+        return int(self._columns["at"][row]) if row >= 0 else None
 
     def expired_at(self, cutoff: int) -> int:
         """Return the version before which all versions were replaced before a time in microseconds since 1970."""

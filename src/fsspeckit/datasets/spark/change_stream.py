@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
 
-from fsspeckit.common.errors import SchemaMismatchError, UnsupportedDataError
+from fsspeckit.common.errors import SchemaMismatchError, UnsupportedDataError, VersionNotFoundError
 from fsspeckit.common.schema import cast_schema
 from fsspeckit.core.commit.versions import Versions
 from fsspeckit.core.dataset.place import Place
@@ -93,12 +93,18 @@ class ChangeStreamReader(DataSourceStreamReader):
         return {"version": _START if self._since is None else self._since}
 
     def latestOffset(self) -> dict[str, int]:  # type: ignore[override]  # noqa: N802
-        """Return the newest version."""
-        return {"version": with_versions(place_of(self._options), lambda versions: versions.view.head)}
+        """Return the newest version, and its time, by which the next start of the query knows the dataset again."""
+
+        def newest(versions: Versions) -> dict[str, int]:
+            return {"version": versions.view.head, "time": versions.history.time_of(versions.view.head) or 0}
+
+        return with_versions(place_of(self._options), newest)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[datasource.InputPartition]:
         """Return the tasks of a batch."""
         first, last = start["version"], end["version"]
+        if "time" in start:
+            _check_same_dataset(place_of(self._options), first, start["time"])
         return [] if first == last else _partitions(self._options, self._schema, first, last)
 
     def read(self, partition: datasource.InputPartition) -> Iterator[pa.RecordBatch]:
@@ -128,6 +134,15 @@ def _partitions(
         return _tasks(rows, [sum(pair.size for pair in task) for task in tasks], schema)
 
     return [datasource.InputPartition(task) for task in with_last_version(place, until, plan)]
+
+
+def _check_same_dataset(place: Place, version: int, time: int) -> None:
+    """Raise if an offset is one in another dataset: the changes of this one would be skipped."""
+    if with_versions(place, lambda versions: versions.history.time_of(version)) != time:
+        raise VersionNotFoundError(
+            f"The query has read another dataset than {place.path} up to version {version}: it was deleted and written "
+            "anew, or has another path. Start the query with a new checkpoint."
+        )
 
 
 def _check_columns(place: Place, feed: Feed, schema: pa.Schema, *, is_all: bool) -> None:
