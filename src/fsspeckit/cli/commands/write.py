@@ -56,6 +56,7 @@ def write(
         before = rows_at(place)
         if before and operation(rows, None, dry_run=True).replaced == before:
             ask(run, all_rows(before, dest), yes=yes)
+    rows = source.rows() if rows is None else rows  # with a bar of its own for standard input
     with run.bars() as progress:
-        result = operation(source.rows() if rows is None else rows, progress, dry_run=dry_run)
+        result = operation(rows, progress, dry_run=dry_run)
     return run.finish(result, noop=is_noop(result), existed=existed)
