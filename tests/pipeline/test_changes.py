@@ -116,7 +116,7 @@ def test_position_in_another_dataset_is_an_error(run: Callable[[], Any]) -> None
         shutil.rmtree(name)
     io.write_dataset(orders([7, 8], "other"), "lake/orders")
     io.keep_history("lake/orders")
-    with pytest.raises(StepFailedError, match="'log' is version 2 of another dataset.*Give the step another name"):
+    with pytest.raises(StepFailedError, match=r"'log' is version 2 of another dataset.*Give the step another name"):
         run()
     assert len(logged()) == 3
     io.merge(orders([9], "other"), "lake/orders", strategy="upsert", key_columns="id")
