@@ -454,3 +454,20 @@ def test_no_version_expires_early_because_of_a_wrong_clock(world: World, late_da
     io.vacuum(world.root, older_than="7d")
     assert [each.version for each in io.history(world.root) if each.readable] == before
     assert io.vacuum(world.root, older_than="0s").oldest_version == before[0]
+
+
+def test_a_second_policy_names_the_oldest_version_that_is_kept(world: World) -> None:
+    io = start(world)
+    io.merge(rows([1], "later"), world.root, **KEYS)
+    oldest = min(each.version for each in io.history(world.root) if each.readable)
+    assert io.keep_history(world.root, "3d") == oldest
+
+
+def test_error_of_a_version_whose_kept_file_is_gone_does_not_call_it_expired(world: World) -> None:
+    io = start(world)
+    version = io.history(world.root)[0].version
+    io.merge(rows([1], "later"), world.root, **KEYS)
+    kept = sidecar(world, "kept")
+    world.storage.remove_many([join(kept, name) for name in world.storage.list_names(kept)])
+    with pytest.raises(VersionNotFoundError, match="another program has added, changed or removed files"):
+        io.read_parquet(world.root, version=version)

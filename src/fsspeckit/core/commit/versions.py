@@ -360,7 +360,7 @@ class Versions:
             found = self._found.get(file.location) or self._kept_file(file, version) or self._file_to_keep(file)
             found = found or self._kept_file(file, version)  # a commit has just moved it
             if found is None:
-                raise self._expired(version)
+                raise self._without_file(version)
             return self._found.setdefault(file.location, found)
 
         return for_each(self._storage, locate, files)
@@ -411,6 +411,12 @@ class Versions:
 
     def _expired(self, version: int) -> VersionNotFoundError:
         return VersionNotFoundError(f"Version {version} of {self._path} is not kept. {self._advice()}")
+
+    def _without_file(self, version: int) -> VersionNotFoundError:
+        """Return the error for a version with a missing file: it expired since the view, or was kept and changed."""
+        assert self._log is not None
+        is_expired = version < self._log.state().floor
+        return self._expired(version) if is_expired else self._changed(version)
 
     def _changed(self, version: int) -> VersionNotFoundError:
         return VersionNotFoundError(

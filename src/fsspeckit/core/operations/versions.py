@@ -116,7 +116,7 @@ class VacuumResult(ResultView):
 
 
 def keep_history(place: Place, retain: int | None, *, may_be_new: bool = False) -> int:
-    """Set for how many seconds commits keep the files that they remove, and return the version from which on.
+    """Set for how many seconds commits keep the files that they remove, and return the oldest version that is kept.
 
     ``may_be_new``: there may be no dataset yet, and its first write follows.
     """
@@ -129,7 +129,9 @@ def keep_history(place: Place, retain: int | None, *, may_be_new: bool = False) 
             raise _not_found(place)
         with place.journal.begin(view, "keep_history") as transaction:
             info = {"operation": "keep_history", "retain": retain or 0}
-            return transaction.commit(Changes(info=info, retain=retain or 0)).seq
+            first = transaction.commit(Changes(info=info, retain=retain or 0)).seq
+        kept = history(place).oldest_readable if view.log.retain and retain else None
+        return first if kept is None else kept
 
 
 def history(place: Place) -> History:
