@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -248,3 +249,20 @@ def test_a_step_that_writes_reads_changes_of_one_dataset(lake: Path, old: str, n
     (lake / "feed.toml").write_text(JOINED.replace(old, new).replace("[datasets.orders]", more))
     with pytest.raises(PipelineFileError, match=problem):
         Pipeline.load("feed.toml")
+
+
+def test_a_dry_run_finds_changes_that_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    io = PyarrowDatasetIO()
+    io.write_dataset(pa.table({"id": [1], "state": ["new"]}), "lake/orders")
+    found = tomllib.loads(FEED)
+    for call in (Pipeline.preview, Pipeline.run):
+        with pytest.raises(StepFailedError, match=r"^step 'log': Version 1 of .* is not kept"):
+            call(Pipeline.of(found), spark, select=["log"])
+    io.keep_history("lake/orders", retain="1h")
+    found["sources"]["changed"]["keys"] = ["idd"]
+    for call in (Pipeline.preview, Pipeline.run):
+        with pytest.raises(StepFailedError, match=r"^step 'log': keys: .* has no column 'idd'"):
+            call(Pipeline.of(found), spark, select=["log"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -225,3 +226,15 @@ def test_the_position_of_a_million_files_is_24_megabytes() -> None:
     assert all(seen.has(entry_of(f"in/{number}.csv", number, "s")) for number in range(1000))
     assert seen.has_path(entry_of("in/7.csv", 8, "s"))
     assert not seen.has_path(entry_of("in/1000.csv", 1000, "s"))
+
+
+def test_a_dry_run_reads_the_new_files_and_accepts_an_empty_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    put("a.csv", 1)
+    pipeline = Pipeline.of(tomllib.loads(LANDING))
+    pipeline.run(spark)
+    Path("in/a.csv").unlink()
+    assert pipeline.preview(spark).step("load").reads == {"source_files": 0, "files_left": 0}
+    assert pipeline.run(spark).step("load").rows == 0

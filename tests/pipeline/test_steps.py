@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -603,6 +604,70 @@ def test_a_dry_run_shows_the_steps_that_a_run_would_skip(lake: Path, spark: Any)
     assert seen.step("load").committed == 1
     assert "skipped: commit 1 of an earlier run has the same idempotency key" in str(seen)
     assert pipeline.preview(spark, idempotency_key="other").step("load").committed is None
+
+
+def test_a_dry_run_does_not_read_what_a_run_skips(lake: Path, spark: Any) -> None:
+    clean = step("clean", "filter", **{"from": "mon"}, where="amount > 0")
+    pipeline = Pipeline.of(raw(clean, step("load", "write", **{"from": "clean", "into": "out"})))
+    pipeline.run(spark, idempotency_key="k")
+    Path("in/mon.csv").unlink()
+    assert pipeline.preview(spark, idempotency_key="k").step("load").committed == 1
+    assert pipeline.run(spark, idempotency_key="k").step("load").status == "skipped"
+    with pytest.raises(StepFailedError, match=r"^step 'clean': .*no file at .*mon.csv"):
+        pipeline.preview(spark, idempotency_key="other")
+
+
+def test_a_dry_run_takes_the_conditions_of_rows_that_a_run_takes(lake: Path, spark: Any) -> None:
+    expect = {"expect": {"first": "row_number() OVER (PARTITION BY id ORDER BY at) = 1"}, "on_fail": "drop"}
+    pipeline = Pipeline.of(raw(step("load", "write", **{"from": "mon", "into": "out"}, **expect)))
+    assert pipeline.preview(spark).step("load").on_fail == "drop"
+    assert pipeline.run(spark).status == "done"
+
+
+def test_a_dry_run_follows_the_types_of_datasets(lake: Path, spark: Any) -> None:
+    IO.write_dataset(pa.table({"id": [1], "v": [1]}), "lake/out")
+    IO.write_dataset(pa.table({"id": [1], "v": [1]}), "lake/people")
+    texts = step("texts", "sql", **{"from": "people"}, query="SELECT id, 'a' AS v FROM people")
+    replaced = step("replaced", "write", **{"from": "texts", "into": "out"}, mode="overwrite")
+    for change, said in (("v + 1", "a text cannot be used in arithmetic"), ("upper(v)", None)):
+        pipeline = Pipeline.of(
+            raw(texts, replaced, step("u", "update", dataset="out", set={"v": change}, where="id = 1"))
+        )
+        for call in (pipeline.preview, pipeline.run):
+            with pytest.raises(StepFailedError, match=f"^step 'u': .*{said}") if said else nullcontext():
+                call(spark)
+    day = step("day", "sql", **{"from": "people"}, query="SELECT id, DATE '2026-11-02' AS v FROM people")
+    IO.write_dataset(pa.table({"id": [1], "v": pa.array([1], pa.timestamp("us"))}), "lake/bad")
+    pipeline = Pipeline.of(raw(day, step("load", "merge", **{"from": "day", "into": "bad"}, keys=["id"])))
+    for call in (pipeline.preview, pipeline.run):
+        with pytest.raises(StepFailedError, match=r"^step 'load': .*date32"):
+            call(spark)
+
+
+def test_csv_files_are_read_in_a_dry_run_with_the_types_that_steps_above_leave(lake: Path, spark: Any) -> None:
+    texts = step("texts", "sql", **{"from": "mon"}, query="SELECT id, status, string(amount) AS amount, at FROM mon")
+    first = step("first", "write", **{"from": "texts", "into": "out"})
+    second = step("second", "merge", **{"from": "tue", "into": "out"}, keys=["id"], on_duplicate_source="last")
+    pipeline = Pipeline.of(raw(texts, first, second))
+    assert pipeline.preview(spark).step("second").columns["amount"] == "string"
+
+
+def test_a_dry_run_maintains_partitions_that_steps_above_write(lake: Path, spark: Any) -> None:
+    IO.write_dataset(pa.table({"id": [1], "name": ["a"]}), "lake/out", partition_by=["name"])
+    people()
+    named = step("named", "sql", **{"from": "people"}, query="SELECT * FROM people")
+    load = step("load", "write", **{"from": "named", "into": "out"})
+    tidy = step("tidy", "compact", dataset="out", partitions=["name=Bob"])
+    for call in (Pipeline.preview, Pipeline.run):
+        call(Pipeline.of(raw(named, load, tidy)), spark)
+
+
+def test_a_check_reads_only_datasets_that_its_query_names(lake: Path, spark: Any) -> None:
+    people()
+    query = "SELECT id AS people_out FROM this WHERE id NOT IN (SELECT id FROM People)"
+    load = step("load", "write", **{"from": "mon", "into": "bad"}, checks={"sql": {"known": query}})
+    for call in (Pipeline.preview, Pipeline.run):
+        call(Pipeline.of(raw(load)), spark)
 
 
 def test_a_dry_run_resolves_the_quarantine(lake: Path, spark: Any) -> None:

@@ -6,7 +6,7 @@ the rows that are set aside agree.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -48,10 +48,7 @@ def sort_rows(expecting: Expecting, frame: DataFrame, what: str, on_tasks: OnTas
 
     conditions = expecting.expect or {}
     with translated_analysis(f"expect of {what}"):
-        names = [
-            sql.when(~sql.coalesce(sql.expr(text), sql.lit(False)), sql.lit(name)) for name, text in conditions.items()
-        ]
-        marked = frame.withColumn(_FAILED, sql.filter(sql.array(*names), lambda name: name.isNotNull())).persist()
+        marked = marked_rows(frame, conditions).persist()
     try:
         counted = [sql.count_if(sql.array_contains(_FAILED, name)).alias(f"c{i}") for i, name in enumerate(conditions)]
         with watched(frame.sparkSession, on_tasks):
@@ -63,6 +60,16 @@ def sort_rows(expecting: Expecting, frame: DataFrame, what: str, on_tasks: OnTas
         yield Sorted(kept.drop(_FAILED), failed, int(row[0]), counts)
     finally:
         marked.unpersist()
+
+
+def marked_rows(frame: DataFrame, conditions: Mapping[str, str]) -> DataFrame:
+    """Return rows with one more column: the names of the conditions that a row does not meet."""
+    from pyspark.sql import functions as sql
+
+    names = [
+        sql.when(~sql.coalesce(sql.expr(text), sql.lit(False)), sql.lit(name)) for name, text in conditions.items()
+    ]
+    return frame.withColumn(_FAILED, sql.filter(sql.array(*names), lambda name: name.isNotNull()))
 
 
 def refuse(found: Sorted, what: str) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from fsspeckit.common.errors import SchemaMismatchError
+from fsspeckit.common.errors import ColumnNameError, SchemaMismatchError
 from fsspeckit.core.dataset.parquet_source import ParquetParts, parquet_parts, parts_of_files
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source import RowFiles
@@ -38,7 +38,7 @@ from fsspeckit.pipeline.model import (
     Select,
     Sql,
 )
-from fsspeckit.pipeline.order import source_of
+from fsspeckit.pipeline.order import names_dataset, source_of
 from fsspeckit.pipeline.parts import Source, SparkSource, TextOptions
 from fsspeckit.pipeline.queries import Views, call_function
 from fsspeckit.pipeline.windows import NewFiles, Window, files_of
@@ -97,7 +97,7 @@ class Frames:
 
     def check_query(self, text: str, rows: DataFrame) -> DataFrame:
         """Return the rows of a free query over `this`, the given rows, and the datasets that the text names."""
-        named = {name: self._dataset(name) for name in self._file.datasets if name in text}
+        named = {name: self._dataset(name) for name in self._file.datasets if names_dataset(text, name)}
         return self.views.query(text, named | {"this": rows})
 
     @contextmanager
@@ -142,7 +142,11 @@ class Frames:
         io, path = self._datasets[dataset], self._file.datasets[dataset].path
         if window.since is not None:
             return io.changes(path, since=window.since, until=window.until, key_columns=source.keys)
-        return as_inserts(io.read(path, version=window.until), window)
+        rows = io.read(path, version=window.until)
+        for key in source.keys or ():
+            if key not in rows.columns:
+                raise ColumnNameError(f"keys: {path} has no column {key!r}. Choose among {rows.columns}.")
+        return as_inserts(rows, window)
 
     def wanted(self, source: Source, types: Types) -> pa.Schema | None:
         """Return the columns that a source names, with their types; None if it names none."""

@@ -8,6 +8,7 @@ run in the order of the file.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import get_args
@@ -146,8 +147,18 @@ def _touched_by(step: AnyStep, file: PipelineFile) -> set[str]:
     """Return the datasets that a step reads, checks or changes."""
     checks = getattr(step, "checks", None)
     queries = ((checks.sql if checks is not None else None) or {}).values()
-    named = {name for name in file.datasets if any(name in text for text in queries)}
+    named = {name for name in file.datasets if any(names_dataset(text, name) for text in queries)}
     return named | datasets_behind(step, file) | changed_by(step) | ({dataset_of(step) or ""} - {""})
+
+
+def names_dataset(query: str, name: str) -> bool:
+    """Return whether a query may name a dataset: as a word, in any case.
+
+    Examples:
+        >>> names_dataset("SELECT * FROM Orders o", "orders"), names_dataset("SELECT orders_total FROM this", "orders")
+        (True, False)
+    """
+    return re.search(rf"(?<![A-Za-z0-9_]){re.escape(name)}(?![A-Za-z0-9_])", query, re.IGNORECASE) is not None
 
 
 def selected(file: PipelineFile, selectors: Sequence[str]) -> set[str]:

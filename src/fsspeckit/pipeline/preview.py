@@ -25,20 +25,30 @@ from fsspeckit.datasets.spark.file_source import files_frame
 from fsspeckit.datasets.spark.frames import spark_schema
 from fsspeckit.datasets.spark.versions import arrow_schema
 from fsspeckit.pipeline.execution import Execution
-from fsspeckit.pipeline.expectations import naming_quarantine, quarantine_columns
+from fsspeckit.pipeline.expectations import marked_rows, naming_quarantine, quarantine_columns
 from fsspeckit.pipeline.frames import Frames, Types, as_inserts
 from fsspeckit.pipeline.model import AnyStep, ApplyChanges, Delete, Merge, Update, Write
-from fsspeckit.pipeline.order import changed_by, dataset_of, datasets_behind, is_writer, makes_rows, source_of
+from fsspeckit.pipeline.order import (
+    changed_by,
+    dataset_of,
+    datasets_behind,
+    incremental_behind,
+    inputs_of,
+    is_writer,
+    makes_rows,
+    source_of,
+)
 from fsspeckit.pipeline.parts import Checks, Expecting, Source
 from fsspeckit.pipeline.preview_result import PipelinePreview, State, StepPreview
 from fsspeckit.pipeline.preview_work import work_of
 from fsspeckit.pipeline.resolve import resolve_checks, resolve_dataset, resolve_on_model, resolve_rows, result_columns
-from fsspeckit.pipeline.windows import AnyWindow, Window, files_of, window_of
+from fsspeckit.pipeline.windows import AnyWindow, NewFiles, Window, files_of, waits_for_files, window_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from fsspeckit.core.ext.file_set import FileSet
+    from fsspeckit.core.ext.inputs import InputFile
 
 _HEAD = 256 * 1024
 _STRATEGIES = ("strategy", "mode", "curve")
@@ -53,13 +63,17 @@ class PreviewFrames(Frames):
         return self.planned[name] if name in self.planned else super()._dataset(name)
 
     def _changes(self, source: Source) -> DataFrame:
+        if isinstance(self._window, Window):
+            return super()._changes(source)
         return as_inserts(self._dataset(source.dataset or ""), Window("", None, 0, "1970-01-01T00:00:00+00:00", 0))
 
     def _files(self, name: str, source: Source, types: Types) -> Any:
         if not source.is_text:
             return super()._files(name, source, types)
         with tempfile.TemporaryDirectory(prefix="fsspeckit-") as folder:
-            head = _head_of_first(source, folder)
+            new = self._window.groups if isinstance(self._window, NewFiles) else None
+            files = files_of(source) if new is None else [file for group in new for file in group]
+            head = _head_of_first(files[0], folder)
             if head is None:
                 return super()._files(name, source, types)
             try:
@@ -73,9 +87,8 @@ class PreviewFrames(Frames):
         return self._text_files(source, files_of(source, head), known, wanted)
 
 
-def _head_of_first(source: Source, folder: str) -> str | None:
+def _head_of_first(first: InputFile, folder: str) -> str | None:
     """Copy the beginning of the first file, up to the end of a line; None if the file is small or compressed."""
-    first = files_of(source)[0]
     name = os.path.basename(first.location)
     if first.size <= _HEAD or name.endswith(tuple(COMPRESSED)):
         return None
@@ -94,10 +107,11 @@ def preview(run: Execution, order: tuple[AnyStep, ...], chosen: set[str]) -> Pip
         StepFailedError: A step cannot run; the message and the attribute ``step`` name it.
     """
     run.check_reads()
-    result, planner = run.document(order, chosen), _Planner(run)
+    steps = [step for step in order if step.name in chosen]
+    result, planner = run.document(order, chosen), _Planner(run, steps)
     found = list[StepPreview]()
     try:
-        for step in (each for each in order if each.name in chosen):
+        for step in steps:
             with run.failing(step.name, step, result), translated_analysis(f"step {step.name!r}"):
                 found.append(planner.step(step))
     finally:
@@ -106,8 +120,8 @@ def preview(run: Execution, order: tuple[AnyStep, ...], chosen: set[str]) -> Pip
 
 
 class _Planner:
-    def __init__(self, run: Execution) -> None:
-        self._run = run
+    def __init__(self, run: Execution, steps: list[AnyStep]) -> None:
+        self._run, self._steps = run, steps
         self._planned: dict[str, DataFrame] = {}
         self._frames: PreviewFrames | None = None
         self._changed = set[str]()
@@ -127,7 +141,8 @@ class _Planner:
             self._frames.views.drop()
 
     def step(self, step: AnyStep) -> StepPreview:
-        rows = self._rows(step)
+        window, is_read = self._window(step), not self._is_idle(step)
+        rows = self._rows(step, window) if is_read else None
         found = {} if rows is None else dict(rows.dtypes)
         dataset = dataset_of(step)
         preview = StepPreview(step.name, step.do, None, found, "makes rows" if makes_rows(step) else "checks rows")
@@ -136,24 +151,28 @@ class _Planner:
             return preview
         place = self._run.place_of(step)
         snapshot = load_snapshot(place.storage, place.journal.view())
-        preview = self._described(step, preview, dataset, snapshot)
+        preview = self._described(step, preview, dataset, snapshot, window)
+        if not is_read:
+            return preview
         is_planned = dataset in self._planned
         added = self._resolve(step, dataset, snapshot, rows)
-        work = {} if is_planned and isinstance(step, Delete | Update) else work_of(step, place, snapshot)
+        is_guessed = is_planned and isinstance(step, Delete | Update)
+        work = {} if is_guessed else work_of(step, place, snapshot, is_changed=preview.changed_above)
         preview = replace(preview, added_columns=added, work=work, **self._wrong(step, rows))
         if getattr(step, "checks", None) is not None and (snapshot.files or dataset in self._planned):
             self._resolve_checks(step, self.frames.of(dataset))
         self._changed |= set() if preview.committed is not None else changed_by(step)
         return preview
 
-    def _described(self, step: AnyStep, preview: StepPreview, dataset: str, snapshot: Snapshot) -> StepPreview:
+    def _described(
+        self, step: AnyStep, preview: StepPreview, dataset: str, snapshot: Snapshot, window: AnyWindow | None
+    ) -> StepPreview:
         """Add what is known about the dataset, and about the commits of earlier runs."""
         state = self._state(dataset, snapshot)
         if state == "new" and not isinstance(step, Merge | ApplyChanges | Write) and not snapshot.view.head:
             raise DatasetNotFoundError(f"no parquet dataset at {self._run.path_of(step)}. Check the path.")
         path = scrub(self._run.path_of(step))
         planned = getattr(step, "partition_by", None) or ()
-        window = self._window(step)
         return replace(
             preview,
             dataset=path,
@@ -177,12 +196,21 @@ class _Planner:
 
     def _window(self, step: AnyStep) -> AnyWindow | None:
         """Return what the step reads of an incremental source, unless it reads a dataset that steps above change."""
-        behind = datasets_behind(step, self._run.file)
-        if not is_writer(step) or behind & self._changed:
+        file = self._run.file
+        if not is_writer(step) or not incremental_behind(step, file) or datasets_behind(step, file) & self._changed:
             return None
-        return window_of(step, self._run.file, self._run.datasets, self._run.place_of(step))
+        return window_of(step, file, self._run.datasets, self._run.place_of(step))
 
-    def _rows(self, step: AnyStep) -> DataFrame | None:
+    def _is_idle(self, step: AnyStep) -> bool:
+        """Return whether a run neither reads nor changes anything in a step, or in all steps that its rows go to."""
+        file = self._run.file
+        if is_writer(step):
+            is_done = step.name in self._committed and not incremental_behind(step, file)
+            return is_done or waits_for_files(step, file, self._run.place_of(step))
+        users = [each for each in self._steps if step.name in inputs_of(each)]
+        return bool(users) and all(map(self._is_idle, users))
+
+    def _rows(self, step: AnyStep, window: AnyWindow | None) -> DataFrame | None:
         if makes_rows(step):
             return self.frames.of(step.name)
         source = source_of(step)
@@ -190,8 +218,14 @@ class _Planner:
             return None
         if not is_writer(step):
             return self.frames.of(source)
-        rows = self.frames.for_dataset(source, self._run.target_of(step))
+        with self.frames.reading(None if window is None or window.is_empty else window):
+            rows = self.frames.for_dataset(source, self._target(step))
         return files_frame(self._run.spark, rows) if isinstance(rows, RowFiles) else rows  # type: ignore[arg-type]
+
+    def _target(self, step: AnyStep) -> Snapshot | None:
+        """Return the dataset whose types are used to read csv and json files, as the steps above leave it."""
+        target, planned = self._run.target_of(step), self._planned.get(dataset_of(step) or "")
+        return target if target is None or planned is None else replace(target, schema=arrow_schema(planned.schema))
 
     def _resolve(self, step: AnyStep, dataset: str, snapshot: Snapshot, rows: DataFrame | None) -> dict[str, str]:
         """Let the library check keys, columns and conditions, plan the columns of the dataset, and return new ones."""
@@ -223,7 +257,7 @@ class _Planner:
         return full_schema(snapshot) if snapshot.files else None
 
     def _plan(self, dataset: str, known: pa.Schema | None, result: pa.Schema) -> None:
-        if known is None or result.names != known.names:
+        if known is None or not result.equals(known):
             self._planned[dataset] = self._run.spark.createDataFrame([], spark_schema(result))
 
     def _wrong(self, step: AnyStep, rows: DataFrame | None) -> dict[str, Any]:
@@ -232,7 +266,7 @@ class _Planner:
             return {}
         for name, text in step.expect.items():
             with translated_analysis(f"expect.{name} of step {step.name!r}"):
-                _ = rows.filter(text).columns
+                _ = marked_rows(rows, {name: text}).columns
         facts: dict[str, Any] = {"expect": step.expect, "on_fail": step.on_fail}
         return facts if step.quarantine is None else facts | self._quarantined(step, step.quarantine, rows)
 

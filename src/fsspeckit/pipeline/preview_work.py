@@ -18,15 +18,18 @@ from fsspeckit.core.planning.output_sizes import Target
 from fsspeckit.pipeline.model import AnyStep, Compact, Delete, Optimize, Update
 
 
-def work_of(step: AnyStep, place: Place, snapshot: Snapshot) -> dict[str, int]:
-    """Return numbers of files and rows; none for a step whose rows decide."""
+def work_of(step: AnyStep, place: Place, snapshot: Snapshot, *, is_changed: bool = False) -> dict[str, int]:
+    """Return numbers of files and rows; none for a step whose rows decide.
+
+    If ``is_changed``, steps above may write the partitions that the step names.
+    """
     if not snapshot.files:
         return {}
     if isinstance(step, Optimize) and not {*step.by, *step.bloom} <= {*full_schema(snapshot).names}:
         return {}  # a step above adds the column
     if isinstance(step, Delete | Update):
         return _matching(step, place, snapshot)
-    return _maintained(step, place, snapshot) if isinstance(step, Compact | Optimize) else {}
+    return _maintained(step, place, snapshot, is_changed=is_changed) if isinstance(step, Compact | Optimize) else {}
 
 
 def _matching(step: Delete | Update, place: Place, snapshot: Snapshot) -> dict[str, int]:
@@ -41,7 +44,7 @@ def _matching(step: Delete | Update, place: Place, snapshot: Snapshot) -> dict[s
     return {"files_at_most": len(found), "rows_at_most": sum(rows)}
 
 
-def _maintained(step: Compact | Optimize, place: Place, snapshot: Snapshot) -> dict[str, int]:
+def _maintained(step: Compact | Optimize, place: Place, snapshot: Snapshot, *, is_changed: bool) -> dict[str, int]:
     """Count the files that compact or optimize rewrites, and all files after it."""
     folders = None if step.partitions is None else tuple(text.removesuffix("/") for text in step.partitions)
     scope = MaintenanceScope(folders, WriteOptions(step.compression, row_group_size=step.row_group_size))
@@ -53,6 +56,8 @@ def _maintained(step: Compact | Optimize, place: Place, snapshot: Snapshot) -> d
         target, by, bloom = Target.of(step.target_mb, step.target_rows), tuple(step.by), tuple(step.bloom)
         request, names = OptimizeRequest(by, step.curve, target, scope, bloom), (*by, *bloom)
     chosen = tuple(file for file in snapshot.view.files if scope.includes(file.path))
+    if not chosen and is_changed:
+        return {}
     if not chosen:
         raise DatasetNotFoundError(f"{scrub(place.path)} has no files in {step.partitions}. Correct partitions.")
     view = replace(snapshot.view, files=chosen)

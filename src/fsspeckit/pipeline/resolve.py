@@ -27,7 +27,8 @@ _KINDS = {
     "binary": (pat.is_binary, pat.is_large_binary, pat.is_binary_view),
     "truth value": (pat.is_boolean,),
     "number": (pat.is_integer, pat.is_floating, pat.is_decimal),
-    "date or time": (pat.is_date, pat.is_timestamp),
+    "date": (pat.is_date,),
+    "time": (pat.is_timestamp,),
 }
 
 

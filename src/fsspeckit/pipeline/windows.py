@@ -136,6 +136,15 @@ def window_of(
     return Window(reader, since, newest.version, newest.at, history.time_of(newest.version) or 0)
 
 
+def waits_for_files(step: AnyStep, file: PipelineFile, place: Place) -> bool:
+    """Return whether a step reads new files, has read some, and there are no files at all now."""
+    sources = [file.sources[name] for name in incremental_behind(step, file)]
+    source = sources[0] if sources else None
+    if not isinstance(source, Source) or not source.new_files:
+        return False
+    return len(place.journal.seen_files(f"{file.name}/{step.name}")) > 0 and not any(_found(source, may_be_empty=True))
+
+
 def _time_name(reader: str) -> str:
     """Return the name under which the time of a position is stored."""
     return f"{reader}/time"
