@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit.cli.app import app, main
@@ -70,6 +71,7 @@ def test_arrow_on_standard_input_and_an_engine_by_environment(tmp_path: Path) ->
     done = run("merge", "-", "lake", "--key", "id", "-v", cwd=tmp_path, data=b"id\n1\n", FSSPECKIT_ENGINE="pyarrow")
     assert (done.returncode, done.stdout) == (1, b"")
     assert b"not an Arrow IPC stream" in done.stderr
+    assert b"to do: pass --format if the rows are csv, json or parquet, else write the stream again\n" in done.stderr
 
 
 def test_the_examples_of_every_help_page_run(tmp_path: Path, monkeypatch, capsys) -> None:
@@ -238,6 +240,31 @@ def test_bars_are_drawn_for_a_person_who_waits(tmp_path: Path) -> None:
     assert "write: reading standard input" in plain
     assert re.search(r"\x1b\[[0-9;]*3[0-9]", plain) is None
     assert on_terminal(tmp_path, "--no-progress", seconds=5) == ""
+
+
+def test_a_bar_shows_the_files_and_rows_of_a_write(tmp_path: Path) -> None:
+    files = 1000
+    (tmp_path / "in").mkdir()
+    pq.write_table(pa.table({"id": range(files), "p": range(files)}), tmp_path / "in" / "rows.parquet")
+    leader, follower = pty.openpty()
+    words = ["write", "in", "lake", "--engine", "pyarrow", "--partition-by", "p"]
+    env = os.environ | {"TERM": "xterm-256color", "COLUMNS": "100", "NO_COLOR": "1"}
+    process = subprocess.Popen([*PROGRAM, *words], cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=follower, env=env)
+    os.close(follower)
+    until = time.monotonic() + 30
+    while not any(tmp_path.glob(".lake.fsspeckit/.staging_*/*")):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    process.send_signal(signal.SIGSTOP)  # the time until bars are drawn goes by while files are left to write
+    time.sleep(2.5)
+    process.send_signal(signal.SIGCONT)
+    shown = rest(leader).decode()
+    assert process.wait(120) == 0, shown
+    drawn = {
+        int(each.replace(",", "")) for each in re.findall(r"write: write .*?([\d,]+)/1,000 files, 1,000 rows", shown)
+    }
+    assert drawn
+    assert min(drawn) < max(drawn) <= files, drawn
 
 
 PIPELINE = """

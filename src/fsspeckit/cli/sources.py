@@ -238,7 +238,9 @@ def _stdin() -> pa.Table:
     try:
         return read_ipc(cast("BufferedReader", sys.stdin.buffer), "standard input")
     except SourceFileError as error:
-        raise CommandError(*split_message(str(error))) from error
+        problem, _ = split_message(str(error))
+        remedy = "pass --format if the rows are csv, json or parquet, else write the stream again"
+        raise CommandError(problem, remedy) from error
 
 
 def _format_of(path: str, options: dict[str, Any] | None) -> str:
