@@ -300,3 +300,15 @@ def test_a_diff_of_a_new_dataset(capsys: Said) -> None:
     assert main(["plan", "merge", "in.csv", "new", "--key", "id", "--diff"]) == 0
     assert "+  1   100" in capsys.readouterr().out
     assert not Path("new").exists()
+
+
+def test_a_diff_shows_where_long_values_differ_and_what_is_planned(capsys: pytest.CaptureFixture[str]) -> None:
+    PyarrowDatasetIO().write_dataset(pa.table({"id": [1, 2], "t": ["abcdefghij" * 8, "short"]}), "long")
+    words = ["update", "long", "--set", "t=t || '!'", "--where", "id = 1"]
+    assert main(["plan", *words, "--diff", "--diff-html", "page.html", "--engine", "pyarrow"]) == 0
+    shown = capsys.readouterr().out
+    assert "...abcdefghij\n" in shown
+    assert "...abcdefghij!\n" in shown
+    page = Path("page.html").read_text("utf-8")
+    assert "Plan: update long set t = t || &#x27;!&#x27; where id = 1" in page
+    assert "Updated rows: a sample of 1" in page

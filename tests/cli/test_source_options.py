@@ -166,3 +166,20 @@ def test_a_new_dataset_is_announced_and_can_be_refused(fsspeckit: Fsspeckit) -> 
     assert "new dataset" not in fsspeckit("write", "orders.csv", "lake", "--must-exist")[1]
     facts: dict[str, Any] = json.loads(fsspeckit("merge", "orders.csv", "other", "--key", "id", "--json")[1])
     assert facts["new_dataset"] is True
+
+
+def test_the_format_that_is_named_counts_not_the_ending(fsspeckit: Fsspeckit) -> None:
+    pq.write_table(pa.table({"id": [1, 2]}), "rows.csv")
+    assert fsspeckit("write", "rows.csv", "lake", "--format", "parquet")[0] == 0
+    assert table("lake")["id"].to_pylist() == [1, 2]
+    code, _, said = fsspeckit("write", "orders.csv", "other", "--format", "parquet")
+    assert (code, "cannot be read as Parquet" in said, Path("other").exists()) == (1, True, False)
+
+
+def test_a_date_format_without_a_date_is_questioned(fsspeckit: Fsspeckit) -> None:
+    Path("days.csv").write_text("id,day\n1,03.11.2026\n")
+    code, _, said = fsspeckit("write", "days.csv", "lake", "--date-format", "%d.%m.%Y")
+    assert (code, Path("lake").exists()) == (2, False)
+    assert "--date-format %d.%m.%Y has no effect" in said
+    assert "pass --schema 'day date'" in said
+    assert fsspeckit("write", "days.csv", "lake", "--date-format", "%d.%m.%Y", "--schema", "day date")[0] == 0

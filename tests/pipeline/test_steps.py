@@ -485,6 +485,11 @@ RENAMED = step("renamed", "sql", **{"from": "mon"}, query="SELECT id, amount AS 
         ([step("s", "merge", **MON | {"into": "out", "keys": ["idd"]})], "idd"),
         ([step("s", "write", **{"from": "mon", "into": "out"}, partition_by=["dya"])], "dya"),
         ([step("s", "check", dataset="people", checks={"fresh": {"column": "att", "within": "1d"}})], "att"),
+        (
+            [step("s", "check", dataset="people", checks={"fresh": {"column": "name", "within": "1d"}})],
+            "dates or times",
+        ),
+        ([step("s", "check", dataset="people", checks={"accepted": {"name": ["a", 1]}})], "1 is none of its values"),
         ([step("s", "check", **{"from": "mon"}, checks={"unique": ["idd"]})], "idd"),
         ([step("s", "optimize", dataset="people", by=["idd"])], "by: unknown column 'idd'"),
         (

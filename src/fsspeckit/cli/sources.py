@@ -93,7 +93,7 @@ class Source:
         """Return the rows in a form that `DatasetIO` accepts."""
         if self.format in _TEXT:
             return self._text_files()
-        if self.path != STDIN and self.format == "parquet" and self.cast is None and not _PATTERN.search(self.path):
+        if self.path != STDIN and self.format == "parquet" and self.cast is None and not self._needs_table:
             return self.path
         if self.path != STDIN:
             table = self._table(self.path)
@@ -103,6 +103,13 @@ class Source:
             with self._waiting():
                 table = _stdin()
         return table if self.cast is None else _cast(table, self.cast)
+
+    @property
+    def _needs_table(self) -> bool:
+        """Whether engines would read the path as something else: a pattern, or a file that ends like another format."""
+        from fsspeckit.core.formats import format_of
+
+        return _PATTERN.search(self.path) is not None or format_of(self.path.rstrip("/")) in _TEXT
 
     def _table(self, path: str) -> pa.Table:
         from fsspeckit.core.expressions.column_types import parse_column_types

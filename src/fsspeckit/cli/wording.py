@@ -19,6 +19,7 @@ _OPTIONS = {
     "partition_filter": ("--partition",),
     "partition_columns": ("--partition-by",),
     "storage_options": ("--storage-option",),
+    "types": ("--schema", "--cast"),
 }
 """Options whose names differ from the parameters; the first one that the command has is used."""
 _ELSEWHERE = {

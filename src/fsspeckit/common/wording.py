@@ -42,7 +42,8 @@ WORDS = (
         "mode",
         "schema",
     ),
-    *("after", "before", "format", "publish", "retain", "retries", "since", "strategy", "table", "until", "version"),
+    *("after", "before", "format", "publish", "retain", "retries", "since", "strategy", "table", "types", "until"),
+    "version",
 )
 # Arguments that hold expressions; messages about an expression begin with them ("where: unknown column ...").
 EXPRESSIONS = ("delete_when", "insert_when", "replace_where", "scope", "set", "update_when", "where")

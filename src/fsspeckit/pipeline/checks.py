@@ -15,12 +15,13 @@ from fsspeckit.common.errors import CheckFailedError
 from fsspeckit.common.text import counted
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.dataset.place import Place
-from fsspeckit.core.dataset.snapshot import Snapshot, load_snapshot
+from fsspeckit.core.dataset.snapshot import Snapshot, full_schema, load_snapshot
 from fsspeckit.core.engine.protocol import ReadRequest
 from fsspeckit.datasets.spark.errors import translated_analysis
 from fsspeckit.datasets.spark.frames import snapshot_frame
 from fsspeckit.datasets.spark.job_progress import OnTasks, watched
 from fsspeckit.pipeline.parts import Checks
+from fsspeckit.pipeline.resolve import resolve_checks, resolve_names
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -88,6 +89,7 @@ class Checker:
         if not snapshot.files:
             stale = [("fresh", "there is no row that could be fresh")] if self.checks.fresh is not None else []
             return [*found, *stale]
+        resolve_names(self.checks, full_schema(snapshot).names)
         if columns:
             request = ReadRequest(columns=tuple(columns))
             found += self._values(snapshot_frame(self.spark(), place.storage, snapshot, request))
@@ -98,6 +100,7 @@ class Checker:
     def _values(self, frame: DataFrame) -> Found:
         """Return the violations: one query over the checked columns, and one over the unique keys."""
         unique = self.checks.unique
+        resolve_checks(self.checks, frame.schema)
         with watched(frame.sparkSession, self.on_tasks), translated_analysis():
             return [*_aggregated(self.checks, frame), *([("unique", _repeated(frame, unique))] if unique else [])]
 

@@ -282,7 +282,7 @@ class _Planner:
         checks: Checks | None = getattr(step, "checks", None)
         if checks is None or frame is None:
             return
-        resolve_checks(checks, frame.columns)
+        resolve_checks(checks, frame.schema)
         for name, text in (checks.sql or {}).items():
             with translated_analysis(f"the check {name!r}"):
                 _ = self.frames.check_query(text, frame).columns

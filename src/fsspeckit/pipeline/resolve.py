@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.types as pat
@@ -17,9 +18,13 @@ from fsspeckit.core.expressions.conditions import compile_condition, errors_name
 from fsspeckit.core.expressions.grammar import near_names
 from fsspeckit.core.values.history import HISTORY_COLUMNS
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from fsspeckit.datasets.spark.versions import arrow_schema
 from fsspeckit.pipeline.dataset_steps import options_of
 from fsspeckit.pipeline.model import AnyStep, ApplyChanges, Deduplicate, Delete, Merge, Optimize, Update, Write
 from fsspeckit.pipeline.parts import Checks
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 _MODEL = PyarrowDatasetIO()
 _KINDS = {
@@ -30,7 +35,8 @@ _KINDS = {
     "date": (pat.is_date,),
     "time": (pat.is_timestamp,),
 }
-
+_VALUES = {"text": (str,), "truth value": (bool,), "number": (int, float)}
+"""The Python types of the values that a column can have."""
 
 Writer = Merge | ApplyChanges | Write
 
@@ -94,12 +100,37 @@ def resolve_dataset(step: AnyStep, known: pa.Schema, path: str) -> None:
             check_names("bloom", step.bloom, known.names)
 
 
-def resolve_checks(checks: Checks, known: Sequence[str]) -> None:
+def resolve_names(checks: Checks, known: Sequence[str]) -> None:
     """Raise if a check names a column that is not there."""
     check_names("checks.unique", checks.unique or (), known)
     check_names("checks.not_null", checks.not_null or (), known)
     check_names("checks.accepted", list(checks.accepted or ()), known)
     check_names("checks.fresh", [] if checks.fresh is None else [checks.fresh.column], known)
+
+
+def resolve_checks(checks: Checks, rows: StructType) -> None:
+    """Raise if a check names a column that is not there, or whose type it cannot check."""
+    resolve_names(checks, rows.names)
+    if checks.fresh is not None:
+        type_ = _type_of(rows, checks.fresh.column)
+        if _kind(type_) not in ("time", "date"):
+            raise SchemaMismatchError(
+                f"checks.fresh: {checks.fresh.column!r} has the type {type_}. Name a column of dates or timestamps, or "
+                "cast it."
+            )
+    for name, values in (checks.accepted or {}).items():
+        type_ = _type_of(rows, name)
+        expected = _VALUES.get(_kind(type_) or "")
+        wrong = [value for value in values if expected is not None and type(value) not in expected]
+        if wrong:
+            raise SchemaMismatchError(
+                f"checks.accepted: {name!r} has the type {type_}, and {wrong[0]!r} is none of its values. "
+                "Correct the value, or cast the column."
+            )
+
+
+def _type_of(rows: StructType, name: str) -> pa.DataType:
+    return arrow_schema(type(rows)([rows[name]])).field(0).type
 
 
 def check_names(key: str, names: Sequence[str], known: Sequence[str]) -> None:

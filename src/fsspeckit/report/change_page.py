@@ -10,6 +10,8 @@ from fsspeckit.core.operations.row_sample import Row, RowSample
 from fsspeckit.core.result_view import ResultView, columns, quoted
 
 _WIDEST = 40
+_BEFORE = 10
+"""So many characters before a difference are shown."""
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1d2329; --page: #fbfbf9; --faint: #c9ced3; --old: #ffe0da; --new: #d6f2e0; }
 @media (prefers-color-scheme: dark) {
@@ -32,7 +34,7 @@ def render_sample(sample: RowSample) -> str:
         return "no row changes" + _rest(sample)
     lines = [("", *sample.columns)]
     for old, new in sample.updated:
-        lines += [("-", *_texts(old, sample)), ("+", *_texts(new, sample))]
+        lines += [("-", *_texts(old, sample, new)), ("+", *_texts(new, sample, old))]
     lines += [("-", *_texts(row, sample)) for row in sample.deleted]
     lines += [("+", *_texts(row, sample)) for row in sample.inserted]
     counts = f"{len(sample.updated)} updated, {len(sample.deleted)} deleted, {len(sample.inserted)} inserted"
@@ -44,13 +46,29 @@ def _rest(sample: RowSample) -> str:
     return f" ({left:,} of {sample.pairs:,} groups of files were not compared)" if left else ""
 
 
-def _texts(row: Row, sample: RowSample) -> list[str]:
-    return [_text(row.get(name)) for name in sample.columns]
+def _texts(row: Row, sample: RowSample, other: Row | None = None) -> list[str]:
+    return [_text(row.get(name), None if other is None else other.get(name)) for name in sample.columns]
 
 
-def _text(value: Any) -> str:
-    text = "null" if value is None else printable(str(value))
-    return text if len(text) <= _WIDEST else text[: _WIDEST - 3] + "..."
+def _text(value: Any, other: Any = None) -> str:
+    """Return a value as text. Of a long one, the part with the first difference from another value is shown."""
+    text = _whole(value)
+    if len(text) <= _WIDEST:
+        return text
+    same = 0 if other is None or value == other else _same_start(text, _whole(other))
+    first = 0 if same < _WIDEST - _BEFORE else same - _BEFORE
+    shown = ("..." if first else "") + text[first:]
+    return shown if len(shown) <= _WIDEST else shown[: _WIDEST - 3] + "..."
+
+
+def _same_start(text: str, other: str) -> int:
+    """Return how many characters two texts have in common before the first difference."""
+    differ = (at for at, (one, two) in enumerate(zip(text, other, strict=False)) if one != two)
+    return next(differ, min(len(text), len(other)))
+
+
+def _whole(value: Any) -> str:
+    return "null" if value is None else printable(str(value))
 
 
 def render_change_page(plan: ResultView, sample: RowSample, title: str) -> str:
@@ -76,7 +94,7 @@ def _section(title: str, sample: RowSample, rows: Sequence[tuple[Row | None, Row
     lines = [line for old, new in rows for line in _lines(old, new, sample)]
     table = f"<table><thead><tr>{heads}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
     label = f'<div class="scroll" tabindex="0" role="group" aria-label="{quoted(title)}">'
-    return [f"<h2>{quoted(title)}</h2>", f"{label}{table}</div>"]
+    return [f"<h2>{quoted(title)}: a sample of {len(rows):,}</h2>", f"{label}{table}</div>"]
 
 
 def _lines(old: Row | None, new: Row | None, sample: RowSample) -> list[str]:
@@ -86,7 +104,7 @@ def _lines(old: Row | None, new: Row | None, sample: RowSample) -> list[str]:
         if row is None:
             continue
         cells = "".join(
-            f'<td class="{kind}">{quoted(_text(row.get(name)))}</td>'
+            f'<td class="{kind}">{quoted(_text(row.get(name), None if other is None else other.get(name)))}</td>'
             if other is None or repr(other.get(name)) != repr(row.get(name))
             else f"<td>{quoted(_text(row.get(name)))}</td>"
             for name in sample.columns

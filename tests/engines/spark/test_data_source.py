@@ -143,7 +143,8 @@ def test_spark_does_not_tell_python_sources_which_columns_a_query_needs(spark: A
     [
         ({"kyes": "id"}, "append", "the option 'kyes' is unknown here"),
         ({"keys": "id"}, "overwrite", "keys merge them"),
-        ({"keys": "nothing"}, "append", "nothing"),
+        ({"keys": "nothing"}, "append", "keys: unknown column 'nothing'"),
+        ({"keys": "id", "strategy": "upsrt"}, "append", "strategy='upsrt'"),
         ({"keys": "id", "max_mb": "1"}, "append", r"SparkDatasetIO\(spark\).merge\(df, .*key_columns=\['id'\]"),
     ],
 )

@@ -174,9 +174,17 @@ def _plan(run: Run, operation: str, path: str, given: Options, source: Source | 
     document = document_of(SavedPlan(operation, engine_of(run, operation), dest, saved, given, kept))
     if output is not None:
         output.write_text(json.dumps(document, indent=2) + "\n", "utf-8")
-    shown = _shown(plan, sample, page, output, f"{operation.replace('_', '-')} {path}")
+    shown = _shown(plan, sample, page, output, _title(operation, path, given))
     run.say(document if sample is None else document | {"sample": sample.as_json()}, shown)
     return run.noop_exit_code if is_noop(plan) else 0
+
+
+def _title(operation: str, path: str, given: Options) -> str:
+    """Return what is planned, with the values and the condition of an update or delete."""
+    sets = ", ".join(f"{name} = {value}" for name, value in (given.get("set") or {}).items())
+    where = given.get("where")
+    ends = (f" set {sets}" if sets else "", "" if where is None else f" where {where}")
+    return f"{operation.replace('_', '-')} {path}{''.join(ends)}"
 
 
 def _shown(plan: Any, sample: RowSample | None, page: Path | None, output: Path | None, title: str) -> str:

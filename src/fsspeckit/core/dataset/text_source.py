@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Literal
 
 import pyarrow as pa
+import pyarrow.types as pat
 
 from fsspeckit.common.errors import ColumnNameError
 from fsspeckit.common.notation import Notation
@@ -111,6 +112,11 @@ class TextFiles:
         if missing and table.column_names:
             raise ColumnNameError(
                 f"{self.path} has no column {missing}, whose type is given. Choose among {table.column_names}."
+            )
+        if self.date_format is not None and table.column_names and not any(map(pat.is_temporal, table.schema.types)):
+            raise ColumnNameError(
+                f"date_format={self.date_format!r} has no effect: no column of {self.path} is a date or timestamp. "
+                "Pass types='day date', with the names of your columns."
             )
         return table
 

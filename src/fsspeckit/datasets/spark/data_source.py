@@ -11,12 +11,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import pyarrow as pa
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamWriter, DataSourceWriter
 
+from fsspeckit.common.choices import DEFAULT_STRATEGY, StrategyName, check_choice
 from fsspeckit.common.errors import AlreadyCommittedError, ColumnNameError, SchemaMismatchError, UnsupportedDataError
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.dataset.place import Place
@@ -259,7 +260,10 @@ class _Write:
         if unknown:
             raise ValueError(f"the option {unknown[0]!r} is unknown here. Use keys, {', '.join(sorted(known))}.")
         found = {name: _value(name, value) for name, value in given.items()}
-        if not merges:
+        if merges:
+            check_choice("strategy", found.get("strategy", DEFAULT_STRATEGY), get_args(StrategyName))
+            _check_keys(found["key_columns"], schema.names)
+        else:
             found["mode"] = "overwrite" if overwrite else "append"
         operation = "merge" if merges else "write_dataset"
         key = options.get("idempotency_key")
@@ -357,6 +361,13 @@ class DatasetStreamWriter(_StreamWriter):  # type: ignore[misc]
 
 def _of_row(row: Any, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([row.asDict(recursive=True)], schema)
+
+
+def _check_keys(keys: Sequence[str], known: Sequence[str]) -> None:
+    """Raise before the query runs if it has no column of a key."""
+    missing = [name for name in keys if name not in known]
+    if missing:
+        raise ColumnNameError(f"keys: unknown column {missing[0]!r}; {near_names(missing, known)}")
 
 
 def _value(name: str, value: str) -> Any:
