@@ -237,7 +237,7 @@ def test_a_person_is_asked_before_everything_goes(tmp_path: Path) -> None:
 def test_bars_are_drawn_for_a_person_who_waits(tmp_path: Path) -> None:
     assert "write" in on_terminal(tmp_path, seconds=60)
     plain = on_terminal(tmp_path, seconds=60, NO_COLOR="1")
-    assert "write: reading standard input" in plain
+    assert "write: read stdin" in plain
     assert re.search(r"\x1b\[[0-9;]*3[0-9]", plain) is None
     assert on_terminal(tmp_path, "--no-progress", seconds=5) == ""
 

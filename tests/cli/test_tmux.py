@@ -192,7 +192,7 @@ def test_a_bar_shows_that_standard_input_is_read(window: Terminal, format_: str)
     (window.folder / "in.json").write_text('{"id": 7, "v": "y"}\n')
     slow = f"(until [ -e go ]; do sleep 0.1; done; cat in.{format_}) |"
     window.start(f"write - lake --format {format_}", before=slow)
-    window.wait(r"write: reading standard input")
+    window.wait(r"write: read stdin")
     (window.folder / "go").touch()
     assert window.result().endswith("code 0")
     assert "reading" not in window.screen()

@@ -120,7 +120,7 @@ class Source:
 
     def _waiting(self) -> AbstractContextManager[object]:
         """Show with a progress bar that standard input is read."""
-        return nullcontext() if self.run is None else self.run.bars("reading standard input")
+        return nullcontext() if self.run is None else self.run.bars("read stdin")
 
     def _spooled(self) -> str:
         with self._waiting():
