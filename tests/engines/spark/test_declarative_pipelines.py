@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import fsspeckit
-from engines.spark.clusters import environment
+from engines.spark.clusters import connect_port, environment
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 pytest.importorskip("pyspark.pipelines", reason="Spark Declarative Pipelines come with PySpark 4.1")
@@ -24,8 +24,9 @@ def run_pipeline(folder: Path) -> None:
     command = [str(Path(sys.executable).with_name("spark-pipelines")), "run", "--spec", "spark-pipeline.yml"]
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     own = environment(PATH=path, PYTHONPATH=str(Path(fsspeckit.__file__).parents[1]))
-    done = subprocess.run(command, check=False, cwd=folder, env=own, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr[-3000:]
+    with connect_port():
+        done = subprocess.run(command, check=False, cwd=folder, env=own, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
 
 
 def test_a_dataset_is_the_sink_of_a_flow(tmp_path: Path) -> None:
