@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any
 
 from fsspeckit.core.progress import Progress
 from fsspeckit.pipeline.execution import Execution, Listener, Session
@@ -78,7 +78,6 @@ class Pipeline:
         """The names of the steps in the order in which they run."""
         return tuple(step.name for step in self.order)
 
-    @overload
     def run(
         self,
         spark: SparkSession | None = None,
@@ -89,36 +88,8 @@ class Pipeline:
         progress: Progress = None,
         select: Sequence[str] = (),
         listeners: Sequence[Listener] = (),
-        dry_run: Literal[False] = False,
-    ) -> PipelineResult: ...
-
-    @overload
-    def run(
-        self,
-        spark: SparkSession | None = None,
-        *,
-        idempotency_key: str | None = None,
-        master: str | None = None,
-        conf: Mapping[str, Any] | None = None,
-        progress: Progress = None,
-        select: Sequence[str] = (),
-        listeners: Sequence[Listener] = (),
-        dry_run: Literal[True],
-    ) -> PipelinePreview: ...
-
-    def run(
-        self,
-        spark: SparkSession | None = None,
-        *,
-        idempotency_key: str | None = None,
-        master: str | None = None,
-        conf: Mapping[str, Any] | None = None,
-        progress: Progress = None,
-        select: Sequence[str] = (),
-        listeners: Sequence[Listener] = (),
-        dry_run: bool = False,
-    ) -> PipelineResult | PipelinePreview:
-        """Run all steps, or those that are selected.
+    ) -> PipelineResult:
+        """Run all steps, or those that are selected. `preview` returns what they would do.
 
         Args:
             spark: The session; by default the active one, one of the environment (spark-submit), or a local one.
@@ -129,17 +100,14 @@ class Pipeline:
             progress: A callback for `ProgressEvent`, or ``True`` for a progress bar.
             select: Names of steps to run; ``"step+"`` also runs those after it, ``"+step"`` those that it needs.
                 Steps that only make rows are computed wherever they are needed.
-            listeners: Objects that are called when the run and its steps start and end; not in a dry run.
-            dry_run: Write nothing, and return what `preview` returns.
+            listeners: Objects that are called when the run and its steps start and end.
 
         Returns:
-            A record for each step; of a dry run, what each step would do.
+            A record for each step.
 
         Raises:
             StepFailedError: A step failed; ``result`` is the result so far, ``__cause__`` the error.
         """
-        if dry_run:
-            return self.preview(spark, idempotency_key=idempotency_key, master=master, conf=conf, select=select)
         run = self._execution(Session(spark, master, dict(conf or {})), idempotency_key)
         run.progress, run.listeners = progress, tuple(listeners)
         return run.all(self.order, self._chosen(select))

@@ -234,10 +234,11 @@ def vacuum(place: Place, older_than: int | None, *, dry_run: bool, before: int |
 
     def run(versions: Versions) -> VacuumResult:
         seconds = versions.view.log.retain if older_than is None else older_than
-        newest = versions.history[0].version if len(versions.history) else 0
-        floor = versions.history.expired_at(int((time.time() - seconds) * 1e6)) if seconds else newest
+        floor = versions.history[0].version if len(versions.history) else 0
         if before is not None:
-            floor = min(before, versions.history[0].version)
+            floor = min(before, floor)
+        elif seconds:
+            floor = versions.history.expired_at(int((time.time() - seconds) * 1e6))
         return remove_versions(place, versions, floor, dry_run=dry_run)
 
     with log_unexpected("vacuum", place.path):
