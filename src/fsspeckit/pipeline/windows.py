@@ -133,7 +133,7 @@ def window_of(
     if since is not None:
         _check_same_dataset(step, path, history, since, place.journal.position(_time_name(reader)))
     newest = history[0]
-    return Window(reader, since, newest.version, newest.at, history.time_of(newest.version) or 0)
+    return Window(reader, since, newest.version, newest.at, history.commit_time(newest.version) or 0)
 
 
 def waits_for_files(step: AnyStep, file: PipelineFile, place: Place) -> bool:
@@ -152,7 +152,7 @@ def _time_name(reader: str) -> str:
 
 def _check_same_dataset(step: AnyStep, path: str, history: History, since: int, time: int | None) -> None:
     """Raise if the position of a step is one in another dataset: the changes of this one would be skipped."""
-    is_same = since <= history[0].version and time in (None, history.time_of(since))
+    is_same = since <= history[0].version and time in (None, history.commit_time(since))
     if not is_same:
         raise VersionNotFoundError(
             f"the position of step {step.name!r} is version {since} of another dataset than {path}: it was deleted and "

@@ -119,7 +119,7 @@ class History(Sequence[Version]):
         row = next((row for row in range(len(self) - 1, -1, -1) if times[row] <= as_of), None)
         return None if row is None else int(self._columns["version"][row])
 
-    def time_of(self, version: int) -> int | None:
+    def commit_time(self, version: int) -> int | None:
         """Return the time of a version, or of the newest one before it, in microseconds since 1970; None if unknown.
 
         A dataset that was deleted and created again, or another dataset, has another time for the same number.

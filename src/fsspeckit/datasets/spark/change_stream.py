@@ -96,7 +96,7 @@ class ChangeStreamReader(DataSourceStreamReader):
         """Return the newest version, and its time, by which the next start of the query knows the dataset again."""
 
         def newest(versions: Versions) -> dict[str, int]:
-            return {"version": versions.view.head, "time": versions.history.time_of(versions.view.head) or 0}
+            return {"version": versions.view.head, "time": versions.history.commit_time(versions.view.head) or 0}
 
         return with_versions(place_of(self._options), newest)
 
@@ -138,7 +138,7 @@ def _partitions(
 
 def _check_same_dataset(place: Place, version: int, time: int) -> None:
     """Raise if an offset is one in another dataset: the changes of this one would be skipped."""
-    if with_versions(place, lambda versions: versions.history.time_of(version)) != time:
+    if with_versions(place, lambda versions: versions.history.commit_time(version)) != time:
         raise VersionNotFoundError(
             f"The query has read another dataset than {place.path} up to version {version}: it was deleted and written "
             "anew, or has another path. Start the query with a new checkpoint."
