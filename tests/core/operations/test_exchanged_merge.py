@@ -41,6 +41,10 @@ KEYS: dict[str, tuple[Any, Any]] = {
 }
 
 
+FAILS = "10 / (v - 1) > 0"
+"""A condition that cannot be computed for some rows."""
+
+
 @dataclass(frozen=True)
 class Piece:
     """A part of a table."""
@@ -56,10 +60,32 @@ class Piece:
 
 
 @dataclass(frozen=True)
+class UnorderedSource(Source):
+    """A table whose rows count as the result of a shuffle."""
+
+    @property
+    def ordered(self) -> bool:
+        return False
+
+
+class UnorderedEngine(LocalEngine):
+    """An engine of this process whose sources have no order."""
+
+    @contextmanager
+    def open_source(self, given: Input, storage: Storage, scratch: Scratch) -> Iterator[Source]:
+        yield UnorderedSource(open_source(given).table)
+
+
+@dataclass(frozen=True)
 class ExchangedSource(Source):
     """A table in three parts that counts as too large to share."""
 
     folder: str
+    is_ordered: bool = True
+
+    @property
+    def ordered(self) -> bool:
+        return self.is_ordered
 
     @property
     def exchange_folder(self) -> TableFolder:
@@ -76,13 +102,13 @@ class ExchangedSource(Source):
 class ExchangingEngine(LocalEngine):
     """An engine of this process that treats every source as too large to share."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, *, ordered: bool = True) -> None:
+        self.folder, self.ordered = folder, ordered
 
     @contextmanager
     def open_source(self, given: Input, storage: Storage, scratch: Scratch) -> Iterator[Source]:
         source = open_source(given)
-        yield ExchangedSource(source.table, str(self.folder)) if source.rows else source
+        yield ExchangedSource(source.table, str(self.folder), self.ordered) if source.rows else source
 
 
 @pytest.fixture
@@ -91,6 +117,14 @@ def io(tmp_path: Path) -> PyarrowDatasetIO:
     (tmp_path / "scratch").mkdir()
     io = PyarrowDatasetIO()
     io.engine = ExchangingEngine(tmp_path / "scratch")
+    return io
+
+
+def in_memory(*, ordered: bool = True) -> PyarrowDatasetIO:
+    """An engine that decides about the rows of every source in memory."""
+    io = PyarrowDatasetIO()
+    if not ordered:
+        io.engine = UnorderedEngine()
     return io
 
 
@@ -150,7 +184,7 @@ class Example:
         }
         if found["strategy"] == "deduplicate":
             found["dedup_order_by"] = draw.choice([[], ["v"], ["-v"]])
-        elif self.repeated:
+        if self.repeated:
             found["on_duplicate_source"] = draw.choice(["error", "first", "last"])
         if draw.random() < 0.3:
             found["max_rows_per_file"] = draw.choice([1, 3, 5])
@@ -176,6 +210,7 @@ class Example:
     def scopes(self, options: dict[str, Any]) -> list[str]:
         """Conditions that hold for all source rows or not, and for all, some or no rows of the files."""
         found = ["v < 3", "v >= 0 AND v < 5", "true", "v <> 1", "v = 2 OR v IS NULL", "10 / (v + 1) > 0"]
+        found.append("10 / (v - 1) > 0")
         if self.kind == "int":
             found += ["id < 30", "id >= 0", "id BETWEEN 0 AND 100"]
         if self.layout != "flat":
@@ -187,12 +222,15 @@ class Example:
         if draw.random() < 0.4:
             return found
         if strategy != "insert":
-            found["delete_when"] = draw.choice([None, None, "v = 2", "v = 2 OR v IS NULL", "p IS NULL", "true"])
+            found["delete_when"] = draw.choice(
+                [*[None] * 6, *["v = 2", "v = 2 OR v IS NULL", "p IS NULL", "true"] * 2, FAILS]
+            )
             found["newer_by"] = draw.choice([None, None, "v"])
             conditions = ["source.v <> target.v", "target.v = 1 AND source.v > 0", "source.v > 0"]
-            found["update_when"] = draw.choice([None, None, *conditions])
+            fails = [FAILS.replace("v", "source.v"), FAILS.replace("v", "target.v")]
+            found["update_when"] = draw.choice([*[None] * 4, *conditions * 2, *fails])
         if strategy != "update":
-            found["insert_when"] = draw.choice([None, None, "source.v > 0"])
+            found["insert_when"] = draw.choice([*[None] * 6, *["source.v > 0"] * 3, FAILS.replace("v", "source.v")])
         if self.layout == "flat" and found.get("delete_when") == "p IS NULL":
             found["delete_when"] = None
         elif self.layout != "flat" and draw.random() < 0.2 and "update_when" in found:
@@ -252,8 +290,10 @@ def check_merge(tmp_path: Path, io: PyarrowDatasetIO, seed: int) -> Any:
     else:
         options["partition_by"] = example.partition_by
     source = example.rows(example.random.randrange(1, 40), repeated=example.repeated, extra=example.extra)
-    expected = _outcome(PyarrowDatasetIO(), source, one, options)
-    assert _outcome(io, source, two, options) == expected, f"seed {seed}: {example}, {options}"
+    ordered = example.random.random() < 0.8
+    io.engine = ExchangingEngine(tmp_path / "scratch", ordered=ordered)
+    expected = _outcome(in_memory(ordered=ordered), source, one, options)
+    assert _outcome(io, source, two, options) == expected, f"seed {seed}: {example}, {options}, ordered={ordered}"
     return expected
 
 
@@ -284,6 +324,81 @@ def test_conditions_decide_about_the_same_rows(
     expected = _outcome(PyarrowDatasetIO(), source, one, options)
     assert isinstance(expected[0], dict)
     assert _outcome(io, source, two, options) == expected
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("strategy", ["deduplicate", "upsert"])
+@pytest.mark.parametrize("order_by", [[], ["-v"]])
+@pytest.mark.parametrize("duplicates", ["error", "first", "last"])
+def test_both_routes_need_an_order_only_where_it_decides(
+    tmp_path: Path, io: PyarrowDatasetIO, ordered: bool, strategy: str, order_by: list[str], duplicates: str
+) -> None:
+    one, two = str(tmp_path / "one"), str(tmp_path / "two")
+    PyarrowDatasetIO().write_dataset(pa.table({"id": [1, 2], "v": [0, 0]}), one)
+    shutil.copytree(one, two)
+    options: dict[str, Any] = {"strategy": strategy, "key_columns": "id", "on_duplicate_source": duplicates}
+    if strategy == "deduplicate":
+        options["dedup_order_by"] = order_by
+    source = pa.table({"id": [1, 3, 1, 3], "v": [5, 6, 4, 9]})
+    io.engine = ExchangingEngine(tmp_path / "scratch", ordered=ordered)
+    expected = _outcome(in_memory(ordered=ordered), source, one, options)
+    assert _outcome(io, source, two, options) == expected
+    keeps_arbitrary = not order_by if strategy == "deduplicate" else duplicates != "error"
+    has_no_order = not ordered and keeps_arbitrary
+    assert ("no order" in str(expected)) == has_no_order
+    assert isinstance(expected[0], dict) != (has_no_order or (strategy, duplicates) == ("upsert", "error"))
+
+
+@pytest.mark.parametrize(("matched", "fits"), [(1, False), (9, True)])
+def test_only_sequences_of_matched_rows_are_compared(
+    tmp_path: Path, io: PyarrowDatasetIO, matched: int, fits: bool
+) -> None:
+    """A sequence is compared in the type of the dataset, and that of a row without a match need not fit."""
+    one, two = str(tmp_path / "one"), str(tmp_path / "two")
+    rows = pa.table({"id": [1, 2], "v": [1, 2], "at": pa.array([1, 2], pa.timestamp("us"))})
+    PyarrowDatasetIO().write_dataset(rows, one)
+    shutil.copytree(one, two)
+    late = pa.array([10**18, 1000], pa.int64()).cast(pa.timestamp("s"))
+    source = pa.table({"id": [matched, 2], "v": [8, 9], "at": late})
+    options: dict[str, Any] = {
+        "strategy": "update",
+        "key_columns": "id",
+        "update_columns": ["v"],
+        "newer_by": "at",
+    }
+    expected = _outcome(PyarrowDatasetIO(), source, one, options)
+    assert _outcome(io, source, two, options) == expected
+    assert isinstance(expected[0], dict) == fits
+
+
+@pytest.mark.parametrize("fault", ["moves", "null", "duplicates", "folder"])
+@pytest.mark.parametrize("condition", ["update_when", "insert_when", "scope", "delete_when"])
+def test_a_condition_that_fails_is_the_last_error(
+    tmp_path: Path, io: PyarrowDatasetIO, fault: str, condition: str
+) -> None:
+    """Both routes name the same of two faults: a condition is the last one, if it is not needed to read the source."""
+    one, two = str(tmp_path / "one"), str(tmp_path / "two")
+    ids = pa.array([1, 2, 3, None if fault == "null" else 4])
+    rows = pa.table({"id": ids, "p": ["x", "y", "x", "y"], "v": [1, 1, 1, 1]})
+    if fault == "folder":
+        os.makedirs(f"{one}/p=x")
+        os.makedirs(f"{one}/p=y")
+        pq.write_table(rows.slice(0, 2), f"{one}/p=x/0.parquet")
+        pq.write_table(rows.slice(2, 1), f"{one}/p=y/0.parquet")
+    else:
+        PyarrowDatasetIO().write_dataset(rows, one, partition_by=["p"])
+    shutil.copytree(one, two)
+    source = pa.table({"id": [1, 3, 7, 8], "p": ["x", "x", "x", "x"], "v": [1, 1, 1, 2]})
+    if fault == "moves":
+        source = source.set_column(1, "p", [["x", "y", "x", "x"]])
+    elif fault == "duplicates":
+        source = pa.concat_tables([source, source.slice(0, 1)])
+    prefix = {"update_when": "target.", "insert_when": "source."}.get(condition, "")
+    options = {"key_columns": "id", condition: FAILS.replace("v", f"{prefix}v")}
+    options["strategy"] = "full_merge" if condition == "scope" else "upsert"
+    expected = _outcome(PyarrowDatasetIO(), source, one, options)
+    assert _outcome(io, source, two, options) == expected
+    assert (condition in expected[1]) == (condition == "delete_when")
 
 
 @pytest.mark.parametrize("move", ["error", "move"])

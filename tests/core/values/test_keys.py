@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fsspeckit.common.errors import KeyColumnError, SchemaMismatchError
 from fsspeckit.core.dataset.source import Source
-from fsspeckit.core.dataset.source_keys import select_rows
+from fsspeckit.core.dataset.source_keys import KeyChoice, select_rows
 from fsspeckit.core.model import KeyColumn
 from fsspeckit.core.values.keys import KeyIndex, comparable, duplicate_codes, key_type, last_of_each, order_rank
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
@@ -153,9 +153,8 @@ def test_duplicate_non_numeric_keys_are_detected(type_):
     values = column([str(i) for i in range(50)], pa.string()).cast(type_)
     once = Source(pa.table({"k": values}))
     twice = Source(pa.table({"k": pa.chunked_array([*values.chunks, values.chunk(0).slice(7, 1)])}))
-    options = {"deduplicate": False, "order_by": ()}
-    assert select_rows(once, [KeyColumn("k", type_)], on_duplicate="error", **options) == range(50)
-    kept = select_rows(twice, [KeyColumn("k", type_)], on_duplicate="last", **options)
+    assert select_rows(once, [KeyColumn("k", type_)], KeyChoice(None)) == range(50)
+    kept = select_rows(twice, [KeyColumn("k", type_)], KeyChoice("last"))
     assert kept.tolist() == [i for i in range(51) if i != 7]
     with pytest.raises(KeyColumnError, match=r"1 duplicate key"):
-        select_rows(twice, [KeyColumn("k", type_)], on_duplicate="error", **options)
+        select_rows(twice, [KeyColumn("k", type_)], KeyChoice(None))

@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsspeckit.common.bridge import to_numpy
-from fsspeckit.common.choices import OnDuplicate
 from fsspeckit.common.errors import ColumnNameError, KeyColumnError, PartitionError
 from fsspeckit.common.inference import PADDED_NUMBER
 from fsspeckit.common.partitions import partition_folder, partition_folders, render, typed_values
 from fsspeckit.common.types import is_number, unwrapped
 from fsspeckit.core.dataset.source import Source
+from fsspeckit.core.kernels.exchange.split_keys import Keep
 from fsspeckit.core.model import KeyColumn, PartitionValues, RowNumbers
 from fsspeckit.core.values.hashing import Hashes, hash_keys
 from fsspeckit.core.values.keys import (
@@ -93,16 +93,34 @@ def check_sequence_values(name: str, nulls: int, has_nan: bool) -> None:
         )
 
 
-def select_rows(
-    source: Source,
-    keys: Sequence[KeyColumn],
-    *,
-    on_duplicate: OnDuplicate,
-    deduplicate: bool,
-    order_by: Sequence[str],
-    remedy: str = DUPLICATE_REMEDY,
-) -> range | RowNumbers:
-    """Return the source rows to merge: one for each key. ``remedy`` is for the error if a key occurs several times."""
+@dataclass(frozen=True, slots=True)
+class KeyChoice:
+    """Which source row of each key is merged.
+
+    Attributes:
+        keep: The first or last row, or the one with the highest values of ``order_by``; without these, the last one.
+            None if a key that occurs several times is an error.
+        remedy: The action that this error names.
+    """
+
+    keep: Keep | None
+    order_by: tuple[str, ...] = ()
+    remedy: str = DUPLICATE_REMEDY
+
+    def check(self, source: Source) -> None:
+        """Raise if the order of the rows decides about keys that occur several times, and the source has none."""
+        if source.ordered or self.keep is None or self.order_by:
+            return
+        option = 'strategy="deduplicate" without dedup_order_by' if self.keep == "highest" else "on_duplicate_source"
+        raise KeyColumnError(
+            "the source has duplicate keys and its query ends in a shuffle, so its rows have no order and "
+            f'{option} would keep an arbitrary one. Sort the source (orderBy), or use strategy="deduplicate" with '
+            "dedup_order_by"
+        )
+
+
+def select_rows(source: Source, keys: Sequence[KeyColumn], choice: KeyChoice) -> range | RowNumbers:
+    """Return the source rows to merge: one for each key."""
     all_rows = range(source.rows)
     if source.rows < 2:
         return all_rows
@@ -113,15 +131,12 @@ def select_rows(
     repeated, counts = duplicate_codes(codes)
     if len(repeated) == 0:
         return all_rows
-    if not source.ordered and (on_duplicate != "error" or (deduplicate and not order_by)):
-        raise no_order_error(deduplicate)
-    if deduplicate:
-        return last_of_each(codes, [_rank(source, name) for name in order_by])
-    if on_duplicate == "error":
-        raise _duplicate_error(source, [key.name for key in keys], codes, repeated, counts, remedy)
-    if on_duplicate == "last":
-        return last_of_each(codes, [])
-    return np.sort(len(codes) - 1 - last_of_each(codes[::-1], []))
+    choice.check(source)
+    if choice.keep is None:
+        raise _duplicate_error(source, [key.name for key in keys], codes, repeated, counts, choice.remedy)
+    if choice.keep == "first":
+        return np.sort(len(codes) - 1 - last_of_each(codes[::-1], []))
+    return last_of_each(codes, [_rank(source, name) for name in choice.order_by])
 
 
 def _all_differ(hashes: Hashes) -> bool:
@@ -172,15 +187,6 @@ def duplicate_error(
         for row, number in zip(rows, times, strict=True)
     ]
     return KeyColumnError(f"the source has {count:,} duplicate key(s) for {list(names)}: {', '.join(shown)}. {remedy}")
-
-
-def no_order_error(deduplicate: bool) -> KeyColumnError:
-    """Return the error for duplicate keys of which the first or last one is not defined."""
-    option = 'strategy="deduplicate" without dedup_order_by' if deduplicate else "on_duplicate_source"
-    return KeyColumnError(
-        f"the source has duplicate keys and its query ends in a shuffle, so its rows have no order and {option} would "
-        'keep an arbitrary one. Sort the source (orderBy), or use strategy="deduplicate" with dedup_order_by'
-    )
 
 
 def split_by_partition(

@@ -21,7 +21,7 @@ from fsspeckit.core.commit.listing import View
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import Snapshot, load_snapshot, single_file_view
 from fsspeckit.core.dataset.source import Input, Source
-from fsspeckit.core.dataset.source_keys import check_no_null_keys, plain_keys, select_rows
+from fsspeckit.core.dataset.source_keys import KeyChoice, check_no_null_keys, plain_keys, select_rows
 from fsspeckit.core.engine.local import LocalEngine
 from fsspeckit.core.file_names import new_file_name
 from fsspeckit.core.incremental.files import IncrementalFileManager
@@ -337,7 +337,7 @@ def _find_files(storage: Storage, snapshot: Snapshot, keys: pa.Table) -> tuple[l
     source = Source(keys)
     schemas = _key_schemas(snapshot, keys.schema)
     source.check_casts(schemas.body, operation="matching keys", path=snapshot.root)
-    rows = select_rows(source, schemas.keys, on_duplicate="last", deduplicate=False, order_by=())
+    rows = select_rows(source, schemas.keys, KeyChoice("last"))
     request = MergeRequest("update", tuple(keys.column_names), null_keys="match")
     matched = match_source(LocalEngine(), storage, snapshot, source, rows, schemas, request, Reporter("plan", None))
     has_key = [len(match.positions) > 0 for _, match, _ in matched.files]
@@ -363,6 +363,6 @@ def _key_schemas(snapshot: Snapshot, keys: pa.Schema) -> MergeSchemas:
 def _rows_in(source: Source, target: Source, names: Sequence[str], schema: pa.Schema) -> RowNumbers:
     """Return the source rows whose values of some columns occur in a row of the target."""
     columns = [KeyColumn(name, key_type(schema.field(name).type, name)) for name in names]
-    rows = select_rows(target, columns, on_duplicate="last", deduplicate=False, order_by=())
+    rows = select_rows(target, columns, KeyChoice("last"))
     positions, _ = KeyIndex(plain_keys(target, columns, rows)).lookup(plain_keys(source, columns, range(source.rows)))
     return positions

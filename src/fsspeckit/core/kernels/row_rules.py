@@ -1,15 +1,20 @@
-"""Conditions about the rows of an exchange: the columns that they read are sent with the keys of rows."""
+"""The conditions of a merge about source rows and matched rows.
+
+An exchange sends the columns that they read with the keys of rows. A condition that cannot be computed is data: the
+planner raises the first failure after all other checks, so the error does not depend on how rows are divided.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from fsspeckit.common.bridge import scalar, to_arrow, to_numpy
+from fsspeckit.common.errors import ExpressionError, SchemaMismatchError
 from fsspeckit.common.schema import cast_schema
 from fsspeckit.core.expressions import compute
 from fsspeckit.core.expressions.conditions import errors_name
@@ -22,6 +27,18 @@ from fsspeckit.core.storage import Storage
 Mask = npt.NDArray[np.bool_]
 SOURCE, TARGET = "source", "target"
 _DELETES, _SEQUENCE = "deletes", "sequence"
+_FAILURES = (ExpressionError, SchemaMismatchError)
+_ORDER = ("newer_by", "update_when", "insert_when")
+
+Failure = tuple[int, ExpressionError | SchemaMismatchError]
+"""A condition that cannot be computed: its place in the order of errors, and the error."""
+
+
+def raise_first(failures: Iterable[Failure]) -> None:
+    """Raise the failure that comes first in the order of errors, if there is any."""
+    found = min(failures, key=lambda failure: (failure[0], str(failure[1])), default=None)
+    if found is not None:
+        raise found[1]
 
 
 def newer_rows(new: pa.ChunkedArray | pa.Array, old: pa.ChunkedArray | pa.Array) -> Mask:
@@ -37,6 +54,12 @@ class SequenceColumn:
     name: str
     type: pa.DataType
     target: pa.DataType
+
+    def comparable(self, values: pa.ChunkedArray, side: str) -> pa.Array:
+        """Return values of the source or the target in the type of the comparison."""
+        column = pa.table({self.name: values if side == SOURCE else values.cast(self.target)})
+        wanted = pa.schema([(self.name, self.type)])
+        return cast_schema(column, wanted, operation=f"newer_by of the {side}")[0].combine_chunks()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +89,7 @@ class RowRules:
         if self.deletes is not None:
             yield _DELETES, to_arrow(self.deleting(table))
         if self.sequence is not None:
-            wanted = pa.schema([(self.sequence.name, self.sequence.type)])
-            yield _SEQUENCE, cast_schema(table.select(wanted.names), wanted, operation="source")[0]
+            yield _SEQUENCE, table[self.sequence.name]
 
     @property
     def sent(self) -> list[str]:
@@ -79,7 +101,14 @@ class RowRules:
     def source_columns(self) -> list[str]:
         """The columns of the source that are read."""
         deletes = sorted(columns_of(self.deletes)) if self.deletes is not None else []
-        return [*self.source, *deletes, *([] if self.sequence is None else [self.sequence.name])]
+        sequence = [] if self.sequence is None else [self.sequence.name]
+        return list(dict.fromkeys([*self.source, *deletes, *sequence]))
+
+    def for_deletes(self) -> RowRules:
+        """Return the rules for source rows that delete their key: only their sequence is compared."""
+        names = [] if self.sequence is None else [self.sequence.name]
+        target = pa.schema([each for each in self.target if each.name in names])
+        return replace(self, updates=None, source=(), target=target)
 
     @property
     def compares(self) -> bool:
@@ -88,16 +117,21 @@ class RowRules:
 
     def target_values(
         self, storage: Storage, scan: Scan, constants: Mapping[str, pa.Scalar]
-    ) -> Iterator[tuple[str, pa.ChunkedArray | pa.Array]]:
-        """Yield the columns that are sent for scanned rows; ``constants`` has those that the file does not have."""
+    ) -> dict[str, pa.ChunkedArray | pa.Array]:
+        """Return the columns that are sent for scanned rows; ``constants`` has those that the file does not have."""
         read = pa.schema([field for field in self.target if field.name not in constants])
-        if read.names:
-            groups = [table for _, table in read_columns(storage, scan.file, scan.row_groups, read)]
-            table = pa.concat_tables(groups)
-            yield from ((f"{TARGET}.{name}", table[name]) for name in read.names)
-        for name in self.target.names:
-            if name in constants:
-                yield f"{TARGET}.{name}", pa.repeat(constants[name], scan.rows)
+        groups = read_columns(storage, scan.file, scan.row_groups, read) if read.names else ()
+        tables = [table for _, table in groups]
+        return self.with_constants(pa.concat_tables(tables) if tables else pa.table({}), constants, scan.rows)
+
+    def with_constants(
+        self, stored: pa.Table, constants: Mapping[str, pa.Scalar], rows: int
+    ) -> dict[str, pa.ChunkedArray | pa.Array]:
+        """Return the columns of rows of the dataset by the names that conditions have for them."""
+        return {
+            f"{TARGET}.{name}": pa.repeat(constants[name], rows) if name in constants else stored[name]
+            for name in self.target.names
+        }
 
     def deleting(self, table: pa.Table) -> Mask:
         """Return which rows of the source delete their key."""
@@ -106,29 +140,43 @@ class RowRules:
         with errors_name("delete_when"):
             return matching_rows(self.deletes, table)
 
-    def newer(self, source: pa.Table, target: pa.Table) -> Mask:
-        """Return which of the matched rows are newer in the source."""
+    def newer(self, source: pa.Table, target: pa.Table, failures: list[Failure]) -> Mask:
+        """Return which of the matched rows are newer in the source. Values of other rows need not be comparable."""
         if self.sequence is None:
             return np.ones(source.num_rows, dtype=bool)
-        old = target[f"{TARGET}.{self.sequence.name}"].cast(self.sequence.target).cast(self.sequence.type)
-        return newer_rows(source[_SEQUENCE].combine_chunks(), old.combine_chunks())
+        try:
+            new = self.sequence.comparable(source[_SEQUENCE], SOURCE)
+            old = self.sequence.comparable(target[f"{TARGET}.{self.sequence.name}"], TARGET)
+        except _FAILURES as error:
+            return _failed("newer_by", error, source.num_rows, failures)
+        return newer_rows(new, old)
 
-    def updating(self, source: pa.Table, target: pa.Table) -> Mask:
+    def updating(self, source: pa.Table, target: pa.Table, failures: list[Failure]) -> Mask:
         """Return which of the matched rows are replaced."""
-        if self.updates is None:
-            return np.ones(source.num_rows, dtype=bool)
         table = source
         for name in target.column_names:
             table = table.append_column(name, target[name])
-        with errors_name("update_when"):
-            return matching_rows(self.updates, table)
+        return _holding("update_when", self.updates, table, failures)
 
-    def inserting(self, source: pa.Table) -> Mask:
+    def inserting(self, source: pa.Table, failures: list[Failure]) -> Mask:
         """Return which of the new rows are inserted."""
-        if self.inserts is None:
-            return np.ones(source.num_rows, dtype=bool)
-        with errors_name("insert_when"):
-            return matching_rows(self.inserts, source)
+        return _holding("insert_when", self.inserts, source, failures)
+
+
+def _holding(argument: str, condition: Expression | None, table: pa.Table, failures: list[Failure]) -> Mask:
+    if condition is None:
+        return np.ones(table.num_rows, dtype=bool)
+    try:
+        with errors_name(argument):
+            return matching_rows(condition, table)
+    except _FAILURES as error:
+        return _failed(argument, error, table.num_rows, failures)
+
+
+def _failed(argument: str, error: ExpressionError | SchemaMismatchError, rows: int, failures: list[Failure]) -> Mask:
+    """Keep a failure. No row holds, but that has no effect, because the planner raises it."""
+    failures.append((_ORDER.index(argument), error))
+    return np.zeros(rows, dtype=bool)
 
 
 def flags_of(values: pa.Table) -> Mask:

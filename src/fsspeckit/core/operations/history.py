@@ -17,7 +17,13 @@ from fsspeckit.common.logging import log_unexpected
 from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source import Input, Source
-from fsspeckit.core.dataset.source_keys import PartitionRows, check_no_null_keys, check_sequence, select_rows
+from fsspeckit.core.dataset.source_keys import (
+    KeyChoice,
+    PartitionRows,
+    check_no_null_keys,
+    check_sequence,
+    select_rows,
+)
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.kernels.find_duplicates import partition_count
 from fsspeckit.core.kernels.history_rows import ChangeHistory, FeedChunk, OldRows, SplitHistory, join
@@ -153,7 +159,7 @@ def _find_history(
         columns = snapshot.partition_columns
         check_folder_values(engine, place.storage, snapshot.files, columns, columns, reporter)
     keys = schemas.matching.keys
-    chosen = select_rows(feed, keys, on_duplicate="error", deduplicate=True, order_by=(request.sequence_by,))
+    chosen = select_rows(feed, keys, KeyChoice("highest", (request.sequence_by,)))
     rows = np.asarray(chosen, dtype=np.int64)
     found = match_anywhere(
         engine, place.storage, snapshot, feed, rows, schemas.matching, request.feed, reporter, stage="match"

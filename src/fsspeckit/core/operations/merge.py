@@ -23,7 +23,6 @@ from fsspeckit.core.dataset.snapshot import Snapshot, check_one_dataset, load_sn
 from fsspeckit.core.dataset.source import Input, Source
 from fsspeckit.core.dataset.source_columns import SourceColumns
 from fsspeckit.core.dataset.source_keys import (
-    ONE_CHANGE_PER_KEY,
     check_no_null_keys,
     check_order_columns,
     check_sequence,
@@ -57,6 +56,7 @@ from fsspeckit.core.planning.merge_rules import (
     check_scope,
     compile_rules,
     deleting_rows,
+    row_rules,
     rows_in_scope,
 )
 from fsspeckit.core.planning.pinned_plan import check_plan_names
@@ -233,7 +233,7 @@ def _plan(
             check_no_null_keys(source.columns(request.key_columns), request.key_columns, "source", request.operation)
         if request.operation == "apply_changes" and request.newer_by is not None:
             check_sequence(source, request.newer_by)
-        rows = _rows_to_merge(source, schemas, request)
+        rows = select_rows(source, schemas.keys, request.choice)
         search = _Search(engine, source, place, request, reporter, schemas, rules, rows, deletes)
         found = search.find(snapshot)
         check_scope(engine, snapshot, source, rules, reporter)
@@ -243,7 +243,8 @@ def _plan(
         columns = SourceColumns(source)
         moves = MergeMoves(engine, place.storage, snapshot, columns, schemas, request, reporter)
         matched = moves.without_null_moves(found.matched)
-        check = RuleCheck(engine, place, snapshot, columns, rules, reporter)
+        conditions = replace(row_rules(rules, source.schema, snapshot), deletes=None)
+        check = RuleCheck(engine, place, snapshot, columns, conditions, reporter)
         keeps = moves.need_old_rows
         changes = decide_changes(matched, found.removals, found.scope, check, request.rule, moves_keep_values=keeps)
         moved = moves.tasks(changes.moves)
@@ -319,24 +320,6 @@ def _plan_exchanged(
     writes = insert_tasks(new, plan.schemas, snapshot, request.options)
     prepared = replace(prepared, inserts=(*writes, *plan.moves), exchanged=plan.rows)
     return PlannedChange(prepared, source, snapshot, lambda added: any(file.rows for file in added.files))
-
-
-def _rows_to_merge(source: Source, schemas: MergeSchemas, request: MergeRequest) -> range | RowNumbers:
-    """Return one source row for each key.
-
-    Where NULL keeps a value, the older changes of a key in the source would count too, so there must be none.
-    """
-    if request.ignore_null_updates:
-        return select_rows(
-            source, schemas.keys, on_duplicate="error", deduplicate=False, order_by=(), remedy=ONE_CHANGE_PER_KEY
-        )
-    return select_rows(
-        source,
-        schemas.keys,
-        on_duplicate=request.on_duplicate_source,
-        deduplicate=request.rule.deduplicate,
-        order_by=request.dedup_order_by,
-    )
 
 
 def _split(rows: range | RowNumbers, deletes: npt.NDArray[np.bool_] | None) -> tuple[range | RowNumbers, RowNumbers]:

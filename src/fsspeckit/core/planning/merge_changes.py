@@ -10,10 +10,11 @@ import numpy.typing as npt
 
 from fsspeckit.core.dataset.source import Source
 from fsspeckit.core.dataset.source_keys import PartitionRows
+from fsspeckit.core.kernels.row_rules import raise_first
 from fsspeckit.core.model import NO_MATCH, NO_ROWS, DataFile, Match, RowNumbers
 from fsspeckit.core.planning.merge import MatchedFiles
 from fsspeckit.core.planning.merge_request import FileChange, Strategy
-from fsspeckit.core.planning.merge_rules import RuleCheck, rows_to_insert
+from fsspeckit.core.planning.merge_rules import RuleCheck
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,6 +67,7 @@ def decide_changes(
         updates, moves = _Kept(nothing, updates.matched), _Kept(nothing, moves.matched)
     moved = sum(len(match.positions) for match in moves.changing)
     inserts = _inserts(matched, moves, check, rule, with_moves=not moves_keep_values)
+    raise_first(check.failures)
     drops = _Drops(updates, deletes, moves, scope, rule)
     changes = [drops.change(number, file, matched.files[number][2]) for number, file in enumerate(files)]
     rows = sum(len(rows) for _, rows in inserts)
@@ -107,7 +109,7 @@ def _inserts(
     result = []
     for group, rows in zip(matched.groups, matched.unmatched, strict=True):
         new = np.setdiff1d(rows, elsewhere) if len(elsewhere) else rows
-        new = rows_to_insert(check.rules, check.source, new) if rule.insert else NO_ROWS
+        new = check.inserting(new) if rule.insert else NO_ROWS
         mine = moving[np.isin(moving, rows)]
         result.append((group, np.sort(np.concatenate([new, mine])) if len(mine) else new))
     return result

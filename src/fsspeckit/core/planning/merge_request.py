@@ -15,7 +15,7 @@ from fsspeckit.common.choices import NullKeys, OnDuplicate, PartitionMove, Schem
 from fsspeckit.common.errors import ColumnNameError, KeyColumnError, PartitionError, SchemaMismatchError
 from fsspeckit.common.schema import field_remedy, reconcile, refuse_case_twins, same_storage
 from fsspeckit.core.dataset.snapshot import Snapshot
-from fsspeckit.core.dataset.source_keys import PartitionRows
+from fsspeckit.core.dataset.source_keys import ONE_CHANGE_PER_KEY, KeyChoice, PartitionRows
 from fsspeckit.core.expressions.conditions import columns_named, errors_name
 from fsspeckit.core.file_names import new_file_name
 from fsspeckit.core.model import (
@@ -108,6 +108,18 @@ class MergeRequest:
     def rule(self) -> Strategy:
         """The rule of the strategy."""
         return STRATEGIES[self.strategy]
+
+    @property
+    def choice(self) -> KeyChoice:
+        """Which source row of each key is merged.
+
+        Where NULL keeps a value, the older changes of a key in the source would count too, so there must be none.
+        """
+        if self.ignore_null_updates:
+            return KeyChoice(None, remedy=ONE_CHANGE_PER_KEY)
+        if self.rule.deduplicate:
+            return KeyChoice("highest", self.dedup_order_by)
+        return KeyChoice(None if self.on_duplicate_source == "error" else self.on_duplicate_source)
 
 
 def normalize_keys(key_columns: str | Sequence[str], parameter: str = "key_columns") -> list[str]:

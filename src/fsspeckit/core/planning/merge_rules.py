@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -17,12 +17,12 @@ from fsspeckit.core.dataset.source_columns import SourceColumns
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.expressions.conditions import compile_condition, errors_name
 from fsspeckit.core.expressions.evaluate import matching_rows
-from fsspeckit.core.expressions.tree import Expression, Literal, columns_of, with_constants
+from fsspeckit.core.expressions.tree import Expression, columns_of
 from fsspeckit.core.expressions.types import common_type, is_comparable, plain_type
 from fsspeckit.core.kernels.exchange.stored_rows import StoredRows
 from fsspeckit.core.kernels.exchange.table_files import TableFolder
 from fsspeckit.core.kernels.read_values import ReadValues
-from fsspeckit.core.kernels.row_rules import SOURCE, TARGET, Mask, RowRules, SequenceColumn, newer_rows
+from fsspeckit.core.kernels.row_rules import SOURCE, TARGET, Failure, Mask, RowRules, SequenceColumn
 from fsspeckit.core.model import DataFile, Match, RowNumbers
 from fsspeckit.core.planning.conditions import constants_of, find_matching_rows, store_matching_rows
 from fsspeckit.core.planning.merge_request import MergeRequest
@@ -45,11 +45,6 @@ class MergeRules:
     scope: Expression | None = None
     source_scope: Expression | None = None
     newer_by: str | None = None
-
-    @property
-    def looks_at_targets(self) -> bool:
-        """Whether matched rows of the target must be read."""
-        return self.updates is not None or self.newer_by is not None
 
 
 def compile_rules(request: MergeRequest, source: pa.Schema, snapshot: Snapshot) -> MergeRules:
@@ -125,76 +120,51 @@ def _holds(condition: Expression, source: Source) -> Mask:
     return matching_rows(condition, source.columns(chosen))
 
 
-def rows_to_insert(rules: MergeRules, source: SourceColumns, rows: RowNumbers) -> RowNumbers:
-    """Return the unmatched source rows that are inserted."""
-    if rules.inserts is None or not len(rows):
-        return rows
-    names = sorted(name.partition(".")[2] for name in columns_of(rules.inserts))
-    table = _source_values(source, rows, names)
-    with errors_name("insert_when"):
-        return rows[matching_rows(rules.inserts, table)]
-
-
-def _source_values(source: SourceColumns, rows: RowNumbers, names: Sequence[str]) -> pa.Table:
-    """Some columns of source rows, with the prefix of the source."""
-    if not names:
-        return pa.table({"": pa.nulls(len(rows))})
-    schema = pa.schema([source.schema.field(name) for name in names])
-    return source.take(rows, schema).rename_columns([f"{SOURCE}.{name}" for name in names])
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class RuleCheck:
-    """Decides which matches change their target row."""
+    """Decides which matches change their target row, and which unmatched source rows are inserted.
+
+    ``failures`` collects the conditions that cannot be computed, for `raise_first`.
+    """
 
     engine: Engine
     place: Place
     snapshot: Snapshot
     source: SourceColumns
-    rules: MergeRules
+    rules: RowRules
     reporter: Reporter
+    failures: list[Failure] = field(default_factory=list)
 
     def apply(self, matches: Sequence[tuple[DataFile, Match]], *, conditions: bool) -> list[tuple[Mask, int]]:
         """Return for each match which rows change, and how many are stale; ``conditions`` includes ``update_when``."""
-        updates = self.rules.updates if conditions else None
-        if (updates is None and self.rules.newer_by is None) or not matches:
+        rules = self.rules if conditions else self.rules.for_deletes()
+        if not rules.compares or not matches:
             return [(np.ones(len(match.positions), dtype=bool), 0) for _, match in matches]
-        schema = self._target_schema(updates)
         items = [(file, match.positions) for file, match in matches]
         on_done = self.reporter.stage("compare", len(items))
-        tables = self.engine.map(ReadValues(self.place.storage, schema), items, on_done)
-        return [self._decide(file, match, table, updates) for (file, match), table in zip(matches, tables, strict=True)]
+        tables = self.engine.map(ReadValues(self.place.storage, rules.target), items, on_done)
+        return [self._decide(rules, *match, table) for match, table in zip(matches, tables, strict=True)]
 
-    def _target_schema(self, updates: Expression | None) -> pa.Schema:
-        names = {name.partition(".")[2] for name in _names(updates) if name.startswith(f"{TARGET}.")}
-        if self.rules.newer_by is not None:
-            names.add(self.rules.newer_by)
-        whole = full_schema(self.snapshot)
-        return pa.schema([whole.field(name) for name in whole.names if name in names])
+    def inserting(self, rows: RowNumbers) -> RowNumbers:
+        """Return the unmatched source rows that are inserted."""
+        if self.rules.inserts is None or not len(rows):
+            return rows
+        return rows[self.rules.inserting(self._source_values(self.rules, rows), self.failures)]
 
-    def _decide(self, file: DataFile, match: Match, target: pa.Table, updates: Expression | None) -> tuple[Mask, int]:
-        constants = constants_of(self.snapshot, file, full_schema(self.snapshot))
-        newer = self._is_newer(match, target, constants)
-        stale = int(np.count_nonzero(~newer))
-        if updates is None:
-            return newer, stale
-        names = sorted(name.partition(".")[2] for name in _names(updates) if name.startswith(f"{SOURCE}."))
-        table = _source_values(self.source, match.source_rows, names)
-        for name in target.column_names:
-            table = table.append_column(f"{TARGET}.{name}", target[name])
-        known = {f"{TARGET}.{name}": value for name, value in constants.items()}
-        with errors_name("update_when"):
-            return newer & matching_rows(with_constants(updates, known), table), stale
+    def _decide(self, rules: RowRules, file: DataFile, match: Match, stored: pa.Table) -> tuple[Mask, int]:
+        source = self._source_values(rules, match.source_rows)
+        constants = {name: each.value for name, each in constants_of(self.snapshot, file, rules.target).items()}
+        target = pa.table(rules.with_constants(stored, constants, len(match.positions)))
+        newer = rules.newer(source, target, self.failures)
+        return newer & rules.updating(source, target, self.failures), int(np.count_nonzero(~newer))
 
-    def _is_newer(self, match: Match, target: pa.Table, constants: dict[str, Literal]) -> Mask:
-        """Return which source rows have a greater value than their target row; NULL is below every value."""
-        name = self.rules.newer_by
-        if name is None:
-            return np.ones(len(match.positions), dtype=bool)
-        order = _sequence(name, self.source.schema, full_schema(self.snapshot))
-        new = self.source.take(match.source_rows, pa.schema([(name, order.type)]))[name].combine_chunks()
-        old = pa.repeat(constants[name].value, len(new)) if name in constants else target[name].combine_chunks()
-        return newer_rows(new, old.cast(order.target).cast(order.type))
+    def _source_values(self, rules: RowRules, rows: RowNumbers) -> pa.Table:
+        """Return the columns that conditions read; a table without columns would have no rows."""
+        names = rules.source_columns
+        if not names:
+            return pa.table({"": pa.nulls(len(rows))})
+        table = self.source.take(rows, pa.schema([self.source.schema.field(name) for name in names]))
+        return pa.table(dict(rules.source_values(table)))
 
 
 def _names(expression: Expression | None) -> frozenset[str]:

@@ -18,7 +18,7 @@ from fsspeckit.core.kernels.exchange.move_targets import STAYS, MoveTargets, New
 from fsspeckit.core.kernels.exchange.source_index import OrderBy, SourceIndex
 from fsspeckit.core.kernels.exchange.split_keys import SOURCE_SIDE, Keep
 from fsspeckit.core.kernels.exchange.table_files import TableFolder, TablePlace
-from fsspeckit.core.kernels.row_rules import Mask, RowRules
+from fsspeckit.core.kernels.row_rules import Failure, Mask, RowRules
 from fsspeckit.core.model import RowNumbers
 from fsspeckit.core.values.take import take_rows
 
@@ -50,6 +50,7 @@ class KeyDecisions:
         new_places: Where rows that move and keep values go.
         firsts: The first row of each partition: its part of the source and its number.
         places: Where the decisions for the rows of each part of the source are.
+        failures: The conditions that cannot be computed.
     """
 
     replaced: FileRows = NO_FILE_ROWS
@@ -66,6 +67,7 @@ class KeyDecisions:
     new_places: NewPlaces | None = None
     firsts: dict[int, tuple[int, int]] = field(default_factory=dict)
     places: dict[int, TablePlace] = field(default_factory=dict)
+    failures: tuple[Failure, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +162,7 @@ class _FoundKeys:
     own: list[_Matches] = field(default_factory=list)
     elsewhere: list[tuple[pa.Table, RowNumbers]] = field(default_factory=list)
     folders: dict[str, int] = field(default_factory=dict)
+    failures: list[Failure] = field(default_factory=list)
 
     def add(self, piece: pa.Table) -> None:
         """Look up the rows of one file. A source row that deletes its key does so in every partition."""
@@ -194,10 +197,10 @@ class _FoundKeys:
         newer, updating, in_scope = (np.ones(len(rows), dtype=bool) for _ in range(3))
         if compares and rules.compares and len(rows):
             values, written = self._values(piece, hits, rows), ~self.index.deletes[rows]
-            newer = rules.newer(*values)
+            newer = rules.newer(*values, self.failures)
             if not written.all():
                 values = self._values(piece, hits[written], rows[written])
-            updating[written] = rules.updating(*values)
+            updating[written] = rules.updating(*values, self.failures)
         if "scope" in piece.column_names:
             in_scope = to_numpy(piece["scope"])[hits]
         number = np.full(len(rows), int(piece.schema.metadata[b"number"]))
@@ -250,12 +253,13 @@ class _FoundKeys:
             self._new_places(moved),
             index.first_rows() if how.partitioned else {0: (0, 0)},
             self._write(replaced, dropped, kept, new),
+            tuple(self.failures),
         )
 
     def _new_rows(self, new: RowNumbers) -> RowNumbers:
         if self.how.rules.inserts is None or not len(new):
             return new
-        return new[self.how.rules.inserting(take_rows(self.index.values, new))]
+        return new[self.how.rules.inserting(take_rows(self.index.values, new), self.failures)]
 
     def _examples(self, moving: _Matches) -> RowNumbers:
         """Return file, position, part of the source and row of the first keys that are in another partition."""

@@ -174,7 +174,7 @@ class SplitKeyHashes:
             arrays["place"] = self._places(table)
         elif self.sends_places:
             metadata[b"place"] = item.place.encode()
-        arrays |= dict(self.rules.target_values(self.storage, item.scan, item.constants))
+        arrays |= self.rules.target_values(self.storage, item.scan, item.constants)
         return pa.table(arrays).replace_schema_metadata(metadata)
 
     def _in_rows(self, item: TargetKeys) -> list[KeyColumn]:

@@ -13,19 +13,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from fsspeckit.common.errors import ExpressionError
 from fsspeckit.common.partitions import partition_folder
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source import Source
 from fsspeckit.core.dataset.source_keys import (
-    DUPLICATE_REMEDY,
-    ONE_CHANGE_PER_KEY,
     UNREADABLE,
     PartitionIdentities,
     PartitionRows,
     check_order_columns,
     duplicate_error,
-    no_order_error,
 )
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.kernels.exchange.decide_keys import DecideKeys, KeyDecisions, Moves
@@ -36,7 +34,7 @@ from fsspeckit.core.kernels.exchange.split_keys import Keep, SourceKeys, SplitKe
 from fsspeckit.core.kernels.exchange.stored_rows import StoredRows
 from fsspeckit.core.kernels.exchange.summarize_source import CheckCasts, SourceSummary, SummarizeSource
 from fsspeckit.core.kernels.exchange.table_files import TableFolder
-from fsspeckit.core.kernels.row_rules import RowRules
+from fsspeckit.core.kernels.row_rules import RowRules, raise_first
 from fsspeckit.core.model import NO_ROWS, DataFile, KeyColumn, MoveTask, RowNumbers, Scan
 from fsspeckit.core.planning.conditions import constants_of
 from fsspeckit.core.planning.exchange.file_changes import FileChanges, other_rows
@@ -140,7 +138,7 @@ class _Planner:
         engine, place, folder, reporter = self.engine, self.place, self._folder, self.reporter
         spellings = PartitionIdentities(schemas.partitions, self.source.schema, schemas.in_folders)
         groups, identities = self._partitions(summaries, schemas, spellings)
-        scope = store_rows_in_scope(engine, place, self.snapshot, self.conditions, folder, reporter)
+        scope, scope_failure = self._scope()
         scans, reasons = self._scans(summaries, schemas, groups, identities, scope)
         decisions = self._exchange(scans, schemas, groups)
         self._check_duplicates(decisions, schemas)
@@ -148,7 +146,10 @@ class _Planner:
         self._check_target(schemas, has_rows=bool(numbers))
         spellings.check([groups[number] for number in numbers])
         self._check_moves(decisions, schemas)
+        if scope_failure is not None:
+            raise scope_failure
         check_scope(engine, self.snapshot, self.source, self.conditions, reporter)
+        raise_first(failure for each in decisions for failure in each.failures)
         others: Sequence[StoredRows | None] = scope or ()
         if self.request.rule.delete and scope is None:
             others = other_rows(engine, place.storage, folder, self.snapshot.files, decisions)
@@ -177,6 +178,14 @@ class _Planner:
         )
         stale, moved = sum(each.stale for each in decisions), sum(each.moved for each in decisions)
         return ExchangedMerge(schemas, rows, stale, moved, moves.tasks)
+
+    def _scope(self) -> tuple[list[StoredRows] | None, ExpressionError | None]:
+        """Return the rows that a full merge may delete, or why they cannot be found: other errors come first."""
+        try:
+            place, snapshot = self.place, self.snapshot
+            return store_rows_in_scope(self.engine, place, snapshot, self.conditions, self._folder, self.reporter), None
+        except ExpressionError as error:
+            return None, error
 
     def _partitions(
         self, summaries: Sequence[SourceSummary], schemas: MergeSchemas, spellings: PartitionIdentities
@@ -251,10 +260,11 @@ class _Planner:
     def _exchange(
         self, scans: Sequence[TargetKeys], schemas: MergeSchemas, groups: Sequence[PartitionRows]
     ) -> list[KeyDecisions]:
-        request, keep, folder = self.request, self._keep(), self._folder
+        request, folder, choice = self.request, self._folder, self.request.choice
+        keep: Keep = choice.keep or "first"
         rows = self.source.rows + sum(scan.scan.rows for scan in scans)
         parts = part_count(rows)
-        order_by = _order_columns(self.source, request.dedup_order_by) if request.rule.deduplicate else ()
+        order_by = _order_columns(self.source, choice.order_by)
         identities = tuple(group.identity for group in groups)
         split = SplitKeyHashes(
             self.place.storage,
@@ -289,26 +299,18 @@ class _Planner:
         on_done = self.reporter.stage("match", len(items) + parts, rows=rows, size=size)
         return self.engine.exchange(split, items, decide, parts, on_done)
 
-    def _keep(self) -> Keep:
-        if self.request.rule.deduplicate:
-            return "highest"
-        return "last" if self.request.on_duplicate_source == "last" else "first"
-
     def _check_duplicates(self, decisions: Sequence[KeyDecisions], schemas: MergeSchemas) -> None:
-        count, request = sum(each.duplicates for each in decisions), self.request
+        count = sum(each.duplicates for each in decisions)
         if not count:
             return
-        deduplicate = request.rule.deduplicate and not request.ignore_null_updates
-        is_error = request.ignore_null_updates or (request.on_duplicate_source == "error" and not deduplicate)
-        if not self.source.ordered and (not is_error and (not deduplicate or not request.dedup_order_by)):
-            raise no_order_error(deduplicate)
-        if is_error:
+        choice = self.request.choice
+        choice.check(self.source)
+        if choice.keep is None:
             found = sorted(example for each in decisions for example in each.examples)[:_SHOWN]
             names = [key.name for key in schemas.keys]
             rows = self._examples([(part, row) for part, row, _ in found], names)
             times = [number for _, _, number in found]
-            remedy = ONE_CHANGE_PER_KEY if request.ignore_null_updates else DUPLICATE_REMEDY
-            raise duplicate_error(names, rows, times, count, remedy)
+            raise duplicate_error(names, rows, times, count, choice.remedy)
 
     def _check_target(self, schemas: MergeSchemas, *, has_rows: bool) -> None:
         """Raise for NULL keys in files, and for files with other partition values than their folders."""
