@@ -210,6 +210,7 @@ BAD: dict[str, list[list[str]]] = {
         ["lake", "--target-rows", "0"],
         ["lake", "--partition", "../x"],
         ["parted", "--partition", "day=w"],
+        ["close", "--partition", "day=1"],
         ["lake", "--max-files", "0"],
         ["lake", "--row-group-size", "0"],
     ],
@@ -257,6 +258,7 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(2):
         io.write_dataset(rows, "lake")
     io.write_dataset(rows, "parted", partition_by=["day"])
+    io.write_dataset(pa.table({"id": [1, 2], "day": ["1", "10"]}), "close", partition_by=["day"])
     io.write_dataset(pa.table({"id": [1, 2], "day": ["m", None]}), "nulls")
     io.write_dataset(pa.table({"id": [1], "list": [[1]]}), "nested")
     pq.write_table(pa.table({"id": [1], "day": pa.nulls(1, pa.string())}), "null.parquet")

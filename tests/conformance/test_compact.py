@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -125,17 +126,55 @@ def test_another_codec_rewrites_a_single_file_too(io: Any, tmp_path: Path) -> No
     assert pq.read_metadata(data_files(tmp_path / "d")[0]).row_group(0).column(0).compression == "ZSTD"
 
 
-@pytest.mark.scenario("UP-13", "MD-5.8")
-@pytest.mark.parametrize("wanted", ["day=1", ["day=1"], ["day=1/"]])
-def test_a_filter_is_a_prefix_of_whole_folders(io: Any, tmp_path: Path, wanted: Any) -> None:
-    for day in ("1", "10", "2"):
+def two_files_a_day(dataset: Path, *days: str) -> None:
+    for day in days:
         for name in "ab":
-            put(tmp_path / "d" / f"day={day}" / f"{name}.parquet", numbers([1]))
-    others = {path: stamp for path, stamp in tree_of(tmp_path / "d").items() if not path.startswith("day=1/")}
-    result = io.compact_parquet_dataset(str(tmp_path / "d"), 1, partition_filter=wanted)
-    assert (result.before_file_count, result.after_file_count) == (2, 1)
-    after = tree_of(tmp_path / "d")
-    assert {path: after[path] for path in others} == others
+            put(dataset / f"day={day}" / f"{name}.parquet", numbers([1]))
+
+
+def upkeep(io: Any, dataset: Path) -> list[Callable[..., Any]]:
+    """All operations with a filter, each of which rewrites the files that it selects."""
+    return [
+        partial(io.compact_parquet_dataset, str(dataset), 1),
+        partial(io.optimize_parquet_dataset, str(dataset), ["id"]),
+        partial(io.deduplicate_parquet_dataset, str(dataset), "id"),
+    ]
+
+
+@pytest.mark.scenario("UP-13", "MD-5.8")
+@pytest.mark.parametrize("operation", [0, 1, 2], ids=["compact", "optimize", "deduplicate"])
+@pytest.mark.parametrize(
+    ("wanted", "selected"),
+    [
+        ("day=1/", ["1"]),
+        (["day=1/", "day=2/"], ["1", "2"]),
+        ("day=2025-11", ["2025-11-04", "2025-11-05"]),
+        (["day=2025-11", "day=2025-11-04"], ["2025-11-04", "2025-11-05"]),
+    ],
+)
+def test_a_filter_is_a_prefix_of_the_path(
+    io: Any, tmp_path: Path, wanted: Any, selected: list[str], operation: int
+) -> None:
+    two_files_a_day(tmp_path / "d", "1", "10", "2", "2025-11-04", "2025-11-05", "2025-12-01")
+    before = tree_of(tmp_path / "d")
+    result = upkeep(io, tmp_path / "d")[operation](partition_filter=wanted)
+    assert result.before_file_count == 2 * len(selected)
+    after, folders = tree_of(tmp_path / "d"), {f"day={day}" for day in selected}
+    changed = {path.split("/")[0] for path in before if path.endswith(".parquet") and after.get(path) != before[path]}
+    assert changed == folders
+
+
+@pytest.mark.scenario("MD-5.8")
+@pytest.mark.parametrize("operation", [0, 1, 2], ids=["compact", "optimize", "deduplicate"])
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_filter_that_matches_whole_names_and_parts_of_names_is_refused(
+    io: Any, tmp_path: Path, operation: int, dry_run: bool
+) -> None:
+    two_files_a_day(tmp_path / "d", "1", "10", "11", "2")
+    before = tree_of(tmp_path)
+    with pytest.raises(ValueError, match=r"'day=1' and also 'day=10', 'day=11'.*'day=1/'"):
+        upkeep(io, tmp_path / "d")[operation](partition_filter=["day=2/", "day=1"], dry_run=dry_run)
+    assert tree_of(tmp_path) == before
 
 
 def test_groups_stay_inside_their_partition(io: Any, tmp_path: Path) -> None:
@@ -356,7 +395,7 @@ def test_nothing_there(io: Any, tmp_path: Path) -> None:
         io.compact_parquet_dataset(str(tmp_path / "nowhere"), 1)
     by_day(tmp_path / "d", mon=[1])
     before = tree_of(tmp_path)
-    for wanted in ("day=tue", "day=mo", []):
+    for wanted in ("day=tue", "day=mo/", "ay=mon", []):
         with pytest.raises(FileNotFoundError, match="partition_filter"):
             io.compact_parquet_dataset(str(tmp_path / "d"), 1, partition_filter=wanted)
     assert tree_of(tmp_path) == before

@@ -7,7 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from fsspeckit.core.merge import compute_merge_stats, normalize_keys, validate_keys_and_schema
+from fsspeckit.common import schema
+from fsspeckit.core.merge import compute_merge_stats, normalize_keys, unify_schemas, validate_keys_and_schema
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO, merge_parquet_dataset_pyarrow
 
 TARGET = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})
@@ -61,3 +62,12 @@ def test_counts_are_the_shared_statistics(target: str) -> None:
     source = pa.table({"id": [2, 3, 4, 5], "name": ["B", "C", "D", "E"]})
     stats = merge_parquet_dataset_pyarrow(source, target, "id", "full_merge")
     assert stats == compute_merge_stats(previous_total=3, inserted=2, updated=2, deleted=1)
+
+
+@pytest.mark.scenario("UP-33", "UP-34")
+def test_a_merge_has_the_types_of_the_shared_unification(target: str) -> None:
+    source = pa.table({"id": pa.array([2, 4], pa.int32()), "name": ["B", "D"]})
+    merge_parquet_dataset_pyarrow(source, target, "id")
+    merged = PyarrowDatasetIO().read_parquet(target)
+    assert merged.schema == unify_schemas([TARGET.schema, source.schema])
+    assert unify_schemas is schema.unify_schemas

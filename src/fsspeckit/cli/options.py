@@ -155,7 +155,11 @@ TargetMb = Annotated[float | None, typer.Option("--target-mb", help="Target file
 TargetRows = Annotated[int | None, typer.Option("--target-rows", help="Target rows per file.")]
 Partitions = Annotated[
     list[str],
-    typer.Option("--partition", metavar="FOLDER", help="Partition folder, such as day=2026-03-01; repeatable."),
+    typer.Option(
+        "--partition",
+        metavar="FOLDER",
+        help="Partition folder or the start of its path, such as day=2026-03-01; repeatable. day=1/ means one folder.",
+    ),
 ]
 Retries = Annotated[
     int, typer.Option("--retries", min=0, help="How often to plan again if another writer commits what this one reads.")

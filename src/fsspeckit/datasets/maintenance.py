@@ -66,7 +66,8 @@ class Maintenance:
             path: The dataset's folder.
             target_mb_per_file: Target size of a file in MB (of 1024 x 1024 bytes).
             target_rows_per_file: Target rows of a file; with both targets, neither is exceeded.
-            partition_filter: Only these folders, such as ``"date=2025-11-04"``.
+            partition_filter: Only files whose path in the dataset starts with one of these texts, such as
+                ``"date=2025-11"``. ``"day=1/"`` means the folder; ``"day=1"`` is an error if there is a ``day=10`` too.
             compression: Codec of the new files; by default that of the input files.
             dry_run: Return the plan and write nothing.
             row_group_size: The most rows of a row group.
@@ -130,7 +131,8 @@ class Maintenance:
             target_mb_per_file: Target size of a file in MB; 128 for new files if no target is given. Without
                 ``zorder_columns``, small files are joined only if a target is given.
             target_rows_per_file: Target rows of a file. Files may have slightly more rows.
-            partition_filter: Only these folders.
+            partition_filter: Only files whose path in the dataset starts with one of these texts; see
+                `compact_parquet_dataset`.
             compression: Codec of the new files; by default that of the input files.
             dry_run: Return the plan and write nothing.
             curve: ``"linear"`` sorts by the first column, then the second and so on; ``"zorder"`` and ``"hilbert"``
@@ -209,7 +211,8 @@ class Maintenance:
             dedup_order_by: Keep the row with the highest value (``"-ts"``: lowest). Without it, and among equal rows,
                 the last one is kept, in the order of file paths and of rows in a file. `compact` and `optimize` move
                 rows to other files, so pass a column if it matters which row is kept.
-            partition_filter: Only these folders; rows in other folders are ignored.
+            partition_filter: Only files whose path in the dataset starts with one of these texts; see
+                `compact_parquet_dataset`. Rows in other files are ignored.
             compression: Codec of rewritten files; by default their own.
             dry_run: Return the plan with exact counts and write nothing.
             null_keys: ``"match"`` treats NULL in a key as equal to NULL; by default it is an error.
@@ -246,6 +249,5 @@ class Maintenance:
 def _scope(
     partition_filter: Columns | None, compression: str | None, row_group_size: int | None, limits: Limits
 ) -> MaintenanceScope:
-    folders = names_of(partition_filter)
-    trimmed = None if folders is None else tuple(text.removesuffix("/") for text in folders)
-    return MaintenanceScope(trimmed, WriteOptions(compression, row_group_size=row_group_size), limits)
+    prefixes = names_of(partition_filter)
+    return MaintenanceScope(prefixes, WriteOptions(compression, row_group_size=row_group_size), limits)

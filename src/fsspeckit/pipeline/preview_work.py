@@ -46,8 +46,8 @@ def _matching(step: Delete | Update, place: Place, snapshot: Snapshot) -> dict[s
 
 def _maintained(step: Compact | Optimize, place: Place, snapshot: Snapshot, *, is_changed: bool) -> dict[str, int]:
     """Count the files that compact or optimize rewrites, and all files after it."""
-    folders = None if step.partitions is None else tuple(text.removesuffix("/") for text in step.partitions)
-    scope = MaintenanceScope(folders, WriteOptions(step.compression, row_group_size=step.row_group_size))
+    prefixes = None if step.partitions is None else tuple(step.partitions)
+    scope = MaintenanceScope(prefixes, WriteOptions(step.compression, row_group_size=step.row_group_size))
     request: CompactRequest | OptimizeRequest
     if isinstance(step, Compact):
         size = DEFAULT_TARGET_MB if step.target_mb is None and step.target_rows is None else step.target_mb
@@ -55,7 +55,7 @@ def _maintained(step: Compact | Optimize, place: Place, snapshot: Snapshot, *, i
     else:
         target, by, bloom = Target.of(step.target_mb, step.target_rows), tuple(step.by), tuple(step.bloom)
         request, names = OptimizeRequest(by, step.curve, target, scope, bloom), (*by, *bloom)
-    chosen = tuple(file for file in snapshot.view.files if scope.includes(file.path))
+    chosen = scope.select(snapshot.view.files)
     if not chosen and is_changed:
         return {}
     if not chosen:

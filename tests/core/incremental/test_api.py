@@ -48,6 +48,9 @@ FIELDS = {
 }  # fmt: skip
 
 
+DEFAULTS = {"compression": "snappy", "max_rows_per_file": 5_000_000, "row_group_size": 500_000}
+
+
 def parameters(function: Any) -> list[str]:
     """Names of the parameters, with "=" where there is a default."""
     found = inspect.signature(function).parameters.values()
@@ -57,6 +60,11 @@ def parameters(function: Any) -> list[str]:
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_take_the_parameters_of_the_specification(name: str) -> None:
     assert parameters(getattr(incremental, name))[: len(FUNCTIONS[name])] == FUNCTIONS[name]
+
+
+def test_merge_has_the_defaults_of_the_specification() -> None:
+    found = inspect.signature(incremental.merge).parameters
+    assert {name: found[name].default for name in DEFAULTS} == DEFAULTS
 
 
 @pytest.mark.parametrize(("owner", "name"), METHODS)

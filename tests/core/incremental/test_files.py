@@ -116,14 +116,21 @@ class TestMerge:
         with pytest.raises(ValueError, match=option):
             merge(pa.table({"id": [99], "v": ["new"]}), str(dataset), "insert", ["id"], **sizes)
 
-    def test_codec_is_kept_or_chosen(self, tmp_path: Path) -> None:
-        def codec(path: str) -> str:
-            return str(pq.read_metadata(path).row_group(0).column(0).compression)
+    def test_written_files_have_the_codec_and_row_groups_that_are_asked_for(self, tmp_path: Path) -> None:
+        def layout(path: str) -> tuple[str, int]:
+            footer = pq.read_metadata(path)
+            return footer.row_group(0).column(0).compression, footer.num_row_groups
 
-        rows = pa.table({"id": [1, 2]})
-        first = merge(rows, str(tmp_path / "ds"), "insert", "id", compression="zstd").inserted_files
-        second = merge(pa.table({"id": [3]}), str(tmp_path / "ds"), "upsert", ["id"]).inserted_files
-        assert [codec(path) for path in (*first, *second)] == ["ZSTD", "ZSTD"]
+        dataset = str(tmp_path / "ds")
+        old, new = pa.table({"id": [1, 2]}), pa.table({"id": [2, 3], "v": [9, 9]})
+        rows = old.append_column("v", pa.array([1, 2]))
+        first = [*map(layout, merge(rows, dataset, "insert", "id", compression="zstd", row_group_size=1).inserted_files)]
+        result = merge(new, dataset, "upsert", ["id"], compression=None, row_group_size=None)
+        kept = [*map(layout, result.rewritten_files + result.inserted_files)]
+        result = merge(pa.table({"id": [2, 4], "v": [5, 5]}), dataset, "upsert", ["id"])
+        default = [*map(layout, result.rewritten_files + result.inserted_files)]
+        assert (first, kept) == ([("ZSTD", 2)], [("ZSTD", 2), ("ZSTD", 1)])
+        assert default == [("SNAPPY", 2), ("SNAPPY", 1)]
 
     def test_partition_columns_of_a_new_dataset(self, tmp_path: Path) -> None:
         rows = pa.table({"id": [1, 2], "day": ["mon", "tue"]})

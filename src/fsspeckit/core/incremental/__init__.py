@@ -73,9 +73,9 @@ def merge(
     key_columns: Sequence[str],
     partition_columns: Sequence[str] | None = None,
     filesystem: Any = None,
-    compression: str | None = None,
+    compression: str | None = "snappy",
     max_rows_per_file: int = 5_000_000,
-    row_group_size: int | None = None,
+    row_group_size: int | None = 500_000,
 ) -> MergeResult:
     """Merge rows into a dataset, rewriting only files in which a row changes.
 
@@ -88,9 +88,10 @@ def merge(
         key_columns: The columns that identify a row.
         partition_columns: Partition columns of a new dataset; those of an existing dataset are read from its folders.
         filesystem: An fsspec filesystem.
-        compression: Codec of all written files; by default rewritten files keep theirs.
+        compression: Codec of all written files; with ``None``, rewritten files keep theirs and new files get that of
+            the dataset.
         max_rows_per_file: The most rows of a new file.
-        row_group_size: The most rows of a row group; by default rewritten files keep theirs.
+        row_group_size: The most rows of a row group; with ``None``, rewritten files keep theirs.
 
     Returns:
         Counts, and the files that were rewritten, inserted and preserved.

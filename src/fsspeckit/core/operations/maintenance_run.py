@@ -276,10 +276,10 @@ def load_for(
     view = place.journal.view_to_change(takes_filter=True)
     if not view.files:
         raise DatasetNotFoundError(f"no matching parquet files were found under {place.path}. Check the path.")
-    selected = tuple(file for file in view.files if scope.includes(file.path))
+    selected = scope.select(view.files)
     if not selected:
         raise DatasetNotFoundError(
-            f"no matching parquet files were found under {place.path} in {list(scope.folders or ())}. "
+            f"no matching parquet files were found under {place.path} in {list(scope.prefixes or ())}. "
             "Correct partition_filter."
         )
     try:

@@ -13,13 +13,14 @@ import pyarrow as pa
 
 from fsspeckit.common.choices import Curve, NullKeys, check_choice
 from fsspeckit.core.dataset.source_keys import check_order_columns
-from fsspeckit.core.model import DataFile, KeyColumn, RowNumbers, WriteOptions, whole_number
+from fsspeckit.core.model import DataFile, KeyColumn, RowNumbers, ViewFile, WriteOptions, whole_number
 from fsspeckit.core.parquet.writer_options import check_blooms
 from fsspeckit.core.planning.merge_request import check_keys_exist
 from fsspeckit.core.planning.output_sizes import Target
 from fsspeckit.core.values.keys import check_sortable, key_type
 
 Work = Literal["join", "sort", "drop"]
+_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,26 +40,50 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceScope:
-    """The folders that an operation covers, its write options and its limits."""
+    """The files that an operation covers, its write options and its limits.
 
-    folders: tuple[str, ...] | None = None
+    Attributes:
+        prefixes: Prefixes of the paths of files, relative to the dataset; ``None`` means all files.
+    """
+
+    prefixes: tuple[str, ...] | None = None
     options: WriteOptions = field(default_factory=WriteOptions)
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
-        for folder in self.folders or ():
-            parts = folder.split("/") if isinstance(folder, str) else []
+        for prefix in self.prefixes or ():
+            parts = prefix.removesuffix("/").split("/") if isinstance(prefix, str) else []
             if not parts or any(part in ("", ".", "..") or "\0" in part for part in parts):
                 raise ValueError(
-                    f"partition_filter={folder!r} is not a folder inside the dataset. "
-                    "Use a folder such as 'date=2025-11-04' or 'year=2025/month=11'."
+                    f"partition_filter={prefix!r} is not a path inside the dataset. "
+                    "Use a folder such as 'date=2025-11-04/', or the start of a path such as 'date=2025-11'."
                 )
 
-    def includes(self, path: str) -> bool:
-        """Return whether a file is in one of the folders. Folder names must match completely."""
-        if self.folders is None:
-            return True
-        return any(path.startswith(f"{folder}/") for folder in self.folders)
+    def select(self, files: Sequence[ViewFile]) -> tuple[ViewFile, ...]:
+        """Return the files whose path starts with one of the prefixes.
+
+        Raises:
+            ValueError: A prefix is the whole name of a folder and also the start of other names.
+        """
+        if self.prefixes is None:
+            return tuple(files)
+        for prefix in self.prefixes:
+            _check_clear(prefix, files)
+        return tuple(file for file in files if file.path.startswith(self.prefixes))
+
+
+def _check_clear(prefix: str, files: Sequence[ViewFile]) -> None:
+    """Raise if a prefix selects the folder with this name, and others whose names only start with it."""
+    rests = (file.path[len(prefix) :] for file in files if file.path.startswith(prefix))
+    ends = sorted({rest.partition("/")[0] for rest in rests})
+    if prefix.endswith("/") or "" not in ends or ends == [""]:
+        return
+    shown = ", ".join(repr(prefix + end) for end in ends[1 : _SHOWN + 1])
+    more = f" and {len(ends) - 1 - _SHOWN} more" if len(ends) - 1 > _SHOWN else ""
+    raise ValueError(
+        f"partition_filter={prefix!r} selects {prefix!r} and also {shown}{more}, whose names start with it. "
+        f"Use '{prefix}/' for the folder alone, or a longer prefix."
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,7 +177,7 @@ def compact_parquet_dataset(
         path: The dataset's folder.
         target_mb_per_file: Target size of a file in MB.
         target_rows_per_file: Target rows of a file.
-        partition_filter: Only these folders.
+        partition_filter: Only files whose path in the dataset starts with one of these texts; ``"day=1/"`` is a folder.
         compression: Codec of the new files.
         dry_run: Return the plan and write nothing.
         connection: The connection to use.
@@ -209,7 +209,7 @@ def deduplicate_parquet_dataset(
         path: The dataset's folder.
         key_columns: The column or columns that identify a row.
         dedup_order_by: Keep the row with the highest value (``"-ts"``: lowest).
-        partition_filter: Only these folders.
+        partition_filter: Only files whose path in the dataset starts with one of these texts; ``"day=1/"`` is a folder.
         compression: Codec of rewritten files.
         dry_run: Return the plan with exact counts and write nothing.
         connection: The connection to use.
@@ -243,7 +243,7 @@ def optimize_parquet_dataset(
         zorder_columns: Columns to sort by, nulls last.
         target_mb_per_file: Target size of a file in MB.
         target_rows_per_file: Target rows of a file.
-        partition_filter: Only these folders.
+        partition_filter: Only files whose path in the dataset starts with one of these texts; ``"day=1/"`` is a folder.
         compression: Codec of the new files.
         dry_run: Return the plan and write nothing.
         connection: The connection to use.
