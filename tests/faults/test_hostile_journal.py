@@ -122,6 +122,16 @@ def attacks(world: Path) -> dict[str, dict[str, Any]]:
         "negative": record(publish=[publish(rows=-1)]),
         "no number": record(publish=[publish(size=True)]),
         "key is no text": record(info={"idempotency_key": 7}),
+        "a lone surrogate as owner": record(owner="\ud800"),
+        "a lone surrogate as fenced": record(kind="fence", fenced=["\ud800"]),
+        "publish a lone surrogate": record(publish=[publish(path="\ud800.parquet")]),
+        "publish into a lone surrogate": record(publish=[publish(path="a=\udfff/a.parquet")], folders=["a=\udfff"]),
+        "stage a lone surrogate": record(publish=[publish(staged="\udc80.staged")]),
+        "stamp with a lone surrogate": record(publish=[publish(stamp="\ud800")]),
+        "retire a lone surrogate": record(retire=[{"path": "\ud800.parquet", "identity": victim}]),
+        "key with a lone surrogate": record(info={"idempotency_key": "\ud800"}),
+        "reader with a lone surrogate": record(info={"positions": {"\ud800": 1}}),
+        "operation with a lone surrogate": record(info={"operation": "\ud800"}),
         "no identity": record(retire=[{"path": "a.parquet", "identity": None}]),
     }
 
@@ -139,7 +149,13 @@ def test_hostile_record_is_rejected_without_changes(
         assert tree_of(world) == before, name
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b'"x"', b"\xff\xfe", b"[" * 100_000, b'{"format":1}'])
+INVALID = [
+    b"", b"{", b"[]", b"null", b'"x"', b"\xff\xfe", b"[" * 100_000, b'{"format":1}',
+    json.dumps(record(info={"note": "\ud800"}), ensure_ascii=False).encode("utf-8", "surrogatepass"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("content", INVALID)
 def test_invalid_record_file_is_rejected(world: Path, content: bytes) -> None:
     plant(world, content)
     before = tree_of(world)
@@ -242,6 +258,7 @@ HOSTILE = st.sampled_from(
     [
         "..", ".", "", "/", "../x.py", "../../victim", "/etc/passwd", "a/../../x.py", "day=1/../../x.py", "a\0b", "~",
         "..\\x", ".fsspeckit", ".a=.fsspeckit/x.parquet", "owner", "a.parquet", "day=1/a.parquet", "_metadata", "part",
+        "\ud800.parquet", "a=\udfff/a.parquet",
         ".day=1/a.parquet", "x" * 300 + ".parquet", "é=1/ü.parquet", "log/00000000000000000001.json", new_id(),
     ]
 )  # fmt: skip

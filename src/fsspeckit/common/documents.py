@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +16,7 @@ from fsspeckit.common.errors import DocumentError
 
 _LARGEST = 2**63 - 1
 _SHOWN = 60
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _T = TypeVar("_T")
 
 
@@ -127,6 +129,21 @@ class Node:
     def _error(self, what: str) -> DocumentError:
         place = f"{self._place}: " if self._place else ""
         return DocumentError(f"{place}{what}; {self._remedy}".encode("utf-8", "replace").decode())
+
+
+def parse_json(data: bytes) -> Any:
+    """Return the value of a JSON text in UTF-8.
+
+    Raises:
+        ValueError: The data is not JSON, or has a text with a lone surrogate. No path has such a text, and no message
+            with it can be printed.
+        RecursionError: The data is nested too deeply.
+    """
+    text = data.decode()
+    found = json.loads(text)
+    if _SURROGATE.search(text):
+        json.dumps(found, ensure_ascii=False).encode()
+    return found
 
 
 def read_json(path: Path, remedy: str) -> Node:

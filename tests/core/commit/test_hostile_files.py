@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,6 +22,7 @@ import pytest
 from conformance.tree import tree_of
 from fsspeckit.common.documents import read_json
 from fsspeckit.common.errors import FsspeckitError, NestedDatasetError, PartitionError, StorageError
+from fsspeckit.core.commit import log
 from fsspeckit.core.commit.replay import Replayer
 from fsspeckit.core.commit.transaction import Transaction
 from fsspeckit.core.storage import LocalStorage, resolve
@@ -309,6 +313,36 @@ def test_oversized_record_is_rejected(base: Path, plant: Callable[[Path], None])
     plant(log_of(base))
     with pytest.raises(StorageError, match=f"{3:020d}.json"):
         IO.read_parquet(str(base / "ds"))
+
+
+def spoil_texts(data: bytes) -> bytes:
+    """Put a lone surrogate before every text of a JSON document."""
+    return re.sub(rb'(?<!\\)"(?=[^,:\]}])', rb'"\\ud800', data)
+
+
+@pytest.mark.parametrize("spoil", [spoil_texts, lambda data: b"", lambda data: data[:-9], lambda data: b"[1e999]"])
+def test_damaged_history_is_a_storage_error(base: Path, spoil: Callable[[bytes], bytes]) -> None:
+    with mock.patch.multiple(log, KEPT_RECORDS=1, _PRUNE_SLACK=0):
+        IO.keep_history(str(base / "ds"))
+        for _ in range(3):
+            OPERATIONS["append"](str(base / "ds"))
+    for file in (base / ".ds.fsspeckit" / "history").glob("*.versions"):
+        file.write_bytes(spoil(file.read_bytes()))
+    with pytest.raises(StorageError, match=r"history file .* cannot be used"):
+        IO.history(str(base / "ds"))
+
+
+@pytest.mark.parametrize("spoil", [spoil_texts, lambda data: b"", lambda data: data[:-9], lambda data: b"[1e999]"])
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_damaged_state_of_an_export_is_a_storage_error(base: Path, kind: Any, spoil: Callable[[bytes], bytes]) -> None:
+    pytest.importorskip("pyiceberg" if kind == "iceberg" else "pyarrow")
+    IO.export(str(base / "ds"), kind)
+    (state,) = (file for file in (base / ".ds.fsspeckit" / "exports").iterdir() if file.is_file())
+    data = state.read_bytes()
+    state.write_bytes(zlib.compress(spoil(zlib.decompress(data))) if kind == "delta" else spoil(data))
+    OPERATIONS["append"](str(base / "ds"))
+    with pytest.raises(StorageError, match="is damaged"):
+        IO.export(str(base / "ds"), kind)
 
 
 @pytest.mark.parametrize("url", ["file://", "local://"])

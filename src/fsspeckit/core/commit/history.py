@@ -20,6 +20,7 @@ from itertools import takewhile
 from operator import lt
 from typing import Any
 
+from fsspeckit.common.documents import parse_json
 from fsspeckit.common.errors import StorageError
 from fsspeckit.core.commit.record import MAX_RECORDS, Record
 from fsspeckit.core.storage import FOLDER, Storage, for_each, join, parent
@@ -186,7 +187,7 @@ def read_versions(storage: Storage, folder: str, segment: Segment) -> Columns:
     path = join(folder, segment.name)
     data = storage.read_bytes(path)
     try:
-        return _checked(json.loads(data), segment)
+        return _checked(parse_json(data), segment)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise StorageError(
             f"The history file {path} cannot be used: {error}. Nothing was changed. Restore it "

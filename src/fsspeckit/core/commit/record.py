@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
+from fsspeckit.common.documents import parse_json
 from fsspeckit.common.errors import StorageError
 from fsspeckit.common.text import is_storable, printable
 from fsspeckit.core.file_names import is_data_file, is_inside, is_side_file
@@ -223,7 +224,7 @@ class Record:
         try:
             if len(data) > MAX_BYTES:
                 raise ValueError(f"it has {len(data):,} bytes, more than {MAX_BYTES:,}")
-            return _validated(_record(json.loads(data), seq))
+            return _validated(_record(parse_json(data), seq))
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise StorageError(
                 f"The journal record {path} cannot be used: {_reason(error)}. Nothing was changed. Restore the record "

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.types as pat
 
+from fsspeckit.common.documents import parse_json
 from fsspeckit.common.errors import CatalogError, PartitionError, StorageError, UnsupportedDataError
 from fsspeckit.core.export.simple_types import TITLES, no_type, simple_type
 from fsspeckit.core.export.table import Table, unsupported
@@ -196,7 +197,7 @@ class Registration:
     def from_bytes(cls, data: bytes, path: str) -> Registration:
         """Parse a stored registration."""
         try:
-            body = json.loads(data)
+            body = parse_json(data)
             options = {str(name): str(value) for name, value in body["options"].items()}
             return cls(TableName.parse(body["table"]), options)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

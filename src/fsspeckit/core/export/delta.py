@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
+from fsspeckit.common.documents import parse_json
 from fsspeckit.common.errors import StorageError
 from fsspeckit.core.export.delta_types import (
     TIMESTAMP_NTZ,
@@ -66,15 +67,17 @@ class DeltaState:
     def from_bytes(cls, data: bytes, path: str) -> DeltaState:
         """Parse a stored state."""
         try:
-            identifier, schema, *names, files = json.loads(zlib.decompress(data))
+            identifier, schema, *names, files = parse_json(zlib.decompress(data))
             columns, features, unbounded = (tuple(map(str, each)) for each in names)
             known = {str(name): (int(size), int(at), int(rows)) for name, (size, at, rows) in files.items()}
-            return cls(str(identifier), str(schema), columns, features, unbounded, known)
-        except (ValueError, TypeError, AttributeError, zlib.error, RecursionError) as error:
+            state = cls(str(identifier), str(schema), columns, features, unbounded, known)
+            str(state.bounded)  # the schema is a document of its own
+        except (ValueError, LookupError, TypeError, AttributeError, OverflowError, zlib.error, RecursionError) as error:
             raise StorageError(
                 f"The state of the Delta export of {path} is damaged ({error}). "
                 "Run `fsspeckit export delta PATH --remove`, and export again."
             ) from error
+        return state
 
 
 def types_of(table: Table) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+from fsspeckit.common.documents import parse_json
 from fsspeckit.common.errors import StorageError
 from fsspeckit.common.install import install_command
 from fsspeckit.core.export.iceberg_types import FieldIds, bound_bytes, name_mapping, partition_value, types_of
@@ -45,10 +46,10 @@ class IcebergState:
     def from_bytes(cls, data: bytes, path: str) -> IcebergState:
         """Parse a stored state."""
         try:
-            identifier, ids, partition_ids, schema, spec, digest = json.loads(data)
+            identifier, ids, partition_ids, schema, spec, digest = parse_json(data)
             known, parts = ({str(name): int(ids[name]) for name in ids} for ids in (ids, partition_ids))
             return cls(str(uuid.UUID(identifier)), known, parts, dict(schema), dict(spec), str(digest))
-        except (ValueError, TypeError, RecursionError) as error:
+        except (ValueError, LookupError, TypeError, OverflowError, RecursionError) as error:
             raise StorageError(
                 f"The state of the Iceberg export of {path} is damaged ({error}). "
                 "Run `fsspeckit export iceberg PATH --remove`, and export again."

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsspeckit.common.bridge import scalar, to_arrow, to_numpy, valid_mask
+from fsspeckit.common.documents import parse_json
 from fsspeckit.core.parquet.bytes.format_fields import MAGIC
 from fsspeckit.core.parquet.footer_table import (
     BLOOM_OFFSET,
@@ -110,7 +111,7 @@ def _tables(source: pa.BufferReader, columns: Collection[str] | None) -> list[Fo
         if len(tables) == _MAX_TABLES:
             raise ValueError("it has too many tables")
         files, metadata = _read_batch(source)
-        shared = _shared(json.loads((metadata or {})[_FACTS]))
+        shared = _shared(parse_json((metadata or {})[_FACTS]))
         wanted = [name for name in shared.natives if columns is None or name in columns]
         groups, _ = _read_batch(source, [list(shared.natives).index(name) for name in wanted])
         tables.append(_checked(shared, files, groups, wanted))

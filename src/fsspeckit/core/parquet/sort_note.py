@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from fsspeckit.common.documents import parse_json
 from fsspeckit.core.model import BoundValue, SortNote
 
 _NAME = b"fsspeckit.layout"
@@ -27,7 +28,7 @@ def read_sort_note(metadata: Mapping[bytes, bytes] | None, rows: int) -> SortNot
 def parse_sort_note(text: bytes, rows: int) -> SortNote | None:
     """Return the sort note of a file with ``rows`` rows, or None if it is invalid."""
     try:
-        document = json.loads(text)
+        document = parse_json(text)
         size, count = document["target"]
         columns = tuple(map(str, document["columns"]))
         low, high = (_values(row, len(columns)) for row in document["ends"])

@@ -8,11 +8,11 @@ batch. A batch whose key is committed is skipped.
 from __future__ import annotations
 
 import inspect
-import json
 import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from fsspeckit.common.documents import parse_json
 from fsspeckit.common.errors import AlreadyCommittedError, StorageError
 from fsspeckit.common.wording import EXPRESSIONS
 from fsspeckit.core.expressions.conditions import errors_name
@@ -67,8 +67,8 @@ def query_id(checkpoint: str, filesystem: Any, storage_options: Mapping[str, Any
     """Return Spark's id of a query, which is stored in the checkpoint: a new checkpoint starts a new stream."""
     storage, root = resolve(to_fsspec(checkpoint), filesystem, storage_options)
     try:
-        return str(json.loads(storage.read_bytes(join(root, "metadata")))["id"])
-    except (FileNotFoundError, ValueError, KeyError) as error:
+        return str(parse_json(storage.read_bytes(join(root, "metadata")))["id"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise StorageError(
             f"there is no Spark query at the checkpoint {checkpoint} ({error}); "
             "pass the checkpointLocation of the query itself"
