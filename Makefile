@@ -7,20 +7,27 @@ BENCH   := $(VENV)/.ready-bench
 WORKERS ?= auto
 INSTALL := sh scripts/install.sh
 PIP     := $(INSTALL) $(VENV) constraints.txt
-PYTEST  := $(BIN)/pytest -n $(WORKERS) --dist worksteal --ignore tests/versions --ignore tests/integrations --ignore tests/readers
+PYTEST  := $(BIN)/pytest -n $(WORKERS) --dist worksteal --durations 10 --ignore tests/versions --ignore tests/integrations --ignore tests/readers
 
 # PySpark versions in addition to the pinned one. Each has an environment in which tests/versions and the conformance
 # tests of Spark run. The environment `lowest` has the lowest version of every package that pyproject.toml declares.
-# `make test` runs a part of the tests with the lowest versions, `make test-versions` all of them in all environments.
+# `make test-more` runs a part of the tests with the lowest versions, `make test-versions` all of them in all environments.
 SPARKS  := 3.5 4.0 4.1 4.2
 LOWEST  := $(VENV)-lowest
 SCHEDULERS := $(VENV)-integrations
 READERS := $(VENV)-readers
+# The demo needs a part of the packages only; it uses the environment of the tests where that exists.
+DEMO    := $(if $(wildcard $(READY)),$(VENV),$(VENV)-demo)
 OLD      = SWEEP=quick $(1)/bin/pytest -n 2 --dist worksteal -m '$(2) and not s3 and not sweep' tests/versions
 PART    := $(addprefix tests/conformance/test_,row_changes.py optimize.py)
 
+# Find Java 17 for the Spark of an environment, or install it.
+JAVA     = @sh scripts/system.sh java $(1)/bin/python \
+		|| { $(INSTALL) $(1) constraints.txt --editable '.[java]' && sh scripts/system.sh java $(1)/bin/python; } \
+		|| echo "No Java 17 found. The Spark engine needs it: install a JDK 17, or set JAVA_HOME."
+
 .DEFAULT_GOAL := help
-.PHONY: help setup java chromium tmux demo quick test test-full test-versions test-lowest test-integrations test-readers seeded-bugs check format bench bench-spark compliance conflicts engines clean distclean
+.PHONY: help setup java chromium tmux demo quick test test-more test-full test-versions test-lowest test-integrations test-readers seeded-bugs check format bench bench-spark compliance conflicts engines clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,8 +51,7 @@ $(BENCH): $(READY)
 	@touch $@
 
 java: $(READY) ## install Java 17 if it is missing (only Spark needs it)
-	@sh scripts/system.sh java $(BIN)/python || { $(PIP) --editable '.[java]' && sh scripts/system.sh java $(BIN)/python; } \
-		|| echo "No Java 17 found. The Spark engine needs it: install a JDK 17, or set JAVA_HOME."
+	$(call JAVA,$(VENV))
 
 chromium: ## install Chromium if it is missing (tests open the HTML report in it)
 	@sh scripts/system.sh chromium || echo "No Chromium found. Tests of the HTML report in a browser are skipped: install it, or set CHROMIUM."
@@ -53,14 +59,23 @@ chromium: ## install Chromium if it is missing (tests open the HTML report in it
 tmux: ## install tmux if it is missing (tests of bars and prompts run in it)
 	@sh scripts/system.sh tmux || echo "No tmux found. Tests of bars and prompts in a terminal are skipped: install it."
 
-demo: java ## run examples/tour.py: pipelines on Spark with a join, a change feed, a quarantine and history; four readers; HTML reports
-	$(BIN)/python examples/tour.py "$$(mktemp -d)" 3000000
+demo: $(DEMO)/.ready ## run examples/tour.py: pipelines on Spark with a join, a change feed, a quarantine and history; four readers; HTML reports
+	$(call JAVA,$(DEMO))
+	$(DEMO)/bin/python examples/tour.py "$$(mktemp -d)" 3000000
+
+$(VENV)-demo/.ready: pyproject.toml constraints.txt
+	python=$$(sh scripts/system.sh python) && "$$python" -m venv $(@D)
+	$(INSTALL) $(@D) constraints.txt --editable '.[demo]'
+	@touch $@
 
 quick: $(READY) ## run the tests without Spark, S3, a browser, processes and sweeps
 	SWEEP=quick $(PYTEST) -m 'not spark and not s3 and not browser and not process and not sweep' $(ARGS)
 
-test: check java chromium tmux test-lowest-part ## run all checks and all tests
-	SWEEP=ci $(PYTEST) $(ARGS)
+test: check java chromium ## run the checks and the tests that every change needs (8 minutes on two cores)
+	SWEEP=ci $(PYTEST) -m 'not more' $(ARGS)
+
+test-more: java chromium tmux test-lowest-part ## run all other tests, and the sweeps with more cases (20 minutes on two cores)
+	SWEEP=more $(PYTEST) -m 'more or sweep' $(ARGS)
 
 test-full: check java chromium tmux test-versions test-integrations test-readers ## run all checks and all tests, with complete crash and random tests (hours)
 	SWEEP=full $(PYTEST) $(ARGS)
@@ -143,4 +158,4 @@ clean: ## remove caches and build output
 	find src tests examples scripts benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean ## remove the environments too
-	rm -rf $(VENV) $(VENV)-spark-* $(LOWEST) $(SCHEDULERS) $(READERS)
+	rm -rf $(VENV) $(VENV)-demo $(VENV)-spark-* $(LOWEST) $(SCHEDULERS) $(READERS)

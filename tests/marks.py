@@ -1,5 +1,5 @@
 """Marks that say what a test needs: `spark`, `s3`, `browser`, `process` for those that start the command line as a
-process, and `sweep` for those that try very many cases.
+process, and `sweep` for those that try very many cases; and `more` for the tests that only `make test-more` runs.
 
 They are set when tests are collected, from a test's folder, its fixtures and its parameters. A test that starts a
 program of its own which needs Spark carries the mark in its file. `make quick` runs the tests without any of them.
@@ -22,6 +22,37 @@ _FIXTURES = {"spark": "spark", "metastore": "spark", "s3_server": "s3", "browser
 _VALUES = {"spark": "spark", "spark-exchange": "spark", "s3": "s3", "s3 filesystem": "s3"}
 
 
+MORE = (
+    "engines/spark/test_class_archive.py",
+    "engines/spark/test_clusters.py",
+    "engines/spark/test_declarative_pipelines.py",
+    "engines/spark/test_exchange.py",
+    "engines/spark/test_footers.py",
+    "engines/spark/test_java.py",
+    "engines/spark/test_jobs.py",
+    "engines/spark/test_paths.py",
+    "engines/spark/test_s3.py",
+    "engines/spark/test_sessions.py",
+    "engines/spark/test_stream.py",
+    "engines/spark/test_terminal.py",
+    "engines/spark/test_worker_task.py",
+    "pipeline/test_text_agreement.py",
+    "pipeline/test_s3.py",
+    "test_benchmarks.py",
+)
+"""Files whose tests only `make test-more` runs."""
+_MORE_ENGINES = {"spark", "spark-exchange"}
+"""Engines of the conformance tests that only `make test-more` runs: engines/spark/test_verbs.py has every verb and
+option on Spark, and the engine `pyarrow-exchange` runs all tests on the routes of a distributed engine."""
+
+
+def is_more(item: pytest.Item) -> bool:
+    """Whether only `make test-more` runs a test."""
+    chosen = getattr(item, "callspec", None)
+    engine = chosen.params.get("engine") if chosen is not None else None
+    return item.path.relative_to(_TESTS).as_posix() in MORE or engine in _MORE_ENGINES
+
+
 def marks_of(item: pytest.Item) -> set[str]:
     """The marks that a test gets from where it is and what it asks for."""
     folder = item.path.parent.relative_to(_TESTS).as_posix()
@@ -30,4 +61,5 @@ def marks_of(item: pytest.Item) -> set[str]:
     found |= {mark for fixture, mark in _FIXTURES.items() if fixture in getattr(item, "fixturenames", ())}
     chosen = getattr(item, "callspec", None)
     values = chosen.params.values() if chosen is not None else ()
+    found |= {"more"} if is_more(item) else set()
     return found | {_VALUES[value] for value in values if isinstance(value, str) and value in _VALUES}

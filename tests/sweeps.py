@@ -1,4 +1,4 @@
-"""How much of a sweep runs, from the variable `SWEEP`: `quick`, `ci` (the default) or `full`. All sizes are here."""
+"""How much of a sweep runs, from the variable `SWEEP`: `quick`, `ci` (the default), `more` or `full`."""
 
 from __future__ import annotations
 
@@ -52,9 +52,10 @@ SIZES = {
         hypothesis=8,
         examples=0.3,
         faults=0.2,
-        variations={"pyarrow": 3, "duckdb": 1, "spark": 1, "spark-exchange": 1},
+        variations={"pyarrow": 2, "pyarrow-exchange": 1, "duckdb": 1, "spark": 1, "spark-exchange": 1},
     ),
-    "ci": Sweep(hypothesis=20, examples=0.4, faults=0.35, variations={"duckdb": 2, "spark": 1, "spark-exchange": 1}),
+    "ci": Sweep(hypothesis=20, examples=0.4, faults=0.12, variations={"duckdb": 2, "spark": 1, "spark-exchange": 1}),
+    "more": Sweep(hypothesis=20, examples=0.4, faults=0.35, variations={"duckdb": 2, "spark": 1, "spark-exchange": 1}),
     "full": Sweep(full=True, hypothesis=1000, examples=20),
 }
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from conformance.effort import share_examples
+from exchanging import by_exchange
 from fsspeckit.core.commit.journal import Journal
 from shuffled import by_shuffle
 from sweeps import sweep_size
@@ -19,6 +20,7 @@ pytest.register_assert_rewrite("conformance.checks")
 
 ENGINES: dict[str, tuple[str, dict[str, Any]]] = {
     "pyarrow": ("PyarrowDatasetIO", {}),
+    "pyarrow-exchange": ("PyarrowDatasetIO", {}),
     "duckdb": ("DuckDBDatasetIO", {}),
     "spark": ("SparkDatasetIO", {}),
     "spark-exchange": ("SparkDatasetIO", {"share_limit": 0}),
@@ -40,7 +42,7 @@ BOUNDED = {
 }
 """Variants of an engine, and the modules they run in a bounded sweep; a full one runs them all."""
 
-SHARE = {"duckdb": 2, "spark": 20, "spark-exchange": 20}
+SHARE = {"pyarrow-exchange": 2, "duckdb": 2, "spark": 20, "spark-exchange": 20}
 """Engines that run one in so many of the random examples: on Spark every call costs a job."""
 
 
@@ -114,7 +116,9 @@ def make_io(engine: str) -> Callable[..., Any]:
     """The engine's DatasetIO class, with the options of this variant."""
     name, options = ENGINES[engine]
     make = functools.partial(getattr(_module(engine), name), **options)
-    return make if engine != "spark-exchange" else lambda **more: by_shuffle(make(**more))
+    variants = {"spark-exchange": by_shuffle, "pyarrow-exchange": by_exchange}
+    change = variants.get(engine, lambda io: io)
+    return lambda **more: change(make(**more))
 
 
 def _module(engine: str) -> Any:

@@ -162,6 +162,8 @@ def test_a_name_with_a_dot_is_not_a_nested_path(io: Any, tmp_path: Path) -> None
 
 @pytest.mark.names_stay
 def test_a_bloom_filter_is_proof(io: Any, tmp_path: Path) -> None:
+    if getattr(io.engine, "share_limit", None) == 0:
+        pytest.skip("the planner has no keys of an exchanged source to look for in a Bloom filter")
     options = {"bloom_filter_options": {"id": {"ndv": 100, "fpp": 0.001}}}
     hit = put(tmp_path / "d" / "a.parquet", pa.table({"id": ["a", "k", "z"], "v": ["old"] * 3}), **options)
     miss = put(tmp_path / "d" / "b.parquet", pa.table({"id": ["a", "x", "z"], "v": ["old"] * 3}), **options)

@@ -16,7 +16,7 @@ import pytest
 
 from fsspeckit.common.errors import VersionNotFoundError
 
-_STEPS = {"pyarrow": 25, "duckdb": 12, "spark": 8, "spark-exchange": 6}
+_STEPS = {"pyarrow": 25, "pyarrow-exchange": 12, "duckdb": 12, "spark": 8, "spark-exchange": 6}
 _KEYS = 30
 COLUMNS = ("id", "value", "day")
 REMOVED, ADDED = ("delete", "update_before"), ("insert", "update_after")

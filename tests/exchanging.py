@@ -1,0 +1,135 @@
+"""A distributed engine in one process: tasks get and return pickled bytes, and every source is exchanged.
+
+The bodies of tasks are those of the Spark engine. What Spark does, to move bytes between processes, is done by a loop,
+so conformance tests run on the distributed routes without a JVM.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+from pyspark import cloudpickle
+
+from fsspeckit.core.dataset.place import Place
+from fsspeckit.core.dataset.source import Input, Source, open_source
+from fsspeckit.core.engine.local import LocalEngine
+from fsspeckit.core.engine.protocol import OnDone, Scratch
+from fsspeckit.core.kernels.match_keys import batches
+from fsspeckit.core.model import KeySetSpec, Match, Outcome, Scan, Task
+from fsspeckit.core.storage import Storage, resolve
+from fsspeckit.datasets.spark.exchange import _GatherBody, _read_ipc, _SplitBody
+from fsspeckit.datasets.spark.jobs import _Body, pack, unpack
+from fsspeckit.datasets.spark.shared_source import SharedSource, share_inline, share_table
+from fsspeckit.datasets.spark.tasks import Runner, Scanner, Scans
+
+_TASKS = 3
+_SLOTS = 2
+
+
+def run_items(function: Callable[[Any], Any], items: Sequence[Any], on_done: OnDone) -> list[Any]:
+    """Apply a function to all items in tasks that get nothing but bytes."""
+    count = min(_TASKS, len(items))
+    body = _Body(function, dict(enumerate(pack(items, count))))
+    results: list[Any] = [None] * len(items)
+    for number in range(count):
+        (answer,) = _run(body, [pa.record_batch({"number": pa.array([number])})])
+        results[number::count] = unpack(answer["result"][0].as_py())
+    on_done(len(items))
+    return results
+
+
+def exchange(
+    split: Callable[..., Any], items: Sequence[Any], gather: Callable[..., Any], parts: int, on_done: OnDone
+) -> list[Any]:
+    """Split items and gather parts in tasks that get nothing but bytes; the last task's cells arrive first."""
+    count = max(1, min(_TASKS, len(items)))
+    body = _SplitBody(split, pack(list(enumerate(items)), count), parts, None)
+    numbers = [[pa.record_batch({"number": pa.array([number])})] for number in reversed(range(count))]
+    cells = pa.Table.from_batches([cell for batch in numbers for cell in _run(body, batch)])
+    results: list[Any] = []
+    for part in range(parts):
+        mine = cells.filter(pa.compute.equal(cells["part"], part))
+        failed = [cell for cell in cells.to_pylist() if cell["item"] == -2]
+        if failed:
+            unpack(failed[0]["blob"])
+        (answer,) = _run(_GatherBody(gather, _read_ipc), mine.to_batches())
+        results += unpack(answer["result"][0].as_py())
+    on_done(len(items) + parts)
+    return results
+
+
+def _run(body: Callable[..., Iterator[pa.RecordBatch]], given: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Run the body of a task as a worker gets it: as bytes."""
+    return list(pickle.loads(cloudpickle.dumps(body))(given))
+
+
+class ExchangingEngine(LocalEngine):
+    """See `fsspeckit.core.engine.protocol.Engine`; no source is small enough to be shared."""
+
+    name = "exchange"
+    distributes = True
+    share_limit = 0
+
+    def distribute(self, storage: Storage, function: Callable[..., Any], items: Sequence[Any]) -> list[Any]:
+        """Apply a function to batches of items."""
+        half = -(-len(items) // 2)
+        lots = [lot for lot in (items[:half], items[half:]) if lot]
+        return [result for results in run_items(function, lots, lambda _: None) for result in results]
+
+    @contextmanager
+    def open_source(self, given: Input, storage: Storage, scratch: Scratch) -> Iterator[Source]:
+        """Write the rows of the source to files in a folder of the machine, as executors of one machine share them."""
+        table = open_source(given).table
+        if table.num_rows == 0:
+            yield share_inline(table)
+            return
+        with TemporaryDirectory(prefix="fsspeckit-") as folder:
+            yield share_table(table, *resolve(os.path.realpath(folder)), 0)
+
+    def match(
+        self, storage: Storage, source: Source, specs: Sequence[KeySetSpec], scans: Sequence[Scan], on_done: OnDone
+    ) -> list[Match]:
+        """Scan key columns in tasks."""
+        assert isinstance(source, SharedSource)
+        wanted = [(len(spec.rows), spec.keys) for spec in specs]
+        work = [Scans(specs[batch[0].group], tuple(batch)) for batch in batches(scans, wanted, _SLOTS)]
+        found = run_items(Scanner(storage, source.handle), work, lambda _: None)
+        on_done(len(scans))
+        return [match for matches in found for match in matches]
+
+    def run(
+        self, storage: Storage, source: Source, tasks: Sequence[Task], staging: str | None, on_done: OnDone
+    ) -> list[Outcome]:
+        """Run the file kernel in tasks."""
+        assert isinstance(source, SharedSource)
+        return run_items(Runner(storage, source.handle, staging), tasks, on_done)
+
+    def map(self, function: Callable[[Any], Any], items: Sequence[Any], on_done: OnDone) -> list[Any]:
+        """Apply a function to all items in tasks."""
+        return run_items(function, items, on_done)
+
+    def exchange(
+        self,
+        split: Callable[[Any], Iterable[tuple[int, pa.Table]]],
+        items: Sequence[Any],
+        gather: Callable[[int, Iterator[pa.Table]], Any],
+        parts: int,
+        on_done: OnDone,
+    ) -> list[Any]:
+        """Shuffle rows from items to parts."""
+        return exchange(split, items, gather, parts, on_done)
+
+    def committed(self, place: Place) -> None:
+        """Do nothing: nothing is cached."""
+
+
+def by_exchange(io: Any) -> Any:
+    """The same `DatasetIO` on this engine."""
+    io.engine = ExchangingEngine()
+    return io
