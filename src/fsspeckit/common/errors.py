@@ -11,7 +11,7 @@
     ├── SourceFileError       pa.ArrowInvalid (so ValueError too): a csv, json or Arrow source cannot be read
     ├── UnsupportedDataError  TypeError          a source is not tabular data, or pyarrow cannot read the data of a file
     ├── StorageOptionError    ValueError         a filesystem refuses its URL or storage options
-    ├── TableFormatError      ValueError         the folder belongs to Delta, Iceberg or Hudi
+    ├── TableFormatError      ValueError         the folder belongs to another program, such as Delta
     ├── NestedDatasetError    ValueError         the path is inside another dataset, or contains one
     ├── DatasetNotFoundError  FileNotFoundError  no such dataset, or no file matches a filter
     ├── VersionNotFoundError  LookupError        there is no such version, or it is no longer kept
@@ -107,7 +107,7 @@ class StorageOptionError(FsspeckitError, ValueError):
 
 
 class TableFormatError(FsspeckitError, ValueError):
-    """The folder belongs to a table format; changing its files would corrupt the table."""
+    """The folder belongs to a table format or a stream: its files are not its rows, and a change would corrupt it."""
 
 
 class NestedDatasetError(FsspeckitError, ValueError):

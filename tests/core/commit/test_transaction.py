@@ -286,7 +286,11 @@ def test_file_at_the_path_of_a_partition_folder_is_rejected(local: LocalWorld) -
 
 @pytest.mark.parametrize(
     "path",
-    ["_delta_log/0.json", ".hoodie/hoodie.properties", "metadata/v1.metadata.json", "metadata/version-hint.text"],
+    [
+        *("_delta_log/0.json", ".hoodie/hoodie.properties", "metadata/v1.metadata.json", "metadata/version-hint.text"),
+        *("_spark_metadata/0", "schema/schema-0", "day=1/.hoodie_partition_metadata", "day=1/_spark_metadata/0"),
+        *("delta_0000001_0000001/000000_0", "day=1/ducklake-01990a1c-7f1c-7c3a-8a55-0123456789ab.parquet"),
+    ],
 )
 def test_table_format_folder_is_rejected(world: World, path: str) -> None:
     world.storage.make_dirs(join(world.root, os.path.dirname(path)))

@@ -13,7 +13,7 @@ import pytest
 
 from engines.spark.clusters import connect_port, run_driver
 from engines.spark.stream_driver import CHANGES, FEED, SCHEMA, source
-from fsspeckit.common.errors import ExpressionError, StorageError
+from fsspeckit.common.errors import ExpressionError, StorageError, TableFormatError
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 
@@ -147,3 +147,20 @@ def test_a_stream_on_spark_connect(tmp_path):
             "stream_connect_driver", tmp_path, PYSPARK_PYTHON=sys.executable, PYTHONPATH=os.pathsep.join(sys.path)
         )
     assert (done.stdout.splitlines(), done.returncode) == (["streamed"], 0), done.stderr[-5000:]
+
+
+def test_the_output_of_a_file_sink_is_no_dataset_and_no_source(tmp_path, io, spark):
+    put(tmp_path, 0, (1, "a"))
+    rows = spark.readStream.schema(SCHEMA).json(f"{tmp_path}/in")
+    sink = rows.writeStream.format("parquet").option("checkpointLocation", f"{tmp_path}/checkpoint")
+    sink.trigger(availableNow=True).start(f"{tmp_path}/sink").awaitTermination()
+    (part,) = (tmp_path / "sink").glob("part-*.parquet")
+    (tmp_path / "sink" / "part-of-a-failed-batch.parquet").write_bytes(part.read_bytes())
+    assert spark.read.parquet(f"{tmp_path}/sink").count() == 1
+    for call in (
+        lambda: io.read_parquet(tmp_path / "sink"),
+        lambda: io.merge(f"{tmp_path}/sink", tmp_path / "ds", strategy="upsert", key_columns="id"),
+        lambda: io.delete(tmp_path / "sink", where="id = 1"),
+    ):
+        with pytest.raises(TableFormatError, match=r"the output of a Spark stream.*spark.read.parquet"):
+            call()

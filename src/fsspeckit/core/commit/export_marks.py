@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from fsspeckit.common.errors import TableFormatError
 
-DELTA_FOLDER = "_delta_log"
 TITLES = {"delta": "Delta Lake", "iceberg": "Apache Iceberg"}
 _MARK = re.compile(r"export-(delta|iceberg)-(\d{20})-(\d{1,12})-([0-9a-f]{64})-(\d{20})", re.ASCII)
 _KEPT = re.compile(r"keep-(delta|iceberg|glue|hive)", re.ASCII)

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 
 from fsspeckit.common.errors import StorageError
 from fsspeckit.core.commit.export_marks import (
-    DELTA_FOLDER,
     ExportMark,
     foreign_commit,
     is_foreign,
@@ -25,6 +24,7 @@ from fsspeckit.core.commit.export_marks import (
 )
 from fsspeckit.core.commit.log import Log
 from fsspeckit.core.storage import Storage, join, parent
+from fsspeckit.core.storage.foreign_tables import DELTA_FOLDER
 
 _NUMBERED = re.compile(r"(?:v|snap-|manifest-)(\d{1,18})[-.][0-9a-z.-]*(?:json|avro)", re.ASCII)
 _OLD_VERSIONS = 5

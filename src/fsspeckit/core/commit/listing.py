@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
-from fsspeckit.common.errors import CommitConflictError, StorageError, TableFormatError
-from fsspeckit.core.commit.export_marks import DELTA_FOLDER, ExportMark, foreign_commit, is_foreign, version_sizes
+from fsspeckit.common.errors import CommitConflictError, StorageError
+from fsspeckit.core.commit.export_marks import ExportMark, foreign_commit, is_foreign, version_sizes
 from fsspeckit.core.commit.file_list import MANY_FILES, FileList
 from fsspeckit.core.commit.footer_index import FooterIndex
 from fsspeckit.core.commit.log import Log, LogState, Survey
@@ -23,6 +23,13 @@ from fsspeckit.core.file_names import is_data_file, is_side_file
 from fsspeckit.core.model import ViewFile
 from fsspeckit.core.storage import Entry, Storage, Tree, join
 from fsspeckit.core.storage.base import LOCK
+from fsspeckit.core.storage.foreign_tables import (
+    DELTA,
+    DELTA_FOLDER,
+    check_not_inside_foreign_table,
+    owned_folders,
+    refusal,
+)
 
 _ATTEMPTS = 40
 _ATTEMPTS_WITHOUT_LOCK = 3
@@ -48,20 +55,16 @@ class View:
 
 
 def check_not_table_format(root: str, tree: Tree, marks: Callable[[], Sequence[ExportMark]] = tuple) -> None:
-    """Raise if the folder is a Delta Lake, Hudi or Iceberg table.
+    """Raise if the folder is, or contains, one that another program owns, such as a Delta Lake table.
 
     ``marks`` returns the marks of exported metadata. They are listed after the folder: the mark is written first.
     """
-    folders = set(tree.folders)
-    table_format = None
-    if DELTA_FOLDER in folders:
-        table_format = None if _is_exported(root, tree, marks()) else "a Delta Lake table (_delta_log)"
-    elif ".hoodie" in folders:
-        table_format = "an Apache Hudi table (.hoodie)"
-    elif "metadata" in folders and any(_is_iceberg_metadata(entry.path) for entry in tree.files):
-        table_format = "an Apache Iceberg table (metadata)"
-    if table_format:
-        raise TableFormatError(f"{root} is {table_format}, not a plain Parquet folder. Use the tools of that format.")
+    for owned in owned_folders(tree):
+        if not owned.folder and owned.owner == DELTA and _is_exported(root, tree, marks()):
+            continue
+        if owned.folder and set(tree.sidecars) - {INSIDE}:
+            continue  # that of another dataset is an export, or `check_contains_no_dataset` raises
+        raise refusal(root, owned)
 
 
 def _is_exported(root: str, tree: Tree, marks: Sequence[ExportMark]) -> bool:
@@ -73,10 +76,6 @@ def _is_exported(root: str, tree: Tree, marks: Sequence[ExportMark]) -> bool:
     if is_foreign("delta", version_sizes("delta", files), marks):
         raise foreign_commit("delta", root)
     return True
-
-
-def _is_iceberg_metadata(path: str) -> bool:
-    return path == "metadata/version-hint.text" or (path.startswith("metadata/") and path.endswith(".metadata.json"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +140,8 @@ def _list_once(
         return None
     if tree is not None:
         check_not_table_format(root, tree, lambda: _read_head(storage, locations).state.exports)
+    if head.sidecar is None:  # the first writer of a dataset, which made its journal, looked above
+        check_not_inside_foreign_table(storage, root)
     view = _assemble(root, head, record, staged, tree, in_place=storage.in_place)
     return replace(view, index=FooterIndex(storage, head.sidecar, head.index))
 

@@ -25,7 +25,8 @@ from fsspeckit.common.notation import USUAL, Notation
 from fsspeckit.common.partitions import parse_hive_partition_path, partition_type, typed_values
 from fsspeckit.common.schema import cast_schema, unify_schemas
 from fsspeckit.core.formats import COMPRESSED, plain_name
-from fsspeckit.core.storage import FOLDER, Entry, Storage, join, resolve
+from fsspeckit.core.storage import FOLDER, Entry, Storage, Tree, join, resolve
+from fsspeckit.core.storage.foreign_tables import check_files_not_owned
 from fsspeckit.core.values.spill import spool
 
 Path = str | os.PathLike[str]
@@ -330,6 +331,7 @@ def _expand(storage: Storage, location: str, endings: tuple[str, ...]) -> list[I
     except FileNotFoundError:
         return []
     found = [item for item in tree.files if _is_visible(item.path) and _has_ending(item.path, endings)]
+    check_files_not_owned(storage, location, tree, found)
     return [_input_file(storage, location, item) for item in found]
 
 
@@ -337,15 +339,20 @@ def _match(storage: Storage, pattern: str) -> list[InputFile]:
     """Return the files that match a pattern. The filesystem's glob is not used, because it hides unreadable folders."""
     fixed = _MAGIC.split(pattern, maxsplit=1)[0].rpartition("/")[0]
     rest = pattern[len(fixed) + 1 :]
-    if "/" in rest or "**" in rest:
-        try:
-            found: Sequence[Entry] = storage.list_tree(fixed).files
-        except FileNotFoundError:
-            return []
-    else:
-        found = [item for item in storage.list_dir(fixed) if item.size != FOLDER]
+    try:
+        tree = storage.list_tree(fixed) if "/" in rest or "**" in rest else _tree_of(storage.list_dir(fixed))
+    except FileNotFoundError:
+        return []
     fits = re.compile(glob_translate(rest))
-    return [_input_file(storage, fixed, item) for item in found if fits.match(item.path) and _is_visible(item.path)]
+    found = [item for item in tree.files if fits.match(item.path) and _is_visible(item.path)]
+    check_files_not_owned(storage, fixed, tree, found)
+    return [_input_file(storage, fixed, item) for item in found]
+
+
+def _tree_of(entries: Sequence[Entry]) -> Tree:
+    """Return the files and folders directly in a folder as a listing."""
+    files = tuple(entry for entry in entries if entry.size != FOLDER)
+    return Tree(files, tuple(entry.path for entry in entries if entry.size == FOLDER))
 
 
 def _input_file(storage: Storage, root: str, entry: Entry) -> InputFile:
