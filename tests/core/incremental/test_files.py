@@ -124,7 +124,8 @@ class TestMerge:
         dataset = str(tmp_path / "ds")
         old, new = pa.table({"id": [1, 2]}), pa.table({"id": [2, 3], "v": [9, 9]})
         rows = old.append_column("v", pa.array([1, 2]))
-        first = [*map(layout, merge(rows, dataset, "insert", "id", compression="zstd", row_group_size=1).inserted_files)]
+        written = merge(rows, dataset, "insert", "id", compression="zstd", row_group_size=1)
+        first = [*map(layout, written.inserted_files)]
         result = merge(new, dataset, "upsert", ["id"], compression=None, row_group_size=None)
         kept = [*map(layout, result.rewritten_files + result.inserted_files)]
         result = merge(pa.table({"id": [2, 4], "v": [5, 5]}), dataset, "upsert", ["id"])
