@@ -22,25 +22,6 @@ _FIXTURES = {"spark": "spark", "metastore": "spark", "s3_server": "s3", "browser
 _VALUES = {"spark": "spark", "spark-exchange": "spark", "s3": "s3", "s3 filesystem": "s3"}
 
 
-MORE = (
-    "engines/spark/test_class_archive.py",
-    "engines/spark/test_clusters.py",
-    "engines/spark/test_declarative_pipelines.py",
-    "engines/spark/test_exchange.py",
-    "engines/spark/test_footers.py",
-    "engines/spark/test_java.py",
-    "engines/spark/test_jobs.py",
-    "engines/spark/test_paths.py",
-    "engines/spark/test_s3.py",
-    "engines/spark/test_sessions.py",
-    "engines/spark/test_stream.py",
-    "engines/spark/test_terminal.py",
-    "engines/spark/test_worker_task.py",
-    "pipeline/test_text_agreement.py",
-    "pipeline/test_s3.py",
-    "test_benchmarks.py",
-)
-"""Files whose tests only `make test-more` runs."""
 _MORE_ENGINES = {"spark", "spark-exchange"}
 """Engines of the conformance tests that only `make test-more` runs: engines/spark/test_verbs.py has every verb and
 option on Spark, and the engine `pyarrow-exchange` runs all tests on the routes of a distributed engine."""
@@ -50,7 +31,7 @@ def is_more(item: pytest.Item) -> bool:
     """Whether only `make test-more` runs a test."""
     chosen = getattr(item, "callspec", None)
     engine = chosen.params.get("engine") if chosen is not None else None
-    return item.path.relative_to(_TESTS).as_posix() in MORE or engine in _MORE_ENGINES
+    return engine in _MORE_ENGINES
 
 
 def marks_of(item: pytest.Item) -> set[str]:

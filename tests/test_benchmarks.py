@@ -12,7 +12,7 @@ import pytest
 
 from sweeps import sweep_size
 
-pytestmark = pytest.mark.sweep
+pytestmark = [pytest.mark.sweep, pytest.mark.more]
 ROOT = Path(__file__).parents[1]
 MERGES = ("clustered", "scattered", "again", "uuid", "full_merge", "plan-1k", "plan-10k", "plan-50k")
 GROWTH = tuple(f"{name}{part}" for name in ("compact", "cluster", "deduplicate") for part in ("-quarter", "-half", ""))

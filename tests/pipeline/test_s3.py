@@ -11,6 +11,8 @@ import pytest
 
 from fsspeckit.pipeline import Pipeline, StepFailedError
 
+pytestmark = pytest.mark.more
+
 SECRET = "do-not-tell-4711"
 FILE = """
 name = "p"

@@ -14,6 +14,8 @@ from fsspeckit.common.errors import FsspeckitError, SourceFileError
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.pipeline import Pipeline, StepFailedError
 
+pytestmark = pytest.mark.more
+
 IO = PyarrowDatasetIO()
 CASES = 24
 KINDS = [

@@ -14,6 +14,8 @@ from fsspeckit.datasets.spark import class_archive
 from fsspeckit.datasets.spark.class_archive import archive_options
 from fsspeckit.datasets.spark.java import ensure_java
 
+pytestmark = pytest.mark.more
+
 COMPLETE = (0xF00BABA8).to_bytes(4, "little") + b"..."
 
 

@@ -12,6 +12,8 @@ from engines.spark.clusters import faults_of, foreign_python, own_home, run_driv
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from sweeps import sweep_size
 
+pytestmark = pytest.mark.more
+
 DECIDED, UNDECIDED = "os.rename", "os.link"
 """What the driver is about to do when it dies: publish a file, or put the record in place that decides."""
 ROUTES = {"standalone": "exchange", "local-cluster": "shared files"}

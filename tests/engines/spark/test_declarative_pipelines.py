@@ -15,6 +15,8 @@ import fsspeckit
 from engines.spark.clusters import connect_port, environment
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
+pytestmark = pytest.mark.more
+
 pytest.importorskip("pyspark.pipelines", reason="Spark Declarative Pipelines come with PySpark 4.1")
 EXAMPLE = Path(__file__).parents[3] / "examples" / "declarative"
 HERE = "/tmp/fsspeckit-declarative"

@@ -22,6 +22,8 @@ from fsspeckit.datasets.spark.engine import SparkEngine
 from fsspeckit.datasets.spark.exchange import exchange, part_slots
 from fsspeckit.datasets.spark.shared_source import write_spill
 
+pytestmark = pytest.mark.more
+
 
 def _deal(item: int) -> Iterator[tuple[int, pa.Table]]:
     """Each item sends its number, in two pieces, to the even or the odd part."""

@@ -15,6 +15,8 @@ from fsspeckit.core.parquet import footer_chunk
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark import SparkDatasetIO
 
+pytestmark = pytest.mark.more
+
 FILES = 30
 
 

@@ -13,6 +13,8 @@ import pytest
 from engines.spark.clusters import environment, python_without
 from fsspeckit.datasets.spark import java
 
+pytestmark = pytest.mark.more
+
 
 def fake_java(folder: Path, version: str) -> Path:
     program = folder / "bin" / "java"

@@ -22,6 +22,8 @@ from fsspeckit.datasets.spark.errors import (
 from fsspeckit.datasets.spark.executor_check import check_executors
 from fsspeckit.datasets.spark.jobs import pack, run_items
 
+pytestmark = pytest.mark.more
+
 UPSERT = {"strategy": "upsert", "key_columns": ["id"]}
 
 

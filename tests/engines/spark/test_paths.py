@@ -9,6 +9,8 @@ import pytest
 
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
+pytestmark = pytest.mark.more
+
 ODD = "a[b]{c}* ?%20 é"
 VALUES = ["01", "a b", "ü", "100%", "a=b", "x/y", "[z]*{}", "+", None]
 

@@ -18,6 +18,8 @@ from fsspeckit.core.storage.fsspec import FsspecStorage
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark import SparkDatasetIO, engine
 
+pytestmark = pytest.mark.more
+
 SECRET = "do-not-tell-4711"
 TOKEN = "nor-this-token-4712"
 

@@ -6,7 +6,11 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from engines.spark.clusters import HERE, QUICK, SPARK, connect_port, environment, run_driver
+
+pytestmark = pytest.mark.more
 
 SCRIPT = """
 import sys

@@ -16,6 +16,8 @@ from engines.spark.stream_driver import CHANGES, FEED, SCHEMA, source
 from fsspeckit.common.errors import ExpressionError, StorageError, TableFormatError
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
+pytestmark = pytest.mark.more
+
 
 def put(folder: Path, number: int, *rows: tuple[Any, ...], columns: Sequence[str] = ("id", "v")) -> None:
     """A file of the source; times a minute apart make the order of batches."""

@@ -10,10 +10,13 @@ import time
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 import fsspeckit
 from engines.spark.clusters import environment, faults_of, foreign_python, python_without
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+
+pytestmark = pytest.mark.more
 
 NORMAL = """
 import glob, sys, tempfile

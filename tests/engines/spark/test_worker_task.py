@@ -12,6 +12,8 @@ import pytest
 
 from fsspeckit.datasets.spark.worker_task import WorkerTask
 
+pytestmark = pytest.mark.more
+
 
 def archive(path: Path, module: str) -> str:
     with zipfile.ZipFile(path, "w") as file:
