@@ -276,6 +276,16 @@ def test_another_schema_and_partitioning(io: PyarrowDatasetIO, path: str) -> Non
     assert exported(path) == [{"id": 1, "year": 2026}]
 
 
+def test_a_dataset_without_rows_has_columns(io: PyarrowDatasetIO, path: str) -> None:
+    io.delete(path, where="true")
+    result = io.export(path)
+    assert (result.files, result.rows) == (0, 0)
+    assert exported(path) == []
+    io.write_dataset(ROWS, path)
+    io.export(path)
+    assert len(exported(path)) == 4
+
+
 def test_null_partitions(io: PyarrowDatasetIO, tmp_path: Path) -> None:
     folder = str(tmp_path / "nulls")
     io.write_dataset(pa.table({"id": [1, 2], "day": ["x", None]}), folder, partition_by="day")

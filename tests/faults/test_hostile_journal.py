@@ -5,10 +5,11 @@ A sidecar is copied with its dataset in archives and on shared disks, and the ne
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 
 from conformance.tree import tree_of
 from fsspeckit.common.errors import CommitConflictError, FsspeckitError, StorageError
+from fsspeckit.core.commit.emptied import Emptied
 from fsspeckit.core.commit.record import new_id
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from sweeps import sweep_size
@@ -65,6 +67,14 @@ def record(**fields: Any) -> dict[str, Any]:
 
 def publish(**fields: Any) -> dict[str, Any]:
     return {"staged": "a.staged", "path": "a.parquet", "rows": 1, "size": 1, "stamp": "", "replaces": None} | fields
+
+
+def emptied(
+    columns: Any = (("id", "int64"),), partitions: Sequence[tuple[str, str]] = (("day", "string"),)
+) -> dict[str, Any]:
+    found = Emptied.of(pa.schema([] if isinstance(columns, str | int) else list(columns)), pa.schema(list(partitions)))
+    given = columns if isinstance(columns, str | int) else found.columns
+    return {"columns": given, "partitions": found.partitions}
 
 
 def identity_of(path: Path) -> dict[str, Any]:
@@ -132,6 +142,17 @@ def attacks(world: Path) -> dict[str, dict[str, Any]]:
         "key with a lone surrogate": record(info={"idempotency_key": "\ud800"}),
         "reader with a lone surrogate": record(info={"positions": {"\ud800": 1}}),
         "operation with a lone surrogate": record(info={"operation": "\ud800"}),
+        "empty with files": record(publish=[publish()], emptied=emptied()),
+        "abort that empties": record(kind="abort", emptied=emptied()),
+        "columns are no text": record(emptied=emptied(columns=7)),
+        "columns are no schema": record(emptied=emptied(columns="abcd")),
+        "columns are not base64": record(emptied=emptied(columns="\x00")),
+        "columns are missing": record(emptied={}),
+        "no column": record(emptied=emptied([])),
+        "two columns of one name": record(emptied=emptied([("id", "int64"), ("id", "string")])),
+        "hidden partitions": record(emptied=emptied(partitions=[("_hidden", "string")])),
+        "partitions without a name": record(emptied=emptied(partitions=[("", "string")])),
+        "partitions of one name": record(emptied=emptied(partitions=[("a", "string"), ("a", "string")])),
         "no identity": record(retire=[{"path": "a.parquet", "identity": None}]),
     }
 
@@ -333,3 +354,19 @@ def test_reader_rejects_a_staged_file_of_another_identity(world: Path) -> None:
     with pytest.raises(CommitConflictError, match=r"changed during the read .*a\.staged"):
         OPERATIONS["read"](PyarrowDatasetIO(), str(ds(world)))
     assert tree_of(world) == before
+
+
+@settings(max_examples=sweep_size().size(ci=60, full=2_000), deadline=None)
+@given(st.data())
+def test_damaged_columns_of_an_empty_dataset_are_rejected_or_read(data: st.DataObject) -> None:
+    """Whatever the bytes are, the columns are those of a dataset, or the record is not used."""
+    schema = pa.schema([("id", pa.int64()), ("v", pa.list_(pa.struct([("x", pa.string())])))], {b"k": b"v"})
+    content = bytearray(schema.serialize().to_pybytes())
+    for _ in range(data.draw(st.integers(0, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    columns = base64.b64encode(content[: data.draw(st.sampled_from([None, len(content) // 2]))]).decode()
+    try:
+        found = Emptied.from_fields(emptied() | {"columns": columns})
+    except ValueError:
+        return
+    pq.write_table(found.schema.empty_table(), pa.BufferOutputStream())

@@ -86,7 +86,7 @@ class Checker:
     def _of_snapshot(self, place: Place, snapshot: Snapshot) -> Found:
         found = _row_bounds(self.checks, snapshot.rows)
         columns = _columns(self.checks)
-        if not snapshot.files:
+        if snapshot.schema is None:
             stale = [("fresh", "there is no row that could be fresh")] if self.checks.fresh is not None else []
             return [*found, *stale]
         resolve_names(self.checks, full_schema(snapshot).names)

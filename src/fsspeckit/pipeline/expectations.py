@@ -138,7 +138,7 @@ def set_aside(io: SparkDatasetIO, place: Place, rows: DataFrame) -> None:
     """Append rows to a quarantine. If their columns differ, the quarantine gets all columns of both."""
     path, snapshot = place.path, load_snapshot(place.storage, place.journal.view())
     own = arrow_schema(rows.drop(REASON, STEP, RUN, ROW).schema)
-    quarantine_columns(own, full_schema(snapshot) if snapshot.files else None, path)
+    quarantine_columns(own, None if snapshot.schema is None else full_schema(snapshot), path)
     try:
         io.write_dataset(rows, path)
     except SchemaMismatchError:

@@ -159,7 +159,7 @@ class _Planner:
         is_guessed = is_planned and isinstance(step, Delete | Update)
         work = {} if is_guessed else work_of(step, place, snapshot, is_changed=preview.changed_above)
         preview = replace(preview, added_columns=added, work=work, **self._wrong(step, rows))
-        if getattr(step, "checks", None) is not None and (snapshot.files or dataset in self._planned):
+        if getattr(step, "checks", None) is not None and (snapshot.schema is not None or dataset in self._planned):
             self._resolve_checks(step, self.frames.of(dataset))
         self._changed |= set() if preview.committed is not None else changed_by(step)
         return preview
@@ -181,7 +181,7 @@ class _Planner:
             files=len(snapshot.files),
             rows=snapshot.rows,
             bytes=sum(file.size for file in snapshot.files),
-            partition_by=tuple(snapshot.partition_columns if snapshot.files else planned),
+            partition_by=tuple(planned if snapshot.schema is None else snapshot.partition_columns),
             key_columns=tuple(getattr(step, "keys", ())),
             strategy=next((found for name in _STRATEGIES if (found := getattr(step, name, None)) is not None), None),
             changed_above=dataset in self._changed,
@@ -190,7 +190,7 @@ class _Planner:
         )
 
     def _state(self, dataset: str, snapshot: Snapshot) -> State:
-        if snapshot.files:
+        if snapshot.schema is not None:
             return "existing"
         return "written above" if dataset in self._planned else "new"
 
@@ -254,7 +254,7 @@ class _Planner:
         planned = self._planned.get(dataset)
         if planned is not None:
             return arrow_schema(planned.schema)
-        return full_schema(snapshot) if snapshot.files else None
+        return None if snapshot.schema is None else full_schema(snapshot)
 
     def _plan(self, dataset: str, known: pa.Schema | None, result: pa.Schema) -> None:
         if known is None or not result.equals(known):

@@ -15,10 +15,10 @@ def check_catalog(dataset: Dataset) -> None:
 
 
 def publish(io: SparkDatasetIO, dataset: Dataset) -> None:
-    """Export and register a dataset that has files as its table says. Commits keep that current."""
+    """Export and register a dataset that exists as its table says. Commits keep that current."""
     place, catalog = Place.of(dataset.path, None, dataset.storage_options or None), dataset.catalog
     view = place.journal.view()
-    if not view.files:
+    if view.is_missing:
         return
     for kind in dataset.keep_exported:
         if kind not in view.log.kept:

@@ -433,6 +433,10 @@ def test_version_without_rows_says_so(tmp_path: Path) -> None:
     io.write_dataset(pa.table({"id": [1, 2]}), path)
     first = io.keep_history(path)
     io.delete(path, where="true")
+    assert io.read_parquet(path, version=first + 1).column_names == ["id"]
+    [file] = (tmp_path / ".ds.fsspeckit" / "log").glob(f"*{first + 1}.json")
+    record = json.loads(file.read_text())
+    file.write_text(json.dumps(record | {"emptied": None}))  # as versions before 2.0 wrote it
     with pytest.raises(DatasetNotFoundError, match=f"version {first + 1} of .* has no rows"):
         io.read_parquet(path, version=first + 1)
     io.restore(path, version=first)

@@ -292,3 +292,13 @@ def test_the_format_on_spark_connect(tmp_path: Path) -> None:
             "source_connect_driver", tmp_path, PYSPARK_PYTHON=sys.executable, PYTHONPATH=os.pathsep.join(sys.path)
         )
     assert (done.returncode, done.stdout.split()[-1:]) == (0, ["done"]), done.stderr[-3000:]
+
+
+def test_a_dataset_without_rows_has_columns(spark: Any, fmt: str, tmp_path: Path) -> None:
+    path = str(tmp_path / "d")
+    IO.write_dataset(pa.table({"id": [1, 2], "v": ["a", "b"]}), path, partition_by="v")
+    IO.delete(path, where="true")
+    read = spark.read.format(fmt).load(path)
+    assert (read.columns, read.collect(), read.filter("id > 1").count()) == (["id", "v"], [], 0)
+    spark.createDataFrame([(3, "c")], "id long, v string").write.format(fmt).mode("append").save(path)
+    assert spark.read.format(fmt).load(path).collect() == [(3, "c")]

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from fsspeckit.common.errors import CommitConflictError
+from fsspeckit.core.commit.emptied import Emptied
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.log import Log, LogState
 from fsspeckit.core.commit.record import Identity, Record, is_path_in_dataset
@@ -39,7 +40,8 @@ class Changes:
 
     ``inputs`` are files that must be unchanged since the view; retired and replaced files are always inputs. With
     ``complete_view``, any other data file that is added, changed or removed makes the view outdated. ``retain`` sets
-    the policy for kept versions: seconds, or 0.
+    the policy for kept versions: seconds, or 0. ``emptied`` returns the columns of the dataset; it is called if no data
+    file is left. ``is_empty_write`` says that the change makes it a dataset without rows and with these columns.
     """
 
     publish: tuple[Publish, ...] = ()
@@ -48,11 +50,13 @@ class Changes:
     complete_view: bool = False
     info: Mapping[str, Any] = field(default_factory=dict)
     retain: int | None = None
+    emptied: Callable[[], Emptied | None] = field(default=lambda: None, compare=False)
+    is_empty_write: bool = False
 
     @property
     def is_empty(self) -> bool:
         """Return whether there is nothing to commit."""
-        return not self.publish and not self.retire and self.retain is None
+        return not (self.publish or self.retire or self.is_empty_write) and self.retain is None
 
 
 def inputs_of(changes: Changes) -> list[str]:

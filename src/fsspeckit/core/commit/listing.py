@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 from fsspeckit.common.errors import CommitConflictError, StorageError
+from fsspeckit.core.commit.emptied import Emptied
 from fsspeckit.core.commit.export_marks import ExportMark, foreign_commit, is_foreign, version_sizes
 from fsspeckit.core.commit.file_list import MANY_FILES, FileList
 from fsspeckit.core.commit.footer_index import FooterIndex
@@ -40,7 +41,8 @@ class View:
     """A snapshot of a dataset folder.
 
     ``head`` is the newest journal slot in it, ``log`` the listing of the slots before that of the folder,
-    ``listed_at`` its time by the monotonic clock, and ``index`` what is known of footers.
+    ``listed_at`` its time by the monotonic clock, and ``index`` what is known of footers. ``emptied`` has the columns
+    of a dataset that exists and has no file, because the last commit has removed the last one.
     """
 
     root: str
@@ -52,6 +54,12 @@ class View:
     log: LogState = field(default=LogState(), repr=False, compare=False)
     listed_at: float = field(default=0.0, repr=False, compare=False)
     index: FooterIndex | None = field(default=None, repr=False, compare=False)
+    emptied: Emptied | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def is_missing(self) -> bool:
+        """Return whether there is no dataset: no data file, and no commit that removed the last one."""
+        return not self.files and self.emptied is None
 
 
 def check_not_table_format(root: str, tree: Tree, marks: Callable[[], Sequence[ExportMark]] = tuple) -> None:
@@ -143,6 +151,12 @@ def _list_once(
     if head.sidecar is None:  # the first writer of a dataset, which made its journal, looked above
         check_not_inside_foreign_table(storage, root)
     view = _assemble(root, head, record, staged, tree, in_place=storage.in_place)
+    if not view.files and head.sidecar is not None:
+        try:
+            emptied = Log(storage, head.sidecar).emptied(head.state)
+        except FileNotFoundError:
+            return None  # a later commit has removed the record
+        view = replace(view, exists=view.exists or emptied is not None, emptied=emptied)
     return replace(view, index=FooterIndex(storage, head.sidecar, head.index))
 
 

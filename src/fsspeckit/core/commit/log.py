@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from fsspeckit.common.errors import CommitConflictError, OutcomeUnknownError, StorageError
+from fsspeckit.core.commit.emptied import Emptied
 from fsspeckit.core.commit.export_marks import TITLES, ExportMark, parse_kept, parse_mark
 from fsspeckit.core.commit.footer_index import index_files
 from fsspeckit.core.commit.history import Expired, expired_files, fold, oldest_expired, remove_expired
@@ -208,6 +209,20 @@ class Log:
         """
         path = self._path(seq, "json")
         return Record.from_bytes(self._storage.read_bytes(path), seq, path)
+
+    def emptied(self, state: LogState) -> Emptied | None:
+        """Return the columns of the dataset if the newest commit left no data file, or None.
+
+        A commit that changes no file repeats them, so the newest one is enough, and `prune` never removes that.
+
+        Raises:
+            FileNotFoundError: The record was removed after the listing.
+        """
+        for seq in reversed(self.effective(state)):
+            record = self.read(seq)
+            if record.kind == "commit":
+                return record.emptied
+        return None
 
     def remove_unused_marks(self, state: LogState) -> None:
         """Remove ``.done`` files of free slots: with such a file, the next record would look applied."""

@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fsspeckit.core.commit.conflicts import Changes
+from fsspeckit.core.commit.emptied import Emptied
 from fsspeckit.core.commit.listing import View
-from fsspeckit.core.commit.log import LogState
+from fsspeckit.core.commit.log import Log, LogState
 from fsspeckit.core.commit.record import (
     IDEMPOTENCY_KEY,
     POSITIONS,
@@ -36,7 +37,7 @@ class RecordBuilder:
     owner: str
     operation: str
     terms: Terms
-    lock: str
+    log: Log
 
     def build(
         self,
@@ -70,7 +71,26 @@ class RecordBuilder:
             keep=bool(state.retain),
             retain=changes.retain,
             listed=self._files_after(view, files, publish, changes.retire, state) if keeps else None,
+            emptied=None if publish else self._emptied(view, files, changes, state),
         )
+
+    def _emptied(self, view: View, files: Mapping[str, ViewFile], changes: Changes, state: LogState) -> Emptied | None:
+        """Return the columns of the dataset if the commit leaves no data file. If there was none before, they stay."""
+        current = self._current_files(view, files, state)
+        if current.keys() - set(changes.retire):
+            return None
+        return changes.emptied() or self.log.emptied(state)
+
+    def _current_files(
+        self, view: View, files: Mapping[str, ViewFile], state: LogState
+    ) -> Mapping[str, ViewFile | Entry]:
+        """Return the data files before the commit. If others committed since the view, the dataset is listed again."""
+        if state.newest == view.head:
+            return files
+        with suppress(FileNotFoundError):
+            tree = self.storage.list_tree(view.root).files
+            return {entry.path: entry for entry in tree if is_data_file(entry.path)}
+        return {}
 
     def _files_after(
         self,
@@ -80,19 +100,13 @@ class RecordBuilder:
         retire: Iterable[str],
         state: LogState,
     ) -> FileList:
-        """Return the data files after the commit. If others committed since the view, the dataset is listed again."""
-        found: dict[str, ViewFile | Entry | Published] = {}
-        if state.newest == view.head:
-            found |= files
-        else:
-            with suppress(FileNotFoundError):
-                tree = self.storage.list_tree(view.root).files
-                found |= {entry.path: entry for entry in tree if is_data_file(entry.path)}
+        """Return the data files after the commit."""
+        found: dict[str, ViewFile | Entry | Published] = {**self._current_files(view, files, state)}
         for path in retire:
             found.pop(path, None)
         found |= {item.path: item for item in publish}
         listed = FileList.of({path: file.size for path, file in found.items()})
-        place = place_of(self.storage, self.lock)
+        place = place_of(self.storage, self.log.lock_path)
         times = digest_of({path: self.storage.time_in(file.stamp) for path, file in found.items()}) if place else ""
         return replace(listed, times=times, place=place)
 

@@ -19,6 +19,7 @@ from typing import Any, Literal, TypeVar
 from fsspeckit.common.documents import parse_json
 from fsspeckit.common.errors import StorageError
 from fsspeckit.common.text import is_storable, printable
+from fsspeckit.core.commit.emptied import Emptied
 from fsspeckit.core.file_names import is_data_file, is_inside, is_side_file
 from fsspeckit.core.model import ViewFile
 from fsspeckit.core.storage.base import OWNER, Entry, is_sidecar_name, join, parent
@@ -153,7 +154,8 @@ class Record:
     ``owner`` is the id of the writer of the record. ``fenced`` are the ids of transactions that can no longer commit.
     A writer owns a slot only if the kind is ``commit`` and the owner is its own id. With ``keep``, the data files that
     the record removes are kept in the sidecar. ``retain`` sets for how many seconds later commits keep files; 0 turns
-    that off. ``listed`` is the dataset after the commit, in records of datasets that keep files.
+    that off. ``listed`` is the dataset after the commit, in records of datasets that keep files. ``emptied`` has its
+    columns if no data file is left.
     """
 
     seq: int
@@ -167,6 +169,7 @@ class Record:
     keep: bool = False
     retain: int | None = None
     listed: FileList | None = None
+    emptied: Emptied | None = None
 
     @property
     def removed(self) -> list[tuple[str, Identity]]:
@@ -237,7 +240,7 @@ def kept_name(seq: int, number: int) -> str:
     return f"{seq:020d}-{number}.kept"
 
 
-def _fields(part: Record | Published | Retired | Identity | FileList) -> dict[str, Any]:
+def _fields(part: Record | Published | Retired | Identity | FileList | Emptied) -> dict[str, Any]:
     return {name: getattr(part, name) for name in part.__slots__}
 
 
@@ -268,6 +271,7 @@ def _record(body: Any, seq: int) -> Record:
         keep=_typed(body.get("keep", False), bool, "keep"),
         retain=None if body.get("retain") is None else _count(body["retain"]),
         listed=None if body.get("listed") is None else _file_list(body["listed"]),
+        emptied=None if body.get("emptied") is None else Emptied.from_fields(_typed(body["emptied"], dict, "emptied")),
     )
 
 
@@ -326,6 +330,8 @@ def _validated(record: Record) -> Record:
         raise ValueError("a transaction id is not valid")
     if record.kind != "commit" and (record.publish or record.retire or record.folders or record.retain is not None):
         raise ValueError(f"a record of kind {record.kind} must not name files")
+    if record.emptied is not None and (record.publish or record.kind != "commit"):
+        raise ValueError("it has the columns of an empty dataset, and is not the commit that emptied it")
     if record.retain is not None and record.retain > MAX_RETAIN:
         raise ValueError(f"it keeps files for more than {MAX_RETAIN} seconds")
     listed = record.listed

@@ -107,7 +107,7 @@ class Transaction:
         self._storage = storage
         self._log = log
         self._view = view
-        self._records = RecordBuilder(storage, transaction, operation, settings.terms, log.lock_path)
+        self._records = RecordBuilder(storage, transaction, operation, settings.terms, log)
         self._handle = handle
         self._terms, self._on_commit = settings.terms, settings.on_commit
         self._distribute, self._by_exchange = settings.distribute, settings.publish == "exchange"
@@ -245,7 +245,8 @@ class Transaction:
         for item in changes.publish:
             entry = staged[item.staged.rpartition("/")[2]]
             files[item.path] = ViewFile(item.path, item.staged, entry.size, entry.stamp)
-        return replace(self._view, exists=True, files=tuple(files[path] for path in sorted(files)))
+        emptied = None if files else changes.emptied() or self._view.emptied
+        return replace(self._view, exists=True, files=tuple(files[path] for path in sorted(files)), emptied=emptied)
 
     def _claim(self, changes: Changes, staged: Mapping[str, Entry]) -> tuple[Record, LogState]:
         """Create the record in the next slot. If another writer gets the slot, check for conflicts and try the next."""

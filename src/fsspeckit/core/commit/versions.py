@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Any, overload
 
 from fsspeckit.common.errors import VersionNotFoundError
+from fsspeckit.core.commit.emptied import Emptied
 from fsspeckit.core.commit.history import (
     UNKNOWN,
     Columns,
@@ -201,6 +202,7 @@ class _Undo:
     size: int
     commits: list[FileChanges] = field(default_factory=list)
     is_known: bool = True
+    emptied: Emptied | None = None
 
     def keep_only(self, found: dict[str, ViewFile]) -> None:
         """Continue with the files of a version. The others were added before the commit that was undone last."""
@@ -280,7 +282,8 @@ class Versions:
         files = self._located(undo.files.values(), version)
         ordered = tuple(sorted(files, key=lambda file: file.path))
         # The footer index describes current files by their paths, and a kept file may have the path of one of them.
-        return replace(self.view, exists=True, head=version, files=ordered, side_files=(), index=None)
+        emptied = None if ordered else undo.emptied
+        return replace(self.view, exists=True, head=version, files=ordered, side_files=(), index=None, emptied=emptied)
 
     def commits_between(self, since: int, until: int) -> list[FileChanges]:
         """Return the changes of files of the commits after ``since`` up to ``until``, oldest first."""
@@ -310,6 +313,7 @@ class Versions:
         for record in self._records_down_to(version):
             if record.seq == version:
                 self._check(record, undo)
+                undo.emptied = record.emptied
                 return undo
             if record.removed and not record.keep:
                 raise self._expired(version)

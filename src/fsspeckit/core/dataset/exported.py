@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -34,7 +34,7 @@ from fsspeckit.core.export.hive import HiveCatalog
 from fsspeckit.core.export.prepare import FORMATS, Target
 from fsspeckit.core.export.table import FileSchema, Table, TableFile
 from fsspeckit.core.model import ViewFile
-from fsspeckit.core.parquet.data_files import MAX_COLUMNS, FooterFacts, read_data_files
+from fsspeckit.core.parquet.data_files import MAX_COLUMNS, FooterFacts
 from fsspeckit.core.storage import Storage
 
 _ATTEMPTS = 20
@@ -175,10 +175,11 @@ def _export_view(
 
 
 def load_table(storage: Storage, view: View, path: str) -> Table | None:
-    """Return the files of a view as an export describes them, or None if there is no file."""
-    if not view.files:
+    """Return the files of a view as an export describes them, or None if there is no dataset."""
+    if view.is_missing:
         return None
-    [first] = read_data_files(storage, view.files[:1], ())
+    first = load_snapshot(storage, replace(view, files=view.files[:1]))
+    assert first.schema is not None
     snapshot = load_snapshot(storage, view, stats_for=first.schema.names[:MAX_COLUMNS], empty_may_differ=True)
     schema = full_schema(snapshot)
     values = _partition_values(snapshot, schema, path)

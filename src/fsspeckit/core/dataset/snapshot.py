@@ -16,6 +16,7 @@ from fsspeckit.common.errors import NestedDatasetError, PartitionError, SchemaMi
 from fsspeckit.common.partitions import parse_hive_partition_path, partition_type
 from fsspeckit.common.schema import unify_schemas
 from fsspeckit.common.text import counted
+from fsspeckit.core.commit.emptied import Emptied
 from fsspeckit.core.commit.file_list import FileList
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.dataset.indexed_files import DataFiles, Partitions, files_of_view, partition_values, schemas_of
@@ -35,7 +36,11 @@ MapFooters = Callable[[ReadFooters, Sequence[tuple[ViewFile, ...]], Callable[[in
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All data files of a dataset and their common schema, which is ``None`` if there is no file."""
+    """All data files of a dataset and their common schema.
+
+    If there is no file, the schema is that of the dataset before its last file was removed, or ``None`` if there is no
+    dataset.
+    """
 
     root: str
     view: View
@@ -84,15 +89,37 @@ def load_snapshot(
     )
     schema = joint_schema(files, view.root) if empty_may_differ else _unified(files, view.root)
     _logger.info("%s: %s, version %d", view.root, counted(len(view.files), "data file"), view.head)
+    return _snapshot(view, files, schema, columns)
+
+
+def _snapshot(view: View, files: Sequence[DataFile], schema: pa.Schema | None, columns: tuple[str, ...]) -> Snapshot:
+    """Return a snapshot; that of an empty dataset has the columns in the journal."""
+    if view.emptied is not None:
+        schema, columns = view.emptied.schema, tuple(view.emptied.partition_schema.names)
     return Snapshot(view.root, view, files, schema, columns)
 
 
 def full_schema(snapshot: Snapshot) -> pa.Schema:
     """Return the schema of the files and, last, the partition columns that are only in folder names."""
     assert snapshot.schema is not None
-    names = [name for name in snapshot.partition_columns if name not in snapshot.schema.names]
-    fields = [pa.field(name, partition_type(_texts(snapshot, name))) for name in names]
+    fields = [field for field in partition_schema(snapshot) if field.name not in snapshot.schema.names]
     return pa.schema([*snapshot.schema, *fields], snapshot.schema.metadata)
+
+
+def partition_schema(snapshot: Snapshot) -> pa.Schema:
+    """Return the partition columns with their types: those of the files, or what the folder names look like."""
+    if snapshot.view.emptied is not None and not snapshot.files:
+        return snapshot.view.emptied.partition_schema
+    known = pa.schema([]) if snapshot.schema is None else snapshot.schema
+    names = snapshot.partition_columns
+    return pa.schema(
+        [known.field(name) if name in known.names else (name, partition_type(_texts(snapshot, name))) for name in names]
+    )
+
+
+def emptied(snapshot: Snapshot) -> Emptied | None:
+    """Return what the journal keeps of a dataset when its last file is removed."""
+    return None if snapshot.schema is None else Emptied.of(snapshot.schema, partition_schema(snapshot))
 
 
 def _texts(snapshot: Snapshot, name: str) -> list[str | None]:
@@ -142,7 +169,7 @@ def newer_snapshot(
     read = {file.path: file for file in read_data_files(storage, added, (*stats_for, *columns))}
     found = [read.get(file.path) or known[file.path] for file in view.files]
     files = tuple(replace(file, partition=value) for file, value in zip(found, values, strict=True))
-    newer = Snapshot(view.root, view, files, _unified(files, view.root), columns)
+    newer = _snapshot(view, files, _unified(files, view.root), columns)
     return newer, replace(newer, files=tuple(file for file in files if file.path in new))
 
 

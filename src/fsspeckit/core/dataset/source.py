@@ -268,7 +268,7 @@ def source_files(path: Any, filesystem: Any, options: Mapping[str, Any] | None) 
     """Return the files at a path, or raise if there is none. Hive folders at the end of the path are columns too."""
     storage, root = resolve(path, filesystem, options)
     view = single_file_view(storage, root) or replace(Journal(storage, root).view(), root=root)
-    if not view.files:
+    if view.is_missing:
         raise DatasetNotFoundError(f"no parquet file to read at {path}. Check the path of the source.")
     return files_of_view(storage, view)
 
@@ -276,6 +276,10 @@ def source_files(path: Any, filesystem: Any, options: Mapping[str, Any] | None) 
 def files_of_view(storage: Storage, view: View) -> SourceFiles:
     """Return the files of a view with one schema."""
     outer = parse_hive_partition_path(f"{_hive_tail(view.root)}/x")
+    if view.emptied is not None:
+        columns = [*view.emptied.schema, *(pa.field(name, partition_type([text])) for name, text in outer.items())]
+        folders = [field for field in view.emptied.partition_schema if field.name not in view.emptied.schema.names]
+        return SourceFiles(storage, (), pa.schema([*columns, *folders], view.emptied.schema.metadata), ())
     inner, values = partition_layout([file.path for file in view.files])
     names = [*outer, *inner]
     texts = [(*outer.values(), *(value or (None,) * len(inner))) for value in values]

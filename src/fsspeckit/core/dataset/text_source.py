@@ -142,6 +142,8 @@ def column_types(
 def columns_in_folders(snapshot: Snapshot) -> dict[str, pa.DataType]:
     """The partition columns that a dataset has only in the names of its folders, with their types."""
     known = () if snapshot.schema is None else snapshot.schema.names
+    if snapshot.view.emptied is not None:
+        return {field.name: field.type for field in snapshot.view.emptied.partition_schema if field.name not in known}
     columns, values = partition_layout([file.path for file in snapshot.view.files])
     texts = zip(*(value for value in values if value is not None), strict=True)
     return {name: partition_type(each) for name, each in zip(columns, texts, strict=True) if name not in known}

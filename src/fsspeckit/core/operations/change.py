@@ -17,7 +17,7 @@ from fsspeckit.core.commit.file_list import paths_of, sizes_of
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.transaction import Changes, Commit, Publish
 from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
-from fsspeckit.core.dataset.snapshot import Snapshot, check_one_dataset, full_schema, newer_snapshot
+from fsspeckit.core.dataset.snapshot import Snapshot, check_one_dataset, emptied, full_schema, newer_snapshot
 from fsspeckit.core.dataset.source import Source
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.file_names import rewritten_name
@@ -218,7 +218,7 @@ class _ChangeRun:
         outcomes = attempts.staged.run(
             rows, prepared.tasks, lambda tasks: self._run(planned, tasks, transaction.staging)
         )
-        changes, revalidation = _changes(place, prepared, outcomes), None
+        changes, revalidation = _changes(place, prepared, planned.whole, outcomes), None
         if pinned is not None:
             check_outcomes(pinned, place.path, prepared.rewrites, outcomes, prepared.deletes, prepared.unchanged)
             changes = replace(changes, inputs=tuple(paths_of(prepared.snapshot.view.files).to_pylist()))
@@ -248,7 +248,7 @@ def _as_pinned(pinned: MergePlan, place: Place, prepared: PreparedChange) -> Pre
     return replace(prepared, inserts=inserts)
 
 
-def _changes(place: Place, prepared: PreparedChange, outcomes: Sequence[Outcome]) -> Changes:
+def _changes(place: Place, prepared: PreparedChange, whole: Snapshot, outcomes: Sequence[Outcome]) -> Changes:
     publish, retire = publications(place, prepared.tasks, outcomes)
     info = {
         "operation": prepared.operation,
@@ -258,7 +258,14 @@ def _changes(place: Place, prepared: PreparedChange, outcomes: Sequence[Outcome]
         "deleted": prepared.deleted,
     }
     inputs = {*prepared.read, *(task.file.path for task in prepared.rewrites)}
-    return Changes(publish, (*prepared.deletes, *retire), tuple(sorted(inputs)), complete_view=True, info=info)
+    return Changes(
+        publish,
+        (*prepared.deletes, *retire),
+        tuple(sorted(inputs)),
+        complete_view=True,
+        info=info,
+        emptied=lambda: emptied(whole),
+    )
 
 
 def publications(

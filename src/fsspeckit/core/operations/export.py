@@ -49,7 +49,7 @@ def export(place: Place, kind: ExportFormat, *, keep_exported: bool) -> ExportRe
     with log_unexpected("export", place.path):
         place.journal.recover()
         view = place.journal.view_to_change()
-        if not view.files and not view.log.exports:
+        if view.is_missing and not view.log.exports:
             raise DatasetNotFoundError(f"no parquet dataset at {place.path}; check the path, or write it first")
         exports = place.journal.exports()
         done = first = exported.export(place.journal, place.storage, place.path, kind, exports)

@@ -14,7 +14,7 @@ def rebuild_index(place: Place, progress: Progress = None) -> int:
     with log_unexpected("rebuild index", place.path), reporting("rebuild index", progress) as reporter:
         place.journal.recover()
         view = place.journal.view_to_change()
-        if not view.files:
+        if view.is_missing:
             raise DatasetNotFoundError(f"no parquet dataset at {place.path}; check the path, or write it first")
         with vanished_file_is_conflict(place, "rebuild index"):
             on_done = reporter.stage("footers", len(view.files))

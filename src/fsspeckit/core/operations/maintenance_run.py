@@ -274,10 +274,10 @@ def load_for(
     if not dry_run:
         place.journal.recover()
     view = place.journal.view_to_change(takes_filter=True)
-    if not view.files:
+    if view.is_missing:
         raise DatasetNotFoundError(f"no matching parquet files were found under {place.path}. Check the path.")
     selected = scope.select(view.files)
-    if not selected:
+    if not selected and (view.files or scope.prefixes):
         raise DatasetNotFoundError(
             f"no matching parquet files were found under {place.path} in {list(scope.prefixes or ())}. "
             "Correct partition_filter."

@@ -45,7 +45,7 @@ def requested_view(place: Place, version: int | None, as_of: Any) -> View:
         return existing_view(place)
     versions = place.journal.versions(place.journal.view(), place.path)
     view = versions.view_of(versions.number(version, as_of))
-    if not view.files:
+    if view.is_missing:
         raise DatasetNotFoundError(
             f"version {view.head} of {place.path} has no rows and no data file, so its columns are not known; "
             "read another version"
@@ -56,7 +56,7 @@ def requested_view(place: Place, version: int | None, as_of: Any) -> View:
 def existing_view(place: Place) -> View:
     """Return the files of a dataset, or raise if it does not exist. A path to one file is a dataset of that file."""
     view = single_file_view(place.storage, place.root) or place.journal.view()
-    if not view.files:
+    if view.is_missing:
         raise DatasetNotFoundError(f"no parquet dataset at {place.path}; check the path, or write it first")
     return view
 

@@ -183,7 +183,8 @@ def restore(
 
 def _restore(place: Place, versions: Versions, number: int, attempts: Attempts, *, dry_run: bool) -> RestoreResult:
     started, view = time.perf_counter(), versions.view
-    wanted, current = versions.view_of(number).files, {file.path: file for file in view.files}
+    target, current = versions.view_of(number), {file.path: file for file in view.files}
+    wanted = target.files
     missing = [file for file in wanted if file != current.get(file.path)]
     same = {file.path for file in wanted} - {file.path for file in missing}
     rows = _rows_of(place, missing)
@@ -205,7 +206,9 @@ def _restore(place: Place, versions: Versions, number: int, attempts: Attempts, 
     publish = [replace(item, replaces=item.path in current) for item in publish]
     retire = [path for path in current if path not in same and not (in_place and path in rows)]
     info = {"operation": "restore", "restored_version": number}
-    changes = Changes(tuple(publish), tuple(retire), tuple(current), complete_view=True, info=info)
+    changes = Changes(
+        tuple(publish), tuple(retire), tuple(current), complete_view=True, info=info, emptied=lambda: target.emptied
+    )
     commit = transaction.commit(changes)
     return replace(result, commit_seq=commit.seq, seconds=time.perf_counter() - started)
 

@@ -94,7 +94,7 @@ class _ChangeWhere:
 
     def plan(self, snapshot: Snapshot, no_rows: Source) -> PlannedChange:
         """Plan the change of the files of a snapshot. It depends on files with matching rows."""
-        if not snapshot.files:
+        if snapshot.schema is None:
             nothing = PreparedChange(self.operation, self.operation, WriteOptions(), snapshot, {})
             return PlannedChange(nothing, no_rows, snapshot, lambda _: True)
         whole, schema = snapshot, full_schema(snapshot)
@@ -124,7 +124,7 @@ class _ChangeWhere:
 def _load(engine: Engine, place: Place, operation: str, stats_for: Sequence[str], *, dry_run: bool) -> Snapshot:
     """Return a snapshot of a dataset that must exist. A real run first recovers from a crashed writer.
 
-    A dataset with commits and without files has lost its last row; it exists.
+    It exists if it has commits, also if the last file was removed by a version of fsspeckit that kept no columns of it.
     """
     if not dry_run:
         place.journal.recover()

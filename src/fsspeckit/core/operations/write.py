@@ -25,10 +25,12 @@ from fsspeckit.common.errors import (
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.common.schema import reconcile, same_storage
 from fsspeckit.common.text import is_storable
+from fsspeckit.common.types import unwrapped
+from fsspeckit.core.commit.emptied import Emptied
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.transaction import Changes, Commit, Publish, Revalidate
 from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
-from fsspeckit.core.dataset.snapshot import Snapshot, load_files, load_snapshot, partition_layout
+from fsspeckit.core.dataset.snapshot import Snapshot, emptied, load_files, load_snapshot, partition_layout
 from fsspeckit.core.dataset.source import Input, Source
 from fsspeckit.core.dataset.source_keys import PartitionIdentities, PartitionRows
 from fsspeckit.core.dataset.text_source import TextFiles, read_later
@@ -124,7 +126,7 @@ def write(
     with log_unexpected("write", place.path), reporting("write", progress) as reporter, ExitStack() as stack:
         if not dry_run:
             place.journal.recover()
-        if request.mode in ("error", "ignore") and (view := place.journal.view_to_change()).files:
+        if request.mode in ("error", "ignore") and not (view := place.journal.view_to_change()).is_missing:
             return _keep_existing(place, view, request, started, dry_run=dry_run)
         with errors_name("replace_where"):
             request = replace(request, replace_where=parse_once(request.replace_where))
@@ -136,7 +138,7 @@ def write(
             existing = _load_existing(place, source, request)
             if parsed is not None and not request.replaces_all and _first_schema(existing.sample) != parsed.schema:
                 raise _changed(place)
-            if request.mode in ("error", "ignore") and existing.view.files:
+            if request.mode in ("error", "ignore") and not existing.view.is_missing:
                 return _keep_existing(place, existing.view, request, started, dry_run=dry_run)
             work = _Work.plan(engine, place, source, existing, request, reporter)
             if dry_run:
@@ -147,7 +149,7 @@ def write(
 
 
 def _first_schema(snapshot: Snapshot) -> pa.Schema | None:
-    return snapshot.files[0].schema if snapshot.files else None
+    return snapshot.files[0].schema if snapshot.files else snapshot.schema
 
 
 def _changed(place: Place) -> CommitConflictError:
@@ -161,7 +163,8 @@ def _changed(place: Place) -> CommitConflictError:
 class _Work:
     """A planned write: the new files, the files to delete, and the rows to remove.
 
-    ``examine`` returns what the write must know of a view, and the files to delete then. ``exchanged`` has the routes
+    ``emptied`` returns the columns of the dataset if no row is left. ``examine`` returns what the write must know of a
+    view, and the files to delete then. ``exchanged`` has the routes
     of source rows to tasks, if the source is exchanged.
     """
 
@@ -172,6 +175,7 @@ class _Work:
     retire: tuple[str, ...]
     removal: Removal
     rows: int
+    emptied: Callable[[], Emptied | None]
     examine: Callable[[View], tuple[_Existing, tuple[str, ...]]]
     exchanged: ExchangedRows | None = None
 
@@ -204,7 +208,12 @@ class _Work:
                 raise _changed(place)
             return newer, _files_to_delete(newer, groups, request)
 
-        return cls(place, request, existing, tasks, retire, removal, source.rows, examine, rows.exchanged)
+        def columns_left() -> Emptied | None:
+            is_new = request.replaces_all or existing.sample.schema is None
+            return _emptied(body, partitions, source) if is_new else emptied(existing.sample)
+
+        count, routes = source.rows, rows.exchanged
+        return cls(place, request, existing, tasks, retire, removal, count, columns_left, examine, routes)
 
     def commit(
         self, engine: Engine, source: Source, attempts: Attempts, reporter: Reporter, started: float
@@ -215,7 +224,7 @@ class _Work:
             source, self.tasks, lambda tasks: self._run(engine, source, tasks, transaction.staging, reporter)
         )
         changes = self.changes(outcomes)
-        has_changes = changes.publish or changes.retire or self.place.journal.terms
+        has_changes = not changes.is_empty or self.place.journal.terms
         commit = transaction.commit(changes, self._revalidation()) if has_changes else None
         return self.result(outcomes, changes.publish, commit, started)
 
@@ -264,7 +273,14 @@ class _Work:
         info = {"operation": "write", "mode": mode, "rows": self.rows}
         if self.removal.rows is not None:
             info["replaced"] = self.removal.rows
-        return Changes(publish, (*self.retire, *renamed), complete_view=needs_view, info=info)
+        return Changes(
+            publish,
+            (*self.retire, *renamed),
+            complete_view=needs_view,
+            info=info,
+            emptied=self.emptied,
+            is_empty_write=not publish and (self.request.replaces_all or self.existing.view.is_missing),
+        )
 
     def result(
         self, outcomes: Sequence[Outcome] | None, publish: Sequence[Publish], commit: Commit | None, started: float
@@ -294,8 +310,9 @@ class _Work:
 def _keep_existing(place: Place, view: View, request: WriteRequest, started: float, *, dry_run: bool) -> WriteResult:
     """Raise because the dataset exists, or return a result without files if the mode is to ignore the write."""
     if request.mode == "error":
+        found = f"already has {len(view.files):,} data file(s)" if view.files else "is a dataset without rows"
         raise DatasetExistsError(
-            f'{place.path} already has {len(view.files):,} data file(s), and mode="error" writes only a new dataset. '
+            f'{place.path} {found}, and mode="error" writes only a new dataset. '
             "Nothing was changed. Use another path, or another mode."
         )
     commit = None
@@ -320,7 +337,7 @@ def _read_text(given: Input, place: Place, request: WriteRequest) -> tuple[Input
     if not isinstance(given.data, TextFiles):
         return given, None
     view = place.journal.view()
-    view = replace(view, files=()) if request.replaces_all else view
+    view = replace(view, files=(), emptied=None) if request.replaces_all else view
     sample = load_snapshot(place.storage, replace(view, files=view.files[:1]))
     return read_later(given, replace(sample, view=view)), sample
 
@@ -336,6 +353,7 @@ def _load_existing(place: Place, source: Source, request: WriteRequest) -> _Exis
 def _examine(place: Place, view: View, source: Source, request: WriteRequest) -> _Existing:
     sample = _load_sample(place, view, request)
     columns, values = partition_layout([file.path for file in view.files])
+    columns = sample.partition_columns if view.emptied is not None else columns
     if request.replaces_all:
         requested = columns if request.partition_by is None else tuple(request.partition_by)
         partitions = columns if requested == columns else visible_partitions(requested)
@@ -343,7 +361,7 @@ def _examine(place: Place, view: View, source: Source, request: WriteRequest) ->
         partitions = partition_columns_of(replace(sample, partition_columns=columns), request.partition_by)
     check_partition_columns(partitions, source.schema, request.partition_by)
     if request.mode == "overwrite_partitions" and not partitions:
-        remedy = 'Use mode="overwrite".' if view.files else 'Pass partition_by or mode="overwrite".'
+        remedy = 'Pass partition_by or mode="overwrite".' if view.is_missing else 'Use mode="overwrite".'
         raise PartitionError(f'mode="overwrite_partitions" needs a partitioned dataset. {remedy}')
     known = () if sample.schema is None else sample.schema.names
     spellings = PartitionIdentities(partitions, source.schema, [name for name in partitions if name not in known])
@@ -382,6 +400,13 @@ def _body(source: Source, existing: _Existing, request: WriteRequest, path: str)
     return body
 
 
+def _emptied(body: pa.Schema, partitions: Sequence[str], source: Source) -> Emptied:
+    """Return the columns of a dataset without rows. Partition columns have the types that folders would give them."""
+    types = {name: unwrapped(source.schema.field(name).type) for name in partitions}
+    folders = [(name, pa.int64() if pa.types.is_integer(type_) else pa.string()) for name, type_ in types.items()]
+    return Emptied.of(body, pa.schema(folders))
+
+
 def _tasks(
     groups: Sequence[PartitionRows], body: pa.Schema, existing: _Existing, request: WriteRequest
 ) -> list[WriteTask]:
@@ -393,7 +418,7 @@ def _tasks(
         for group in groups
         for start in range(0, len(group.rows), step)
     ]
-    replaces_all = request.replaces_all or not existing.view.files
+    replaces_all = request.replaces_all or existing.view.is_missing
     if not pieces and replaces_all and not existing.partitions:
         pieces = [("", range(0))]
     names = [new_file_name(folder, request.basename_template, i) for i, (folder, _) in enumerate(pieces)]

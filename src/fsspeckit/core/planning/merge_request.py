@@ -222,7 +222,7 @@ def visible_partitions(columns: Sequence[str]) -> tuple[str, ...]:
 def partition_columns_of(snapshot: Snapshot, partition_by: Sequence[str] | None) -> tuple[str, ...]:
     """Return the partition columns of a dataset, from its folders. Raise if ``partition_by`` names others."""
     requested = tuple(partition_by) if partition_by is not None else None
-    if not snapshot.files:
+    if snapshot.schema is None:
         return visible_partitions(requested or ())
     if requested is not None and requested != snapshot.partition_columns:
         error = PartitionError(

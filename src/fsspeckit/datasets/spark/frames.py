@@ -66,7 +66,8 @@ def snapshot_frame(spark: SparkSession, storage: Storage, snapshot: Snapshot, re
     missing = [name for name in names if name not in schema.names]
     if missing:
         raise pa.ArrowKeyError(f"read: no column(s) {missing} in {snapshot.root}; it has {schema.names}")
-    check_executors(spark, storage, lambda: nullcontext(snapshot.files[0].location))
+    if snapshot.files:
+        check_executors(spark, storage, lambda: nullcontext(snapshot.files[0].location))
     body, types = snapshot_reader(storage, snapshot, replace(request, columns=names))
     return _frame(spark, body, types)
 
