@@ -6,7 +6,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fsspeckit.api import compact_options, dataset_io, io_for
-from fsspeckit.common.choices import DEFAULT_ENGINE, DEFAULT_STRATEGY, CatalogName, ExportFormat, WriteMode
+from fsspeckit.common.choices import (
+    DEFAULT_ENGINE,
+    DEFAULT_STRATEGY,
+    CatalogName,
+    ExportFormat,
+    ForeignChange,
+    WriteMode,
+)
 from fsspeckit.common.errors import KeyColumnError
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.datasets.arguments import Columns, Duration, column_names, with_long_names
@@ -165,9 +172,9 @@ class Dataset:
         """Write Delta or Iceberg metadata for the files of the dataset; see `DatasetIO.export`."""
         return self._without_engine().export(self.path, format, keep_exported=keep_exported)
 
-    def remove_export(self, format: ExportFormat = "delta") -> bool:  # noqa: A002
+    def remove_export(self, format: ExportFormat = "delta", *, foreign: ForeignChange | None = None) -> bool:  # noqa: A002
         """Delete the metadata that `export` wrote; see `DatasetIO.remove_export`."""
-        return self._without_engine().remove_export(self.path, format)
+        return self._without_engine().remove_export(self.path, format, foreign=foreign)
 
     def register(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
@@ -13,7 +14,10 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.table import StaticTable
+from pyiceberg.catalog.noop import NoopCatalog
+from pyiceberg.serializers import ToOutputFile
+from pyiceberg.table import CommitTableResponse, StaticTable, Table
+from pyiceberg.table.update import update_table_metadata
 
 from export.changes import CHANGES, ROWS, rows_of
 from fsspeckit import StorageError, TableFormatError, UnsupportedDataError
@@ -134,9 +138,60 @@ def test_another_writer_of_the_iceberg_table_is_noticed(io: PyarrowDatasetIO, pa
     for run in (lambda: io.delete(path, where="id = 1"), lambda: io.export(path, "iceberg")):
         with pytest.raises(TableFormatError, match="Another program committed to the Apache Iceberg table"):
             run()
-    assert io.remove_export(path, "iceberg")
+    assert io.remove_export(path, "iceberg", foreign="discard")
     assert not Path(path + ".iceberg").exists()
     io.delete(path, where="id = 1")
+
+
+class FolderCatalog(NoopCatalog):
+    """pyiceberg as the other program: it commits versions with the names of catalogs."""
+
+    def commit_table(self, table: Table, requirements: Any, updates: Any) -> CommitTableResponse:
+        metadata = update_table_metadata(table.metadata, updates, metadata_location=table.metadata_location)
+        location = f"{table.location()}/metadata/00002-{uuid.uuid4()}.metadata.json"
+        ToOutputFile.table_metadata(metadata, table.io.new_output(location))
+        return CommitTableResponse(metadata=metadata, metadata_location=location)
+
+
+def foreign_table(path: str) -> Table:
+    known = table_of(path)
+    return Table(("n", "t"), known.metadata, known.metadata_location, known.io, FolderCatalog("other"))
+
+
+CHANGES_OF_OTHERS = {
+    "append": lambda table: table.append(ROWS.slice(0, 2).cast(table.schema().as_arrow())),
+    "delete": lambda table: table.delete("id = 1"),
+    "overwrite": lambda table: table.overwrite(ROWS.slice(0, 1).cast(table.schema().as_arrow())),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES_OF_OTHERS)
+def test_a_change_of_pyiceberg_is_listed_and_discarded_only_on_demand(
+    io: PyarrowDatasetIO, path: str, change: str
+) -> None:
+    io.export(path, "iceberg", keep_exported=True)
+    rows = rows_of(io.read_parquet(path))
+    CHANGES_OF_OTHERS[change](foreign_table(path))
+    table = Path(path + ".iceberg")
+    before = sorted(table.rglob("*"))
+    written = [
+        str(file.relative_to(table)) for file in [*table.glob("data/**/*.parquet"), *table.rglob("00002-*.json")]
+    ]
+    for run in (lambda: io.delete(path, where="id = 1"), lambda: io.export(path, "iceberg")):
+        with pytest.raises(TableFormatError, match="which lists the change"):
+            run()
+    with pytest.raises(TableFormatError, match="--foreign discard") as caught:
+        io.remove_export(path, "iceberg")
+    assert written
+    assert all(name in str(caught.value) for name in written)
+    with pytest.raises(TableFormatError, match="cannot take over"):
+        io.remove_export(path, "iceberg", foreign="keep")
+    assert sorted(table.rglob("*")) == before
+    assert io.remove_export(path, "iceberg", foreign="discard")
+    assert not table.exists()
+    assert rows_of(io.read_parquet(path)) == rows
+    io.export(path, "iceberg")
+    assert exported(path) == rows
 
 
 def test_a_folder_of_another_table_is_not_used(io: PyarrowDatasetIO, path: str) -> None:

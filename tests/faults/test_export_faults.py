@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
+from contextlib import suppress
 from urllib.parse import unquote
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from faults.injection import CRASHES, ERRORS, Fault, FaultStorage
 from faults.operations import append_files, stage, table
 from faults.sweep import choose, run_with
 from faults.worlds import LocalWorld, MemoryWorld, World
+from fsspeckit.common.choices import ForeignChange
 from fsspeckit.common.errors import TableFormatError
 from fsspeckit.core.commit.journal import Journal
 from fsspeckit.core.commit.transaction import Changes, Commit, Publish
@@ -116,6 +120,44 @@ def test_a_removal_can_be_repeated(world: World, sweep: Sweep, rng: random.Rando
         remove(world.new_storage(), world.root)
         assert not described(world), fault
         assert not Journal(world.new_storage(), world.root).view().log.exports, fault
+
+
+def commit_of_another_program(world: World) -> set[str]:
+    """Add a file to the Delta table and remove one, as another program does; return the files of the table."""
+    staged = f"{world.root}/day=2/other.parquet"
+    sink = pa.BufferOutputStream()
+    pq.write_table(table(range(20, 25), "other"), sink)
+    world.storage.write_bytes(staged, sink.getvalue().to_pybytes())
+    entry = world.storage.stat_file(staged)
+    assert entry is not None
+    add = {"path": "day%3D2/other.parquet", "partitionValues": {"day": "2"}, "size": entry.size, "dataChange": True}
+    remove = {"path": "day=1/a.parquet", "deletionTimestamp": 1, "dataChange": True}
+    for version, action in ((1, {"add": add}), (2, {"remove": remove})):
+        world.storage.write_bytes(f"{world.root}/_delta_log/{version:020d}.json", json.dumps(action).encode())
+    return {"day=2/c.parquet", "day=2/other.parquet"}
+
+
+@pytest.mark.parametrize("foreign", ["keep", "discard"])
+def test_a_removal_with_a_choice_can_be_repeated(
+    world: World, sweep: Sweep, rng: random.Random, foreign: ForeignChange
+) -> None:
+    export_kept(world.storage, world.root)
+    own = data_files(world)
+    wanted = commit_of_another_program(world) if foreign == "keep" else own
+    if foreign == "discard":
+        commit_of_another_program(world)
+
+    def remove(storage: Storage, root: str) -> object:
+        return remove_export(place_of(storage, root), "delta", foreign)
+
+    for fault in faults_of(world, sweep, rng, remove):
+        world.reset()
+        run_with(world, remove, fault)
+        with suppress(TableFormatError):  # nobody sees files of both before the choice is carried out
+            assert data_files(world) == wanted, fault
+        remove(world.new_storage(), world.root)
+        assert data_files(world) == wanted, fault
+        assert not described(world), fault
 
 
 def test_a_file_is_not_replaced_in_place_if_an_export_begins_after_the_view() -> None:

@@ -43,7 +43,7 @@ WORDS = (
         "schema",
     ),
     *("after", "before", "format", "publish", "retain", "retries", "since", "strategy", "table", "types", "until"),
-    "version",
+    *("foreign", "version"),
 )
 # Arguments that hold expressions; messages about an expression begin with them ("where: unknown column ...").
 EXPRESSIONS = ("delete_when", "insert_when", "replace_where", "scope", "set", "update_when", "where")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fsspeckit.common.choices import CatalogName, ExportFormat
+from fsspeckit.common.choices import CatalogName, ExportFormat, ForeignChange
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.operations import export, register
 from fsspeckit.core.operations.export import ExportResult
@@ -54,9 +54,27 @@ class Exports:
         """
         return export.export(self._place(path), format, keep_exported=keep_exported)
 
-    def remove_export(self, path: Any, format: ExportFormat = "delta") -> bool:  # noqa: A002
-        """Delete the metadata that `export` wrote, and return whether there was any. The data files stay."""
-        return export.remove_export(self._place(path), format)
+    def remove_export(
+        self,
+        path: Any,
+        format: ExportFormat = "delta",  # noqa: A002
+        *,
+        foreign: ForeignChange | None = None,
+    ) -> bool:
+        """Delete the metadata that `export` wrote, and return whether there was any. The data files stay.
+
+        Args:
+            path: The dataset's folder.
+            format: The format of the export.
+            foreign: What to do if another program committed to the table. ``"keep"``: the dataset takes over what the
+                newest version of the Delta table holds. ``"discard"``: the files that the program added are deleted,
+                and the dataset stays as it was. Either is one commit. ``None`` refuses, and the error lists the files.
+
+        Raises:
+            TableFormatError: Another program has committed to the table, and ``foreign`` does not say what to do, or a
+                folder of plain Parquet files cannot hold its rows. Nothing was changed.
+        """
+        return export.remove_export(self._place(path), format, foreign)
 
     def register(
         self,

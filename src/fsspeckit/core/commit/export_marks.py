@@ -77,10 +77,22 @@ def is_foreign(kind: str, versions: Mapping[int, int], marks: Iterable[ExportMar
     return bool(versions) and (newest > last or (newest == last and (newest, versions[newest]) not in known))
 
 
+def is_metadata_of_others(name: str, mark: ExportMark | None) -> bool:
+    """Return whether a file is a version of Iceberg metadata that another program wrote.
+
+    Writers of catalogs give versions other names. Without a mark, only those names are looked at.
+    """
+    found = _VERSIONS["iceberg"].fullmatch(name)
+    if found is None:
+        return name.endswith((".metadata.json", ".metadata.json.gz"))
+    return mark is not None and int(found[1]) > mark.version
+
+
 def foreign_commit(kind: str, folder: str) -> TableFormatError:
     """Return the error for metadata that another program changed."""
     return TableFormatError(
         f"Another program committed to the {TITLES[kind]} table {folder}, which fsspeckit exported. The dataset does "
-        f"not have that change. Nothing was changed. Run `fsspeckit export {kind} PATH --remove` to delete the "
-        "metadata of the table and continue with the dataset, or use the tools of that format only."
+        f"not have that change. Nothing was changed. Run `fsspeckit export {kind} PATH --remove`, which lists the "
+        "change "
+        "and the ways to go on, or use the tools of that format only."
     )

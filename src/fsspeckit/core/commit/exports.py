@@ -13,16 +13,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from fsspeckit.common.errors import StorageError
+from fsspeckit.common.errors import CommitConflictError, StorageError, TableFormatError
 from fsspeckit.core.commit.export_marks import (
+    TITLES,
     ExportMark,
     foreign_commit,
     is_foreign,
+    is_metadata_of_others,
     kept_name,
     version_name,
     version_sizes,
 )
 from fsspeckit.core.commit.log import Log
+from fsspeckit.core.commit.record import Record
 from fsspeckit.core.storage import Storage, join, parent
 from fsspeckit.core.storage.foreign_tables import DELTA_FOLDER
 
@@ -80,11 +83,88 @@ class ExportLog:
             TableFormatError: Another program wrote the newest version.
         """
         folder = self.folder(kind)
-        versions = version_sizes(kind, ((entry.path, entry.size) for entry in self._storage.list_dir(folder)))
+        entries = self._storage.list_dir(folder)
+        versions = version_sizes(kind, ((entry.path, entry.size) for entry in entries))
         # Marks are listed after the versions: the mark of a version is written first.
         if versions and is_foreign(kind, versions, self._log.state().exports):
             raise foreign_commit(kind, folder)
+        if kind == "iceberg" and any(is_metadata_of_others(entry.path, None) for entry in entries):
+            raise foreign_commit(kind, folder)
         return versions
+
+    def newest_mark(self, kind: str) -> ExportMark | None:
+        """Return the mark of the newest version that fsspeckit wrote, or None if there is no export."""
+        return max((mark for mark in self._log.state().exports if mark.format == kind), default=None)
+
+    def foreign_versions(self, kind: str) -> dict[int, bytes] | None:
+        """Return what other programs wrote: the versions after that of fsspeckit, or all if they replaced it.
+
+        Raises:
+            TableFormatError: Some of these versions are gone.
+        """
+        folder, marks = self.folder(kind), [each for each in self._log.state().exports if each.format == kind]
+        sizes = self._sizes(kind)
+        if not sizes or not marks or max(sizes) < max(marks).version:
+            return None  # a crash can leave a mark without its version
+        own = max(
+            (each.version for each in marks if sizes.get(each.version) == each.size and self._has(each)), default=-1
+        )
+        wanted = range(own + 1, max(sizes) + 1)
+        if gone := [version for version in wanted if version not in sizes]:
+            raise TableFormatError(
+                f"Another program committed to the {TITLES[kind]} table {folder}, and version {gone[0]} of it is "
+                "gone, so "
+                "its change is not known. Nothing was changed. Read the table with a reader of that format, and write "
+                "its rows to a new folder."
+            )
+        return {v: self._storage.read_bytes(join(folder, version_name(kind, v))) for v in wanted} or None
+
+    def _sizes(self, kind: str) -> dict[int, int]:
+        entries = self._storage.list_dir(self.folder(kind))
+        return version_sizes(kind, ((entry.path, entry.size) for entry in entries))
+
+    def _has(self, mark: ExportMark) -> bool:
+        """Return whether the version of a mark is in the folder as it was written."""
+        data = self._storage.read_bytes(join(self.folder(mark.format), version_name(mark.format, mark.version)))
+        return hashlib.sha256(data).hexdigest() == mark.digest
+
+    def check_newest(self, kind: str, version: int | None) -> None:
+        """Raise if there is a newer version than the one that was looked at, or None if it is that of fsspeckit."""
+        sizes, mark = self._sizes(kind), self.newest_mark(kind)
+        if sizes and max(sizes) > max(-1 if version is None else version, -1 if mark is None else mark.version):
+            raise CommitConflictError(
+                f"Another program committed to the {TITLES[kind]} table {self.folder(kind)} meanwhile. Run it again."
+            )
+
+    def foreign_files_of_iceberg(self) -> list[str]:
+        """Return the files below the folder of the Iceberg table that fsspeckit did not write, if others committed."""
+        table, mark = parent(self.folder("iceberg")), self.newest_mark("iceberg")
+        try:
+            files = [entry.path for entry in self._storage.list_tree(table).files]
+        except FileNotFoundError:
+            return []
+        versions = [path for path in files if is_metadata_of_others(path.rpartition("/")[2], mark)]
+        return sorted([*versions, *(path for path in files if not path.startswith("metadata/"))])
+
+    def discard_iceberg(self) -> None:
+        """Delete what other programs wrote beside the metadata of the Iceberg table."""
+        table = parent(self.folder("iceberg"))
+        for entry in self._storage.list_dir(table):
+            if entry.path != "metadata":
+                self._storage.remove_tree(join(table, entry.path))
+
+    def commits_after(self, mark: ExportMark) -> list[Record] | None:
+        """Return the records of the commits after that which a version describes; None if some are removed."""
+        state = self._log.state()
+        wanted = [seq for seq in self._log.effective(state) if seq > mark.seq]
+        records = [self._log.read_or_none(seq) for seq in wanted]
+        known = [record for record in records if record is not None]
+        is_complete = len(known) == len(wanted) and (not wanted or min(state.records) <= mark.seq + 1)
+        return [record for record in known if record.kind == "commit"] if is_complete else None
+
+    def committed(self, key: str) -> int | None:
+        """Return the slot of the commit with an idempotency key, or None."""
+        return self._log.committed(key)
 
     def newest(self, kind: str) -> Exported | None:
         """Return the newest version, or None if there is no metadata.
@@ -102,9 +182,10 @@ class ExportLog:
         mark = max((mark for mark in marks if mark.digest == digest), default=None)
         if mark is None:
             raise foreign_commit(kind, folder)
-        return Exported(mark, data, self._read_state(mark))
+        return Exported(mark, data, self.read_state(mark))
 
-    def _read_state(self, mark: ExportMark) -> bytes:
+    def read_state(self, mark: ExportMark) -> bytes:
+        """Return the state that was stored with a version."""
         try:
             return self._storage.read_bytes(self._state_path(mark))
         except FileNotFoundError as error:

@@ -51,6 +51,7 @@ class Journal:
         self.refresh_exports: Callable[[], None] = lambda: None
         self.check_exportable: CheckExportable = lambda kinds, footers: None  # noqa: ARG005
         self.is_exported = False
+        self.ignores_foreign_export = False
         self.distribute: Distribute = in_one_batch
 
     def exports(self) -> ExportLog:
@@ -58,10 +59,10 @@ class Journal:
         sidecar = self._locations.find() or self._locations.create()
         return ExportLog(self._storage, self._root, Log(self._storage, sidecar))
 
-    def remove_export(self, kind: str) -> bool:
-        """Delete the metadata of an export, and return whether there was any."""
+    def existing_exports(self) -> ExportLog | None:
+        """Return the exports of the dataset, or None if it has no journal."""
         sidecar = self._locations.find()
-        return sidecar is not None and ExportLog(self._storage, self._root, Log(self._storage, sidecar)).remove(kind)
+        return None if sidecar is None else ExportLog(self._storage, self._root, Log(self._storage, sidecar))
 
     def committed(self, key: str) -> int | None:
         """Return the slot of the commit with an idempotency key, or None. Writes nothing."""
@@ -113,7 +114,13 @@ class Journal:
         if survey is not None and survey.age > _SURVEY_SECONDS:
             survey = None  # a commit since then is likely, and would cost a second listing of the dataset
         view = list_dataset(
-            self._storage, self._root, self._locations, survey, consistent=consistent, may_lock=may_lock
+            self._storage,
+            self._root,
+            self._locations,
+            survey,
+            consistent=consistent,
+            may_lock=may_lock,
+            ignores_foreign_export=self.ignores_foreign_export,
         )
         self.is_exported = bool(view.log.exports)
         return view

@@ -62,13 +62,14 @@ class View:
         return not self.files and self.emptied is None
 
 
-def check_not_table_format(root: str, tree: Tree, marks: Callable[[], Sequence[ExportMark]] = tuple) -> None:
+def check_not_table_format(root: str, tree: Tree, marks: Callable[[], Sequence[ExportMark]] | None) -> None:
     """Raise if the folder is, or contains, one that another program owns, such as a Delta Lake table.
 
-    ``marks`` returns the marks of exported metadata. They are listed after the folder: the mark is written first.
+    ``marks`` returns the marks of exported metadata. They are listed after the folder: the mark is written first. If it
+    is None, the folder is known to have an export.
     """
     for owned in owned_folders(tree):
-        if not owned.folder and owned.owner == DELTA and _is_exported(root, tree, marks()):
+        if not owned.folder and owned.owner == DELTA and (marks is None or _is_exported(root, tree, marks())):
             continue
         if owned.folder and set(tree.sidecars) - {INSIDE}:
             continue  # that of another dataset is an export, or `check_contains_no_dataset` raises
@@ -104,6 +105,7 @@ def list_dataset(
     *,
     consistent: bool = True,
     may_lock: bool = True,
+    ignores_foreign_export: bool = False,
 ) -> View:
     """Return a snapshot of the dataset folder. List again if a commit happened during the listing.
 
@@ -114,6 +116,7 @@ def list_dataset(
         survey: An earlier listing of the journal. It is as good as a new one: a commit since then is detected.
         consistent: Whether files of a commit that happens during the listing must be either all listed or none.
         may_lock: Whether the journal may be locked. A caller that holds its lock would wait for itself.
+        ignores_foreign_export: Whether the files of another program that committed to exported metadata are listed.
 
     Raises:
         CommitConflictError: Every attempt was interrupted by a commit.
@@ -124,14 +127,22 @@ def list_dataset(
         locked = locations.find() if locks else None
         with storage.lock(join(locked, LOCK), shared=True) if locked else nullcontext():
             head = _read_head(storage, locations, survey if attempt == 0 else None)
-            view = _list_once(storage, root, locations, head, consistent=consistent)
+            view = _list_once(
+                storage, root, locations, head, consistent=consistent, ignores_foreign_export=ignores_foreign_export
+            )
         if view is not None:
             return view
     raise CommitConflictError(f"{root} changed during each of {_ATTEMPTS} listings. Run the operation again.")
 
 
 def _list_once(
-    storage: Storage, root: str, locations: SidecarLocations, head: _Head, *, consistent: bool
+    storage: Storage,
+    root: str,
+    locations: SidecarLocations,
+    head: _Head,
+    *,
+    consistent: bool,
+    ignores_foreign_export: bool,
 ) -> View | None:
     try:
         record = _pending_record(storage, head)
@@ -147,7 +158,8 @@ def _list_once(
     if consistent and not _is_current(storage, locations, head):
         return None
     if tree is not None:
-        check_not_table_format(root, tree, lambda: _read_head(storage, locations).state.exports)
+        marks = None if ignores_foreign_export else lambda: _read_head(storage, locations).state.exports
+        check_not_table_format(root, tree, marks)
     if head.sidecar is None:  # the first writer of a dataset, which made its journal, looked above
         check_not_inside_foreign_table(storage, root)
     view = _assemble(root, head, record, staged, tree, in_place=storage.in_place)

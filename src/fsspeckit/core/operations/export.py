@@ -6,10 +6,10 @@ import time
 from dataclasses import dataclass
 from typing import get_args
 
-from fsspeckit.common.choices import ExportFormat, check_choice
+from fsspeckit.common.choices import ExportFormat, ForeignChange, check_choice
 from fsspeckit.common.errors import DatasetNotFoundError
 from fsspeckit.common.logging import log_unexpected
-from fsspeckit.core.dataset import exported
+from fsspeckit.core.dataset import exported, foreign_export
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.result_view import ResultView
 
@@ -60,8 +60,11 @@ def export(place: Place, kind: ExportFormat, *, keep_exported: bool) -> ExportRe
         return ExportResult(kind, done.folder, done.version, done.files, done.rows, changed, keep_exported, seconds)
 
 
-def remove_export(place: Place, kind: ExportFormat) -> bool:
-    """Delete the metadata of a format, and return whether there was any. The data files stay."""
+def remove_export(place: Place, kind: ExportFormat, foreign: ForeignChange | None = None) -> bool:
+    """Delete the metadata of a format, and return whether there was any. The data files stay.
+
+    ``foreign`` says what becomes of the change of another program that committed to the table.
+    """
     check_choice("format", kind, get_args(ExportFormat))
     with log_unexpected("remove export", place.path):
-        return place.journal.remove_export(kind)
+        return foreign_export.remove_export(place, kind, foreign)
