@@ -10,7 +10,6 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fsspeckit.common.bridge import empty_table
@@ -22,7 +21,7 @@ from fsspeckit.core.model import RewriteTask, RowNumbers
 from fsspeckit.core.parquet.damage import report_damage
 from fsspeckit.core.parquet.reader import check_rows
 from fsspeckit.core.values.equality import columns_equal
-from fsspeckit.core.values.take import filter_rows, replace_rows, share_codes, take_ascending
+from fsspeckit.core.values.take import coalesce, filter_rows, replace_rows, share_codes, take_ascending
 
 TakeRows = Callable[[range | RowNumbers, pa.Schema], pa.Table]
 """Returns source rows by row number, with the columns and types of a schema."""
@@ -153,7 +152,7 @@ class ChangedRowsReader:
             return source
         old = take_ascending(table.select(source.column_names), replaced)
         pairs = zip(source.columns, old.columns, source.schema, strict=True)
-        kept = [pc.coalesce(new, before.cast(field.type)) for new, before, field in pairs]
+        kept = [coalesce(new, before.cast(field.type)) for new, before, field in pairs]
         return pa.table(kept, schema=source.schema)
 
     def _computed(self, table: pa.Table, replaced: RowNumbers) -> pa.Table:

@@ -132,6 +132,13 @@ def replace_rows(table: pa.Table, positions: RowNumbers, source: pa.Table) -> pa
     return pa.table(columns, schema=table.schema)
 
 
+def coalesce(new: pa.ChunkedArray, old: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the new values, and old ones where these are null. Arrow has no kernel for views."""
+    known = np.flatnonzero(to_numpy(new.is_valid()))
+    values = take_ascending(pa.table([new], names=["v"]), known)
+    return replace_rows(pa.table([old], names=["v"]), known, values).column(0)
+
+
 class _ContiguousRows:
     """Replaces contiguous rows by joining slices, without a copy."""
 
