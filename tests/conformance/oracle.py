@@ -1,18 +1,20 @@
-"""The oracle: a merge over lists of dicts, short enough to be checked by reading it.
+"""The oracle: changes of rows as functions over lists of dicts, short enough to be checked by reading it.
 
-It owns the meaning of the five strategies, of duplicate and null keys, and of partitions. Rows hold canonical values
+It owns the meaning of the five strategies and their options, of duplicate and null keys, and of partitions. Conditions
+are functions of a row, or of a source row and a target row. Rows hold canonical values
 (see rows.py: one spelling per value, NaN equal to NaN), so that plain ``==`` is the right comparison; in keys, -0.0 is
 0.0 as well. It must not import fsspeckit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 Row = dict[str, Any]
 NEGATIVE_ZERO = ("-0.0",)
+Condition = Callable[[Row], bool]
 STRATEGIES = ("upsert", "insert", "update", "full_merge", "deduplicate")
 
 
@@ -22,17 +24,23 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The new value of each target row (None: deleted), the inserted rows, and the counts."""
+    """The new value of each target row (None: deleted or moved), the inserted and moved rows, and the counts."""
 
     kept: list[Row | None]
     new: list[Row]
     updated: int
     deleted: int
     unchanged: int
+    stale: int = 0
+    moved: int = 0
 
     @property
     def rows(self) -> list[Row]:
         return [row for row in self.kept if row is not None] + self.new
+
+    @property
+    def inserted(self) -> int:
+        return len(self.new) - self.moved
 
 
 def merge(
@@ -46,39 +54,100 @@ def merge(
     order_by: Sequence[str] = (),
     null_keys: str = "error",
     partition_move: str = "check",
+    columns: Sequence[str] | None = None,
+    keep_nulls: bool = False,
+    newer_by: str | None = None,
+    delete_when: Condition | None = None,
+    update_when: Callable[[Row, Row], bool] | None = None,
+    insert_when: Condition | None = None,
+    scope: Condition | None = None,
 ) -> Outcome:
-    """Merge source into target with a simple, slow algorithm."""
+    """Merge source into target with a simple, slow algorithm.
+
+    ``columns`` are those that matched rows get. With ``keep_nulls``, NULL in the source keeps the value of the target.
+    """
 
     def key(row: Row) -> Hashable:
-        return tuple(0.0 if row[name] == NEGATIVE_ZERO else row[name] for name in keys)
+        return key_of(row, keys)
 
     def place(row: Row) -> Hashable:
         return tuple(row[name] for name in partitions), key(row)
 
-    no_op = not source and strategy != "full_merge"
-    if null_keys == "error" and not no_op and any(row[name] is None for row in (*source, *target) for name in keys):
-        raise Refused("null key")
+    def replaced(old: Row, new: Row) -> Row:
+        names = new if columns is None else {*columns, *partitions}
+        return old | {name: new[name] for name in names if not (keep_nulls and new[name] is None)}
+
+    if (source or strategy == "full_merge") and null_keys == "error":
+        _refuse_nulls((*source, *target), keys)
+    deletes = delete_when or (lambda row: False)
+    _refuse_others(scope, (row for row in source if not deletes(row)))
     picked = _one_per_key(source, key, strategy, on_duplicate, order_by)
-    by_place = {place(row): row for row in picked}
+    deleting = {key(row): row for row in picked if deletes(row)}
+    by_place = {place(row): row for row in picked if key(row) not in deleting}
     held, held_keys = {place(row) for row in target}, {key(row) for row in target}
-    fresh = [row for row in picked if place(row) not in held]
-    if partition_move == "check" and any(key(row) in held_keys for row in fresh):
+    elsewhere = {key(row): row for at, row in by_place.items() if at not in held and key(row) in held_keys}
+    if partition_move == "check" and elsewhere:
         raise Refused("partition move")
 
     kept: list[Row | None] = []
-    updated = deleted = unchanged = 0
+    moved: list[Row] = []
+    updated = deleted = unchanged = stale = 0
     for row in target:
         match = by_place.get(place(row))
-        if match is None:
-            kept.append(None if strategy == "full_merge" else row)
-            deleted += strategy == "full_merge"
-        elif strategy == "insert":
+        moving = elsewhere.get(key(row)) if partition_move == "move" else None
+        change = deleting.get(key(row), match or moving)
+        if change is None:
+            drop = strategy == "full_merge" and (scope is None or scope(row))
+            kept.append(None if drop else row)
+            deleted += drop
+        elif newer_by is not None and not is_newer(change[newer_by], row[newer_by]):
+            kept.append(row)
+            stale += 1
+        elif key(row) in deleting:
+            kept.append(None)
+            deleted += 1
+        elif strategy == "insert" or (update_when is not None and not update_when(change, row)):
             kept.append(row)
         else:
-            kept.append(match)
+            new = replaced(row, change)
             updated += 1
-            unchanged += match == row
-    return Outcome(kept, [] if strategy == "update" else fresh, updated, deleted, unchanged)
+            unchanged += new == row
+            kept.append(None if moving else new)
+            moved += [new] if moving else []
+    fresh = [row for at, row in by_place.items() if at not in held]
+    if partition_move == "move":
+        fresh = [row for row in fresh if key(row) not in elsewhere]
+    inserted = [] if strategy == "update" else [row for row in fresh if insert_when is None or insert_when(row)]
+    return Outcome(kept, inserted + moved, updated, deleted, unchanged, stale, len(moved))
+
+
+def _refuse_nulls(rows: Iterable[Row], keys: Sequence[str]) -> None:
+    if any(row[name] is None for row in rows for name in keys):
+        raise Refused("null key")
+
+
+def _refuse_others(scope: Condition | None, rows: Iterable[Row]) -> None:
+    if scope is not None and not all(map(scope, rows)):
+        raise Refused("scope")
+
+
+def key_of(row: Row, keys: Iterable[str]) -> Hashable:
+    """The key of a row; both zeros are one key."""
+    return tuple(0.0 if row[name] == NEGATIVE_ZERO else row[name] for name in keys)
+
+
+def is_newer(new: Any, old: Any) -> bool:
+    """Whether a change with one sequence replaces a row with another."""
+    return new is not None and (old is None or new > old)
+
+
+def deduplicate(
+    target: Sequence[Row], keys: Sequence[str], order_by: Sequence[str], *, null_keys: str = "error"
+) -> list[Row]:
+    """One row of each key, the one with the highest values; of equals, the last one."""
+    if null_keys == "error":
+        _refuse_nulls(target, keys)
+    return _one_per_key(target, lambda row: key_of(row, keys), "deduplicate", "error", order_by)
 
 
 def _one_per_key(

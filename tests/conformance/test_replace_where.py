@@ -10,8 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from conformance.builders import by_day, look, numbers, put, ruin_pages, three_files
 from conformance.tree import contents, data_files, tree_of
@@ -206,43 +204,3 @@ def test_an_ignored_write_keeps_its_idempotency_key(io: Any, tmp_path: Path) -> 
     assert result.skipped
     assert io.committed(str(tmp_path / "d"), "monday") == result.commit_seq
     assert len(look(tmp_path / "d")) == 30
-
-
-DAYS = ("a", "b/ c", None)
-CONDITIONS = (
-    ("day = 'a'", lambda row: row["day"] == "a"),
-    ("day IS NULL OR n > 2", lambda row: row["day"] is None or (row["n"] is not None and row["n"] > 2)),
-    ("n % 2 = 0", lambda row: row["n"] is not None and row["n"] % 2 == 0),
-    ("true", lambda row: True),
-)
-SCHEMA = pa.schema([("n", pa.int64()), ("day", pa.string())])
-ROWS = st.lists(st.fixed_dictionaries({"n": st.none() | st.integers(0, 5), "day": st.sampled_from(DAYS)}), max_size=8)
-
-
-@given(old=ROWS.filter(bool), new=ROWS, condition=st.sampled_from(CONDITIONS), partitioned=st.booleans())
-def test_random_replacements(
-    io: Any,
-    tmp_path_factory: pytest.TempPathFactory,
-    old: list[dict[str, Any]],
-    new: list[dict[str, Any]],
-    condition: Any,
-    partitioned: bool,
-) -> None:
-    path, (text, holds) = tmp_path_factory.mktemp("replace") / "d", condition
-    options = {"partition_by": "day"} if partitioned else {}
-    io.write_dataset(pa.Table.from_pylist(old, SCHEMA), str(path), row_group_size=2, max_rows_per_file=4, **options)
-    table, outside = pa.Table.from_pylist(new, SCHEMA), sum(not holds(row) for row in new)
-    if outside:
-        with pytest.raises(ExpressionError, match=rf"^{outside} source"):
-            replace(io, table, path, text)
-        expected = old
-    else:
-        result = replace(io, table, path, text)
-        assert (result.rows, result.replaced) == (len(new), sum(map(holds, old)))
-        expected = [row for row in old if not holds(row)] + new
-    found = io.read_parquet(str(path)).to_pylist() if data_files(path) else []
-    assert sorted(map(_plain, found)) == sorted(map(_plain, expected))
-
-
-def _plain(row: dict[str, Any]) -> str:
-    return repr((row["n"], row["day"]))

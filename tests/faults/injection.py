@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,7 +12,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from fsspeckit.common.errors import StorageError
+from fsspeckit.common.errors import FsspeckitError, StorageError
 from fsspeckit.core.storage import Entry, Handle, Storage, Tree, join, parent
 
 Kind = Literal[
@@ -58,7 +59,29 @@ class FaultStorage(Storage):
         self.has_folders = inner.has_folders
         self.workers = 1
         self._handles: list[Handle] = []
+        self._locks = 0
+        self.outcome: Any = None
         self.on_call: Callable[[str], None] = lambda name: None
+
+    def __reduce__(self) -> Any:
+        """A task of a distributed engine runs in another process, which the fault does not strike."""
+        return (copy.copy, (self.inner,))
+
+    def meanwhile(self, call: int, act: Callable[[], Any]) -> None:
+        """Act at a call as another process would: at the given one, or at the next one that holds no lock.
+
+        ``outcome`` is what the act returns or raises.
+        """
+
+        def on_call(name: str) -> None:
+            if len(self.calls) >= call and not self._locks:
+                self.on_call = lambda name: None
+                try:
+                    self.outcome = act()
+                except (FsspeckitError, ValueError) as error:
+                    self.outcome = error
+
+        self.on_call = on_call
 
     def _call(
         self, name: str, effect: Callable[[], Any], *, writes: bool, tear: Callable[[], Any] | None = None
@@ -227,7 +250,11 @@ class FaultStorage(Storage):
     def lock(self, path: str, *, shared: bool = False) -> Iterator[None]:
         self._call("lock", lambda: None, writes=False)
         with self.inner.lock(path, shared=shared):
-            yield
+            self._locks += 1
+            try:
+                yield
+            finally:
+                self._locks -= 1
 
     def is_locked(self, path: str) -> bool:
         return self._call("is_locked", lambda: self.inner.is_locked(path), writes=False)
