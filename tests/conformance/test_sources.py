@@ -16,6 +16,7 @@ import pytest
 
 from conformance.builders import by_day, look, numbers, put, three_files
 from conformance.tree import tree_of
+from fsspeckit.common.errors import ColumnNameError
 
 SOURCE = numbers([1, 12, 50], "new")
 
@@ -196,6 +197,34 @@ def test_numbers_of_rows_of_pandas_are_no_column(io: Any, tmp_path: Path) -> Non
     ):
         io.write_dataset(given, str(tmp_path / str(number)))
         assert pq.read_table(tmp_path / str(number)).column_names == columns
+
+
+def test_a_named_range_is_a_column_of_a_pandas_frame(io: Any, tmp_path: Path) -> None:
+    """pandas 3 makes a range of the keys 1, 2, 3 that become the index; pyarrow does not store a range."""
+    frame = pd.DataFrame({"v": ["a", "b", "c"]}, index=pd.RangeIndex(1, 4, name="id"))
+    io.write_dataset(frame, str(tmp_path))
+    assert io.read_parquet(str(tmp_path)).sort_by("id").to_pydict() == {"v": ["a", "b", "c"], "id": [1, 2, 3]}
+    result = io.merge(frame.iloc[1:] + "x", str(tmp_path), strategy="upsert", key_columns=["id"])
+    assert (result.inserted, result.updated) == (0, 2)
+    io.write_dataset(frame.iloc[:0], str(tmp_path), mode="append")
+    levels = pd.MultiIndex.from_arrays([[4], ["z"]], names=["id", "v"])
+    io.write_dataset(pd.DataFrame(index=levels), str(tmp_path), mode="append")
+    assert sorted(look(tmp_path)) == [(1, "a"), (2, "bx"), (3, "cx"), (4, "z")]
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        pd.RangeIndex(2, name="v"),
+        pd.Index([7, 8], name="v"),
+        pd.MultiIndex.from_arrays([[1, 2], [3, 4]], names=["k", "k"]),
+    ],
+)
+def test_an_index_of_pandas_with_the_name_of_a_column_is_an_error(io: Any, tmp_path: Path, index: Any) -> None:
+    frame = pd.DataFrame({"id": [1, 2], "v": ["a", "b"]}, index=index)
+    with pytest.raises(ColumnNameError, match=r"the index '[vk]' .* Rename one of them, or drop the index with reset_"):
+        io.write_dataset(frame, str(tmp_path / "d"))
+    assert not (tmp_path / "d").exists()
 
 
 def test_a_lazy_frame_is_not_collected(io: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from fsspeckit.common.errors import UnsupportedDataError
+from fsspeckit.common.errors import ColumnNameError, UnsupportedDataError
 
 
 def row_stream(data: Any) -> pa.RecordBatchReader:
@@ -19,7 +19,7 @@ def row_stream(data: Any) -> pa.RecordBatchReader:
     if isinstance(data, pa.RecordBatchReader):
         return data
     if _is(data, "pandas", "DataFrame"):
-        return pa.Table.from_pandas(_without_row_numbers(data)).to_reader()
+        return _pandas_rows(data).to_reader()
     if hasattr(data, "to_pyarrow_batches"):  # a table of ibis; its Arrow stream holds all rows in memory
         batches: pa.RecordBatchReader = data.to_pyarrow_batches()
         return batches
@@ -45,6 +45,19 @@ def with_batches(data: Any) -> Any:
 
 def _is(data: Any, library: str, name: str) -> bool:
     return any(base.__name__ == name and base.__module__.partition(".")[0] == library for base in type(data).__mro__)
+
+
+def _pandas_rows(frame: Any) -> pa.Table:
+    """Return the columns and the named levels of the index, which pyarrow leaves out if it is a range of numbers."""
+    named = [str(name) for name in frame.index.names if name is not None]
+    names = [*map(str, frame.columns), *named]
+    repeated = [name for name in named if names.count(name) > 1]
+    if repeated:
+        raise ColumnNameError(
+            f"the index {repeated[0]!r} of the pandas frame has the name of another column or level. "
+            "Rename one of them, or drop the index with reset_index(drop=True)."
+        )
+    return pa.Table.from_pandas(_without_row_numbers(frame), preserve_index=True if named else None)
 
 
 def _without_row_numbers(frame: Any) -> Any:
