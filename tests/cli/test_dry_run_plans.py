@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -312,3 +313,20 @@ def test_a_diff_shows_where_long_values_differ_and_what_is_planned(capsys: pytes
     page = Path("page.html").read_text("utf-8")
     assert "Plan: update long set t = t || &#x27;!&#x27; where id = 1" in page
     assert "Updated rows: a sample of 1" in page
+
+
+def test_a_diff_of_texts_and_bytes_that_are_views(capsys: Said) -> None:
+    def frame(ids: list[int], text: str) -> pl.DataFrame:
+        columns = {"id": ids, "t": [text] * len(ids), "b": [b"b"] * len(ids), "l": [[text]] * len(ids)}
+        return pl.DataFrame(columns | {"s": [{"a": text}] * len(ids)})
+
+    PyarrowDatasetIO().write_dataset(frame([1, 2, 3], "old"), "views")
+    frame([4, 2], "new").write_parquet("in.parquet")
+    words = ["merge", "in.parquet", "views", "--key", "id", "--key", "b"]
+    for more in (["plan", *words, "-o", "plan.json"], ["apply", "plan.json"]):
+        capsys.readouterr()
+        assert main([*more, "--diff"]) == 0
+        said = capsys.readouterr().out
+        assert re.search(r"\+ +4 +new", said), said
+    assert main(["plan", "delete", "views", "--where", "t = 'old'", "--diff"]) == 0
+    assert re.search(r"- +1 +old", capsys.readouterr().out)

@@ -88,6 +88,13 @@ def is_view(type_: pa.DataType) -> bool:
     return bool(pat.is_string_view(type_) or pat.is_binary_view(type_))
 
 
+def without_view(type_: pa.DataType) -> pa.DataType:
+    """Return the large type with the values of a view, for which Arrow has more functions; other types as they are."""
+    if pat.is_string_view(type_):
+        return pa.large_string()
+    return pa.large_binary() if pat.is_binary_view(type_) else type_
+
+
 def is_narrow_decimal(type_: pa.DataType) -> bool:
     """Return whether a type is a decimal of 32 or 64 bits, for which pyarrow has few functions."""
     return bool(pat.is_decimal(type_) and type_.bit_width < 128)
@@ -148,6 +155,8 @@ def _common_encoded(target: pa.DataType, source: pa.DataType, rules: _Rules) -> 
     value = _common(unwrapped(target), unwrapped(source), rules)
     if value is None or not pat.is_dictionary(target):
         return value
+    if target.ordered and not rules.loosen:
+        return pa.dictionary(target.index_type, value, ordered=True)  # no value is added to ordered ones
     # Both sides together may have more values than a narrow index type can represent.
     wide = any(pat.is_dictionary(t) and t.index_type.bit_width == 64 for t in (target, source))
     ordered = target.ordered and pat.is_dictionary(source) and source.ordered

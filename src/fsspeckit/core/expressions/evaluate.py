@@ -18,6 +18,7 @@ from pyarrow import types as pat
 
 from fsspeckit.common.bridge import null_scalar, scalar, to_numpy
 from fsspeckit.common.errors import ExpressionError
+from fsspeckit.common.types import without_view
 from fsspeckit.core.expressions import compute
 from fsspeckit.core.expressions.functions import CONSTANT, COUNT, FUNCTIONS, UNIT
 from fsspeckit.core.expressions.guards import GUARDED
@@ -44,7 +45,13 @@ def evaluate(expression: Expression, table: pa.Table) -> pa.Array:
 
 
 def _with_guards(expression: Expression, table: pa.Table) -> pa.Array:
-    return _for_each_row(_value(expression, table, guards=True), table)
+    return _for_each_row(_value(expression, _without_views(table), guards=True), table)
+
+
+def _without_views(table: pa.Table) -> pa.Table:
+    """Return a table that Arrow can filter: it has no such function for views."""
+    fields = [field.with_type(without_view(field.type)) for field in table.schema]
+    return table.cast(pa.schema(fields)) if fields != list(table.schema) else table
 
 
 def _for_each_row(found: Values, table: pa.Table) -> pa.Array:

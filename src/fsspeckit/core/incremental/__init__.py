@@ -43,6 +43,7 @@ from fsspeckit.core.result_view import ResultMapping
 from fsspeckit.core.results import MergeFileMetadata, MergeResult
 from fsspeckit.core.storage import Storage, for_each, resolve
 from fsspeckit.core.values.keys import KeyIndex, key_type
+from fsspeckit.core.values.take import take_rows
 
 __all__ = [
     "ConservativeMembershipChecker",
@@ -300,10 +301,10 @@ def validate_partition_column_immutability(
     source.check_casts(schema, operation="checking partition columns", path="source")
     moved = np.setdiff1d(_rows_in(source, target, keys, schema), _rows_in(source, target, names, schema))
     if len(moved):
+        shown = take_rows(source.table, moved[:_SHOWN]).to_pylist()
         raise PartitionError(
-            "partition columns cannot change for existing keys: the keys of "
-            f"{source.table.take(moved[:_SHOWN]).to_pylist()} are in another partition. Delete the old rows first, or "
-            "correct the partition column."
+            f"partition columns cannot change for existing keys: the keys of {shown} are in another partition. Delete "
+            "the old rows first, or correct the partition column."
         )
 
 

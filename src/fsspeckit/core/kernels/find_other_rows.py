@@ -13,7 +13,7 @@ from fsspeckit.common.partitions import as_read_from_folders
 from fsspeckit.common.schema import cast_schema
 from fsspeckit.core.expressions.evaluate import matching_rows
 from fsspeckit.core.expressions.tree import Expression
-from fsspeckit.core.values.take import filter_rows
+from fsspeckit.core.values.take import filter_rows, take_rows
 
 _BATCH_ROWS = 262_144
 _SHOWN = 5
@@ -51,7 +51,8 @@ class FindOtherRows:
             others = np.flatnonzero(~matching_rows(self.condition, self._typed(batch)))
             count += len(others)
             if len(others) and len(examples) < _SHOWN:
-                examples += batch.select(self.schema.names).take(others[: _SHOWN - len(examples)]).to_pylist()
+                shown = others[: _SHOWN - len(examples)]
+                examples += take_rows(batch.select(self.schema.names), shown).to_pylist()
         return count, examples
 
     def _checked(self, batch: pa.Table) -> pa.Table:

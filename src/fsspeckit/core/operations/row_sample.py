@@ -19,6 +19,7 @@ from fsspeckit.core.engine.changes import ADDED, CHANGE_TYPE, FilePair, ReadChan
 from fsspeckit.core.file_names import name_stem
 from fsspeckit.core.operations.changes import mark_updates
 from fsspeckit.core.storage import Storage
+from fsspeckit.core.values.take import take_rows
 
 SAMPLE_ROWS = 10
 """So many updated, inserted and deleted rows are shown."""
@@ -113,10 +114,10 @@ def _keeps_rows(pair: FilePair) -> bool:
 
 def _in_key_order(table: pa.Table, numbers: Any, keys: Sequence[str]) -> Any:
     """Return row numbers in the order of their keys, so that rows before and after a change stand together."""
-    texts = [[str(row[key]) for key in keys] for row in table.select(keys).take(numbers).to_pylist()]
+    texts = [[str(row[key]) for key in keys] for row in _rows(table, numbers, keys)]
     return numbers[sorted(range(len(texts)), key=texts.__getitem__)]
 
 
 def _rows(table: pa.Table, numbers: Any, columns: Sequence[str]) -> list[Row]:
-    rows: list[Row] = table.select(columns).take(numbers).to_pylist()
+    rows: list[Row] = take_rows(table.select(columns), numbers).to_pylist()
     return rows

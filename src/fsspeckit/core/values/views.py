@@ -10,7 +10,7 @@ from pyarrow import types as pat
 
 from fsspeckit.common.arrow_versions import INSTALLED, VIEWS
 from fsspeckit.common.casting import exact_cast
-from fsspeckit.common.types import is_any_list, list_like
+from fsspeckit.common.types import is_any_list, is_view, list_like, without_view
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
@@ -48,10 +48,8 @@ def _plain_field(field: pa.Field) -> pa.Field:
 
 
 def _plain(type_: pa.DataType) -> pa.DataType:
-    if pat.is_string_view(type_):
-        return pa.large_string()
-    if pat.is_binary_view(type_):
-        return pa.large_binary()
+    if is_view(type_):
+        return without_view(type_)
     if pat.is_dictionary(type_):
         return pa.dictionary(type_.index_type, _plain(type_.value_type), type_.ordered)
     if is_any_list(type_):
