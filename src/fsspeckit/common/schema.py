@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyarrow import types as pat
 
 from fsspeckit.common.casting import exact_cast
+from fsspeckit.common.categories import has_categories, in_categories
 from fsspeckit.common.choices import SchemaMode
 from fsspeckit.common.errors import SchemaMismatchError
 from fsspeckit.common.inference import opt_dtype
@@ -221,9 +222,11 @@ def _cast_column(table: pa.Table, field: pa.Field, fill_missing: bool, where: st
     if table.schema.get_field_index(field.name) < 0:
         return pa.chunked_array([pa.nulls(table.num_rows, field.type)])
     column = table.column(field.name)
-    if column.type.equals(field.type):
+    if column.type.equals(field.type) and not has_categories(field):
         return column
     try:
+        if has_categories(field):
+            return in_categories(column, field, where)
         chunks = [exact_cast(chunk, field.type, fill_missing=fill_missing) for chunk in column.chunks]
     except pa.ArrowException as error:
         raise SchemaMismatchError(

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from fsspeckit.common.categories import has_categories
 from fsspeckit.common.errors import DatasetNotFoundError
 from fsspeckit.common.partitions import parse_hive_partition_path, partition_type, typed_values
 from fsspeckit.common.schema import cast_schema, unify_schemas
@@ -160,7 +161,9 @@ class Source:
 
     def _differs(self, field: pa.Field) -> bool:
         own = self.schema.field(field.name)
-        return own.type != field.type or (not field.nullable and self.columns([field.name])[field.name].null_count > 0)
+        if own.type != field.type or has_categories(field):
+            return True
+        return not field.nullable and self.columns([field.name])[field.name].null_count > 0
 
 
 def _keep(table: pa.Table) -> pa.Table:

@@ -14,6 +14,7 @@ import numpy as np
 
 from fsspeckit.common.choices import DEFAULT_RETRIES
 from fsspeckit.common.logging import log_unexpected
+from fsspeckit.core.dataset.categories import categories_for
 from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source import Input, Source
@@ -77,7 +78,7 @@ def apply_history(
     ):
 
         def plan() -> PlannedChange:
-            snapshot = load()
+            snapshot = categories_for(feed, load(), place, "apply_changes")
             with vanished_file_is_conflict(place, "apply_changes"):
                 if feed.exchange_folder is not None:
                     return _plan_exchanged(engine, feed, place, snapshot, request, reporter)

@@ -18,6 +18,7 @@ import pyarrow as pa
 from fsspeckit.common.choices import DEFAULT_RETRIES
 from fsspeckit.common.errors import CommitConflictError
 from fsspeckit.common.logging import log_unexpected
+from fsspeckit.core.dataset.categories import categories_for
 from fsspeckit.core.dataset.place import Place, load_unchanged, vanished_file_is_conflict
 from fsspeckit.core.dataset.snapshot import Snapshot, check_one_dataset, load_snapshot, same_types
 from fsspeckit.core.dataset.source import Input, Source
@@ -90,7 +91,7 @@ def merge(
     ):
 
         def plan() -> PlannedChange:
-            snapshot = load()
+            snapshot = categories_for(source, load(), place, request.operation)
             if source.exchange_folder is not None:
                 return _plan_exchanged(engine, source, place, snapshot, request, reporter)
             return _plan(engine, source, place, snapshot, request, reporter)

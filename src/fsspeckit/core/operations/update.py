@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from fsspeckit.common.categories import same_categories
 from fsspeckit.common.choices import DEFAULT_RETRIES
-from fsspeckit.common.schema import same_storage
-from fsspeckit.core.dataset.place import Place
+from fsspeckit.common.schema import cast_schema, same_storage
+from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.expressions.conditions import compile_values, errors_name
-from fsspeckit.core.expressions.tree import Expression, with_constants
+from fsspeckit.core.expressions.tree import Expression, Literal, with_constants
 from fsspeckit.core.kernels.new_partitions import STAYS, NewPartitions
 from fsspeckit.core.model import NO_ROWS, DataFile, RewriteTask, RowChange, RowNumbers, WriteOptions
 from fsspeckit.core.operations.change import PreparedChange
@@ -42,6 +43,9 @@ def update(
     def compile_change(target: Target) -> Prepare:
         with errors_name("set"):
             computed = compile_values(values, target.schema)
+        with vanished_file_is_conflict(place, "update"):
+            target = target.with_categories(place.storage, computed)
+        _check_constants(computed, target.schema, place.path)
         moves = any(name in target.snapshot.partition_columns for name in computed)
 
         def prepare(rows: Sequence[MatchingRows], reporter: Reporter) -> PreparedChange:
@@ -67,6 +71,14 @@ def update(
         pinned=pinned,
         retries=retries,
     )
+
+
+def _check_constants(computed: Mapping[str, Expression], schema: pa.Schema, path: str) -> None:
+    """Raise if a constant is not a value of its column. Other values are computed when files are written."""
+    constants = {name: value.value for name, value in computed.items() if isinstance(value, Literal)}
+    for name, value in constants.items():
+        wanted = pa.schema([schema.field(name)])
+        cast_schema(pa.table({name: pa.repeat(value, 1)}), wanted, operation="update", path=path)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,9 +159,9 @@ class _Update:
         """
         names = self._columns if is_updated else ()
         wanted = {name: self.target.schema.field(name) for name in names}
-        fields = [own.with_type(_type_after(own, wanted.pop(own.name, own))) for own in file.schema]
+        fields = [_field_after(own, wanted.pop(own.name, own)) for own in file.schema]
         after = pa.schema([*fields, *wanted.values()], file.schema.metadata)
-        return file.schema if after.equals(file.schema) else after
+        return file.schema if after.equals(file.schema, check_metadata=True) else after
 
     def _task(self, file: DataFile, change: RowChange, schema: pa.Schema) -> RewriteTask:
         constants = constants_of(self.target.snapshot, file, self.target.schema)
@@ -158,5 +170,6 @@ class _Update:
         return RewriteTask(file, change, schema, (), True, self.options)
 
 
-def _type_after(own: pa.Field, wanted: pa.Field) -> pa.DataType:
-    return own.type if same_storage(own.type, wanted.type) else wanted.type
+def _field_after(own: pa.Field, wanted: pa.Field) -> pa.Field:
+    kept = own if same_storage(own.type, wanted.type) else own.with_type(wanted.type)
+    return same_categories(kept, wanted)

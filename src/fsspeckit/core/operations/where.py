@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
+from fsspeckit.common.categories import same_categories
 from fsspeckit.common.errors import DatasetNotFoundError
 from fsspeckit.common.logging import log_unexpected
+from fsspeckit.core.dataset.categories import read_categories
 from fsspeckit.core.dataset.place import Place, load_unchanged, vanished_file_is_conflict
 from fsspeckit.core.dataset.snapshot import Snapshot, check_one_dataset, full_schema, load_snapshot
 from fsspeckit.core.dataset.source import Input, Source
@@ -29,6 +31,7 @@ from fsspeckit.core.planning.conditions import (
 from fsspeckit.core.planning.pinned_plan import check_plan_names
 from fsspeckit.core.progress import SILENT, Progress, Reporter, reporting
 from fsspeckit.core.results import MergePlan, MergeResult, RowOperation
+from fsspeckit.core.storage import Storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,15 @@ class Target:
 
     snapshot: Snapshot
     schema: pa.Schema
+
+    def with_categories(self, storage: Storage, columns: Collection[str]) -> Target:
+        """Return the dataset with the categories of ordered columns that get values."""
+        snapshot = read_categories(storage, self.snapshot, columns)
+        if snapshot is self.snapshot or snapshot.schema is None:
+            return self
+        own = {field.name: field for field in snapshot.schema}
+        fields = [same_categories(field, own.get(field.name, field)) for field in self.schema]
+        return Target(snapshot, pa.schema(fields, self.schema.metadata))
 
 
 Prepare = Callable[[Sequence[MatchingRows], Reporter], PreparedChange]

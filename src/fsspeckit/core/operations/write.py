@@ -29,6 +29,7 @@ from fsspeckit.common.types import unwrapped
 from fsspeckit.core.commit.emptied import Emptied
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.transaction import Changes, Commit, Publish, Revalidate
+from fsspeckit.core.dataset.categories import categories_for
 from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
 from fsspeckit.core.dataset.snapshot import Snapshot, emptied, load_files, load_snapshot, partition_layout
 from fsspeckit.core.dataset.source import Input, Source
@@ -110,6 +111,11 @@ class _Existing:
         pairs = zip(reversed(self.identities), reversed(self.view.files), strict=True)
         return {name: dirname(file.path) for name, file in pairs if name is not None}
 
+    def with_categories(self, place: Place, source: Source) -> _Existing:
+        """Return the dataset with the categories of the ordered columns that the source writes to."""
+        found = categories_for(source, replace(self.sample, view=self.view), place, "write")
+        return replace(self, sample=replace(self.sample, schema=found.schema))
+
 
 def write(
     engine: Engine,
@@ -190,6 +196,8 @@ class _Work:
         reporter: Reporter,
     ) -> _Work:
         """Check the source against the dataset, and plan the write."""
+        if not request.replaces_all:
+            existing = existing.with_categories(place, source)
         body = _body(source, existing, request, place.path)
         partitions, folders, most = existing.partitions, existing.folders, request.options.max_rows_per_file
         rows = plan_rows(engine, source, body, partitions, folders, most, place.path, reporter)

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.common.arrow_versions import writer_options
+from fsspeckit.common.categories import without_categories
 from fsspeckit.common.errors import SchemaMismatchError
 from fsspeckit.core.parquet.bytes.assembler import close_quietly
 from fsspeckit.core.parquet.bytes.format_fields import MAX_GROUP_ROWS
@@ -24,7 +25,8 @@ class StagedFile:
     def __init__(
         self, sink: Any, schema: pa.Schema, options: WriterOptions, metadata: Mapping[bytes, bytes] | None = None
     ) -> None:
-        self._sink, self._schema, self._options = sink, schema_without_sort_note(schema), options
+        schema = without_categories(schema_without_sort_note(schema))
+        self._sink, self._schema, self._options = sink, schema, options
         self._metadata = dict(metadata or {})
         self._writer: pq.ParquetWriter | None = None
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.common.arrow_versions import BLOOM_FILTERS, INSTALLED, require, require_extensions
+from fsspeckit.common.categories import is_ordered
 from fsspeckit.common.errors import SchemaMismatchError
 from fsspeckit.core.model import DataFile, WriteOptions
 from fsspeckit.core.parquet.footer import PHYSICAL, Chunk, Footer
@@ -70,7 +71,10 @@ def like_file(
     chunks = footer.chunks(0)
     plain = _plain_sizes(sample, footer.group_rows(0))
     dictionary = [c.leaf.path for c in chunks if c.has_dictionary and _saves_space(c, plain.get(c.leaf.path))]
+    ordered = [field.name for field in sample.schema if is_ordered(field.type)]
+    dictionary = list(dict.fromkeys([*dictionary, *ordered]))
     encodings = {} if recast else {c.leaf.path: kept for c in chunks if (kept := _kept_encoding(c))}
+    encodings = {path: kept for path, kept in encodings.items() if path not in ordered}
     codecs = {c.leaf.path: codec_name(c.codec) for c in chunks}
     return _ALWAYS | {
         "compression": options.compression or codecs,

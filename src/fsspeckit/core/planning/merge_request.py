@@ -11,6 +11,7 @@ from typing import get_args
 
 import pyarrow as pa
 
+from fsspeckit.common.categories import same_categories
 from fsspeckit.common.choices import NullKeys, OnDuplicate, PartitionMove, SchemaMode, StrategyName, check_choice
 from fsspeckit.common.errors import ColumnNameError, KeyColumnError, PartitionError, SchemaMismatchError
 from fsspeckit.common.schema import field_remedy, reconcile, refuse_case_twins, same_storage
@@ -374,6 +375,8 @@ def file_schema(file: pa.Schema, body: pa.Schema, added: Sequence[str], touched:
 def _field_after(own: pa.Field, merged: pa.Field, touched: bool) -> pa.Field:
     nullable = own.nullable or (touched and merged.nullable)
     kept = own.with_nullable(nullable)
+    if touched:
+        kept = same_categories(kept, merged)
     if same_storage(own.type, merged.type) and not (touched and _has_wider_codes(merged.type, own.type)):
         return kept
     return kept.with_type(merged.type)
@@ -406,7 +409,7 @@ class _FileSchemas:
         key = (id(own), touched)
         if key not in self._known:
             schema = file_schema(own, self._schemas.body, self._schemas.added, touched)
-            self._known[key] = own if schema.equals(own) else schema
+            self._known[key] = own if schema.equals(own, check_metadata=True) else schema
         return self._known[key]
 
 

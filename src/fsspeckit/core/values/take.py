@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fsspeckit.common.bridge import from_blocks, single, text_blocks, to_arrow, to_numpy, valid_mask
+from fsspeckit.common.categories import has_categories
 from fsspeckit.core.model import RowNumbers
 
 _FEW_ROWS_DIVISOR = 4  # if more than a fourth of the rows are taken, joining the chunks first is faster
@@ -191,11 +192,15 @@ def _coded(codes: pa.Array, dictionary: pa.Array, type_: pa.DictionaryType) -> p
 
 
 def used_codes(table: pa.Table) -> pa.Table:
-    """Return the table with dictionaries of only the values in use: a writer stores the whole dictionary."""
+    """Return the table with dictionaries of only the values in use: a writer stores the whole dictionary.
+
+    A dictionary whose values have an order is kept: the order is that of the dictionary, unused values included.
+    """
     for i, column in enumerate(table.columns):
         if pa.types.is_dictionary(column.type) and column.num_chunks:
             coded = single(column.unify_dictionaries())
-            table = table.set_column(i, table.field(i), _with_used_values(coded))
+            used = coded if column.type.ordered else _with_used_values(coded)
+            table = table.set_column(i, table.field(i), used)
     return table
 
 
@@ -245,7 +250,7 @@ def _encode(values: pa.Array, dictionary: pa.Array) -> pa.DictionaryArray:
 
 def with_wide_codes(schema: pa.Schema) -> pa.Schema:
     """Return the schema with at least 32-bit dictionary codes."""
-    fields = [field.with_type(_wide(field.type)) for field in schema]
+    fields = [field if has_categories(field) else field.with_type(_wide(field.type)) for field in schema]
     return schema if fields == list(schema) else pa.schema(fields, schema.metadata)
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fsspeckit.common.categories import has_categories
 from fsspeckit.core.dataset.source import Source
 from fsspeckit.core.dataset.source_keys import check_sequence_values, null_key_error
 from fsspeckit.core.engine.protocol import Engine
@@ -48,7 +49,11 @@ def check_sequences(summaries: Sequence[SourceSummary], name: str) -> None:
 def cast_fields(source: pa.Schema, body: pa.Schema) -> pa.Schema:
     """Return the columns whose values may not fit their type after the merge."""
     known = [field for field in body if field.name in source.names]
-    return pa.schema([field for field in known if source.field(field.name).type != field.type or not field.nullable])
+    return pa.schema([field for field in known if _may_not_fit(source.field(field.name), field)])
+
+
+def _may_not_fit(own: pa.Field, wanted: pa.Field) -> bool:
+    return own.type != wanted.type or not wanted.nullable or has_categories(wanted)
 
 
 def coded_columns(body: pa.Schema, names: Sequence[str]) -> tuple[str, ...]:

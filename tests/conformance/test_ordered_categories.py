@@ -1,0 +1,217 @@
+"""The order of categories, as pandas reads it, after every operation that writes rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from conformance.builders import put
+from conformance.tree import tree_of
+from fsspeckit.common.errors import SchemaMismatchError
+
+SIZES = ["XS", "S", "M", "L", "XL"]
+"""All categories: XS and XL are in no row."""
+UPSERT: dict[str, Any] = {"strategy": "upsert", "key_columns": ["id"]}
+
+
+def sizes(values: list[str | None], categories: list[str] = SIZES) -> pd.Categorical:
+    return pd.Categorical(values, categories=categories, ordered=True)
+
+
+def frame(ids: list[int], values: list[str | None], categories: list[str] = SIZES) -> pd.DataFrame:
+    return pd.DataFrame({"id": ids, "size": sizes(values, categories), "v": [1.0] * len(ids)})
+
+
+def text(ids: list[int], values: list[str | None]) -> pa.Table:
+    return pa.table({"id": ids, "size": values, "v": [2.0] * len(ids)})
+
+
+def one_file(folder: Path) -> str:
+    """A dataset of one file with three row groups."""
+    put(folder / "a.parquet", pa.Table.from_pandas(frame([1, 2, 3], ["S", "M", "L"])), row_group_size=1)
+    return str(folder)
+
+
+def two_files(folder: Path) -> str:
+    one_file(folder)
+    put(folder / "b.parquet", pa.Table.from_pandas(frame([11, 12, 13], ["L", None, "M"])))
+    return str(folder)
+
+
+def check(folder: str, categories: list[str] = SIZES) -> dict[int, str | None]:
+    """Return the values by id. Every file, and the folder, have all categories in their order."""
+    for file in sorted(Path(folder).rglob("*.parquet")):
+        found = pd.read_parquet(file)["size"]
+        assert list(found.cat.categories) == categories, file
+        assert found.cat.ordered
+    read = pq.read_table(folder).to_pandas()
+    assert list(read["size"].cat.categories) == categories
+    assert read["size"].cat.ordered
+    return {i: None if pd.isna(value) else value for i, value in zip(read["id"], read["size"], strict=True)}
+
+
+def test_a_delete_keeps_the_order(io: Any, tmp_path: Path) -> None:
+    folder = one_file(tmp_path / "d")
+    io.delete(folder, where="id = 1")
+    assert check(folder) == {2: "M", 3: "L"}
+    assert pd.read_parquet(folder)["size"].max() == "L"
+    assert (pd.read_parquet(folder)["size"] > "M").tolist() == [False, True]
+
+
+REWRITES: dict[str, Callable[[Any, str], Any]] = {
+    "delete": lambda io, folder: io.delete(folder, where="id IN (2, 11)"),
+    "update another column": lambda io, folder: io.update(folder, set={"v": "v + 1"}, where="id IN (2, 11)"),
+    "update": lambda io, folder: io.update(folder, set={"size": "'XL'"}, where="id IN (1, 13)"),
+    "update by a condition": lambda io, folder: io.update(
+        folder, set={"size": "CASE WHEN id = 1 THEN 'XL' ELSE size END"}, where="id < 12"
+    ),
+    "compact": lambda io, folder: io.compact_parquet_dataset(folder, target_rows_per_file=100),
+    "optimize": lambda io, folder: io.optimize_parquet_dataset(folder, zorder_columns=["v", "id"]),
+    "sort by the categories": lambda io, folder: io.optimize_parquet_dataset(folder, zorder_columns=["size"]),
+    "deduplicate": lambda io, folder: io.deduplicate_parquet_dataset(folder, key_columns=["v"]),
+    "merge text": lambda io, folder: io.merge(text([1, 13, 30], ["XL", "XS", "L"]), folder, **UPSERT),
+    "insert text": lambda io, folder: io.merge(text([30], ["L"]), folder, strategy="insert", key_columns=["id"]),
+    "full merge": lambda io, folder: io.merge(
+        text([3, 30], ["L", "M"]), folder, **{**UPSERT, "strategy": "full_merge"}
+    ),
+    "merge part of the columns": lambda io, folder: io.merge(
+        text([3, 11], ["XS", "S"]), folder, **UPSERT, update_columns=["size"]
+    ),
+    "append": lambda io, folder: io.write_dataset(text([30], ["L"]), folder, mode="append"),
+    "replace": lambda io, folder: io.write_dataset(text([3], ["S"]), folder, mode="overwrite", replace_where="id >= 3"),
+    "apply_changes": lambda io, folder: io.apply_changes(
+        text([2, 30], ["L", "M"]), folder, key_columns=["id"], sequence_by="v"
+    ),
+    "add a column": lambda io, folder: io.merge(
+        text([2], ["L"]).append_column("w", pa.array([1])), folder, **UPSERT, schema_mode="evolve"
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", REWRITES)
+def test_every_rewrite_keeps_the_categories(io: Any, tmp_path: Path, kind: str) -> None:
+    folder = two_files(tmp_path / "d")
+    REWRITES[kind](io, folder)
+    assert check(folder)
+
+
+SOURCES: dict[str, Callable[[list[int], list[str]], Any]] = {
+    "text": text,
+    "pandas": frame,
+    "pandas in another order": lambda ids, values: frame(ids, values, SIZES[::-1]),
+    "pandas with fewer categories": lambda ids, values: frame(ids, values, sorted(set(values))),
+    "pandas without order": lambda ids, values: pd.DataFrame(
+        {"id": ids, "size": pd.Categorical(values), "v": [1.0] * len(ids)}
+    ),
+    "polars text": lambda ids, values: pl.DataFrame({"id": ids, "size": values, "v": [1.0] * len(ids)}),
+    "polars Categorical": lambda ids, values: pl.DataFrame(
+        {"id": ids, "size": values, "v": [1.0] * len(ids)}, schema_overrides={"size": pl.Categorical}
+    ),
+    "polars Enum": lambda ids, values: pl.DataFrame(
+        {"id": ids, "size": values, "v": [1.0] * len(ids)}, schema_overrides={"size": pl.Enum(["XXL", *SIZES[::-1]])}
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_sources_are_converted_to_the_categories_of_the_dataset(io: Any, tmp_path: Path, kind: str) -> None:
+    folder = two_files(tmp_path / "d")
+    io.merge(SOURCES[kind]([2, 11, 30], ["XL", "XS", "XS"]), folder, **UPSERT)
+    merged = {1: "S", 2: "XL", 3: "L", 11: "XS", 12: None, 13: "M", 30: "XS"}
+    assert check(folder) == merged
+    io.write_dataset(SOURCES[kind]([40, 41], ["XS", "M"]), folder, mode="append")
+    assert check(folder) == merged | {40: "XS", 41: "M"}
+
+
+@pytest.mark.parametrize("kind", ["text", "polars Enum"])
+@pytest.mark.parametrize("verb", ["merge", "append", "apply_changes"])
+def test_a_value_that_is_no_category_is_an_error(io: Any, tmp_path: Path, kind: str, verb: str) -> None:
+    folder = two_files(tmp_path / "d")
+    source = SOURCES[kind]([2, 30], ["M", "XXL"])
+    calls: dict[str, Callable[[], Any]] = {
+        "merge": lambda: io.merge(source, folder, **UPSERT),
+        "append": lambda: io.write_dataset(source, folder, mode="append"),
+        "apply_changes": lambda: io.apply_changes(source, folder, key_columns=["id"], sequence_by="v"),
+    }
+    before = tree_of(tmp_path)
+    with pytest.raises(SchemaMismatchError, match=r"'size' has the value 'XXL', .*\['XS', 'S', 'M', 'L', 'XL'\]"):
+        calls[verb]()
+    assert tree_of(tmp_path) == before
+
+
+@pytest.mark.parametrize("value", ["'XXL'", "CASE WHEN id = 1 THEN 'XXL' ELSE size END"])
+def test_an_update_to_a_value_that_is_no_category_is_an_error(io: Any, tmp_path: Path, value: str) -> None:
+    folder = two_files(tmp_path / "d")
+    before = pq.read_table(folder)
+    with pytest.raises(SchemaMismatchError, match=r"'size' has the value 'XXL', .*\['XS', 'S', 'M', 'L', 'XL'\]"):
+        io.update(folder, set={"size": value}, where="id < 12")
+    assert pq.read_table(folder).equals(before)
+
+
+def test_history_rows_have_the_categories(io: Any, tmp_path: Path) -> None:
+    folder = str(tmp_path / "d")
+    history: dict[str, Any] = {"key_columns": ["id"], "sequence_by": "v", "columns": ["size"], "scd_type": 2}
+    first = frame([1, 2], ["S", "M"])
+    put(
+        tmp_path / "d" / "a.parquet",
+        pa.table(
+            {
+                "id": first["id"],
+                "size": pa.Array.from_pandas(first["size"]),
+                "valid_from": [1.0, 1.0],
+                "valid_to": pa.nulls(2, pa.float64()),
+                "is_current": [True, True],
+            }
+        ),
+    )
+    io.apply_changes(text([2, 3], ["XL", "XS"]), folder, **history)
+    check(folder)
+    read = io.read_parquet(folder, filters="is_current").sort_by("id")
+    assert read["size"].to_pylist() == ["S", "XL", "XS"]
+    with pytest.raises(SchemaMismatchError, match="'size' has the value 'XXL'"):
+        io.apply_changes(text([2], ["XXL"]), folder, **history)
+
+
+def test_a_value_may_be_a_category_of_another_file(io: Any, tmp_path: Path) -> None:
+    """Readers join the categories of all files in the order of their names."""
+    folder = str(tmp_path / "d")
+    put(tmp_path / "d" / "a.parquet", pa.Table.from_pandas(frame([1], ["S"], ["S", "M"])))
+    put(tmp_path / "d" / "b.parquet", pa.Table.from_pandas(frame([2], ["L"], ["S", "L"])))
+    io.merge(text([3], ["L"]), folder, **UPSERT)
+    read = pq.read_table(folder).to_pandas()["size"].cat
+    assert (list(read.categories), read.ordered) == (["S", "M", "L"], True)
+    with pytest.raises(SchemaMismatchError, match=r"'XXL', .*\['S', 'M', 'L'\]"):
+        io.merge(text([3], ["XXL"]), folder, **UPSERT)
+
+
+def test_new_files_of_partitions_have_all_categories(io: Any, tmp_path: Path) -> None:
+    folder = str(tmp_path / "d")
+    source = frame([1, 2, 3], ["S", "L", "M"]).assign(p=["a", "b", "c"])
+    io.write_dataset(source, folder, partition_by=["p"])
+    check(folder)
+    io.merge(text([2, 4], ["M", "XS"]).append_column("p", pa.array(["b", "d"])), folder, **UPSERT)
+    io.update(folder, set={"p": "'e'"}, where="id = 3")
+    assert check(folder) == {1: "S", 2: "M", 3: "M", 4: "XS"}
+
+
+def test_a_restored_version_has_the_categories(io: Any, tmp_path: Path) -> None:
+    folder = str(tmp_path / "d")
+    io.write_dataset(frame([1, 2, 3], ["S", "M", "L"]), folder)
+    version = io.keep_history(folder, retain="7d")
+    io.delete(folder, where="id < 3")
+    io.restore(folder, version=version)
+    assert check(folder) == {1: "S", 2: "M", 3: "L"}
+
+
+def test_files_without_a_dictionary_page_get_one(io: Any, tmp_path: Path) -> None:
+    """Readers of plain values take the order of the rows."""
+    put(tmp_path / "a.parquet", pa.Table.from_pandas(frame([1, 2, 3], ["M", "L", "S"])), use_dictionary=False)
+    io.delete(str(tmp_path), where="id = 1")
+    assert check(str(tmp_path), ["M", "L", "S"]) == {2: "L", 3: "S"}
