@@ -65,7 +65,7 @@ D128, D256 = pa.decimal128, pa.decimal256
         (
             pa.dictionary(pa.int32(), pa.string(), ordered=True),
             pa.string(),
-            pa.dictionary(pa.int32(), pa.string()),
+            pa.dictionary(pa.int32(), pa.string(), ordered=True),
         ),
         (
             pa.map_(pa.string(), pa.int8(), keys_sorted=True),
