@@ -164,8 +164,7 @@ class _Builder:
         self.strays = bool(partitions) and draw(_rarely(8))
 
     def _identity(self, key: tuple[Any, ...]) -> tuple[Any, ...]:
-        found = [canonical(pa.array([v], kind.target)[0]) for v, kind in zip(key, self.kinds, strict=True)]
-        return tuple(0.0 if value == oracle.NEGATIVE_ZERO else value for value in found)
+        return tuple(canonical(pa.array([v], kind.target)[0]) for v, kind in zip(key, self.kinds, strict=True))
 
     def files(self, layouts: Sequence[Layout]) -> tuple[TargetFile, ...]:
         layout = st.sampled_from(layouts)

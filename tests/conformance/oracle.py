@@ -2,8 +2,8 @@
 
 It owns the meaning of the five strategies and their options, of duplicate and null keys, and of partitions. Conditions
 are functions of a row, or of a source row and a target row. Rows hold canonical values
-(see rows.py: one spelling per value, NaN equal to NaN), so that plain ``==`` is the right comparison; in keys, -0.0 is
-0.0 as well. It must not import fsspeckit.
+(see rows.py: one spelling per value, NaN equal to NaN, -0.0 equal to 0.0), so that plain ``==`` is the right
+comparison. It must not import fsspeckit.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 Row = dict[str, Any]
-NEGATIVE_ZERO = ("-0.0",)
 Condition = Callable[[Row], bool]
 STRATEGIES = ("upsert", "insert", "update", "full_merge", "deduplicate")
 
@@ -132,8 +131,8 @@ def _refuse_others(scope: Condition | None, rows: Iterable[Row]) -> None:
 
 
 def key_of(row: Row, keys: Iterable[str]) -> Hashable:
-    """The key of a row; both zeros are one key."""
-    return tuple(0.0 if row[name] == NEGATIVE_ZERO else row[name] for name in keys)
+    """The key of a row."""
+    return tuple(row[name] for name in keys)
 
 
 def is_newer(new: Any, old: Any) -> bool:

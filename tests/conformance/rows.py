@@ -1,12 +1,12 @@
 """Rows in canonical form, so that two readers and the oracle can be compared with ``==``.
 
-Times of all units become nanoseconds, NaN and -0.0 become marks of their own, dictionaries and views become plain
-values, nested values become tuples. Partition columns become text, since a folder name is all that is stored of them.
+Times of all units become nanoseconds, NaN becomes a mark of its own, -0.0 becomes 0.0, dictionaries and views become
+plain values, nested values become tuples. Partition columns become text, since a folder name is all that is stored of
+them.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -17,7 +17,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.types as pt
 
-from conformance.oracle import NEGATIVE_ZERO, Row
+from conformance.oracle import Row
 from installed import has_duckdb
 
 NAN = ("NaN",)
@@ -39,9 +39,7 @@ def canonical(value: Any) -> Any:
     if pt.is_temporal(kind):
         return value.value * _NANOSECONDS[kind.unit]
     if pt.is_floating(kind):
-        number = float(value.as_py())
-        if number == 0.0 and math.copysign(1.0, number) < 0:
-            return NEGATIVE_ZERO
+        number = float(value.as_py()) + 0.0
         return NAN if number != number else number
     if pt.is_struct(kind):
         return tuple((field.name, canonical(value[i])) for i, field in enumerate(kind))

@@ -33,7 +33,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from conformance.checks import folder_values
 from conformance.oracle import Refused, Row
 from conformance.rows import bag, rows_of
-from conformance.steps import Shape, State, Step, Steps, shapes, without_negative_zero
+from conformance.steps import Shape, State, Step, Steps, shapes
 from conformance.tree import data_files
 from exchanging import by_exchange
 from faults.injection import CRASHES, ERRORS, Crash, Fault, FaultStorage
@@ -344,7 +344,7 @@ class Life(RuleBasedStateMachine):
             text |= {"is_current": str(row["is_current"]).lower()} if "is_current" in row else {}
             return {name: value for name, value in (row | text).items() if value is not None}
 
-        return bag(map(plain, without_negative_zero(list(rows))))
+        return bag(map(plain, list(rows)))
 
     def _check_counts(self, result: Any, state: State) -> None:
         found = {name: result[name] for name in state.counts}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -202,6 +203,16 @@ def cast_leaf(array: pa.Array, target: pa.DataType) -> pa.Array:
     if common_type(target, source) != target and not _same_values(_arrow_cast(cast, source), array):
         raise pa.ArrowInvalid(f"some values would change between {source} and {target}")
     return cast
+
+
+def parse_decimals(texts: Any, type_: pa.DataType) -> Any:
+    """Cast texts, or one text, to a decimal type; Arrow lets too many digits before the decimal point wrap around."""
+    found = texts.cast(type_)
+    limit = 10.0 ** (type_.precision - type_.scale) * (1 + 1e-9)  # Arrow refuses what is only just too large
+    is_beyond = pc.greater(pc.abs(texts.cast(pa.float64())), limit)
+    if (is_beyond if isinstance(texts, pa.Scalar) else pc.any(is_beyond)).as_py():
+        raise pa.ArrowInvalid(f"a text is not in the range of {type_}")
+    return found
 
 
 def _arrow_cast(array: pa.Array, target: pa.DataType) -> pa.Array:

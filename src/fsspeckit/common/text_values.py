@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pyarrow import types as pat
 
 from fsspeckit.common.arrow_versions import cast_text
-from fsspeckit.common.casting import exact_cast
+from fsspeckit.common.casting import exact_cast, parse_decimals
 from fsspeckit.common.inference import PADDED_NUMBER, canonical_integer
 from fsspeckit.common.types import is_bytes, is_number, is_text, unwrapped
 
@@ -292,7 +292,7 @@ def _parse_integers(texts: pa.Array, type_: pa.DataType) -> pa.Array:
 def _parse_decimals(texts: pa.Array, type_: pa.DataType) -> pa.Array:
     """Arrow lets numbers of too many digits overflow, so long ones and those with an exponent are looked at again."""
     is_wide = pat.is_decimal256(type_)
-    parsed = texts.cast(pa.decimal256(76, type_.scale) if is_wide else pa.decimal128(38, type_.scale))
+    parsed = parse_decimals(texts, pa.decimal256(76, type_.scale) if is_wide else pa.decimal128(38, type_.scale))
     doubtful = pc.or_(pc.greater(pc.binary_length(texts), 38), pc.match_substring(texts, "e", ignore_case=True))
     for text, number in zip(texts.filter(doubtful).to_pylist(), parsed.filter(doubtful).to_pylist(), strict=True):
         if Decimal(text) != number:

@@ -75,7 +75,7 @@ def test_a_moment_out_of_range_is_an_error(text: str) -> None:
         ("ns <= '1677-09-21 00:12:43.145224'", [False, False, False]),
         ("ns IN ('9999-12-31', '1970-01-01')", [True, False, False]),
         ("ns NOT IN ('9999-12-31', NULL)", [None, None, None]),
-        ("small IN (0.1, 1e300)", [False, True, False]),
+        ("small IN (CAST(0.1 AS FLOAT), 1e300)", [False, True, False]),
     ],
 )
 def test_a_constant_beyond_the_type_of_a_column(text: str, values: list[Any]) -> None:
@@ -89,7 +89,7 @@ def test_a_constant_beyond_the_type_of_a_column(text: str, values: list[Any]) ->
         ("f < -0." + "9" * 80, "at most 76 digits"),
         ("f < " + "9" * 5000, "at most 76 digits"),
         ("f < 1e999", "at most 76 digits"),
-        ("9007199254740993 < 1.5e0", "cast the other side"),
+        ("9007199254740993 + 1.5e0", "cast the other side"),
         ("day + INTERVAL 999999999999999 DAY", "use at most 106751991 DAY"),
         ("day + INTERVAL 999999999999999999 YEAR", "use at most"),
         ("day + INTERVAL 99999999999999999999999 MONTH", "use at most"),

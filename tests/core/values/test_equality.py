@@ -13,7 +13,9 @@ NAN = float("nan")
 STRUCT = pa.struct([("a", pa.int64()), ("b", pa.list_(pa.float32()))])
 
 CASES = [
-    (pa.float64(), [1, NAN, None, 0.0], [1, NAN, None, -0.0], [True, True, True, False]),
+    (pa.float64(), [1, NAN, None, 0.0], [1, NAN, None, -0.0], [True] * 4),
+    (pa.list_(pa.struct([("x", pa.float32())])), [[{"x": 0.0}], [None]], [[{"x": -0.0}], [None]], [True, True]),
+    (pa.dictionary(pa.int8(), pa.float64()), [0.0, 1.0, None], [-0.0, 2.0, None], [True, False, True]),
     (pa.float16(), [np.float16(1), None], [np.float16(1), None], [True, True]),
     (
         pa.list_(pa.float64()),

@@ -6,13 +6,16 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import reduce
 from itertools import accumulate
+from operator import and_, or_
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow import types as pat
 
 from fsspeckit.common.errors import FilterError, SchemaMismatchError
 from fsspeckit.common.partitions import typed_values
@@ -85,7 +88,7 @@ def _condition(filters: Any, schema: pa.Schema) -> pc.Expression | None:
     # Arrow cannot compare values of extension types (UUID, JSON), and would raise only when it reads a file.
     plain = pa.schema([field for field in schema if not isinstance(field.type, pa.BaseExtensionType)])
     try:
-        condition = filters if isinstance(filters, pc.Expression) else pq.filters_to_expression(filters)
+        condition = filters if isinstance(filters, pc.Expression) else _of_tuples(filters, plain)
         pa.Table.from_batches([], plain).filter(condition)
     except (pa.ArrowException, ValueError, TypeError) as error:
         reason = str(error).partition("\n")[0]
@@ -95,6 +98,28 @@ def _condition(filters: Any, schema: pa.Schema) -> pc.Expression | None:
             f"the filter {filters} cannot be applied to the columns {plain.names} ({reason}).{only} {_ADVICE}"
         ) from error
     return condition
+
+
+def _of_tuples(filters: Any, schema: pa.Schema) -> pc.Expression:
+    """Return tuples, joined by AND, or lists of them, joined by OR, as an expression."""
+    groups = filters if all(isinstance(part, list) for part in filters) else [filters]
+    return reduce(or_, (reduce(and_, (_of_tuple(part, schema) for part in group)) for group in groups))
+
+
+def _of_tuple(part: Any, schema: pa.Schema) -> pc.Expression:
+    """Return one tuple as an expression. Arrow's test for members narrows constants, and finds one of both zeros."""
+    found: pc.Expression = pq.filters_to_expression([part])
+    name, operator, given = part
+    if operator not in ("in", "not in") or name not in schema.names:
+        return found
+    type_ = schema.field(name).type
+    if not pat.is_float32(type_) and not pat.is_float64(type_):
+        return found
+    column, values = pc.field(name), list(given)
+    options = [value for value in values if value is not None]
+    equal = [column.is_nan() if value != value else column == value for value in options]
+    is_member = pc.coalesce(reduce(or_, equal, pc.scalar(False)), pc.scalar(len(options) < len(values)))
+    return is_member if operator == "in" else ~is_member
 
 
 class _FileReader:

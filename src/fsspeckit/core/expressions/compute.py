@@ -11,8 +11,10 @@ import pyarrow.compute as pc
 from pyarrow import types as pat
 
 from fsspeckit.common.arrow_versions import cast_text
-from fsspeckit.common.bridge import null_scalar, scalar, to_arrow, to_numpy, valid_mask
+from fsspeckit.common.bridge import null_scalar, scalar, to_arrow, to_numpy
+from fsspeckit.common.casting import parse_decimals
 from fsspeckit.common.types import is_text
+from fsspeckit.core.expressions.numbers import any_true, finite, with_equal_order
 
 Values = Any  # a pa.Array or a pa.Scalar; pyarrow has no types
 
@@ -76,20 +78,29 @@ def regexp_matches(values: Values, pattern: str) -> Values:
     return pc.match_substring_regex(values, pattern=pattern)
 
 
-def whole(function: Callable[..., Values]) -> Callable[..., Values]:
-    """Round to a whole number of the same type."""
-    return lambda values: values if pat.is_integer(values.type) else function(values).cast(values.type)
-
-
-def round_half_up(values: Values, digits: int = 0) -> Values:
-    """Round half away from zero."""
-    rounded = pc.round(values, ndigits=digits, round_mode="half_towards_infinity")
-    return rounded.cast(values.type)
+def part(function: Callable[..., Values]) -> Callable[..., Values]:
+    """A part of a date or timestamp."""
+    return lambda values: function(_in_known_years(values)).cast(pa.int64())
 
 
 def clock(function: Callable[..., Values]) -> Callable[..., Values]:
     """A part of the time of day; that of a date is midnight."""
-    return lambda values: function(values.cast(pa.timestamp("s")) if pat.is_date(values.type) else values)
+    return part(lambda values: function(values.cast(pa.timestamp("s")) if pat.is_date(values.type) else values))
+
+
+def _in_known_years(values: Values) -> Values:
+    """Return dates or timestamps; Arrow has 16 bits for a year, and computes other years wrongly."""
+    per_day = 1 if pat.is_date(values.type) else _PER_DAY.get(values.type.unit)
+    if per_day is not None:
+        numbers = values.cast(pa.int32() if per_day == 1 else pa.int64())
+        first, end = (scalar(day * per_day) for day in _KNOWN_DAYS)
+        if any_true(pc.or_(pc.less(numbers, first), pc.greater_equal(numbers, end))):
+            raise pa.ArrowInvalid("a date or timestamp is beyond the years -32767 to 32767")
+    return values
+
+
+_PER_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000}  # all nanoseconds are in known years
+_KNOWN_DAYS = np.array(["-32767-01-01", "32768-01-01"], "datetime64[D]").astype(np.int64).tolist()
 
 
 def date_trunc(unit: str, values: Values) -> Values:
@@ -97,7 +108,10 @@ def date_trunc(unit: str, values: Values) -> Values:
     type_ = values.type
     if pat.is_date(type_) and unit in ("hour", "minute", "second", "millisecond", "microsecond"):
         return values
-    return pc.floor_temporal(values, unit=unit).cast(type_)
+    found = pc.floor_temporal(_in_known_years(values), unit=unit).cast(type_)
+    if any_true(pc.greater(found, values)):
+        raise pa.ArrowInvalid(f"the start of the {unit} is not in the range of {type_}")
+    return found
 
 
 _BETWEEN = {
@@ -123,14 +137,14 @@ def date_diff(unit: str, start: Values, end: Values) -> Values:
     if not start.type.equals(end.type):
         type_ = pa.timestamp("us", "UTC")
         start, end = start.cast(type_), end.cast(type_)
-    return _BETWEEN[unit](start, end).cast(pa.int64())
+    return _BETWEEN[unit](_in_known_years(start), _in_known_years(end)).cast(pa.int64())
 
 
 def add_months(values: Values, months: int) -> Values:
     """Move by months; a day that the month lacks becomes its last day."""
     if isinstance(values, pa.Scalar):
         return add_months(pa.repeat(values, 1), months)[0]
-    type_ = values.type
+    type_ = _in_known_years(values).type
     stamps = values.cast(pa.timestamp("s") if pat.is_date(type_) else pa.timestamp(type_.unit))
     days = pc.floor_temporal(stamps, unit="day")
     time_of_day = pc.subtract(stamps, days)
@@ -156,30 +170,19 @@ def add_duration(values: Values, duration: pa.Scalar) -> Values:
     return pc.add_checked(values.cast(pa.timestamp("us")), duration).cast(pa.date32())
 
 
-def remainder(dividend: Values, divisor: Values) -> Values:
-    """The remainder with the sign of the dividend."""
-    if pat.is_floating(dividend.type):
-        return _float_remainder(dividend, divisor)
-    return pc.subtract_checked(dividend, pc.multiply_checked(pc.divide_checked(dividend, divisor), divisor))
-
-
-def _float_remainder(dividend: Values, divisor: Values) -> Values:
-    quotient = pc.divide_checked(dividend, divisor)
-    sides = [pa.repeat(side, len(quotient)) if isinstance(side, pa.Scalar) else side for side in (dividend, divisor)]
-    with np.errstate(invalid="ignore"):  # at nulls
-        found = np.fmod(*map(to_numpy, sides))
-    return to_arrow(found, valid_mask(quotient))
-
-
 def compare(name: str, left_side: Values, right_side: Values) -> Values:
     """Compare values; NaN equals NaN and is greater than every other number."""
     if pat.is_null(left_side.type):
         left_side, right_side = left_side.cast(pa.bool_()), right_side.cast(pa.bool_())
+    if pat.is_floating(left_side.type) and pat.is_integer(right_side.type):
+        left_side, right_side = with_equal_order(left_side, right_side)
+    elif pat.is_integer(left_side.type) and pat.is_floating(right_side.type):
+        right_side, left_side = with_equal_order(right_side, left_side)
     result = getattr(pc, name)(left_side, right_side)
     if not pat.is_floating(left_side.type):
         return result
     one, other = pc.is_nan(left_side), pc.is_nan(right_side)
-    if not _any(one) and not _any(other):
+    if not any_true(one) and not any_true(other):
         return result
     both, first, second = pc.and_(one, other), pc.and_not(one, other), pc.and_not(other, one)
     truths = {
@@ -194,15 +197,6 @@ def compare(name: str, left_side: Values, right_side: Values) -> Values:
     return pc.if_else(pc.or_(one, other), answer, result)
 
 
-def one_zero(values: Values) -> Values:
-    """Numbers without negative zero, which equals zero but has other bits."""
-    return pc.add(values, pa.scalar(0.0, values.type)) if pat.is_floating(values.type) else values
-
-
-def _any(values: Values) -> bool:
-    return bool(values.as_py()) if isinstance(values, pa.Scalar) else bool(pc.any(values).as_py())
-
-
 def extreme(name: str, values: tuple[Values, ...]) -> Values:
     """The greatest or the least of some values; NULL is skipped."""
     found = values[0]
@@ -214,14 +208,48 @@ def extreme(name: str, values: tuple[Values, ...]) -> Values:
 
 
 def cast_values(values: Values, type_: pa.DataType) -> Values:
-    """Cast values so that none of them changes, except that a timestamp as a date loses its time of day."""
-    if pat.is_date(type_) and pat.is_timestamp(values.type):
-        return pc.floor_temporal(values, unit="day").cast(pa.timestamp(values.type.unit)).cast(type_)
-    if pat.is_decimal(type_) and pat.is_integer(values.type):  # Arrow wants room for every value of the integer type
-        return values.cast(pa.decimal128(20, 0)).cast(type_)
-    if is_text(values.type) and pat.is_timestamp(type_) and type_.tz is not None:
+    """Cast values so that none of them changes, except that a timestamp as a date loses its time of day.
+
+    A number of which a float or decimal type has no equal becomes the nearest one.
+    """
+    given = values.type
+    if pat.is_timestamp(given) and pat.is_date(type_):
+        return date_trunc("day", values).cast(pa.timestamp(given.unit)).cast(type_)
+    if (pat.is_date(given) or pat.is_timestamp(given)) and (is_text(type_) or pat.is_time(type_)):
+        values = _in_known_years(values)
+    if pat.is_decimal(type_) and pat.is_integer(given):  # Arrow wants room for every value of the integer type
+        return _cast_decimal(values.cast(pa.decimal128(20, 0)), type_)
+    if pat.is_decimal(type_) and pat.is_decimal(given):
+        return _cast_decimal(values, type_)
+    if is_text(given):
+        return _cast_text(values, type_)
+    if not pat.is_floating(type_):
+        return values.cast(type_)
+    exact = values.cast(pa.string()) if pat.is_decimal(given) else values  # Arrow does not find the nearest float
+    return finite(exact.cast(type_), values)
+
+
+def _cast_decimal(values: Values, type_: pa.DataType) -> Values:
+    """Cast decimals; Arrow lets one of too many digits before the decimal point wrap around."""
+    given = values.type
+    found = values.cast(type_)
+    has_room = type_.precision - type_.scale >= given.precision - given.scale
+    if not has_room and any_true(pc.not_equal(found.cast(given), values)):
+        raise pa.ArrowInvalid(f"a number does not fit in {type_}")
+    return found
+
+
+def _cast_text(texts: Values, type_: pa.DataType) -> Values:
+    if pat.is_timestamp(type_) and type_.tz is not None:
         try:
-            return cast_text(values, type_)
+            return cast_text(texts, type_)
         except pa.ArrowInvalid:
-            return cast_text(values, pa.timestamp(type_.unit)).cast(type_)
-    return cast_text(values, type_) if is_text(values.type) else values.cast(type_)
+            return cast_text(texts, pa.timestamp(type_.unit)).cast(type_)
+    if pat.is_decimal(type_):
+        return parse_decimals(texts, type_)
+    found = cast_text(texts, type_)
+    if pat.is_floating(type_):
+        named = pc.match_substring(texts, "inf", ignore_case=True)
+        if any_true(pc.and_not(pc.is_inf(found), named)):
+            raise pa.ArrowInvalid(f"a text is not in the range of {type_}")
+    return found

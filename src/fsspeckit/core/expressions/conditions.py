@@ -139,7 +139,7 @@ def _compared(column: Expression, value: Any) -> tuple[Expression, Expression]:
         constant = Literal(value if isinstance(value, pa.Scalar) else pa.scalar(value))
     except (pa.ArrowException, OverflowError, UnicodeError) as error:
         raise ExpressionError(f"{value!r} is not a value to compare with; {_ADVICE}") from error
-    found = same_type(column, constant)
+    found = same_type(column, constant, compared=True)
     if found is None:
         kinds = f"a {kind_of(column.type)} with a {kind_of(constant.type)}"
         raise ExpressionError(f"cannot compare {kinds} ({value!r}); pass a value of the type {column.type}")

@@ -19,15 +19,16 @@ from pyarrow import types as pat
 from fsspeckit.common.bridge import null_scalar, scalar, to_numpy
 from fsspeckit.common.errors import ExpressionError
 from fsspeckit.common.types import without_view
-from fsspeckit.core.expressions import compute
+from fsspeckit.core.expressions import compute, numbers
 from fsspeckit.core.expressions.functions import CONSTANT, COUNT, FUNCTIONS, UNIT
 from fsspeckit.core.expressions.guards import GUARDED
-from fsspeckit.core.expressions.tree import ArrowCondition, Call, Column, Expression, InList, Literal
+from fsspeckit.core.expressions.tree import ArrowCondition, Call, Column, Expression, InList, Literal, sql_of
 from fsspeckit.core.expressions.types import plain_type
 
 Values = Any  # a pa.Array or a pa.Scalar; pyarrow has no types
 _CONSTANTS = (CONSTANT, COUNT, UNIT)
 _FAILURES = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowCapacityError, OverflowError, MemoryError)
+_MOST_SHOWN = 100
 COMPARISONS = {"=": "equal", "<>": "not_equal", "<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal"}
 
 
@@ -75,11 +76,15 @@ def _reported() -> Iterator[None]:
     try:
         yield
     except _FAILURES as error:
-        reason = str(error).rstrip(".")
-        advice = "guard it with NULLIF(divisor, 0)" if "divide by zero" in reason else "correct the values or the type"
-        failure = ExpressionError(f"an expression cannot be computed ({reason}); {advice}")
-        failure.wrong_call = False  # it can be computed for other rows
-        raise failure from error
+        raise _failure("", error) from error
+
+
+def _failure(what: str, error: Exception) -> ExpressionError:
+    reason = str(error).rstrip(".")
+    advice = "guard it with NULLIF(divisor, 0)" if "divide by zero" in reason else "correct the values or the type"
+    failure = ExpressionError(f"an expression cannot be computed{what} ({reason}); {advice}")
+    failure.wrong_call = False  # it can be computed for other rows
+    return failure
 
 
 def _value(expression: Expression, table: pa.Table, *, guards: bool = False) -> Values:
@@ -96,7 +101,13 @@ def _value(expression: Expression, table: pa.Table, *, guards: bool = False) -> 
         case Call():
             if guards and expression.function in GUARDED:
                 return GUARDED[expression.function](expression, table, _with_guards)
-            return _call(expression, [_value(argument, table, guards=guards) for argument in expression.arguments])
+            values = [_value(argument, table, guards=guards) for argument in expression.arguments]
+            try:
+                return _call(expression, values)
+            except _FAILURES as error:
+                if guards:  # so the failure is final
+                    raise _failure(_where(expression, values), error) from error
+                raise
 
 
 def _arrow_condition(expression: ArrowCondition, table: pa.Table) -> Values:
@@ -121,7 +132,7 @@ def _column(column: Column, table: pa.Table) -> Values:
 
 def _in_list(expression: InList, value: Values) -> Values:
     values = pa.repeat(value, 1) if isinstance(value, pa.Scalar) else value
-    found = pc.is_in(compute.one_zero(values), value_set=compute.one_zero(expression.options))
+    found = pc.is_in(numbers.one_zero(values), value_set=numbers.one_zero(expression.options))
     if pat.is_floating(values.type) and _any_nan(expression.options):
         found = pc.or_(found, pc.fill_null(pc.is_nan(values), scalar(False)))
     unknown = pc.or_(pc.is_null(values), pc.and_not(scalar(expression.has_null), found))
@@ -139,6 +150,42 @@ def _call(call: Call, values: list[Values]) -> Values:
     first = _first_value(call.function)
     values[first] = pa.repeat(values[first], 1)
     return _run(call, values)[0]
+
+
+def _where(call: Call, values: list[Values]) -> str:
+    """The part of an expression that fails, and the first values for which it does."""
+    start, stop = 0, max((len(value) for value in values if isinstance(value, pa.Array)), default=1)
+    while stop - start > 1:
+        middle = (start + stop) // 2
+        start, stop = (start, middle) if _fails(call, _rows(values, start, middle)) else (middle, stop)
+    part = _rows(values, start, stop)
+    given = zip(call.arguments, (value[0] if isinstance(value, pa.Array) else value for value in part), strict=True)
+    shown = ", ".join(_shown(value) for argument, value in given if not isinstance(argument, Literal))
+    is_known = bool(shown) and _fails(call, part)
+    return f": {_short(sql_of(call))}" + (f" of {shown}" if is_known else "")
+
+
+def _rows(values: list[Values], start: int, stop: int) -> list[Values]:
+    return [value.slice(start, stop - start) if isinstance(value, pa.Array) else value for value in values]
+
+
+def _fails(call: Call, values: list[Values]) -> bool:
+    try:
+        _call(call, values)
+    except _FAILURES:
+        return True
+    return False
+
+
+def _shown(value: pa.Scalar) -> str:
+    try:
+        return _short(str(value.as_py()))
+    except (OverflowError, ValueError):  # a date or timestamp beyond the years of Python
+        return f"{value.value} ({value.type})"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 
 
 def _first_value(function: str) -> int:
@@ -193,18 +240,15 @@ _OPERATORS: Mapping[str, Callable[..., Values]] = {
     "is_distinct": _is_distinct,
     "like": _like(False),
     "ilike": _like(True),
-    "+": pc.add_checked,
-    "-": pc.subtract_checked,
-    "*": pc.multiply_checked,
-    "/": pc.divide_checked,
-    "%": compute.remainder,
+    "+": numbers.checked(pc.add_checked),
+    "-": numbers.checked(pc.subtract_checked),
+    "*": numbers.checked(pc.multiply_checked),
+    "/": numbers.checked(pc.divide_checked),
+    "%": numbers.remainder,
     "negate": pc.negate_checked,
     "||": _concat,
     "case": _case,
     "coalesce": pc.coalesce,
-    "nullif": lambda left, right: pc.if_else(
-        pc.fill_null(compute.compare("equal", left, right), scalar(False)), null_scalar(left.type), left
-    ),
     "greatest": lambda *values: compute.extreme("greatest", values),
     "least": lambda *values: compute.extreme("least", values),
     "add_months": lambda values, months: compute.add_months(values, months.as_py()),

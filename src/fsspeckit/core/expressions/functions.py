@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pyarrow.compute as pc
 from pyarrow import types as pat
 
 from fsspeckit.common.types import is_number, is_text
-from fsspeckit.core.expressions import compute
+from fsspeckit.core.expressions import compute, numbers
 from fsspeckit.core.expressions.types import is_datetime
 
 Values = Any  # a pa.Array or a pa.Scalar; pyarrow has no types
@@ -63,6 +64,11 @@ def _is(type_: pa.DataType) -> Callable[[Types], pa.DataType]:
     return lambda _types: type_
 
 
+def _sign_type(types: Types) -> pa.DataType:
+    """A float has the sign NaN too."""
+    return pa.float64() if pat.is_floating(types[0]) else pa.int64()
+
+
 def _text(run: Callable[..., Values], *more: str, required: int = -1) -> Function:
     return Function((TEXT, *more), _same, run, required)
 
@@ -72,7 +78,7 @@ def _float(run: Callable[..., Values]) -> Function:
 
 
 def _part(run: Callable[..., Values]) -> Function:
-    return Function((DATETIME,), _is(pa.int64()), lambda values: run(values).cast(pa.int64()))
+    return Function((DATETIME,), _is(pa.int64()), run)
 
 
 FUNCTIONS: Mapping[str, Function] = {
@@ -95,28 +101,28 @@ FUNCTIONS: Mapping[str, Function] = {
     "contains": Function((TEXT, CONSTANT), _is(pa.bool_()), lambda v, text: pc.match_substring(v, pattern=text)),
     "regexp_matches": Function((TEXT, CONSTANT), _is(pa.bool_()), compute.regexp_matches),
     "abs": Function((NUMBER,), _same, pc.abs_checked),
-    "sign": Function((NUMBER,), _is(pa.int64()), lambda values: pc.sign(values.cast(pa.float64())).cast(pa.int64())),
-    "ceil": Function((NUMBER,), _same, compute.whole(pc.ceil)),
-    "floor": Function((NUMBER,), _same, compute.whole(pc.floor)),
-    "trunc": Function((NUMBER,), _same, compute.whole(pc.trunc)),
-    "round": Function((NUMBER, COUNT), _same, compute.round_half_up, 1),
+    "sign": Function((NUMBER,), _sign_type, pc.sign),
+    "ceil": Function((NUMBER,), _same, numbers.whole(pc.ceil, ROUND_CEILING)),
+    "floor": Function((NUMBER,), _same, numbers.whole(pc.floor, ROUND_FLOOR)),
+    "trunc": Function((NUMBER,), _same, numbers.whole(pc.trunc, ROUND_DOWN)),
+    "round": Function((NUMBER, COUNT), _same, numbers.round_half_up, 1),
     "sqrt": _float(pc.sqrt_checked),
-    "exp": _float(pc.exp),
+    "exp": _float(numbers.checked(pc.exp)),
     "ln": _float(pc.ln_checked),
     "log10": _float(pc.log10_checked),
     "log2": _float(pc.log2_checked),
-    "power": Function((FLOAT, FLOAT), _is(pa.float64()), pc.power_checked),
+    "power": Function((FLOAT, FLOAT), _is(pa.float64()), numbers.checked(pc.power_checked)),
     "is_nan": Function((FLOAT,), _is(pa.bool_()), pc.is_nan),
-    "year": _part(pc.year),
-    "quarter": _part(pc.quarter),
-    "month": _part(pc.month),
-    "day": _part(pc.day),
+    "year": _part(compute.part(pc.year)),
+    "quarter": _part(compute.part(pc.quarter)),
+    "month": _part(compute.part(pc.month)),
+    "day": _part(compute.part(pc.day)),
     "hour": _part(compute.clock(pc.hour)),
     "minute": _part(compute.clock(pc.minute)),
     "second": _part(compute.clock(pc.second)),
-    "week": _part(pc.iso_week),
-    "isodow": _part(lambda values: pc.day_of_week(values, count_from_zero=False, week_start=1)),
-    "dayofyear": _part(pc.day_of_year),
+    "week": _part(compute.part(pc.iso_week)),
+    "isodow": _part(compute.part(lambda values: pc.day_of_week(values, count_from_zero=False, week_start=1))),
+    "dayofyear": _part(compute.part(pc.day_of_year)),
     "date_trunc": Function((UNIT, DATETIME), lambda types: types[-1], compute.date_trunc),
     "date_diff": Function((UNIT, DATETIME, DATETIME), _is(pa.int64()), compute.date_diff),
 }

@@ -233,7 +233,7 @@ class _Parser:
         for side in (left, right):
             if not is_comparable(side.type):
                 raise self._error(f"a {side.type} cannot be compared", node, "compare its fields")
-        found = same_type(left, right)
+        found = same_type(left, right, compared=True)
         if found is None:
             kinds = f"a {kind_of(left.type)} with a {kind_of(right.type)}"
             is_binary = "binary" in (kind_of(left.type), kind_of(right.type))
@@ -393,9 +393,12 @@ class _Parser:
             return Call("case", (self._condition(condition, node), first, second), first.type)
         if len(arguments) < 2 or (name == "nullif" and len(arguments) != 2):
             raise self._error(f"{name} needs two arguments", node, f'as in "{name}(a, b)"')
-        if name in ("nullif", "greatest", "least"):
-            self._compared(arguments[0], arguments[1], node)
         values = self._one_type(arguments, node)
+        if name in ("nullif", "greatest", "least"):
+            compared = self._compared(arguments[0], arguments[1], node)
+            if name == "nullif":
+                equal = Call("=", compared, pa.bool_())
+                return Call("case", (equal, null_of(values[0].type), values[0]), values[0].type)
         return Call(name, tuple(values), values[0].type)
 
     def _function(self, name: str, arguments: list[Expression], node: Any) -> Expression:

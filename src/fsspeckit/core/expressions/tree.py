@@ -122,6 +122,26 @@ def text_of(expression: Expression) -> str:
             return repr(expression)
 
 
+def sql_of(expression: Expression) -> str:
+    """Return an expression as its reader would write it, for messages."""
+    match expression:
+        case Column():
+            return ".".join((expression.name, *expression.path))
+        case Literal():
+            return repr(expression.value.as_py()) if pa.types.is_string(expression.type) else str(expression.value)
+        case Call(function="cast"):
+            return f"CAST({sql_of(expression.arguments[0])} AS {expression.type})"
+        case Call():
+            parts = list(map(sql_of, expression.arguments))
+            is_name = expression.function.isidentifier() or len(parts) != 2
+            call = f"{expression.function}({', '.join(parts)})"
+            return call if is_name else f"({parts[0]} {expression.function} {parts[1]})"
+        case InList():
+            return f"({sql_of(expression.value)} IN ...)"
+        case _:
+            return str(expression.condition)
+
+
 def with_constants(expression: Expression, values: Mapping[str, Literal]) -> Expression:
     """Return an expression in which some columns are constants, such as the partition values of a file."""
     match expression:

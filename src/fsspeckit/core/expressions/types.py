@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Sequence
+from decimal import Decimal
 
 import pyarrow as pa
 from pyarrow import types as pat
@@ -12,7 +13,8 @@ from pyarrow import types as pat
 from fsspeckit.common.arrow_versions import cast_text
 from fsspeckit.common.bridge import scalar, scalars_array
 from fsspeckit.common.errors import ExpressionError
-from fsspeckit.common.types import is_bytes, is_number, is_text, unwrapped
+from fsspeckit.common.types import is_bytes, is_narrow_decimal, is_number, is_text, unwrapped
+from fsspeckit.core.expressions.compute import cast_values
 from fsspeckit.core.expressions.tree import Call, Expression, InList, Literal, null_of
 
 _UNITS = ("s", "ms", "us", "ns")
@@ -21,7 +23,10 @@ _MOST_DIGITS = 76
 
 
 def plain_type(type_: pa.DataType) -> pa.DataType:
-    """Return the type in which values are evaluated: without dictionaries, extensions, views, zones and half floats."""
+    """Return the type in which values are evaluated.
+
+    It has no dictionaries, extensions, views, zones, half floats or narrow decimals.
+    """
     type_ = unwrapped(type_)
     if isinstance(type_, pa.BaseExtensionType):
         return plain_type(type_.storage_type)
@@ -33,6 +38,8 @@ def plain_type(type_: pa.DataType) -> pa.DataType:
         return pa.timestamp(type_.unit, "UTC")
     if pat.is_float16(type_):
         return pa.float32()
+    if is_narrow_decimal(type_):
+        return pa.decimal128(type_.precision, type_.scale)
     return pa.date32() if pat.is_date64(type_) else type_
 
 
@@ -123,18 +130,18 @@ def cast_to(expression: Expression, type_: pa.DataType) -> Expression:
     if isinstance(expression, Literal):
         if not expression.value.is_valid:
             return null_of(type_)
-        return Literal(expression.value.cast(type_))
+        return Literal(cast_values(expression.value, type_))
     return Call("cast", (expression,), type_)
 
 
-def same_type(left: Expression, right: Expression) -> tuple[Expression, Expression] | None:
+def same_type(left: Expression, right: Expression, *, compared: bool = False) -> tuple[Expression, Expression] | None:
     """Return two expressions in one type, or None where they cannot be compared.
 
     A text constant is parsed as the date, timestamp or time of the other side, and a number constant takes the type of
-    the other side where that changes nothing.
+    the other side where that changes nothing. A float and a whole number that are only ``compared`` keep their types.
     """
     if isinstance(left, Literal) and not isinstance(right, Literal):
-        found = same_type(right, left)
+        found = same_type(right, left, compared=compared)
         return None if found is None else (found[1], found[0])
     if isinstance(right, Literal) and right.value.is_valid:
         constant = _as_constant(right, left.type)
@@ -144,6 +151,8 @@ def same_type(left: Expression, right: Expression) -> tuple[Expression, Expressi
     type_ = common_type(left.type, right.type)
     if type_ is None:
         return None
+    if compared and {pat.is_floating(side.type) + 2 * pat.is_integer(side.type) for side in (left, right)} == {1, 2}:
+        return _widest(left), _widest(right)
     try:
         return cast_to(left, type_), cast_to(right, type_)
     except pa.ArrowInvalid as error:
@@ -151,6 +160,13 @@ def same_type(left: Expression, right: Expression) -> tuple[Expression, Expressi
             return _in_microseconds(left, type_.tz), _in_microseconds(right, type_.tz)
         reason = str(error).rstrip(".")
         raise ExpressionError(f"a constant cannot be compared as {type_} ({reason}); cast the other side") from error
+
+
+def _widest(side: Expression) -> Expression:
+    """A float or whole number in 64 bits."""
+    if pat.is_floating(side.type):
+        return cast_to(side, pa.float64())
+    return side if side.type == pa.uint64() else cast_to(side, pa.int64())
 
 
 def _in_microseconds(side: Expression, zone: str | None) -> Expression:
@@ -161,18 +177,21 @@ def _in_microseconds(side: Expression, zone: str | None) -> Expression:
 
 
 def membership(value: Expression, pairs: Sequence[tuple[Expression, Expression]], *, has_null: bool) -> InList | Call:
-    """Return whether a value is one of some constants; each pair is the value and a constant in one type."""
-    values = {side.type: side for side, _ in pairs} or {value.type: value}
+    """Return whether a value is one of some constants; each pair is the value and a constant as they are compared."""
+    values = {side.type: side for side, constant in pairs if side.type == constant.type} or {value.type: value}
     options: dict[pa.DataType, list[pa.Scalar]] = {type_: [] for type_ in values}
-    for _, constant in pairs:
-        if isinstance(constant, Literal):
+    parts: list[InList | Call] = []
+    for side, constant in pairs:
+        if side.type != constant.type:
+            parts.append(Call("=", (side, constant), pa.bool_()))
+        elif isinstance(constant, Literal):
             options[constant.type].append(constant.value)
-    lists = [InList(side, scalars_array(options[type_], type_).unique(), has_null) for type_, side in values.items()]
-    return lists[0] if len(lists) == 1 else Call("or", tuple(lists), pa.bool_())
+    parts += [InList(side, scalars_array(options[type_], type_).unique(), has_null) for type_, side in values.items()]
+    return parts[0] if len(parts) == 1 else Call("or", tuple(parts), pa.bool_())
 
 
 def _as_constant(constant: Literal, type_: pa.DataType) -> Literal | None:
-    """A constant exactly as another type; a decimal as the nearest float."""
+    """A constant exactly as another type; a decimal as the nearest float of 64 bits."""
     if constant.type.equals(type_):
         return constant
     if is_text(constant.type) and (is_datetime(type_) or pat.is_time(type_)):
@@ -181,16 +200,18 @@ def _as_constant(constant: Literal, type_: pa.DataType) -> Literal | None:
         return None
     try:
         if pat.is_floating(type_):
-            return _as_float(float(constant.value.as_py()), type_)
+            return _as_float(constant.value.as_py(), type_)
         return Literal(constant.value.cast(type_))
     except (pa.ArrowInvalid, OverflowError):
         return None
 
 
-def _as_float(number: float, type_: pa.DataType) -> Literal | None:
-    """The nearest number of a float type, or None for a number beyond it."""
-    found = scalar(number).cast(type_)
-    return None if math.isinf(found.as_py()) and not math.isinf(number) else Literal(found)
+def _as_float(number: float | Decimal, type_: pa.DataType) -> Literal | None:
+    """An equal number of a float type, or None; a decimal is first the nearest float of 64 bits."""
+    wide = float(number)
+    found = scalar(wide).cast(type_)
+    is_equal = found.as_py() == wide and (isinstance(number, Decimal) or wide == number)
+    return Literal(found) if is_equal or math.isnan(wide) else None
 
 
 def _parsed_text(constant: Literal, type_: pa.DataType) -> Literal | None:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from fsspeckit.common.bridge import binary_array, to_arrow, to_numpy, valid_mask
+from fsspeckit.common.bridge import binary_array
 from fsspeckit.core.model import RowNumbers
 from fsspeckit.core.values.equality import columns_equal
 from fsspeckit.core.values.hashing import hash_keys
@@ -47,19 +47,11 @@ def _hashable(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return a column in a form in which equal values have equal bits. Nested values become text."""
     type_ = column.type.storage_type if isinstance(column.type, pa.BaseExtensionType) else column.type
     type_ = type_.value_type if pa.types.is_dictionary(type_) else type_
-    if pa.types.is_floating(type_):
-        return pa.chunked_array([_float_bits(chunk) for chunk in column.cast(pa.float64()).chunks], pa.int64())
     if not pa.types.is_nested(type_):
         return comparable(column, type_)
-    texts: Sequence[bytes | None] = [repr(value).encode("utf-8", "replace") for value in column.to_pylist()]
+    shown = (repr(value).replace("-0.0", "0.0") for value in column.to_pylist())
+    texts: Sequence[bytes | None] = [text.encode("utf-8", "replace") for text in shown]
     return pa.chunked_array([binary_array(texts, pa.binary())])
-
-
-def _float_bits(chunk: pa.Array) -> pa.Array:
-    """Return the bits of floats, with one NaN. 0.0 and -0.0 are different rows."""
-    values = np.array(to_numpy(chunk), dtype=np.float64)
-    values[np.isnan(values)] = np.nan
-    return to_arrow(values.view(np.int64), valid_mask(chunk) if chunk.null_count else None)
 
 
 def _occurrences(
