@@ -24,7 +24,7 @@ from fsspeckit.core.kernels.match_keys import batches
 from fsspeckit.core.model import KeySetSpec, Match, Outcome, Scan, Task
 from fsspeckit.core.storage import Storage, resolve
 from fsspeckit.datasets.spark.exchange import _GatherBody, _read_ipc, _SplitBody
-from fsspeckit.datasets.spark.jobs import _Body, pack, unpack
+from fsspeckit.datasets.spark.jobs import _Body, pack, place_results, unpack
 from fsspeckit.datasets.spark.shared_source import SharedSource, share_inline, share_table
 from fsspeckit.datasets.spark.tasks import Runner, Scanner, Scans
 
@@ -37,9 +37,9 @@ def run_items(function: Callable[[Any], Any], items: Sequence[Any], on_done: OnD
     count = min(_TASKS, len(items))
     body = _Body(function, dict(enumerate(pack(items, count))))
     results: list[Any] = [None] * len(items)
-    for number in range(count):
-        (answer,) = _run(body, [pa.record_batch({"number": pa.array([number])})])
-        results[number::count] = unpack(answer["result"][0].as_py())
+    given = [[pa.record_batch({"number": pa.array([number])})] for number in range(count)]
+    answers = {number: _run(body, batch)[0]["result"][0].as_py() for number, batch in enumerate(given)}
+    place_results(answers, results, count)
     on_done(len(items))
     return results
 

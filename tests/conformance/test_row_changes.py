@@ -13,7 +13,7 @@ import pytest
 from conformance.builders import look, numbers, put, three_files
 from conformance.tree import tree_of
 from fsspeckit import DatasetNotFoundError
-from fsspeckit.common.errors import CommitConflictError, ExpressionError
+from fsspeckit.common.errors import CommitConflictError, ExpressionError, KeyColumnError, PartitionError
 
 Row = dict[str, Any]
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.string()), ("lsn", pa.int64()), ("v", pa.float64())])
@@ -309,3 +309,27 @@ def test_a_plan_pins_the_rows_and_the_values(io: Any, tmp_path: Path) -> None:
     assert io.update(path, set={"v": "1"}, where="id = 1", plan=update).updated == 1
     long_list = io.update(path, set=one, where="true", dry_run=True)
     assert io.update(path, set=one, where="true", plan=long_list).updated == 3
+
+
+@pytest.mark.parametrize("fault", ["moves", "target nulls", "sequence"])
+def test_the_first_of_two_faults_of_a_merge_is_reported(io: Any, tmp_path: Path, fault: str) -> None:
+    """Conditions come last. A sequence that does not fit is a fault only in a row with a match."""
+    path = str(tmp_path / "d")
+    at = pa.array([1, 2, 3], pa.timestamp("us"))
+    ids = pa.array([1, 2, None if fault == "target nulls" else 3])
+    io.write_dataset(pa.table({"id": ids, "p": ["x", "y", "x"], "v": [1, 1, 1], "at": at}), path, partition_by=["p"])
+    before = tree_of(tmp_path / "d")
+    late = pa.array([0, 0, 10**18], pa.int64()).cast(pa.timestamp("s"))
+    source = pa.table({"id": [1, 2, 9], "p": ["x", "x" if fault == "moves" else "y", "x"], "v": [8, 8, 8], "at": late})
+    options: dict[str, Any] = {"strategy": "update", "key_columns": "id", "update_columns": ["v"], "newer_by": "at"}
+    error, message = {
+        "moves": (PartitionError, "the keys of .*'id': 2, .* are already in"),
+        "target nulls": (KeyColumnError, "key column 'id' of the target"),
+        "sequence": (ExpressionError, "update_when: an expression cannot be computed .divide by zero"),
+    }[fault]
+    for dry_run in (True, False):
+        with pytest.raises(error, match=message):
+            io.merge(source, path, update_when="10 / (target.v - 1) > 0", dry_run=dry_run, **options)
+        assert tree_of(tmp_path / "d") == before
+    if fault == "sequence":
+        assert io.merge(source, path, **options).stale == 2

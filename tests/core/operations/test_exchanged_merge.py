@@ -6,12 +6,10 @@ import os
 import random
 import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +18,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit.common.errors import DamagedFileError, KeyColumnError
-from fsspeckit.core.dataset.source import Input, Source, open_source
-from fsspeckit.core.engine.local import LocalEngine
-from fsspeckit.core.engine.protocol import Scratch
-from fsspeckit.core.kernels import changed_rows, find_duplicates
-from fsspeckit.core.kernels.exchange import change_histories, route_rows, split_keys, table_files
+from fsspeckit.core.kernels.exchange import route_rows
 from fsspeckit.core.kernels.exchange.table_files import TableFolder, TablePlace
-from fsspeckit.core.planning.exchange import source_summary
-from fsspeckit.core.storage import Storage, resolve
+from fsspeckit.core.storage import resolve
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from routes import ExchangingEngine, exchanging, in_memory, many_pieces
 from sweeps import sweep_size
 
 KEYS: dict[str, tuple[Any, Any]] = {
@@ -45,101 +39,15 @@ FAILS = "10 / (v - 1) > 0"
 """A condition that cannot be computed for some rows."""
 
 
-@dataclass(frozen=True)
-class Piece:
-    """A part of a table."""
-
-    table: pa.Table
-    names: tuple[str, ...]
-
-    def read(self) -> pa.Table:
-        return self.table.select(list(self.names))
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        return iter(self.read().to_batches(max_chunksize=7))
-
-
-@dataclass(frozen=True)
-class UnorderedSource(Source):
-    """A table whose rows count as the result of a shuffle."""
-
-    @property
-    def ordered(self) -> bool:
-        return False
-
-
-class UnorderedEngine(LocalEngine):
-    """An engine of this process whose sources have no order."""
-
-    @contextmanager
-    def open_source(self, given: Input, storage: Storage, scratch: Scratch) -> Iterator[Source]:
-        yield UnorderedSource(open_source(given).table)
-
-
-@dataclass(frozen=True)
-class ExchangedSource(Source):
-    """A table in three parts that counts as too large to share."""
-
-    folder: str
-    is_ordered: bool = True
-
-    @property
-    def ordered(self) -> bool:
-        return self.is_ordered
-
-    @property
-    def exchange_folder(self) -> TableFolder:
-        return TableFolder(*resolve(self.folder))
-
-    def pieces(self, names: Any) -> list[Piece]:
-        cuts = sorted({0, self.rows // 3, self.rows // 3 + 1, self.rows})
-        return [Piece(self.table.slice(a, b - a), tuple(names)) for a, b in pairwise(cuts)]
-
-    def chunks(self) -> list[Source]:
-        return [Source(piece.table) for piece in self.pieces(self.schema.names)]
-
-
-class ExchangingEngine(LocalEngine):
-    """An engine of this process that treats every source as too large to share."""
-
-    def __init__(self, folder: Path, *, ordered: bool = True) -> None:
-        self.folder, self.ordered = folder, ordered
-
-    @contextmanager
-    def open_source(self, given: Input, storage: Storage, scratch: Scratch) -> Iterator[Source]:
-        source = open_source(given)
-        yield ExchangedSource(source.table, str(self.folder), self.ordered) if source.rows else source
-
-
 @pytest.fixture
 def io(tmp_path: Path) -> PyarrowDatasetIO:
     """An engine that exchanges the rows of every source."""
-    (tmp_path / "scratch").mkdir()
-    io = PyarrowDatasetIO()
-    io.engine = ExchangingEngine(tmp_path / "scratch")
-    return io
-
-
-def in_memory(*, ordered: bool = True) -> PyarrowDatasetIO:
-    """An engine that decides about the rows of every source in memory."""
-    io = PyarrowDatasetIO()
-    if not ordered:
-        io.engine = UnorderedEngine()
-    return io
+    return exchanging(tmp_path / "scratch")
 
 
 @pytest.fixture(autouse=True)
 def _small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows are sent in many runs, read row group by row group, and keys that occur several times are joined early."""
-    monkeypatch.setattr(table_files, "_CHUNK_BYTES", 200)
-    monkeypatch.setattr(route_rows, "_RUN_BYTES", 100)
-    monkeypatch.setattr(changed_rows, "_ROWS_AT_ONCE", 3)
-    monkeypatch.setattr(split_keys, "_SKEW_ROWS", 3)
-    monkeypatch.setattr(change_histories, "_PIECE_BYTES", 200)
-    monkeypatch.setattr(change_histories, "_OLD_ROWS", 3)
-    monkeypatch.setattr(find_duplicates, "_PART_ROWS", 11)
-    monkeypatch.setattr(source_summary, "_MOST_RANGES", 5)
-    monkeypatch.setattr(source_summary, "_SCAN_ROWS", 5)
+    many_pieces(monkeypatch)
 
 
 @dataclass

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from fsspeckit.common.errors import KeyColumnError
 from fsspeckit.core.storage import LocalStorage
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark.errors import (
@@ -248,3 +249,15 @@ def test_row_numbers_travel_in_few_bytes():
     matched = np.flatnonzero(np.random.default_rng(1).random(100_000) < 0.4)
     (packed,) = pack([(matched, np.random.default_rng(2).permutation(len(matched)))], 1)
     assert len(packed) < 100_000 / 8 + 4 * len(matched) + 2_000
+
+
+def _refuse_some(item: int) -> int:
+    if item in (6, 4, 8):
+        raise KeyColumnError(f"item {item} is refused")
+    return item
+
+
+def test_the_error_of_the_first_item_is_raised(spark):
+    """Each Spark task has every third item, and the first task has another error."""
+    with pytest.raises(KeyColumnError, match="item 4 is refused"):
+        run_items(spark, _refuse_some, range(10), 3, lambda _: None)

@@ -146,16 +146,22 @@ class Source:
         return len(values)
 
     def check_casts(
-        self, schema: pa.Schema, *, operation: str, path: str, without: npt.NDArray[np.bool_] | None = None
+        self,
+        schema: pa.Schema,
+        *,
+        operation: str,
+        path: str,
+        without: npt.NDArray[np.bool_] | None = None,
+        keys: Sequence[str] = (),
     ) -> None:
         """Raise if a value does not fit its type in ``schema``. Called before the first write.
 
-        ``without`` marks rows that are not written.
+        ``without`` marks rows that are not written: of these, only the values of ``keys`` are checked.
         """
         for name in schema.names:
             if name in self.schema.names and self._differs(schema.field(name)):
                 single, column = pa.schema([schema.field(name)]), self.columns([name])
-                written = column if without is None else filter_rows(column, ~without)
+                written = column if without is None or name in keys else filter_rows(column, ~without)
                 for batch in written.to_batches(max_chunksize=_SPOOL_ROWS * 4):
                     cast_schema(pa.Table.from_batches([batch]), single, operation=operation, path=path)
 

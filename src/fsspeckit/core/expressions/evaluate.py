@@ -36,13 +36,40 @@ def evaluate(expression: Expression, table: pa.Table) -> pa.Array:
     """Return the value of an expression for each row of a table.
 
     Raises:
-        ExpressionError: A value cannot be computed, as in a division by zero or an overflow.
+        ExpressionError: A value cannot be computed, as in a division by zero or an overflow. The message is that of the
+            first such row, so it does not depend on how rows are divided into tables.
     """
     with _reported():
         try:
             return _for_each_row(_value(expression, table), table)
         except _FAILURES:
-            return _with_guards(expression, table)
+            try:
+                return _with_guards(expression, table)
+            except _FAILURES as error:
+                found = first_failure(
+                    table.num_rows, lambda first, rows: _with_guards(expression, table.slice(first, rows)), _FAILURES
+                )
+                raise error if found is None else found[1] from None
+
+
+def first_failure(
+    count: int, check: Callable[[int, int], object], errors: tuple[type[Exception], ...]
+) -> tuple[int, Exception] | None:
+    """Return the first row for which a check of some rows fails, and its error; None if only rows together fail.
+
+    ``check`` takes the number of the first row and the number of rows.
+    """
+    first = 0
+    while count:
+        some = max(1, count // 2)
+        try:
+            check(first, some)
+            first, count = first + some, count - some
+        except errors as error:
+            if count == 1:
+                return first, error
+            count = some
+    return None
 
 
 def _with_guards(expression: Expression, table: pa.Table) -> pa.Array:

@@ -6,7 +6,7 @@ planner raises the first failure after all other checks, so the error does not d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -18,11 +18,12 @@ from fsspeckit.common.errors import ExpressionError, SchemaMismatchError
 from fsspeckit.common.schema import cast_schema
 from fsspeckit.core.expressions import compute
 from fsspeckit.core.expressions.conditions import errors_name
-from fsspeckit.core.expressions.evaluate import matching_rows
+from fsspeckit.core.expressions.evaluate import first_failure, matching_rows
 from fsspeckit.core.expressions.tree import Expression, columns_of
 from fsspeckit.core.kernels.read_columns import read_columns
-from fsspeckit.core.model import Scan
+from fsspeckit.core.model import RowNumbers, Scan
 from fsspeckit.core.storage import Storage
+from fsspeckit.core.values.take import take_rows
 
 Mask = npt.NDArray[np.bool_]
 SOURCE, TARGET = "source", "target"
@@ -30,15 +31,20 @@ _DELETES, _SEQUENCE = "deletes", "sequence"
 _FAILURES = (ExpressionError, SchemaMismatchError)
 _ORDER = ("newer_by", "update_when", "insert_when")
 
-Failure = tuple[int, ExpressionError | SchemaMismatchError]
-"""A condition that cannot be computed: its place in the order of errors, and the error."""
+Failure = tuple[int, int, Exception]
+"""A condition that cannot be computed: its place in the order of errors, the place of the row, and the error."""
 
 
 def raise_first(failures: Iterable[Failure]) -> None:
-    """Raise the failure that comes first in the order of errors, if there is any."""
-    found = min(failures, key=lambda failure: (failure[0], str(failure[1])), default=None)
+    """Raise the failure that comes first in the order of errors and of rows, if there is any."""
+    found = min(failures, key=lambda failure: failure[:2], default=None)
     if found is not None:
-        raise found[1]
+        raise found[2]
+
+
+def row_places(numbers: RowNumbers | int, positions: RowNumbers) -> RowNumbers:
+    """Return the order of rows for `raise_first`: by the number of their file or part, and their position in it."""
+    return np.asarray(numbers, dtype=np.int64) << 32 | positions
 
 
 def newer_rows(new: pa.ChunkedArray | pa.Array, old: pa.ChunkedArray | pa.Array) -> Mask:
@@ -140,43 +146,63 @@ class RowRules:
         with errors_name("delete_when"):
             return matching_rows(self.deletes, table)
 
-    def newer(self, source: pa.Table, target: pa.Table, failures: list[Failure]) -> Mask:
-        """Return which of the matched rows are newer in the source. Values of other rows need not be comparable."""
-        if self.sequence is None:
-            return np.ones(source.num_rows, dtype=bool)
-        try:
-            new = self.sequence.comparable(source[_SEQUENCE], SOURCE)
-            old = self.sequence.comparable(target[f"{TARGET}.{self.sequence.name}"], TARGET)
-        except _FAILURES as error:
-            return _failed("newer_by", error, source.num_rows, failures)
-        return newer_rows(new, old)
+    def newer(self, source: pa.Table, target: pa.Table, places: RowNumbers, failures: list[Failure]) -> Mask:
+        """Return which of the matched rows are newer in the source. Values of other rows need not be comparable.
 
-    def updating(self, source: pa.Table, target: pa.Table, failures: list[Failure]) -> Mask:
-        """Return which of the matched rows are replaced."""
+        ``places`` has the `row_places` of the rows of the target.
+        """
+        sequence = self.sequence
+        if sequence is None:
+            return np.ones(source.num_rows, dtype=bool)
+        values = pa.table({SOURCE: source[_SEQUENCE], TARGET: target[f"{TARGET}.{sequence.name}"]})
+
+        def compare(rows: pa.Table) -> Mask:
+            return newer_rows(sequence.comparable(rows[SOURCE], SOURCE), sequence.comparable(rows[TARGET], TARGET))
+
+        return _checked("newer_by", compare, values, places, failures)
+
+    def updating(self, source: pa.Table, target: pa.Table, places: RowNumbers, failures: list[Failure]) -> Mask:
+        """Return which of the matched rows are replaced; ``places`` as for `newer`."""
         table = source
         for name in target.column_names:
             table = table.append_column(name, target[name])
-        return _holding("update_when", self.updates, table, failures)
+        return _holding("update_when", self.updates, table, places, failures)
 
-    def inserting(self, source: pa.Table, failures: list[Failure]) -> Mask:
-        """Return which of the new rows are inserted."""
-        return _holding("insert_when", self.inserts, source, failures)
+    def inserting(self, source: pa.Table, places: RowNumbers, failures: list[Failure]) -> Mask:
+        """Return which of the new rows are inserted; ``places`` has the `row_places` of the rows of the source."""
+        return _holding("insert_when", self.inserts, source, places, failures)
 
 
-def _holding(argument: str, condition: Expression | None, table: pa.Table, failures: list[Failure]) -> Mask:
+def _holding(
+    argument: str, condition: Expression | None, table: pa.Table, places: RowNumbers, failures: list[Failure]
+) -> Mask:
     if condition is None:
         return np.ones(table.num_rows, dtype=bool)
-    try:
+
+    def holds(rows: pa.Table) -> Mask:
         with errors_name(argument):
-            return matching_rows(condition, table)
+            return matching_rows(condition, rows)
+
+    return _checked(argument, holds, table, places, failures)
+
+
+def _checked(
+    argument: str, evaluate: Callable[[pa.Table], Mask], table: pa.Table, places: RowNumbers, failures: list[Failure]
+) -> Mask:
+    """Return for which rows a condition holds. If it cannot be computed, keep the failure of the row that comes first.
+
+    Then no row holds, but that has no effect, because the planner raises the failure.
+    """
+    try:
+        return evaluate(table)
     except _FAILURES as error:
-        return _failed(argument, error, table.num_rows, failures)
-
-
-def _failed(argument: str, error: ExpressionError | SchemaMismatchError, rows: int, failures: list[Failure]) -> Mask:
-    """Keep a failure. No row holds, but that has no effect, because the planner raises it."""
-    failures.append((_ORDER.index(argument), error))
-    return np.zeros(rows, dtype=bool)
+        order = np.argsort(places)
+        found = first_failure(
+            len(order), lambda first, rows: evaluate(take_rows(table, order[first : first + rows])), _FAILURES
+        )
+        at, failure = found or (0, error)
+        failures.append((_ORDER.index(argument), int(places[order[at]]), failure))
+        return np.zeros(table.num_rows, dtype=bool)
 
 
 def flags_of(values: pa.Table) -> Mask:

@@ -49,7 +49,7 @@ from fsspeckit.core.planning.merge_request import FileChange, MergeSchemas, inse
 from fsspeckit.core.planning.merge_rules import compile_rules, deleting_rows
 from fsspeckit.core.progress import SILENT, Progress, Reporter, reporting
 from fsspeckit.core.results import MergePlan, MergeResult
-from fsspeckit.core.values.history import VALID_FROM, HistoryChanges, change_history
+from fsspeckit.core.values.history import VALID_FROM, HistoryChanges, change_history, raise_first_failure
 
 
 def apply_history(
@@ -110,6 +110,7 @@ def _plan(
     check_sequence(feed, request.sequence_by)
     old, reasons = _find_history(engine, feed, place, snapshot, schemas, request, reporter)
     found = _change(engine, feed, place, snapshot, schemas, old, deletes, request, reporter)
+    raise_first_failure(changes.failure for changes in found)
     rows = feed.with_parts([changes.table for changes in found], schemas.rows)
     plan = plan_history(found, snapshot, reasons)
     writing = replace(schemas.writing, body=rows.widen_codes(schemas.writing.body))

@@ -224,17 +224,19 @@ def _plan(
     with vanished_file_is_conflict(place, request.operation):
         schemas = merge_schemas(source.schema_for(snapshot.schema), snapshot, request, place.path)
         schemas = replace(schemas, body=source.widen_codes(schemas.body))
-        whole = snapshot
-        snapshot, pruned = set_aside_without_keys(whole, source, schemas, request)
         rules = compile_rules(request, source.schema, snapshot)
         deletes = deleting_rows(rules, source)
-        source.check_casts(schemas.filled, operation=request.operation, path=place.path, without=deletes)
+        source.check_casts(
+            schemas.filled, operation=request.operation, path=place.path, without=deletes, keys=request.key_columns
+        )
         check_order_columns(source.schema, request.dedup_order_by)
         if request.null_keys == "error":
             check_no_null_keys(source.columns(request.key_columns), request.key_columns, "source", request.operation)
         if request.operation == "apply_changes" and request.newer_by is not None:
             check_sequence(source, request.newer_by)
         rows = select_rows(source, schemas.keys, request.choice)
+        whole = snapshot
+        snapshot, pruned = set_aside_without_keys(whole, source, schemas, request)
         search = _Search(engine, source, place, request, reporter, schemas, rules, rows, deletes)
         found = search.find(snapshot)
         check_scope(engine, snapshot, source, rules, reporter)

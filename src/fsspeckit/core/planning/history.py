@@ -182,7 +182,8 @@ def _history_schema(
 
 def check_feed_values(source: Source, schemas: HistorySchemas, path: str, deletes: Mask | None) -> None:
     """Raise if a value of a change does not fit the type of the dataset; ``deletes`` marks changes without values."""
-    source.check_casts(feed_columns(schemas), operation="apply_changes", path=path, without=deletes)
+    keys = [key.name for key in schemas.matching.keys]
+    source.check_casts(feed_columns(schemas), operation="apply_changes", path=path, without=deletes, keys=keys)
 
 
 def feed_columns(schemas: HistorySchemas) -> pa.Schema:

@@ -85,7 +85,7 @@ def decide_changes(
 
 def _kept(check: RuleCheck, files: Sequence[DataFile], matches: Sequence[Match], *, conditions: bool) -> _Kept:
     found = [number for number, match in enumerate(matches) if len(match.positions)]
-    verdicts = check.apply([(files[number], matches[number]) for number in found], conditions=conditions)
+    verdicts = check.apply([(number, files[number], matches[number]) for number in found], conditions=conditions)
     changing, stale = list(matches), 0
     for number, (mask, late) in zip(found, verdicts, strict=True):
         changing[number] = _filtered(matches[number], mask)

@@ -22,7 +22,15 @@ from fsspeckit.core.expressions.types import common_type, is_comparable, plain_t
 from fsspeckit.core.kernels.exchange.stored_rows import StoredRows
 from fsspeckit.core.kernels.exchange.table_files import TableFolder
 from fsspeckit.core.kernels.read_values import ReadValues
-from fsspeckit.core.kernels.row_rules import SOURCE, TARGET, Failure, Mask, RowRules, SequenceColumn
+from fsspeckit.core.kernels.row_rules import (
+    SOURCE,
+    TARGET,
+    Failure,
+    Mask,
+    RowRules,
+    SequenceColumn,
+    row_places,
+)
 from fsspeckit.core.model import DataFile, Match, RowNumbers
 from fsspeckit.core.planning.conditions import constants_of, find_matching_rows, store_matching_rows
 from fsspeckit.core.planning.merge_request import MergeRequest
@@ -135,12 +143,15 @@ class RuleCheck:
     reporter: Reporter
     failures: list[Failure] = field(default_factory=list)
 
-    def apply(self, matches: Sequence[tuple[DataFile, Match]], *, conditions: bool) -> list[tuple[Mask, int]]:
-        """Return for each match which rows change, and how many are stale; ``conditions`` includes ``update_when``."""
+    def apply(self, matches: Sequence[tuple[int, DataFile, Match]], *, conditions: bool) -> list[tuple[Mask, int]]:
+        """Return for each match which rows change, and how many are stale; ``conditions`` includes ``update_when``.
+
+        ``matches`` have the numbers of the files.
+        """
         rules = self.rules if conditions else self.rules.for_deletes()
         if not rules.compares or not matches:
-            return [(np.ones(len(match.positions), dtype=bool), 0) for _, match in matches]
-        items = [(file, match.positions) for file, match in matches]
+            return [(np.ones(len(match.positions), dtype=bool), 0) for _, _, match in matches]
+        items = [(file, match.positions) for _, file, match in matches]
         on_done = self.reporter.stage("compare", len(items))
         tables = self.engine.map(ReadValues(self.place.storage, rules.target), items, on_done)
         return [self._decide(rules, *match, table) for match, table in zip(matches, tables, strict=True)]
@@ -149,14 +160,15 @@ class RuleCheck:
         """Return the unmatched source rows that are inserted."""
         if self.rules.inserts is None or not len(rows):
             return rows
-        return rows[self.rules.inserting(self._source_values(self.rules, rows), self.failures)]
+        return rows[self.rules.inserting(self._source_values(self.rules, rows), row_places(0, rows), self.failures)]
 
-    def _decide(self, rules: RowRules, file: DataFile, match: Match, stored: pa.Table) -> tuple[Mask, int]:
+    def _decide(self, rules: RowRules, number: int, file: DataFile, match: Match, stored: pa.Table) -> tuple[Mask, int]:
         source = self._source_values(rules, match.source_rows)
         constants = {name: each.value for name, each in constants_of(self.snapshot, file, rules.target).items()}
         target = pa.table(rules.with_constants(stored, constants, len(match.positions)))
-        newer = rules.newer(source, target, self.failures)
-        return newer & rules.updating(source, target, self.failures), int(np.count_nonzero(~newer))
+        places = row_places(number, match.positions)
+        newer = rules.newer(source, target, places, self.failures)
+        return newer & rules.updating(source, target, places, self.failures), int(np.count_nonzero(~newer))
 
     def _source_values(self, rules: RowRules, rows: RowNumbers) -> pa.Table:
         """Return the columns that conditions read; a table without columns would have no rows."""

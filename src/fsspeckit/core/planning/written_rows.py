@@ -14,7 +14,7 @@ from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.kernels.exchange.partition_source import PartitionSource
 from fsspeckit.core.kernels.exchange.route_moves import MovedPlaces
 from fsspeckit.core.kernels.exchange.route_rows import SourceRoutes
-from fsspeckit.core.kernels.exchange.summarize_source import CheckCasts
+from fsspeckit.core.kernels.exchange.summarize_source import CheckCasts, raise_first_failure
 from fsspeckit.core.kernels.exchange.table_files import TableFolder
 from fsspeckit.core.model import NO_ROWS, RowNumbers
 from fsspeckit.core.planning.exchange.routed_rows import ExchangedRows
@@ -56,7 +56,8 @@ def plan_rows(
         return WrittenRows(split, lambda name: source.columns([name])[name])
     wanted = cast_fields(source.schema, body)
     if wanted.names:
-        engine.map(CheckCasts(wanted, "write", path), source.pieces(wanted.names), lambda _: None)
+        check = CheckCasts(wanted, "write", path)
+        raise_first_failure(engine.map(check, source.pieces(wanted.names), lambda _: None))
     found = _partitioned(engine, source, folder, columns, reporter) if columns else _unpartitioned(source)
     before, totals = np.cumsum(found.counts, axis=0) - found.counts, found.counts.sum(axis=0).tolist()
     groups = tuple(

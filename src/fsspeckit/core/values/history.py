@@ -7,7 +7,7 @@ change anything is dropped. This module works on Arrow tables and reads no files
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from fsspeckit.common.bridge import to_arrow, to_numpy, valid_mask
 from fsspeckit.common.errors import KeyColumnError
-from fsspeckit.core.model import KeyColumn, RowNumbers
+from fsspeckit.core.model import NO_ROWS, KeyColumn, RowNumbers
 from fsspeckit.core.values.equality import columns_equal
 from fsspeckit.core.values.keys import KeyEncoder, comparable, order_rank
 from fsspeckit.core.values.take import take_rows, with_one_dictionary
@@ -29,6 +29,8 @@ CHANGE, DELETE = -1, -2
 _NONE = -1
 _OLD, _OLD_END = -1, -2  # priorities at one sequence: changes of the feed, by row number, are above both
 Mask = npt.NDArray[np.bool_]
+HistoryFailure = tuple[int, int, int, KeyColumnError]
+"""An invalid history or feed: the number of the check, the file and position of the first row, and the error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ class HistoryChanges:
         removed_positions: The positions of these rows.
         moved: The number of rows that are removed and written to another partition. They are new in ``files``.
         effective: The number of changes of the feed that change the history.
+        failure: Why the history cannot be changed; then there are no changes.
     """
 
     table: Any
@@ -85,21 +88,33 @@ class HistoryChanges:
     removed_positions: RowNumbers
     moved: int
     effective: int
+    failure: HistoryFailure | None = None
+
+
+def raise_first_failure(failures: Iterable[HistoryFailure | None]) -> None:
+    """Raise the failure that comes first in the order of checks and of rows, if there is any."""
+    found = min((each for each in failures if each is not None), key=lambda each: each[:3], default=None)
+    if found is not None:
+        raise found[3]
 
 
 def change_history(rows: HistoryInput, layout: HistoryLayout) -> HistoryChanges:
     """Return the history rows that change. The last change of a key and sequence counts, and before a history row."""
     if not rows.table.num_rows:
-        nothing = np.empty(0, dtype=np.int64)
-        return HistoryChanges(rows.table, nothing, nothing, nothing, nothing, 0, 0)
+        return _nothing(rows)
     rows = HistoryInput(rows.files, rows.positions, with_one_dictionary(rows.table))
     times = _Times.of(rows)
     keys = KeyEncoder([comparable(rows.table[key.name], key.type) for key in layout.keys]).codes
-    _check_history(rows, keys, times, layout)
+    if (failure := _broken_row(rows, keys, times, layout)) is not None:
+        return _nothing(rows, failure)
     points = _points(rows, keys, times)
-    if not layout.ordered:
-        _check_ties(rows, points, layout)
+    if not layout.ordered and (failure := _tie(rows, points, layout)) is not None:
+        return _nothing(rows, failure)
     return _Built(rows, times, points, _values(rows, points, layout), layout).changes()
+
+
+def _nothing(rows: HistoryInput, failure: HistoryFailure | None = None) -> HistoryChanges:
+    return HistoryChanges(rows.table.slice(0, 0), NO_ROWS, NO_ROWS, NO_ROWS, NO_ROWS, 0, 0, failure)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,31 +142,34 @@ class _Times:
         return cls(values, order_rank(values), closed, end_at)
 
 
-def _check_history(rows: HistoryInput, keys: RowNumbers, times: _Times, layout: HistoryLayout) -> None:
-    """Raise if history rows of a key overlap, end before they start, or do not say rightly that they are current."""
+def _broken_row(rows: HistoryInput, keys: RowNumbers, times: _Times, layout: HistoryLayout) -> HistoryFailure | None:
+    """Find history rows of a key that overlap, end before they start, or do not say rightly that they are current."""
     old = np.flatnonzero(rows.files >= 0)
     is_open = times.end_at[old] == _NONE
     current = rows.table[IS_CURRENT]
     says_open = to_numpy(current.fill_null(False))[old]
     wrong = old[(says_open != is_open) | ~valid_mask(current)[old]]
     if len(wrong):
-        raise _broken(rows, int(wrong[0]), layout, f"{IS_CURRENT} must be true exactly where {VALID_TO} is NULL")
+        return _broken(rows, wrong, layout, 0, f"{IS_CURRENT} must be true exactly where {VALID_TO} is NULL")
     starts = times.ranks[old]
     ends = np.where(is_open, 0, times.ranks[times.end_at[old]])
     if len(wrong := old[~is_open & (ends <= starts)]):
-        raise _broken(rows, int(wrong[0]), layout, f"{VALID_TO} must be after {VALID_FROM}")
+        return _broken(rows, wrong, layout, 1, f"{VALID_TO} must be after {VALID_FROM}")
     order = np.lexsort((starts, keys[old]))
     one, after = order[:-1], order[1:]
     overlap = (keys[old][one] == keys[old][after]) & (is_open[one] | (ends[one] > starts[after]))
     if overlap.any():
-        row = int(old[after[np.flatnonzero(overlap)[0]]])
-        raise _broken(rows, row, layout, "it must not overlap another row of the key")
+        return _broken(rows, old[after[overlap]], layout, 2, "it must not overlap another row of the key")
+    return None
 
 
-def _broken(rows: HistoryInput, row: int, layout: HistoryLayout, what: str) -> KeyColumnError:
+def _broken(rows: HistoryInput, wrong: RowNumbers, layout: HistoryLayout, check: int, what: str) -> HistoryFailure:
+    """Return the failure of a check; of the wrong rows, the first one of the first file is shown."""
+    row = int(wrong[np.lexsort((rows.positions[wrong], rows.files[wrong]))[0]])
     names = [*(key.name for key in layout.keys), *HISTORY_COLUMNS]
     shown = rows.table.select(names).slice(row, 1).to_pylist()[0]
-    return KeyColumnError(f"the history row {shown} of the dataset is not valid: {what}. Correct the row.")
+    error = KeyColumnError(f"the history row {shown} of the dataset is not valid: {what}. Correct the row.")
+    return check, int(rows.files[row]), int(rows.positions[row]), error
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -210,20 +228,23 @@ def _points(rows: HistoryInput, keys: RowNumbers, times: _Times) -> _Points:
     )
 
 
-def _check_ties(rows: HistoryInput, points: _Points, layout: HistoryLayout) -> None:
-    """Raise if changes with one key and sequence differ and it is not known which of them is the last."""
+def _tie(rows: HistoryInput, points: _Points, layout: HistoryLayout) -> HistoryFailure | None:
+    """Find changes with one key and sequence that differ, where it is not known which of them is the last."""
     one, other = points.feed_pairs
     differs = (one == _NONE) != (other == _NONE)
     both = np.flatnonzero((one != _NONE) & (other != _NONE))
     differs[both] = ~_equal(rows.table, one[both], rows.table, other[both], layout.tracked)
-    if differs.any():
-        row = int(max(one[differs][0], other[differs][0]))
-        names = [*(key.name for key in layout.keys), VALID_FROM]
-        shown = list(rows.table.select(names).slice(row, 1).to_pylist()[0].values())
-        raise KeyColumnError(
-            f"the feed has different changes with one key and sequence, {shown}, and its query ends in a shuffle, so "
-            "it is not known which is the last. Sort the feed (orderBy), or order changes by a column without ties."
-        )
+    if not differs.any():
+        return None
+    found = np.maximum(one[differs], other[differs])
+    row = int(found[np.argmin(rows.positions[found])])
+    names = [*(key.name for key in layout.keys), VALID_FROM]
+    shown = list(rows.table.select(names).slice(row, 1).to_pylist()[0].values())
+    error = KeyColumnError(
+        f"the feed has different changes with one key and sequence, {shown}, and its query ends in a shuffle, so "
+        "it is not known which is the last. Sort the feed (orderBy), or order changes by a column without ties."
+    )
+    return 3, CHANGE, int(rows.positions[row]), error
 
 
 def _equal(left: pa.Table, one: RowNumbers, right: pa.Table, other: RowNumbers, names: Sequence[str]) -> Mask:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ import pyarrow as pa
 from fsspeckit.common.bridge import to_numpy
 from fsspeckit.common.errors import SchemaMismatchError, UnsupportedDataError
 from fsspeckit.core.dataset.source import Source
-from fsspeckit.core.kernels.exchange.summarize_source import CheckCasts
+from fsspeckit.core.kernels.exchange.summarize_source import CheckCasts, raise_first_failure
 from fsspeckit.core.parquet.writer_options import check_distinct
 from fsspeckit.core.storage import Storage
 from fsspeckit.datasets.spark.errors import translated
@@ -73,16 +73,22 @@ class FrameSource(SharedSource):
         return pa.schema(fields, self.schema.metadata)
 
     def check_casts(
-        self, schema: pa.Schema, *, operation: str, path: str, without: npt.NDArray[np.bool_] | None = None
+        self,
+        schema: pa.Schema,
+        *,
+        operation: str,
+        path: str,
+        without: npt.NDArray[np.bool_] | None = None,
+        keys: Sequence[str] = (),
     ) -> None:
         """Raise if a value does not fit its type in ``schema``; executors read the rows of a large source."""
         if self.exchange_folder is None or without is not None:
-            Source.check_casts(self, schema, operation=operation, path=path, without=without)
+            Source.check_casts(self, schema, operation=operation, path=path, without=without, keys=keys)
             return
         known = pa.schema([field for field in schema if field.name in self.schema.names])
         pieces = self.pieces(known.names)
         check = CheckCasts(known, operation, path)
-        run_items(self.frame.sparkSession, check, pieces, len(pieces), lambda _: None)
+        raise_first_failure(run_items(self.frame.sparkSession, check, pieces, len(pieces), lambda _: None))
 
     def _field_for(self, own: pa.Field, wanted: pa.Field) -> pa.Field:
         try:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -50,10 +51,22 @@ def run_items(
         frame = spark.range(job.start, job.stop, 1, len(job)).mapInArrow(body, "number long, result binary")
         answers = collect(spark, frame, lambda ended, _, before=job.start: progress.tasks(before + ended))  # type: ignore[misc]
         numbers = to_numpy(answers["number"]).tolist()
-        for number, answer in zip(numbers, answers["result"].to_pylist(), strict=True):
-            results[number::count] = unpack(answer)
+        place_results(dict(zip(numbers, answers["result"].to_pylist(), strict=True)), results, count)
         progress.tasks(job.stop)
     return results
+
+
+def place_results(answers: Mapping[int, bytes], results: list[Any], count: int) -> None:
+    """Put the results of bundles where their items are; ``count`` is the number of all bundles.
+
+    Raise the error of the first item that has one.
+    """
+    found = {number: pickle.loads(answer) for number, answer in answers.items()}  # noqa: S301 - written by this job
+    failed = [(number + each.done * count, each.error) for number, each in found.items() if isinstance(each, _Failed)]
+    if failed:
+        raise min(failed, key=lambda each: each[0])[1]
+    for number, answer in found.items():
+        results[number::count] = answer
 
 
 def _jobs(packed: Sequence[bytes]) -> list[range]:
@@ -118,6 +131,14 @@ class TaskProgress:
             self._on_done(new)
 
 
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """The error of an item of a bundle, and the number of items before it."""
+
+    done: int
+    error: Exception
+
+
 class _Body:
     """The function of each Spark task: apply the function to its items."""
 
@@ -131,10 +152,13 @@ class _Body:
                 yield pa.RecordBatch.from_arrays([to_arrow(np.array([number])), answer], ["number", "result"])
 
     def _answer(self, number: int) -> bytes:
+        found: list[Any] = []
         try:
-            return pickle.dumps([self._function(item) for item in pickle.loads(self._packed[number])])  # noqa: S301
+            for item in pickle.loads(self._packed[number]):  # noqa: S301 - written by the driver of this job
+                found.append(self._function(item))  # noqa: PERF401 - a failure tells how many are done
         except EXPECTED as error:
-            return pickle.dumps(error)
+            return pickle.dumps(_Failed(len(found), error))
+        return pickle.dumps(found)
 
 
 def unpack(answer: bytes) -> list[Any]:

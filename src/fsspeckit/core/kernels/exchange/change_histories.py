@@ -27,7 +27,13 @@ from fsspeckit.core.kernels.exchange.split_keys import SOURCE_SIDE
 from fsspeckit.core.kernels.exchange.table_files import TableFolder, TablePlace, in_chunks
 from fsspeckit.core.kernels.history_rows import FeedChunk, OldRows, SplitHistory, join
 from fsspeckit.core.model import NO_ROWS, DataFile, RowNumbers
-from fsspeckit.core.values.history import HistoryChanges, HistoryInput, HistoryLayout, change_history
+from fsspeckit.core.values.history import (
+    HistoryChanges,
+    HistoryFailure,
+    HistoryInput,
+    HistoryLayout,
+    change_history,
+)
 from fsspeckit.core.values.take import take_rows
 
 _PIECE_BYTES = 32 * 1024 * 1024
@@ -143,6 +149,7 @@ class HistoryDecisions:
         distinct: The distinct values of columns of dictionaries with few codes.
         moved: The number of rows that are removed and written to another partition.
         effective: The number of changes of the feed that change the history.
+        failure: Why the history cannot be changed.
     """
 
     replaced: FileRows
@@ -156,6 +163,7 @@ class HistoryDecisions:
     effective: int
     spared: FileRows = NO_FILE_ROWS
     moved_from: frozenset[int] = frozenset()
+    failure: HistoryFailure | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +205,7 @@ class StoreHistory:
             tuple(pc.unique(changes.table[name]).slice(0, _MOST_DISTINCT) for name in self.coded),
             changes.moved,
             changes.effective,
+            failure=changes.failure,
         )
 
     def _folders(self, table: pa.Table, rows: RowNumbers) -> tuple[tuple[str, ...], RowNumbers]:

@@ -18,7 +18,7 @@ from fsspeckit.core.kernels.exchange.move_targets import STAYS, MoveTargets, New
 from fsspeckit.core.kernels.exchange.source_index import OrderBy, SourceIndex
 from fsspeckit.core.kernels.exchange.split_keys import SOURCE_SIDE, Keep
 from fsspeckit.core.kernels.exchange.table_files import TableFolder, TablePlace
-from fsspeckit.core.kernels.row_rules import Failure, Mask, RowRules
+from fsspeckit.core.kernels.row_rules import Failure, Mask, RowRules, row_places
 from fsspeckit.core.model import RowNumbers
 from fsspeckit.core.values.take import take_rows
 
@@ -195,16 +195,17 @@ class _FoundKeys:
         """Return some matches. ``update_when`` is not for source rows that delete their key."""
         rules = self.how.rules
         newer, updating, in_scope = (np.ones(len(rows), dtype=bool) for _ in range(3))
-        if compares and rules.compares and len(rows):
-            values, written = self._values(piece, hits, rows), ~self.index.deletes[rows]
-            newer = rules.newer(*values, self.failures)
-            if not written.all():
-                values = self._values(piece, hits[written], rows[written])
-            updating[written] = rules.updating(*values, self.failures)
-        if "scope" in piece.column_names:
-            in_scope = to_numpy(piece["scope"])[hits]
         number = np.full(len(rows), int(piece.schema.metadata[b"number"]))
         positions = to_numpy(piece["row"])[hits].astype(np.int64)
+        if compares and rules.compares and len(rows):
+            values, written = self._values(piece, hits, rows), ~self.index.deletes[rows]
+            places = row_places(number, positions)
+            newer = rules.newer(*values, places, self.failures)
+            if not written.all():
+                values = self._values(piece, hits[written], rows[written])
+            updating[written] = rules.updating(*values, places[written], self.failures)
+        if "scope" in piece.column_names:
+            in_scope = to_numpy(piece["scope"])[hits]
         return _Matches(number, positions, rows, newer, updating, in_scope, np.full(len(rows), STAYS))
 
     def _values(self, piece: pa.Table, hits: RowNumbers, rows: RowNumbers) -> tuple[pa.Table, pa.Table]:
@@ -259,7 +260,8 @@ class _FoundKeys:
     def _new_rows(self, new: RowNumbers) -> RowNumbers:
         if self.how.rules.inserts is None or not len(new):
             return new
-        return new[self.how.rules.inserting(take_rows(self.index.values, new), self.failures)]
+        places = row_places(self.index.files[new], self.index.rows[new])
+        return new[self.how.rules.inserting(take_rows(self.index.values, new), places, self.failures)]
 
     def _examples(self, moving: _Matches) -> RowNumbers:
         """Return file, position, part of the source and row of the first keys that are in another partition."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fsspeckit.common.errors import ExpressionError, SchemaMismatchError
 from fsspeckit.common.partitions import partition_folders
 from fsspeckit.common.schema import cast_schema
 from fsspeckit.core.expressions.conditions import errors_name
@@ -21,6 +22,15 @@ from fsspeckit.core.values.take import filter_rows
 
 _CHECKED_ROWS = 262_144
 _MOST_DISTINCT = 1 << 16  # more values than codes of 16 bits
+ValueFailure = tuple[int, Exception]
+"""A failure of a part of a source: the number of the column, or -1 for a condition, and the error."""
+
+
+def raise_first_failure(failures: Iterable[ValueFailure | None]) -> None:
+    """Raise the failure of the first column that has one, in the first part that has it."""
+    found = min((each for each in failures if each is not None), key=lambda each: each[0], default=None)
+    if found is not None:
+        raise found[1]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,13 +42,15 @@ class SourceSummary:
         partitions: The partitions of the rows, in the order of their first rows.
         distinct: The distinct values of each column of dictionaries that has few codes.
         no_sequence: The number of NULL values of the column that orders changes, and whether it has NaN.
+        failure: Why the values of the part cannot be merged; then nothing else is known.
     """
 
     rows: int
-    keys: tuple[KeyRanges, ...]
-    partitions: tuple[str, ...]
-    distinct: tuple[pa.Array, ...]
-    no_sequence: tuple[int, bool]
+    keys: tuple[KeyRanges, ...] = ()
+    partitions: tuple[str, ...] = ()
+    distinct: tuple[pa.Array, ...] = ()
+    no_sequence: tuple[int, bool] = (0, False)
+    failure: ValueFailure | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +84,13 @@ class SummarizeSource:
     def __call__(self, piece: Any) -> SourceSummary:
         """Summarize the rows of one piece."""
         table = piece.read()
-        written = self._written(table)
-        self.casts.check(written)
+        try:
+            written = self._written(table)
+        except ExpressionError as error:
+            return SourceSummary(table.num_rows, failure=(-1, error))
+        failure = self.casts.check(written, {key.name: table for key in self.keys})
+        if failure is not None:
+            return SourceSummary(table.num_rows, failure=failure)
         return SourceSummary(
             table.num_rows,
             tuple(key_ranges(in_key_type(table[key.name], key.type), self.ranges) for key in self.keys),
@@ -91,22 +108,26 @@ class SummarizeSource:
 
 @dataclass(frozen=True, slots=True)
 class CheckCasts:
-    """Raises if a value of a piece does not fit its type in a schema."""
+    """Finds the first column of a piece with a value that does not fit its type in a schema."""
 
     schema: pa.Schema
     operation: str
     path: str
 
-    def __call__(self, piece: Any) -> None:
+    def __call__(self, piece: Any) -> ValueFailure | None:
         """Check the rows of one piece."""
-        self.check(piece.read())
+        return self.check(piece.read(), {})
 
-    def check(self, table: pa.Table) -> None:
-        """Check the rows of a table."""
-        for field in self.schema:
-            column, wanted = table.select([field.name]), pa.schema([field])
-            for start in range(0, table.num_rows, _CHECKED_ROWS):
-                cast_schema(column.slice(start, _CHECKED_ROWS), wanted, operation=self.operation, path=self.path)
+    def check(self, written: pa.Table, others: Mapping[str, pa.Table]) -> ValueFailure | None:
+        """Check the rows of a table. Some columns have the rows of ``others``."""
+        for number, field in enumerate(self.schema):
+            column, wanted = others.get(field.name, written).select([field.name]), pa.schema([field])
+            try:
+                for start in range(0, column.num_rows, _CHECKED_ROWS):
+                    cast_schema(column.slice(start, _CHECKED_ROWS), wanted, operation=self.operation, path=self.path)
+            except SchemaMismatchError as error:
+                return number, error
+        return None
 
 
 def _partitions(table: pa.Table, columns: Sequence[str]) -> list[str]:

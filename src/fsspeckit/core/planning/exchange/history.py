@@ -57,6 +57,7 @@ from fsspeckit.core.planning.merge import check_target_keys, file_identities, fo
 from fsspeckit.core.planning.merge_rules import compile_rules
 from fsspeckit.core.planning.statistics import candidate_row_groups
 from fsspeckit.core.progress import Reporter
+from fsspeckit.core.values.history import raise_first_failure
 from fsspeckit.core.values.key_hash import KeyHasher
 
 
@@ -192,7 +193,9 @@ class _Planner:
         coded = coded_columns(schemas.writing.body, schemas.rows.names)
         gather = StoreHistory(folder, schemas.rows, schemas.layout, schemas.writing.partitions, coded)
         on_done = self.reporter.stage("read history", len(items) + parts, rows=rows)
-        return self.engine.exchange(split, items, gather, parts, on_done)
+        found = self.engine.exchange(split, items, gather, parts, on_done)
+        raise_first_failure(each.failure for each in found)
+        return found
 
     def plan(self, found: Sequence[HistoryDecisions], reasons: Sequence[str]) -> ExchangedMerge:
         """Return the changes of files, and the routes of changed history rows to them."""

@@ -12,7 +12,7 @@ from fsspeckit.common.categories import has_categories
 from fsspeckit.core.dataset.source import Source
 from fsspeckit.core.dataset.source_keys import check_sequence_values, null_key_error
 from fsspeckit.core.engine.protocol import Engine
-from fsspeckit.core.kernels.exchange.summarize_source import SourceSummary, SummarizeSource
+from fsspeckit.core.kernels.exchange.summarize_source import SourceSummary, SummarizeSource, raise_first_failure
 from fsspeckit.core.planning.exchange.key_intervals import KeyIntervals
 from fsspeckit.core.planning.merge_request import MergeSchemas
 from fsspeckit.core.progress import Reporter
@@ -26,10 +26,17 @@ _FEWEST_PARTS, _MOST_PARTS = 4, 8_192
 
 
 def summarize(engine: Engine, source: Source, how: SummarizeSource, reporter: Reporter) -> list[SourceSummary]:
-    """Return the summaries of all parts of a source; the number of ranges is chosen here."""
+    """Return the summaries of all parts of a source; the number of ranges is chosen here.
+
+    Raises:
+        ExpressionError: ``delete_when`` cannot be computed.
+        SchemaMismatchError: A value does not fit its type.
+    """
     pieces = source.pieces(how.columns)
     ranges = min(_MOST_RANGES, max(_FEWEST_RANGES, _RANGES // len(pieces)))
-    return engine.map(replace(how, ranges=ranges), pieces, reporter.stage("summarize source", len(pieces)))
+    found = engine.map(replace(how, ranges=ranges), pieces, reporter.stage("summarize source", len(pieces)))
+    raise_first_failure(summary.failure for summary in found)
+    return found
 
 
 def check_nulls(summaries: Sequence[SourceSummary], schemas: MergeSchemas, operation: str) -> None:
