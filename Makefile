@@ -124,8 +124,8 @@ $(SPARKS:%=$(VENV)-spark-%/.ready): $(VENV)-spark-%/.ready: pyproject.toml const
 	$(INSTALL) $(@D) $(@D)/constraints.txt --editable '.[versions]'
 	@touch $@
 
-seeded-bugs: java ## break the source in one place at a time and check that a test fails; ARGS=words chooses bugs
-	$(BIN)/python tests/faults/seeded_bugs.py $(ARGS)
+seeded-bugs: java ## break the source in one place at a time and check that a test fails; ARGS=words, ARGS="--draw 40 --seed 1 --workers 2 commit"
+	$(BIN)/python tests/bugs/run.py $(ARGS)
 
 check: $(READY) ## run ruff, ruff format, mypy --strict, import contracts and the build of docs/
 	$(BIN)/ruff check
