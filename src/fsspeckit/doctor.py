@@ -125,6 +125,7 @@ class _Doctor:
         yield self._attempt("read access", self._readable)
         yield self._data_files()
         yield self._attempt("write access", self._writable)
+        yield self._attempt("two writers", self._exclusive_create)
         yield self._journal()
 
     def _attempt(self, name: str, check: Callable[[], str]) -> Check:
@@ -227,6 +228,11 @@ class _Doctor:
         place.storage.write_bytes(probe, b"probe")
         place.storage.remove(probe)
         return f"a file was written to {place.storage.url(folder)} and removed"
+
+    def _exclusive_create(self) -> str:
+        """Create a file twice where the journal is, or would be."""
+        self._place().journal.probe()
+        return "of two writers that commit at once, the storage refuses one"
 
     def _journal(self) -> Check:
         check = self._attempt("journal", self._journal_state)

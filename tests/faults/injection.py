@@ -83,6 +83,10 @@ class FaultStorage(Storage):
 
         self.on_call = on_call
 
+    @property
+    def client(self) -> str:
+        return self.inner.client
+
     def _call(
         self, name: str, effect: Callable[[], Any], *, writes: bool, tear: Callable[[], Any] | None = None
     ) -> Any:

@@ -203,7 +203,9 @@ def check_clean(world: World, where: str = "after a clean run") -> None:
     if log.stagings() or state.leftovers or state.is_pending:
         raise Violation(f"{where}: left behind {log.stagings()} {state.leftovers}, pending {state.is_pending}")
     known = {join(log.folder, f"{seq:020d}.{kind}") for seq in state.records for kind in ("json", "done")}
-    marks = [name for name in world.new_storage().list_names(log.folder) if name.startswith(("retain-", "floor-"))]
+    marks = [
+        name for name in world.new_storage().list_names(log.folder) if name.startswith(("retain-", "floor-", "probed-"))
+    ]
     known |= {log.lock_path, log.staging_lock_path, *(join(log.folder, name) for name in marks)}
     for seq in state.records:
         known |= {join(log.kept_folder, item.name) for item in log.read(seq).kept}

@@ -183,7 +183,7 @@ def test_versions_survive_many_commits(world: World) -> None:
         rewrite(world.storage, world.root)
         append_many(world, 30)
         names = world.storage.list_names(join(sidecar(world), "log"))
-        assert len(names) <= 2 * 4 + 1
+        assert len([name for name in names if not name.startswith("probed-")]) <= 2 * 4 + 1
         found = versions_of(world)
         assert len(found) == 33
         assert found[-1] == world.raw_rows()

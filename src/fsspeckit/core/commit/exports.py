@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from fsspeckit.common.errors import CommitConflictError, StorageError, TableFormatError
+from fsspeckit.core.commit.exclusive_create import ensure_exclusive_create
 from fsspeckit.core.commit.export_marks import (
     TITLES,
     ExportMark,
@@ -215,9 +216,10 @@ class ExportLog:
 
         From the first mark on, commits give new names to rewritten files. One that began before it is waited for.
         """
-        is_first = not self._log.state().exports
+        state = self._log.state()
+        ensure_exclusive_create(self._storage, self._log, state)
         self._write_mark(mark.name)
-        if is_first:
+        if not state.exports:
             with self._storage.lock(self._log.lock_path):
                 if self._log.state().newest != mark.seq:
                     self._remove_marks([mark])

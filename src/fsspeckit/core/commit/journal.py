@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fsspeckit.common.choices import DEFAULT_PUBLISH, PublishMode
+from fsspeckit.core.commit.exclusive_create import ensure_exclusive_create, probe_exclusive_create
 from fsspeckit.core.commit.exports import ExportLog
 from fsspeckit.core.commit.footer_index import remove_index
 from fsspeckit.core.commit.history import Expired
@@ -157,6 +158,16 @@ class Journal:
         check_partition_folders(self._root, (file.path for file in view.files), self._has_sidecar)
         return view
 
+    def probe(self) -> None:
+        """Raise if the storage cannot have a journal, because two writers could both commit. Creates no journal."""
+        if self._storage.is_local:
+            return
+        found = self._locations.find()
+        sidecar = found or self._locations.beside or self._locations.inside
+        probe_exclusive_create(self._storage, Log(self._storage, sidecar))
+        if found is None:
+            self._storage.remove_dir_if_empty(sidecar)
+
     def _has_sidecar(self) -> bool:
         return self._locations.find() is not None
 
@@ -165,8 +176,11 @@ class Journal:
         sidecar = self._locations.find()
         if sidecar is None:
             sidecar = self._locations.create()
-        elif not self._is_checked:
-            check_not_inside_dataset(self._storage, self._root)  # again: now its own journal is there for others to see
+        else:
+            if not self._is_checked:
+                # Again: now its own journal is there for others to see.
+                check_not_inside_dataset(self._storage, self._root)
+            ensure_exclusive_create(self._storage, Log(self._storage, sidecar), view.log)
         log = Log(self._storage, sidecar)
         if any(mark.format == "iceberg" for mark in view.log.exports):
             ExportLog(self._storage, self._root, log).check("iceberg")

@@ -34,6 +34,7 @@ _KEY = re.compile(r"(\d{20})-([0-9a-f]{64})", re.ASCII)
 _POSITION = re.compile(r"(\d{20})-([0-9a-f]{64})-(\d{1,20})", re.ASCII)
 _POLICY = re.compile(r"retain-(\d{20})-(\d{1,12})", re.ASCII)
 _FLOOR = re.compile(r"floor-(\d{20})", re.ASCII)
+_PROBED = re.compile(r"probed-[0-9a-f]{32}", re.ASCII)
 _LIST_ATTEMPTS = 3
 
 _logger = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ class LogState:
 
     ``retain`` is the policy: the seconds for which commits keep the files that they remove, or 0. No version before
     ``floor`` can be read. ``exports`` are the marks of exported metadata, and ``kept`` are the exports and catalogs to
-    refresh after every commit.
+    refresh after every commit. ``probed`` are the marks of `exclusive_create`.
     """
 
     records: tuple[int, ...] = ()
@@ -55,6 +56,7 @@ class LogState:
     floor: int = 0
     exports: tuple[ExportMark, ...] = ()
     kept: frozenset[str] = frozenset()
+    probed: frozenset[str] = frozenset()
 
     @property
     def is_export_outdated(self) -> bool:
@@ -168,7 +170,7 @@ class Log:
 
     def _state(self, names: Iterable[str]) -> LogState:
         records, done, leftovers, policy, floor = [], set(), [], (0, 0), 0
-        exports, kept = [], set()
+        exports, kept, probed = [], set(), set()
         for name in names:
             number, ending = name[:20], name[20:]
             if ending in _KINDS and number.isdecimal() and number.isascii():
@@ -186,11 +188,15 @@ class Log:
                 exports.append(mark)
             elif (kind := parse_kept(name)) is not None:
                 kept.add(kind)
+            elif _PROBED.fullmatch(name) is not None:
+                probed.add(name)
         records.sort()
         for seq in records[:1] + records[-1:]:
             self._checked_number(seq)
         state = LogState(tuple(records), frozenset(done), tuple(leftovers), policy[1], floor)
-        return replace(state, exports=tuple(sorted(exports)), kept=frozenset(kept)) if exports or kept else state
+        if not (exports or kept or probed):
+            return state
+        return replace(state, exports=tuple(sorted(exports)), kept=frozenset(kept), probed=frozenset(probed))
 
     def _checked_number(self, seq: int) -> int:
         if not 0 < seq < MAX_RECORDS:

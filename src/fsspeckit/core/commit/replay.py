@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from fsspeckit.common.errors import CommitConflictError, StorageError
 from fsspeckit.common.text import counted
 from fsspeckit.core.commit.exchange import Exchange, can_exchange
+from fsspeckit.core.commit.exclusive_create import ensure_exclusive_create
 from fsspeckit.core.commit.log import Log, LogState, Survey
 from fsspeckit.core.commit.publishing import Copy, Distribute, KeepFiles, PublishFiles, in_one_batch
 from fsspeckit.core.commit.record import Kept, Published, Record, Retired, new_id
@@ -291,6 +292,7 @@ def recover(storage: Storage, root: str, log: Log) -> Recovery:
     replayer = Replayer(storage, root, log)
     with storage.lock(log.lock_path):
         state = log.state()
+        ensure_exclusive_create(storage, log, state)
         replayed = replay_pending(log, replayer, state)
         for_each(storage, storage.remove, state.leftovers)
         with storage.lock(log.staging_lock_path):  # no writer is creating a staging folder, so each has its owner

@@ -6,7 +6,8 @@ import logging
 from collections.abc import Sequence
 
 from fsspeckit.common.errors import NestedDatasetError, StorageError
-from fsspeckit.core.commit.log import Log, Survey
+from fsspeckit.core.commit.exclusive_create import ensure_exclusive_create
+from fsspeckit.core.commit.log import Log, LogState, Survey
 from fsspeckit.core.commit.nesting import (
     INSIDE,
     check_contains_no_dataset,
@@ -113,7 +114,8 @@ class SidecarLocations:
         try:
             self._check_contains_no_dataset()
             check_not_inside_dataset(self._storage, self.root)
-        except NestedDatasetError:
+            ensure_exclusive_create(self._storage, Log(self._storage, sidecar), LogState())
+        except (NestedDatasetError, StorageError):
             self._remove_if_unused(sidecar)
             raise
         return sidecar

@@ -87,6 +87,11 @@ class Storage(ABC):
     workers: int = 1
     """Number of parallel calls: several for a remote store with round trips, 1 where a call takes microseconds."""
 
+    @property
+    def client(self) -> str:
+        """The library, its version and the server: what decides whether `create_exclusive` works."""
+        return "" if self.is_local else type(self).__name__
+
     @abstractmethod
     def list_tree(self, root: str) -> Tree:
         """List recursively. Raise on unreadable folders and symlinks, and FileNotFoundError if ``root`` is missing."""

@@ -9,6 +9,7 @@ call bypasses the listing caches, so that files of other writers are visible.
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,6 +24,7 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 from fsspeckit.common.errors import StorageError
+from fsspeckit.common.text import scrub
 from fsspeckit.core.storage.base import (
     FOLDER,
     JOURNAL_NAMES,
@@ -124,6 +126,13 @@ class FsspecStorage(Storage):
 
     def __reduce__(self) -> tuple[Callable[[AbstractFileSystem], FsspecStorage], tuple[AbstractFileSystem]]:
         return FsspecStorage, (self._fs,)
+
+    @property
+    def client(self) -> str:
+        kind = type(self._base)
+        version = getattr(sys.modules.get(kind.__module__.partition(".")[0]), "__version__", "")
+        server = "" if self._s3 is None else f" at {scrub(self._s3.endpoint())}"
+        return f"{kind.__name__} {version}{server}"
 
     def _call(self, operation: str, path: str) -> report_options:
         return report_options(operation, path, self._options)

@@ -34,6 +34,10 @@ class S3Requests:
     def __init__(self, filesystem: AbstractFileSystem) -> None:
         self._fs = filesystem
 
+    def endpoint(self) -> str:
+        """Return the URL of the server."""
+        return str(self._fs.s3.meta.endpoint_url)
+
     def stat(self, path: str) -> Info | None:
         """Return a file, or None. One HEAD; a prefix is not a file."""
         bucket, key = self._split(path)
