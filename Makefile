@@ -21,7 +21,7 @@ READERS := $(VENV)-readers
 DEMO    := $(if $(wildcard $(READY)),$(VENV),$(VENV)-demo)
 OLD      = SWEEP=quick $(1)/bin/pytest -n 2 --dist worksteal -m '$(2) and not s3 and not sweep' tests/versions
 PART    := $(addprefix tests/conformance/test_,row_changes.py optimize.py)
-RACE     = $(1)/bin/pytest tests/faults/test_exclusive_create.py
+RACE     = $(1)/bin/pytest -m 'not sweep' tests/faults/test_exclusive_create.py
 
 # Find Java 17 for the Spark of an environment, or install it.
 JAVA     = @sh scripts/system.sh java $(1)/bin/python \
