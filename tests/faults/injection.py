@@ -57,6 +57,7 @@ class FaultStorage(Storage):
         self.in_place = inner.in_place
         self.can_exchange = inner.can_exchange
         self.has_folders = inner.has_folders
+        self.knows_owners = inner.knows_owners
         self.workers = 1
         self._handles: list[Handle] = []
         self._locks = 0

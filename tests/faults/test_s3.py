@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import gc
 import io
+import json
+import os
+import random
+import subprocess
+import sys
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -36,6 +42,7 @@ from fsspeckit.core.commit.publishing import Distribute, PublishFiles
 from fsspeckit.core.commit.transaction import Changes, Commit, Publish
 from fsspeckit.core.storage import Storage, for_each, fsspec, join, resolve
 from fsspeckit.core.storage.fsspec import FsspecStorage
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from sweeps import Sweep
 
 
@@ -232,6 +239,108 @@ def test_staging_folder_is_alive_during_its_lease(world: S3World, monkeypatch: p
         with pytest.raises((CommitConflictError, OSError)):
             transaction.commit(Changes((Publish(staged, "more.parquet", 3),)))
     assert world.raw_rows()[(80, "mine")] == 0
+
+
+WRITER = """
+import json, sys
+import fsspec
+import pyarrow as pa
+from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+options, path, writer = json.loads(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+io = PyarrowDatasetIO(filesystem=fsspec.filesystem("s3", **options))
+number = 0
+while True:
+    number += 1
+    rows = pa.table({"id": [writer, 1000 * writer + number], "n": [number, number]})
+    io.merge(rows, path, strategy="upsert", key_columns="id", retries=1000)
+    print(number, flush=True)
+"""
+
+
+def test_recover_leaves_nothing_of_killed_writers(
+    s3_server: Any, s3_bucket: str, sweep: Sweep, rng: random.Random
+) -> None:
+    """Their merges that were reported are there once, and no staged object is left after one explicit recovery."""
+    path = f"{s3_bucket}/lake/ds"
+    io = PyarrowDatasetIO(filesystem=s3_server.filesystem())
+    io.write_dataset(pa.table({"id": [0], "n": [0]}), path)
+    reported: dict[int, int] = {}
+    for turn in range(10 if sweep.full else 1):
+        writers = {4 * turn + at: start_writer(s3_server, path, 4 * turn + at) for at in range(1, 5)}
+        for number, writer in writers.items():
+            assert writer.stdout is not None
+            reported[number] = int(writer.stdout.readline())
+        for writer in writers.values():
+            time.sleep(rng.uniform(0, 0.4))
+            writer.kill()
+        for number, writer in writers.items():
+            rest = writer.communicate()[0].split("\n")[:-1]
+            reported[number] = int(rest[-1]) if rest else reported[number]
+        wait_for_requests(s3_server)
+        left = {name for name in s3_server.filesystem().find(f"{s3_bucket}/lake") if ".staging_" in name}
+        print(f"{len(left)} staged objects were left")
+        io.recover(path)
+        assert not [name for name in s3_server.filesystem().find(f"{s3_bucket}/lake") if ".staging_" in name]
+        assert not io.recover(path)
+    found = io.read_parquet(path).to_pylist()
+    values = {row["id"]: row["n"] for row in found}
+    assert len(values) == len(found)
+    for number, last in reported.items():
+        assert values[number] in (last, last + 1)
+        assert {1000 * number + each for each in range(1, last + 1)} <= values.keys()
+
+
+def start_writer(server: Any, path: str, number: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", WRITER, json.dumps(server.storage_options), path, str(number)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONWARNINGS": "ignore"}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+
+
+def wait_for_requests(server: Any) -> None:
+    """Wait until the server has executed the last requests of killed clients."""
+    seen = -1
+    while seen < len(server.requests):
+        seen = len(server.requests)
+        time.sleep(0.5)
+
+
+@pytest.mark.parametrize("retries", [0, 3])
+def test_explicit_recovery_while_a_writer_stages_is_a_conflict(s3_server: Any, s3_bucket: str, retries: int) -> None:
+    path = f"{s3_bucket}/lake/ds"
+    io = PyarrowDatasetIO(filesystem=s3_server.filesystem())
+    io.write_dataset(pa.table({"id": [1, 2], "n": [0, 0]}), path)
+    removed: list[str] = []
+
+    def recover_once(event: Any) -> None:
+        if not removed and event.stage == "write" and event.done == event.total:
+            removed.extend(PyarrowDatasetIO(filesystem=s3_server.filesystem()).recover(path).removed)
+
+    def merge() -> Any:
+        rows = pa.table({"id": [2, 3], "n": [7, 7]})
+        return io.merge(rows, path, strategy="upsert", key_columns="id", retries=retries, progress=recover_once)
+
+    if retries:
+        merge()
+    else:
+        with pytest.raises(CommitConflictError, match="considered this writer dead"):
+            merge()
+    assert len(removed) == 1
+    found = sorted((row["id"], row["n"]) for row in io.read_parquet(path).to_pylist())
+    assert found == ([(1, 0), (2, 7), (3, 7)] if retries else [(1, 0), (2, 0)])
+    assert not [name for name in s3_server.filesystem().find(f"{s3_bucket}/lake") if ".staging_" in name]
+
+
+def test_a_staged_file_that_a_recovery_removed_is_a_conflict(world: S3World) -> None:
+    journal = Journal(world.storage, world.root)
+    before = world.raw_rows()
+    with journal.begin(journal.view(), "slow") as transaction:
+        staged = [stage(world.storage, transaction, table(range(80, 83), "mine")) for _ in range(2)]
+        assert not Journal(world.new_storage(), world.root).recover()
+        assert len(Journal(world.new_storage(), world.root).recover(end_writers=True).removed) == 1
+        publish = tuple(Publish(path, f"more-{number}.parquet", 3) for number, path in enumerate(staged))
+        with pytest.raises(CommitConflictError, match="considered this writer dead"):
+            transaction.commit(Changes(publish))
+    assert world.raw_rows() == before
 
 
 def test_dataset_in_a_bucket_root_has_its_journal_inside(s3_server: Any, s3_bucket: str) -> None:

@@ -358,7 +358,12 @@ class DatasetIO(Maintenance, RowChanges, KeptVersions, Exports):
         return self._place(path).journal.committed(idempotency_key)
 
     def recover(self, path: Any) -> Recovery:
-        """Finish the commits and remove the staged files of crashed writers. Operations that write do this first."""
+        """Finish the commits and remove the staged files of crashed writers. Operations that write do this first.
+
+        On an object store it is not known which writers have crashed, so the staged files of all are removed. The
+        commit of a writer that is still at work is a conflict. Operations that write keep files of less than a day
+        there.
+        """
         return read.recover(self._place(path))
 
     def _place(self, path: Any) -> Place:

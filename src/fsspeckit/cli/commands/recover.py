@@ -15,11 +15,14 @@ def register(app: typer.Typer) -> None:
 
 
 def recover(run: Run, path: Dataset, dry_run: DryRun = False) -> int:
-    """Finish or undo the commits of crashed writers. Every command that writes does this automatically."""
+    """Finish or undo the commits of crashed writers. Every command that writes does this automatically.
+
+    On an object store, writers at work are treated as crashed: they get a conflict, and repeat their operation.
+    """
     from fsspeckit.core.operations import read
 
     place = run.place(path)
-    status = place.journal.status()
+    status = place.journal.status(end_writers=True)
     if status.sidecar is None:
         read.existing_view(place)
     if dry_run:

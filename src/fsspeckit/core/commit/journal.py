@@ -81,10 +81,14 @@ class Journal:
         sidecar = self._locations.find()
         return SeenFiles() if sidecar is None else Log(self._storage, sidecar).seen_files(reader)
 
-    def recover(self) -> Recovery:
-        """Finish an interrupted commit and remove the staged files of dead writers. Creates no journal."""
+    def recover(self, *, end_writers: bool = False) -> Recovery:
+        """Finish an interrupted commit and remove the staged files of dead writers. Creates no journal.
+
+        An object store does not know which writers are dead. There, files of a day without a write are removed, and
+        with ``end_writers`` those of all writers; one that is alive gets a conflict.
+        """
         survey = self._locations.survey()
-        if not needs_recovery(self._storage, survey):
+        if not needs_recovery(self._storage, survey, end_writers=end_writers):
             self._survey = survey
             if survey.state.is_export_outdated:
                 self.refresh_exports()
@@ -92,17 +96,19 @@ class Journal:
         sidecar = self._locations.refresh()  # looks for a second journal before anything is changed
         if sidecar is None:
             return Recovery()
-        done = recover(self._storage, self._root, Log(self._storage, sidecar))
+        done = recover(self._storage, self._root, Log(self._storage, sidecar), end_writers=end_writers)
         if done.replayed:
             self.on_commit()
         if survey.state.kept:
             self.refresh_exports()
         return done
 
-    def status(self) -> JournalStatus:
+    def status(self, *, end_writers: bool = False) -> JournalStatus:
         """Return what a recovery would work on. Writes nothing."""
         sidecar = self._locations.find()
-        return JournalStatus() if sidecar is None else journal_status(self._storage, Log(self._storage, sidecar))
+        if sidecar is None:
+            return JournalStatus()
+        return journal_status(self._storage, Log(self._storage, sidecar), end_writers=end_writers)
 
     def view(self, *, consistent: bool = True, may_lock: bool = True) -> View:
         """Return a snapshot of the dataset; ``exists`` is False if there is none. Writes nothing.

@@ -271,24 +271,29 @@ class Replayer:
                 folder = parent(folder)
 
 
-def journal_status(storage: Storage, log: Log) -> JournalStatus:
+def journal_status(storage: Storage, log: Log, *, end_writers: bool = False) -> JournalStatus:
     """Return what a recovery would work on. Writes nothing."""
     state, stagings = log.state(), log.stagings()
-    dead = _orphans(storage, log, stagings)
+    dead = _orphans(storage, log, stagings, end_writers=end_writers)
     alive = tuple(name for name in stagings if name not in dead)
     return JournalStatus(log.sidecar, state.newest, state.newest if state.is_pending else None, dead, alive)
 
 
-def needs_recovery(storage: Storage, survey: Survey) -> bool:
+def needs_recovery(storage: Storage, survey: Survey, *, end_writers: bool = False) -> bool:
     """Return whether a recovery may have something to do. Writes nothing."""
     if survey.sidecar is None:
         return False
     state, log = survey.state, Log(storage, survey.sidecar)
-    return bool(state.is_pending or state.leftovers or _orphans(storage, log, survey.stagings))
+    orphans = _orphans(storage, log, survey.stagings, end_writers=end_writers)
+    return bool(state.is_pending or state.leftovers or orphans)
 
 
-def recover(storage: Storage, root: str, log: Log) -> Recovery:
-    """Apply a pending record and remove the staging folders of dead transactions."""
+def recover(storage: Storage, root: str, log: Log, *, end_writers: bool = False) -> Recovery:
+    """Apply a pending record and remove the staging folders of dead transactions.
+
+    With ``end_writers``, a transaction counts as dead unless the storage is certain that its owner is alive. If it is
+    alive after all, its commit is a conflict.
+    """
     replayer = Replayer(storage, root, log)
     with storage.lock(log.lock_path):
         state = log.state()
@@ -296,7 +301,7 @@ def recover(storage: Storage, root: str, log: Log) -> Recovery:
         replayed = replay_pending(log, replayer, state)
         for_each(storage, storage.remove, state.leftovers)
         with storage.lock(log.staging_lock_path):  # no writer is creating a staging folder, so each has its owner
-            removed = _fence_orphans(storage, log, replayer)
+            removed = _fence_orphans(storage, log, replayer, end_writers=end_writers)
     return Recovery(replayed, removed)
 
 
@@ -313,12 +318,12 @@ def replay_pending(log: Log, replayer: Replayer, state: LogState) -> tuple[int, 
     return (record.seq,) if record.kind == "commit" else ()
 
 
-def _fence_orphans(storage: Storage, log: Log, replayer: Replayer) -> tuple[str, ...]:
+def _fence_orphans(storage: Storage, log: Log, replayer: Replayer, *, end_writers: bool) -> tuple[str, ...]:
     """Delete the staging folders of dead transactions. A fence record first ensures that they can no longer commit."""
     for _ in range(_ATTEMPTS_TO_FENCE):
         state = log.state()
         replay_pending(log, replayer, state)
-        orphans = _orphans(storage, log, log.stagings())
+        orphans = _orphans(storage, log, log.stagings(), end_writers=end_writers)
         if not orphans:
             return ()
         storage.make_dirs(log.folder)
@@ -330,7 +335,9 @@ def _fence_orphans(storage: Storage, log: Log, replayer: Replayer) -> tuple[str,
     raise CommitConflictError(f"Other writers created each next slot of {log.folder} first. Run recover() again.")
 
 
-def _orphans(storage: Storage, log: Log, transactions: Iterable[str]) -> tuple[str, ...]:
+def _orphans(storage: Storage, log: Log, transactions: Iterable[str], *, end_writers: bool) -> tuple[str, ...]:
     candidates = list(transactions)
+    if end_writers and not storage.knows_owners:
+        return tuple(candidates)
     alive = for_each(storage, lambda transaction: storage.is_alive(log.staging_path(transaction)), candidates)
     return tuple(name for name, is_alive in zip(candidates, alive, strict=True) if not is_alive)

@@ -118,7 +118,7 @@ class Transaction:
         self._exchanged_at: float | None = None
         self.queue = Queue(storage, log)
         self._files = {file.path: file for file in view.files}
-        self._can_delete_staging = True
+        self._can_delete_staging, self._may_be_committed = True, False
         self._staged: tuple[str, ...] = ()
         self._footers: dict[str, bytes] = {}
         self.staging = log.staging_path(transaction)
@@ -146,6 +146,15 @@ class Transaction:
         """Return whether the staged files are still there."""
         return self._storage.staging_exists(self.staging)
 
+    def lost(self) -> CommitConflictError | None:
+        """Return the conflict if a recovery has removed the staged files and no record can name them."""
+        if self._may_be_committed or self.is_alive:
+            return None
+        return CommitConflictError(
+            f"{self._view.root}: a recovery considered this writer dead and removed its staged files. "
+            "Nothing was changed. Run the operation again."
+        )
+
     def rebase(self, view: View) -> None:
         """Continue on another view. The staged files stay."""
         self._view, self._is_rebased = view, True
@@ -167,7 +176,12 @@ class Transaction:
         if changes.is_empty and not self._terms:
             return Commit(self._view.head, 0.0, 0)
         check_is_possible(self._storage, self._view.root, self._files, self.staging, changes)
-        staged = self._check_and_sync_staged(changes)
+        try:
+            staged = self._check_and_sync_staged(changes)
+        except OSError as error:
+            if (conflict := self.lost()) is not None:
+                raise conflict from error
+            raise
         self._check_exportable(self._kept, self._footers)
         if self._terms.check is not None:
             changes, revalidate = replace(changes, inputs=tuple(self._files), complete_view=True), None
@@ -277,15 +291,15 @@ class Transaction:
 
     def _create(self, record: Record) -> bool:
         """Create the record. While it may exist, the staged files must not be deleted."""
-        self._can_delete_staging = False
+        self._can_delete_staging, self._may_be_committed = False, True
         try:
             created = self._log.claim(record)
         except OutcomeUnknownError:
             raise
         except (OSError, CommitConflictError):
-            self._can_delete_staging = True
+            self._can_delete_staging, self._may_be_committed = True, False
             raise
-        self._can_delete_staging = not created
+        self._can_delete_staging, self._may_be_committed = not created, created
         return created
 
     def _knows_next_slot(self) -> bool:

@@ -73,6 +73,13 @@ class Attempts:
                 if self._failed >= self._retries:
                     raise
                 self._prepare_next(error, time.perf_counter() - started)
+            except OSError as error:
+                conflict = None if self._transaction is None else self._transaction.lost()
+                if conflict is None:
+                    raise
+                if self._failed >= self._retries:
+                    raise conflict from error
+                self._prepare_next(conflict, time.perf_counter() - started)
 
     def begin(self, view: View, label: str) -> Transaction:
         """Return the transaction of this attempt, on its view."""

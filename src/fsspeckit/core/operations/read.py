@@ -62,7 +62,10 @@ def existing_view(place: Place) -> View:
 
 
 def recover(place: Place) -> Recovery:
-    """Finish the commits and remove the staged files of crashed writers; a path inside or above datasets is refused."""
+    """Finish the commits and remove the staged files of crashed writers; a path inside or above datasets is refused.
+
+    Where it is not known which writers have crashed, the files of all are removed.
+    """
     with log_unexpected("recover", place.path):
         place.journal.view_to_change()
-        return place.journal.recover()
+        return place.journal.recover(end_writers=True)

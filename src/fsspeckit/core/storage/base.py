@@ -82,6 +82,8 @@ class Storage(ABC):
     is_shared: bool = True
     """Whether another process can open the same files."""
     has_folders: bool = True
+    knows_owners: bool = True
+    """Whether `is_alive` is certain. Otherwise it is an estimate, and a dead writer may count as alive for a day."""
     can_exchange: bool = False
     """Whether two folders can exchange their places with one system call."""
     workers: int = 1
@@ -225,7 +227,7 @@ class Storage(ABC):
 
     @abstractmethod
     def is_alive(self, folder: str) -> bool:
-        """Return whether the owner of a staging folder is alive (an estimate from file ages on object stores)."""
+        """Return whether the owner of a staging folder is alive (an estimate unless ``knows_owners``)."""
 
     @abstractmethod
     def staging_exists(self, folder: str) -> bool:

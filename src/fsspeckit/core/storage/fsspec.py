@@ -114,6 +114,7 @@ class FsspecStorage(Storage):
         protocols = _protocols(base)
         self._options = tuple(pair for pair in option_pairs(base.storage_options) if pair[0] != _NO_CACHE)
         self._in_memory = isinstance(base, MemoryFileSystem)
+        self.knows_owners = self._in_memory
         self._has_buckets = bool(protocols & _OBJECT_STORES) and not self._in_memory
         self._s3 = S3Requests(filesystem) if _takes_requests(filesystem, protocols) else None
         self.has_folders = not protocols & _OBJECT_STORES

@@ -47,7 +47,7 @@ class BatchChange:
     def __call__(self, batch: DataFrame, number: int) -> None:
         """Apply a batch, unless it is committed already."""
         key = f"stream/{self._query_id()}/{number}"
-        self._io.recover(self._path)
+        self._io._place(self._path).journal.recover()
         if self._io.committed(self._path, key) is not None:
             _logger.info("batch %d of %s was committed before", number, self._path)
             return
