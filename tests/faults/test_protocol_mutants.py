@@ -39,8 +39,8 @@ def _replay_everything(log: Log, replayer: Replayer, state: LogState) -> tuple[i
     return ()
 
 
-def _delete_without_fence(storage: Storage, log: Log, replayer: Replayer) -> tuple[str, ...]:
-    orphans = replay._orphans(storage, log, log.stagings())
+def _delete_without_fence(storage: Storage, log: Log, replayer: Replayer, *, end_writers: bool) -> tuple[str, ...]:
+    orphans = replay._orphans(storage, log, log.stagings(), end_writers=end_writers)
     for name in orphans:
         storage.remove_tree(log.staging_path(name))
     return orphans

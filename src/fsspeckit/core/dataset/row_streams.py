@@ -55,7 +55,7 @@ def _pandas_rows(frame: Any) -> pa.Table:
     if repeated:
         raise ColumnNameError(
             f"the index {repeated[0]!r} of the pandas frame has the name of another column or level. "
-            "Rename one of them, or drop the index with reset_index(drop=True)."
+            "Rename one of them, or reset the index."
         )
     return pa.Table.from_pandas(_without_row_numbers(frame), preserve_index=True if named else None)
 

@@ -43,11 +43,12 @@ def evaluate(expression: Expression, table: pa.Table) -> pa.Array:
         try:
             return _for_each_row(_value(expression, table), table)
         except _FAILURES:
+            final = (ExpressionError, *_FAILURES)
             try:
                 return _with_guards(expression, table)
-            except _FAILURES as error:
+            except final as error:
                 found = first_failure(
-                    table.num_rows, lambda first, rows: _with_guards(expression, table.slice(first, rows)), _FAILURES
+                    table.num_rows, lambda first, rows: _with_guards(expression, table.slice(first, rows)), final
                 )
                 raise error if found is None else found[1] from None
 
@@ -180,28 +181,14 @@ def _call(call: Call, values: list[Values]) -> Values:
 
 
 def _where(call: Call, values: list[Values]) -> str:
-    """The part of an expression that fails, and the first values for which it does."""
-    start, stop = 0, max((len(value) for value in values if isinstance(value, pa.Array)), default=1)
-    while stop - start > 1:
-        middle = (start + stop) // 2
-        start, stop = (start, middle) if _fails(call, _rows(values, start, middle)) else (middle, stop)
-    part = _rows(values, start, stop)
-    given = zip(call.arguments, (value[0] if isinstance(value, pa.Array) else value for value in part), strict=True)
-    shown = ", ".join(_shown(value) for argument, value in given if not isinstance(argument, Literal))
-    is_known = bool(shown) and _fails(call, part)
-    return f": {_short(sql_of(call))}" + (f" of {shown}" if is_known else "")
-
-
-def _rows(values: list[Values], start: int, stop: int) -> list[Values]:
-    return [value.slice(start, stop - start) if isinstance(value, pa.Array) else value for value in values]
-
-
-def _fails(call: Call, values: list[Values]) -> bool:
-    try:
-        _call(call, values)
-    except _FAILURES:
-        return True
-    return False
+    """The part of an expression that fails, and the values for which it does if they are those of one row."""
+    shown = [
+        _shown(value if isinstance(value, pa.Scalar) else value[0])
+        for argument, value in zip(call.arguments, values, strict=True)
+        if not isinstance(argument, Literal)
+    ]
+    is_one = all(isinstance(value, pa.Scalar) or len(value) == 1 for value in values)
+    return f": {_short(sql_of(call))}" + (f" of {', '.join(shown)}" if shown and is_one else "")
 
 
 def _shown(value: pa.Scalar) -> str:

@@ -38,12 +38,18 @@ class SpillRows:
 
         context = TaskContext.get()
         part = context.partitionId() if context is not None else 0
-        named = (batch.rename_columns(self._names) for batch in batches)
+        named = (pa.RecordBatch.from_arrays(list(map(_in_utc, batch.columns)), self._names) for batch in batches)
         file = write_spill(named, None, self._storage, self._folder)
         if file is not None:
             numbers = [to_arrow(np.array([value])) for value in (part, file.rows, file.size)]
             path = binary_array([file.path.encode()], pa.binary())
             yield pa.RecordBatch.from_arrays([*numbers, path], ["part", "rows", "size", "path"])
+
+
+def _in_utc(values: pa.Array) -> pa.Array:
+    """Return instants in UTC as in `arrow_schema`; Spark sends them in the zone of the session."""
+    is_instant = pa.types.is_timestamp(values.type) and values.type.tz is not None
+    return values.cast(pa.timestamp(values.type.unit, "UTC")) if is_instant else values
 
 
 @dataclass(frozen=True, slots=True)
