@@ -165,7 +165,8 @@ class Routes:
 
     def _outcome(self, name: str, io: Any, call: Call) -> Any:
         path = str(self.folder / name)
-        shutil.rmtree(path, ignore_errors=True)
+        for folder in (path, str(self.folder / f".{name}.fsspeckit")):
+            shutil.rmtree(folder, ignore_errors=True)
         if os.path.exists(self.target):
             shutil.copytree(self.target, path)
         before = self._files(path)

@@ -18,6 +18,7 @@ from typing import Any, cast
 import pyarrow as pa
 
 from fsspeckit.common.choices import DEFAULT_ENGINE, DEFAULT_PUBLISH, DEFAULT_TARGET_MB, PublishMode
+from fsspeckit.core.commit.forget import ForgetResult
 from fsspeckit.core.commit.replay import Recovery
 from fsspeckit.core.commit.versions import History
 from fsspeckit.core.operations.versions import RestoreResult, VacuumResult, VersionDiff
@@ -295,3 +296,14 @@ def vacuum(
 def recover(path: Any, *, filesystem: Any = None, storage_options: Mapping[str, Any] | None = None) -> Recovery:
     """Finish the commits and remove the staged files of crashed writers."""
     return dataset_io("pyarrow", filesystem, storage_options).recover(path)
+
+
+def forget(
+    path: Any,
+    *,
+    dry_run: bool = False,
+    filesystem: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> ForgetResult:
+    """Remove the journal of a dataset, not its data files; as `fsspeckit.datasets.io.DatasetIO.forget`."""
+    return dataset_io("pyarrow", filesystem, storage_options).forget(path, dry_run=dry_run)

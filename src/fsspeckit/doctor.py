@@ -181,7 +181,9 @@ class _Doctor:
 
     def _readable(self) -> str:
         place = self._place()
-        files = place.journal.view().files
+        view = place.journal.view()
+        place.journal.check_not_lost(view)
+        files = view.files
         return f"{counted(len(files), 'data file')} at {place.path}" if files else f"no dataset at {place.path} yet"
 
     def _data_files(self) -> Check:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from fsspeckit.core.commit.forget import ForgetResult
     from fsspeckit.core.commit.replay import Recovery
     from fsspeckit.core.commit.versions import History
     from fsspeckit.core.operations.export import ExportResult
@@ -220,6 +221,10 @@ class Dataset:
     def recover(self) -> Recovery:
         """Finish the commits and remove the staged files of crashed writers. Operations that write do this first."""
         return self._without_engine().recover(self.path)
+
+    def forget(self, *, dry_run: bool = False) -> ForgetResult:
+        """Remove the journal, not the data files; see `DatasetIO.forget`."""
+        return self._without_engine().forget(self.path, dry_run=dry_run)
 
     def _without_engine(self) -> DatasetIO:
         return dataset_io("pyarrow", *self._storage())

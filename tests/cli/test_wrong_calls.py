@@ -34,6 +34,7 @@ BASE = {
     "export": "delta lake",
     "register": "lake --catalog glue --table a.b",
     "recover": "lake",
+    "forget": "lake",
     "inspect": "lake",
     "apply": "plan.json",
     "run": "p.toml --dry-run",

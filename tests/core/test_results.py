@@ -173,7 +173,8 @@ def _versions(io: PyarrowDatasetIO, folder: str) -> list[Any]:
     io.delete(folder, where="id = 1")
     newest, before, *_ = io.history(folder)
     difference = io.diff(folder, before.version, newest.version)
-    return [newest, difference, io.restore(folder, version=before.version), io.vacuum(folder, older_than="1d")]
+    restored, vacuumed = io.restore(folder, version=before.version), io.vacuum(folder, older_than="1d")
+    return [newest, difference, restored, vacuumed, io.forget(folder)]
 
 
 def result_classes() -> set[type]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from fsspeckit.core.commit import log
-from fsspeckit.core.commit.log import Log
+from fsspeckit.core.commit.memory import Memory
 from fsspeckit.core.commit.transaction import Transaction
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
@@ -142,7 +142,7 @@ def test_failed_step_is_repeated_and_a_step_of_another_run_is_skipped(
     run()
     assert len(logged()) == 3
     with monkeypatch.context() as patched:
-        patched.setattr(Log, "position", lambda self, reader: None)  # as seen before another run committed
+        patched.setattr(Memory, "position", lambda self, reader: None)  # as seen before another run committed
         assert [record.status for record in run().steps] == ["skipped", "done", "skipped"]
     assert len(logged()) == 3
 

@@ -14,7 +14,7 @@ import pytest
 
 from fsspeckit.common.errors import StorageError
 from fsspeckit.core.commit import log
-from fsspeckit.core.commit.log import Log
+from fsspeckit.core.commit.memory import Memory
 from fsspeckit.core.commit.replay import Replayer
 from fsspeckit.core.commit.seen_files import SeenFiles, entry_of
 from fsspeckit.core.commit.transaction import Transaction
@@ -131,7 +131,7 @@ def test_a_crash_before_or_after_the_record_repeats_or_skips_the_files(
 def test_of_two_runs_at_the_same_time_one_commits(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     run()
     with monkeypatch.context() as patched:
-        patched.setattr(Log, "seen_files", lambda self, reader: SeenFiles())  # as seen before the other run committed
+        patched.setattr(Memory, "seen_files", lambda self, reader: SeenFiles())  # before the other run committed
         assert run().status == "skipped"
     assert amounts() == [1, 2, 3]
 

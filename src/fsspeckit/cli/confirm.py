@@ -1,4 +1,4 @@
-"""Confirmation before all rows or all kept versions are deleted: `--yes`, or an answer on the terminal."""
+"""Confirmation before all rows, all kept versions or a journal are deleted: `--yes`, or an answer on the terminal."""
 
 from __future__ import annotations
 

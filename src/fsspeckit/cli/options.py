@@ -61,7 +61,9 @@ Assignments = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", "-n", help="Show what would change without writing.")]
 Diff = Annotated[bool, typer.Option("--diff", help="Show sample rows before and after.")]
 MustExist = Annotated[bool, typer.Option("--must-exist", help="Fail if there is no dataset, do not create one.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before deleting all rows, or all kept versions.")]
+Yes = Annotated[
+    bool, typer.Option("--yes", "-y", help="Do not ask before deleting all rows, all kept versions or the journal.")
+]
 PartitionBy = Annotated[
     list[str], typer.Option("--partition-by", metavar="COLUMN", help="Partition column of a new dataset; repeatable.")
 ]

@@ -20,6 +20,7 @@
     ├── StorageError          OSError            the storage failed; the message names operation and path
     │   └── OutcomeUnknownError                  it is unknown whether the commit took place
     ├── CatalogError          RuntimeError       a catalog refuses a table, or has another one with its name
+    ├── DatasetLostError      RuntimeError       the journal names rows whose files another program removed
     ├── CommitConflictError   RuntimeError       another writer changed the dataset first
     ├── AlreadyCommittedError RuntimeError       the idempotency key is already committed
     ├── CheckFailedError      ValueError         the rows do not pass a check
@@ -142,6 +143,10 @@ class OutcomeUnknownError(StorageError):
 
 class CatalogError(FsspeckitError, RuntimeError):
     """A catalog cannot be reached, refuses a table, or has another table with its name."""
+
+
+class DatasetLostError(FsspeckitError, RuntimeError):
+    """The journal says that rows were loaded, but another program removed their files; nothing was changed."""
 
 
 class CommitConflictError(FsspeckitError, RuntimeError):

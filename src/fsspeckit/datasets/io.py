@@ -25,6 +25,7 @@ from fsspeckit.common.choices import (
     WriteMode,
     check_choice,
 )
+from fsspeckit.core.commit.forget import ForgetResult
 from fsspeckit.core.commit.replay import Recovery
 from fsspeckit.core.commit.transaction import Check, Terms
 from fsspeckit.core.dataset.place import Place
@@ -35,6 +36,7 @@ from fsspeckit.core.engine.protocol import Engine, ReadRequest
 from fsspeckit.core.model import WriteOptions
 from fsspeckit.core.operations import merge, read, write
 from fsspeckit.core.operations.attempts import check_retries
+from fsspeckit.core.operations.forget import forget
 from fsspeckit.core.operations.write import WriteRequest
 from fsspeckit.core.planning.merge_request import MergeRequest, normalize_keys
 from fsspeckit.core.progress import Progress
@@ -330,7 +332,12 @@ class DatasetIO(Maintenance, RowChanges, KeptVersions, Exports):
         return self.merge(data, path, strategy=strategy, key_columns=key_columns or (), **options)
 
     def on_terms(
-        self, *, idempotency_key: str | None = None, check: Check | None = None, note: str | None = None
+        self,
+        *,
+        idempotency_key: str | None = None,
+        check: Check | None = None,
+        note: str | None = None,
+        reload: bool = False,
     ) -> Self:
         """Return a copy of this object for one operation, whose commit has conditions.
 
@@ -340,6 +347,9 @@ class DatasetIO(Maintenance, RowChanges, KeptVersions, Exports):
             check: Called before the commit with views of the dataset before and after, staged files included, and the
                 facts of the change. If it raises an error, such as `CheckFailedError`, nothing is changed.
             note: A text that is stored in the commit record and that `history` shows.
+            reload: Start the dataset anew if its rows are gone although the journal remembers them, or if it has no
+                rows. Everything that was remembered before is not valid any more. By default a key that was committed
+                is `DatasetLostError` then, and so is every change of a dataset whose folder was removed.
 
         Examples:
             >>> import pyarrow as pa, tempfile
@@ -350,11 +360,15 @@ class DatasetIO(Maintenance, RowChanges, KeptVersions, Exports):
             (1, None)
         """
         result = copy.copy(self)
-        result.terms = Terms(idempotency_key, check, note)
+        result.terms = Terms(idempotency_key, check, note, reload=reload)
         return result
 
     def committed(self, path: Any, idempotency_key: str) -> int | None:
-        """Return the sequence number of the commit with an idempotency key, or None if there is none."""
+        """Return the sequence number of the commit with an idempotency key, or None if there is none.
+
+        Raises:
+            DatasetLostError: There is one, but another program removed all files that the newest commits published.
+        """
         return self._place(path).journal.committed(idempotency_key)
 
     def recover(self, path: Any) -> Recovery:
@@ -365,6 +379,22 @@ class DatasetIO(Maintenance, RowChanges, KeptVersions, Exports):
         there.
         """
         return read.recover(self._place(path))
+
+    def forget(self, path: Any, *, dry_run: bool = False) -> ForgetResult:
+        """Remove the journal of a dataset. The data files are not changed.
+
+        Versions, idempotency keys, positions of pipelines and streams, and the columns of a dataset without rows are
+        lost: a pipeline loads all new files again, into what is there. A commit that is not finished is finished first.
+
+        Args:
+            path: The dataset's folder. It may be removed already.
+            dry_run: Return what would be removed, and remove nothing.
+
+        Raises:
+            CommitConflictError: A writer is at work; nothing was removed.
+            TableFormatError: The journal describes exported metadata or a catalog; remove these first.
+        """
+        return forget(self._place(path), dry_run=dry_run)
 
     def _place(self, path: Any) -> Place:
         filesystem = self._filesystem_for(path)

@@ -20,8 +20,9 @@ from functools import cached_property
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any, Protocol
 
-from fsspeckit.common.errors import AlreadyCommittedError, CommitConflictError, StorageError
+from fsspeckit.common.errors import AlreadyCommittedError, CommitConflictError, DatasetExistsError, StorageError
 from fsspeckit.common.text import scrub
+from fsspeckit.core.commit.terms import Terms
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import Snapshot, load_snapshot
 from fsspeckit.core.dataset.source import RowFiles
@@ -55,7 +56,7 @@ from fsspeckit.pipeline.parts import Checks, Repeat
 from fsspeckit.pipeline.publishing import check_catalog, publish
 from fsspeckit.pipeline.results import PipelineResult, StepFailedError, StepRecord, facts
 from fsspeckit.pipeline.trust import reads_undeclared
-from fsspeckit.pipeline.windows import AnyWindow, window_of
+from fsspeckit.pipeline.windows import AnyWindow, has_read, window_of
 from fsspeckit.pipeline.wording import as_keys
 
 if TYPE_CHECKING:
@@ -111,6 +112,7 @@ class Execution:
     listeners: tuple[Listener, ...] = ()
     key: str = ""
     is_named: bool = False
+    reload: bool = False
     records: dict[str, StepRecord] = field(default_factory=dict)
     checked: dict[str, dict[str, str]] = field(default_factory=dict)
     attempts: dict[str, int] = field(default_factory=dict)
@@ -187,11 +189,24 @@ class Execution:
 
     def committed_before(self, steps: list[AnyStep]) -> dict[str, int]:
         """Return the steps that an earlier run with this key has committed, with their commit numbers."""
+        writers = [step for step in steps if is_writer(step)]
+        if self.reload:
+            self._check_reload(writers)
         if not self.is_named:
             return {}
-        writers = [step for step in steps if is_writer(step)]
         found = {step.name: self.place_of(step).journal.committed(self._key(step)) for step in writers}
         return {name: seq for name, seq in found.items() if seq is not None}
+
+    def _check_reload(self, steps: list[AnyStep]) -> None:
+        """Raise if rows that a step has loaded are in its dataset: it would load them twice."""
+        for step in steps:
+            journal = self.place_of(step).journal
+            has_loaded = self.is_named and journal.committed(self._key(step)) is not None
+            if has_loaded or (incremental_behind(step, self.file) and has_read(step, self.file, journal)):
+                raise DatasetExistsError(
+                    f"--reload would load rows twice: {self._shown_path(step)} has what step {step.name!r} has loaded. "
+                    "Delete its rows first, select other steps, or give the step another name to merge all rows again."
+                )
 
     def check_reads(self) -> None:
         """Raise if a file that is not trusted reads something that it does not declare."""
@@ -337,7 +352,7 @@ class Execution:
 
     def _set_aside(self, quarantine: str, rows: DataFrame, key: str) -> None:
         """Write rows to the quarantine, before the step commits; a run that is repeated does not write them again."""
-        io = self.datasets[quarantine].on_terms(idempotency_key=key)
+        io = self.datasets[quarantine].on_terms(idempotency_key=key, reload=self.reload)
         try:
             set_aside(io, self.dataset_place(quarantine), rows)
         except AlreadyCommittedError:
@@ -349,7 +364,8 @@ class Execution:
         checker = self._checker(step, checks) if checks is not None else None
         check = checker.commit(place) if checker is not None else None
         io = self.datasets[dataset_of(step) or ""].on_terms(check=check)
-        io.terms = replace(io.terms, **({"key": self._key(step)} if window is None else window.terms))
+        terms = {"key": self._key(step)} if window is None else window.terms
+        io.terms = replace(io.terms, **terms, reload=self.reload)
         result = change(io, self.path_of(step), step, rows, self.progress)
         if checker is not None and isinstance(result, MaintenanceResult) and not result.commits:
             checker.view(place, existing_view(place))
@@ -385,7 +401,7 @@ class Execution:
     def dataset_place(self, name: str) -> Place:
         """Return a dataset by its name."""
         found = self.file.datasets[name]
-        return Place.of(found.path, None, found.storage_options or None)
+        return Place.of(found.path, None, found.storage_options or None, Terms(reload=self.reload))
 
 
 def _run_sorted(

@@ -108,7 +108,9 @@ def preview(run: Execution, order: tuple[AnyStep, ...], chosen: set[str]) -> Pip
     """
     run.check_reads()
     steps = [step for step in order if step.name in chosen]
-    result, planner = run.document(order, chosen), _Planner(run, steps)
+    result = run.document(order, chosen)
+    with run.failing("", order[0], result):
+        planner = _Planner(run, steps)
     found = list[StepPreview]()
     try:
         for step in steps:
@@ -125,7 +127,7 @@ class _Planner:
         self._planned: dict[str, DataFrame] = {}
         self._frames: PreviewFrames | None = None
         self._changed = set[str]()
-        self._committed = run.committed_before([step for step in run.file.steps if is_writer(step)])
+        self._committed = run.committed_before(steps)
 
     @property
     def frames(self) -> PreviewFrames:
@@ -240,7 +242,7 @@ class _Planner:
             resolve_on_model(step, own, known, self._run.path_of(step))
         else:
             io = PyarrowDatasetIO(None, self._run.file.datasets[dataset].storage_options or None)
-            resolve_rows(step, own, known, io, self._run.path_of(step))
+            resolve_rows(step, own, known, io.on_terms(reload=self._run.reload), self._run.path_of(step))
         result = result_columns(step, own, known)
         self._plan(dataset, known, result)
         if known is None:

@@ -87,6 +87,7 @@ class Pipeline:
         conf: Mapping[str, Any] | None = None,
         progress: Progress = None,
         select: Sequence[str] = (),
+        reload: bool = False,
         listeners: Sequence[Listener] = (),
     ) -> PipelineResult:
         """Run all steps, or those that are selected. `preview` returns what they would do.
@@ -100,15 +101,19 @@ class Pipeline:
             progress: A callback for `ProgressEvent`, or ``True`` for a progress bar.
             select: Names of steps to run; ``"step+"`` also runs those after it, ``"+step"`` those that it needs.
                 Steps that only make rows are computed wherever they are needed.
+            reload: Let the steps start from the beginning: they forget the source files, positions and keys of datasets
+                that another program removed or wrote anew, or that have no rows, and load everything again.
             listeners: Objects that are called when the run and its steps start and end.
 
         Returns:
             A record for each step.
 
         Raises:
-            StepFailedError: A step failed; ``result`` is the result so far, ``__cause__`` the error.
+            StepFailedError: A step failed; ``result`` is the result so far, ``__cause__`` the error. It is
+                `DatasetLostError` if the rows that a step has loaded are gone, and with ``reload``
+                `DatasetExistsError` if they are there.
         """
-        run = self._execution(Session(spark, master, dict(conf or {})), idempotency_key)
+        run = self._execution(Session(spark, master, dict(conf or {})), idempotency_key, reload=reload)
         run.progress, run.listeners = progress, tuple(listeners)
         return run.all(self.order, self._chosen(select))
 
@@ -120,6 +125,7 @@ class Pipeline:
         master: str | None = None,
         conf: Mapping[str, Any] | None = None,
         select: Sequence[str] = (),
+        reload: bool = False,
     ) -> PipelinePreview:
         """Let Spark resolve every column and expression, and return what each step would do. Nothing is written.
 
@@ -132,18 +138,19 @@ class Pipeline:
             master: Spark master of a session that is started here.
             conf: Settings of a session that is started here.
             select: The steps to show, as for `run`.
+            reload: Show a run that starts from the beginning.
 
         Raises:
             StepFailedError: A step cannot run; the message and ``step`` name it, ``__cause__`` is the error.
         """
         from fsspeckit.pipeline.preview import preview
 
-        run = self._execution(Session(spark, master, dict(conf or {})), idempotency_key)
+        run = self._execution(Session(spark, master, dict(conf or {})), idempotency_key, reload=reload)
         return preview(run, self.order, self._chosen(select))
 
-    def _execution(self, session: Session, idempotency_key: str | None) -> Execution:
+    def _execution(self, session: Session, idempotency_key: str | None, *, reload: bool) -> Execution:
         key = idempotency_key or self.file.idempotency_key
-        run = Execution(self.file, session, self.trusted, self.folder)
+        run = Execution(self.file, session, self.trusted, self.folder, reload=reload)
         run.key, run.is_named = key or uuid.uuid4().hex, key is not None
         return run
 

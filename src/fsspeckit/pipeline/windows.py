@@ -12,6 +12,7 @@ from typing import Any
 
 from fsspeckit.common.choices import SourceFormat
 from fsspeckit.common.errors import DatasetNotFoundError, SourceFileError, VersionNotFoundError
+from fsspeckit.core.commit.journal import Journal
 from fsspeckit.core.commit.seen_files import SeenFiles, entry_of, pack
 from fsspeckit.core.commit.versions import History
 from fsspeckit.core.dataset.place import Place
@@ -52,7 +53,8 @@ class Window:
         """
         since = "start" if self.since is None else self.since
         positions = {self.reader: self.until, _time_name(self.reader): self.time}
-        return {"key": f"{self.reader}/since/{since}", "positions": positions}
+        key, continues = f"{self.reader}/since/{since}", self.since is not None
+        return {"key": key, "positions": positions, "continues": continues}
 
     @property
     def quarantine_key(self) -> str:
@@ -94,7 +96,8 @@ class NewFiles:
 
         Every commit adds files, so their number before the commit names the position: of two runs one commits.
         """
-        return {"key": f"{self.reader}/files/{self.before}", "seen": {self.reader: pack(self.entries)}}
+        seen = {self.reader: pack(self.entries)}
+        return {"key": f"{self.reader}/files/{self.before}", "seen": seen, "continues": self.before > 0}
 
     @property
     def quarantine_key(self) -> str:
@@ -120,10 +123,10 @@ def window_of(
     step: AnyStep, file: PipelineFile, datasets: Mapping[str, SparkDatasetIO], place: Place
 ) -> AnyWindow | None:
     """Return what a step reads of an incremental source; None if it has none. ``place`` is its own dataset."""
-    sources = incremental_behind(step, file)
+    sources, reader = incremental_behind(step, file), _reader(step, file)
     if not sources:
         return None
-    source, reader = file.sources[sources[0]], f"{file.name}/{step.name}"
+    source = file.sources[sources[0]]
     assert isinstance(source, Source)
     if source.new_files:
         return new_files(source, sources[0], reader, place.journal.seen_files(reader))
@@ -142,7 +145,19 @@ def waits_for_files(step: AnyStep, file: PipelineFile, place: Place) -> bool:
     source = sources[0] if sources else None
     if not isinstance(source, Source) or not source.new_files:
         return False
-    return len(place.journal.seen_files(f"{file.name}/{step.name}")) > 0 and not any(_found(source, may_be_empty=True))
+    seen = place.journal.seen_files(_reader(step, file))
+    return len(seen) > 0 and not any(_found(source, may_be_empty=True))
+
+
+def has_read(step: AnyStep, file: PipelineFile, journal: Journal) -> bool:
+    """Return whether a step has read files or changes, whose rows are in its dataset."""
+    reader = _reader(step, file)
+    return journal.position(reader) is not None or len(journal.seen_files(reader)) > 0
+
+
+def _reader(step: AnyStep, file: PipelineFile) -> str:
+    """Return the name under which the position of a step is stored."""
+    return f"{file.name}/{step.name}"
 
 
 def _time_name(reader: str) -> str:

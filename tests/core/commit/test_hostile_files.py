@@ -21,7 +21,7 @@ import pytest
 
 from conformance.tree import tree_of
 from fsspeckit.common.documents import read_json
-from fsspeckit.common.errors import FsspeckitError, NestedDatasetError, PartitionError, StorageError
+from fsspeckit.common.errors import DatasetLostError, FsspeckitError, NestedDatasetError, PartitionError, StorageError
 from fsspeckit.core.commit import log
 from fsspeckit.core.commit.replay import Replayer
 from fsspeckit.core.commit.transaction import Transaction
@@ -250,9 +250,9 @@ def test_hidden_partition_column_is_rejected(tmp_path: Path, name: str) -> None:
 def test_dataset_deleted_while_a_commit_is_pending(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kill_in(monkeypatch, "_moves", lambda: OPERATIONS["append"](str(base / "ds")))
     shutil.rmtree(base / "ds")
-    with pytest.raises(StorageError, match="was deleted while commit 3"):
+    with pytest.raises(DatasetLostError, match=r"was deleted while commit 3.*fsspeckit forget"):
         OPERATIONS["append"](str(base / "ds"))
-    shutil.rmtree(base / ".ds.fsspeckit")
+    IO.forget(str(base / "ds"))
     OPERATIONS["append"](str(base / "ds"))
     assert ids(base / "ds") == [1, 2, 3, 4]
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from engines.spark.clusters import connect_port, run_driver
@@ -69,6 +72,26 @@ def test_a_process_is_killed_between_batches(tmp_path, io, spark):
     again()
     assert rows_of(tmp_path / "ds") == {0: "batch 5", 1: "new", 2: "new", 9: "new"}
     assert keys_of(tmp_path / "ds") == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize("is_written_anew", [False, True])
+def test_a_stream_does_not_continue_in_a_dataset_whose_rows_are_gone(tmp_path, io, spark, is_written_anew):
+    def run(checkpoint: str) -> None:
+        settings = {"checkpoint": str(tmp_path / checkpoint), "trigger": {"availableNow": True}}
+        io.merge_stream(source(spark, str(tmp_path)), tmp_path / "ds", key_columns="id", **settings).awaitTermination()
+
+    put(tmp_path, 0, (1, "a"))
+    run("checkpoint")
+    shutil.rmtree(tmp_path / "ds")
+    if is_written_anew:
+        (tmp_path / "ds").mkdir()
+        pq.write_table(pa.table({"id": [9], "v": ["other"]}), tmp_path / "ds" / "part-0.parquet")
+    put(tmp_path, 1, (2, "b"))
+    with pytest.raises(Exception, match=r"DatasetLostError.*fsspeckit forget"):
+        run("checkpoint")
+    io.forget(tmp_path / "ds")
+    run("new checkpoint")
+    assert rows_of(tmp_path / "ds") == {1: "a", 2: "b"} | ({9: "other"} if is_written_anew else {})
 
 
 def test_a_process_is_killed_between_batches_of_a_change_feed(tmp_path, io, spark):

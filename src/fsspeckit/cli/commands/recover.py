@@ -26,7 +26,7 @@ def recover(run: Run, path: Dataset, dry_run: DryRun = False) -> int:
     if status.sidecar is None:
         read.existing_view(place)
     if dry_run:
-        place.journal.view_to_change()
+        place.journal.view_to_change(may_be_lost=True)
         finish, remove = [status.pending] if status.pending is not None else [], list(status.dead)
         verbs = ("would finish", "would remove")
     else:

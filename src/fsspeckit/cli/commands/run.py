@@ -28,6 +28,10 @@ SparkConf = Annotated[list[str], typer.Option("--spark-conf", metavar="K=V", hel
 Trust = Annotated[
     bool, typer.Option("--trust", help="Allow what can run code or read elsewhere: python, jdbc, jars, other tables.")
 ]
+Reload = Annotated[
+    bool,
+    typer.Option("--reload", help="Load from the beginning into datasets that were removed or written anew."),
+]
 Schema = Annotated[bool, typer.Option("--schema", help="Print the JSON schema of pipeline files and exit.")]
 Check = Annotated[
     bool, typer.Option("--dry-run", "-n", help="Resolve all columns on Spark and show what each step would do.")
@@ -64,6 +68,7 @@ def run_pipeline(
     spark_conf: SparkConf = [],  # noqa: B006
     trust: Trust = False,
     select: Chosen = [],  # noqa: B006
+    reload: Reload = False,
     lineage: Lineage = None,
     graph: Graph = None,
     schema: Schema = False,
@@ -88,7 +93,9 @@ def run_pipeline(
     try:
         if dry_run:
             key = idempotency_key
-            return run.finish(pipeline.preview(idempotency_key=key, master=master, conf=conf, select=select))
+            return run.finish(
+                pipeline.preview(idempotency_key=key, master=master, conf=conf, select=select, reload=reload)
+            )
         with run.bars() as progress:
             result = pipeline.run(
                 idempotency_key=idempotency_key,
@@ -96,6 +103,7 @@ def run_pipeline(
                 conf=conf,
                 progress=progress,
                 select=select,
+                reload=reload,
                 listeners=listeners,
             )
     except StepFailedError as error:

@@ -26,6 +26,7 @@ from fsspeckit.core.commit.export_marks import (
     version_sizes,
 )
 from fsspeckit.core.commit.log import Log
+from fsspeckit.core.commit.memory import Memory
 from fsspeckit.core.commit.record import Record
 from fsspeckit.core.storage import Storage, join, parent
 from fsspeckit.core.storage.foreign_tables import DELTA_FOLDER
@@ -165,7 +166,7 @@ class ExportLog:
 
     def committed(self, key: str) -> int | None:
         """Return the slot of the commit with an idempotency key, or None."""
-        return self._log.committed(key)
+        return Memory(self._storage, self._root, self._log).committed(key)
 
     def newest(self, kind: str) -> Exported | None:
         """Return the newest version, or None if there is no metadata.

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 
 from fsspeckit.common.choices import DEFAULT_PUBLISH, PublishMode
+from fsspeckit.common.errors import DatasetLostError
 from fsspeckit.core.commit.exclusive_create import ensure_exclusive_create, probe_exclusive_create
 from fsspeckit.core.commit.exports import ExportLog
 from fsspeckit.core.commit.footer_index import remove_index
+from fsspeckit.core.commit.forget import ForgetResult, check_not_exported, describe, forget
 from fsspeckit.core.commit.history import Expired
 from fsspeckit.core.commit.listing import View, list_dataset
 from fsspeckit.core.commit.log import Log, Survey
+from fsspeckit.core.commit.memory import NO_FILES, Memory, lost
 from fsspeckit.core.commit.nesting import check_not_inside_dataset, check_partition_folders
 from fsspeckit.core.commit.publishing import Distribute, in_one_batch
 from fsspeckit.core.commit.record import check_key, new_id
@@ -66,20 +71,30 @@ class Journal:
         return None if sidecar is None else ExportLog(self._storage, self._root, Log(self._storage, sidecar))
 
     def committed(self, key: str) -> int | None:
-        """Return the slot of the commit with an idempotency key, or None. Writes nothing."""
+        """Return the slot of the commit with an idempotency key, or None. Writes nothing.
+
+        Raises:
+            DatasetLostError: There is one, but its rows are gone, as for `position` and `seen_files`; see `memory`.
+        """
         check_key(key)
-        sidecar = self._locations.find()
-        return None if sidecar is None else Log(self._storage, sidecar).committed(key)
+        memory = self._memory()
+        return None if memory is None else memory.committed(key)
 
     def position(self, reader: str) -> int | None:
         """Return the last version that a reader of changes has processed into this dataset, or None."""
-        sidecar = self._locations.find()
-        return None if sidecar is None else Log(self._storage, sidecar).position(reader)
+        memory = self._memory()
+        return None if memory is None else memory.position(reader)
 
     def seen_files(self, reader: str) -> SeenFiles:
         """Return the source files that a reader has processed into this dataset."""
+        memory = self._memory()
+        return SeenFiles() if memory is None else memory.seen_files(reader)
+
+    def _memory(self) -> Memory | None:
         sidecar = self._locations.find()
-        return SeenFiles() if sidecar is None else Log(self._storage, sidecar).seen_files(reader)
+        if sidecar is None:
+            return None
+        return Memory(self._storage, self._root, Log(self._storage, sidecar), reload=self.terms.reload)
 
     def recover(self, *, end_writers: bool = False) -> Recovery:
         """Finish an interrupted commit and remove the staged files of dead writers. Creates no journal.
@@ -102,6 +117,22 @@ class Journal:
         if survey.state.kept:
             self.refresh_exports()
         return done
+
+    def forget(self, *, dry_run: bool = False) -> ForgetResult:
+        """Remove the journal, and return what that is. See `forget`."""
+        if not dry_run:
+            with suppress(DatasetLostError):  # a commit was not finished, and the folder is gone
+                self.recover()
+        view, sidecar = self.view_to_change(may_be_lost=True), self._locations.refresh()
+        if sidecar is None:
+            return ForgetResult(dry_run=dry_run)
+        log = Log(self._storage, sidecar)
+        check_not_exported(self._root, view.log, is_lost=view.is_lost)
+        found = describe(self._storage, log, log.state())
+        if not dry_run:
+            forget(self._storage, log)
+            self._locations.refresh()
+        return replace(found, dry_run=dry_run)
 
     def status(self, *, end_writers: bool = False) -> JournalStatus:
         """Return what a recovery would work on. Writes nothing."""
@@ -132,6 +163,11 @@ class Journal:
         self.is_exported = bool(view.log.exports)
         return view
 
+    def check_not_lost(self, view: View) -> None:
+        """Raise if there is no data file although the last commit left some."""
+        if view.is_lost:
+            raise lost(self._storage, self._root, NO_FILES)
+
     def versions(self, view: View, path: str) -> Versions:
         """Return the versions of the dataset as of a view; errors name ``path``. Writes nothing."""
         sidecar = self._locations.find()
@@ -152,16 +188,26 @@ class Journal:
         if sidecar is not None:
             remove_index(self._storage, sidecar)
 
-    def view_to_change(self, *, takes_filter: bool = False, consistent: bool = True, may_lock: bool = True) -> View:
+    def view_to_change(
+        self,
+        *,
+        takes_filter: bool = False,
+        consistent: bool = True,
+        may_lock: bool = True,
+        may_be_lost: bool = False,
+    ) -> View:
         """Return a snapshot for an operation that changes the dataset. Raise if files may belong to other datasets.
 
-        ``takes_filter`` says that the operation has a `partition_filter`, which errors then suggest.
+        ``takes_filter`` says that the operation has a `partition_filter`, which errors then suggest; ``may_be_lost``,
+        that it does not matter whether another program has removed all files.
         """
         # Who creates an outer dataset later sees the journal that is known here, so one check is enough.
         self._is_checked = self._locations.is_known
         check_not_inside_dataset(self._storage, self._root, self._has_sidecar, takes_filter=takes_filter)
         view = self.view(consistent=consistent, may_lock=may_lock)
         check_partition_folders(self._root, (file.path for file in view.files), self._has_sidecar)
+        if not (may_be_lost or self.terms.reload):
+            self.check_not_lost(view)
         return view
 
     def probe(self) -> None:

@@ -42,7 +42,8 @@ class View:
 
     ``head`` is the newest journal slot in it, ``log`` the listing of the slots before that of the folder,
     ``listed_at`` its time by the monotonic clock, and ``index`` what is known of footers. ``emptied`` has the columns
-    of a dataset that exists and has no file, because the last commit has removed the last one.
+    of a dataset that exists and has no file, because the last commit has removed the last one. ``is_lost``: there is no
+    file, although the last commit left some.
     """
 
     root: str
@@ -55,6 +56,7 @@ class View:
     listed_at: float = field(default=0.0, repr=False, compare=False)
     index: FooterIndex | None = field(default=None, repr=False, compare=False)
     emptied: Emptied | None = field(default=None, repr=False, compare=False)
+    is_lost: bool = False
 
     @property
     def is_missing(self) -> bool:
@@ -165,10 +167,10 @@ def _list_once(
     view = _assemble(root, head, record, staged, tree, in_place=storage.in_place)
     if not view.files and head.sidecar is not None:
         try:
-            emptied = Log(storage, head.sidecar).emptied(head.state)
+            is_lost, emptied = Log(storage, head.sidecar).contents(head.state)
         except FileNotFoundError:
             return None  # a later commit has removed the record
-        view = replace(view, exists=view.exists or emptied is not None, emptied=emptied)
+        view = replace(view, exists=view.exists or emptied is not None, emptied=emptied, is_lost=is_lost)
     return replace(view, index=FooterIndex(storage, head.sidecar, head.index))
 
 

@@ -20,7 +20,7 @@ from fsspeckit.core.commit.export_marks import TITLES, ExportMark, parse_kept, p
 from fsspeckit.core.commit.footer_index import index_files
 from fsspeckit.core.commit.history import Expired, expired_files, fold, oldest_expired, remove_expired
 from fsspeckit.core.commit.record import MAX_RECORDS, Record, is_id, new_id
-from fsspeckit.core.commit.seen_files import SeenFiles, save_seen, stored_files, unpack
+from fsspeckit.core.commit.seen_files import save_seen
 from fsspeckit.core.storage import Entry, Storage, for_each, join
 from fsspeckit.core.storage.base import LOCK
 
@@ -30,10 +30,10 @@ _PRUNE_SLACK = 32
 _KEPT_KEYS = 10_000
 _STAGING = ".staging_"
 _KINDS = (".json", ".done")
-_KEY = re.compile(r"(\d{20})-([0-9a-f]{64})", re.ASCII)
-_POSITION = re.compile(r"(\d{20})-([0-9a-f]{64})-(\d{1,20})", re.ASCII)
+SAVED_KEY = re.compile(r"(\d{20})-([0-9a-f]{64})", re.ASCII)
+SAVED_POSITION = re.compile(r"(\d{20})-([0-9a-f]{64})-(\d{1,20})", re.ASCII)
 _POLICY = re.compile(r"retain-(\d{20})-(\d{1,12})", re.ASCII)
-_FLOOR = re.compile(r"floor-(\d{20})", re.ASCII)
+_SLOT = re.compile(r"(?:floor|anew)-(\d{20})", re.ASCII)
 _PROBED = re.compile(r"probed-[0-9a-f]{32}", re.ASCII)
 _LIST_ATTEMPTS = 3
 
@@ -46,7 +46,8 @@ class LogState:
 
     ``retain`` is the policy: the seconds for which commits keep the files that they remove, or 0. No version before
     ``floor`` can be read. ``exports`` are the marks of exported metadata, and ``kept`` are the exports and catalogs to
-    refresh after every commit. ``probed`` are the marks of `exclusive_create`.
+    refresh after every commit. ``probed`` are the marks of `exclusive_create`. Rows of commits before ``anew`` are
+    gone, because another program removed their files.
     """
 
     records: tuple[int, ...] = ()
@@ -57,6 +58,7 @@ class LogState:
     exports: tuple[ExportMark, ...] = ()
     kept: frozenset[str] = frozenset()
     probed: frozenset[str] = frozenset()
+    anew: int = 0
 
     @property
     def is_export_outdated(self) -> bool:
@@ -111,7 +113,8 @@ def _stagings(names: Iterable[str]) -> list[str]:
     return [transaction for transaction in ids if is_id(transaction)]
 
 
-def _digest(key: str) -> str:
+def name_digest(key: str) -> str:
+    """Return what the name of a saved key or position has of the key or reader."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
@@ -169,7 +172,7 @@ class Log:
         return Survey(self.sidecar, bool(paths), state, tuple(_stagings(folders)), index=index)
 
     def _state(self, names: Iterable[str]) -> LogState:
-        records, done, leftovers, policy, floor = [], set(), [], (0, 0), 0
+        records, done, leftovers, policy, slots = [], set(), [], (0, 0), {"floor": 0, "anew": 0}
         exports, kept, probed = [], set(), set()
         for name in names:
             number, ending = name[:20], name[20:]
@@ -182,18 +185,21 @@ class Log:
                 leftovers.append(join(self.folder, name))
             elif (found := _POLICY.fullmatch(name)) is not None:
                 policy = max(policy, (int(found[1]), int(found[2])))
-            elif (found := _FLOOR.fullmatch(name)) is not None:
-                floor = max(floor, int(found[1]))
+            elif (found := _SLOT.fullmatch(name)) is not None:
+                kind = name.partition("-")[0]
+                slots[kind] = max(slots[kind], int(found[1]))
             elif (mark := parse_mark(name)) is not None:
                 exports.append(mark)
-            elif (kind := parse_kept(name)) is not None:
-                kept.add(kind)
+            elif (keeps := parse_kept(name)) is not None:
+                kept.add(keeps)
             elif _PROBED.fullmatch(name) is not None:
                 probed.add(name)
         records.sort()
         for seq in records[:1] + records[-1:]:
             self._checked_number(seq)
-        state = LogState(tuple(records), frozenset(done), tuple(leftovers), policy[1], floor)
+        state = LogState(
+            tuple(records), frozenset(done), tuple(leftovers), policy[1], slots["floor"], anew=slots["anew"]
+        )
         if not (exports or kept or probed):
             return state
         return replace(state, exports=tuple(sorted(exports)), kept=frozenset(kept), probed=frozenset(probed))
@@ -216,19 +222,20 @@ class Log:
         path = self._path(seq, "json")
         return Record.from_bytes(self._storage.read_bytes(path), seq, path)
 
-    def emptied(self, state: LogState) -> Emptied | None:
-        """Return the columns of the dataset if the newest commit left no data file, or None.
+    def contents(self, state: LogState) -> tuple[bool, Emptied | None]:
+        """Return whether the newest commit left data files, and if it left none, the columns of the dataset.
 
-        A commit that changes no file repeats them, so the newest one is enough, and `prune` never removes that.
+        A commit that changes no file repeats both, so the newest one is enough, and `prune` never removes that. Older
+        versions of fsspeckit repeated neither.
 
         Raises:
             FileNotFoundError: The record was removed after the listing.
         """
         for seq in reversed(self.effective(state)):
             record = self.read(seq)
-            if record.kind == "commit":
-                return record.emptied
-        return None
+            if record.publish or record.retire or record.emptied or record.files_left is not None:
+                return bool(record.publish or record.files_left), record.emptied
+        return False, None
 
     def remove_unused_marks(self, state: LogState) -> None:
         """Remove ``.done`` files of free slots: with such a file, the next record would look applied."""
@@ -351,12 +358,14 @@ class Log:
         self._storage.sync_dirs([self.folder])
 
     def finish(self, record: Record) -> None:
-        """Set the policy of the record, and mark it as applied.
+        """Set the policy and the marks of the record, and mark it as applied.
 
         No sync is needed after the mark: replaying an applied record changes nothing.
         """
         if record.retain is not None:
             self.set_policy(record.seq, record.retain)
+        if record.anew:
+            self._set_slot("anew", record.seq)
         self._storage.write_bytes(self._path(record.seq, "done"), record.owner.encode())
 
     def effective(self, state: LogState) -> list[int]:
@@ -381,8 +390,11 @@ class Log:
 
     def set_floor(self, seq: int) -> None:
         """Store durably that no version before a slot can be read."""
-        self._storage.write_bytes(join(self.folder, f"floor-{seq:020d}"), b"")
-        self._remove_older(_FLOOR, seq)
+        self._set_slot("floor", seq)
+
+    def _set_slot(self, kind: str, seq: int) -> None:
+        self._storage.write_bytes(join(self.folder, f"{kind}-{seq:020d}"), b"")
+        self._remove_older(re.compile(rf"{kind}-(\d{{20}})", re.ASCII), seq)
 
     def _remove_older(self, pattern: re.Pattern[str], seq: int) -> None:
         """Make the log durable, then remove the marks of earlier slots."""
@@ -406,23 +418,12 @@ class Log:
         effective = [seq for seq in self.effective(state) if seq <= last]
         records = [record for record in for_each(self._storage, self.read_or_none, effective) if record is not None]
         self._save_keys(records)
-        save_seen(self._storage, self.seen_folder, records)
+        save_seen(self._storage, self.seen_folder, records, state.anew)
         if state.retain:
             fold(self._storage, self.history_folder, records, (old[0], last))
             self.expire(oldest_expired(self._storage, self.history_folder, state.retain))
         for kind in ("done", "json"):
             self._storage.remove_many([self._path(seq, kind) for seq in old])
-
-    def committed(self, key: str) -> int | None:
-        """Return the slot of the commit with an idempotency key, or None.
-
-        Records are read before the saved keys: `prune` saves a key before it deletes the record.
-        """
-        for record in for_each(self._storage, self.read_or_none, self.effective(self.state())):
-            if record is not None and record.kind == "commit" and record.idempotency_key == key:
-                return record.seq
-        saved = map(_KEY.fullmatch, self._storage.list_names(self.keys_folder))
-        return next((int(name[1]) for name in saved if name is not None and name[2] == _digest(key)), None)
 
     def read_or_none(self, seq: int) -> Record | None:
         """Read the record of a slot, or return None if the slot is free."""
@@ -439,28 +440,12 @@ class Log:
             remove_expired(self._storage, self.kept_folder, self.history_folder, expired)
         return expired
 
-    def position(self, reader: str) -> int | None:
-        """Return the last version that a reader of changes has processed, or None. Like `committed`."""
-        records = for_each(self._storage, self.read_or_none, self.effective(self.state()))
-        found = [each.positions[reader] for each in records if each is not None and reader in each.positions]
-        if found:
-            return found[-1]
-        saved = map(_POSITION.fullmatch, sorted(self._storage.list_names(self.positions_folder)))
-        versions = [int(name[3]) for name in saved if name is not None and name[2] == _digest(reader)]
-        return versions[-1] if versions else None
-
-    def seen_files(self, reader: str) -> SeenFiles:
-        """Return the source files that a reader has processed. Like `committed`."""
-        records = for_each(self._storage, self.read_or_none, self.effective(self.state()))
-        found = [entry for each in records if each is not None for entry in unpack(each.seen.get(reader, ""))]
-        return SeenFiles([*found, *stored_files(self._storage, self.seen_folder, reader)])
-
     def _save_keys(self, records: Sequence[Record]) -> None:
         """Save idempotency keys and positions of records as names of empty files."""
         keyed = [(record.seq, record.idempotency_key) for record in records]
-        self._save_names(self.keys_folder, [f"{seq:020d}-{_digest(key)}" for seq, key in keyed if key is not None])
+        self._save_names(self.keys_folder, [f"{seq:020d}-{name_digest(key)}" for seq, key in keyed if key is not None])
         readers = {reader: (record.seq, version) for record in records for reader, version in record.positions.items()}
-        names = [f"{seq:020d}-{_digest(reader)}-{version}" for reader, (seq, version) in readers.items()]
+        names = [f"{seq:020d}-{name_digest(reader)}-{version}" for reader, (seq, version) in readers.items()]
         self._save_names(self.positions_folder, names)
 
     def _save_names(self, folder: str, names: Sequence[str]) -> None:

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fsspeckit.core.commit.conflicts import Changes
-from fsspeckit.core.commit.emptied import Emptied
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.log import Log, LogState
 from fsspeckit.core.commit.record import (
@@ -46,10 +45,12 @@ class RecordBuilder:
         changes: Changes,
         staged: Mapping[str, Entry],
         state: LogState,
+        *,
+        anew: bool = False,
     ) -> Record:
         """Return the record for the slot after those of ``state``, which lists the policy that applies to it.
 
-        ``files`` are those of the view by path.
+        ``files`` are those of the view by path. ``anew``: rows of earlier commits are gone.
         """
         publish = []
         for item in changes.publish:
@@ -59,6 +60,7 @@ class RecordBuilder:
         retire = [Retired(path, _identity(files[path])) for path in changes.retire]
         retire += [Retired(entry.path, _identity(entry)) for entry in _stale_side_files(view, changes)]
         keeps = bool(state.retain or changes.retain)
+        files_left = None if publish else bool(self._current_files(view, files, state).keys() - set(changes.retire))
         info = {"operation": self.operation, "at": datetime.now(UTC).isoformat()} | dict(changes.info)
         return Record(
             state.newest + 1,
@@ -71,15 +73,10 @@ class RecordBuilder:
             keep=bool(state.retain),
             retain=changes.retain,
             listed=self._files_after(view, files, publish, changes.retire, state) if keeps else None,
-            emptied=None if publish else self._emptied(view, files, changes, state),
+            emptied=changes.emptied() or self.log.contents(state)[1] if files_left is False else None,
+            files_left=files_left,
+            anew=anew,
         )
-
-    def _emptied(self, view: View, files: Mapping[str, ViewFile], changes: Changes, state: LogState) -> Emptied | None:
-        """Return the columns of the dataset if the commit leaves no data file. If there was none before, they stay."""
-        current = self._current_files(view, files, state)
-        if current.keys() - set(changes.retire):
-            return None
-        return changes.emptied() or self.log.emptied(state)
 
     def _current_files(
         self, view: View, files: Mapping[str, ViewFile], state: LogState

@@ -155,7 +155,8 @@ class Record:
     A writer owns a slot only if the kind is ``commit`` and the owner is its own id. With ``keep``, the data files that
     the record removes are kept in the sidecar. ``retain`` sets for how many seconds later commits keep files; 0 turns
     that off. ``listed`` is the dataset after the commit, in records of datasets that keep files. ``emptied`` has its
-    columns if no data file is left.
+    columns if no data file is left. ``files_left`` says whether there are data files after a commit that publishes
+    none; records of older versions do not have it. ``anew`` says that rows of earlier commits are gone, see `memory`.
     """
 
     seq: int
@@ -170,6 +171,8 @@ class Record:
     retain: int | None = None
     listed: FileList | None = None
     emptied: Emptied | None = None
+    files_left: bool | None = None
+    anew: bool = False
 
     @property
     def removed(self) -> list[tuple[str, Identity]]:
@@ -272,6 +275,8 @@ def _record(body: Any, seq: int) -> Record:
         retain=None if body.get("retain") is None else _count(body["retain"]),
         listed=None if body.get("listed") is None else _file_list(body["listed"]),
         emptied=None if body.get("emptied") is None else Emptied.from_fields(_typed(body["emptied"], dict, "emptied")),
+        files_left=None if body.get("files_left") is None else _typed(body["files_left"], bool, "files_left"),
+        anew=_typed(body.get("anew", False), bool, "anew"),
     )
 
 
@@ -328,7 +333,8 @@ def _validated(record: Record) -> Record:
     """Return the record, or raise if a path leaves the dataset or names a file that a commit must not change."""
     if not is_id(record.owner) or not all(map(is_id, record.fenced)):
         raise ValueError("a transaction id is not valid")
-    if record.kind != "commit" and (record.publish or record.retire or record.folders or record.retain is not None):
+    names_files = record.publish or record.retire or record.folders or record.retain is not None
+    if record.kind != "commit" and (names_files or record.anew):
         raise ValueError(f"a record of kind {record.kind} must not name files")
     if record.emptied is not None and (record.publish or record.kind != "commit"):
         raise ValueError("it has the columns of an empty dataset, and is not the commit that emptied it")

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from fsspeckit.common.errors import CommitConflictError, StorageError
+from fsspeckit.common.errors import CommitConflictError, DatasetLostError
 from fsspeckit.common.text import counted
 from fsspeckit.core.commit.exchange import Exchange, can_exchange
 from fsspeckit.core.commit.exclusive_create import ensure_exclusive_create
@@ -140,9 +140,9 @@ class Replayer:
         """Raise if the dataset was deleted after the commit: its last change alone is not the dataset."""
         expected = bool(record.paths) and "" not in record.folders and self._storage.has_folders
         if expected and self._storage.stat(self._root) is None:
-            raise StorageError(
-                f"{self._root} was deleted while commit {record.seq} was not finished. Restore the folder, or delete "
-                f"the journal {self._log.sidecar} to start a new dataset."
+            raise DatasetLostError(
+                f"{self._root} was deleted while commit {record.seq} was not finished. Restore the folder, or run "
+                f"`fsspeckit forget {self._root}` to start a new dataset."
             )
 
     def _close(self, record: Record) -> None:

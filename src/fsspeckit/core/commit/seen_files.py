@@ -63,17 +63,21 @@ def unpack(text: str) -> list[bytes]:
     return _split(base64.b64decode(text, validate=True))
 
 
-def save_seen(storage: Storage, folder: str, records: Sequence[Record]) -> None:
-    """Store the files that some records have, before the records are deleted."""
+def save_seen(storage: Storage, folder: str, records: Sequence[Record], anew: int = 0) -> None:
+    """Store the files that some records have, before the records are deleted.
+
+    If a reader has read files again since the slot ``anew``, the earlier ones are left out.
+    """
     last = {reader: record.seq for record in records for reader in record.seen}
     if not last:
         return
     storage.make_dirs(folder)
     storage.sync_dirs([folder.rpartition("/")[0]])
     for reader, seq in last.items():
-        stored = _names_of(storage, folder, reader)
-        found = _stored(storage, folder, stored)
-        found |= {entry for record in records if reader in record.seen for entry in unpack(record.seen[reader])}
+        stored, first = _names_of(storage, folder, reader), anew if seq >= anew else 0
+        found = {entry for name in stored if _slot(name) >= first for entry in _stored(storage, folder, name)}
+        valid = [record for record in records if reader in record.seen and record.seq >= first]
+        found |= {entry for record in valid for entry in unpack(record.seen[reader])}
         name = f"{seq:020d}-{_digest(reader)}.seen"
         with suppress(FileExistsError):
             storage.create_exclusive(join(folder, name), b"".join(sorted(found)))
@@ -81,12 +85,16 @@ def save_seen(storage: Storage, folder: str, records: Sequence[Record]) -> None:
         storage.remove_many([join(folder, each) for each in stored if each != name])
 
 
-def stored_files(storage: Storage, folder: str, reader: str) -> set[bytes]:
-    """Return the files of a reader that were stored by `save_seen`."""
-    try:
-        return _stored(storage, folder, _names_of(storage, folder, reader))
-    except FileNotFoundError:  # replaced by a newer one after it was listed
-        return _stored(storage, folder, _names_of(storage, folder, reader))
+def stored_files(storage: Storage, folder: str, reader: str) -> dict[int, set[bytes]]:
+    """Return the files of a reader that were stored by `save_seen`, by the slots of its newest records."""
+    for attempt in range(2):
+        try:
+            names = _names_of(storage, folder, reader)
+            return {_slot(name): _stored(storage, folder, name) for name in names}
+        except FileNotFoundError:  # replaced by a newer one after it was listed
+            if attempt:
+                raise
+    raise AssertionError("the second attempt returns or raises")
 
 
 def _names_of(storage: Storage, folder: str, reader: str) -> list[str]:
@@ -94,17 +102,18 @@ def _names_of(storage: Storage, folder: str, reader: str) -> list[str]:
     return [name[0] for name in found if name is not None and name[2] == _digest(reader)]
 
 
-def _stored(storage: Storage, folder: str, names: Sequence[str]) -> set[bytes]:
-    entries = set[bytes]()
-    for name in names:
-        try:
-            entries.update(_split(storage.read_bytes(join(folder, name))))
-        except ValueError as error:
-            raise StorageError(
-                f"{join(folder, name)} is damaged: {error}. Nothing was changed. Restore it from a backup, or remove "
-                "it to process the files in it again."
-            ) from error
-    return entries
+def _slot(name: str) -> int:
+    return int(name[:20])
+
+
+def _stored(storage: Storage, folder: str, name: str) -> set[bytes]:
+    try:
+        return set(_split(storage.read_bytes(join(folder, name))))
+    except ValueError as error:
+        raise StorageError(
+            f"{join(folder, name)} is damaged: {error}. Nothing was changed. Restore it from a backup, or remove "
+            "it to process the files in it again."
+        ) from error
 
 
 def _split(data: bytes) -> list[bytes]:

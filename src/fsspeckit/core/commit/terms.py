@@ -23,7 +23,8 @@ class Terms:
     staged files, and the change's info; it raises to reject the change. With a check, any concurrent change of the
     dataset is a conflict. With either condition, an empty change is committed too. ``note`` is stored in the record,
     and so are ``positions``, the versions of other datasets up to which the change has processed their changes, and
-    ``seen``, the source files that it has processed, as `seen_files.pack` returns them.
+    ``seen``, the source files that it has processed, as `seen_files.pack` returns them. A change that ``continues``
+    earlier ones is rejected if their rows are gone, see `memory`; one with ``reload`` starts the dataset anew then.
     """
 
     key: str | None = None
@@ -31,6 +32,8 @@ class Terms:
     note: str | None = None
     positions: Mapping[str, int] = field(default_factory=dict)
     seen: Mapping[str, str] = field(default_factory=dict)
+    continues: bool = False
+    reload: bool = False
 
     def __post_init__(self) -> None:
         if self.key is not None:

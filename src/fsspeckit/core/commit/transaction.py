@@ -24,14 +24,16 @@ from fsspeckit.common.choices import PublishMode
 from fsspeckit.common.errors import (
     AlreadyCommittedError,
     CommitConflictError,
+    DatasetLostError,
     FsspeckitError,
     OutcomeUnknownError,
 )
 from fsspeckit.common.text import counted
-from fsspeckit.core.commit.conflicts import Changes, Conflicts, Publish, check_is_possible
+from fsspeckit.core.commit.conflicts import Changes, Conflicts, OutdatedViewError, Publish, check_is_possible
 from fsspeckit.core.commit.footer_index import FooterIndex
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.log import Log, LogState
+from fsspeckit.core.commit.memory import Memory, expected_files, lost
 from fsspeckit.core.commit.new_record import RecordBuilder
 from fsspeckit.core.commit.publishing import Distribute, check_staged_files
 from fsspeckit.core.commit.record import (
@@ -45,6 +47,7 @@ from fsspeckit.core.commit.replay import (
 from fsspeckit.core.commit.revalidation import ATTEMPTS, NewerView, Queue, Revalidate, commit_in_turn
 from fsspeckit.core.commit.sidecar import SidecarLocations
 from fsspeckit.core.commit.terms import Check, Terms
+from fsspeckit.core.file_names import is_unique
 from fsspeckit.core.model import DataFile, ViewFile
 from fsspeckit.core.storage import FOLDER, Entry, Handle, Storage, join, parent
 
@@ -313,7 +316,9 @@ class Transaction:
         return self._view.log.is_settled and time.monotonic() - self._view.listed_at < _LISTED_AGAIN_SECONDS
 
     def _check_key_is_unused(self) -> None:
-        seq = None if self._terms.key is None else self._log.committed(self._terms.key)
+        key = self._terms.key
+        memory = Memory(self._storage, self._view.root, self._log, reload=self._terms.reload)
+        seq = None if key is None else memory.committed(key)
         if seq is not None:
             raise AlreadyCommittedError(
                 f"{self._view.root}: slot {seq} was already committed under the key {self._terms.key!r}. "
@@ -325,7 +330,30 @@ class Transaction:
         """Return the record for the slot after those of ``state``, which lists the policy that applies to it."""
         self._kept = state.kept
         self._check_new_names(changes, state)
-        return self._records.build(self._view, self._files, changes, staged, state)
+        anew = self._starts_anew(state)
+        return self._records.build(self._view, self._files, changes, staged, state, anew=anew)
+
+    def _starts_anew(self, state: LogState) -> bool:
+        """Return whether rows of earlier commits are gone: none of the files that the newest ones left is in the view.
+
+        A file whose name was made here shows without a request that some are left.
+        """
+        is_reload = self._terms.reload
+        if not self._files:
+            anew = self._view.is_lost or (is_reload and bool(state.records))
+        elif not state.records or (not is_reload and any(map(is_unique, self._files))):
+            return False
+        else:
+            anew = is_reload
+            for path, size in expected_files(map(self._log.read_or_none, reversed(self._log.effective(state)))):
+                if path in self._files and self._files[path].size == size:
+                    return False
+                anew = True
+        if anew and self._terms.continues and not is_reload:
+            raise lost(self._storage, self._view.root, "another program wrote the folder anew")
+        if anew and state.newest != self._view.head:
+            raise OutdatedViewError(f"{self._view.root}: another writer committed. Run the operation again.")
+        return anew
 
     def _check_new_names(self, changes: Changes, state: LogState) -> None:
         """Raise if a file would be replaced under its name although exported metadata describes it."""
@@ -345,7 +373,7 @@ class Transaction:
             _logger.info("publishing commit %d failed, retrying once: %s", record.seq, first)
             try:
                 replayer.replay(record)
-            except OSError as error:
+            except (OSError, DatasetLostError) as error:
                 _logger.warning(
                     "commit %d of %s is final, but not all of its files are published (%s); run recover() to finish it",
                     record.seq,

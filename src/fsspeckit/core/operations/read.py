@@ -67,5 +67,5 @@ def recover(place: Place) -> Recovery:
     Where it is not known which writers have crashed, the files of all are removed.
     """
     with log_unexpected("recover", place.path):
-        place.journal.view_to_change()
+        place.journal.view_to_change(may_be_lost=True)
         return place.journal.recover(end_writers=True)

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from fsspeckit.common.choices import DEFAULT_RETRIES
@@ -178,7 +179,7 @@ def restore(
             wanted = versions.number(version, as_of) if wanted is None else wanted
             return _restore(place, versions, wanted, attempts, dry_run=dry_run)
 
-        return attempts.run(lambda: with_versions(place, run, place.journal.view_to_change))
+        return attempts.run(lambda: with_versions(place, run, partial(place.journal.view_to_change, may_be_lost=True)))
 
 
 def _restore(place: Place, versions: Versions, number: int, attempts: Attempts, *, dry_run: bool) -> RestoreResult:

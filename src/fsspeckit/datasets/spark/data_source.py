@@ -40,7 +40,7 @@ from fsspeckit.datasets.spark.source_options import (
     path_of,
     place_of,
 )
-from fsspeckit.datasets.spark.stream import query_id
+from fsspeckit.datasets.spark.stream import batch_terms, query_id
 from fsspeckit.datasets.spark.versions import arrow_schema
 
 if TYPE_CHECKING:
@@ -286,14 +286,14 @@ class _Write:
                 self._check(sink.tell())
         return _Rows(sink.getvalue().to_pybytes())
 
-    def run(self, messages: Sequence[Any], key: str | None) -> None:
-        """Merge or write the rows of all tasks with one commit."""
+    def run(self, messages: Sequence[Any], key: str | None, number: int = 0) -> None:
+        """Merge or write the rows of all tasks with one commit; ``number`` is that of a batch of a stream."""
         packed = [message.data for message in messages if message is not None]
         self._check(sum(map(len, packed)))
         tables = [pa.ipc.open_stream(data).read_all() for data in packed]
         rows = plain_table(pa.concat_tables([self.schema.empty_table(), *tables]))
         io = _InProcess(None, self.storage or None)
-        io = io if key is None else io.on_terms(idempotency_key=key)
+        io = io if key is None else batch_terms(io, key, number)
         getattr(io, self.operation)(rows, self.path, **self.given)
 
     def _check(self, size: int) -> None:
@@ -351,7 +351,7 @@ class DatasetStreamWriter(_StreamWriter):  # type: ignore[misc]
         """Merge or write a batch, unless it is committed."""
         query = query_id(self._checkpoint, None, self._write.storage or None)
         try:
-            self._write.run(messages, f"stream/{query}/{batchId}")
+            self._write.run(messages, f"stream/{query}/{batchId}", batchId)
         except AlreadyCommittedError:
             return
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from fsspeckit.common.documents import parse_json
 from fsspeckit.common.errors import AlreadyCommittedError, StorageError
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
+_IO = TypeVar("_IO", bound=DatasetIO)
 _logger = logging.getLogger(__name__)
 
 
@@ -52,7 +54,8 @@ class BatchChange:
             _logger.info("batch %d of %s was committed before", number, self._path)
             return
         try:
-            getattr(self._io.on_terms(idempotency_key=key), self._operation)(batch, self._path, **self._options)
+            io = batch_terms(self._io, key, number)
+            getattr(io, self._operation)(batch, self._path, **self._options)
         except AlreadyCommittedError:
             _logger.info("batch %d of %s was committed by another process meanwhile", number, self._path)
 
@@ -61,6 +64,13 @@ class BatchChange:
             options = self._io._options_for(self._checkpoint)[0]
             self._query = query_id(self._checkpoint, self._io.filesystem, options)
         return self._query
+
+
+def batch_terms(io: _IO, key: str, number: int) -> _IO:
+    """Return an object for the commit of a batch. One after the first continues what the checkpoint says is loaded."""
+    found = io.on_terms(idempotency_key=key)
+    found.terms = replace(found.terms, continues=number > 0)
+    return found
 
 
 def query_id(checkpoint: str, filesystem: Any, storage_options: Mapping[str, Any] | None) -> str:
