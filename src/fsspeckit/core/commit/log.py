@@ -14,13 +14,16 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from fsspeckit.common.errors import CommitConflictError, OutcomeUnknownError, StorageError
+from fsspeckit.common.errors import CommitConflictError, DamagedFileError, OutcomeUnknownError, StorageError
 from fsspeckit.core.commit.emptied import Emptied
 from fsspeckit.core.commit.export_marks import TITLES, ExportMark, parse_kept, parse_mark
 from fsspeckit.core.commit.footer_index import index_files
 from fsspeckit.core.commit.history import Expired, expired_files, fold, oldest_expired, remove_expired
 from fsspeckit.core.commit.record import MAX_RECORDS, Record, is_id, new_id
 from fsspeckit.core.commit.seen_files import SeenFiles, save_seen, stored_files, unpack
+from fsspeckit.core.commit.tombstones import FOLDER as TOMBSTONES
+from fsspeckit.core.commit.tombstones import MARK, NAME, TombstoneFile, TombstoneList, from_bytes, mark_of, to_bytes
+from fsspeckit.core.model import ViewFile
 from fsspeckit.core.storage import Entry, Storage, for_each, join
 from fsspeckit.core.storage.base import LOCK
 
@@ -46,7 +49,8 @@ class LogState:
 
     ``retain`` is the policy: the seconds for which commits keep the files that they remove, or 0. No version before
     ``floor`` can be read. ``exports`` are the marks of exported metadata, and ``kept`` are the exports and catalogs to
-    refresh after every commit. ``probed`` are the marks of `exclusive_create`.
+    refresh after every commit. ``probed`` are the marks of `exclusive_create`. ``tombstones`` are the slot of the newest
+    list of files of tombstones, and the number of these files.
     """
 
     records: tuple[int, ...] = ()
@@ -57,6 +61,7 @@ class LogState:
     exports: tuple[ExportMark, ...] = ()
     kept: frozenset[str] = frozenset()
     probed: frozenset[str] = frozenset()
+    tombstones: tuple[int, int] = (0, 0)
 
     @property
     def is_export_outdated(self) -> bool:
@@ -130,6 +135,7 @@ class Log:
         self.seen_folder = join(sidecar, "seen")
         self.kept_folder = join(sidecar, "kept")
         self.history_folder = join(sidecar, "history")
+        self.tombstones_folder = join(sidecar, TOMBSTONES)
 
     def staging_path(self, transaction: str) -> str:
         """Return the path of a transaction's staging folder."""
@@ -170,7 +176,7 @@ class Log:
 
     def _state(self, names: Iterable[str]) -> LogState:
         records, done, leftovers, policy, floor = [], set(), [], (0, 0), 0
-        exports, kept, probed = [], set(), set()
+        exports, kept, probed, tombstones = [], set(), set(), (0, 0)
         for name in names:
             number, ending = name[:20], name[20:]
             if ending in _KINDS and number.isdecimal() and number.isascii():
@@ -184,6 +190,8 @@ class Log:
                 policy = max(policy, (int(found[1]), int(found[2])))
             elif (found := _FLOOR.fullmatch(name)) is not None:
                 floor = max(floor, int(found[1]))
+            elif (found := MARK.fullmatch(name)) is not None:
+                tombstones = max(tombstones, (int(found[1]), int(found[2])))
             elif (mark := parse_mark(name)) is not None:
                 exports.append(mark)
             elif (kind := parse_kept(name)) is not None:
@@ -194,9 +202,10 @@ class Log:
         for seq in records[:1] + records[-1:]:
             self._checked_number(seq)
         state = LogState(tuple(records), frozenset(done), tuple(leftovers), policy[1], floor)
-        if not (exports or kept or probed):
+        if not (exports or kept or probed or tombstones[0]):
             return state
-        return replace(state, exports=tuple(sorted(exports)), kept=frozenset(kept), probed=frozenset(probed))
+        marks, kinds = tuple(sorted(exports)), frozenset(kept)
+        return replace(state, exports=marks, kept=kinds, probed=frozenset(probed), tombstones=tombstones)
 
     def _checked_number(self, seq: int) -> int:
         if not 0 < seq < MAX_RECORDS:
@@ -351,12 +360,14 @@ class Log:
         self._storage.sync_dirs([self.folder])
 
     def finish(self, record: Record) -> None:
-        """Set the policy of the record, and mark it as applied.
+        """Set the policy and the tombstones of the record, and mark it as applied.
 
         No sync is needed after the mark: replaying an applied record changes nothing.
         """
         if record.retain is not None:
             self.set_policy(record.seq, record.retain)
+        if record.tombstones is not None:
+            self._set_tombstones(record.seq, record.tombstones)
         self._storage.write_bytes(self._path(record.seq, "done"), record.owner.encode())
 
     def effective(self, state: LogState) -> list[int]:
@@ -378,6 +389,53 @@ class Log:
         self._storage.sync_dirs([self.sidecar])
         self._storage.write_bytes(join(self.folder, f"retain-{seq:020d}-{retain}"), b"")
         self._remove_older(_POLICY, seq)
+
+    def tombstones(self, state: LogState) -> TombstoneList:
+        """Return the newest list of files of tombstones. Those of a pending record may still be staged.
+
+        Raises:
+            FileNotFoundError: A later commit has replaced the list.
+            DamagedFileError: A file is missing.
+        """
+        (seq, count), folder = state.tombstones, self.tombstones_folder
+        record = self.read(state.newest) if state.is_pending else None
+        if record is not None and record.tombstones is not None:
+            seq, files = record.seq, record.tombstones
+        elif not count:
+            return TombstoneList(seq)
+        else:
+            path = join(self.folder, f"tombstones-{seq:020d}-{count}")
+            files = from_bytes(self._storage.read_bytes(path), seq, path)
+        entries = {entry.path: (folder, entry) for entry in self._storage.list_dir(folder)}
+        if record is not None and record.new_tombstones:
+            staging = self.staging_path(record.owner)
+            names = {file.staged: file.name for file in record.new_tombstones}
+            staged = [entry for entry in self._storage.list_dir(staging) if entry.path in names]
+            entries = {names[entry.path]: (staging, entry) for entry in staged} | entries
+        missing = [file.name for file in files if file.name not in entries]
+        if missing and self.state().tombstones == state.tombstones:
+            raise DamagedFileError(
+                f"{join(folder, missing[0])} is missing, which has deleted keys. Nothing was changed. Restore it from a "
+                "backup, or pass tombstones=None once to remove the deleted keys."
+            )
+        if missing:
+            raise FileNotFoundError(join(folder, missing[0]))
+        found = ((file.name, *entries[file.name]) for file in files)
+        located = [ViewFile(name, join(at, e.path), e.size, e.stamp, e.version) for name, at, e in found]
+        return TombstoneList(seq, tuple(replace(file, staged="") for file in files), tuple(located))
+
+    def _set_tombstones(self, seq: int, files: Sequence[TombstoneFile]) -> None:
+        """Store the list of files of tombstones of a commit, and remove files that only earlier lists name.
+
+        A file of a later commit has a higher slot, so it stays if this one is applied late.
+        """
+        with suppress(FileExistsError):
+            self._storage.create_exclusive(join(self.folder, mark_of(seq, files)), to_bytes(files))
+        self._remove_older(MARK, seq)
+        wanted = {file.name for file in files}
+        found = map(NAME.fullmatch, self._storage.list_names(self.tombstones_folder))
+        unused = [name[0] for name in found if name is not None and int(name[1]) <= seq and name[0] not in wanted]
+        self._storage.remove_many([join(self.tombstones_folder, name) for name in unused])
 
     def set_floor(self, seq: int) -> None:
         """Store durably that no version before a slot can be read."""

@@ -24,6 +24,7 @@ from fsspeckit.core.commit.record import (
     digest_of,
 )
 from fsspeckit.core.commit.terms import Terms
+from fsspeckit.core.commit.tombstones import TombstoneFile
 from fsspeckit.core.file_names import is_data_file
 from fsspeckit.core.model import ViewFile
 from fsspeckit.core.storage import Entry, Storage, join, parent
@@ -72,6 +73,7 @@ class RecordBuilder:
             retain=changes.retain,
             listed=self._files_after(view, files, publish, changes.retire, state) if keeps else None,
             emptied=None if publish else self._emptied(view, files, changes, state),
+            tombstones=_tombstones(changes, staged, state.newest + 1),
         )
 
     def _emptied(self, view: View, files: Mapping[str, ViewFile], changes: Changes, state: LogState) -> Emptied | None:
@@ -109,6 +111,18 @@ class RecordBuilder:
         place = place_of(self.storage, self.log.lock_path)
         times = digest_of({path: self.storage.time_in(file.stamp) for path, file in found.items()}) if place else ""
         return replace(listed, times=times, place=place)
+
+
+def _tombstones(changes: Changes, staged: Mapping[str, Entry], seq: int) -> tuple[TombstoneFile, ...] | None:
+    """Return the files of tombstones after the commit of a slot, if it changes them."""
+    if changes.tombstones is None:
+        return None
+    files = []
+    for number, file in enumerate(changes.tombstones):
+        name = file.staged.rpartition("/")[2]
+        new = replace(file, slot=seq, number=number, size=staged[name].size, staged=name) if name else file
+        files.append(new)
+    return tuple(files)
 
 
 def place_of(storage: Storage, lock: str) -> str:

@@ -20,6 +20,7 @@ from fsspeckit.common.documents import parse_json
 from fsspeckit.common.errors import StorageError
 from fsspeckit.common.text import is_storable, printable
 from fsspeckit.core.commit.emptied import Emptied
+from fsspeckit.core.commit.tombstones import TombstoneFile, from_fields
 from fsspeckit.core.file_names import is_data_file, is_inside, is_side_file
 from fsspeckit.core.model import ViewFile
 from fsspeckit.core.storage.base import OWNER, Entry, is_sidecar_name, join, parent
@@ -36,6 +37,9 @@ Kind = Literal["commit", "abort", "fence"]
 _FORMAT = 1
 _FORMAT_OF_KEPT_VERSIONS = 2
 """Format of a record that keeps files or sets the policy: versions of fsspeckit without kept versions reject it."""
+_FORMAT_OF_TOMBSTONES = 3
+"""Format of a record with tombstones: versions of fsspeckit that would lose them reject it."""
+_FORMATS = (_FORMAT, _FORMAT_OF_KEPT_VERSIONS, _FORMAT_OF_TOMBSTONES)
 _KINDS: tuple[Kind, ...] = ("commit", "abort", "fence")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 MAX_RETAIN = 10**11
@@ -155,7 +159,7 @@ class Record:
     A writer owns a slot only if the kind is ``commit`` and the owner is its own id. With ``keep``, the data files that
     the record removes are kept in the sidecar. ``retain`` sets for how many seconds later commits keep files; 0 turns
     that off. ``listed`` is the dataset after the commit, in records of datasets that keep files. ``emptied`` has its
-    columns if no data file is left.
+    columns if no data file is left. ``tombstones`` are all files of tombstones after the commit, if it changes them.
     """
 
     seq: int
@@ -170,6 +174,12 @@ class Record:
     retain: int | None = None
     listed: FileList | None = None
     emptied: Emptied | None = None
+    tombstones: tuple[TombstoneFile, ...] | None = None
+
+    @property
+    def new_tombstones(self) -> list[TombstoneFile]:
+        """Return the files of tombstones that the commit adds."""
+        return [file for file in self.tombstones or () if file.staged]
 
     @property
     def removed(self) -> list[tuple[str, Identity]]:
@@ -209,6 +219,7 @@ class Record:
         """Return the record as it is stored."""
         keeps = self.keep or self.retain is not None
         version = _FORMAT_OF_KEPT_VERSIONS if keeps else _FORMAT
+        version = version if self.tombstones is None else _FORMAT_OF_TOMBSTONES
         data = json.dumps(_fields(self) | {"format": version}, separators=(",", ":"), default=_fields).encode()
         if len(data) > MAX_BYTES:
             raise StorageError(
@@ -240,7 +251,7 @@ def kept_name(seq: int, number: int) -> str:
     return f"{seq:020d}-{number}.kept"
 
 
-def _fields(part: Record | Published | Retired | Identity | FileList | Emptied) -> dict[str, Any]:
+def _fields(part: Record | Published | Retired | Identity | FileList | Emptied | TombstoneFile) -> dict[str, Any]:
     return {name: getattr(part, name) for name in part.__slots__}
 
 
@@ -252,8 +263,8 @@ def _reason(error: Exception) -> str:
 
 def _record(body: Any, seq: int) -> Record:
     body = _typed(body, dict, "the record")
-    if body["format"] not in (_FORMAT, _FORMAT_OF_KEPT_VERSIONS):
-        known = f"{_FORMAT} and {_FORMAT_OF_KEPT_VERSIONS}"
+    if body["format"] not in _FORMATS:
+        known = f"{', '.join(map(str, _FORMATS[:-1]))} and {_FORMATS[-1]}"
         raise ValueError(f"its format is {str(body['format'])[:20]!r}, but this version of fsspeckit reads {known}")
     if body["seq"] != seq:
         raise ValueError(f"its number differs from that of its file, {seq}")
@@ -272,6 +283,7 @@ def _record(body: Any, seq: int) -> Record:
         retain=None if body.get("retain") is None else _count(body["retain"]),
         listed=None if body.get("listed") is None else _file_list(body["listed"]),
         emptied=None if body.get("emptied") is None else Emptied.from_fields(_typed(body["emptied"], dict, "emptied")),
+        tombstones=None if body.get("tombstones") is None else from_fields(body["tombstones"], seq),
     )
 
 
@@ -356,7 +368,11 @@ def _validated(record: Record) -> Record:
     _check_names(retired, lambda path: is_data_file(path) or is_side_file(path), "retires")
     if len({*published, *retired}) < len(published) + len(retired):
         raise ValueError("it publishes or retires a file twice")
-    staged = [item.staged for item in record.publish]
+    if record.tombstones is not None and (
+        record.kind != "commit" or any(bool(file.staged) != (file.slot == record.seq) for file in record.tombstones)
+    ):
+        raise ValueError("its files of deleted keys are not those of a commit")
+    staged = [item.staged for item in (*record.publish, *record.new_tombstones)]
     if not all(map(_is_staged_name, staged)) or len(set(staged)) < len(staged):
         raise ValueError("a staged file is not in the staging folder")
     if not {*record.folders} <= {folder for path in published for folder in _folders_of(path)}:
