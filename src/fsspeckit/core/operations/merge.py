@@ -225,9 +225,9 @@ def _plan(
     with vanished_file_is_conflict(place, request.operation):
         schemas = merge_schemas(source.schema_for(snapshot.schema), snapshot, request, place.path)
         schemas = replace(schemas, body=source.widen_codes(schemas.body))
+        rules = compile_rules(request, source.schema, snapshot)
         tombstones = load_tombstones(place, snapshot, source.schema, schemas, request)
         schemas = schemas if tombstones is None else tombstones.widen(schemas)
-        rules = compile_rules(request, source.schema, snapshot)
         deletes = deleting_rows(rules, source)
         source.check_casts(
             schemas.filled, operation=request.operation, path=place.path, without=deletes, keys=request.key_columns

@@ -37,7 +37,7 @@ MOST_ROWS = 10_000_000
 """The most tombstones of a dataset. The oldest files beyond it are removed, but never those of the last deletes."""
 _PERIODS = 8
 """Tombstones that expire in the same eighth of the time for which they are kept are joined in one file."""
-_MOST_FILES = 8
+_MOST_FILES = 16
 NEW_TOMBSTONES = PartitionRows(f"/{FOLDER}", "", NO_ROWS)
 """Stands for the partition of new tombstones among those of new rows. No folder of a dataset has this name."""
 

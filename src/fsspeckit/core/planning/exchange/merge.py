@@ -89,9 +89,9 @@ def plan_exchanged(
 ) -> ExchangedMerge:
     """Plan a merge. Raise for duplicate and null keys, values that do not fit, and rows that change their partition."""
     schemas = merge_schemas(source.schema_for(snapshot.schema), snapshot, request, place.path)
+    conditions = compile_rules(request, source.schema, snapshot)
     tombstones = load_tombstones(place, snapshot, source.schema, schemas, request)
     schemas = schemas if tombstones is None else tombstones.widen(schemas)
-    conditions = compile_rules(request, source.schema, snapshot)
     rules = row_rules(conditions, source.schema, snapshot)
     planner = _Planner(engine, source, place, snapshot, request, conditions, rules, reporter, tombstones)
     summaries, schemas = planner.summarize(schemas)
