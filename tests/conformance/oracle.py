@@ -84,7 +84,9 @@ def merge(
     deletes = delete_when or (lambda row: False)
     _refuse_others(scope, (row for row in source if not deletes(row)))
     picked = _one_per_key(source, key, strategy, on_duplicate, order_by)
-    late = [row for row in picked for at, old in tombstones or () if at == key(row) and not is_newer(row[newer_by], old)]
+    late = [
+        row for row in picked for at, old in tombstones or () if at == key(row) and not is_newer(row[newer_by], old)
+    ]
     picked = [row for row in picked if row not in late]
     deleting = {key(row): row for row in picked if deletes(row)}
     by_place = {place(row): row for row in picked if key(row) not in deleting}

@@ -84,7 +84,9 @@ class State:
     tombstones: frozenset[Any] = frozenset()
     """The keys that feeds have deleted, with their sequences."""
 
-    def after(self, rows: list[Row], types: Mapping[str, pa.DataType], counts: Mapping[str, int] | None = None) -> State:
+    def after(
+        self, rows: list[Row], types: Mapping[str, pa.DataType], counts: Mapping[str, int] | None = None
+    ) -> State:
         """The state after a change of rows."""
         return replace(self, rows=rows, types=types, counts=counts or {})
 

@@ -85,6 +85,43 @@ def create_from_feed(storage: Storage, root: str) -> Any:
     )
 
 
+def start_deleted(world: World) -> None:
+    """Some keys are deleted, in files of tombstones that the next deletes join."""
+    start(world)
+    for key in (4, 5, 19):
+        rows = [(key, None, 20, None, "d")]
+        PyarrowDatasetIO(filesystem=world.storage).apply_changes(
+            _table(rows, FEED_SCHEMA), world.root, key_columns="id", sequence_by="lsn", delete_when="op = 'd'",
+            except_columns="op", tombstones="1d",
+        )  # fmt: skip
+
+
+def apply_late_changes(storage: Storage, root: str) -> Any:
+    """Drop late changes, delete keys that exist and one that does not, and revive one."""
+    rows = [(4, "a", 15, "late", "u"), (5, "a", 21, "again", "u"), (6, None, 21, None, "d"), (99, None, 7, None, "d")]
+    return PyarrowDatasetIO(filesystem=storage).apply_changes(
+        _table(rows, FEED_SCHEMA),
+        root,
+        key_columns="id",
+        sequence_by="lsn",
+        delete_when="op = 'd'",
+        except_columns="op",
+    )
+
+
+def delete_unknown_keys(storage: Storage, root: str) -> Any:
+    """Change no row, only the tombstones."""
+    rows = [(98, None, 7, None, "d"), (99, None, 7, None, "d")]
+    return PyarrowDatasetIO(filesystem=storage).apply_changes(
+        _table(rows, FEED_SCHEMA),
+        root,
+        key_columns="id",
+        sequence_by="lsn",
+        delete_when="op = 'd'",
+        except_columns="op",
+    )
+
+
 ROW_CHANGES = [
     Operation("delete", start, delete("id BETWEEN 4 AND 11")),
     Operation("delete a partition", start, delete("day = 'b' OR id = 1")),
@@ -93,4 +130,6 @@ ROW_CHANGES = [
     Operation("merge columns", start, merge_columns),
     Operation("apply changes", start, apply_changes),
     Operation("create from a feed", lambda world: None, create_from_feed),
+    Operation("apply late changes", start_deleted, apply_late_changes),
+    Operation("delete unknown keys", start_deleted, delete_unknown_keys),
 ]
