@@ -84,11 +84,9 @@ class State:
     tombstones: frozenset[Any] = frozenset()
     """The keys that feeds have deleted, with their sequences."""
 
-    def after(
-        self, rows: list[Row], types: Mapping[str, pa.DataType], counts: Mapping[str, int] | None = None
-    ) -> State:
+    def after(self, rows: list[Row], types: Mapping[str, pa.DataType], counts: Mapping[str, int]) -> State:
         """The state after a change of rows."""
-        return replace(self, rows=rows, types=types, counts=counts or {})
+        return replace(self, rows=rows, types=types, counts=counts)
 
 
 @dataclass(frozen=True)
@@ -459,7 +457,7 @@ class Steps:
 
         def of(now: State) -> State:
             left = oracle.deduplicate(now.rows, keys, order, **options)
-            return now.after(left, now.types)
+            return now.after(left, now.types, {})
 
         if self.rarely(2):
             extra |= {"deduplicate_key_columns": keys, "zorder_columns": ["s"]}

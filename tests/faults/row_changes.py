@@ -71,10 +71,9 @@ FEED = _table(
 )
 
 
-def apply_changes(storage: Storage, root: str) -> Any:
-    """Update, insert, move and delete rows, and remove a file in which no row is left."""
-    return PyarrowDatasetIO(filesystem=storage).apply_changes(
-        FEED, root, key_columns="id", sequence_by="lsn", delete_when="op = 'd'", except_columns="op"
+def apply_feed(feed: pa.Table, **options: Any) -> Run:
+    return lambda storage, root: PyarrowDatasetIO(filesystem=storage).apply_changes(
+        feed, root, key_columns="id", sequence_by="lsn", delete_when="op = 'd'", except_columns="op", **options
     )
 
 
@@ -89,37 +88,16 @@ def start_deleted(world: World) -> None:
     """Some keys are deleted, in files of tombstones that the next deletes join."""
     start(world)
     for key in (4, 5, 19):
-        rows = [(key, None, 20, None, "d")]
-        PyarrowDatasetIO(filesystem=world.storage).apply_changes(
-            _table(rows, FEED_SCHEMA), world.root, key_columns="id", sequence_by="lsn", delete_when="op = 'd'",
-            except_columns="op", tombstones="1d",
-        )  # fmt: skip
+        apply_feed(_table([(key, None, 20, None, "d")], FEED_SCHEMA), tombstones="1d")(world.storage, world.root)
 
 
-def apply_late_changes(storage: Storage, root: str) -> Any:
-    """Drop late changes, delete keys that exist and one that does not, and revive one."""
-    rows = [(4, "a", 15, "late", "u"), (5, "a", 21, "again", "u"), (6, None, 21, None, "d"), (99, None, 7, None, "d")]
-    return PyarrowDatasetIO(filesystem=storage).apply_changes(
-        _table(rows, FEED_SCHEMA),
-        root,
-        key_columns="id",
-        sequence_by="lsn",
-        delete_when="op = 'd'",
-        except_columns="op",
-    )
-
-
-def delete_unknown_keys(storage: Storage, root: str) -> Any:
-    """Change no row, only the tombstones."""
-    rows = [(98, None, 7, None, "d"), (99, None, 7, None, "d")]
-    return PyarrowDatasetIO(filesystem=storage).apply_changes(
-        _table(rows, FEED_SCHEMA),
-        root,
-        key_columns="id",
-        sequence_by="lsn",
-        delete_when="op = 'd'",
-        except_columns="op",
-    )
+LATE = _table(
+    [(4, "a", 15, "late", "u"), (5, "a", 21, "again", "u"), (6, None, 21, None, "d"), (99, None, 7, None, "d")],
+    FEED_SCHEMA,
+)
+"""A late change, one that revives a key, and deletes of a key that exists and of one that does not."""
+UNKNOWN = _table([(98, None, 7, None, "d"), (99, None, 7, None, "d")], FEED_SCHEMA)
+"""Deletes that change no row, only the tombstones."""
 
 
 ROW_CHANGES = [
@@ -128,8 +106,8 @@ ROW_CHANGES = [
     Operation("delete all", start, delete("true")),
     Operation("update rows", start, update),
     Operation("merge columns", start, merge_columns),
-    Operation("apply changes", start, apply_changes),
+    Operation("apply changes", start, apply_feed(FEED)),
     Operation("create from a feed", lambda world: None, create_from_feed),
-    Operation("apply late changes", start_deleted, apply_late_changes),
-    Operation("delete unknown keys", start_deleted, delete_unknown_keys),
+    Operation("apply late changes", start_deleted, apply_feed(LATE)),
+    Operation("delete unknown keys", start_deleted, apply_feed(UNKNOWN)),
 ]

@@ -43,8 +43,8 @@ class Changes:
     ``complete_view``, any other data file that is added, changed or removed makes the view outdated. ``retain`` sets
     the policy for kept versions: seconds, or 0. ``emptied`` returns the columns of the dataset; it is called if no data
     file is left. ``is_empty_write`` says that the change makes it a dataset without rows and with these columns.
-    ``tombstones`` are all files of tombstones after the change, if it changes them; ``staged`` is the path of a new one.
-    ``tombstones_at`` is the slot of the list of tombstones on which the change depends.
+    ``tombstones`` are all files of tombstones after the change, if it changes them; new ones have the path of the
+    staged file. ``tombstones_at`` is the slot of the list of tombstones on which the change depends.
     """
 
     publish: tuple[Publish, ...] = ()

@@ -22,7 +22,16 @@ from fsspeckit.core.commit.history import Expired, expired_files, fold, oldest_e
 from fsspeckit.core.commit.record import MAX_RECORDS, Record, is_id, new_id
 from fsspeckit.core.commit.seen_files import SeenFiles, save_seen, stored_files, unpack
 from fsspeckit.core.commit.tombstones import FOLDER as TOMBSTONES
-from fsspeckit.core.commit.tombstones import MARK, NAME, TombstoneFile, TombstoneList, from_bytes, mark_of, to_bytes
+from fsspeckit.core.commit.tombstones import (
+    MARK,
+    NAME,
+    TombstoneFile,
+    TombstoneList,
+    from_bytes,
+    mark_of,
+    newest_list,
+    to_bytes,
+)
 from fsspeckit.core.model import ViewFile
 from fsspeckit.core.storage import Entry, Storage, for_each, join
 from fsspeckit.core.storage.base import LOCK
@@ -49,8 +58,8 @@ class LogState:
 
     ``retain`` is the policy: the seconds for which commits keep the files that they remove, or 0. No version before
     ``floor`` can be read. ``exports`` are the marks of exported metadata, and ``kept`` are the exports and catalogs to
-    refresh after every commit. ``probed`` are the marks of `exclusive_create`. ``tombstones`` are the slot of the newest
-    list of files of tombstones, and the number of these files.
+    refresh after every commit. ``probed`` are the marks of `exclusive_create`. ``tombstones`` are the slot of the
+    newest list of files of tombstones, and the number of these files.
     """
 
     records: tuple[int, ...] = ()
@@ -176,7 +185,7 @@ class Log:
 
     def _state(self, names: Iterable[str]) -> LogState:
         records, done, leftovers, policy, floor = [], set(), [], (0, 0), 0
-        exports, kept, probed, tombstones = [], set(), set(), (0, 0)
+        exports, kept, probed, others = [], set(), set(), list[str]()
         for name in names:
             number, ending = name[:20], name[20:]
             if ending in _KINDS and number.isdecimal() and number.isascii():
@@ -190,22 +199,22 @@ class Log:
                 policy = max(policy, (int(found[1]), int(found[2])))
             elif (found := _FLOOR.fullmatch(name)) is not None:
                 floor = max(floor, int(found[1]))
-            elif (found := MARK.fullmatch(name)) is not None:
-                tombstones = max(tombstones, (int(found[1]), int(found[2])))
             elif (mark := parse_mark(name)) is not None:
                 exports.append(mark)
             elif (kind := parse_kept(name)) is not None:
                 kept.add(kind)
             elif _PROBED.fullmatch(name) is not None:
                 probed.add(name)
+            else:
+                others.append(name)
         records.sort()
         for seq in records[:1] + records[-1:]:
             self._checked_number(seq)
         state = LogState(tuple(records), frozenset(done), tuple(leftovers), policy[1], floor)
-        if not (exports or kept or probed or tombstones[0]):
+        if not (exports or kept or probed or others):
             return state
         marks, kinds = tuple(sorted(exports)), frozenset(kept)
-        return replace(state, exports=marks, kept=kinds, probed=frozenset(probed), tombstones=tombstones)
+        return replace(state, exports=marks, kept=kinds, probed=frozenset(probed), tombstones=newest_list(others))
 
     def _checked_number(self, seq: int) -> int:
         if not 0 < seq < MAX_RECORDS:
@@ -404,7 +413,7 @@ class Log:
         elif not count:
             return TombstoneList(seq)
         else:
-            path = join(self.folder, f"tombstones-{seq:020d}-{count}")
+            path = join(self.folder, mark_of(seq, count))
             files = from_bytes(self._storage.read_bytes(path), seq, path)
         entries = {entry.path: (folder, entry) for entry in self._storage.list_dir(folder)}
         if record is not None and record.new_tombstones:
@@ -415,8 +424,8 @@ class Log:
         missing = [file.name for file in files if file.name not in entries]
         if missing and self.state().tombstones == state.tombstones:
             raise DamagedFileError(
-                f"{join(folder, missing[0])} is missing, which has deleted keys. Nothing was changed. Restore it from a "
-                "backup, or pass tombstones=None once to remove the deleted keys."
+                f"The file of deleted keys {join(folder, missing[0])} is missing. Nothing was changed. Restore it from "
+                "a backup, or pass tombstones=None once to remove the deleted keys."
             )
         if missing:
             raise FileNotFoundError(join(folder, missing[0]))
@@ -430,12 +439,13 @@ class Log:
         A file of a later commit has a higher slot, so it stays if this one is applied late.
         """
         with suppress(FileExistsError):
-            self._storage.create_exclusive(join(self.folder, mark_of(seq, files)), to_bytes(files))
+            self._storage.create_exclusive(join(self.folder, mark_of(seq, len(files))), to_bytes(files))
         self._remove_older(MARK, seq)
         wanted = {file.name for file in files}
-        found = map(NAME.fullmatch, self._storage.list_names(self.tombstones_folder))
+        found = list(map(NAME.fullmatch, self._storage.list_names(self.tombstones_folder)))
         unused = [name[0] for name in found if name is not None and int(name[1]) <= seq and name[0] not in wanted]
         self._storage.remove_many([join(self.tombstones_folder, name) for name in unused])
+        self._storage.sync_dirs([self.folder, *([self.tombstones_folder] if found else [])])
 
     def set_floor(self, seq: int) -> None:
         """Store durably that no version before a slot can be read."""

@@ -283,7 +283,7 @@ def _record(body: Any, seq: int) -> Record:
         retain=None if body.get("retain") is None else _count(body["retain"]),
         listed=None if body.get("listed") is None else _file_list(body["listed"]),
         emptied=None if body.get("emptied") is None else Emptied.from_fields(_typed(body["emptied"], dict, "emptied")),
-        tombstones=None if body.get("tombstones") is None else from_fields(body["tombstones"], seq),
+        tombstones=None if body.get("tombstones") is None else _tombstones(body["tombstones"], seq, body["kind"]),
     )
 
 
@@ -314,6 +314,13 @@ def _file_list(item: Any) -> FileList:
     item = _typed(item, dict, "listed")
     times, place = _text(item.get("times", "")), _text(item.get("place", ""))
     return FileList(_count(item["files"]), _count(item["size"]), _text(item["digest"]), times, place)
+
+
+def _tombstones(items: Any, seq: int, kind: str) -> tuple[TombstoneFile, ...]:
+    files = from_fields(items, seq)
+    if kind != "commit" or any(bool(file.staged) != (file.slot == seq) for file in files):
+        raise ValueError("its files of deleted keys are not those of a commit")
+    return files
 
 
 def _all(items: Any, read: Callable[[Any], _T], name: str) -> tuple[_T, ...]:
@@ -368,10 +375,6 @@ def _validated(record: Record) -> Record:
     _check_names(retired, lambda path: is_data_file(path) or is_side_file(path), "retires")
     if len({*published, *retired}) < len(published) + len(retired):
         raise ValueError("it publishes or retires a file twice")
-    if record.tombstones is not None and (
-        record.kind != "commit" or any(bool(file.staged) != (file.slot == record.seq) for file in record.tombstones)
-    ):
-        raise ValueError("its files of deleted keys are not those of a commit")
     staged = [item.staged for item in (*record.publish, *record.new_tombstones)]
     if not all(map(_is_staged_name, staged)) or len(set(staged)) < len(staged):
         raise ValueError("a staged file is not in the staging folder")

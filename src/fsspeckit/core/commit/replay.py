@@ -182,7 +182,8 @@ class Replayer:
         if not record.new_tombstones:
             return
         staging, folder = self._log.staging_path(record.owner), self._log.tombstones_folder
-        self._storage.sync_dirs(map(parent, self._storage.make_dirs(folder)))
+        self._storage.make_dirs(folder)
+        self._storage.sync_dirs([parent(folder)])  # also if it exists: its creator may have died before this step
         files = [Copy(join(staging, file.staged), join(folder, file.name), file.size) for file in record.new_tombstones]
         for file, is_there in zip(files, PublishFiles(self._storage)(files), strict=True):
             if not is_there:

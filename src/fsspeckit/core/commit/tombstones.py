@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,9 +57,15 @@ class TombstoneList:
     located: tuple[ViewFile, ...] = ()
 
 
-def mark_of(seq: int, files: Sequence[TombstoneFile]) -> str:
-    """Return the name of the list of a commit."""
-    return f"tombstones-{seq:020d}-{len(files)}"
+def mark_of(seq: int, count: int) -> str:
+    """Return the name of the list of a commit, which has so many files."""
+    return f"tombstones-{seq:020d}-{count}"
+
+
+def newest_list(names: Iterable[str]) -> tuple[int, int]:
+    """Return the slot of the newest list among names in the journal, and the number of its files."""
+    found = (MARK.fullmatch(name) for name in names)
+    return max(((int(name[1]), int(name[2])) for name in found if name is not None), default=(0, 0))
 
 
 def to_bytes(files: Sequence[TombstoneFile]) -> bytes:

@@ -136,8 +136,9 @@ class Tombstones:
         for files, is_joined in groups:
             if is_joined:
                 outcome = next(joined)
-                files = [TombstoneFile(0, 0, outcome.rows, 0, max(file.until for file in files), outcome.staged)]
-            kept += files
+                kept.append(TombstoneFile(0, 0, outcome.rows, 0, max(f.until for f in files), outcome.staged))
+            else:
+                kept += files
         return (*kept, *new)
 
     def _groups(self, old: Sequence[TombstoneFile], until: int) -> Iterator[tuple[list[TombstoneFile], bool]]:
@@ -184,8 +185,8 @@ def load_tombstones(
 def _check(place: Place, listed: TombstoneFile, file: DataFile, names: Sequence[str], request: MergeRequest) -> None:
     if file.rows != listed.rows:
         raise DamagedFileError(
-            f"The file of deleted keys {file.location} does not have {listed.rows:,} rows. Nothing was changed. Restore "
-            "it from a backup, or pass tombstones=None once to remove the deleted keys."
+            f"The file of deleted keys {file.location} does not have {listed.rows:,} rows. Nothing was changed. "
+            "Restore it from a backup, or pass tombstones=None once to remove the deleted keys."
         )
     if set(file.schema.names) != set(names):
         raise ColumnNameError(
