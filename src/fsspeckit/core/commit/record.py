@@ -177,6 +177,11 @@ class Record:
     tombstones: tuple[TombstoneFile, ...] | None = None
 
     @property
+    def staged(self) -> list[str]:
+        """Return the names of all files of the record in the staging folder."""
+        return [item.staged for item in self.publish] + [file.staged for file in self.new_tombstones]
+
+    @property
     def new_tombstones(self) -> list[TombstoneFile]:
         """Return the files of tombstones that the commit adds."""
         return [file for file in self.tombstones or () if file.staged]
@@ -375,7 +380,7 @@ def _validated(record: Record) -> Record:
     _check_names(retired, lambda path: is_data_file(path) or is_side_file(path), "retires")
     if len({*published, *retired}) < len(published) + len(retired):
         raise ValueError("it publishes or retires a file twice")
-    staged = [item.staged for item in (*record.publish, *record.new_tombstones)]
+    staged = record.staged
     if not all(map(_is_staged_name, staged)) or len(set(staged)) < len(staged):
         raise ValueError("a staged file is not in the staging folder")
     if not {*record.folders} <= {folder for path in published for folder in _folders_of(path)}:

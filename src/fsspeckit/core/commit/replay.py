@@ -101,7 +101,7 @@ class Replayer:
     def _close_in_bulk(self, record: Record, staged: Iterable[str]) -> None:
         """Remove retired and staged files in any order, because all new files are published, then mark as applied."""
         staging = self._log.staging_path(record.owner)
-        names = {OWNER, *staged, *(item.staged for item in (*record.publish, *record.new_tombstones))}
+        names = {OWNER, *staged, *record.staged}
         retired = [join(self._root, item.path) for item in record.retire]
         self._storage.remove_many([*retired, *(join(staging, name) for name in sorted(names))])
         self._log.finish(record)

@@ -96,7 +96,9 @@ def from_fields(items: Any, seq: int) -> tuple[TombstoneFile, ...]:
     """Validate the list in a record or in a file of the journal, as of the commit of a slot."""
     if not isinstance(items, list):
         raise ValueError("its files of deleted keys are not a list")
-    files = tuple(TombstoneFile(*(item[name] for name in _FIELDS), item.get("staged", "")) for item in items)
+    files = tuple(
+        TombstoneFile(**{name: item[name] for name in _FIELDS}, staged=item.get("staged", "")) for item in items
+    )
     for file in files:
         numbers = [getattr(file, name) for name in _FIELDS]
         if any(type(number) is not int or not 0 <= number <= _LARGEST for number in numbers):
