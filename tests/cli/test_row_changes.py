@@ -393,6 +393,7 @@ def test_a_plan_of_changes_is_applied_exactly(fsspeckit: Fsspeckit, engine: str)
         "except_columns": ["op"],
         "ignore_null_updates": False,
         "scd_type": 1,
+        "tombstones": "7d",
     }
     code, out, _ = fsspeckit("apply", "plan.json", "--json")
     done = json.loads(out)

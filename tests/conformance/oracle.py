@@ -32,6 +32,7 @@ class Outcome:
     unchanged: int
     stale: int = 0
     moved: int = 0
+    tombstones: frozenset[tuple[Hashable, Any]] = frozenset()
 
     @property
     def rows(self) -> list[Row]:
@@ -60,10 +61,12 @@ def merge(
     update_when: Callable[[Row, Row], bool] | None = None,
     insert_when: Condition | None = None,
     scope: Condition | None = None,
+    tombstones: frozenset[tuple[Hashable, Any]] | None = None,
 ) -> Outcome:
     """Merge source into target with a simple, slow algorithm.
 
     ``columns`` are those that matched rows get. With ``keep_nulls``, NULL in the source keeps the value of the target.
+    ``tombstones`` are the keys that change feeds have deleted, with their sequences.
     """
 
     def key(row: Row) -> Hashable:
@@ -81,6 +84,10 @@ def merge(
     deletes = delete_when or (lambda row: False)
     _refuse_others(scope, (row for row in source if not deletes(row)))
     picked = _one_per_key(source, key, strategy, on_duplicate, order_by)
+    late = [
+        row for row in picked for at, old in tombstones or () if at == key(row) and not is_newer(row[newer_by], old)
+    ]
+    picked = [row for row in picked if row not in late]
     deleting = {key(row): row for row in picked if deletes(row)}
     by_place = {place(row): row for row in picked if key(row) not in deleting}
     held, held_keys = {place(row) for row in target}, {key(row) for row in target}
@@ -90,7 +97,9 @@ def merge(
 
     kept: list[Row | None] = []
     moved: list[Row] = []
-    updated = deleted = unchanged = stale = 0
+    updated = deleted = unchanged = 0
+    stale, outlived = len({key(row) for row in late}), set[Hashable]()
+    dropped = set[Hashable]()
     for row in target:
         match = by_place.get(place(row))
         moving = elsewhere.get(key(row)) if partition_move == "move" else None
@@ -102,9 +111,11 @@ def merge(
         elif newer_by is not None and not is_newer(change[newer_by], row[newer_by]):
             kept.append(row)
             stale += 1
+            outlived |= {key(row)}
         elif key(row) in deleting:
             kept.append(None)
             deleted += 1
+            dropped |= {key(row)}
         elif strategy == "insert" or (update_when is not None and not update_when(change, row)):
             kept.append(row)
         else:
@@ -117,7 +128,9 @@ def merge(
     if partition_move == "move":
         fresh = [row for row in fresh if key(row) not in elsewhere]
     inserted = [] if strategy == "update" else [row for row in fresh if insert_when is None or insert_when(row)]
-    return Outcome(kept, inserted + moved, updated, deleted, unchanged, stale, len(moved))
+    new = {(at, row[newer_by]) for at, row in deleting.items() if newer_by and at not in outlived - dropped}
+    after = frozenset() if tombstones is None else tombstones | new
+    return Outcome(kept, inserted + moved, updated, deleted, unchanged, stale, len(moved), after)
 
 
 def _refuse_nulls(rows: Iterable[Row], keys: Sequence[str]) -> None:

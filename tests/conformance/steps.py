@@ -81,6 +81,12 @@ class State:
     counts: Mapping[str, int] = field(default_factory=dict)
     points: history.Points = field(default_factory=dict)
     """For each key the values at each sequence, of a dataset with a history of type 2."""
+    tombstones: frozenset[Any] = frozenset()
+    """The keys that feeds have deleted, with their sequences."""
+
+    def after(self, rows: list[Row], types: Mapping[str, pa.DataType], counts: Mapping[str, int]) -> State:
+        """The state after a change of rows."""
+        return replace(self, rows=rows, types=types, counts=counts)
 
 
 @dataclass(frozen=True)
@@ -237,7 +243,8 @@ class Steps:
             }[mode]
             new = [] if mode == "ignore" else _padded(rows, now.types if mode != "overwrite" else types)
             counts = {"rows": len(rows), "replaced": len(now.rows) - len(kept)} if mode == "where" else {}
-            return State(_padded(kept, types) + new, types if mode == "overwrite" else now.types, counts)
+            after = now.after(_padded(kept, types) + new, types if mode == "overwrite" else now.types, counts)
+            return replace(after, tombstones=frozenset()) if mode == "overwrite" else after
 
         return Step(_call("write_dataset", self.table(rows, types), options), of)
 
@@ -338,7 +345,7 @@ class Steps:
         )
         counts = {"inserted": found.inserted, "updated": found.updated, "deleted": found.deleted}
         counts |= {"stale": found.stale, "moved": found.moved, "total": len(found.rows)}
-        return State(_padded(found.rows, after), after, counts)
+        return now.after(_padded(found.rows, after), after, counts)
 
     def delete(self, state: State) -> Step:
         where = self.some(*CONDITIONS, *CONDITIONS, ALL)
@@ -346,7 +353,8 @@ class Steps:
 
         def of(now: State) -> State:
             left = [row for row in now.rows if not where.of(row)]
-            return State(left, now.types, {"deleted": len(now.rows) - len(left), "total": len(left)})
+            after = now.after(left, now.types, {"deleted": len(now.rows) - len(left), "total": len(left)})
+            return replace(after, tombstones=frozenset()) if erase else after
 
         options = {"where": where} | erase | self.retries()
         return Step(_call("delete", None, options), of, not erase, loses_versions=bool(erase))
@@ -362,7 +370,7 @@ class Steps:
                 row | {name: value.of(row) for name, value in values.items()} if hit else row
                 for row, hit in zip(now.rows, hits, strict=True)
             ]
-            return State(rows, now.types, {"updated": sum(hits), "total": len(rows)})
+            return now.after(rows, now.types, {"updated": sum(hits), "total": len(rows)})
 
         return Step(_call("update", None, {"set": values, "where": where} | self.retries()), of, True)
 
@@ -374,6 +382,8 @@ class Steps:
         options: dict[str, Any] = {"key_columns": list(self.shape.keys), "sequence_by": "lsn"} | self.retries()
         options |= {"delete_when": DELETED, "except_columns": ["op"]}
         options |= {"ignore_null_updates": True} if keep_nulls else {}
+        kept = not self.rarely(8)
+        options |= {} if kept else {"tombstones": "0"}
 
         def of(now: State) -> State:
             found = oracle.merge(
@@ -388,9 +398,11 @@ class Steps:
                 keep_nulls=keep_nulls,
                 newer_by="lsn",
                 delete_when=DELETED.of,
+                tombstones=now.tombstones if kept else frozenset(),
             )
             counts = {"inserted": found.inserted, "updated": found.updated, "deleted": found.deleted}
-            return State(_padded(found.rows, now.types), now.types, counts | {"stale": found.stale})
+            after = now.after(_padded(found.rows, now.types), now.types, counts | {"stale": found.stale})
+            return replace(after, tombstones=found.tombstones if kept else frozenset())
 
         types = dict(state.types) | {"op": pa.string()}
         return Step(_call("apply_changes", self.table(rows, types), options), of, True)
@@ -445,7 +457,7 @@ class Steps:
 
         def of(now: State) -> State:
             left = oracle.deduplicate(now.rows, keys, order, **options)
-            return State(left, now.types)
+            return now.after(left, now.types, {})
 
         if self.rarely(2):
             extra |= {"deduplicate_key_columns": keys, "zorder_columns": ["s"]}

@@ -31,7 +31,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from conformance.checks import folder_values
-from conformance.oracle import Refused, Row
+from conformance.oracle import Refused, Row, key_of
 from conformance.rows import bag, rows_of
 from conformance.steps import Shape, State, Step, Steps, shapes
 from conformance.tree import data_files
@@ -44,6 +44,7 @@ from fsspeckit import (
     OutcomeUnknownError,
     UnsupportedDataError,
 )
+from fsspeckit.core.commit.journal import Journal
 from fsspeckit.core.storage import LocalStorage
 from fsspeckit.datasets.duckdb import DuckDBDatasetIO
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
@@ -184,7 +185,10 @@ class Life(RuleBasedStateMachine):
         if what == "restore" and known:
             wanted = data.draw(st.sampled_from(known))
             then = place.versions[wanted]
-            step = Step(f"restore(path, version={wanted})", lambda state: replace(then, counts={}))
+            step = Step(
+                f"restore(path, version={wanted})",
+                lambda state: replace(then, counts={}, tombstones=then.tombstones & state.tombstones),
+            )
         elif what == "vacuum":
             age = data.draw(st.sampled_from(["0s", "1d"]))
             step = Step(f"vacuum(path, older_than={age!r})", _same, loses_versions=age == "0s")
@@ -294,6 +298,11 @@ class Life(RuleBasedStateMachine):
             self.run(f"arrow.recover({place.name})")
         found = [state for state, refused in ends if refused == (error is not None) or kind == "crash"]
         assert found, f"{error!r} is not expected"
+        tombstones = self._tombstones(place)
+        if step.loses_versions:  # they are removed after the commit
+            found = [replace(state, tombstones=tombstones) for state in found]
+        found = [state for state in found if state.tombstones == tombstones]
+        assert found, f"rows and tombstones {tombstones} do not belong together"
         place.state = replace(self._match(place, self._read(place, "arrow"), found), counts={})
         place.may_lose |= step.loses_versions or (other is not None and other.loses_versions)
         place.keeping &= not step.call.startswith("keep_history")
@@ -336,6 +345,13 @@ class Life(RuleBasedStateMachine):
         wanted = self._bag(place, states[-1].rows)
         raise AssertionError(f"{place.name}: missing {list(wanted - found)}, unexpected {list(found - wanted)}")
 
+    def _tombstones(self, place: Dataset) -> frozenset[Any]:
+        """The deleted keys that are beside the journal, with their sequences."""
+        journal = Journal(LocalStorage(), os.path.realpath(place.folder))
+        files = [pq.read_table(file.location) for file in journal.tombstones(journal.view()).located]
+        rows = [row for file in files for row in rows_of(file)]
+        return frozenset((key_of(row, self.shape.keys), row["lsn"]) for row in rows)
+
     def _bag(self, place: Dataset, rows: Iterable[Row]) -> Counter[Any]:
         """Rows as a multiset. Partition values are compared as text, and NULL is as good as no column."""
 
@@ -354,6 +370,7 @@ class Life(RuleBasedStateMachine):
         """Compare the rows that readers see, and those of a kept version; nothing else is left in the folder."""
         table = self._read(place, reader)
         self._match(place, table, [place.state])
+        assert self._tombstones(place) == place.state.tombstones, "other keys are deleted"
         added = {name: pa.int64() for name in table.column_names if name.startswith("x")}
         types = {name: type_ for name, type_ in (place.state.types | added).items() if name in table.column_names}
         place.state = replace(place.state, types=types or place.state.types)

@@ -71,10 +71,9 @@ FEED = _table(
 )
 
 
-def apply_changes(storage: Storage, root: str) -> Any:
-    """Update, insert, move and delete rows, and remove a file in which no row is left."""
-    return PyarrowDatasetIO(filesystem=storage).apply_changes(
-        FEED, root, key_columns="id", sequence_by="lsn", delete_when="op = 'd'", except_columns="op"
+def apply_feed(feed: pa.Table, **options: Any) -> Run:
+    return lambda storage, root: PyarrowDatasetIO(filesystem=storage).apply_changes(
+        feed, root, key_columns="id", sequence_by="lsn", delete_when="op = 'd'", except_columns="op", **options
     )
 
 
@@ -85,12 +84,30 @@ def create_from_feed(storage: Storage, root: str) -> Any:
     )
 
 
+def start_deleted(world: World) -> None:
+    """Some keys are deleted, in files of tombstones that the next deletes join."""
+    start(world)
+    for key in (4, 5, 19):
+        apply_feed(_table([(key, None, 20, None, "d")], FEED_SCHEMA), tombstones="1d")(world.storage, world.root)
+
+
+LATE = _table(
+    [(4, "a", 15, "late", "u"), (5, "a", 21, "again", "u"), (6, None, 21, None, "d"), (99, None, 7, None, "d")],
+    FEED_SCHEMA,
+)
+"""A late change, one that revives a key, and deletes of a key that exists and of one that does not."""
+UNKNOWN = _table([(98, None, 7, None, "d"), (99, None, 7, None, "d")], FEED_SCHEMA)
+"""Deletes that change no row, only the tombstones."""
+
+
 ROW_CHANGES = [
     Operation("delete", start, delete("id BETWEEN 4 AND 11")),
     Operation("delete a partition", start, delete("day = 'b' OR id = 1")),
     Operation("delete all", start, delete("true")),
     Operation("update rows", start, update),
     Operation("merge columns", start, merge_columns),
-    Operation("apply changes", start, apply_changes),
+    Operation("apply changes", start, apply_feed(FEED)),
     Operation("create from a feed", lambda world: None, create_from_feed),
+    Operation("apply late changes", start_deleted, apply_feed(LATE)),
+    Operation("delete unknown keys", start_deleted, apply_feed(UNKNOWN)),
 ]

@@ -16,6 +16,7 @@ from fsspeckit.common.errors import OutcomeUnknownError, VersionNotFoundError
 from fsspeckit.core.commit.journal import Journal
 from fsspeckit.core.commit.log import Log
 from fsspeckit.core.commit.sidecar import SidecarLocations
+from fsspeckit.core.commit.tombstones import mark_of
 from fsspeckit.core.commit.transaction import Commit
 from fsspeckit.core.storage import Storage, join
 from sweeps import Sweep
@@ -209,6 +210,9 @@ def check_clean(world: World, where: str = "after a clean run") -> None:
     known |= {log.lock_path, log.staging_lock_path, *(join(log.folder, name) for name in marks)}
     for seq in state.records:
         known |= {join(log.kept_folder, item.name) for item in log.read(seq).kept}
+    deleted = log.tombstones(state)
+    known |= {join(log.tombstones_folder, file.name) for file in deleted.files}
+    known |= {join(log.folder, mark_of(deleted.slot, len(deleted.files)))}
     listed = {entry.path for entry in world.new_storage().list_tree(sidecar).files}
     listed = {path for path in listed if not path.startswith("index/")}  # a cache, which the next commit cleans
     stray = {join(sidecar, path) for path in listed} - known

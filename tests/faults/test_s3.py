@@ -201,7 +201,9 @@ def test_an_object_that_changes_within_its_size_and_second_is_a_conflict(world: 
 
 SWEPT = [Operation(run.__name__, start, run) for run in (append, rewrite, overwrite)]
 SWEPT.append(Operation("revalidate", start_with_other, revalidate))
-SWEPT += [change for change in ROW_CHANGES if change.name in ("delete", "update rows", "apply changes")]
+SWEPT += [
+    change for change in ROW_CHANGES if change.name in ("delete", "update rows", "apply changes", "apply late changes")
+]
 
 
 @pytest.mark.parametrize("operation", SWEPT, ids=lambda operation: operation.name)

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 
+from fsspeckit.core.commit.journal import Journal
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.file_names import is_data_file
 from fsspeckit.core.storage import LocalStorage, Storage, join
@@ -59,18 +60,28 @@ class World(ABC):
         return {path: data for path, data in inside.items() if not path.startswith(".fsspeckit/")}
 
     def raw_rows(self) -> Rows:
-        """Return the rows of all data files, as a reader without fsspeckit sees them."""
+        """Return the rows of all data files, as a reader without fsspeckit sees them, and the deleted keys."""
         rows: Rows = Counter()
         for path, data in self.dataset_files().items():
             if is_data_file(path):
                 rows += rows_of(data)
-        return rows
+        return rows + self._tombstones(None)
 
     def view_rows(self, view: View) -> Rows:
-        """Return the rows of a view."""
-        rows: Rows = Counter()
+        """Return the rows of a view, and the deleted keys."""
+        rows = self._tombstones(view)
         for file in view.files:
             rows += rows_of(self.storage.read_bytes(file.location))
+        return rows
+
+    def _tombstones(self, view: View | None) -> Rows:
+        """Return the keys that change feeds have deleted; they must change together with the rows."""
+        rows: Rows = Counter()
+        if any("/tombstones" in path or b'"tombstones":[' in data for path, data in self.files().items()):
+            journal = Journal(self.new_storage(), self.root)
+            for file in journal.tombstones(view or journal.view()).located:
+                found = rows_of(self.storage.read_bytes(file.location))
+                rows += Counter({("deleted", *row): count for row, count in found.items()})
         return rows
 
 

@@ -134,6 +134,12 @@ IgnoreNulls = Annotated[
 ScdType = Annotated[
     int, typer.Option("--scd-type", min=1, max=2, help="1 keeps the newest row of each key, 2 the history of each key.")
 ]
+Tombstones = Annotated[
+    str,
+    typer.Option(
+        "--tombstones", metavar="TIME", help="How long deleted keys are kept to drop late changes; 0 for none."
+    ),
+]
 Mode = Annotated[
     WriteMode,
     typer.Option(
@@ -244,6 +250,7 @@ OPERATIONS: Mapping[str, OptionTable] = {
         "except_columns": (ExceptColumns, []),
         "ignore_null_updates": (IgnoreNulls, False),
         "scd_type": (ScdType, 1),
+        "tombstones": (Tombstones, "7d"),
         "partition_by": (PartitionBy, []),
     },
     "delete": {"where": (Where, REQUIRED), "erase_history": (EraseHistory, False), **_REWRITING},

@@ -17,7 +17,7 @@ from fsspeckit.core.planning.history import HistoryRequest
 from fsspeckit.core.planning.merge_request import MergeRequest, normalize_keys
 from fsspeckit.core.progress import Progress
 from fsspeckit.core.results import MergePlan, MergeResult
-from fsspeckit.datasets.arguments import Columns, MemoryLimit, column_names, parse_bytes
+from fsspeckit.datasets.arguments import Columns, Duration, MemoryLimit, column_names, parse_bytes, parse_duration
 
 
 class RowChanges:
@@ -43,6 +43,7 @@ class RowChanges:
         except_columns: Columns | None = None,
         ignore_null_updates: bool = False,
         scd_type: int = 1,
+        tombstones: Duration | None = "7d",
         partition_by: Columns | None = None,
         progress: Progress = None,
         dry_run: bool = False,
@@ -52,8 +53,8 @@ class RowChanges:
         """Apply a change feed of a database: the newest change of each key wins, or the history of each key is kept.
 
         With ``scd_type=1``, a change that is not newer than the row in the dataset is late and is dropped, and so are
-        the older changes of a key in the feed. A deleted key leaves no trace: a late change of it inserts the row
-        again.
+        the older changes of a key in the feed. A deleted key is kept with its sequence beside the journal, as a
+        tombstone, so a late change of it is dropped too.
 
         With ``scd_type=2``, each row of the dataset has the values of its key from ``valid_from`` to ``valid_to``,
         which is NULL in the current row, where ``is_current`` is true. Late changes are put at their place in the
@@ -73,6 +74,8 @@ class RowChanges:
             ignore_null_updates: Keep the value of the dataset where the change has NULL; with ``scd_type=2`` the value
                 of the preceding row. With ``scd_type=1`` the feed must then have one change per key.
             scd_type: 1 to keep the newest row of each key, 2 to keep the history of each key.
+            tombstones: With ``scd_type=1``, for how long deleted keys are kept, such as ``"7d"``. ``None`` keeps none,
+                and removes those that are there. The oldest beyond 10 million are removed.
             partition_by: Partition columns of a new dataset. A row whose partition value changes is moved.
             progress: As for `merge`.
             dry_run: Return the plan with exact counts and write nothing.
@@ -132,6 +135,7 @@ class RowChanges:
             columns=column_names(columns),
             except_columns=column_names(except_columns) or (),
             ignore_null_updates=ignore_null_updates,
+            tombstones=0 if tombstones in (None, "0") else parse_duration("tombstones", tombstones),
             operation="apply_changes",
         )
         return merge.merge(

@@ -191,6 +191,7 @@ class ApplyChanges(Step, Expecting):
     except_columns: Columns | None = Field(None, description="Columns that are not written")
     ignore_null_updates: bool = Field(False, description="Keep the value of the dataset where a change has null")
     scd_type: Literal[1, 2] = Field(1, description="1 keeps the newest row of each key, 2 the history of each key")
+    tombstones: str = Field("7d", description="How long deleted keys are kept to drop late changes; '0' for none")
     partition_by: list[str] | None = None
     checks: Checks | None = None
     retries: Retries = DEFAULT_RETRIES

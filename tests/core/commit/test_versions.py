@@ -293,7 +293,7 @@ def test_names_of_kept_files_follow_from_the_record() -> None:
         ("listed", {"files": 1, "size": 5, "digest": "x"}),
         ("listed", {"files": -1, "size": 5, "digest": "0" * 64}),
         ("listed", {"files": 1, "size": 5}),
-        ("format", 3),
+        ("format", 4),
     ],
 )
 def test_forged_field_is_refused(name: str, value: object) -> None:

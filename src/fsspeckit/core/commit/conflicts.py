@@ -13,6 +13,7 @@ from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.log import Log, LogState
 from fsspeckit.core.commit.record import Identity, Record, is_path_in_dataset
 from fsspeckit.core.commit.sidecar import SidecarLocations
+from fsspeckit.core.commit.tombstones import TombstoneFile
 from fsspeckit.core.file_names import is_data_file, is_unique
 from fsspeckit.core.model import ViewFile
 from fsspeckit.core.storage import Storage, for_each, join, parent
@@ -42,6 +43,8 @@ class Changes:
     ``complete_view``, any other data file that is added, changed or removed makes the view outdated. ``retain`` sets
     the policy for kept versions: seconds, or 0. ``emptied`` returns the columns of the dataset; it is called if no data
     file is left. ``is_empty_write`` says that the change makes it a dataset without rows and with these columns.
+    ``tombstones`` are all files of tombstones after the change, if it changes them; new ones have the path of the
+    staged file. ``tombstones_at`` is the slot of the list of tombstones on which the change depends.
     """
 
     publish: tuple[Publish, ...] = ()
@@ -52,11 +55,20 @@ class Changes:
     retain: int | None = None
     emptied: Callable[[], Emptied | None] = field(default=lambda: None, compare=False)
     is_empty_write: bool = False
+    tombstones: tuple[TombstoneFile, ...] | None = None
+    tombstones_at: int | None = None
 
     @property
     def is_empty(self) -> bool:
         """Return whether there is nothing to commit."""
-        return not (self.publish or self.retire or self.is_empty_write) and self.retain is None
+        is_same = self.retain is None and self.tombstones is None
+        return is_same and not (self.publish or self.retire or self.is_empty_write)
+
+    @property
+    def staged(self) -> list[tuple[str, int]]:
+        """Return the paths and rows of all staged files, those of tombstones last."""
+        files = [(item.staged, item.rows) for item in self.publish]
+        return files + [(file.staged, file.rows) for file in self.tombstones or () if file.staged]
 
 
 def inputs_of(changes: Changes) -> list[str]:
@@ -122,6 +134,8 @@ class Conflicts:
 
         Without ``state``, the claim of the next slot shows whether the journal or the staging folder changed.
         """
+        if state is not None and changes.tombstones_at not in (None, state.tombstones[0]):
+            raise CommitConflictError(self._message("another writer committed deleted keys"))
         self.refuse_links(changes)
         inputs, unsure = inputs_of(changes), self._unsure_names(changes)
         checks: list[Callable[[], str | None]] = []

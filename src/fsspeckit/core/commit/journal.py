@@ -23,6 +23,7 @@ from fsspeckit.core.commit.replay import JournalStatus, Recovery, journal_status
 from fsspeckit.core.commit.seen_files import SeenFiles
 from fsspeckit.core.commit.sidecar import SidecarLocations
 from fsspeckit.core.commit.terms import Terms
+from fsspeckit.core.commit.tombstones import TombstoneList
 from fsspeckit.core.commit.transaction import CheckExportable, Settings, Transaction
 from fsspeckit.core.commit.versions import Versions
 from fsspeckit.core.storage import Storage
@@ -172,6 +173,13 @@ class Journal:
         """Return the versions of the dataset as of a view; errors name ``path``. Writes nothing."""
         sidecar = self._locations.find()
         return Versions(self._storage, None if sidecar is None else Log(self._storage, sidecar), view, path)
+
+    def tombstones(self, view: View) -> TombstoneList:
+        """Return the files with the keys that change feeds have deleted, as of a view. Writes nothing."""
+        sidecar = self._locations.find()
+        if sidecar is None or self.terms.reload:
+            return TombstoneList(view.log.tombstones[0])
+        return Log(self._storage, sidecar).tombstones(view.log)
 
     def expire(self, floor: int, *, dry_run: bool) -> Expired:
         """Remove what only versions before ``floor`` need, and return what that is."""

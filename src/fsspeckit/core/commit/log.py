@@ -14,13 +14,25 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from fsspeckit.common.errors import CommitConflictError, OutcomeUnknownError, StorageError
+from fsspeckit.common.errors import CommitConflictError, DamagedFileError, OutcomeUnknownError, StorageError
 from fsspeckit.core.commit.emptied import Emptied
 from fsspeckit.core.commit.export_marks import TITLES, ExportMark, parse_kept, parse_mark
 from fsspeckit.core.commit.footer_index import index_files
 from fsspeckit.core.commit.history import Expired, expired_files, fold, oldest_expired, remove_expired
 from fsspeckit.core.commit.record import MAX_RECORDS, Record, is_id, new_id
 from fsspeckit.core.commit.seen_files import save_seen
+from fsspeckit.core.commit.tombstones import FOLDER as TOMBSTONES
+from fsspeckit.core.commit.tombstones import (
+    MARK,
+    NAME,
+    TombstoneFile,
+    TombstoneList,
+    from_bytes,
+    mark_of,
+    newest_list,
+    to_bytes,
+)
+from fsspeckit.core.model import ViewFile
 from fsspeckit.core.storage import Entry, Storage, for_each, join
 from fsspeckit.core.storage.base import LOCK
 
@@ -47,7 +59,8 @@ class LogState:
     ``retain`` is the policy: the seconds for which commits keep the files that they remove, or 0. No version before
     ``floor`` can be read. ``exports`` are the marks of exported metadata, and ``kept`` are the exports and catalogs to
     refresh after every commit. ``probed`` are the marks of `exclusive_create`. Rows of commits before ``anew`` are
-    gone, because another program removed their files.
+    gone, because another program removed their files. ``tombstones`` are the slot of the newest list of files of
+    tombstones, and the number of these files.
     """
 
     records: tuple[int, ...] = ()
@@ -59,6 +72,7 @@ class LogState:
     kept: frozenset[str] = frozenset()
     probed: frozenset[str] = frozenset()
     anew: int = 0
+    tombstones: tuple[int, int] = (0, 0)
 
     @property
     def is_export_outdated(self) -> bool:
@@ -133,6 +147,7 @@ class Log:
         self.seen_folder = join(sidecar, "seen")
         self.kept_folder = join(sidecar, "kept")
         self.history_folder = join(sidecar, "history")
+        self.tombstones_folder = join(sidecar, TOMBSTONES)
 
     def staging_path(self, transaction: str) -> str:
         """Return the path of a transaction's staging folder."""
@@ -173,7 +188,7 @@ class Log:
 
     def _state(self, names: Iterable[str]) -> LogState:
         records, done, leftovers, policy, slots = [], set(), [], (0, 0), {"floor": 0, "anew": 0}
-        exports, kept, probed = [], set(), set()
+        exports, kept, probed, others = [], set(), set(), list[str]()
         for name in names:
             number, ending = name[:20], name[20:]
             if ending in _KINDS and number.isdecimal() and number.isascii():
@@ -194,15 +209,18 @@ class Log:
                 kept.add(keeps)
             elif _PROBED.fullmatch(name) is not None:
                 probed.add(name)
+            else:
+                others.append(name)
         records.sort()
         for seq in records[:1] + records[-1:]:
             self._checked_number(seq)
         state = LogState(
             tuple(records), frozenset(done), tuple(leftovers), policy[1], slots["floor"], anew=slots["anew"]
         )
-        if not (exports or kept or probed):
+        if not (exports or kept or probed or others):
             return state
-        return replace(state, exports=tuple(sorted(exports)), kept=frozenset(kept), probed=frozenset(probed))
+        marks, kinds = tuple(sorted(exports)), frozenset(kept)
+        return replace(state, exports=marks, kept=kinds, probed=frozenset(probed), tombstones=newest_list(others))
 
     def _checked_number(self, seq: int) -> int:
         if not 0 < seq < MAX_RECORDS:
@@ -358,7 +376,7 @@ class Log:
         self._storage.sync_dirs([self.folder])
 
     def finish(self, record: Record) -> None:
-        """Set the policy and the marks of the record, and mark it as applied.
+        """Set the policy, the marks and the tombstones of the record, and mark it as applied.
 
         No sync is needed after the mark: replaying an applied record changes nothing.
         """
@@ -366,6 +384,8 @@ class Log:
             self.set_policy(record.seq, record.retain)
         if record.anew:
             self._set_slot("anew", record.seq)
+        if record.tombstones is not None:
+            self._set_tombstones(record.seq, record.tombstones)
         self._storage.write_bytes(self._path(record.seq, "done"), record.owner.encode())
 
     def effective(self, state: LogState) -> list[int]:
@@ -387,6 +407,55 @@ class Log:
         self._storage.sync_dirs([self.sidecar])
         self._storage.write_bytes(join(self.folder, f"retain-{seq:020d}-{retain}"), b"")
         self._remove_older(_POLICY, seq)
+
+    def tombstones(self, state: LogState) -> TombstoneList:
+        """Return the newest list of files of tombstones. Those of a pending record may still be staged.
+
+        Raises:
+            FileNotFoundError: A later commit has replaced the list.
+            DamagedFileError: A file is missing.
+        """
+        (seq, count), folder = state.tombstones, self.tombstones_folder
+        record = self.read(state.newest) if state.is_pending else None
+        if record is not None and record.tombstones is not None:
+            seq, files = record.seq, record.tombstones
+        elif not count:
+            return TombstoneList(seq)
+        else:
+            path = join(self.folder, mark_of(seq, count))
+            files = from_bytes(self._storage.read_bytes(path), seq, path)
+        files = tuple(file for file in files if file.slot >= state.anew)
+        entries = {entry.path: (folder, entry) for entry in self._storage.list_dir(folder)}
+        if record is not None and record.new_tombstones:
+            staging = self.staging_path(record.owner)
+            names = {file.staged: file.name for file in record.new_tombstones}
+            staged = [entry for entry in self._storage.list_dir(staging) if entry.path in names]
+            entries = {names[entry.path]: (staging, entry) for entry in staged} | entries
+        missing = [file.name for file in files if file.name not in entries]
+        if missing and self.state().tombstones == state.tombstones:
+            raise DamagedFileError(
+                f"The file of deleted keys {join(folder, missing[0])} is missing. Nothing was changed. Restore it from "
+                "a backup, or pass tombstones=None once to remove the deleted keys."
+            )
+        if missing:
+            raise FileNotFoundError(join(folder, missing[0]))
+        found = ((file.name, *entries[file.name]) for file in files)
+        located = [ViewFile(name, join(at, e.path), e.size, e.stamp, e.version) for name, at, e in found]
+        return TombstoneList(seq, tuple(replace(file, staged="") for file in files), tuple(located))
+
+    def _set_tombstones(self, seq: int, files: Sequence[TombstoneFile]) -> None:
+        """Store the list of files of tombstones of a commit, and remove files that only earlier lists name.
+
+        A file of a later commit has a higher slot, so it stays if this one is applied late.
+        """
+        with suppress(FileExistsError):
+            self._storage.create_exclusive(join(self.folder, mark_of(seq, len(files))), to_bytes(files))
+        self._remove_older(MARK, seq)
+        wanted = {file.name for file in files}
+        found = list(map(NAME.fullmatch, self._storage.list_names(self.tombstones_folder)))
+        unused = [name[0] for name in found if name is not None and int(name[1]) <= seq and name[0] not in wanted]
+        self._storage.remove_many([join(self.tombstones_folder, name) for name in unused])
+        self._storage.sync_dirs([self.folder, *([self.tombstones_folder] if found else [])])
 
     def set_floor(self, seq: int) -> None:
         """Store durably that no version before a slot can be read."""

@@ -23,6 +23,7 @@ from fsspeckit.core.commit.record import (
     digest_of,
 )
 from fsspeckit.core.commit.terms import Terms
+from fsspeckit.core.commit.tombstones import TombstoneFile
 from fsspeckit.core.file_names import is_data_file
 from fsspeckit.core.model import ViewFile
 from fsspeckit.core.storage import Entry, Storage, join, parent
@@ -76,6 +77,7 @@ class RecordBuilder:
             emptied=changes.emptied() or self.log.contents(state)[1] if files_left is False else None,
             files_left=files_left,
             anew=anew,
+            tombstones=_tombstones(changes, staged, state.newest + 1),
         )
 
     def _current_files(
@@ -106,6 +108,18 @@ class RecordBuilder:
         place = place_of(self.storage, self.log.lock_path)
         times = digest_of({path: self.storage.time_in(file.stamp) for path, file in found.items()}) if place else ""
         return replace(listed, times=times, place=place)
+
+
+def _tombstones(changes: Changes, staged: Mapping[str, Entry], seq: int) -> tuple[TombstoneFile, ...] | None:
+    """Return the files of tombstones after the commit of a slot, if it changes them."""
+    if changes.tombstones is None:
+        return None
+    files = []
+    for number, file in enumerate(changes.tombstones):
+        name = file.staged.rpartition("/")[2]
+        new = replace(file, slot=seq, number=number, size=staged[name].size, staged=name) if name else file
+        files.append(new)
+    return tuple(files)
 
 
 def place_of(storage: Storage, lock: str) -> str:

@@ -20,6 +20,7 @@ from fsspeckit.common.documents import parse_json
 from fsspeckit.common.errors import StorageError
 from fsspeckit.common.text import is_storable, printable
 from fsspeckit.core.commit.emptied import Emptied
+from fsspeckit.core.commit.tombstones import TombstoneFile, from_fields
 from fsspeckit.core.file_names import is_data_file, is_inside, is_side_file
 from fsspeckit.core.model import ViewFile
 from fsspeckit.core.storage.base import OWNER, Entry, is_sidecar_name, join, parent
@@ -36,6 +37,9 @@ Kind = Literal["commit", "abort", "fence"]
 _FORMAT = 1
 _FORMAT_OF_KEPT_VERSIONS = 2
 """Format of a record that keeps files or sets the policy: versions of fsspeckit without kept versions reject it."""
+_FORMAT_OF_TOMBSTONES = 3
+"""Format of a record with tombstones: versions of fsspeckit that would lose them reject it."""
+_FORMATS = (_FORMAT, _FORMAT_OF_KEPT_VERSIONS, _FORMAT_OF_TOMBSTONES)
 _KINDS: tuple[Kind, ...] = ("commit", "abort", "fence")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 MAX_RETAIN = 10**11
@@ -157,6 +161,7 @@ class Record:
     that off. ``listed`` is the dataset after the commit, in records of datasets that keep files. ``emptied`` has its
     columns if no data file is left. ``files_left`` says whether there are data files after a commit that publishes
     none; records of older versions do not have it. ``anew`` says that rows of earlier commits are gone, see `memory`.
+    ``tombstones`` are all files of tombstones after the commit, if it changes them.
     """
 
     seq: int
@@ -173,6 +178,17 @@ class Record:
     emptied: Emptied | None = None
     files_left: bool | None = None
     anew: bool = False
+    tombstones: tuple[TombstoneFile, ...] | None = None
+
+    @property
+    def staged(self) -> list[str]:
+        """Return the names of all files of the record in the staging folder."""
+        return [item.staged for item in self.publish] + [file.staged for file in self.new_tombstones]
+
+    @property
+    def new_tombstones(self) -> list[TombstoneFile]:
+        """Return the files of tombstones that the commit adds."""
+        return [file for file in self.tombstones or () if file.staged]
 
     @property
     def removed(self) -> list[tuple[str, Identity]]:
@@ -212,6 +228,7 @@ class Record:
         """Return the record as it is stored."""
         keeps = self.keep or self.retain is not None
         version = _FORMAT_OF_KEPT_VERSIONS if keeps else _FORMAT
+        version = version if self.tombstones is None else _FORMAT_OF_TOMBSTONES
         data = json.dumps(_fields(self) | {"format": version}, separators=(",", ":"), default=_fields).encode()
         if len(data) > MAX_BYTES:
             raise StorageError(
@@ -243,7 +260,7 @@ def kept_name(seq: int, number: int) -> str:
     return f"{seq:020d}-{number}.kept"
 
 
-def _fields(part: Record | Published | Retired | Identity | FileList | Emptied) -> dict[str, Any]:
+def _fields(part: Record | Published | Retired | Identity | FileList | Emptied | TombstoneFile) -> dict[str, Any]:
     return {name: getattr(part, name) for name in part.__slots__}
 
 
@@ -255,8 +272,8 @@ def _reason(error: Exception) -> str:
 
 def _record(body: Any, seq: int) -> Record:
     body = _typed(body, dict, "the record")
-    if body["format"] not in (_FORMAT, _FORMAT_OF_KEPT_VERSIONS):
-        known = f"{_FORMAT} and {_FORMAT_OF_KEPT_VERSIONS}"
+    if body["format"] not in _FORMATS:
+        known = f"{', '.join(map(str, _FORMATS[:-1]))} and {_FORMATS[-1]}"
         raise ValueError(f"its format is {str(body['format'])[:20]!r}, but this version of fsspeckit reads {known}")
     if body["seq"] != seq:
         raise ValueError(f"its number differs from that of its file, {seq}")
@@ -277,6 +294,7 @@ def _record(body: Any, seq: int) -> Record:
         emptied=None if body.get("emptied") is None else Emptied.from_fields(_typed(body["emptied"], dict, "emptied")),
         files_left=None if body.get("files_left") is None else _typed(body["files_left"], bool, "files_left"),
         anew=_typed(body.get("anew", False), bool, "anew"),
+        tombstones=None if body.get("tombstones") is None else _tombstones(body["tombstones"], seq, body["kind"]),
     )
 
 
@@ -307,6 +325,13 @@ def _file_list(item: Any) -> FileList:
     item = _typed(item, dict, "listed")
     times, place = _text(item.get("times", "")), _text(item.get("place", ""))
     return FileList(_count(item["files"]), _count(item["size"]), _text(item["digest"]), times, place)
+
+
+def _tombstones(items: Any, seq: int, kind: str) -> tuple[TombstoneFile, ...]:
+    files = from_fields(items, seq)
+    if kind != "commit" or any(bool(file.staged) != (file.slot == seq) for file in files):
+        raise ValueError("its files of deleted keys are not those of a commit")
+    return files
 
 
 def _all(items: Any, read: Callable[[Any], _T], name: str) -> tuple[_T, ...]:
@@ -362,7 +387,7 @@ def _validated(record: Record) -> Record:
     _check_names(retired, lambda path: is_data_file(path) or is_side_file(path), "retires")
     if len({*published, *retired}) < len(published) + len(retired):
         raise ValueError("it publishes or retires a file twice")
-    staged = [item.staged for item in record.publish]
+    staged = record.staged
     if not all(map(_is_staged_name, staged)) or len(set(staged)) < len(staged):
         raise ValueError("a staged file is not in the staging folder")
     if not {*record.folders} <= {folder for path in published for folder in _folders_of(path)}:

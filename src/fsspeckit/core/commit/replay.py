@@ -81,6 +81,7 @@ class Replayer:
         ``staged`` are the names of more files in the staging folder, which are deleted with those of the record.
         """
         self._keep(record.kept, distribute)
+        self._publish_tombstones(record)
         if by_exchange and can_exchange(self._storage, self._root, record) and self._exchange(record).publish():
             self._close(record)
             return True
@@ -100,7 +101,7 @@ class Replayer:
     def _close_in_bulk(self, record: Record, staged: Iterable[str]) -> None:
         """Remove retired and staged files in any order, because all new files are published, then mark as applied."""
         staging = self._log.staging_path(record.owner)
-        names = {OWNER, *staged, *(item.staged for item in record.publish)}
+        names = {OWNER, *staged, *record.staged}
         retired = [join(self._root, item.path) for item in record.retire]
         self._storage.remove_many([*retired, *(join(staging, name) for name in sorted(names))])
         self._log.finish(record)
@@ -114,6 +115,7 @@ class Replayer:
                 self._storage.make_dirs(self._log.staging_path(record.owner))
             self._make_folders(record)
             self._keep(self._unchanged(record.kept))
+            self._publish_tombstones(record)
             current = self._current(item.path for item in record.publish)
             paths = for_each(
                 self._storage, lambda item: self._path_for(record, item, current(item.path)), record.publish
@@ -173,6 +175,19 @@ class Replayer:
         for item, is_kept in zip(items, distribute(self._storage, KeepFiles(self._storage), copies), strict=True):
             if not is_kept:
                 _logger.info("%s was removed before it was kept as %s", item.path, item.name)
+        self._storage.sync_dirs([folder])
+
+    def _publish_tombstones(self, record: Record) -> None:
+        """Move the new files of tombstones to their folder, durably before the list that names them is stored."""
+        if not record.new_tombstones:
+            return
+        staging, folder = self._log.staging_path(record.owner), self._log.tombstones_folder
+        self._storage.make_dirs(folder)
+        self._storage.sync_dirs([parent(folder)])  # also if it exists: its creator may have died before this step
+        files = [Copy(join(staging, file.staged), join(folder, file.name), file.size) for file in record.new_tombstones]
+        for file, is_there in zip(files, PublishFiles(self._storage)(files), strict=True):
+            if not is_there:
+                _logger.error("%s of commit %d was deleted by another program", file.path, record.seq)
         self._storage.sync_dirs([folder])
 
     def _unchanged(self, items: Sequence[Kept]) -> list[Kept]:

@@ -243,16 +243,15 @@ class Transaction:
         """Check the staged files and their final paths, and make the files durable. Return the entries by name."""
         self._conflicts.refuse_links(changes)
         # The read of the footer of a single file on an object store also returns its size and stamp.
-        lists = self._storage.has_folders or len(changes.publish) != 1 or self._is_rebased
+        lists = self._storage.has_folders or len(changes.staged) != 1 or self._is_rebased
         listed = {entry.path: entry for entry in self._storage.list_dir(self.staging)} if lists else None
         self._storage.check_publishable(self.staging, [join(self._view.root, item.path) for item in changes.publish])
-        items = [(item.staged, item.rows) for item in changes.publish]
-        found = check_staged_files(self._storage, self._distribute, self.staging, listed, items)
-        self._footers = {item.path: footer for item, (_, footer) in zip(changes.publish, found, strict=True)}
+        found = check_staged_files(self._storage, self._distribute, self.staging, listed, changes.staged)
+        self._footers = {item.path: footer for item, (_, footer) in zip(changes.publish, found, strict=False)}
         self._staged = tuple(entry.path for entry in (listed or {}).values() if entry.size != FOLDER)
-        self._storage.sync_files(item.staged for item in changes.publish)
+        self._storage.sync_files(path for path, _ in changes.staged)
         self._storage.sync_dirs([self.staging, self._log.sidecar, parent(self._log.sidecar)])
-        names = [item.staged.rpartition("/")[2] for item in changes.publish]
+        names = [path.rpartition("/")[2] for path, _ in changes.staged]
         return {name: entry for name, (entry, _) in zip(names, found, strict=True)}
 
     def _view_after(self, changes: Changes, staged: Mapping[str, Entry]) -> View:

@@ -16,6 +16,7 @@ from fsspeckit.common.errors import NestedDatasetError, PartitionError, SchemaMi
 from fsspeckit.common.partitions import parse_hive_partition_path, partition_type
 from fsspeckit.common.schema import unify_schemas
 from fsspeckit.common.text import counted
+from fsspeckit.common.types import unwrapped
 from fsspeckit.core.commit.emptied import Emptied
 from fsspeckit.core.commit.file_list import FileList
 from fsspeckit.core.commit.listing import View
@@ -120,6 +121,13 @@ def partition_schema(snapshot: Snapshot) -> pa.Schema:
 def emptied(snapshot: Snapshot) -> Emptied | None:
     """Return what the journal keeps of a dataset when its last file is removed."""
     return None if snapshot.schema is None else Emptied.of(snapshot.schema, partition_schema(snapshot))
+
+
+def emptied_as(body: pa.Schema, partitions: Sequence[str], source: pa.Schema) -> Emptied:
+    """Return the columns of a new dataset without rows. Partition columns have the types that folders would give."""
+    types = {name: unwrapped(source.field(name).type) for name in partitions}
+    folders = [(name, pa.int64() if pa.types.is_integer(type_) else pa.string()) for name, type_ in types.items()]
+    return Emptied.of(body, pa.schema(folders))
 
 
 def _texts(snapshot: Snapshot, name: str) -> list[str | None]:

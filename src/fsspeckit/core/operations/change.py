@@ -12,16 +12,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
+import pyarrow as pa
+
 from fsspeckit.common.errors import CommitConflictError, FsspeckitError
 from fsspeckit.core.commit.file_list import paths_of, sizes_of
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.transaction import Changes, Commit, Publish
 from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
 from fsspeckit.core.dataset.snapshot import Snapshot, check_one_dataset, emptied, full_schema, newer_snapshot
-from fsspeckit.core.dataset.source import Source
+from fsspeckit.core.dataset.source import Input, Source
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.file_names import rewritten_name
-from fsspeckit.core.model import MoveTask, NewFileTask, Outcome, PlanEntry, RewriteTask, Task, WriteOptions
+from fsspeckit.core.model import CombineTask, MoveTask, NewFileTask, Outcome, PlanEntry, RewriteTask, Task, WriteOptions
 from fsspeckit.core.operations.attempts import Attempts
 from fsspeckit.core.operations.row_balance import check_balance
 from fsspeckit.core.operations.run_tasks import run_tasks
@@ -30,6 +32,7 @@ from fsspeckit.core.planning.exchange.routed_rows import ExchangedRows
 from fsspeckit.core.planning.merge_request import compute_merge_stats
 from fsspeckit.core.planning.pinned_plan import check_against_plan, check_outcomes, check_rows, digest_of
 from fsspeckit.core.planning.pruned_files import PlanEntries, PrunedFiles
+from fsspeckit.core.planning.tombstones import Tombstones
 from fsspeckit.core.progress import Reporter
 from fsspeckit.core.results import MergeFileMetadata, MergePlan, MergeResult, RowOperation
 
@@ -47,6 +50,7 @@ class PreparedChange:
         exchanged: The routes of source rows to tasks, if the source is exchanged.
         pruned: Files that do not change and are not in ``snapshot.files``.
         pruned_reasons: The reasons for these files, by the paths of their examples.
+        tombstones: The deleted keys of a change feed.
     """
 
     operation: RowOperation
@@ -70,6 +74,7 @@ class PreparedChange:
     exchanged: ExchangedRows | None = None
     pruned: PrunedFiles | None = None
     pruned_reasons: Mapping[str, str] = field(default_factory=dict)
+    tombstones: Tombstones | None = None
 
     @property
     def rows_before(self) -> int:
@@ -209,26 +214,52 @@ class _ChangeRun:
         place, pinned, prepared = self.place, self.pinned, planned.prepared
         if pinned is not None:
             prepared = _as_pinned(pinned, place, prepared)
-        if not prepared.tasks and not prepared.deletes and not place.journal.terms:
+        tombstones = prepared.tombstones
+        is_forced = place.journal.terms or (tombstones is not None and tombstones.is_changed)
+        if not prepared.tasks and not prepared.deletes and not is_forced:
             return _as_result(place, prepared, [], (), None, time.perf_counter() - started)
         if prepared.options.compression is None:
             report_codecs(task.file for task in prepared.rewrites)
         transaction = attempts.begin(prepared.snapshot.view, prepared.label)
         rows = planned.source if prepared.exchanged is None else prepared.exchanged
-        outcomes = attempts.staged.run(
-            rows, prepared.tasks, lambda tasks: self._run(planned, tasks, transaction.staging)
-        )
+        tasks = (*prepared.tasks, *(() if tombstones is None else tombstones.new))
+        outcomes = attempts.staged.run(rows, tasks, lambda some: self._run(planned, some, transaction.staging))
+        outcomes, deleted = outcomes[: len(prepared.tasks)], outcomes[len(prepared.tasks) :]
         changes, revalidation = _changes(place, prepared, planned.whole, outcomes), None
+        if tombstones is not None:
+            changes = self._with_tombstones(changes, tombstones, deleted, planned.whole, transaction.staging)
         if pinned is not None:
             check_outcomes(pinned, place.path, prepared.rewrites, outcomes, prepared.deletes, prepared.unchanged)
             changes = replace(changes, inputs=tuple(paths_of(prepared.snapshot.view.files).to_pylist()))
         else:
             revalidation = Revalidation(place, planned.whole, self.stats_for, planned.depends_on)
-        has_changes = changes.publish or changes.retire or place.journal.terms
+        has_changes = changes.publish or changes.retire or is_forced
         commit = transaction.commit(changes, revalidation) if has_changes else None
         if revalidation is not None and revalidation.snapshot is not planned.whole:
             prepared = replace(prepared, snapshot=revalidation.snapshot, pruned=None)
         return _as_result(place, prepared, outcomes, changes.publish, commit, time.perf_counter() - started)
+
+    def _with_tombstones(
+        self, changes: Changes, tombstones: Tombstones, outcomes: Sequence[Outcome], whole: Snapshot, staging: str
+    ) -> Changes:
+        """Return the changes with those of tombstones. A feed that only deletes creates a dataset without rows."""
+        place = self.place
+
+        def join(tasks: Sequence[CombineTask]) -> list[Outcome]:
+            with (
+                vanished_file_is_conflict(place, changes.info["operation"]),
+                self.engine.open_source(Input(pa.table({})), place.storage, place.scratch) as no_source,
+            ):
+                return self.engine.run(place.storage, no_source, tasks, staging, lambda _: None)
+
+        is_new = bool(outcomes) and not changes.publish and whole.view.is_missing
+        return replace(
+            changes,
+            tombstones=tombstones.after(outcomes, int(time.time()), join),
+            tombstones_at=tombstones.slot,
+            emptied=(lambda: tombstones.emptied) if is_new else changes.emptied,
+            is_empty_write=is_new,
+        )
 
     def _run(self, planned: PlannedChange, tasks: Sequence[Task], staging: str | None) -> list[Outcome]:
         rows, size = sum(task.rows_in for task in tasks), sum(task.weight for task in tasks)

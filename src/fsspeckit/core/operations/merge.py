@@ -61,6 +61,7 @@ from fsspeckit.core.planning.merge_rules import (
     rows_in_scope,
 )
 from fsspeckit.core.planning.pinned_plan import check_plan_names
+from fsspeckit.core.planning.tombstones import NEW_TOMBSTONES, load_tombstones
 from fsspeckit.core.progress import SILENT, Progress, Reporter, reporting
 from fsspeckit.core.results import MergePlan, MergeResult
 
@@ -225,6 +226,8 @@ def _plan(
         schemas = merge_schemas(source.schema_for(snapshot.schema), snapshot, request, place.path)
         schemas = replace(schemas, body=source.widen_codes(schemas.body))
         rules = compile_rules(request, source.schema, snapshot)
+        tombstones = load_tombstones(place, snapshot, source.schema, schemas, request)
+        schemas = schemas if tombstones is None else tombstones.widen(schemas)
         deletes = deleting_rows(rules, source)
         source.check_casts(
             schemas.filled, operation=request.operation, path=place.path, without=deletes, keys=request.key_columns
@@ -234,7 +237,10 @@ def _plan(
             check_no_null_keys(source.columns(request.key_columns), request.key_columns, "source", request.operation)
         if request.operation == "apply_changes" and request.newer_by is not None:
             check_sequence(source, request.newer_by)
-        rows = select_rows(source, schemas.keys, request.choice)
+        rows, late = select_rows(source, schemas.keys, request.choice), NO_ROWS
+        if tombstones is not None:
+            late = tombstones.late_rows(engine, place, source, rows, schemas, request, reporter)
+            rows = np.setdiff1d(rows, late) if len(late) else rows
         whole = snapshot
         snapshot, pruned = set_aside_without_keys(whole, source, schemas, request)
         search = _Search(engine, source, place, request, reporter, schemas, rules, rows, deletes)
@@ -251,7 +257,11 @@ def _plan(
         keeps = moves.need_old_rows
         changes = decide_changes(matched, found.removals, found.scope, check, request.rule, moves_keep_values=keeps)
         moved = moves.tasks(changes.moves)
+    changes = replace(changes, stale=changes.stale + len(late))
     prepared = _prepare(changes, moved, schemas, snapshot, source, request, found.paths)
+    if tombstones is not None:
+        deleted = np.setdiff1d(_split(rows, deletes)[1], changes.stale_deletes)
+        prepared = replace(prepared, tombstones=tombstones.with_new(as_range(deleted), schemas, request))
     if pruned is not None:
         prepared = replace(prepared, pruned=pruned, pruned_reasons=reasons)
     adds_rows = changes.inserted + changes.updated > 0
@@ -276,7 +286,7 @@ class _Search:
         """Check and match the files of a snapshot."""
         engine, storage, source, request = self.engine, self.place.storage, self.source, self.request
         schemas, reporter = self.schemas, self.reporter
-        if request.null_keys == "error" and (len(self.rows) or request.rule.delete):
+        if request.null_keys == "error" and (source.rows or request.rule.delete):
             check_target_keys(storage, snapshot, schemas, request.operation)
         rows, deleting = _split(self.rows, self.deletes)
         matched = match_source(engine, storage, snapshot, source, rows, schemas, request, reporter)
@@ -307,7 +317,8 @@ def _plan_exchanged(
     """
     with vanished_file_is_conflict(place, request.operation):
         plan = plan_exchanged(engine, source, place, snapshot, request, reporter)
-    files, new = plan.rows.files, plan.rows.inserts
+    files = plan.rows.files
+    new = [pair for pair in plan.rows.inserts if pair[0] is not NEW_TOMBSTONES]
     updated, inserted = sum(change.match.hits for change in files), sum(len(rows) for _, rows in new)
     changes = MergeChanges(
         files=files,
@@ -321,7 +332,11 @@ def _plan_exchanged(
     everything = frozenset(file.path for file in snapshot.files)
     prepared = _prepare(changes, (), plan.schemas, snapshot, source, request, everything)
     writes = insert_tasks(new, plan.schemas, snapshot, request.options)
-    prepared = replace(prepared, inserts=(*writes, *plan.moves), exchanged=plan.rows)
+    tombstones = plan.tombstones
+    for _, deleted in plan.rows.inserts[len(new) :]:
+        assert tombstones is not None
+        tombstones = tombstones.with_new(deleted, plan.schemas, request)
+    prepared = replace(prepared, inserts=(*writes, *plan.moves), exchanged=plan.rows, tombstones=tombstones)
     return PlannedChange(prepared, source, snapshot, lambda added: any(file.rows for file in added.files))
 
 

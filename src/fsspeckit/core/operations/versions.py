@@ -17,7 +17,7 @@ from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.record import MAX_RETAIN
 from fsspeckit.core.commit.transaction import Changes, Publish, Transaction
 from fsspeckit.core.commit.versions import History, Versions, check_version
-from fsspeckit.core.dataset.place import Place
+from fsspeckit.core.dataset.place import Place, load_unchanged
 from fsspeckit.core.dataset.snapshot import load_files
 from fsspeckit.core.file_names import rewritten_name
 from fsspeckit.core.model import DataFile, ViewFile
@@ -190,6 +190,9 @@ def _restore(place: Place, versions: Versions, number: int, attempts: Attempts, 
     same = {file.path for file in wanted} - {file.path for file in missing}
     rows = _rows_of(place, missing)
     removed = sorted(current.keys() - {file.path for file in wanted})
+    tombstones = place.journal.tombstones(view)
+    earlier = tuple(file for file in tombstones.files if file.slot <= number)  # deletes after the version are undone
+    is_same = len(earlier) == len(tombstones.files)
     result = RestoreResult(
         number,
         [place.full(file.path) for file in missing],
@@ -199,7 +202,7 @@ def _restore(place: Place, versions: Versions, number: int, attempts: Attempts, 
         dry_run=dry_run,
         path=place.path,
     )
-    if dry_run or not (missing or removed):
+    if dry_run or (is_same and not (missing or removed)):
         return replace(result, seconds=time.perf_counter() - started)
     transaction = attempts.begin(view, "restore")
     publish = _stage(place, transaction, missing, rows)
@@ -208,7 +211,14 @@ def _restore(place: Place, versions: Versions, number: int, attempts: Attempts, 
     retire = [path for path in current if path not in same and not (in_place and path in rows)]
     info = {"operation": "restore", "restored_version": number}
     changes = Changes(
-        tuple(publish), tuple(retire), tuple(current), complete_view=True, info=info, emptied=lambda: target.emptied
+        tuple(publish),
+        tuple(retire),
+        tuple(current),
+        complete_view=True,
+        info=info,
+        emptied=lambda: target.emptied,
+        tombstones=None if is_same else earlier,
+        tombstones_at=tombstones.slot,
     )
     commit = transaction.commit(changes)
     return replace(result, commit_seq=commit.seq, seconds=time.perf_counter() - started)
@@ -248,11 +258,31 @@ def vacuum(place: Place, older_than: int | None, *, dry_run: bool, before: int |
     with log_unexpected("vacuum", place.path):
         if not dry_run:
             place.journal.recover()
-        return with_versions(place, run)
+        files, size = remove_tombstones(place, int(time.time()), dry_run=dry_run)
+        found = with_versions(place, run)
+        return replace(found, removed_files=found.removed_files + files, removed_bytes=found.removed_bytes + size)
+
+
+def remove_tombstones(place: Place, now: int | None = None, *, dry_run: bool = False) -> tuple[int, int]:
+    """Remove the deleted keys of change feeds that expired before a time, or all. Return their files and bytes."""
+
+    def run() -> tuple[int, int]:
+        view = place.journal.view()
+        found = place.journal.tombstones(view)
+        kept = tuple(file for file in found.files if now is not None and file.until > now)
+        gone = {*found.files} - {*kept}
+        if gone and not dry_run:
+            with place.journal.begin(view, "vacuum") as transaction:
+                info = {"operation": "vacuum"}
+                transaction.commit(Changes(info=info, tombstones=kept, tombstones_at=found.slot))
+        return len(gone), sum(file.size for file in gone)
+
+    with Attempts(place, DEFAULT_RETRIES) as attempts:
+        return attempts.run(lambda: load_unchanged(place, "vacuum", run))
 
 
 def erase(place: Place, version: int | None) -> VacuumResult:
-    """Remove all versions before a version, or before the current one. No kept file of them is left, and no bound.
+    """Remove all versions before a version, or before the current one. No kept file, bound or deleted key is left.
 
     Raises:
         StorageError: Something of them could not be removed. All the rest was removed.
@@ -261,6 +291,7 @@ def erase(place: Place, version: int | None) -> VacuumResult:
     def run(versions: Versions) -> VacuumResult:
         newest = versions.history[0].version if len(versions.history) else 0
         place.journal.remove_index()
+        remove_tombstones(place)
         return remove_versions(place, versions, newest if version is None else version, dry_run=False, complete=True)
 
     with log_unexpected("erase", place.path):

@@ -25,13 +25,12 @@ from fsspeckit.common.errors import (
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.common.schema import reconcile, same_storage
 from fsspeckit.common.text import is_storable
-from fsspeckit.common.types import unwrapped
 from fsspeckit.core.commit.emptied import Emptied
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.transaction import Changes, Commit, Publish, Revalidate
 from fsspeckit.core.dataset.categories import categories_for
 from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
-from fsspeckit.core.dataset.snapshot import Snapshot, emptied, load_files, load_snapshot, partition_layout
+from fsspeckit.core.dataset.snapshot import Snapshot, emptied, emptied_as, load_files, load_snapshot, partition_layout
 from fsspeckit.core.dataset.source import Input, Source
 from fsspeckit.core.dataset.source_keys import PartitionIdentities, PartitionRows
 from fsspeckit.core.dataset.text_source import TextFiles, read_later
@@ -218,7 +217,7 @@ class _Work:
 
         def columns_left() -> Emptied | None:
             is_new = request.replaces_all or existing.sample.schema is None
-            return _emptied(body, partitions, source) if is_new else emptied(existing.sample)
+            return emptied_as(body, partitions, source.schema) if is_new else emptied(existing.sample)
 
         count, routes = source.rows, rows.exchanged
         return cls(place, request, existing, tasks, retire, removal, count, columns_left, examine, routes)
@@ -279,6 +278,7 @@ class _Work:
         mode = self.request.mode
         needs_view = mode != "append" or not self.existing.view.files
         info = {"operation": "write", "mode": mode, "rows": self.rows}
+        slot, tombstones = self.existing.view.log.tombstones
         if self.removal.rows is not None:
             info["replaced"] = self.removal.rows
         return Changes(
@@ -288,6 +288,8 @@ class _Work:
             info=info,
             emptied=self.emptied,
             is_empty_write=not publish and (self.request.replaces_all or self.existing.view.is_missing),
+            tombstones=() if self.request.replaces_all and tombstones else None,
+            tombstones_at=slot if self.request.replaces_all else None,
         )
 
     def result(
@@ -406,13 +408,6 @@ def _body(source: Source, existing: _Existing, request: WriteRequest, path: str)
         raise SchemaMismatchError(f"{problem}. Add a column that is not a partition column.")
     check_writable(body, request.mode)
     return body
-
-
-def _emptied(body: pa.Schema, partitions: Sequence[str], source: Source) -> Emptied:
-    """Return the columns of a dataset without rows. Partition columns have the types that folders would give them."""
-    types = {name: unwrapped(source.schema.field(name).type) for name in partitions}
-    folders = [(name, pa.int64() if pa.types.is_integer(type_) else pa.string()) for name, type_ in types.items()]
-    return Emptied.of(body, pa.schema(folders))
 
 
 def _tasks(

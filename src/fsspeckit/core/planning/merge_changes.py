@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ class MergeChanges:
     """The changes to files, the source rows to insert by partition, and the counts.
 
     ``moves`` has for each file the rows that move and keep values; rows that get all values from the source are among
-    the inserts.
+    the inserts. ``stale_deletes`` are the source rows that delete their key, but are not newer than its rows.
     """
 
     files: tuple[FileChange, ...]
@@ -33,6 +33,7 @@ class MergeChanges:
     stale: int
     moved: int
     moves: tuple[Match, ...] = ()
+    stale_deletes: RowNumbers = field(default_factory=lambda: NO_ROWS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,6 +81,7 @@ def decide_changes(
         stale=updates.stale + deletes.stale + moves.stale,
         moved=moved,
         moves=moves.changing if moves_keep_values else (),
+        stale_deletes=np.setdiff1d(_source_rows(deletes.matched), _source_rows(deletes.changing)),
     )
 
 

@@ -87,6 +87,8 @@ class MergeRequest:
     columns: tuple[str, ...] | None = None
     except_columns: tuple[str, ...] = ()
     ignore_null_updates: bool = False
+    tombstones: int | None = None
+    """For how many seconds deleted keys are kept, 0 to keep none; None for a merge that is not a change feed."""
     operation: RowOperation = "merge"
 
     def __post_init__(self) -> None:

@@ -16,7 +16,7 @@ from fsspeckit.common.bridge import to_numpy
 from fsspeckit.core.kernels.exchange.file_rows import NO_FILE_ROWS, FileRows, write_by_part
 from fsspeckit.core.kernels.exchange.move_targets import STAYS, MoveTargets, NewPlaces, store_moved
 from fsspeckit.core.kernels.exchange.source_index import OrderBy, SourceIndex
-from fsspeckit.core.kernels.exchange.split_keys import SOURCE_SIDE, Keep
+from fsspeckit.core.kernels.exchange.split_keys import SOURCE_SIDE, TOMBSTONES, Keep
 from fsspeckit.core.kernels.exchange.table_files import TableFolder, TablePlace
 from fsspeckit.core.kernels.row_rules import Failure, Mask, RowRules, row_places
 from fsspeckit.core.model import RowNumbers
@@ -82,6 +82,8 @@ class DecideKeys:
         moves: What happens to keys in other partitions.
         rules: The conditions.
         targets: Finds the folders of rows that move and keep values; None if such rows get all values of the source.
+        tombstones: Compares the sequence of source rows with that of tombstones, whose pieces come before other files.
+        new_tombstones: The number that stands for the partition of new tombstones; None if there are none.
     """
 
     folder: TableFolder
@@ -94,6 +96,8 @@ class DecideKeys:
     moves: Moves
     rules: RowRules
     targets: MoveTargets | None = None
+    tombstones: RowRules = RowRules()  # noqa: RUF009 - it is frozen
+    new_tombstones: int | None = None
 
     def __call__(self, part: int, pieces: Iterator[pa.Table]) -> KeyDecisions:  # noqa: ARG002 - exchanges pass it
         """Match the rows of one part. The pieces of the source come first."""
@@ -163,11 +167,24 @@ class _FoundKeys:
     elsewhere: list[tuple[pa.Table, RowNumbers]] = field(default_factory=list)
     folders: dict[str, int] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
+    late: Mask = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.late = np.zeros(len(self.index.high), dtype=bool)
 
     def add(self, piece: pa.Table) -> None:
-        """Look up the rows of one file. A source row that deletes its key does so in every partition."""
+        """Look up the rows of one file. A source row that deletes its key does so in every partition.
+
+        One that is not newer than a tombstone of its key is late, and has no effect.
+        """
         metadata = piece.schema.metadata
         hits, rows = self.index.lookup(to_numpy(piece["high"]), to_numpy(piece["low"]))
+        if metadata[b"side"] == TOMBSTONES:
+            places = row_places(int(metadata[b"number"]), to_numpy(piece["row"])[hits].astype(np.int64))
+            newer = self.how.tombstones.newer(*self._values(piece, hits, rows), places, self.failures)
+            self.late[rows[~newer]] = True
+            return
+        hits, rows = hits[~self.late[rows]], rows[~self.late[rows]]
         is_own = np.ones(len(rows), dtype=bool)
         if b"partition" in metadata:
             is_own = self.index.partitions[rows] == int(metadata[b"partition"])
@@ -224,7 +241,7 @@ class _FoundKeys:
             moving = moving.where(moving.folders != STAYS)
             is_known[own.rows] = True
         is_known[moving.rows] = True
-        new = self._new_rows(np.flatnonzero(~is_known & ~index.deletes)) if how.insert else _NONE
+        new = self._new_rows(np.flatnonzero(~is_known & ~index.deletes & ~self.late)) if how.insert else _NONE
         deletes = index.deletes[own.rows]
         replaces = own.newer & own.updating & ~deletes & how.update
         drops, leaves = own.newer & deletes, moving.newer & moving.updating & how.update & (how.moves == "move")
@@ -232,7 +249,14 @@ class _FoundKeys:
         dropped = _Matches.joined([own.where(drops), moved]).sorted()
         if how.targets is None:
             new = np.concatenate([new, moved.rows])
+        partitions = index.partitions[new]
+        if how.new_tombstones is not None:
+            stale_deletes = np.setdiff1d(own.rows[deletes], own.rows[drops])
+            deleted = np.setdiff1d(np.flatnonzero(index.deletes & ~self.late), stale_deletes)
+            new = np.concatenate([new, deleted])
+            partitions = np.concatenate([partitions, np.full(len(deleted), how.new_tombstones)])
         stale = int(np.count_nonzero(~own.newer) + np.count_nonzero(~moving.newer)) if how.update else 0
+        stale += int(np.count_nonzero(self.late))
         kept, spared, special = _Matches.joined([]), NO_FILE_ROWS, frozenset[int]()
         if how.delete:
             kept = _Matches.joined([own.where(~replaces & ~drops), moving.where(~leaves)])
@@ -244,7 +268,7 @@ class _FoundKeys:
             dropped.file_rows,
             spared,
             special,
-            self._insert_counts(new),
+            self._insert_counts(new, partitions),
             stale,
             index.duplicates,
             index.examples,
@@ -252,8 +276,8 @@ class _FoundKeys:
             len((moved if how.moves == "move" else moving).rows),
             frozenset(moved.numbers.tolist()),
             self._new_places(moved),
-            index.first_rows() if how.partitioned else {0: (0, 0)},
-            self._write(replaced, dropped, kept, new),
+            index.first_rows(~index.deletes & ~self.late) if how.partitioned else {0: (0, 0)},
+            self._write(replaced, dropped, kept, new, partitions),
             tuple(self.failures),
         )
 
@@ -270,8 +294,8 @@ class _FoundKeys:
         found = (moving.numbers[shown], moving.positions[shown], self.index.files[rows], self.index.rows[rows])
         return np.stack([values.astype(np.int64) for values in found], axis=1)
 
-    def _insert_counts(self, new: RowNumbers) -> RowNumbers:
-        pairs = self.index.files[new] << 32 | self.index.partitions[new]
+    def _insert_counts(self, new: RowNumbers, partitions: RowNumbers) -> RowNumbers:
+        pairs = self.index.files[new] << 32 | partitions
         unique, counts = np.unique(pairs, return_counts=True)
         return np.stack([unique >> 32, unique & 0xFFFFFFFF, counts], axis=1)
 
@@ -281,11 +305,13 @@ class _FoundKeys:
         parts, rows = self.index.files[moved.rows], self.index.rows[moved.rows]
         return store_moved(self.how.folder, parts, rows, moved.numbers, moved.positions, moved.folders, self.folders)
 
-    def _write(self, replaced: _Matches, dropped: _Matches, kept: _Matches, new: RowNumbers) -> dict[int, TablePlace]:
+    def _write(
+        self, replaced: _Matches, dropped: _Matches, kept: _Matches, new: RowNumbers, partitions: RowNumbers
+    ) -> dict[int, TablePlace]:
         """Write row, target, position and the kind of decision, by part of the source."""
         index, none, matches = self.index, np.zeros(len(new), np.int64), (replaced, dropped, kept)
         rows = np.concatenate([*(each.rows for each in matches), new])
-        targets = np.concatenate([*(each.numbers for each in matches), -1 - index.partitions[new]])
+        targets = np.concatenate([*(each.numbers for each in matches), -1 - partitions])
         positions = np.concatenate([*(each.positions for each in matches), none])
         kinds = np.repeat([SEND, DROP, KEEP, SEND], [*(len(each.rows) for each in matches), len(new)])
         types = (np.uint32, np.int32, np.uint32, np.int8)

@@ -75,9 +75,9 @@ class SourceIndex:
             examples,
         )
 
-    def first_rows(self) -> dict[int, tuple[int, int]]:
-        """Return the part of the source and the number of the first row of each partition."""
-        numbers, written = self.files << 32 | self.rows, ~self.deletes
+    def first_rows(self, written: Mask) -> dict[int, tuple[int, int]]:
+        """Return the part of the source and the number of the first row of each partition, of some rows."""
+        numbers = self.files << 32 | self.rows
         firsts = np.full(int(self.partitions.max(initial=-1)) + 1, np.iinfo(np.int64).max)
         np.minimum.at(firsts, self.partitions[written], numbers[written])
         found = np.flatnonzero(firsts < np.iinfo(np.int64).max).tolist()

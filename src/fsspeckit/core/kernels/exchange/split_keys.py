@@ -33,7 +33,7 @@ Keep = Literal["first", "last", "highest"]
 _BUCKETS = 1 << 16
 _SKEW_ROWS = 1 << 16
 _MOST_ROWS = (1 << 32) - 1  # positions have 32 bits
-SOURCE_SIDE, TARGET_SIDE = b"source", b"target"
+SOURCE_SIDE, TARGET_SIDE, TOMBSTONES = b"source", b"target", b"tombstones"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,7 @@ class TargetKeys:
     the file's partition, -1 if the source has no row of it, and None if the rows of the file have the values.
     ``constants`` has the columns that conditions read and the file does not have. ``scope`` has the rows that a full
     merge may delete; None stands for all rows. ``place`` is the folder of the partition, if it is compared.
+    ``is_tombstones`` says that the file has tombstones, which have all key columns in their rows.
     """
 
     number: int
@@ -61,6 +62,7 @@ class TargetKeys:
     constants: Mapping[str, pa.Scalar] = field(default_factory=dict)
     scope: StoredRows | None = None
     place: str = ""
+    is_tombstones: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ class SplitKeyHashes:
         rules: The conditions, whose columns are sent.
         folder: Where the positions of rows in a scope are.
         sends_places: Whether the folder of the partition of each row of a file is sent.
+        tombstones: Compares the sequence of source rows with that of tombstones.
     """
 
     storage: Storage
@@ -94,6 +97,7 @@ class SplitKeyHashes:
     rules: RowRules
     folder: TableFolder
     sends_places: bool
+    tombstones: RowRules = RowRules()  # noqa: RUF009 - it is frozen
 
     def __call__(self, item: SourceKeys | TargetKeys) -> Iterator[tuple[int, pa.Table]]:
         """Yield the hashes of one item by part, in the order of their upper bits."""
@@ -153,6 +157,8 @@ class SplitKeyHashes:
     def _target_rows(self, item: TargetKeys) -> pa.Table:
         if item.scan.file.rows > _MOST_ROWS:
             raise UnsupportedDataError(f"{item.scan.file.path} has more than {_MOST_ROWS:,} rows. Split it first.")
+        if item.is_tombstones:
+            return self._tombstones(item)
         by_row = item.partition is None and bool(self.partitions)
         wanted = dict.fromkeys((*self.keys, *(self._in_rows(item) if by_row else ())))
         table = read_keys(self.storage, item.scan, list(wanted))
@@ -176,6 +182,18 @@ class SplitKeyHashes:
             metadata[b"place"] = item.place.encode()
         arrays |= self.rules.target_values(self.storage, item.scan, item.constants)
         return pa.table(arrays).replace_schema_metadata(metadata)
+
+    def _tombstones(self, item: TargetKeys) -> pa.Table:
+        in_rows = [KeyColumn(name, item.scan.file.schema.field(name).type) for name in self.folder_keys]
+        table = read_keys(self.storage, item.scan, [*self.keys, *in_rows])
+        columns = plain_columns(table, self.keys)
+        if self.folder_keys:
+            columns.append(_folder_texts(table, self.folder_keys))
+        high, low = self.hasher.hash(columns)
+        positions = in_file(item.scan, np.arange(table.num_rows)).astype(np.uint32)
+        arrays = {"high": to_arrow(high), "low": to_arrow(low), "row": to_arrow(positions)}
+        arrays |= self.tombstones.target_values(self.storage, item.scan, {})
+        return pa.table(arrays).replace_schema_metadata({b"side": TOMBSTONES, b"number": b"%d" % item.number})
 
     def _in_rows(self, item: TargetKeys) -> list[KeyColumn]:
         """Return the partition columns that are read from the rows of a file."""

@@ -57,6 +57,7 @@ from fsspeckit.core.planning.merge_moves import canonical
 from fsspeckit.core.planning.merge_request import MergeRequest, MergeSchemas, merge_schemas
 from fsspeckit.core.planning.merge_rules import MergeRules, check_scope, compile_rules, row_rules, store_rows_in_scope
 from fsspeckit.core.planning.statistics import candidate_row_groups
+from fsspeckit.core.planning.tombstones import NEW_TOMBSTONES, Tombstones, load_tombstones
 from fsspeckit.core.progress import Reporter
 from fsspeckit.core.values.key_hash import KeyHasher
 
@@ -72,6 +73,7 @@ class ExchangedMerge:
         stale: The number of matched rows that are not older than their source rows.
         moved: The number of rows that move to another partition.
         moves: The tasks that write moved rows which keep values; other moved rows are among the new rows.
+        tombstones: The deleted keys of a change feed. New ones are among the new rows, last.
     """
 
     schemas: MergeSchemas
@@ -79,6 +81,7 @@ class ExchangedMerge:
     stale: int
     moved: int
     moves: tuple[MoveTask, ...] = ()
+    tombstones: Tombstones | None = None
 
 
 def plan_exchanged(
@@ -87,8 +90,10 @@ def plan_exchanged(
     """Plan a merge. Raise for duplicate and null keys, values that do not fit, and rows that change their partition."""
     schemas = merge_schemas(source.schema_for(snapshot.schema), snapshot, request, place.path)
     conditions = compile_rules(request, source.schema, snapshot)
+    tombstones = load_tombstones(place, snapshot, source.schema, schemas, request)
+    schemas = schemas if tombstones is None else tombstones.widen(schemas)
     rules = row_rules(conditions, source.schema, snapshot)
-    planner = _Planner(engine, source, place, snapshot, request, conditions, rules, reporter)
+    planner = _Planner(engine, source, place, snapshot, request, conditions, rules, reporter, tombstones)
     summaries, schemas = planner.summarize(schemas)
     check_order_columns(source.schema, request.dedup_order_by)
     if request.null_keys == "error":
@@ -110,6 +115,7 @@ class _Planner:
     conditions: MergeRules
     rules: RowRules
     reporter: Reporter
+    tombstones: Tombstones | None
 
     @property
     def _folder(self) -> TableFolder:
@@ -140,7 +146,7 @@ class _Planner:
         groups, identities = self._partitions(summaries, schemas, spellings)
         scope, scope_failure = self._scope()
         scans, reasons = self._scans(summaries, schemas, groups, identities, scope)
-        decisions = self._exchange(scans, schemas, groups)
+        decisions = self._exchange([*self._tombstone_scans(summaries, schemas), *scans], schemas, groups)
         self._check_duplicates(decisions, schemas)
         numbers = _by_first_row(decisions)
         self._check_target(schemas, has_rows=bool(numbers))
@@ -163,8 +169,10 @@ class _Planner:
             schemas,
             self.request,
         )
-        counts = _insert_counts(decisions, len(summaries), len(groups))
+        counts = _insert_counts(decisions, len(summaries), len(groups) + 1)
         totals = counts.sum(axis=0)
+        groups = [*groups, NEW_TOMBSTONES]
+        numbers += [len(groups) - 1] if totals[-1] else []
         rows = ExchangedRows(
             tuple((groups[number], range(int(totals[number]))) for number in numbers),
             tuple(numbers),
@@ -177,7 +185,7 @@ class _Planner:
             moves.routes,
         )
         stale, moved = sum(each.stale for each in decisions), sum(each.moved for each in decisions)
-        return ExchangedMerge(schemas, rows, stale, moved, moves.tasks)
+        return ExchangedMerge(schemas, rows, stale, moved, moves.tasks, self.tombstones)
 
     def _scope(self) -> tuple[list[StoredRows] | None, ExpressionError | None]:
         """Return the rows that a full merge may delete, or why they cannot be found: other errors come first."""
@@ -242,6 +250,17 @@ class _Planner:
                 scans += [replace(first, scan=replace(first.scan, row_groups=some)) for some in groups_of]
         return scans, reasons
 
+    def _tombstone_scans(self, summaries: Sequence[SourceSummary], schemas: MergeSchemas) -> list[TargetKeys]:
+        """Return the scans of the files of tombstones that may have a key of the source."""
+        files = () if self.tombstones is None else self.tombstones.snapshot.files
+        found = zip(files, candidate_row_groups(files, key_intervals(summaries, schemas)), strict=True) if files else ()
+        return [
+            TargetKeys(number, Scan(file, some, 0), "", None, is_tombstones=True)
+            for number, (file, row_groups) in enumerate(found)
+            if row_groups
+            for some in in_scans(file.row_groups, row_groups)
+        ]
+
     def _keeps_partitions(self, schemas: MergeSchemas) -> bool:
         """Whether NULL in the source keeps the partition of a row."""
         return self.request.ignore_null_updates and self._moves(schemas) == "move"
@@ -266,6 +285,9 @@ class _Planner:
         parts = part_count(rows)
         order_by = _order_columns(self.source, choice.order_by)
         identities = tuple(group.identity for group in groups)
+        late, retain = RowRules(), 0
+        if self.tombstones is not None:
+            late, retain = self.tombstones.rules, self.tombstones.retain
         split = SplitKeyHashes(
             self.place.storage,
             KeyHasher.random(),
@@ -281,6 +303,7 @@ class _Planner:
             self.rules,
             folder,
             self._keeps_partitions(schemas),
+            late,
         )
         columns = [key.name for key in schemas.keys] + list(schemas.partitions) + [name for name, _ in order_by]
         pieces = self.source.pieces(list(dict.fromkeys([*columns, *self.rules.source_columns])))
@@ -293,7 +316,18 @@ class _Planner:
             targets = MoveTargets(schemas.partitions, identities, request.ignore_null_updates)
         partitioned = bool(schemas.partitions)
         decide = DecideKeys(
-            folder, partitioned, keep, order_by, rule.update, rule.insert, rule.delete, moves, self.rules, targets
+            folder,
+            partitioned,
+            keep,
+            order_by,
+            rule.update,
+            rule.insert,
+            rule.delete,
+            moves,
+            self.rules,
+            targets,
+            late,
+            len(groups) if retain else None,
         )
         size = sum(scan.scan.file.size for scan in scans)
         on_done = self.reporter.stage("match", len(items) + parts, rows=rows, size=size)
@@ -350,7 +384,7 @@ class _Planner:
 
 def _stored_partitions(scans: Sequence[TargetKeys], schemas: MergeSchemas) -> tuple[KeyColumn, ...]:
     """Return the partition columns that are compared with rows of files outside partition folders, if there are any."""
-    if not schemas.partitions or all(scan.partition is not None for scan in scans):
+    if not schemas.partitions or all(scan.is_tombstones or scan.partition is not None for scan in scans):
         return ()
     known = {key.name for key in schemas.keys}
     names = [name for name in schemas.partitions if name in schemas.body.names and name not in known]
