@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import types as pat
 
+from fsspeckit.common.causes import outer_cause
 from fsspeckit.common.errors import FilterError, SchemaMismatchError
 from fsspeckit.common.partitions import typed_values
 from fsspeckit.common.schema import cast_schema
@@ -153,6 +154,8 @@ class _FileReader:
         except (pa.ArrowException, MemoryError) as error:
             names = [name for name in self._schema.names if name in self._names or name in str(condition)]
             scan(names)  # raises if the file is damaged
+            if cause := outer_cause(f"filters: cannot compute {condition} for the rows of {file.path}", error):
+                raise cause from error
             raise FilterError(
                 f"filters: {condition} cannot be computed for the rows of {file.path} ({error}); correct the condition"
             ) from error

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from fsspeckit.common.causes import report_writing
 from fsspeckit.core.kernels.changed_rows import TakeRows
 from fsspeckit.core.kernels.join_files import combine_files
 from fsspeckit.core.kernels.move_rows import move_rows
@@ -35,6 +36,11 @@ def run_task(task: Task, take: TakeRows, storage: Storage, staging: str | None, 
     """
     staged = None if staging is None else f"{staging}/{uuid.uuid4().hex}.staged"
     task = _within_memory(task, at_once)
+    with report_writing(staged or ""):
+        return _run(task, take, storage, staged)
+
+
+def _run(task: Task, take: TakeRows, storage: Storage, staged: str | None) -> Outcome:
     if isinstance(task, RewriteTask):
         return rewrite_file(task, take, storage, staged)
     if isinstance(task, MoveTask):

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.common.bridge import to_arrow, to_numpy
+from fsspeckit.common.causes import report_writing
 from fsspeckit.core.kernels.file_bounds import bounds_of, union_of_bounds
 from fsspeckit.core.kernels.find_duplicates import RowGroupSpan
 from fsspeckit.core.kernels.join_files import Output, RowForm, lead_footer, read_file, without_rows
@@ -210,7 +211,7 @@ class WriteSortedFile:
         staged = f"{self.staging}/{uuid.uuid4().hex}.staged"
         sink = partial(self.storage.open_output, staged)
         output = Output(sink, group.row_form, group.footer, group.options, group.group_rows, _extra(group))
-        with output:
+        with report_writing(staged), output:
             bounds: FileBounds | None = None
             for tables in _ranges(pieces, (part - group.first) * group.inner, group.inner):
                 if tables:
