@@ -159,7 +159,8 @@ class _FileReader:
         try:
             if self._is_large(file, groups):
                 batches = (table for _, table in self._in_batches(file, groups, names))
-                return pa.concat_tables([table.filter(condition).select(self._names) for table in batches])
+                found = [table.filter(condition).select(self._names) for table in batches]
+                return pa.concat_tables([table for table in found if table.num_rows] or found[:1])
             return scan(self._names, filter=condition)
         except (pa.ArrowException, MemoryError) as error:
             scan(names)  # raises if the file is damaged
@@ -197,7 +198,7 @@ class _FileReader:
                 found.append(np.flatnonzero(matching_rows(condition, table)) + start)
         wanted = pa.schema([self._schema.field(name) for name in self._names])
         tables = read_values(self._storage, file, np.concatenate(found), wanted)
-        return pa.concat_tables([wanted.empty_table(), *(self._with_folders(table, file) for table in tables)])
+        return pa.concat_tables([self._with_folders(table, file) for table in tables] or [wanted.empty_table()])
 
     def _is_large(self, file: DataFile, groups: Sequence[int]) -> bool:
         """Return whether a row group may have more decoded bytes than a scanner should hold."""
