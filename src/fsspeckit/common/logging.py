@@ -20,6 +20,8 @@ from fsspeckit.common.errors import (
     OutOfMemoryError,
     SchemaMismatchError,
     StorageError,
+    StorageFullError,
+    StoragePermissionError,
 )
 from fsspeckit.common.text import scrub
 
@@ -30,6 +32,7 @@ UNEXPECTED = "unexpected"
 
 # Failures of storages, files and memory. Other errors of fsspeckit are those that a caller can cause: not logged.
 _FAILURES = (StorageError, DamagedFileError, OutOfMemoryError)
+_NAMING_PLACE = (KeyColumnError, SchemaMismatchError, OutOfMemoryError, StoragePermissionError, StorageFullError)
 _MISSING = (FileNotFoundError, FileExistsError)
 
 logging.getLogger(_ROOT).addHandler(logging.NullHandler())
@@ -60,7 +63,7 @@ def redact(options: Mapping[str, Any] | None) -> dict[str, Any]:
 def log_unexpected(operation: str, path: str) -> Iterator[None]:
     """Log an unexpected error once, with operation and path, on the logger of the module, and raise every error again.
 
-    Errors of the system become typed ones (`system_error`), and errors of schemas and keys name operation and path.
+    Errors of the system become typed ones (`system_error`); they and errors of schemas and keys name operation and path.
     Works as a context manager and as a decorator.
 
     Examples:
@@ -79,7 +82,7 @@ def log_unexpected(operation: str, path: str) -> Iterator[None]:
             found._fsspeckit_logged = True  # type: ignore[union-attr]
         if found is not error:
             raise found from error
-        if isinstance(error, KeyColumnError | SchemaMismatchError):
+        if isinstance(error, _NAMING_PLACE):
             _name_place(error, operation, scrub(path))
         raise
 
