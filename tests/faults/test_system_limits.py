@@ -164,7 +164,7 @@ def test_files_without_read_permission(make_io: MakeIo, name: str, dataset: Path
             os.chown(path, NOBODY, NOBODY)
     with unchanged(dataset) if os.geteuid() == 0 else unchanged(dataset / "none"):
         error = in_child(be_nobody, lambda: READS[name](io, str(dataset)))
-    check(error, StoragePermissionError, f"{name} of {dataset}", ".parquet", "Permission denied", "Get access")
+    check(error, StoragePermissionError, name, str(dataset), ".parquet", "Permission denied", "Get access")
     assert isinstance(error, PermissionError)
     assert isinstance(error, StorageError)
 

@@ -63,7 +63,8 @@ def redact(options: Mapping[str, Any] | None) -> dict[str, Any]:
 def log_unexpected(operation: str, path: str) -> Iterator[None]:
     """Log an unexpected error once, with operation and path, on the logger of the module, and raise every error again.
 
-    Errors of the system become typed ones (`system_error`); they and errors of schemas and keys name operation and path.
+    Errors of the system become typed ones (`system_error`). These, and errors of schemas and keys, name operation and
+    path.
     Works as a context manager and as a decorator.
 
     Examples:
