@@ -48,6 +48,73 @@ def dataset(tmp_path: Path) -> Path:
     return tmp_path / "d"
 
 
+# Columns, types and keys of which an operation and its dataset are named
+
+NULL_KEY = numbers([1, None])
+IN_CONTEXT: dict[str, tuple[Callable[..., Any], str]] = {
+    "merge: key missing in the source": (lambda io, path: merge(io, path, numbers([1]), "nowhere"), "nowhere"),
+    "merge: key missing in the target": (lambda io, path: merge(io, path, numbers([1], fresh=[1]), "fresh"), "fresh"),
+    "merge: NULL key in the source": (lambda io, path: merge(io, path, NULL_KEY), "id"),
+    "merge: NULL key in the target": (lambda io, path: merge(io, path, numbers([1]), "v"), "v"),
+    "merge: key twice": (lambda io, path: merge(io, path, numbers([1, 1])), "id"),
+    "merge: missing order column": (
+        lambda io, path: merge(io, path, numbers([1]), strategy="deduplicate", dedup_order_by="nowhere"),
+        "nowhere",
+    ),
+    "merge: other columns": (lambda io, path: merge(io, path, pa.table({"id": [1]})), "v"),
+    "merge: other type": (lambda io, path: merge(io, path, pa.table({"id": [1], "v": [[1]]})), "v"),
+    "optimize: missing column": (lambda io, path: io.optimize_parquet_dataset(path, ["nowhere"]), "nowhere"),
+    "optimize: missing column of filters": (
+        lambda io, path: io.optimize_parquet_dataset(path, ["id"], bloom_filter_columns=["nowhere"]),
+        "nowhere",
+    ),
+    "optimize: missing key": (
+        lambda io, path: io.optimize_parquet_dataset(path, ["id"], deduplicate_key_columns=["nowhere"]),
+        "nowhere",
+    ),
+    "optimize: NULL key": (
+        lambda io, path: io.optimize_parquet_dataset(path, ["id"], deduplicate_key_columns=["v"]),
+        "v",
+    ),
+    "deduplicate: missing key": (lambda io, path: io.deduplicate_parquet_dataset(path, ["nowhere"]), "nowhere"),
+    "deduplicate: missing order column": (
+        lambda io, path: io.deduplicate_parquet_dataset(path, ["id"], dedup_order_by=["nowhere"]),
+        "nowhere",
+    ),
+    "deduplicate: NULL key": (lambda io, path: io.deduplicate_parquet_dataset(path, ["v"]), "v"),
+}
+
+
+def merge(io: Any, path: str, source: pa.Table, key: str = "id", strategy: str = "upsert", **options: Any) -> Any:
+    return io.merge(source, path, strategy=strategy, key_columns=[key], **options)
+
+
+@pytest.mark.scenario("UP-61")
+@pytest.mark.parametrize("case", IN_CONTEXT)
+def test_errors_of_columns_and_keys_name_the_operation_and_the_dataset(
+    io: Any, tmp_path: Path, case: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(tmp_path / "d" / "a.parquet", numbers([1, 2], ["one", None]))
+    (call, column), operation = IN_CONTEXT[case], case.partition(":")[0]
+    with refused(tmp_path, pa.ArrowInvalid, f"{operation} of {tmp_path / 'd'}: ", repr(column)) as caught:
+        call(io, str(tmp_path / "d"))
+    assert isinstance(caught.value, ValueError)
+    assert isinstance(caught.value, errors.FsspeckitError)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+@pytest.mark.scenario("UP-61")
+@pytest.mark.parametrize("operation", ["compact", "optimize", "deduplicate"])
+def test_files_without_a_common_type_name_the_operation_and_the_dataset(
+    io: Any, tmp_path: Path, operation: str
+) -> None:
+    put(tmp_path / "d" / "a.parquet", numbers([1]))
+    put(tmp_path / "d" / "b.parquet", pa.table({"id": ["text"], "v": ["x"]}))
+    call = getattr(io, f"{operation}_parquet_dataset")
+    with refused(tmp_path, pa.ArrowInvalid, operation, str(tmp_path / "d"), "'id'"):
+        call(str(tmp_path / "d"), 128 if operation == "compact" else ["id"])
+
+
 # Keys
 
 

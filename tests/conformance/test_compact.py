@@ -15,7 +15,7 @@ import pytest
 from hypothesis import strategies as st
 
 import fsspeckit
-from conformance.builders import by_day, look, numbers, put
+from conformance.builders import by_day, look, numbers, put, ruin_pages
 from conformance.datatypes import VALUE_KINDS
 from conformance.effort import run_examples
 from conformance.tree import data_files, tree_of
@@ -87,6 +87,41 @@ def test_a_dry_run_returns_the_plan(io: Any, tmp_path: Path) -> None:
     assert (plan["dry_run"], plan["after_file_count"], plan["estimated_after_file_count"]) == (True, 1, 1)
     assert plan["after_total_bytes"] == plan["before_total_bytes"]
     assert "would be rewritten" in str(plan)
+
+
+PLANS: dict[str, Callable[..., Any]] = {
+    "compact": lambda io, path, **more: io.compact_parquet_dataset(path, target_rows_per_file=50, dry_run=True, **more),
+    "optimize": lambda io, path, **more: io.optimize_parquet_dataset(
+        path, ["id"], target_rows_per_file=50, dry_run=True, **more
+    ),
+}
+
+
+@pytest.mark.scenario("MD-5.6")
+@pytest.mark.parametrize("operation", PLANS)
+def test_a_dry_run_reads_no_rows_and_writes_nothing(io: Any, tmp_path: Path, operation: str) -> None:
+    """Its pages cannot be read, so neither rows nor an order of them can have been."""
+    files = small_files(tmp_path / "d", [25, 25, 25, 25])
+    for path in files:
+        ruin_pages(path, "id")
+        ruin_pages(path, "v")
+    before = tree_of(tmp_path)
+    plan = PLANS[operation](io, str(tmp_path / "d"))
+    assert tree_of(tmp_path) == before
+    assert (plan["dry_run"], plan["estimated_after_file_count"]) == (True, 2)
+    assert sorted(path for group in plan["planned_groups"] for path in group) == sorted(map(str, files))
+    assert all(isinstance(group, list) for group in plan["planned_groups"])
+
+
+@pytest.mark.scenario("MD-5.6", "UP-61")
+@pytest.mark.parametrize("operation", PLANS)
+def test_a_dry_run_checks_schemas(io: Any, tmp_path: Path, operation: str) -> None:
+    put(tmp_path / "d" / "a.parquet", numbers([1]))
+    put(tmp_path / "d" / "b.parquet", pa.table({"id": ["text"], "v": ["x"]}))
+    with pytest.raises(pa.ArrowInvalid, match=f"{operation} of .*'?id"):
+        PLANS[operation](io, str(tmp_path / "d"))
+    with pytest.raises(pa.ArrowInvalid, match=r"optimize of .*'nowhere'"):
+        io.optimize_parquet_dataset(str(tmp_path / "d"), ["nowhere"], partition_filter="a", dry_run=True)
 
 
 @pytest.mark.scenario("MD-5.9", "MD-5.2")
@@ -175,6 +210,34 @@ def test_a_filter_that_matches_whole_names_and_parts_of_names_is_refused(
     with pytest.raises(ValueError, match=r"'day=1' and also 'day=10', 'day=11'.*'day=1/'"):
         upkeep(io, tmp_path / "d")[operation](partition_filter=["day=2/", "day=1"], dry_run=dry_run)
     assert tree_of(tmp_path) == before
+
+
+@pytest.mark.scenario("MD-5.8")
+@pytest.mark.parametrize(
+    ("wanted", "selected"),
+    [
+        ("year=2025/month=1/", ["year=2025/month=1"]),
+        ("year=2025/", ["year=2025/month=1", "year=2025/month=11"]),
+        (["year=2024", "year=2025/month=11"], ["year=2024/month=1", "year=2025/month=11"]),
+        ("year=20%3A25/", ["year=20%3A25/month=1"]),
+        ("year=20", ["year=2024/month=1", "year=2025/month=1", "year=2025/month=11", "year=20%3A25/month=1"]),
+    ],
+)
+@pytest.mark.parametrize("operation", [0, 1, 2], ids=["compact", "optimize", "deduplicate"])
+def test_a_filter_does_not_look_at_what_folders_mean(
+    io: Any, tmp_path: Path, wanted: Any, selected: list[str], operation: int
+) -> None:
+    """Text is compared as it is in the path. No reader can read the files of other folders."""
+    folders = ["year=2024/month=1", "year=2025/month=1", "year=2025/month=11", "year=20%3A25/month=1"]
+    for folder in folders:
+        for name in "ab":
+            path = put(tmp_path / "d" / folder / f"{name}.parquet", numbers([1]))
+            if folder not in selected:
+                path.write_bytes(b"no Parquet")
+    result = upkeep(io, tmp_path / "d")[operation](partition_filter=wanted, dry_run=True)
+    assert result.before_file_count == 2 * len(selected)
+    touched = {Path(path).parent.relative_to(tmp_path / "d").as_posix() for g in result["planned_groups"] for path in g}
+    assert touched == set(selected)
 
 
 def test_groups_stay_inside_their_partition(io: Any, tmp_path: Path) -> None:

@@ -255,9 +255,10 @@ class _Terminal(logging.Handler):
         self._run = run
 
     def emit(self, record: logging.LogRecord) -> None:
+        from fsspeckit.common.logging import UNEXPECTED
         from fsspeckit.common.text import printable, scrub
 
-        if record.name == "fsspeckit" and record.levelno == logging.ERROR and not self._run.verbose:
+        if hasattr(record, UNEXPECTED) and not self._run.verbose:
             return
         message = printable(self._run.words(record.getMessage()))
         terminal.put_error(scrub(f"{record.levelname.lower()}: {record.name}: {message}"))

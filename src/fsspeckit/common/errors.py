@@ -4,7 +4,7 @@
     ├── DocumentError         ValueError         a plan or report file is damaged or was changed
     ├── FilterError           ValueError         a filter is not one predicate over the columns
     │   └── ExpressionError                      a condition or value is not in the expression language
-    ├── KeyColumnError        ValueError         missing, null or duplicate keys
+    ├── KeyColumnError        pa.ArrowInvalid (so ValueError too): missing, null or duplicate keys
     ├── PartitionError        ValueError         a key would move, an invalid partition value, different layouts
     ├── SchemaMismatchError   pa.ArrowInvalid, pa.ArrowTypeError (so ValueError and TypeError too)
     │   └── ColumnNameError   KeyColumnError     an argument names a column that does not exist, or must not be named
@@ -18,7 +18,10 @@
     ├── DatasetExistsError    FileExistsError    a write with mode="error" found a dataset
     ├── DamagedFileError      OSError            a file cannot be read as Parquet
     ├── StorageError          OSError            the storage failed; the message names operation and path
+    │   ├── StoragePermissionError PermissionError  the storage does not allow the operation
+    │   ├── StorageFullError                     a disk, a quota or the limit of file sizes is reached
     │   └── OutcomeUnknownError                  it is unknown whether the commit took place
+    ├── OutOfMemoryError      MemoryError        the work needs more memory than the process gets
     ├── CatalogError          RuntimeError       a catalog refuses a table, or has another one with its name
     ├── DatasetLostError      RuntimeError       the journal names rows whose files another program removed
     ├── CommitConflictError   RuntimeError       another writer changed the dataset first
@@ -75,7 +78,7 @@ class ExpressionError(FilterError):
     wrong_call = True
 
 
-class KeyColumnError(FsspeckitError, ValueError):
+class KeyColumnError(FsspeckitError, pa.ArrowInvalid):  # type: ignore[misc]
     """Key columns are missing, contain nulls, or are not unique in the source."""
 
 
@@ -135,6 +138,18 @@ class DamagedFileError(FsspeckitError, OSError):
 
 class StorageError(FsspeckitError, OSError):
     """The storage failed; the message names the operation and the path."""
+
+
+class StoragePermissionError(StorageError, PermissionError):
+    """The storage does not allow the operation; the message names the operation and the path."""
+
+
+class StorageFullError(StorageError):
+    """A disk is full, or a quota or the limit of file sizes is reached; the message names operation and path."""
+
+
+class OutOfMemoryError(FsspeckitError, MemoryError):
+    """The work needs more memory than the process gets; the message names the operation and the path."""
 
 
 class OutcomeUnknownError(StorageError):

@@ -8,18 +8,32 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from fsspeckit.common.errors import FsspeckitError
+from fsspeckit.common.causes import system_error
+from fsspeckit.common.errors import (
+    DamagedFileError,
+    FsspeckitError,
+    KeyColumnError,
+    OutOfMemoryError,
+    SchemaMismatchError,
+    StorageError,
+    StorageFullError,
+    StoragePermissionError,
+)
 from fsspeckit.common.text import scrub
 
 _ROOT = "fsspeckit"
 _HIDDEN = "***"
+UNEXPECTED = "unexpected"
+"""The attribute that only the record of an unexpected error has."""
 
-# Errors that a caller can cause; their message is enough, so they are not logged.
-_EXPECTED = (FsspeckitError, ValueError, FileNotFoundError, FileExistsError)
+# Failures of storages, files and memory. Other errors of fsspeckit are those that a caller can cause: not logged.
+_FAILURES = (StorageError, DamagedFileError, OutOfMemoryError)
+_NAMING_PLACE = (KeyColumnError, SchemaMismatchError, OutOfMemoryError, StoragePermissionError, StorageFullError)
+_MISSING = (FileNotFoundError, FileExistsError)
 
 logging.getLogger(_ROOT).addHandler(logging.NullHandler())
 
@@ -47,8 +61,10 @@ def redact(options: Mapping[str, Any] | None) -> dict[str, Any]:
 
 @contextmanager
 def log_unexpected(operation: str, path: str) -> Iterator[None]:
-    """Log an unexpected error once, with operation and path, and raise every error again.
+    """Log an unexpected error once, with operation and path, on the logger of the module, and raise every error again.
 
+    Errors of the system become typed ones (`system_error`). These, and errors of schemas and keys, name operation and
+    path.
     Works as a context manager and as a decorator.
 
     Examples:
@@ -57,15 +73,40 @@ def log_unexpected(operation: str, path: str) -> Iterator[None]:
     """
     try:
         yield
-    except _EXPECTED:
-        raise
     except Exception as error:
-        if not getattr(error, "_fsspeckit_logged", False):
+        where, modules = f"{operation} of {scrub(path)}", _modules_of(error)
+        found = system_error(where, error) or error
+        if _is_unexpected(found, modules) and not getattr(error, "_fsspeckit_logged", False):
             # Not exc_info: the handler would format the traceback, including its secrets.
-            details = scrub(traceback.format_exc())
-            get_logger(_ROOT).error("%s of %s failed: %s\n%s", operation, scrub(path), scrub(str(error)), details)
-            error._fsspeckit_logged = True  # type: ignore[attr-defined]
+            text, details = scrub(str(found)), scrub(traceback.format_exc())
+            get_logger(modules[0]).error("%s failed: %s\n%s", where, text, details, extra={UNEXPECTED: True})
+            found._fsspeckit_logged = True  # type: ignore[union-attr]
+        if found is not error:
+            raise found from error
+        if isinstance(error, _NAMING_PLACE):
+            _name_place(error, operation, scrub(path))
         raise
+
+
+def _name_place(error: Exception, operation: str, path: str) -> None:
+    text = str(error)
+    if operation not in text or path not in text:
+        error.args = (f"{operation} of {path}: {error.args[0] if error.args else text}",)
+
+
+def _modules_of(error: BaseException) -> list[str]:
+    """Return the modules of the calls that raised an error, from the one that logs it to the innermost one."""
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    names = [str(frame.f_globals.get("__name__", "")) for frame in frames]
+    return [name for name in names if name not in (__name__, "contextlib")] or [_ROOT]
+
+
+def _is_unexpected(error: Exception, modules: Sequence[str]) -> bool:
+    """Return whether no caller asked for an error; a `ValueError` is expected from this package, not from libraries."""
+    if isinstance(error, FsspeckitError):
+        return isinstance(error, _FAILURES)
+    is_own = modules[-1].partition(".")[0] == _ROOT
+    return not isinstance(error, _MISSING) and not (isinstance(error, ValueError) and is_own)
 
 
 def release_all(resources: Iterable[tuple[str, Callable[[], object]]], operation: str) -> int:

@@ -387,7 +387,7 @@ class Transaction:
         """Add the files that this operation read or published to the footer index. It is only a cache."""
         try:
             published = index.published_files(self._view.root, record, self._footers)
-        except (OSError, pa.ArrowException) as error:
+        except (OSError, pa.ArrowException, MemoryError) as error:
             _logger.info("the files of commit %d are not added to the footer index: %s", record.seq, error)
             return
         gone = {item.path for item in record.retire}

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import types as pat
 
+from fsspeckit.common.causes import outer_cause
 from fsspeckit.common.errors import FilterError, SchemaMismatchError
 from fsspeckit.common.partitions import typed_values
 from fsspeckit.common.schema import cast_schema
@@ -25,7 +26,10 @@ from fsspeckit.core.engine.protocol import ReadRequest, RowSelection
 from fsspeckit.core.expressions.conditions import errors_name
 from fsspeckit.core.expressions.evaluate import matching_rows
 from fsspeckit.core.expressions.tree import Expression, columns_of
-from fsspeckit.core.model import DataFile
+from fsspeckit.core.kernels.read_columns import read_columns
+from fsspeckit.core.kernels.read_values import read_values
+from fsspeckit.core.model import NO_ROWS, DataFile
+from fsspeckit.core.parquet.batches import value_bytes
 from fsspeckit.core.parquet.damage import report_damage
 from fsspeckit.core.parquet.footer import INT96_UNIT
 from fsspeckit.core.parquet.reader import check_int96, check_rows, open_file
@@ -34,6 +38,8 @@ from fsspeckit.core.values.take import filter_rows
 
 _Scan: TypeAlias = Callable[..., pa.Table]
 FILE_PATH = "file_path"
+_MOST_SCANNED = 512 * 1024 * 1024
+_TEXT_BYTES = 16
 _ADVICE = 'Pass text such as "id > 3", or tuples such as [("id", ">", 3)].'
 
 
@@ -148,11 +154,18 @@ class _FileReader:
         return table
 
     def _filtered(self, scan: _Scan, file: DataFile, condition: pc.Expression) -> pa.Table:
+        names = [name for name in self._schema.names if name in self._names or name in str(condition)]
+        groups = range(len(file.row_groups))
         try:
+            if self._is_large(file, groups):
+                batches = (table for _, table in self._in_batches(file, groups, names))
+                found = [table.filter(condition).select(self._names) for table in batches]
+                return pa.concat_tables([table for table in found if table.num_rows] or found[:1])
             return scan(self._names, filter=condition)
         except (pa.ArrowException, MemoryError) as error:
-            names = [name for name in self._schema.names if name in self._names or name in str(condition)]
             scan(names)  # raises if the file is damaged
+            if cause := outer_cause(f"filters: cannot compute {condition} for the rows of {file.path}", error):
+                raise cause from error
             raise FilterError(
                 f"filters: {condition} cannot be computed for the rows of {file.path} ({error}); correct the condition"
             ) from error
@@ -160,6 +173,8 @@ class _FileReader:
     def read_selected(self, file: DataFile, selection: RowSelection) -> pa.Table:
         """Return the selected rows of a file. Row groups without one are read only for the columns of the condition."""
         groups, condition = selection.row_groups, selection.condition
+        if condition is not None and self._is_large(file, groups):
+            return self._select_in_batches(file, groups, condition)
         with self._opened(file) as scan:
             if condition is None:
                 return self._read_groups(scan, file, self._names, groups)
@@ -174,6 +189,36 @@ class _FileReader:
         if rest and hits:
             others = filter_rows(others, np.concatenate([keep for _, keep in hits]))
         return pa.table({name: (others if name in rest else found)[name] for name in self._names})
+
+    def _select_in_batches(self, file: DataFile, groups: Sequence[int], condition: Expression) -> pa.Table:
+        """Return the selected rows of a file with very large row groups."""
+        found = [NO_ROWS]
+        for start, table in self._in_batches(file, groups, self._columns_of(condition)):
+            with errors_name("filters"):
+                found.append(np.flatnonzero(matching_rows(condition, table)) + start)
+        wanted = pa.schema([self._schema.field(name) for name in self._names])
+        tables = read_values(self._storage, file, np.concatenate(found), wanted)
+        return pa.concat_tables([self._with_folders(table, file) for table in tables] or [wanted.empty_table()])
+
+    def _is_large(self, file: DataFile, groups: Sequence[int]) -> bool:
+        """Return whether a row group may have more decoded bytes than a scanner should hold."""
+        width = sum(value_bytes(field.type, _TEXT_BYTES) for field in self._schema)
+        return max((file.row_groups[group] for group in groups), default=0) * width > _MOST_SCANNED
+
+    def _in_batches(
+        self, file: DataFile, groups: Sequence[int], names: Sequence[str]
+    ) -> Iterator[tuple[int, pa.Table]]:
+        """Yield some columns in batches, with the position of the first row."""
+        wanted = pa.schema([self._schema.field(name) for name in names])
+        for start, table in read_columns(self._storage, file, groups, wanted):
+            yield start, self._with_folders(table, file)
+
+    def _with_folders(self, table: pa.Table, file: DataFile) -> pa.Table:
+        for name, value in self._folder_values(file):
+            if name in table.column_names:
+                column = pa.repeat(value, table.num_rows)
+                table = table.set_column(table.column_names.index(name), self._schema.field(name), column)
+        return table
 
     def _columns_of(self, condition: Expression) -> list[str]:
         wanted = columns_of(condition)
@@ -215,15 +260,18 @@ class _FileReader:
             raise SchemaMismatchError(f"{error} Or leave the column out with columns=...") from error
 
     def _partition(self, file: DataFile) -> pc.Expression:
-        """Return the partition expression of a file: values of its folder name, except of columns in the file."""
+        """Return the partition expression of a file."""
         expression = pc.scalar(True)
-        for at, name in enumerate(self._snapshot.partition_columns):
-            if name in file.schema.names or name not in self._schema.names:
-                continue
-            text = file.partition[at] if file.partition is not None else None
-            value = typed_values([text], self._schema.field(name).type, name)[0]
+        for name, value in self._folder_values(file):
             expression = expression & (pc.field(name) == value if value.is_valid else pc.field(name).is_null())
         return expression
+
+    def _folder_values(self, file: DataFile) -> Iterator[tuple[str, pa.Scalar]]:
+        """Yield the values of the folder name of a file, except of columns in the file."""
+        for at, name in enumerate(self._snapshot.partition_columns):
+            if name not in file.schema.names and name in self._schema.names:
+                text = file.partition[at] if file.partition is not None else None
+                yield name, typed_values([text], self._schema.field(name).type, name)[0]
 
 
 def _split(table: pa.Table, sizes: Sequence[int]) -> list[pa.Table]:

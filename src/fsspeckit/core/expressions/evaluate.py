@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from pyarrow import types as pat
 
 from fsspeckit.common.bridge import null_scalar, scalar, to_numpy
+from fsspeckit.common.causes import memory_error
 from fsspeckit.common.errors import ExpressionError
 from fsspeckit.common.types import without_view
 from fsspeckit.core.expressions import compute, numbers
@@ -50,6 +51,8 @@ def evaluate(expression: Expression, table: pa.Table) -> pa.Array:
                 found = first_failure(
                     table.num_rows, lambda first, rows: _with_guards(expression, table.slice(first, rows)), final
                 )
+                if found is None and isinstance(error, MemoryError):  # no row alone needs too much
+                    raise memory_error("an expression cannot be computed", error) from error
                 raise error if found is None else found[1] from None
 
 
@@ -133,7 +136,7 @@ def _value(expression: Expression, table: pa.Table, *, guards: bool = False) -> 
             try:
                 return _call(expression, values)
             except _FAILURES as error:
-                if guards:  # so the failure is final
+                if guards and not isinstance(error, MemoryError):  # so the failure is final
                     raise _failure(_where(expression, values), error) from error
                 raise
 

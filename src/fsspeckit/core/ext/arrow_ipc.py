@@ -14,6 +14,7 @@ from tempfile import NamedTemporaryFile
 
 import pyarrow as pa
 
+from fsspeckit.common.causes import outer_cause
 from fsspeckit.common.errors import SourceFileError
 from fsspeckit.core.values.spill import spill_parent, spool
 
@@ -70,6 +71,8 @@ def _report_damage(name: str) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError, UnicodeError, MemoryError) as error:
+        if cause := outer_cause(f"cannot read {name}", error):
+            raise cause from error
         raise SourceFileError(
             f"{name} is not an Arrow IPC stream, or is damaged ({error}). Write it again, or name a file."
         ) from error

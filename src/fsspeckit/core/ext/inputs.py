@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from fsspec.utils import glob_translate
 
+from fsspeckit.common.causes import storage_error
 from fsspeckit.common.errors import DatasetNotFoundError, FsspeckitError, SourceFileError, StorageError
 from fsspeckit.common.logging import log_unexpected
 from fsspeckit.common.notation import USUAL, Notation
@@ -403,11 +404,13 @@ def _naming(operation: str, path: str) -> Iterator[None]:
     """Raise Arrow errors as `SourceFileError` and OS errors as `StorageError`, with operation and path."""
     try:
         yield
-    except (FsspeckitError, FileNotFoundError, PermissionError):
+    except (FsspeckitError, FileNotFoundError):
         raise
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise SourceFileError(
             f"{operation} of {path}: {error}. Correct the file, or give the types with schema=."
         ) from error
+    except PermissionError as error:
+        raise storage_error(f"{operation} of {path}", error) from error
     except OSError as error:
         raise StorageError(f"{operation} of {path}: {error}. Check the storage, then read again.") from error

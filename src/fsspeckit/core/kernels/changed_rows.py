@@ -18,6 +18,7 @@ from fsspeckit.core.expressions.conditions import errors_name
 from fsspeckit.core.expressions.evaluate import evaluate
 from fsspeckit.core.expressions.tree import columns_of
 from fsspeckit.core.model import RewriteTask, RowNumbers
+from fsspeckit.core.parquet.batches import read_batches
 from fsspeckit.core.parquet.damage import report_damage
 from fsspeckit.core.parquet.reader import check_rows
 from fsspeckit.core.values.equality import columns_equal
@@ -79,7 +80,7 @@ class ChangedRows:
 
 
 class ChangedRowsReader:
-    """Reads the rows of a task's file, one row group or batch at a time.
+    """Reads the rows of a task's file, one batch at a time, often a row group.
 
     Args:
         task: The task.
@@ -131,10 +132,10 @@ class ChangedRowsReader:
             else:
                 yield from self.read(group)
 
-    def read(self, group: int) -> Iterator[ChangedRows]:
-        """Read a row group, in batches if it has more rows than a batch."""
+    def read(self, group: int, *, all_columns: bool = False) -> Iterator[ChangedRows]:
+        """Read a row group, in batches if it is large; with ``all_columns`` also the columns that do not change."""
         start = int(self._starts[group])
-        for decoded in self._decode(group):
+        for decoded in self._decode(group, all_columns=all_columns):
             stop = start + decoded.num_rows
             low, high = np.searchsorted(self._change.replaced, [start, stop])
             replaced = self._change.replaced[low:high] - start
@@ -196,25 +197,18 @@ class ChangedRowsReader:
         differing = tuple(name for name, column in zip(names, equal, strict=True) if not column.all())
         return np.logical_and.reduce(equal), differing
 
-    def _decode(self, group: int) -> Iterator[pa.Table]:
-        rows, batch_rows, names = self._task.file.row_groups[group], self._task.options.batch_rows, None
-        if self._skipped and not self._dropped[group]:
+    def _decode(self, group: int, *, all_columns: bool) -> Iterator[pa.Table]:
+        names, count = None, 0
+        if self._skipped and not self._dropped[group] and not all_columns:
             names = [name for name in self._parquet.schema_arrow.names if name not in self._skipped]
-        if batch_rows is None or rows <= batch_rows:
-            with self._report_damage():
-                table = self._parquet.read_row_group(group, names, use_threads=False)
-            check_rows(table.num_rows, self._task.file, [group])
-            yield self._as_output(table)
-            return
-        count = 0
-        batches = self._parquet.iter_batches(batch_rows, row_groups=[group], use_threads=False)
+        batches = read_batches(self._parquet, group, names, self._task.options.batch_rows)
         while True:
             with self._report_damage():
-                batch = next(batches, None)
-            if batch is None:
+                table = next(batches, None)
+            if table is None:
                 break
-            count += batch.num_rows
-            yield self._as_output(pa.Table.from_batches([batch]))
+            count += table.num_rows
+            yield self._as_output(table)
         check_rows(count, self._task.file, [group])
 
     def _report_damage(self) -> AbstractContextManager[None]:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from fsspeckit.common.bridge import scalar, to_numpy
 from fsspeckit.core.model import BoundValue, DataFile, FileBounds, RowNumbers
+from fsspeckit.core.parquet.batches import read_batches
 from fsspeckit.core.parquet.damage import report_damage
 from fsspeckit.core.parquet.reader import check_int96, open_parquet
 from fsspeckit.core.storage import Storage
@@ -88,7 +89,7 @@ class ReadFileBounds:
     ordering: Ordering
 
     def __call__(self, file: DataFile) -> FileBounds:
-        """Return the bounds of one file. One row group is decoded at a time."""
+        """Return the bounds of one file. One batch is decoded at a time."""
         linear = self.ordering.is_linear
         names = [name for name in self.ordering.columns if name in file.schema.names]
         filled = [group for group, rows in enumerate(file.row_groups) if rows]
@@ -97,6 +98,6 @@ class ReadFileBounds:
             report_damage("reading", file.path),
             open_parquet(self.storage, file, verify=True, partial=True) as reader,
         ):
-            tables = (reader.read_row_group(group, names, use_threads=False) for group in filled)
+            tables = (table for group in filled for table in read_batches(reader, group, names))
             bounds = [bounds_of(self.ordering.raw_forms(table), linear=linear) for table in tables]
         return reduce(lambda one, other: union_of_bounds(one, other, linear=linear), bounds)

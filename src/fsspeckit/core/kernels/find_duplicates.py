@@ -17,6 +17,7 @@ from fsspeckit.common.errors import KeyColumnError
 from fsspeckit.common.partitions import typed_values
 from fsspeckit.core.kernels.folder_values import check_folder_value
 from fsspeckit.core.model import DataFile, KeyColumn, RowNumbers
+from fsspeckit.core.parquet.batches import read_groups
 from fsspeckit.core.parquet.damage import report_damage
 from fsspeckit.core.parquet.reader import check_int96, check_rows, open_parquet
 from fsspeckit.core.storage import Storage, for_each
@@ -81,6 +82,18 @@ def partition_count(rows: int) -> int:
     return max(1, -(-rows // _PART_ROWS))
 
 
+def read_spanned(storage: Storage, span: RowGroupSpan, names: list[str], operation: str) -> Iterator[pa.Table]:
+    """Yield some columns of a span in batches, often one; one batch without columns if there are none."""
+    file, groups, rows = span.file, span.row_groups, 0
+    check_int96(storage, file, groups, names)
+    with report_damage(operation, file.path), open_parquet(storage, file, verify=True, partial=True) as reader:
+        for table in read_groups(reader, groups, names):
+            rows += table.num_rows
+            yield table
+    if names:
+        check_rows(rows, file, groups)
+
+
 @dataclass(frozen=True, slots=True)
 class SplitKeys:
     """Reads keys and order columns of a work item and sends each row to the part of its key.
@@ -100,27 +113,31 @@ class SplitKeys:
 
     def __call__(self, item: tuple[RowGroupSpan, ...]) -> Iterator[tuple[int, pa.Table]]:
         """Yield rows with their keys, and one piece of rows that are duplicates within the item."""
-        table = pa.concat_tables(for_each(self.storage, self._read, item))
-        kept, duplicates = _split(table, len(self.keys), self.lowest)
-        if duplicates is not None:
-            yield item[0].number % self.parts, duplicates
-            table = take_rows(table, kept)
-        hashes = hash_keys([table[f"k{i}"] for i in range(len(self.keys))])
-        yield from cut_by_part(table, partition_numbers(hashes, self.parts))
+        for table in self._tables(item):
+            kept, duplicates = _split(table, len(self.keys), self.lowest)
+            if duplicates is not None:
+                yield item[0].number % self.parts, duplicates
+                table = take_rows(table, kept)  # noqa: PLW2901 - the other rows are not needed
+            hashes = hash_keys([table[f"k{i}"] for i in range(len(self.keys))])
+            yield from cut_by_part(table, partition_numbers(hashes, self.parts))
 
-    def _read(self, span: RowGroupSpan) -> pa.Table:
-        file, rows = span.file, span.rows
-        columns_to_read = [*self.keys, *self.order_by]
+    def _tables(self, item: tuple[RowGroupSpan, ...]) -> Iterator[pa.Table]:
+        """Yield the rows of an item: in one table, unless it has large row groups."""
+        if sum(span.rows for span in item) > 2 * _ITEM_ROWS:
+            yield from (table for span in item for table in self._read(span))
+        else:
+            yield pa.concat_tables(for_each(self.storage, lambda span: pa.concat_tables(self._read(span)), item))
+
+    def _read(self, span: RowGroupSpan) -> Iterator[pa.Table]:
+        columns_to_read, file, start = [*self.keys, *self.order_by], span.file, span.start
         names = list(dict.fromkeys(column.name for column in columns_to_read if column.name in file.schema.names))
-        with (
-            report_damage("reading keys", file.path),
-            open_parquet(self.storage, file, verify=True, partial=True) as reader,
-        ):
-            table = reader.read_row_groups(list(span.row_groups), names, use_threads=False)
-        if names:
-            check_rows(table.num_rows, file, span.row_groups)
-            check_int96(self.storage, file, span.row_groups, names)
-        columns = {}
+        for table in read_spanned(self.storage, span, names, "reading keys"):
+            rows = span.rows if not names else table.num_rows
+            yield self._columns(table, span, start, rows)
+            start += rows
+
+    def _columns(self, table: pa.Table, span: RowGroupSpan, start: int, rows: int) -> pa.Table:
+        file, columns = span.file, {}
         for i, key in enumerate(self.keys):
             columns[f"k{i}"] = comparable(self._column(table, file, key, rows), key.type)
             if not self.nulls_match and columns[f"k{i}"].null_count:
@@ -128,7 +145,7 @@ class SplitKeys:
         for i, column in enumerate(self.order_by):
             columns[f"o{i}"] = sortable(self._column(table, file, column, rows).cast(column.type))
         columns[_FILE] = to_arrow(np.full(rows, span.number, dtype=np.int32))
-        columns[_ROW] = to_arrow(np.arange(span.start, span.start + rows))
+        columns[_ROW] = to_arrow(np.arange(start, start + rows))
         return pa.table(columns)
 
     def _column(self, table: pa.Table, file: DataFile, column: KeyColumn, rows: int) -> pa.ChunkedArray:

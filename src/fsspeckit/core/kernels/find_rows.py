@@ -26,9 +26,8 @@ class FindRows:
         scan, condition = item
         names = columns_of(condition)
         schema = pa.schema([field for field in self.schema if field.name in names])
-        starts = np.concatenate([[0], np.cumsum(scan.file.row_groups)])
         found = [
-            np.flatnonzero(matching_rows(condition, table)) + starts[group]
-            for group, table in read_columns(self.storage, scan.file, scan.row_groups, schema)
+            np.flatnonzero(matching_rows(condition, table)) + start
+            for start, table in read_columns(self.storage, scan.file, scan.row_groups, schema)
         ]
         return np.concatenate(found) if found else NO_ROWS

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from fsspeckit.common.schema import cast_schema
 from fsspeckit.core.model import CombineTask, DataFile, Outcome, RowNumbers, SortNote, WriteOptions
+from fsspeckit.core.parquet.batches import read_batches, value_bytes
 from fsspeckit.core.parquet.damage import report_damage
 from fsspeckit.core.parquet.footer import Footer
 from fsspeckit.core.parquet.reader import check_int96, check_rows, open_rows, read_footer
@@ -86,17 +87,22 @@ def lead_footer(storage: Storage, files: Sequence[DataFile]) -> Footer | None:
 def read_file(
     storage: Storage, file: DataFile, row_form: RowForm, row_groups: Sequence[int] | None = None
 ) -> Iterator[pa.Table]:
-    """Yield row groups of a file as tables. Default: all."""
+    """Yield the rows of row groups of a file in batches. Default: all."""
     with report_damage("reading", file.path):
         reader = open_rows(storage, file, row_form.coded)
     groups = range(len(file.row_groups)) if row_groups is None else row_groups
     with closing(reader):
         check_int96(storage, file, groups)
         for group in groups:
-            with report_damage("reading", file.path):
-                table = reader.read_row_group(group, use_threads=False)
-            check_rows(table.num_rows, file, [group])
-            yield row_form.apply(table, file.path)
+            batches, rows = read_batches(reader, group), 0
+            while True:
+                with report_damage("reading", file.path):
+                    table = next(batches, None)
+                if table is None:
+                    break
+                rows += table.num_rows
+                yield row_form.apply(table, file.path)
+            check_rows(rows, file, [group])
 
 
 class Output:
@@ -233,7 +239,7 @@ def read_files(
 def _kept_rows(
     storage: Storage, file: DataFile, row_form: RowForm, drops: Mapping[str, RowNumbers]
 ) -> Iterator[pa.Table]:
-    """Yield the row groups of a file without dropped rows."""
+    """Yield the rows of a file in batches, without dropped rows."""
     start = 0
     for table in read_file(storage, file, row_form):
         yield without_rows(table, drops[file.path], start) if file.path in drops else table
@@ -244,7 +250,8 @@ def _window(files: Sequence[DataFile]) -> Sequence[DataFile]:
     """Return the next files to read in parallel: as many as have few bytes."""
     size = 0
     for count, file in enumerate(files[:_FETCHED_FILES]):
-        size += max(file.uncompressed, file.size)
+        width = sum(value_bytes(field.type, 0) for field in file.schema)  # a dictionary may have few bytes
+        size += max(file.uncompressed, file.size, file.rows * width)
         if count and size > _FETCHED_BYTES:
             return files[:count]
     return files[:_FETCHED_FILES]

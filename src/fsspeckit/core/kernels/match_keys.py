@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from fsspeckit.common.types import is_bytes, is_text
 from fsspeckit.core.model import DataFile, KeyColumn, Match, RowNumbers, Scan
+from fsspeckit.core.parquet.batches import BATCH_BYTES, read_batches, read_groups
 from fsspeckit.core.parquet.damage import report_damage
 from fsspeckit.core.parquet.reader import check_int96, check_rows, open_parquet
 from fsspeckit.core.storage import Storage
@@ -69,8 +70,26 @@ def _is_one_text(keys: Sequence[KeyColumn]) -> bool:
 
 def match_files(storage: Storage, scans: Sequence[Scan], index: KeyIndex, keys: Sequence[KeyColumn]) -> list[Match]:
     """Look up the keys of some files in one index, and return the match of each file."""
-    tables = [read_keys(storage, scan, keys) for scan in scans]
-    return by_file(scans, index.lookup(joined_columns(tables, keys)))
+    held: list[pa.Table] = []
+    found: list[tuple[RowNumbers, RowNumbers]] = []
+    start = size = 0
+
+    def look_up() -> None:
+        positions, source_rows = index.lookup(joined_columns(held, keys))
+        found.append((positions + start, source_rows))
+
+    for scan in scans:
+        for table in key_batches(storage, scan, keys):
+            held.append(table)
+            size += table.nbytes
+            if size > BATCH_BYTES and len(table) < scan.rows:
+                look_up()
+                start, size = start + sum(map(len, held)), 0
+                held.clear()
+    if held or not found:
+        look_up()
+    positions, source_rows = zip(*found, strict=True)
+    return by_file(scans, (np.concatenate(positions), np.concatenate(source_rows)))
 
 
 def by_file(scans: Sequence[Scan], matched: tuple[RowNumbers, RowNumbers]) -> list[Match]:
@@ -99,18 +118,21 @@ def in_file(scan: Scan, local: RowNumbers) -> RowNumbers:
 
 def read_keys(storage: Storage, scan: Scan, keys: Sequence[KeyColumn]) -> pa.Table:
     """Read the key columns of the scanned row groups."""
-    names = [key.name for key in keys]
+    return pa.concat_tables(key_batches(storage, scan, keys))
+
+
+def key_batches(storage: Storage, scan: Scan, keys: Sequence[KeyColumn]) -> Iterator[pa.Table]:
+    """Yield the key columns of the scanned row groups in batches, often one."""
+    names, rows = [key.name for key in keys], 0
+    check_int96(storage, scan.file, scan.row_groups, names)
     with (
         report_damage("reading keys", scan.file.path),
         open_parquet(storage, scan.file, verify=True, partial=True) as reader,
     ):
-        if len(scan.row_groups) == len(scan.file.row_groups):
-            table = reader.read(names, use_threads=False)
-        else:
-            table = reader.read_row_groups(list(scan.row_groups), names, use_threads=False)
-    check_rows(table.num_rows, scan.file, scan.row_groups)
-    check_int96(storage, scan.file, scan.row_groups, names)
-    return table.select(names)
+        for table in read_groups(reader, scan.row_groups, names):
+            rows += table.num_rows
+            yield table.select(names)
+    check_rows(rows, scan.file, scan.row_groups)
 
 
 def plain_columns(table: pa.Table, keys: Sequence[KeyColumn]) -> list[pa.ChunkedArray]:
@@ -135,6 +157,7 @@ def find_nulls(storage: Storage, file: DataFile, column: str) -> int:
         open_parquet(storage, file, verify=True, partial=True) as reader,
     ):
         return sum(
-            reader.read_row_group(i, [column], use_threads=False)[column].null_count
-            for i in range(reader.num_row_groups)
+            table[column].null_count
+            for group in range(reader.num_row_groups)
+            for table in read_batches(reader, group, [column])
         )

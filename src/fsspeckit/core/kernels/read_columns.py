@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from fsspeckit.common.schema import cast_schema
 from fsspeckit.core.model import DataFile
+from fsspeckit.core.parquet.batches import read_batches
 from fsspeckit.core.parquet.damage import report_damage
 from fsspeckit.core.parquet.reader import check_int96, check_rows, open_parquet
 from fsspeckit.core.storage import Storage
@@ -16,7 +17,10 @@ from fsspeckit.core.storage import Storage
 def read_columns(
     storage: Storage, file: DataFile, row_groups: Sequence[int], schema: pa.Schema
 ) -> Iterator[tuple[int, pa.Table]]:
-    """Yield row groups with the columns and types of a schema; columns that the file lacks are null."""
+    """Yield the rows of row groups in batches, with the position of the first row in the file.
+
+    They have the columns and types of a schema; columns that the file lacks are null.
+    """
     names = [name for name in schema.names if name in file.schema.names]
     check_int96(storage, file, row_groups, names)
     with (
@@ -24,13 +28,15 @@ def read_columns(
         open_parquet(storage, file, verify=True, partial=True) as reader,
     ):
         for group in row_groups:
-            rows = file.row_groups[group]
+            first = start = sum(file.row_groups[:group])
             if not names:
-                yield group, _nulls(schema, rows)
+                yield first, _nulls(schema, file.row_groups[group])
                 continue
-            table = reader.read_row_group(group, names, use_threads=False).select(names)
-            check_rows(table.num_rows, file, [group])
-            yield group, cast_schema(table, schema, fill_missing=True, operation="reading", path=file.path)
+            for table in read_batches(reader, group, names):
+                same = cast_schema(table.select(names), schema, fill_missing=True, operation="reading", path=file.path)
+                yield start, same
+                start += table.num_rows
+            check_rows(start - first, file, [group])
 
 
 def _nulls(schema: pa.Schema, rows: int) -> pa.Table:

@@ -16,12 +16,14 @@ from fsspeckit.core.values.take import take_ascending
 
 
 def read_values(storage: Storage, file: DataFile, positions: RowNumbers, schema: pa.Schema) -> Iterator[pa.Table]:
-    """Yield the columns of the rows at ascending positions, by row group; columns that the file lacks are null."""
+    """Yield the columns of the rows at ascending positions, in batches; columns that the file lacks are null."""
     starts = np.concatenate([[0], np.cumsum(file.row_groups)])
     cuts = np.searchsorted(positions, starts)
     groups = np.flatnonzero(np.diff(cuts)).tolist()
-    for group, table in read_columns(storage, file, groups, schema):
-        yield take_ascending(table, positions[cuts[group] : cuts[group + 1]] - starts[group])
+    for start, table in read_columns(storage, file, groups, schema):
+        low, high = np.searchsorted(positions, [start, start + table.num_rows])
+        if low < high:
+            yield take_ascending(table, positions[low:high] - start)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ keep all rows (`splice.py`). The task has the positions of the changed rows; `ma
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -99,11 +100,9 @@ class _Output:
         rows = unchanged = 0
         try:
             for group, count in enumerate(file.row_groups):
-                change = first if first and first.group == group else None
-                if change is None and group in reader.touched:
-                    change = next(reader.read(group))
-                unchanged += change.unchanged if change else 0
-                rows += _splice_group(output, group, count, change, options)
+                for change in _changes(reader, group, count, first):
+                    unchanged += change.unchanged if change else 0
+                    rows += _splice_group(output, group, count, change, options)
             return Outcome(self.staged, rows, output.close(self._metadata()), unchanged, True)
         except BaseException:
             output.abandon()
@@ -159,19 +158,30 @@ class _Output:
         return (without_sort_note(self.footer.key_values) or {}) | sort_note_metadata(kept)
 
 
+def _changes(
+    reader: ChangedRowsReader, group: int, rows: int, first: ChangedRows | None
+) -> Iterable[ChangedRows | None]:
+    """Return the changes of a row group that is spliced: one, or with all columns those of each batch."""
+    if group not in reader.touched:
+        return [None]
+    change = first if first and first.group == group else next(reader.read(group))
+    return [change] if change.table.num_rows == rows else reader.read(group, all_columns=True)
+
+
 def _splice_group(
     output: SplicedFile, group: int, rows: int, change: ChangedRows | None, options: WriterOptions
 ) -> int:
-    """Write one row group and return its number of rows. What does not change is copied."""
+    """Write one row group or a batch of it, and return the number of rows. What does not change is copied."""
     if not rows:
         return 0
-    if change is None or not (change.changed_columns or change.kept is not None):
+    is_whole = change is None or change.table.num_rows == rows
+    if change is None or (is_whole and not change.changed_columns and change.kept is None):
         output.copy_group(group)
         return rows
-    if change.kept is None:
+    if is_whole and change.kept is None:
         output.mix_group(group, change.new_columns(change.changed_columns), options)
         return rows
     table = change.new_rows()
     if table.num_rows:
-        output.new_group(group, table, options)
+        output.new_group(group, table, change.changed_columns, options)
     return int(table.num_rows)

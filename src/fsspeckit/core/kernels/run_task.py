@@ -6,13 +6,13 @@ import uuid
 from dataclasses import replace
 from typing import TypeVar
 
-import pyarrow as pa
-
+from fsspeckit.common.causes import report_writing
 from fsspeckit.core.kernels.changed_rows import TakeRows
 from fsspeckit.core.kernels.join_files import combine_files
 from fsspeckit.core.kernels.move_rows import move_rows
 from fsspeckit.core.kernels.replace_rows import rewrite_file
 from fsspeckit.core.model import CombineTask, MoveTask, Outcome, RewriteTask, Task, WriteTask
+from fsspeckit.core.parquet.batches import value_bytes
 from fsspeckit.core.parquet.writer import StagedFile
 from fsspeckit.core.parquet.writer_options import DEFAULT_ROW_GROUP, for_new_file
 from fsspeckit.core.storage import Storage
@@ -35,6 +35,11 @@ def run_task(task: Task, take: TakeRows, storage: Storage, staging: str | None, 
     """
     staged = None if staging is None else f"{staging}/{uuid.uuid4().hex}.staged"
     task = _within_memory(task, at_once)
+    with report_writing(staged or ""):
+        return _run(task, take, storage, staged)
+
+
+def _run(task: Task, take: TakeRows, storage: Storage, staged: str | None) -> Outcome:
     if isinstance(task, RewriteTask):
         return rewrite_file(task, take, storage, staged)
     if isinstance(task, MoveTask):
@@ -55,19 +60,12 @@ def _within_memory(task: _T, at_once: int) -> _T:
     if options.memory_limit is None or options.batch_rows is not None or not isinstance(task, RewriteTask | WriteTask):
         return task
     if isinstance(task, RewriteTask):
-        row_bytes = task.file.uncompressed // max(1, task.file.rows)
+        width = sum(value_bytes(field.type, 0) for field in task.schema)  # a dictionary may have few bytes
+        row_bytes = max(width, task.file.uncompressed // max(1, task.file.rows))
     else:
         row_bytes = sum(value_bytes(field.type, _TEXT_BYTES) for field in task.schema)
     rows = options.memory_limit // (_COPIES * at_once * max(1, row_bytes))
     return replace(task, options=replace(options, batch_rows=max(_FEWEST_ROWS, rows)))
-
-
-def value_bytes(type_: pa.DataType, default: int) -> int:
-    """Return the bytes of a value of a fixed-width type, else ``default``."""
-    try:
-        return max(1, int(type_.bit_width) // 8)
-    except ValueError:
-        return default
 
 
 def write_rows(task: WriteTask, take: TakeRows, storage: Storage, staged: str) -> Outcome:

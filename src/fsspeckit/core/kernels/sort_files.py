@@ -17,13 +17,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fsspeckit.common.bridge import to_arrow, to_numpy
+from fsspeckit.common.causes import report_writing
 from fsspeckit.core.kernels.file_bounds import bounds_of, union_of_bounds
-from fsspeckit.core.kernels.find_duplicates import RowGroupSpan
+from fsspeckit.core.kernels.find_duplicates import RowGroupSpan, read_spanned
 from fsspeckit.core.kernels.join_files import Output, RowForm, lead_footer, read_file, without_rows
 from fsspeckit.core.model import DataFile, FileBounds, Outcome, RowNumbers, SortNote, WriteOptions
-from fsspeckit.core.parquet.damage import report_damage
 from fsspeckit.core.parquet.footer import Footer
-from fsspeckit.core.parquet.reader import check_rows, open_parquet
 from fsspeckit.core.parquet.sort_note import sort_note_metadata
 from fsspeckit.core.parquet.writer_options import WriterOptions, leaf_count
 from fsspeckit.core.storage import Storage, for_each
@@ -53,18 +52,14 @@ class SampleRows:
         return pa.concat_tables(for_each(self.storage, self._read, item))
 
     def _read(self, span: RowGroupSpan) -> pa.Table:
-        file, count = span.file, span.rows
-        names = [name for name in self.ordering.columns if name in file.schema.names]
-        with (
-            report_damage("reading", file.path),
-            open_parquet(self.storage, file, verify=True, partial=True) as reader,
-        ):
-            table = reader.read_row_groups(list(span.row_groups), names, use_threads=False)
-        if names:
-            check_rows(table.num_rows, file, span.row_groups)
+        count, picked, start = span.rows, [], 0
+        names = [name for name in self.ordering.columns if name in span.file.schema.names]
         rows = np.arange(self.stride // 2 if count > self.stride // 2 else 0, count, self.stride)
-        picked = take_rows(table, rows) if names else pa.table({})
-        columns = {str(i): column for i, column in enumerate(self._columns(picked, len(rows)))}
+        for table in read_spanned(self.storage, span, names, "reading"):
+            low, high = np.searchsorted(rows, [start, start + table.num_rows])
+            picked.append(take_rows(table, rows[low:high] - start) if names else pa.table({}))
+            start += table.num_rows
+        columns = {str(i): column for i, column in enumerate(self._columns(pa.concat_tables(picked), len(rows)))}
         columns["file"] = to_arrow(np.full(len(rows), span.number, dtype=np.int64))
         columns["row"] = to_arrow(rows + span.start)
         return pa.table(columns)
@@ -210,7 +205,7 @@ class WriteSortedFile:
         staged = f"{self.staging}/{uuid.uuid4().hex}.staged"
         sink = partial(self.storage.open_output, staged)
         output = Output(sink, group.row_form, group.footer, group.options, group.group_rows, _extra(group))
-        with output:
+        with report_writing(staged), output:
             bounds: FileBounds | None = None
             for tables in _ranges(pieces, (part - group.first) * group.inner, group.inner):
                 if tables:

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from fsspeckit.common.casting import exact_cast
 from fsspeckit.core.model import DataFile
+from fsspeckit.core.parquet.batches import read_batches
 from fsspeckit.core.parquet.damage import report_damage
 from fsspeckit.core.parquet.reader import open_parquet
 from fsspeckit.core.storage import Storage
@@ -28,10 +29,10 @@ class ValueRangeCheck:
             open_parquet(self.storage, file, verify=True, partial=True) as reader,
         ):
             for group in range(reader.num_row_groups):
-                table = reader.read_row_group(group, list(names), use_threads=False)
-                for name in names:
-                    if not self._fits(table[name], self.schema.field(name).type):
-                        return name
+                for table in read_batches(reader, group, names):
+                    for name in names:
+                        if not self._fits(table[name], self.schema.field(name).type):
+                            return name
         return None
 
     @staticmethod

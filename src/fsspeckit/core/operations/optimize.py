@@ -23,7 +23,6 @@ from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.file_names import new_token, optimized_name
 from fsspeckit.core.kernels.file_bounds import ReadFileBounds
 from fsspeckit.core.kernels.find_duplicates import row_group_spans
-from fsspeckit.core.kernels.run_task import value_bytes
 from fsspeckit.core.kernels.sort_files import (
     RANGE_BYTES,
     RouteRows,
@@ -54,6 +53,7 @@ from fsspeckit.core.operations.maintenance_run import (
 )
 from fsspeckit.core.operations.row_balance import check_total
 from fsspeckit.core.operations.size_trials import measure_sizes
+from fsspeckit.core.parquet.batches import value_bytes
 from fsspeckit.core.parquet.writer_options import report_codecs
 from fsspeckit.core.planning.maintenance_request import (
     Group,

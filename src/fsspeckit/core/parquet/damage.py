@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
+from fsspeckit.common.causes import outer_cause
 from fsspeckit.common.errors import DamagedFileError, FsspeckitError, UnsupportedDataError
 from fsspeckit.core.model import DataFile, ViewFile
 from fsspeckit.core.storage import Entry, Storage
@@ -14,14 +15,14 @@ from fsspeckit.core.storage import Entry, Storage
 
 @contextmanager
 def report_damage(operation: str, path: str) -> Iterator[None]:
-    """Raise errors of pyarrow on a file with the path: `DamagedFileError`, or `UnsupportedDataError`."""
+    """Raise errors of a read with the path: `DamagedFileError`, `UnsupportedDataError`, or those of `outer_cause`."""
     try:
         yield
-    except FileNotFoundError:
+    except (FileNotFoundError, FsspeckitError):
         raise
     except (OSError, pa.ArrowException, UnicodeDecodeError, MemoryError) as error:
-        if isinstance(error, FsspeckitError):
-            raise
+        if cause := outer_cause(f"{operation}: cannot read {path}", error):
+            raise cause from error
         if isinstance(error, pa.ArrowNotImplementedError):
             raise UnsupportedDataError(
                 f"{operation}: {path} has data that pyarrow cannot read ({error}); write the file again with smaller "

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from fsspeckit.common.arrow_versions import BLOOM_FILTERS, INSTALLED, require, require_extensions
 from fsspeckit.common.categories import is_ordered
-from fsspeckit.common.errors import SchemaMismatchError
+from fsspeckit.common.errors import ColumnNameError, SchemaMismatchError
 from fsspeckit.core.model import DataFile, WriteOptions
 from fsspeckit.core.parquet.footer import PHYSICAL, Chunk, Footer
 
@@ -233,12 +233,12 @@ def check_blooms(schema: pa.Schema, columns: Sequence[str]) -> None:
     """Raise for columns that do not exist or cannot have a Bloom filter."""
     for name in columns:
         if name not in schema.names:
-            raise ValueError(f"bloom_filter_columns names unknown column {name!r}; choose among {schema.names}")
+            raise ColumnNameError(f"bloom_filter_columns names unknown column {name!r}; choose among {schema.names}")
         require(BLOOM_FILTERS, "Bloom filters")
         field = schema.field(name)
         reason = "it is nested" if pa.types.is_nested(field.type) else _bloom_error(field.with_nullable(True))
         if reason:
-            raise ValueError(
+            raise SchemaMismatchError(
                 f"column {name!r} of type {field.type} cannot have a Bloom filter ({reason}); leave it out"
             )
 

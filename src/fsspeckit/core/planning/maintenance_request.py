@@ -12,6 +12,7 @@ from typing import Literal, get_args
 import pyarrow as pa
 
 from fsspeckit.common.choices import Curve, NullKeys, check_choice
+from fsspeckit.common.errors import ColumnNameError
 from fsspeckit.core.dataset.source_keys import check_order_columns
 from fsspeckit.core.model import DataFile, KeyColumn, RowNumbers, ViewFile, WriteOptions, whole_number
 from fsspeckit.core.parquet.writer_options import check_blooms
@@ -216,7 +217,7 @@ class OptimizeRequest:
         for name in self.columns or ():
             if name not in schema.names:
                 hint = " It is a partition column, and rows are sorted within each partition."
-                raise ValueError(
+                raise ColumnNameError(
                     f"zorder_columns names {name!r}, which no file has.{hint if name in partitions else ''} "
                     f"Choose among {schema.names}."
                 )

@@ -16,7 +16,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from fsspeckit.common.errors import FsspeckitError, StorageError
+from fsspeckit.common.causes import reason_of, storage_error
+from fsspeckit.common.errors import FsspeckitError
 from fsspeckit.common.text import scrub
 
 FOLDER = -1
@@ -29,6 +30,7 @@ _KEPT_ERRORS = (
     ImportError,
     NotImplementedError,
     AssertionError,
+    MemoryError,
 )
 OWNER = "owner"
 """Name of the file in a staging folder that marks it as in use: written once, deleted only with the folder."""
@@ -286,11 +288,13 @@ class report_errors:  # noqa: N801 - used like a function; a generator costs mor
             raise self._with_context(error) from (error if scrub(str(error)) == str(error) else None)
 
     def _with_context(self, error: Exception) -> OSError:
-        kept = (FileNotFoundError, FileExistsError, PermissionError)
-        base: type[OSError] = next((kind for kind in kept if isinstance(error, kind)), StorageError)
-        replacement = base(f"cannot {self._operation} {scrub(self._path)}: {self._reason(error)}")
-        replacement.errno = getattr(error, "errno", None)
-        return replacement
+        failed, reason = f"cannot {self._operation} {scrub(self._path)}", self._reason(error)
+        for kind in (FileNotFoundError, FileExistsError):
+            if isinstance(error, kind):
+                found = kind(f"{failed}: {reason}")
+                found.errno = error.errno
+                return found
+        return storage_error(failed, error, reason)
 
     def _reason(self, error: Exception) -> str:
-        return scrub(getattr(error, "strerror", None) or str(error) or type(error).__name__)
+        return reason_of(error)

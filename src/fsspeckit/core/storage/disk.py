@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from functools import cache, partial
 
-from fsspeckit.common.errors import StorageError
+from fsspeckit.common.errors import StorageError, StoragePermissionError
 from fsspeckit.core.storage.base import report_errors
 from fsspeckit.core.storage.folders import NEW, SAFE, open_to_read
 
@@ -121,7 +121,9 @@ def temporary_name() -> str:
 def check_folder(folder: str, device: int) -> None:
     """Raise if a file cannot be renamed into this folder. After the commit, the rename must not fail."""
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise PermissionError(f"Cannot write to {folder}: permission denied. Nothing was changed. Grant write access.")
+        raise StoragePermissionError(
+            f"Cannot write to {folder}: permission denied. Nothing was changed. Get write access, then run again."
+        )
     if os.stat(folder).st_dev != device:
         raise StorageError(
             f"{folder} is on another device than the staging folder of the dataset, so files cannot be moved there "

@@ -15,7 +15,7 @@ from fsspec import AbstractFileSystem
 from fsspec.asyn import sync
 from fsspec.caching import ReadAheadCache
 
-from fsspeckit.common.errors import StorageError
+from fsspeckit.common.errors import StorageError, StoragePermissionError
 
 WHOLE_FILE = 4 * 1024 * 1024
 """Files up to this size are read whole: at 80 MB/s per connection, the bytes take as long as one more round trip."""
@@ -112,7 +112,7 @@ class S3Requests:
         failed = [error for error in answer.get("Errors", ()) if error.get("Code") != "NoSuchKey"]
         if failed:
             first = failed[0]
-            kind = PermissionError if first.get("Code") == "AccessDenied" else StorageError
+            kind = StoragePermissionError if first.get("Code") == "AccessDenied" else StorageError
             reason = first.get("Message") or first.get("Code")
             raise kind(f"{len(failed)} of {len(keys)} files were not deleted, such as {first.get('Key')}: {reason}")
 

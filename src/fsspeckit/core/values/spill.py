@@ -18,6 +18,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from fsspeckit.common.causes import report_writing
 from fsspeckit.common.errors import StorageError
 
 _parent: ContextVar[str | None] = ContextVar("spill_parent", default=None)
@@ -56,7 +57,8 @@ def spool(reader: pa.RecordBatchReader) -> pa.Table:
     try:
         with pa.OSFile(name, "wb") as sink, pa.ipc.new_stream(sink, reader.schema) as writer:
             for batch in reader:
-                writer.write_batch(batch)
+                with report_writing(name):
+                    writer.write_batch(batch)
         return pa.ipc.open_stream(pa.memory_map(name)).read_all()
     finally:
         os.unlink(name)
@@ -163,6 +165,6 @@ class Writer:
             self._path = os.path.join(self._spill.folder(), f"{self._item}.arrows")
             self._sink = pa.OSFile(self._path, "wb")
         offset = self._sink.tell()
-        with pa.ipc.new_stream(self._sink, table.schema) as stream:
+        with report_writing(self._path), pa.ipc.new_stream(self._sink, table.schema) as stream:
             stream.write_table(table)
         return _Piece(self._item, self._number, None, self._path, offset, self._sink.tell() - offset)

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from fsspeckit.common.arrow_versions import concat_batches
+from fsspeckit.common.causes import report_writing
 from fsspeckit.core.dataset.source import Source
 from fsspeckit.core.kernels.exchange.table_files import TableFolder
 from fsspeckit.core.storage import Storage, parent
@@ -215,7 +216,8 @@ def write_spill(
             sink = storage.open_output(path)
             options = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=True)
             writer = pa.ipc.new_file(sink, batch.schema if schema is None else schema, options=options)
-        writer.write_batch(batch)
+        with report_writing(path):
+            writer.write_batch(batch)
         rows, size = rows + batch.num_rows, size + batch.nbytes
     if writer is None:
         return None

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from fsspeckit.common.causes import report_writing
 from fsspeckit.core.storage import Storage
 
 _CHUNK_BYTES = 64 * 1024 * 1024
@@ -64,7 +65,7 @@ class TableWriter:
         if self._sink is None:
             self._sink = self._folder.storage.open_output(self._path)
         start = self._sink.tell()
-        with pa.ipc.new_stream(self._sink, table.schema) as stream:
+        with report_writing(self._path), pa.ipc.new_stream(self._sink, table.schema) as stream:
             stream.write_table(table)
         return TablePlace(self._path, start, self._sink.tell() - start)
 

@@ -10,7 +10,7 @@ bugs, and a spliced file has one name for all chunks, so chunks are copied only 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -122,25 +122,31 @@ class SplicedFile:
         group = groups_of(self._origin.footer)[number]
         self._file.add_group(group, self._copied(chunks_of(group)))
 
-    def new_group(self, number: int, table: pa.Table, options: WriterOptions) -> None:
-        """Encode all columns of a row group whose number of rows may differ from the old one."""
-        group = groups_of(self._origin.footer)[number] | {GroupField.rows: (I64, table.num_rows)}
+    def new_group(self, number: int, table: pa.Table, changed: Sequence[str], options: WriterOptions) -> None:
+        """Encode all columns of a row group, of which some have new values. It may have more or fewer rows."""
+        leaves = {leaf for name in changed for leaf in self._origin.leaves[name]}
+        group = self._group(number, leaves) | {GroupField.rows: (I64, table.num_rows)}
         table = fill_required(used_codes(table))
         chunks = new_chunks(table, options)
         self._file.add_group(group, [chunk for name in table.column_names for chunk in chunks[name]])
 
     def mix_group(self, number: int, table: pa.Table, options: WriterOptions) -> None:
         """Copy a row group, except for the columns of the table, which are encoded."""
-        group = groups_of(self._origin.footer)[number]
-        old, table = chunks_of(group), fill_required(used_codes(table))
+        old, table = chunks_of(groups_of(self._origin.footer)[number]), fill_required(used_codes(table))
         chunks: dict[int, ChunkBytes] = {}
         for name, encoded in new_chunks(table, options).items():
             chunks |= zip(self._origin.leaves[name], encoded, strict=True)
         kept = [leaf for leaf in range(len(old)) if leaf not in chunks]
-        if any(by[SortField.column][1] in chunks for by in group.get(GroupField.sorting, (0, (0, [])))[1][1]):
-            group = {field: value for field, value in group.items() if field != GroupField.sorting}
+        group = self._group(number, chunks.keys())
         chunks |= zip(kept, self._copied([old[leaf] for leaf in kept]), strict=True)
         self._file.add_group(group, [chunks[leaf] for leaf in range(len(old))])
+
+    def _group(self, number: int, changed: Collection[int]) -> Struct:
+        """Return an old row group, without its order if a column of the order has new values."""
+        group = groups_of(self._origin.footer)[number]
+        order = group.get(GroupField.sorting, (0, (0, [])))[1][1]
+        keeps_order = all(by[SortField.column][1] not in changed for by in order)
+        return group if keeps_order else {field: value for field, value in group.items() if field != GroupField.sorting}
 
     def close(self, metadata: Mapping[bytes, bytes]) -> int:
         """Finish the file and return its size."""
