@@ -16,7 +16,6 @@ from fsspeckit.common.errors import NestedDatasetError, PartitionError, SchemaMi
 from fsspeckit.common.partitions import parse_hive_partition_path, partition_type
 from fsspeckit.common.schema import unify_schemas
 from fsspeckit.common.text import counted
-from fsspeckit.core.commit.emptied import Emptied
 from fsspeckit.core.commit.file_list import FileList
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.dataset.indexed_files import DataFiles, Partitions, files_of_view, partition_values, schemas_of
@@ -115,11 +114,6 @@ def partition_schema(snapshot: Snapshot) -> pa.Schema:
     return pa.schema(
         [known.field(name) if name in known.names else (name, partition_type(_texts(snapshot, name))) for name in names]
     )
-
-
-def emptied(snapshot: Snapshot) -> Emptied | None:
-    """Return what the journal keeps of a dataset when its last file is removed."""
-    return None if snapshot.schema is None else Emptied.of(snapshot.schema, partition_schema(snapshot))
 
 
 def _texts(snapshot: Snapshot, name: str) -> list[str | None]:
