@@ -17,6 +17,8 @@ SPARKS  := 3.5 4.0 4.1 4.2
 LOWEST  := $(VENV)-lowest
 SCHEDULERS := $(VENV)-integrations
 READERS := $(VENV)-readers
+# The `spark` extra excludes pandas 3, which pip installs without it. This environment has it.
+PANDAS  := $(VENV)-pandas
 # The demo needs a part of the packages only; it uses the environment of the tests where that exists.
 DEMO    := $(if $(wildcard $(READY)),$(VENV),$(VENV)-demo)
 OLD      = SWEEP=quick $(1)/bin/pytest -n 2 --dist worksteal -m '$(2) and not s3 and not sweep' tests/versions
@@ -29,7 +31,7 @@ JAVA     = @sh scripts/system.sh java $(1)/bin/python \
 		|| echo "No Java 17 found. The Spark engine needs it: install a JDK 17, or set JAVA_HOME."
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java chromium tmux demo quick test test-more test-full test-versions test-lowest test-integrations test-readers seeded-bugs check format bench bench-spark compliance conflicts engines clean distclean
+.PHONY: help setup java chromium tmux demo quick test test-more test-full test-versions test-lowest test-integrations test-pandas test-readers seeded-bugs check format bench bench-spark compliance conflicts engines clean distclean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,7 +78,7 @@ quick: $(READY) ## run the tests without Spark, S3, a browser, processes and swe
 test: check java chromium ## run the checks and the tests that every change needs (8 minutes on two cores)
 	SWEEP=ci $(PYTEST) -m 'not more' $(ARGS)
 
-test-more: java chromium tmux test-lowest-part ## run all other tests, and the sweeps with more cases (20 minutes on two cores)
+test-more: java chromium tmux test-lowest-part test-pandas ## run all other tests, and the sweeps with more cases (20 minutes on two cores)
 	SWEEP=more $(PYTEST) -m 'more or sweep' $(ARGS)
 
 test-full: check java chromium tmux test-versions test-integrations test-readers ## run all checks and all tests, with complete crash and random tests (hours)
@@ -90,6 +92,16 @@ test-integrations: $(SCHEDULERS)/.ready java ## run the tests of the integration
 $(SCHEDULERS)/.ready: pyproject.toml constraints-integrations.txt | $(BIN)/python
 	$(BIN)/python -m venv $(@D)
 	$(INSTALL) $(@D) constraints-integrations.txt --editable '.[integrations]'
+	@touch $@
+
+test-pandas: $(PANDAS)/.ready ## run the tests that pass pandas frames, and the example of Dagster, with pandas 3
+	SWEEP=quick $(PANDAS)/bin/pytest -n 2 -o filterwarnings=default -p no:cacheprovider -m 'not spark' tests/integrations \
+		$(addprefix tests/conformance/test_,sources.py ordered_categories.py) $(ARGS)
+
+$(PANDAS)/.ready: pyproject.toml constraints-integrations.txt | $(BIN)/python
+	$(BIN)/python -m venv $(@D)
+	sed -e 's/^pandas==.*/pandas==3.1.1/' constraints-integrations.txt > $(@D)/constraints.txt
+	$(INSTALL) $(@D) $(@D)/constraints.txt --editable '.[pandas]'
 	@touch $@
 
 test-readers: $(READERS)/.ready java ## let Spark and DuckDB read Delta and Iceberg exports, in the versions that have readers
@@ -162,4 +174,4 @@ clean: ## remove caches and build output
 	find src tests examples scripts benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean ## remove the environments too
-	rm -rf $(VENV) $(VENV)-demo $(VENV)-spark-* $(LOWEST) $(SCHEDULERS) $(READERS)
+	rm -rf $(VENV) $(VENV)-demo $(VENV)-spark-* $(LOWEST) $(SCHEDULERS) $(PANDAS) $(READERS)

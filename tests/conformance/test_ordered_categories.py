@@ -179,6 +179,48 @@ def test_history_rows_have_the_categories(io: Any, tmp_path: Path) -> None:
         io.apply_changes(text([2], ["XXL"]), folder, **history)
 
 
+def test_a_new_history_has_the_categories_of_the_feed(io: Any, tmp_path: Path) -> None:
+    folder = str(tmp_path / "d")
+    for ids, values in (([1, 2], ["L", "S"]), ([1], ["M"])):
+        feed = frame(ids, values).assign(v=[float(len(values) == 1)] * len(ids))
+        io.apply_changes(feed, folder, key_columns=["id"], sequence_by="v", scd_type=2)
+        check(folder)
+
+
+EMPTIED: dict[str, Callable[[Any, str], Any]] = {
+    "delete": lambda io, folder: io.delete(folder, where="true"),
+    "full merge": lambda io, folder: io.merge(
+        frame([1], ["S"]).iloc[:0], folder, **{**UPSERT, "strategy": "full_merge"}
+    ),
+    "replace": lambda io, folder: io.write_dataset(
+        frame([1], ["S"]).iloc[:0], folder, mode="overwrite", replace_where="true"
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", EMPTIED)
+def test_a_dataset_without_rows_keeps_the_order(io: Any, tmp_path: Path, kind: str) -> None:
+    folder = two_files(tmp_path / "d")
+    EMPTIED[kind](io, folder)
+    assert not io.read_parquet(folder).schema.field("size").metadata
+    io.write_dataset(text([1, 2], ["XL", "S"]), folder, mode="append")
+    assert check(folder) == {1: "XL", 2: "S"}
+
+
+def test_an_order_that_no_file_has_is_not_invented(io: Any, tmp_path: Path) -> None:
+    folder = str(tmp_path / "d")
+    put(tmp_path / "d" / "a.parquet", pa.Table.from_pandas(frame([1], ["S"])).slice(0, 0))
+    for call in (
+        lambda: io.write_dataset(text([1], ["XL"]), folder, mode="append"),
+        lambda: io.merge(text([1], ["XL"]), folder, **UPSERT),
+    ):
+        with pytest.raises(SchemaMismatchError, match="'size' has ordered categories, and no file has their order"):
+            call()
+    io.write_dataset(frame([1], ["XL"]), folder, mode="append")
+    io.merge(text([2], ["XS"]), folder, **UPSERT)
+    assert pd.read_parquet(folder)["size"].max() == "XL"
+
+
 def test_a_value_may_be_a_category_of_another_file(io: Any, tmp_path: Path) -> None:
     """Readers join the categories of all files in the order of their names."""
     folder = str(tmp_path / "d")

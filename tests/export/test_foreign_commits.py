@@ -57,10 +57,6 @@ def delta_rows(path: str) -> list[dict[str, Any]]:
     return rows_of(pa.table(DeltaTable(path).to_pyarrow_dataset().to_table()))
 
 
-def dataset_rows(io: Any, path: str) -> list[dict[str, Any]]:
-    return rows_of(io.read_parquet(path)) if any(Path(path).rglob("*.parquet")) else []
-
-
 def tree(path: str) -> dict[str, bytes]:
     above = Path(path).parent
     return {str(file.relative_to(above)): file.read_bytes() for file in sorted(above.rglob("*")) if file.is_file()}
@@ -73,7 +69,7 @@ def test_keep_takes_over_what_the_table_holds(io: Any, path: str, change: str, k
     CHANGES[change](path)
     expected = delta_rows(path)
     assert io.remove_export(path, foreign="keep")
-    assert dataset_rows(io, path) == expected
+    assert rows_of(io.read_parquet(path)) == expected
     assert not (Path(path) / "_delta_log").exists()
     assert not io.remove_export(path)
 
@@ -85,7 +81,7 @@ def test_discard_leaves_the_dataset_as_it_was(io: Any, path: str, change: str) -
     CHANGES[change](path)
     assert io.remove_export(path, foreign="discard")
     assert {name: data for name, data in tree(path).items() if name.endswith(".parquet")} == before
-    assert dataset_rows(io, path) == rows_of(ROWS)
+    assert rows_of(io.read_parquet(path)) == rows_of(ROWS)
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -144,7 +140,7 @@ def test_a_change_of_no_file_needs_no_choice(io: Any, path: str) -> None:
     with pytest.raises(TableFormatError, match="which lists the change"):
         io.read_parquet(path)
     assert io.remove_export(path)
-    assert dataset_rows(io, path) == rows_of(ROWS)
+    assert rows_of(io.read_parquet(path)) == rows_of(ROWS)
 
 
 def edit_last(path: str, edit: Callable[[dict[str, Any]], Any]) -> None:
@@ -210,7 +206,7 @@ def test_files_that_are_gone(tmp_path: Path) -> None:
         io.remove_export(path, foreign="discard")
     expected = delta_rows(path)
     assert io.remove_export(path, foreign="keep")
-    assert dataset_rows(io, path) == expected
+    assert rows_of(io.read_parquet(path)) == expected
 
 
 def test_a_table_without_later_commits_of_the_dataset_is_not_taken_over(tmp_path: Path) -> None:
@@ -222,7 +218,7 @@ def test_a_table_without_later_commits_of_the_dataset_is_not_taken_over(tmp_path
     with pytest.raises(TableFormatError, match="commits after its export"):
         io.remove_export(path, foreign="keep")
     assert io.remove_export(path, foreign="discard")
-    assert len(dataset_rows(io, path)) == 11
+    assert len(rows_of(io.read_parquet(path))) == 11
 
 
 def test_a_removal_that_was_interrupted_is_finished(tmp_path: Path) -> None:
@@ -236,7 +232,7 @@ def test_a_removal_that_was_interrupted_is_finished(tmp_path: Path) -> None:
     states = tmp_path / ".events.fsspeckit"
     shutil.copytree(states, tmp_path / "states")
     io.remove_export(path, foreign="keep")
-    done = dataset_rows(io, path)
+    done = rows_of(io.read_parquet(path))
     # The commit is there, but the metadata was not removed: as after a crash behind the commit.
     shutil.copytree(copy, log)
     for file in (tmp_path / "states").rglob("*export-*"):
@@ -244,7 +240,7 @@ def test_a_removal_that_was_interrupted_is_finished(tmp_path: Path) -> None:
     with pytest.raises(TableFormatError, match="has taken over"):
         io.remove_export(path, foreign="discard")
     assert io.remove_export(path, foreign="keep")
-    assert dataset_rows(io, path) == done == rows_of(pa.concat_tables([ROWS, OTHERS, OTHERS]))
+    assert rows_of(io.read_parquet(path)) == done == rows_of(pa.concat_tables([ROWS, OTHERS, OTHERS]))
 
 
 def test_an_export_after_the_choice_is_a_new_table(io: Any, path: str) -> None:
@@ -253,7 +249,7 @@ def test_an_export_after_the_choice_is_a_new_table(io: Any, path: str) -> None:
     io.remove_export(path, foreign="keep")
     assert io.export(path, keep_exported=True).version == 0
     io.delete(path, where="id = 3")
-    assert delta_rows(path) == dataset_rows(io, path)
+    assert delta_rows(path) == rows_of(io.read_parquet(path))
     assert len(delta_rows(path)) == 16
 
 
@@ -270,4 +266,4 @@ def test_the_handle_and_the_command(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "--foreign discard" in capsys.readouterr().err
     assert main(("export", "delta", path, "--remove", "--foreign", "keep")) == 0
     assert "removed the delta metadata" in capsys.readouterr().out
-    assert len(dataset_rows(PyarrowDatasetIO(), path)) == 17
+    assert len(rows_of(PyarrowDatasetIO().read_parquet(path))) == 17

@@ -14,7 +14,6 @@ import pytest
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from test_snippets import FENCE, ROOT
 
-pytest.importorskip("airflow", reason="make test-integrations installs it")
 PAGE = ROOT / "docs" / "integrations.md"
 IO = PyarrowDatasetIO()
 
@@ -38,6 +37,7 @@ def names(path: str) -> list[str]:
 
 
 def test_the_dag_of_the_page(files: Path) -> None:
+    pytest.importorskip("airflow", reason="make test-integrations installs it")
     Path("in").mkdir()
     Path("in/2026-11-02.csv").write_text("id,name\n1,Ann\n2,Bob\n")
     runpy.run_path(str(Path(os.environ["AIRFLOW_HOME"]) / "dags" / "orders.py"), run_name="__main__")
@@ -45,9 +45,11 @@ def test_the_dag_of_the_page(files: Path) -> None:
 
 
 def test_the_assets_of_the_page_and_the_models_that_read_them(files: Path) -> None:
+    pytest.importorskip("dagster", reason="make test-integrations installs it")
     runpy.run_path("assets.py", run_name="__main__")
     visits = IO.read_parquet("lake/visits")
     assert set(visits["day"].to_pylist()) == {"2026-11-03"}
+    pytest.importorskip("dbt", reason="make test-integrations installs it")
     (shell,) = [block[2] for block in FENCE.finditer(PAGE.read_text("utf-8")) if block[2].startswith("export")]
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     own = {**os.environ, "PATH": path, "DBT_SEND_ANONYMOUS_USAGE_STATS": "false"}

@@ -37,6 +37,12 @@ def has_categories(field: pa.Field) -> bool:
     return _NAME in (field.metadata or {})
 
 
+def categories_of(field: pa.Field) -> pa.Array:
+    """Return the categories that a field carries."""
+    found = pa.ipc.open_stream(field.metadata[_NAME]).read_all()[_COLUMN].combine_chunks()
+    return found.cast(field.type.value_type)
+
+
 def same_categories(field: pa.Field, other: pa.Field) -> pa.Field:
     """Return a field with the categories that another field carries, if any."""
     if not has_categories(other):
@@ -56,8 +62,7 @@ def _without(field: pa.Field) -> pa.Field:
 
 def in_categories(column: pa.ChunkedArray, field: pa.Field, where: str) -> pa.ChunkedArray:
     """Return values as codes of the categories that a field carries. Raise for a value that is none of them."""
-    categories = pa.ipc.open_stream(field.metadata[_NAME]).read_all()[_COLUMN].combine_chunks()
-    categories = categories.cast(field.type.value_type)
+    categories = categories_of(field)
     chunks = [_coded(chunk, categories, field, where) for chunk in column.chunks]
     return pa.chunked_array(chunks, field.type)
 

@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, requires
 
 _REQUIREMENT = re.compile(r"([\w.-]+)([<>=!~][^;]*)?(?:;|$)")
 _EXTRA = re.compile(r"extra\s*==\s*['\"]([\w-]+)['\"]")
-DEVELOPMENT = frozenset(("bench", "demo", "docs", "integrations", "readers", "test", "versions"))
+DEVELOPMENT = frozenset(("bench", "demo", "docs", "integrations", "pandas", "readers", "test", "versions"))
 """Extras for the development of this package."""
 
 

@@ -110,13 +110,13 @@ def _quoted(text: str) -> str:
 
 
 def _as_type(dataset: Dataset, filters: str | None, wanted: Any) -> Any:
-    module = getattr(wanted, "__module__", "")
-    if module.startswith("pyspark."):
+    library = getattr(wanted, "__module__", "").partition(".")[0]
+    if library == "pyspark":
         return dataset.to_spark(filters=filters)
     table: pa.Table = dataset.read(filters=filters)
-    if module.startswith("pandas."):
+    if library == "pandas":
         return table.to_pandas()
-    if module.startswith("polars."):
+    if library == "polars":
         import polars
 
         frame = polars.DataFrame(table)

@@ -130,6 +130,7 @@ def arithmetic_of_decimals() -> list[Function]:
         Function("x + y", EXACT.add),
         Function("x - y", EXACT.subtract),
         Function("x * y", EXACT.multiply),
+        Function("x % nullif(y, 0)", lambda x, y: EXACT.remainder(x, y) if y else None),
     ]
 
 

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from fsspeckit.common.categories import categories_of, has_categories, is_ordered, without_categories
 from fsspeckit.common.errors import FsspeckitError
 from fsspeckit.common.partitions import parse_hive_partition_path, partition_folder
 from fsspeckit.core.parquet.writer_options import check_writable
@@ -45,7 +46,7 @@ class Emptied:
             raise ValueError("the columns of the empty dataset are not text")
         found = cls(columns, partitions)
         try:
-            _check(found.schema, found.partition_schema)
+            _check(found.stored, found.partition_schema)
         except (pa.ArrowException, FsspeckitError, OSError, ValueError, RecursionError) as error:
             raise ValueError(f"the columns of the empty dataset are not valid: {str(error)[:200]}") from error
         return found
@@ -53,6 +54,11 @@ class Emptied:
     @property
     def schema(self) -> pa.Schema:
         """The columns of files."""
+        return without_categories(self.stored)
+
+    @property
+    def stored(self) -> pa.Schema:
+        """The columns of files; those of ordered categories carry them."""
         return _schema(self.columns)
 
     @property
@@ -77,6 +83,10 @@ def _check(schema: pa.Schema, partitions: pa.Schema) -> None:
         raise ValueError("there is none")
     for field in (*schema, *partitions):
         _check_depth(field.type, _MAX_DEPTH)
+    for field in filter(has_categories, schema):
+        if not is_ordered(field.type):
+            raise ValueError(f"the type of {field.name!r} has no ordered categories")
+        categories_of(field).validate(full=True)
     check_writable(schema, "reading the journal")
     folders = [field for field in partitions if field.name not in schema.names]
     check_writable(pa.schema([*schema, *folders]), "reading the journal")

@@ -8,9 +8,11 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fsspeckit.common.categories import is_ordered, with_categories
+from fsspeckit.common.categories import categories_of, has_categories, is_ordered, with_categories
+from fsspeckit.common.errors import SchemaMismatchError
+from fsspeckit.core.commit.emptied import Emptied
 from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
-from fsspeckit.core.dataset.snapshot import Snapshot
+from fsspeckit.core.dataset.snapshot import Snapshot, partition_schema
 from fsspeckit.core.dataset.source import Source
 from fsspeckit.core.model import ViewFile
 from fsspeckit.core.parquet.damage import report_damage
@@ -21,10 +23,49 @@ Categories = dict[str, pa.Array]
 
 
 def categories_for(source: Source, snapshot: Snapshot, place: Place, operation: str) -> Snapshot:
-    """Return a snapshot whose schema carries the categories of ordered columns that a source writes to."""
+    """Return a snapshot whose schema carries the categories of ordered columns that a source writes to.
+
+    Raises:
+        SchemaMismatchError: The dataset has no values that tell an order, and the source does not have one either.
+    """
     local = source if source.exchange_folder is None else None
     with vanished_file_is_conflict(place, operation):
-        return read_categories(place.storage, snapshot, source.schema.names, local)
+        found = read_categories(place.storage, snapshot, source.schema.names, local)
+    if found.schema is None or not source.rows:
+        return found
+    for field in found.schema:
+        if field.name in source.schema.names and is_ordered(field.type) and not has_categories(field):
+            own = source.schema.field(field.name).type
+            if not is_ordered(own) and not pa.types.is_null(own):
+                raise SchemaMismatchError(
+                    f"{operation} of {place.path}: column {field.name!r} has ordered categories, and no file has their "
+                    "order. Pass ordered categories (pandas.Categorical with ordered=True) once."
+                )
+    return replace(found, schema=own_categories(found.schema, source))
+
+
+def own_categories(schema: pa.Schema, source: Source) -> pa.Schema:
+    """Return a schema in which ordered columns without known categories carry those of the source."""
+    return pa.schema([_with_own(field, source) for field in schema], schema.metadata)
+
+
+def _with_own(field: pa.Field, source: Source) -> pa.Field:
+    if has_categories(field) or not is_ordered(field.type) or field.name not in source.schema.names:
+        return field
+    if not is_ordered(source.schema.field(field.name).type):
+        return field
+    found: Categories = {}
+    for chunk in source.columns([field.name])[field.name].chunks:
+        _add(found, {field.name: chunk.dictionary})
+    return with_categories(field, found[field.name]) if found else field
+
+
+def columns_left(storage: Storage, snapshot: Snapshot) -> Emptied | None:
+    """Return what the journal keeps of a dataset when its last file is removed."""
+    if snapshot.schema is None:
+        return None
+    found = read_categories(storage, snapshot, snapshot.schema.names)
+    return Emptied.of(found.schema, partition_schema(snapshot))
 
 
 def read_categories(
@@ -47,12 +88,15 @@ def read_categories(
         return snapshot
     values = {} if source is None else {name: source.columns([name])[name].unique() for name in names}
     files = sorted(snapshot.view.files, key=lambda file: file.path)
-    found: Categories = {}
+    kept = () if snapshot.view.emptied is None else snapshot.view.emptied.stored
+    found: Categories = {field.name: categories_of(field) for field in kept if has_categories(field)}
     for some in (files[:1], files[1:]):
         if not _has_all(found, names, values):
             for part in for_each(storage, lambda file: _categories_of(storage, file, names), some):
                 _add(found, part)
-    fields = [with_categories(field, found[field.name]) if field.name in found else field for field in fields]
+    fields = [
+        with_categories(field, found[field.name]) if len(found.get(field.name, ())) else field for field in fields
+    ]
     return replace(snapshot, schema=pa.schema(fields, snapshot.schema.metadata))
 
 

@@ -14,10 +14,12 @@ from fsspeckit.common.choices import ExportFormat, ForeignChange, check_choice
 from fsspeckit.common.errors import TableFormatError
 from fsspeckit.common.text import counted
 from fsspeckit.core.commit.conflicts import Changes
+from fsspeckit.core.commit.emptied import Emptied
 from fsspeckit.core.commit.export_marks import TITLES
 from fsspeckit.core.commit.exports import ExportLog
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.terms import Terms
+from fsspeckit.core.dataset.categories import columns_left
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import full_schema, load_snapshot
 from fsspeckit.core.export.delta import DeltaState
@@ -193,7 +195,14 @@ def _commit(place: Place, exports: ExportLog, delta: _Delta, retire: Sequence[st
     info = {"operation": operation, "delta_version": delta.changes.version}
     every = tuple(file.path for file in delta.view.files)
     with place.journal.begin(delta.view, operation) as transaction:
-        transaction.commit(Changes(retire=tuple(retire), inputs=every, complete_view=True, info=info))
+        changes = Changes(retire=tuple(retire), inputs=every, complete_view=True, info=info)
+        transaction.commit(replace(changes, emptied=lambda: _columns(place, delta.view)))
+
+
+def _columns(place: Place, view: View) -> Emptied | None:
+    """Return the columns of the dataset, for a table without rows."""
+    view = replace(view, index=None)
+    return columns_left(place.storage, load_snapshot(place.storage, view, empty_may_differ=True))
 
 
 def _list(paths: Sequence[str]) -> str:

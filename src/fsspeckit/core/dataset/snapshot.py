@@ -118,11 +118,6 @@ def partition_schema(snapshot: Snapshot) -> pa.Schema:
     )
 
 
-def emptied(snapshot: Snapshot) -> Emptied | None:
-    """Return what the journal keeps of a dataset when its last file is removed."""
-    return None if snapshot.schema is None else Emptied.of(snapshot.schema, partition_schema(snapshot))
-
-
 def emptied_as(body: pa.Schema, partitions: Sequence[str], source: pa.Schema) -> Emptied:
     """Return the columns of a new dataset without rows. Partition columns have the types that folders would give."""
     types = {name: unwrapped(source.field(name).type) for name in partitions}

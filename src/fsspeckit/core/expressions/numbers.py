@@ -18,7 +18,7 @@ Values = Any  # a pa.Array or a pa.Scalar; pyarrow has no types
 
 _MOST_DIGITS = 38  # of decimals of 128 bits
 _SPARE = 2  # more digits than a decimal has, for the largest value and the largest unit
-_EXACT = Context(prec=80)
+_EXACT = Context(prec=160)  # digits of the largest value divided by the smallest
 _EXPONENT = 308  # the largest power of ten that is a float
 _WHOLE = 2.0**53  # floats from here on have no fraction
 
@@ -121,6 +121,8 @@ def remainder(dividend: Values, divisor: Values) -> Values:
     """The remainder with the sign of the dividend."""
     if pat.is_floating(dividend.type):
         return _float_remainder(dividend, divisor)
+    if pat.is_decimal(dividend.type):
+        return _decimal_remainder(dividend, divisor)
     return pc.subtract_checked(dividend, pc.multiply_checked(pc.divide_checked(dividend, divisor), divisor))
 
 
@@ -130,6 +132,16 @@ def _float_remainder(dividend: Values, divisor: Values) -> Values:
     with np.errstate(invalid="ignore"):  # at nulls
         found = np.fmod(*map(to_numpy, sides))
     return to_arrow(found, valid_mask(quotient))
+
+
+def _decimal_remainder(dividend: Values, divisor: Values) -> Values:
+    """The remainder by Python's decimals: a quotient of Arrow can have too many digits."""
+    rows = next(len(side) for side in (dividend, divisor) if isinstance(side, pa.Array))
+    sides = [pa.repeat(side, rows) if isinstance(side, pa.Scalar) else side for side in (dividend, divisor)]
+    if any_true(pc.and_(sides[0].is_valid(), pc.equal(sides[1], pa.scalar(Decimal(0), divisor.type)))):
+        raise pa.ArrowInvalid("divide by zero")
+    pairs = zip(*(side.to_pylist() for side in sides), strict=True)
+    return pa.array([None if None in pair else _EXACT.remainder(*pair) for pair in pairs], dividend.type)
 
 
 def one_zero(values: Values) -> Values:

@@ -188,11 +188,12 @@ class _Parser:
             return self._moved(self.expression(node.this), node.expression, -1 if operator == "-" else 1)
         left, right = self._operands(node)
         left, right = self._number(left, node), self._number(right, node)
-        if operator in "/%" and not (operator == "%" and left.type == right.type == pa.int64()):
+        if operator == "/" or (operator == "%" and (pat.is_floating(left.type) or pat.is_floating(right.type))):
             left, right = cast_to(left, pa.float64()), cast_to(right, pa.float64())
-        elif not (pat.is_decimal(left.type) and pat.is_decimal(right.type)):
+        elif operator == "%" or not (pat.is_decimal(left.type) and pat.is_decimal(right.type)):
             pair = same_type(left, right)
-            assert pair is not None
+            if pair is None:
+                raise self._error("the result has too many digits", node, "cast one side to DOUBLE")
             left, right = pair
         try:
             return Call(operator, (left, right), result_type(operator, [left.type, right.type]))

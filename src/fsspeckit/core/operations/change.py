@@ -18,8 +18,9 @@ from fsspeckit.common.errors import CommitConflictError, FsspeckitError
 from fsspeckit.core.commit.file_list import paths_of, sizes_of
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.transaction import Changes, Commit, Publish
+from fsspeckit.core.dataset.categories import columns_left
 from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
-from fsspeckit.core.dataset.snapshot import Snapshot, check_one_dataset, emptied, full_schema, newer_snapshot
+from fsspeckit.core.dataset.snapshot import Snapshot, check_one_dataset, full_schema, newer_snapshot
 from fsspeckit.core.dataset.source import Input, Source
 from fsspeckit.core.engine.protocol import Engine
 from fsspeckit.core.file_names import rewritten_name
@@ -295,7 +296,7 @@ def _changes(place: Place, prepared: PreparedChange, whole: Snapshot, outcomes: 
         tuple(sorted(inputs)),
         complete_view=True,
         info=info,
-        emptied=lambda: emptied(whole),
+        emptied=lambda: columns_left(place.storage, whole),
     )
 
 

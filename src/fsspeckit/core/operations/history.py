@@ -14,7 +14,7 @@ import numpy as np
 
 from fsspeckit.common.choices import DEFAULT_RETRIES
 from fsspeckit.common.logging import log_unexpected
-from fsspeckit.core.dataset.categories import categories_for
+from fsspeckit.core.dataset.categories import categories_for, own_categories
 from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source import Input, Source
@@ -101,7 +101,7 @@ def _plan(
     engine: Engine, feed: Source, place: Place, snapshot: Snapshot, request: HistoryRequest, reporter: Reporter
 ) -> PlannedChange:
     """Return the tasks, with the changed history rows as their source."""
-    schema = feed.schema_for(feed_target(snapshot, request))
+    schema = own_categories(feed.schema_for(feed_target(snapshot, request)), feed)
     schemas = history_schemas(schema, snapshot, request, place.path, ordered=feed.ordered)
     rules = compile_rules(request.feed, feed.schema, snapshot)
     deletes = deleting_rows(rules, feed)

@@ -28,9 +28,9 @@ from fsspeckit.common.text import is_storable
 from fsspeckit.core.commit.emptied import Emptied
 from fsspeckit.core.commit.listing import View
 from fsspeckit.core.commit.transaction import Changes, Commit, Publish, Revalidate
-from fsspeckit.core.dataset.categories import categories_for
+from fsspeckit.core.dataset.categories import categories_for, columns_left, own_categories
 from fsspeckit.core.dataset.place import Place, vanished_file_is_conflict
-from fsspeckit.core.dataset.snapshot import Snapshot, emptied, emptied_as, load_files, load_snapshot, partition_layout
+from fsspeckit.core.dataset.snapshot import Snapshot, emptied_as, load_files, load_snapshot, partition_layout
 from fsspeckit.core.dataset.source import Input, Source
 from fsspeckit.core.dataset.source_keys import PartitionIdentities, PartitionRows
 from fsspeckit.core.dataset.text_source import TextFiles, read_later
@@ -215,12 +215,13 @@ class _Work:
                 raise _changed(place)
             return newer, _files_to_delete(newer, groups, request)
 
-        def columns_left() -> Emptied | None:
-            is_new = request.replaces_all or existing.sample.schema is None
-            return emptied_as(body, partitions, source.schema) if is_new else emptied(existing.sample)
+        def left() -> Emptied | None:
+            if request.replaces_all or existing.sample.schema is None:
+                return emptied_as(own_categories(body, source), partitions, source.schema)
+            return columns_left(place.storage, replace(existing.sample, view=existing.view))
 
         count, routes = source.rows, rows.exchanged
-        return cls(place, request, existing, tasks, retire, removal, count, columns_left, examine, routes)
+        return cls(place, request, existing, tasks, retire, removal, count, left, examine, routes)
 
     def commit(
         self, engine: Engine, source: Source, attempts: Attempts, reporter: Reporter, started: float

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from fsspeckit.core.dataset.categories import own_categories
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import Snapshot
 from fsspeckit.core.dataset.source import Source
@@ -73,7 +74,7 @@ def plan_exchanged_history(
     engine: Engine, feed: Source, place: Place, snapshot: Snapshot, request: HistoryRequest, reporter: Reporter
 ) -> ExchangedHistory:
     """Plan a history. Raise for null keys, changes without a sequence, values that do not fit, and broken histories."""
-    schema = feed.schema_for(feed_target(snapshot, request))
+    schema = own_categories(feed.schema_for(feed_target(snapshot, request)), feed)
     schemas = history_schemas(schema, snapshot, request, place.path, ordered=feed.ordered)
     deletes = compile_rules(request.feed, feed.schema, snapshot).deletes
     planner = _Planner(engine, feed, place, snapshot, request, schemas, deletes, reporter)
