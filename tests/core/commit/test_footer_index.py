@@ -17,13 +17,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit.common.errors import FsspeckitError, StorageError
-from fsspeckit.core.commit import footer_index
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import load_snapshot
 from fsspeckit.core.file_names import name_stem
 from fsspeckit.core.operations.index import rebuild_index
 from fsspeckit.core.parquet import footer_format
-from fsspeckit.core.parquet.footer_table import FILES, STATISTICS, FooterTable, SharedFacts, tables_of
+from fsspeckit.core.parquet.footer_table import FILES, STATISTICS, FooterTable, SharedFacts
 from fsspeckit.core.storage import LocalStorage
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
@@ -151,29 +150,6 @@ def test_a_new_file_is_read_and_added_by_the_next_commit(dataset: Dataset, opene
     assert set(opened) == {dataset.path(HIT).name}
 
 
-def test_a_small_dataset_has_no_index(tmp_path: Path) -> None:
-    io, root = PyarrowDatasetIO(), str(tmp_path / "ds")
-    io.merge(rows_of(0), root, strategy="upsert", key_columns="id")
-    io.merge(rows_of(1), root, strategy="upsert", key_columns="id")
-    assert not (tmp_path / ".ds.fsspeckit" / "index").exists()
-
-
-def test_a_column_that_the_index_lacks_is_added(tmp_path: Path, opened: Counter[str]) -> None:
-    dataset = Dataset(tmp_path / "ds")
-    shutil.rmtree(dataset.parts[0].parent)
-    dataset.upsert()
-    assert len(opened) == COUNT, "it has the key column"
-    opened.clear()
-    for _ in range(2):
-        dataset.io.delete(str(dataset.root), where="name = 'name 4 44'", dry_run=True)
-        assert len(opened) == COUNT - 1, "the file that was written has all columns"
-        opened.clear()
-    dataset.io.delete(str(dataset.root), where="name = 'name 4 44'")
-    opened.clear()
-    dataset.io.delete(str(dataset.root), where="name = 'name 5 55' AND id > 0")
-    assert set(opened) == {dataset.path(5).name}, "now it has both columns"
-
-
 # Damage: the digest detects it, and the index is not used.
 
 
@@ -204,13 +180,6 @@ def test_damage_costs_time_only(dataset: Dataset, opened: Counter[str]) -> None:
     assert part not in dataset.parts, "the next commit removes the damaged file"
 
 
-def test_temporary_file_of_a_crashed_writer_is_removed(dataset: Dataset) -> None:
-    left = dataset.parts[0].with_name(".0123.tmp")
-    left.write_bytes(b"half")
-    dataset.upsert()
-    assert not left.exists()
-
-
 def test_index_that_is_a_folder_or_not_readable(dataset: Dataset) -> None:
     part = dataset.parts[0]
     part.unlink()
@@ -221,15 +190,6 @@ def test_index_that_is_a_folder_or_not_readable(dataset: Dataset) -> None:
     dataset.upsert(key=30)
     names = expected()
     assert dataset.names() == names - Counter([(30, "name 3 30")]) + Counter([(30, "new")])
-
-
-def test_foreign_index(tmp_path: Path, opened: Counter[str]) -> None:
-    """The index of a copy of the dataset describes other files."""
-    one, other = Dataset(tmp_path / "one"), Dataset(tmp_path / "other")
-    shutil.copy(other.parts[0], one.parts[0])
-    one.upsert()
-    assert len(opened) == COUNT
-    assert one.names() == expected()
 
 
 def test_stale_entry_of_a_file_with_the_same_size_and_time(dataset: Dataset, opened: Counter[str]) -> None:
@@ -437,19 +397,3 @@ def _signed(*batches: pa.RecordBatch) -> bytes:
             stream.write_batch(batch)
     data: bytes = sink.getvalue().to_pybytes()
     return b"FSSPECKIT FOOTERS 1\n" + blake2b(data, digest_size=32).digest() + data
-
-
-def test_long_bounds_are_unknown(tmp_path: Path) -> None:
-    table = pa.table({"id": range(3), "text": ["a" * 1000, "b", "c"]})
-    pq.write_table(table, tmp_path / "a.parquet")
-    place = Place.of(str(tmp_path), None, None)
-    files = load_snapshot(place.storage, place.journal.view(), stats_for=["id", "text"]).files
-    (stored,) = footer_format.from_bytes(footer_format.to_bytes(tables_of(files)))
-    assert stored.columns["text"].lower.to_pylist() == [None]
-    assert stored.columns["text"].upper.to_pylist() == [b"c"]
-
-
-def test_versions_without_a_time_are_not_indexed() -> None:
-    assert not footer_index.has_identity("")
-    assert not footer_index.has_identity("123:0.0")
-    assert footer_index.has_identity("123:4.5")

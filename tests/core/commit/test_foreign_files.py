@@ -12,10 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from faults.injection import FaultStorage
 from faults.operations import table
 from faults.worlds import LocalWorld, MemoryWorld, World
-from fsspeckit.common.errors import VersionNotFoundError
 from fsspeckit.core.commit.matching import Matcher
 from fsspeckit.core.commit.record import FileList
 from fsspeckit.core.model import ViewFile
@@ -64,26 +62,6 @@ def test_rewrite_of_an_added_file_leaves_earlier_versions(world: World, files: i
     assert ids(io, world, 5) == [1, 2, 3]
 
 
-def test_file_that_is_added_between_plan_and_commit_is_in_the_next_version(world: World) -> None:
-    storage = FaultStorage(world.storage)
-    is_added: list[bool] = []
-
-    def add(name: str) -> None:
-        if name == "claim_staging" and not is_added:
-            is_added.append(True)
-            add_file(world, [9])
-
-    storage.on_call = add
-    PyarrowDatasetIO(filesystem=storage).write_dataset(table([4], "b"), world.root)
-    assert is_added
-    io = PyarrowDatasetIO(filesystem=world.storage)
-    assert [ids(io, world, version) for version in (2, 3)] == [[1, 2, 3], [1, 2, 3, 4]]
-    io.write_dataset(table([5], "b"), world.root)
-    assert [ids(io, world, version) for version in (2, 3, 4)] == [[1, 2, 3], [1, 2, 3, 4], [1, 2, 3, 4, 5, 9]]
-    assert feed(io, world, 2, 3) == [(3, "insert", 4)]
-    assert feed(io, world, 3) == [(4, "insert", 5), (4, "insert", 9)]
-
-
 def test_file_with_an_old_time_is_in_no_earlier_version(tmp_path: Path) -> None:
     """Such as one that was moved, or copied with its time."""
     io, path = PyarrowDatasetIO(), str(tmp_path / "ds")
@@ -115,17 +93,6 @@ def test_changes_have_the_rows_of_added_files(world: World) -> None:
     ]
 
 
-def test_changes_with_a_file_that_another_program_removed_again_are_an_error(world: World) -> None:
-    io = PyarrowDatasetIO(filesystem=world.storage)
-    add_file(world, [9])
-    io.write_dataset(table([4], "b"), world.root)
-    world.storage.remove(join(world.root, "foreign.parquet"))
-    io.write_dataset(table([5], "b"), world.root)
-    assert [ids(io, world, version) for version in (2, 4)] == [[1, 2, 3], [1, 2, 3, 4, 5]]
-    with pytest.raises(VersionNotFoundError, match="another program"):
-        io.changes(world.root, since=2)
-
-
 def view_file(path: str, size: int, modified: float = 0.0) -> ViewFile:
     return ViewFile(path, path, size, "", modified=modified)
 
@@ -148,8 +115,3 @@ def test_matching_finds_any_added_files(rng: random.Random) -> None:
 def test_matching_accepts_no_other_files(listed: dict[str, int]) -> None:
     files: dict[str, Any] = {"a": view_file("a", 5), "b": view_file("b", 7)}
     assert Matcher().find(FileList.of(listed), files, (), 3.0) is None
-
-
-def test_many_equal_files_are_compared_a_limited_number_of_times() -> None:
-    files = {f"{number}.parquet": view_file(f"{number}.parquet", 5) for number in range(2000)}
-    assert Matcher().find(FileList.of({f"x{number}": 5 for number in range(1998)}), files, (), 3.0) is None

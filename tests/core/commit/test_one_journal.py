@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from fsspec.implementations.arrow import ArrowFSWrapper
 from fsspec.implementations.dirfs import DirFileSystem
-from pyarrow.fs import LocalFileSystem as LocalArrow
 
 from fsspeckit.common.errors import NestedDatasetError
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
@@ -26,12 +23,3 @@ def test_through_a_filesystem_of_a_folder(memory_fs: Any) -> None:
         below.write_dataset(ROWS, path)
     journals = {path.partition("/log/")[0] for path in memory_fs.find("/lake") if path.endswith(".json")}
     assert journals == {"/lake/.d.fsspeckit"}
-
-
-def test_through_a_link_and_the_filesystem_of_arrow(tmp_path: Path) -> None:
-    PyarrowDatasetIO().write_dataset(ROWS, str(tmp_path / "d"))
-    (tmp_path / "link").symlink_to(tmp_path / "d")
-    arrow = PyarrowDatasetIO(filesystem=ArrowFSWrapper(LocalArrow()))
-    for path in ("link", "d/.", "x/../d"):
-        arrow.write_dataset(ROWS, str(tmp_path / path))
-    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == [".d.fsspeckit"]

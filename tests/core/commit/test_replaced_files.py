@@ -68,16 +68,6 @@ def test_current_file_that_another_program_replaced(ds: Path, tmp_path: Path) ->
         io.read_parquet(str(ds), version=3)
 
 
-def test_published_file_that_another_program_replaced(ds: Path, tmp_path: Path) -> None:
-    io, other = PyarrowDatasetIO(), other_file(tmp_path / "other", [7, 8, 9])
-    io.write_dataset(table([4, 5, 6], "a"), str(ds))
-    time.sleep(0.02)
-    shutil.copyfile(other, files_of(ds)[1])
-    assert ids(io, str(ds), 2) == [1, 2, 3]
-    with pytest.raises(VersionNotFoundError, match="changed"):
-        io.changes(str(ds), since=2)
-
-
 def test_kept_file_that_another_one_replaced(ds: Path) -> None:
     io = PyarrowDatasetIO()
     time.sleep(0.02)
@@ -104,23 +94,6 @@ def test_copy_of_a_lake_has_its_versions(ds: Path, tmp_path: Path, keeps_times: 
     io.delete(copy, where="id = 2")
     assert [ids(io, copy, version) for version in (2, 3, 4)] == [[1, 2, 3], [2, 3], [3]]
     assert io.changes(copy, since=2).num_rows == 2
-
-
-def test_file_that_was_copied_because_it_cannot_be_linked(ds: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    link = os.link
-
-    def link_or_refuse(old: str, new: str, **folders: Any) -> None:
-        if new.endswith(".kept"):
-            raise PermissionError
-        link(old, new, **folders)
-
-    io = PyarrowDatasetIO()
-    time.sleep(0.02)
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "link", link_or_refuse)
-        io.delete(str(ds), where="id = 1")
-    assert kept_files(ds)[0].stat().st_nlink == 1
-    assert ids(io, str(ds), 2) == [1, 2, 3]
 
 
 def test_link_in_place_of_a_kept_file_is_refused(ds: Path, tmp_path: Path) -> None:

@@ -50,16 +50,6 @@ def test_only_text_is_an_idempotency_key(place: str, key: Any) -> None:
     assert io.committed(place, "k" * 1000) == 2
 
 
-def test_merge_without_changes_is_recorded_under_its_key(place: str) -> None:
-    io = PyarrowDatasetIO()
-    io.write_dataset(rows(1), place)
-    first = io.on_terms(idempotency_key="k").merge(rows(1), place, strategy="upsert", key_columns="id")
-    assert (first.unchanged, io.committed(place, "k")) == (1, first.commit_seq)
-    with pytest.raises(AlreadyCommittedError):
-        io.on_terms(idempotency_key="k").merge(rows(2), place, strategy="upsert", key_columns="id")
-    assert io.read_parquet(place)["id"].to_pylist() == [1]
-
-
 def test_key_is_known_however_many_commits_follow(place: str) -> None:
     io = PyarrowDatasetIO()
     seq = io.on_terms(idempotency_key="first").write_dataset(rows(0), place).commit_seq
@@ -133,16 +123,3 @@ def test_change_between_check_and_commit_is_a_conflict(place: str) -> None:
     with pytest.raises(CommitConflictError):
         io.on_terms(check=check).write_dataset(rows(2), place, retries=0)
     assert sorted(io.read_parquet(place)["id"].to_pylist()) == [1, 9]
-
-
-def test_maintenance_with_key_and_check(place: str) -> None:
-    io = PyarrowDatasetIO()
-    for number in range(3):
-        io.write_dataset(rows(number), place)
-    keyed = io.on_terms(idempotency_key="night")
-    with pytest.raises(ValueError, match="max_groups_per_commit"):
-        keyed.compact_parquet_dataset(place, 128, max_groups_per_commit=1)
-    with pytest.raises(ValueError, match="deduplicate_key_columns"):
-        keyed.optimize_parquet_dataset(place, ["id"], deduplicate_key_columns=["id"])
-    done = keyed.compact_parquet_dataset(place, 128)
-    assert (done.after_file_count, io.committed(place, "night")) == (1, done.commits[0])

@@ -19,7 +19,7 @@ from fsspeckit.core.commit.replay import Replayer
 from fsspeckit.core.commit.sidecar import SidecarLocations
 from fsspeckit.core.commit.transaction import Changes, Publish, Transaction
 from fsspeckit.core.file_names import is_data_file
-from fsspeckit.core.storage import Entry, LocalStorage, join
+from fsspeckit.core.storage import LocalStorage, join
 
 
 @pytest.fixture(params=[LocalWorld, MemoryWorld])
@@ -72,15 +72,6 @@ def test_view_of_a_missing_dataset_creates_nothing(world: World) -> None:
     assert world.files() == before
 
 
-def test_view_of_a_dataset_without_sidecar_creates_nothing(tmp_path: Path) -> None:
-    (tmp_path / "ds").mkdir()
-    pq.write_table(table(range(3), "x"), tmp_path / "ds" / "a.parquet")
-    journal = Journal(LocalStorage(), str(tmp_path / "ds"))
-    journal.recover()
-    assert [file.path for file in journal.view().files] == ["a.parquet"]
-    assert sorted(os.listdir(tmp_path)) == ["ds"]
-
-
 def test_second_rewrite_of_a_file_conflicts_and_changes_nothing(world: World) -> None:
     journal = Journal(world.storage, world.root)
     with journal.begin(journal.view(), "second") as second:
@@ -112,16 +103,6 @@ def test_append_conflicts_with_a_change_on_a_complete_view(world: World) -> None
         append_files(world.storage, world.root, {"other.parquet": table(range(3), "other")})
         with pytest.raises(CommitConflictError, match="another writer committed append"):
             whole.commit(changes)
-
-
-def test_two_appends_with_the_same_file_name_conflict(world: World) -> None:
-    journal = Journal(world.storage, world.root)
-    with journal.begin(journal.view(), "second") as second:
-        changes = add(world, second, "same.parquet")
-        append_files(world.storage, world.root, {"same.parquet": table(range(3), "other")})
-        with pytest.raises(CommitConflictError):
-            second.commit(changes)
-    assert world.raw_rows()[(80, "mine")] == 0
 
 
 def test_file_created_by_another_program_is_a_conflict(world: World) -> None:
@@ -179,28 +160,6 @@ def test_empty_partition_folder_is_removed_and_root_stays(local: LocalWorld) -> 
     assert os.listdir(local.root) == ["notes.txt"]
 
 
-def test_folder_with_other_files_stays(local: LocalWorld) -> None:
-    local.storage.write_bytes(join(local.root, "day=1/notes.txt"), b"x")
-    clear(local.storage, local.root)
-    assert os.listdir(join(local.root, "day=1")) == ["notes.txt"]
-
-
-def test_empty_change_writes_no_record(world: World) -> None:
-    journal = Journal(world.storage, world.root)
-    before = world.files()
-    with journal.begin(journal.view(), "nothing") as transaction:
-        assert transaction.commit(Changes()).seq == 1
-    assert world.files() == before
-
-
-def test_exit_without_commit_deletes_staged_files(world: World) -> None:
-    journal = Journal(world.storage, world.root)
-    before = world.files()
-    with pytest.raises(ZeroDivisionError), journal.begin(journal.view(), "fails") as transaction:
-        _ = add(world, transaction).publish[0].rows // 0
-    assert world.files() == before
-
-
 def test_damaged_staged_file_is_rejected(world: World) -> None:
     journal = Journal(world.storage, world.root)
     before = world.dataset_files()
@@ -218,14 +177,6 @@ def test_damaged_staged_file_is_rejected(world: World) -> None:
         with pytest.raises(StorageError, match="is missing in"):
             transaction.commit(Changes((Publish(transaction.staged_path(), "mine.parquet", 4),)))
     assert world.dataset_files() == before
-
-
-def test_footer_longer_than_the_first_read(local: LocalWorld) -> None:
-    journal = Journal(local.storage, local.root)
-    wide = pa.table({f"column_{number:05d}": [1] for number in range(3000)})
-    with journal.begin(journal.view(), "append") as transaction:
-        transaction.commit(Changes((Publish(stage(local.storage, transaction, wide), "wide.parquet", 1),)))
-    assert os.path.exists(join(local.root, "wide.parquet"))
 
 
 def test_invalid_changes_are_rejected(world: World) -> None:
@@ -276,14 +227,6 @@ def test_too_long_file_name_is_rejected_before_any_change(local: LocalWorld, len
     assert local.files() == before
 
 
-def test_file_at_the_path_of_a_partition_folder_is_rejected(local: LocalWorld) -> None:
-    journal = Journal(local.storage, local.root)
-    with journal.begin(journal.view(), "append") as transaction:
-        changes = add(local, transaction, "notes.txt/a.parquet")
-        with pytest.raises(StorageError, match="a folder is needed"):
-            transaction.commit(changes)
-
-
 @pytest.mark.parametrize(
     "path",
     [
@@ -297,26 +240,6 @@ def test_table_format_folder_is_rejected(world: World, path: str) -> None:
     world.storage.write_bytes(join(world.root, path), b"x")
     with pytest.raises(TableFormatError, match="not a plain Parquet folder"):
         Journal(world.storage, world.root).view()
-
-
-def test_plain_folder_named_metadata_is_accepted(world: World) -> None:
-    world.storage.make_dirs(join(world.root, "metadata"))
-    world.storage.write_bytes(join(world.root, "metadata/readme.txt"), b"x")
-    assert len(Journal(world.storage, world.root).view().files) == 3
-
-
-def test_symlinks_below_the_dataset_are_rejected(local: LocalWorld) -> None:
-    os.symlink(join(local.root, "day=1"), join(local.root, "day=9"))
-    with pytest.raises(StorageError, match="symbolic link"):
-        Journal(local.storage, local.root).view()
-
-
-def test_dataset_behind_a_symlink_has_the_same_journal(local: LocalWorld) -> None:
-    alias = join(local.folder, "alias")
-    os.symlink(local.root, alias)
-    append_files(local.storage, alias, {"via.parquet": table(range(3), "via")})
-    assert Journal(local.storage, local.root).view().head == 2
-    assert not os.path.exists(join(local.folder, ".alias.fsspeckit"))
 
 
 @pytest.mark.parametrize(
@@ -406,17 +329,6 @@ def test_moved_journal_is_a_conflict(local: LocalWorld) -> None:
             transaction.commit(changes)
 
 
-def test_unreadable_record_is_an_error(world: World) -> None:
-    sidecar = SidecarLocations(world.storage, world.root).find()
-    assert sidecar is not None
-    for content in (b"{", b"{}", b'{"format":2}'):
-        world.storage.write_bytes(join(sidecar, "log", f"{2:020d}.json"), content)
-        with pytest.raises(StorageError, match="cannot be used"):
-            Journal(world.storage, world.root).recover()
-        with pytest.raises(StorageError, match="cannot be used"):
-            Journal(world.storage, world.root).view()
-
-
 def test_reader_is_not_starved_by_frequent_commits(local: LocalWorld) -> None:
     """A commit interrupts every listing until the reader takes the lock."""
     numbers = iter(range(100))
@@ -438,14 +350,6 @@ def test_reader_is_not_starved_by_frequent_commits(local: LocalWorld) -> None:
     view = Journal(Busy(), local.root).view()
     assert Busy.locked
     assert len(view.files) == 3 + next(numbers)
-
-
-def test_commit_reports_slot_size_and_time(world: World) -> None:
-    commit = append_files(world.storage, world.root, {"x.parquet": table(range(3), "x")})
-    entry = world.storage.stat(join(world.root, "x.parquet"))
-    assert isinstance(entry, Entry)
-    assert (commit.seq, commit.bytes_published, commit.published) == (2, entry.size, True)
-    assert 0 < commit.seconds < 60
 
 
 def test_folder_removed_by_another_program_after_the_commit_is_created_again(local: LocalWorld) -> None:

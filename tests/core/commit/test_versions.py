@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from faults.injection import FaultStorage
-from faults.operations import append_files, keep_versions, rewrite, set_policy, start, table
+from faults.operations import append_files, keep_versions, rewrite, start, table
 from faults.sweep import versions_of
 from faults.worlds import LocalWorld, MemoryWorld, World
 from fsspeckit.common.errors import DatasetNotFoundError, StorageError, VersionNotFoundError
@@ -123,27 +122,6 @@ def test_journal_inside_the_dataset_keeps_versions(tmp_path: Path) -> None:
     assert io.read_parquet(str(path)).num_rows == 2
 
 
-def test_without_history_nothing_is_kept(world: World) -> None:
-    start(world)
-    rewrite(world.storage, world.root)
-    names = world.storage.list_names(sidecar(world))
-    assert "kept" not in names
-    assert "history" not in names
-    assert versions_of(world) == []
-    listed = Journal(world.storage, world.root)
-    assert [each.readable for each in listed.versions(listed.view(), "ds").history] == [False, False]
-
-
-def test_local_files_are_kept_without_a_copy() -> None:
-    world = LocalWorld()
-    keep_versions(world)
-    before = {path: os.stat(join(world.root, path)).st_ino for path in ("day=1/a.parquet", "day=2/c.parquet")}
-    rewrite(world.storage, world.root)
-    kept = {os.stat(join(sidecar(world), "kept", name)).st_ino for name in os.listdir(join(sidecar(world), "kept"))}
-    assert kept == set(before.values())
-    world.close()
-
-
 def test_file_of_another_user_is_copied(tmp_path: Path) -> None:
     """Linux refuses a link to a file of another user that this user may not write."""
     storage, path, other = LocalStorage(), str(tmp_path / "a"), str(tmp_path / "b")
@@ -164,17 +142,6 @@ def test_duplicate_replaces_another_file(tmp_path: Path) -> None:
     assert (tmp_path / "b").read_bytes() == b"rows"
     with pytest.raises(FileNotFoundError):
         storage.duplicate(str(tmp_path / "missing"), other, 4)
-
-
-def test_turning_history_off_and_on_again(world: World) -> None:
-    keep_versions(world)
-    set_policy(world.storage, world.root, 0)
-    rewrite(world.storage, world.root)
-    assert versions_of(world) == []
-    set_policy(world.storage, world.root, 60)
-    rewritten = world.raw_rows()
-    append_many(world, 1)
-    assert versions_of(world) == [rewritten, world.raw_rows()]
 
 
 def test_versions_survive_many_commits(world: World) -> None:
@@ -213,15 +180,6 @@ def file_bytes(data: pa.Table) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def test_file_that_another_program_adds_is_in_no_earlier_version(world: World) -> None:
-    keep_versions(world)
-    rewrite(world.storage, world.root)
-    before = versions_of(world)
-    time.sleep(0.02)
-    world.storage.write_bytes(join(world.root, "foreign.parquet"), file_bytes(table([7], "foreign")))
-    assert versions_of(world) == before
-
-
 def remove_file(world: World) -> None:
     world.storage.remove(join(world.root, "day=1/b.parquet"))
 
@@ -250,18 +208,6 @@ def test_version_with_a_missing_or_changed_file_is_an_error(world: World, damage
         io.read_parquet(world.root, version=3)
     with pytest.raises(VersionNotFoundError):
         io.restore(world.root, version=3)
-
-
-def test_link_in_place_of_the_kept_files_is_refused(tmp_path: Path) -> None:
-    world = LocalWorld()
-    keep_versions(world)
-    rewrite(world.storage, world.root)
-    shutil.move(join(sidecar(world), "kept"), tmp_path / "elsewhere")
-    os.symlink(tmp_path / "elsewhere", join(sidecar(world), "kept"))
-    io = PyarrowDatasetIO()
-    with pytest.raises(StorageError, match="symbolic link"):
-        io.read_parquet(world.root, version=3)
-    world.close()
 
 
 def good_record(seq: int = 3, **changes: Any) -> Record:
@@ -337,13 +283,6 @@ def test_forged_list_of_versions_is_refused(tmp_path: Path, changes: dict[str, A
         all_versions(LocalStorage(), str(tmp_path), lambda after: [])
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b"null", b"{", b"[" * 100_000, b"\xff"])
-def test_damaged_list_of_versions_is_refused(tmp_path: Path, data: bytes) -> None:
-    (tmp_path / Segment(1, 3, "versions").name).write_bytes(data)
-    with pytest.raises(StorageError, match="cannot be used"):
-        all_versions(LocalStorage(), str(tmp_path), lambda after: [])
-
-
 @pytest.mark.parametrize(
     "record",
     [
@@ -361,12 +300,6 @@ def test_forged_records_are_refused(tmp_path: Path, record: Record) -> None:
         read_records(LocalStorage(), str(tmp_path), segment)
 
 
-@pytest.mark.parametrize("name", ["x.versions", f"{5:020d}-{1:020d}.versions", f"{0:020d}-{1:020d}.records", "é"])
-def test_other_files_in_the_history_folder_are_ignored(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_bytes(b"junk")
-    assert list_segments(LocalStorage(), str(tmp_path)) == []
-
-
 def test_policy_of_a_later_slot_stays_in_effect(tmp_path: Path) -> None:
     log = Log(LocalStorage(), str(tmp_path))
     LocalStorage().make_dirs(log.folder)
@@ -376,12 +309,6 @@ def test_policy_of_a_later_slot_stays_in_effect(tmp_path: Path) -> None:
     log.set_floor(2)
     state = log.state()
     assert (state.retain, state.floor) == (60, 4)
-
-
-def test_large_records_are_divided() -> None:
-    with mock.patch.object(history, "_RECORD_BYTES", 10):
-        parts = history._parts([(3, b"a" * 6), (4, b"b" * 6), (7, b"c" * 3), (8, b"d" * 30)], (2, 9))
-    assert [(first, last) for first, last, _ in parts] == [(2, 3), (4, 7), (8, 9)]
 
 
 @pytest.mark.parametrize("where", ["id = 1", "id = 77"])
@@ -400,14 +327,6 @@ def test_delete_erases_rows_from_kept_versions(world: World, where: str) -> None
     assert len(versions_of(world)) == 1
     io.update(world.root, set={"secret": "'x'"}, where="true")
     assert len(versions_of(world)) == 2
-
-
-def test_history_of_a_path_without_a_dataset_creates_nothing(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    for name in ("missing", "empty"):
-        with pytest.raises(DatasetNotFoundError, match=f"no parquet dataset at .*{name}"):
-            PyarrowDatasetIO().keep_history(str(tmp_path / name))
-    assert [path.name for path in tmp_path.rglob("*")] == ["empty"]
 
 
 def test_time_of_a_record_after_the_year_9999_is_not_valid(tmp_path: Path) -> None:

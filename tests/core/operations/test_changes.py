@@ -3,34 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit.common.errors import KeyColumnError, SchemaMismatchError, VersionNotFoundError
-from fsspeckit.core.storage import Entry, LocalStorage
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
-
-
-class RecordingStorage(LocalStorage):
-    """Records the Parquet files whose bytes are read."""
-
-    def __init__(self) -> None:
-        self.read: set[str] = set()
-
-    def open_input(self, path: str, size: int | None = None, stamp: str = "") -> pa.NativeFile:
-        self.read.add(path)
-        return super().open_input(path, size, stamp)
-
-    def read_tail(self, path: str, size: int) -> bytes:
-        self.read.add(path)
-        return super().read_tail(path, size)
-
-    def read_tail_and_stat(self, path: str, size: int) -> tuple[bytes, Entry | None]:
-        self.read.add(path)
-        return super().read_tail_and_stat(path, size)
 
 
 def rows(ids: list[int], value: str = "a") -> pa.Table:
@@ -48,23 +27,6 @@ def path(io: PyarrowDatasetIO, tmp_path: Path) -> str:
     io.write_dataset(rows(list(range(1000))), folder, max_rows_per_file=10)
     io.keep_history(folder)
     return folder
-
-
-def facts(feed: pa.Table) -> list[tuple[Any, ...]]:
-    return sorted((row["_version"], row["id"], row["_change_type"], row["value"]) for row in feed.to_pylist())
-
-
-def test_only_the_files_of_the_commits_are_read(path: str) -> None:
-    storage = RecordingStorage()
-    io = PyarrowDatasetIO(filesystem=storage)
-    io.merge(rows([5, 505, 905], "b"), path, strategy="upsert", key_columns="id")
-    io.compact_parquet_dataset(path, target_rows_per_file=400)
-    storage.read.clear()
-    feed = io.changes(path, since=2, until=3, key_columns="id")
-    assert [change for *_, change, _ in facts(feed)] == ["update_after", "update_before"] * 3
-    assert len(storage.read) == 6
-    storage.read.clear()
-    assert io.changes(path, since=3).num_rows == 0
 
 
 def test_feed_of_a_changed_schema_and_of_moved_rows(io: PyarrowDatasetIO, tmp_path: Path) -> None:
@@ -91,14 +53,6 @@ def test_feed_of_a_changed_schema_and_of_moved_rows(io: PyarrowDatasetIO, tmp_pa
         {"id": 3, "extra": 8, "day": "c", "_change_type": "insert"},
     ]
     assert str(feed.schema.field("_at").type) == "timestamp[us, tz=UTC]"
-
-
-def test_optimize_that_deduplicates_is_a_change(io: PyarrowDatasetIO, tmp_path: Path) -> None:
-    folder = str(tmp_path / "d")
-    io.write_dataset(rows([3, 1, 2, 1]), folder)
-    first = io.keep_history(folder)
-    io.optimize_parquet_dataset(folder, zorder_columns="id", deduplicate_key_columns="id")
-    assert [(key, change) for _, key, change, _ in facts(io.changes(folder, since=first))] == [(1, "delete")]
 
 
 def test_errors(io: PyarrowDatasetIO, path: str) -> None:
@@ -136,15 +90,3 @@ def test_published_file_that_another_program_removed_is_an_error(io: PyarrowData
     pq.write_table(rows([1, 2, 3, 4], "foreign"), result.files[0].path)
     with pytest.raises(VersionNotFoundError, match=r"changes of version 3 .* another program"):
         io.changes(path, since=2)
-
-
-@pytest.mark.parametrize("name", ["_Version", "_CHANGE_TYPE", "_At"])
-def test_columns_that_differ_from_those_of_the_feed_only_in_case_are_refused(
-    io: PyarrowDatasetIO, path: str, name: str
-) -> None:
-    """Spark does not distinguish the two, so that no engine returns such a feed."""
-    other = path + "2"
-    io.write_dataset(pa.table({"id": [1], name: [1]}), other)
-    first = io.keep_history(other)
-    with pytest.raises(ValueError, match=f"has a column '{name}'"):
-        io.changes(other, since=first)

@@ -104,17 +104,6 @@ def test_a_file_changes_between_two_commits_of_one_run(
     assert ids_of(folder) == sorted([*range(6), *ids, 9, 10, 11])
 
 
-def test_a_needed_file_changes_between_two_commits_of_one_run(folder: str, before_commit: Callable[..., None]) -> None:
-    """The winner of key 4 is in a file that neither commit rewrites."""
-    put(f"{folder}/a.parquet", [1, 1])
-    put(f"{folder}/b.parquet", [3, 4])
-    put(f"{folder}/c.parquet", [4, 5])
-    before_commit(1, lambda: put(f"{folder}/c.parquet", [6, 5]))
-    with pytest.raises(CommitConflictError, match="Earlier commits of this run are kept"):
-        IO.deduplicate_parquet_dataset(folder, "id", max_groups_per_commit=1, retries=0)
-    assert ids_of(folder) == [1, 3, 4, 5, 6]
-
-
 @pytest.mark.parametrize("operation", ["deduplicate", "sorted"])
 def test_a_commit_of_another_writer_between_two_of_a_deduplication(
     folder: str, operation: str, before_commit: Callable[..., None]
@@ -134,16 +123,6 @@ def test_a_commit_of_another_writer_between_two_of_a_deduplication(
     assert ids_of(folder) == [0, 1, 1, 7]
 
 
-def test_a_commit_of_another_writer_between_two_of_a_compaction_is_no_conflict(
-    folder: str, before_commit: Callable[..., None]
-) -> None:
-    for number in range(4):
-        put(f"{folder}/day={number // 2}/{number}.parquet", [number])
-    before_commit(1, lambda: IO.write_dataset(pa.table({"id": [7], "v": ["new"], "day": [9]}), folder))
-    result = IO.compact_parquet_dataset(folder, target_rows_per_file=100, max_groups_per_commit=1)
-    assert (len(result.commits), ids_of(folder)) == (2, [0, 1, 2, 3, 7])
-
-
 @pytest.mark.parametrize("mode", ["overwrite", "overwrite_partitions"])
 @pytest.mark.parametrize("writer", ["journal", "foreign"])
 def test_an_overwrite_that_did_not_see_every_file(folder: str, mode: Any, writer: str) -> None:
@@ -161,13 +140,6 @@ def test_an_overwrite_that_did_not_see_every_file(folder: str, mode: Any, writer
     with pytest.raises(CommitConflictError, match="Nothing was changed"):
         IO.write_dataset(rows, folder, mode=mode, partition_by="day", progress=at_stage("write", add), retries=0)
     assert ids_of(folder) == [1, 2, 3, 9]
-
-
-def test_an_append_does_not_need_every_file(folder: str) -> None:
-    put(f"{folder}/a.parquet", [1])
-    add = at_stage("write", lambda: put(f"{folder}/z.parquet", [9]))
-    IO.write_dataset(pa.table({"id": [5], "v": ["new"]}), folder, progress=add)
-    assert ids_of(folder) == [1, 5, 9]
 
 
 MERGES: dict[str, dict[str, Any]] = {
@@ -212,46 +184,3 @@ def test_a_source_with_one_more_update_than_its_plan(folder: str) -> None:
     with pytest.raises(CommitConflictError, match="source_count is 2 and 1 in the plan"):
         IO.merge(more, folder, strategy="upsert", key_columns="id", plan=plan)
     assert IO.read_parquet(folder)["v"].to_pylist() == ["old"] * 3
-
-
-@pytest.mark.parametrize("stage", ["match", "write"])
-def test_a_file_that_a_merge_rewrites_is_replaced(tmp_path: Path, stage: str) -> None:
-    """The other writer's file is longer, so that the footer is at another place."""
-    folder = str(tmp_path / "d")
-    put(f"{folder}/a.parquet", [1, 2])
-    rows = pa.table({"id": [1], "v": ["new"]})
-    act = at_stage(stage, lambda: put(f"{folder}/a.parquet", [*range(1000)], "another writer"))
-    with pytest.raises(CommitConflictError, match="again"):
-        IO.merge(rows, folder, strategy="upsert", key_columns="id", progress=act, retries=0)
-    assert len(ids_of(folder)) == 1000
-
-
-def test_a_file_changes_while_its_rows_are_replaced(folder: str) -> None:
-    """The new row of the other writer matches the condition too, so it must not stay unseen."""
-    put(f"{folder}/a.parquet", [1, 2])
-    put(f"{folder}/b.parquet", [3])
-    rows, change = pa.table({"id": [2], "v": ["new"]}), at_stage("write", lambda: put(f"{folder}/b.parquet", [2, 3]))
-    with pytest.raises(CommitConflictError, match="again"):
-        IO.write_dataset(rows, folder, mode="overwrite", replace_where="id = 2", progress=change, retries=0)
-    assert ids_of(folder) == [1, 2, 2, 3]
-    result = IO.write_dataset(rows, folder, mode="overwrite", replace_where="id = 2")
-    assert (result.replaced, len(result.rewritten_files), ids_of(folder)) == (2, 2, [1, 2, 3])
-
-
-@pytest.mark.parametrize("mode", ["error", "ignore"])
-def test_a_dataset_appears_while_another_is_written(folder: str, mode: Any) -> None:
-    change = at_stage("write", lambda: put(f"{folder}/a.parquet", [1]))
-    with pytest.raises(CommitConflictError, match="again"):
-        IO.write_dataset(pa.table({"id": [2], "v": ["new"]}), folder, mode=mode, progress=change, retries=0)
-    assert ids_of(folder) == [1]
-
-
-def test_a_file_changes_while_its_rows_move(folder: str) -> None:
-    put(f"{folder}/day=a/a.parquet", [1, 2])
-    put(f"{folder}/day=b/b.parquet", [3])
-    change = at_stage("write", lambda: put(f"{folder}/day=a/a.parquet", [1, 5]))
-    with pytest.raises(CommitConflictError, match="again"):
-        IO.update(folder, set={"day": "'b'"}, where="id = 2", progress=change, retries=0)
-    assert ids_of(folder) == [1, 3, 5]
-    result = IO.update(folder, set={"day": "'b'"}, where="id = 5", batch_rows=1)
-    assert (result.moved, ids_of(folder)) == (1, [1, 3, 5])

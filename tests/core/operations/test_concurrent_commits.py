@@ -11,12 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from fsspeckit.common.errors import CommitConflictError, DatasetExistsError, KeyColumnError, PartitionError
+from fsspeckit.common.errors import CommitConflictError, PartitionError
 from fsspeckit.core.commit.log import Log
 from fsspeckit.core.commit.record import Record
 from fsspeckit.core.operations import attempts
 from fsspeckit.core.operations.change import Revalidation
-from fsspeckit.core.storage import Storage
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 IO = PyarrowDatasetIO()
@@ -95,22 +94,6 @@ def test_a_merge_in_another_partition_is_no_conflict(folder: str, revalidated: l
     ]
 
 
-def test_counts_and_files_are_those_of_the_newer_view(folder: str) -> None:
-    start(folder)
-    result = upsert([1], folder, retries=0, progress=once("write", lambda: upsert([21, 22], folder, "c", "other")))
-    assert (result.target_count_before, result.target_count_after) == (6, 6)
-    assert len(result.files) == 3
-    assert sum(file.row_count for file in result.files) == 6
-
-
-def test_an_append_of_other_keys_in_the_same_partition_is_no_conflict(folder: str, revalidated: list[Any]) -> None:
-    start(folder)
-    append = once("write", lambda: IO.write_dataset(table([7, 8], "a", "other"), folder))
-    upsert([1, 3], folder, retries=0, progress=append)
-    assert [len(new) for new in revalidated] == [1]
-    assert [row[0] for row in rows_of(folder)] == [1, 2, 3, 7, 8, 11, 12]
-
-
 @pytest.mark.parametrize("strategy", ["upsert", "insert", "update", "deduplicate"])
 def test_a_key_that_another_writer_inserts_is_planned_again(folder: str, strategy: str) -> None:
     start(folder)
@@ -122,20 +105,6 @@ def test_a_key_that_another_writer_inserts_is_planned_again(folder: str, strateg
     upsert([1, 3], folder, strategy=strategy, progress=once("write", add))
     mine = "other" if strategy == "insert" else "mine"
     assert [row for row in rows_of(folder) if row[0] == 3] == [(3, "a", mine)]
-
-
-def test_two_upserts_of_one_new_key_end_in_one_row(folder: str) -> None:
-    start(folder)
-    upsert([3], folder, progress=once("write", lambda: upsert([3, 4], folder, v="other")))
-    assert [row for row in rows_of(folder) if row[0] in (3, 4)] == [(3, "a", "mine"), (4, "a", "other")]
-
-
-def test_a_row_that_another_writer_deletes_stays_deleted(folder: str) -> None:
-    """The new file of the other writer has no key of the source, but the merge has read the file before it."""
-    IO.write_dataset(table([1, 2, 5]), folder)
-    delete = lambda: IO.delete(folder, where="id <= 2")  # noqa: E731
-    result = upsert([1], folder, progress=once("write", delete, at_end=True))
-    assert (result.inserted, [row[0] for row in rows_of(folder)]) == (1, [1, 5])
 
 
 def test_a_key_that_arrives_in_another_partition_is_found_by_the_check_of_moves(folder: str) -> None:
@@ -167,15 +136,6 @@ def test_a_compaction_under_a_merge(folder: str, revalidated: list[Any]) -> None
     assert (12, "b", "mine") in rows_of(folder)
 
 
-def test_a_full_merge_sees_every_row(folder: str) -> None:
-    start(folder)
-    add = lambda: IO.write_dataset(table([3], "c", "other"), folder)  # noqa: E731
-    with pytest.raises(CommitConflictError):
-        upsert([1], folder, strategy="full_merge", retries=0, progress=once("write", add))
-    upsert([1], folder, strategy="full_merge", progress=once("write", add))
-    assert rows_of(folder) == [(1, "a", "mine")]
-
-
 def test_a_full_merge_with_a_scope_needs_only_its_rows(folder: str, revalidated: list[Any]) -> None:
     start(folder)
     add = once("write", lambda: IO.write_dataset(table([3], "c", "other"), folder))
@@ -195,39 +155,6 @@ def test_new_columns_of_another_writer_are_planned_again(folder: str) -> None:
     IO.delete(folder, where="id = 30")
     upsert([3], folder, schema_mode="evolve", progress=once("write", evolve))
     assert [row[0] for row in rows_of(folder)] == [1, 2, 3, 11, 12, 30]
-
-
-def test_a_null_key_that_another_writer_adds_is_an_error(folder: str) -> None:
-    start(folder)
-    nulls = pa.table({"id": pa.array([None], pa.int64()), "v": ["null"], "day": ["a"]})
-    with pytest.raises(KeyColumnError, match="target"):
-        upsert([3], folder, progress=once("write", lambda: IO.write_dataset(nulls, folder)))
-
-
-def test_a_partition_that_changes_the_type_of_its_column_is_planned_again(tmp_path: Path) -> None:
-    """`day` is a number as long as all folders are numbers; the condition means something else afterwards."""
-    folder = str(tmp_path / "d")
-    IO.write_dataset(pa.table({"id": [1, 2], "day": ["1", "2"]}), folder, partition_by="day")
-    other = once("write", lambda: IO.write_dataset(pa.table({"id": [3], "day": ["x"]}), folder))
-    with pytest.raises(CommitConflictError):
-        IO.delete(folder, where="day = 1", retries=0, progress=other)
-
-
-def test_a_dataset_that_appears_is_planned_again(folder: str) -> None:
-    created = lambda: IO.write_dataset(table([3], "a", "other"), folder, partition_by="day")  # noqa: E731
-    upsert([3, 4], folder, progress=once("write", created))
-    assert rows_of(folder) == [(3, "a", "mine"), (4, "a", "mine")]
-
-
-@pytest.mark.parametrize(("mode", "error"), [("error", DatasetExistsError), ("ignore", None)])
-def test_a_dataset_that_appears_is_not_written(folder: str, mode: Any, error: Any) -> None:
-    created = once("write", lambda: IO.write_dataset(table([3]), folder))
-    if error is not None:
-        with pytest.raises(error):
-            IO.write_dataset(table([4]), folder, mode=mode, progress=created)
-    else:
-        assert IO.write_dataset(table([4]), folder, mode=mode, progress=created).skipped
-    assert [row[0] for row in rows_of(folder)] == [3]
 
 
 def test_first_appends_agree_on_the_partitions(folder: str) -> None:
@@ -354,12 +281,6 @@ def test_a_check_of_terms_sees_the_dataset_that_it_accepts(folder: str) -> None:
     assert seen == [2, 3]
 
 
-def test_retries_must_be_a_whole_number(folder: str) -> None:
-    for retries in (-1, 1.5, True, "3"):
-        with pytest.raises(ValueError, match="retries="):
-            upsert([1], folder, retries=retries)
-
-
 def test_the_journal_shows_an_input_that_size_and_stamp_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another commit rewrites an input, and a third one adds a file: the newer view has the same size and stamp."""
     folder = str(tmp_path / "d")
@@ -408,27 +329,3 @@ def test_counters_lose_no_increment(folder: str, retries: int) -> None:
         won = list(pool.map(lambda _: count_up(folder, 6, barrier, retries=retries), range(4)))
     assert IO.read_parquet(folder)["n"].to_pylist() == [sum(won)]
     assert sum(won) > 0
-
-
-@pytest.fixture
-def storage_of(folder: str) -> Storage:
-    return IO._place(folder).storage
-
-
-def test_a_writer_that_lost_twice_is_first_in_the_queue(folder: str, storage_of: Storage) -> None:
-    """Others conflict with it in every attempt, from another thread; the third one lets them wait."""
-    start(folder)
-    waiting: list[threading.Thread] = []
-
-    def collide(event: Any) -> None:
-        if event.stage == "write" and event.done == 0:
-            options = {"v": f"other {len(waiting)}", "retries": 5}
-            thread = threading.Thread(target=upsert, args=([1], folder), kwargs=options)
-            thread.start()
-            thread.join(2 if len(waiting) < 2 else 0.5)
-            waiting.append(thread)
-
-    upsert([1], folder, retries=2, progress=collide)
-    assert len(waiting) == 3
-    waiting[-1].join(20)
-    assert not storage_of.is_locked(IO._place(folder).journal._locations.find() + "/queue")

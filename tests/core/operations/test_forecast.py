@@ -30,14 +30,13 @@ def lay(path: Path) -> None:
         pq.write_table(pa.table(columns), folder / f"{number:02}.parquet")
 
 
-@pytest.mark.parametrize("mb", [0.03, 0.1, 128])
 @pytest.mark.parametrize(
-    "options",
+    ("options", "mb"),
     [
-        {},
-        {"zorder_columns": ["id"]},
-        {"zorder_columns": ["id", "noise"], "curve": "hilbert"},
-        {"zorder_columns": ["noise"], "row_group_size": 700, "force": True},
+        ({}, 0.03),
+        ({}, 128),
+        ({"zorder_columns": ["id", "noise"], "curve": "hilbert"}, 0.1),
+        ({"zorder_columns": ["noise"], "row_group_size": 700, "force": True}, 0.03),
     ],
 )
 def test_a_forecast_has_the_files_of_a_dry_run(options: dict[str, Any], mb: float, tmp_path: Path) -> None:
@@ -60,15 +59,3 @@ def test_a_forecast_has_the_files_of_a_dry_run(options: dict[str, Any], mb: floa
     if options:
         groups = sum(len(file.row_groups) for file in load_all_statistics(place).files)
         assert found.row_groups == pytest.approx(groups, rel=0.2)
-
-
-def test_rows_that_cannot_be_read_have_no_forecast(tmp_path: Path) -> None:
-    lay(tmp_path / "d")
-    place = Place.of(str(tmp_path / "d"), None, None)
-    snapshot = load_all_statistics(place)
-    for file in tmp_path.rglob("*.parquet"):
-        content = bytearray(file.read_bytes())
-        content[4:2000] = bytes(1996)
-        file.write_bytes(content)
-    request = OptimizeRequest(("id",), "linear", Target.of(0.03, None), MaintenanceScope())
-    assert forecast(place, snapshot, request) is None

@@ -13,12 +13,11 @@ import pytest
 from faulty_calls import FaultyCall
 from fsspeckit.common.errors import ExpressionError, KeyColumnError, PartitionError, SchemaMismatchError
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
-from routes import Routes, failure, many_pieces, succeeded
+from routes import Routes, failure, many_pieces
 from sweeps import sweep_size
 
 FAILS = "10 / ({}v - 1) > 0"
 """A condition that cannot be computed for rows with the value 1."""
-ROWS = pa.table({"id": [1, 2, 3], "p": ["x", "y", "x"], "v": [1, 1, 1]})
 
 
 @pytest.fixture(autouse=True)
@@ -33,62 +32,6 @@ def merged(routes: Routes, source: pa.Table, **options: Any) -> Any:
         return io.merge(source, path, dry_run=dry_run, key_columns="id", **({"strategy": "upsert"} | options))
 
     return routes.outcome(call)
-
-
-@pytest.mark.parametrize("duplicates", ["error", "first", "last"])
-def test_an_unordered_source_is_deduplicated_by_columns(tmp_path: Path, duplicates: str) -> None:
-    routes = Routes(tmp_path, ordered=False)
-    source = pa.table({"id": [1, 2, 1, 2], "v": [5, 6, 7, 4]})
-    options = {"strategy": "deduplicate", "on_duplicate_source": duplicates}
-    found = merged(routes, source, dedup_order_by=["v"], **options)
-    assert succeeded(found)["inserted"] == 2
-    assert "{'id': 1, 'v': 7}" in found[2][0][1]
-    error, message = failure(merged(routes, source, **options))
-    assert error is KeyColumnError
-    assert "without dedup_order_by would keep an arbitrary one" in message
-
-
-@pytest.mark.parametrize(("at", "fails"), [("unmatched", False), ("matched", True)])
-def test_a_sequence_that_does_not_fit_counts_only_in_matched_rows(tmp_path: Path, at: str, fails: bool) -> None:
-    routes = Routes(tmp_path)
-    rows = pa.table({"id": [1, 2, 3], "v": [1, 2, 3], "at": pa.array([1, 2, 3], pa.timestamp("us"))})
-    PyarrowDatasetIO().write_dataset(rows, routes.target)
-    times = pa.array([10**18, 10**17, 1000], pa.int64()).cast(pa.timestamp("s"))
-    source = pa.table({"id": [8, 9, 3] if at == "unmatched" else [2, 1, 3], "v": [7, 8, 9], "at": times})
-    found = merged(routes, source, strategy="update", update_columns=["v"], newer_by="at")
-    if not fails:
-        assert succeeded(found)["updated"] == 1
-        return
-    error, message = failure(found)
-    assert error is SchemaMismatchError
-    assert "newer_by of the source" in message
-    assert "100000000000000000." in message  # of the two that do not fit, the row that is first in the dataset
-
-
-@pytest.mark.parametrize("condition", ["update_when", "insert_when"])
-def test_a_key_that_moves_comes_before_a_condition_that_fails(tmp_path: Path, condition: str) -> None:
-    routes = Routes(tmp_path)
-    PyarrowDatasetIO().write_dataset(ROWS, routes.target, partition_by=["p"])
-    source = pa.table({"id": [1, 2, 9], "p": ["x", "x", "x"], "v": [1, 1, 1]})
-    options = {condition: FAILS.format("source.")}
-    error, message = failure(merged(routes, source, **options))
-    assert error is PartitionError
-    assert "partition columns cannot change for existing keys: the keys of [{'id': 2, 'p': 'x'}]" in message
-    error, message = failure(merged(routes, source, partition_move="move", **options))
-    assert error is ExpressionError
-    assert message.startswith(f"{condition}: an expression cannot be computed (divide by zero)")
-
-
-@pytest.mark.parametrize("condition", ["update_when", "insert_when"])
-def test_a_null_key_of_the_target_comes_before_a_condition_that_fails(tmp_path: Path, condition: str) -> None:
-    routes = Routes(tmp_path)
-    PyarrowDatasetIO().write_dataset(ROWS.set_column(0, "id", pa.array([1, 2, None])), routes.target)
-    source = pa.table({"id": [1, 2, 9], "p": ["x", "y", "x"], "v": [1, 1, 1]})
-    options = {condition: FAILS.format("source.")}
-    error, message = failure(merged(routes, source, **options))
-    assert error is KeyColumnError
-    assert "key column 'id' of the target" in message
-    assert failure(merged(routes, source, null_keys="match", **options))[0] is ExpressionError
 
 
 def _times(count: int, **late: int) -> pa.Array:
@@ -142,66 +85,6 @@ def test_of_several_faults_the_first_in_a_fixed_order_is_reported(tmp_path: Path
     expected, text = list(FAULTS.values())[first]
     assert text in message
     assert error is expected
-
-
-@pytest.mark.parametrize("operation", ["merge", "scd1", "scd2", "append"])
-def test_of_values_that_do_not_fit_the_first_column_is_reported(tmp_path: Path, operation: str) -> None:
-    """The source is exchanged in parts, of which the first one has a fault only in the second column."""
-    routes = Routes(tmp_path)
-    none = pa.array([0], pa.timestamp("us"))
-    scd2 = {"key_columns": "id", "sequence_by": "v", "scd_type": 2}
-    rows = pa.table({"id": [1], "v": [0], "a": none, "b": none})
-    if operation == "scd2":
-        PyarrowDatasetIO().apply_changes(rows, routes.target, **scd2)
-    else:
-        PyarrowDatasetIO().write_dataset(rows, routes.target)
-    early, late = _times(9, row5=10**18, row4=10**17), _times(9, row0=10**18)
-    source = pa.table({"id": range(9), "v": range(9), "a": early, "b": late})
-
-    def call(io: Any, path: str, *, dry_run: bool) -> Any:
-        if operation == "merge":
-            return io.merge(source, path, strategy="upsert", key_columns="id", dry_run=dry_run)
-        if operation == "append":
-            return io.write_dataset(source, path, dry_run=dry_run)
-        return io.apply_changes(source, path, dry_run=dry_run, **scd2 | {"scd_type": int(operation[-1])})
-
-    error, message = failure(routes.outcome(call))
-    assert error is SchemaMismatchError
-    assert "column 'a' cannot be cast" in message
-    assert "100000000000000000." in message
-
-
-def test_a_key_that_does_not_fit_is_reported_for_the_merge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files are set aside by the keys of the source only after its values were checked."""
-    for name in ("dataset.indexed_files.MIN_LOCAL_FILES", "planning.pruned_files.MIN_FILES"):
-        monkeypatch.setattr(f"fsspeckit.core.{name}", 1)
-    routes = Routes(tmp_path)
-    rows = pa.table({"id": pa.array([1, 2, 3], pa.timestamp("us")), "v": [1, 2, 3]})
-    PyarrowDatasetIO().write_dataset(rows, routes.target, max_rows_per_file=1)
-    source = pa.table({"id": _times(4, row2=10**18), "v": [1, 1, 1, 1]})
-    for options in ({}, {"delete_when": "true"}):
-        error, message = failure(merged(routes, source, **options))
-        assert error is SchemaMismatchError
-        assert message.startswith("merge of PATH: column 'id' cannot be cast")
-
-
-def test_of_wrong_history_rows_the_first_of_the_dataset_is_reported(tmp_path: Path) -> None:
-    routes = Routes(tmp_path, rows_in_order=False)
-    options: dict[str, Any] = {"key_columns": "id", "sequence_by": "v", "scd_type": 2}
-    PyarrowDatasetIO().apply_changes(pa.table({"id": range(30), "v": [1] * 30}), routes.target, **options)
-    (file,) = Path(routes.target).glob("*.parquet")
-    rows = pq.read_table(file)
-    pq.write_table(
-        rows.set_column(rows.column_names.index("is_current"), "is_current", [[n < 7 for n in range(30)]]), file
-    )
-
-    def call(io: Any, path: str, *, dry_run: bool) -> Any:
-        feed = pa.table({"id": range(29, -1, -1), "v": [2] * 30})
-        return io.apply_changes(feed, path, dry_run=dry_run, **options)
-
-    error, message = failure(routes.outcome(call))
-    assert error is KeyColumnError
-    assert "the history row {'id': 7, " in message
 
 
 @pytest.mark.parametrize(

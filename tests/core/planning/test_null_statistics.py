@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from conformance.builders import edit_footer
-from fsspeckit.common.errors import KeyColumnError
 from fsspeckit.core.parquet.bytes.format_fields import ChunkField, FileField, GroupField, MetaField, StatisticsField
 from fsspeckit.core.parquet.bytes.thrift import Struct
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
@@ -42,14 +41,6 @@ def test_a_null_of_the_source_is_found_beside_any_bounds(tmp_path: Path, nulls: 
     source = pa.table({"id": pa.array([None, 100], pa.int64()), "n": [70, 71]})
     result = IO.merge(source, str(tmp_path / "d"), strategy="upsert", key_columns="id", null_keys="match")
     assert (result.inserted, result.updated) == (1, 1)
-
-
-@pytest.mark.parametrize("nulls", NULLS)
-def test_a_null_key_is_found_where_the_first_row_group_has_none(tmp_path: Path, nulls: str) -> None:
-    put(tmp_path / "d" / "a.parquet", [5, 6, 7, None], nulls=nulls, row_group_size=2)
-    source = pa.table({"id": [100], "n": [1]})
-    with pytest.raises(KeyColumnError, match="1 NULL"):
-        IO.merge(source, str(tmp_path / "d"), strategy="upsert", key_columns="id")
 
 
 def in_turn(folder: Path) -> list[Any]:

@@ -48,16 +48,6 @@ def test_sizes_come_near_the_target(tmp_path: Path, seed: int, codec: str | None
         assert all(0.8 <= size <= 1.2 for size in found[1:]), (day.name, found)
 
 
-def test_a_larger_target_joins_files_of_a_smaller_target(tmp_path: Path) -> None:
-    dataset = tmp_path / "d"
-    mixed(dataset, np.random.default_rng(0))
-    target = sum(path.stat().st_size for path in (dataset / "day=0").iterdir()) / 2**20 / 6
-    io = PyarrowDatasetIO()
-    first = io.compact_parquet_dataset(str(dataset), target)
-    second = io.compact_parquet_dataset(str(dataset), 2 * target)
-    assert second.after_file_count < 0.7 * first.after_file_count
-
-
 def events(dataset: Path, *, rows: int = 8000, files: int = 30, shuffled: bool = True, seed: int = 0) -> int:
     """Files of unique ids, repeated users and noise; the bytes of one of them."""
     random = np.random.default_rng(seed)
@@ -98,29 +88,6 @@ def test_sorted_files_come_near_the_target(
     found = sorted(path.stat().st_size / target for path in (tmp_path / "d").iterdir())
     assert all(0.8 <= size <= 1.2 for size in found), found
     assert optimize(**options).compacted_file_count == 0
-
-
-@pytest.mark.parametrize("row_group_size", [50, 1000])
-def test_joined_files_with_small_row_groups_come_near_the_target(tmp_path: Path, row_group_size: int) -> None:
-    target = 8 * events(tmp_path / "d", rows=2000)
-    compact = partial(
-        PyarrowDatasetIO().compact_parquet_dataset, str(tmp_path / "d"), target / 2**20, row_group_size=row_group_size
-    )
-    compact()
-    found = sorted(path.stat().st_size / target for path in (tmp_path / "d").iterdir())
-    assert all(0.8 <= size <= 1.2 for size in found[1:]), found
-    assert compact().compacted_file_count == 0
-
-
-def test_sorted_files_are_not_measured_again(tmp_path: Path) -> None:
-    target = 3 * events(tmp_path / "d", files=6)
-    stages: list[str] = []
-    optimize = partial(PyarrowDatasetIO().optimize_parquet_dataset, str(tmp_path / "d"), "id", target / 2**20)
-    optimize(progress=lambda event: stages.append(event.stage))
-    assert "measure" in stages
-    stages.clear()
-    optimize(progress=lambda event: stages.append(event.stage))
-    assert "measure" not in stages
 
 
 @pytest.mark.parametrize("values", [1, 100, 5000, 80_000])

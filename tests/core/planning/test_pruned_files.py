@@ -64,12 +64,6 @@ def source(kind: str, rng: random.Random, *, partitioned: bool) -> pa.Table:
     return pa.table(columns)
 
 
-@pytest.fixture
-def everything_is_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in SWITCHES:
-        monkeypatch.setattr(name, 1)
-
-
 def outcome(run: Any) -> Any:
     try:
         return run()
@@ -164,26 +158,3 @@ def test_same_deletes_as_without_an_index(tmp_path: Path, monkeypatch: pytest.Mo
         for name in SWITCHES:
             monkeypatch.setattr(name, 1)
         assert plan_facts(delete()) == plan_facts(without), (kind, where)
-
-
-@pytest.mark.usefixtures("everything_is_set_aside")
-def test_only_files_that_may_change_are_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fsspeckit.core.parquet.footer_table import FooterTable
-
-    root = tmp_path / "ds"
-    root.mkdir()
-    for number in range(50):
-        pq.write_table(pa.table({"id": range(number * 10, number * 10 + 10)}), root / f"{number:03}.parquet")
-    rebuild_index(Place.of(str(root), None, None))
-    built: list[int] = []
-    build = FooterTable.data_files
-    monkeypatch.setattr(
-        FooterTable, "data_files", lambda self, rows, *rest: built.extend(rows) or build(self, rows, *rest)
-    )
-    plan = PyarrowDatasetIO().merge(
-        pa.table({"id": [123]}), str(root), strategy="upsert", key_columns="id", dry_run=True
-    )
-    assert set(built) == {0, 1, 12, 49}, "an example, the first and the last file, and the one with the key"
-    assert len(plan.entries) == 50
-    assert [e.path for e in plan.entries if e.reason != "statistics"] == ["012.parquet"]
-    assert plan.total == 500

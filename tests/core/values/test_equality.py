@@ -7,7 +7,6 @@ import pyarrow as pa
 import pytest
 
 from fsspeckit.core.values.equality import columns_equal, values_equal
-from fsspeckit.core.values.take import share_codes
 
 NAN = float("nan")
 STRUCT = pa.struct([("a", pa.int64()), ("b", pa.list_(pa.float32()))])
@@ -54,17 +53,6 @@ def test_values_are_compared_row_by_row(type_, left, right, expected):
     assert values_equal(a, b).tolist() == expected
     shifted = [pa.concat_arrays([x, x]).slice(len(x)) for x in (a, b)]
     assert values_equal(*shifted).tolist() == expected
-
-
-@pytest.mark.parametrize("shared", [True, False])
-def test_dictionary_codes_are_compared_by_value(shared):
-    left = pa.table({"s": pa.array(["a", None, "b"]).dictionary_encode()})
-    right = pa.table({"s": ["a", None, "c"]})
-    if shared:
-        left, right = share_codes(left, right)
-    else:
-        right = pa.table({"s": right["s"].combine_chunks().dictionary_encode()})
-    assert [mask.tolist() for mask in columns_equal(left, right)] == [[True, True, False]]
 
 
 def test_each_column_is_compared_separately():

@@ -15,7 +15,6 @@ from fsspeckit.core.planning import statistics
 from fsspeckit.core.planning.statistics import KeySet
 from fsspeckit.core.values import keys, text_table
 from fsspeckit.core.values.keys import KeyEncoder, KeyIndex
-from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 SMALL = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 KEYS = st.tuples(st.integers(-9, 9), st.binary(max_size=2), st.none() | st.binary(min_size=1, max_size=1))
@@ -84,23 +83,3 @@ def test_a_range_that_holds_a_key_is_hit(size: str, source: list[str], ends: lis
     exact = [any(lower <= key <= upper for key in source) for lower, upper in ranges]
     around = [lower <= max(source) and upper >= min(source) for lower, upper in ranges]
     assert hits == (exact if size == "few" else around)
-
-
-@pytest.mark.parametrize("composite", [False, True])
-def test_a_merge_of_many_texts(size: str, composite: bool, tmp_path: Any) -> None:
-    """Files below, inside and above the keys of the source, and one with a gap in which they are."""
-    io, folder = PyarrowDatasetIO(), str(tmp_path / "d")
-    for low in (0, 20, 40, 60):
-        texts = [f"k{i:03d}" for i in range(low, low + 20, 2)]
-        io.write_dataset(pa.table({"id": texts, "part": range(10), "v": ["old"] * 10}), folder)
-    names = ["id", "part"] if composite else ["id"]
-    source = pa.table({"id": [f"k{i:03d}" for i in (20, 22, 25, 44)], "part": [0, 7, 3, 2], "v": ["new"] * 4})
-    result = io.merge(source, folder, strategy="upsert", key_columns=names)
-    assert (result.inserted, result.updated) == ((2, 2) if composite else (1, 3))
-    after = io.read_parquet(folder).to_pylist()
-    assert sorted((row["id"], row["part"]) for row in after if row["v"] == "new") == [
-        ("k020", 0),
-        ("k022", 7),
-        ("k025", 3),
-        ("k044", 2),
-    ]
