@@ -12,7 +12,6 @@ import pytest
 
 from fsspeckit.common.errors import SourceFileError
 from fsspeckit.common.notation import Notation
-from fsspeckit.core.dataset.text_source import TextFiles
 from fsspeckit.core.ext import read_csv
 
 MONEY, DAY = pa.decimal128(12, 2), pa.date32()
@@ -46,14 +45,10 @@ def test_values_that_are_written_so(text: str, type_: pa.DataType, expected: Any
     [
         ("1,234.56", MONEY),
         ("12.34", MONEY),
-        ("1.2345,00", MONEY),
-        ("1,2,3", MONEY),
         ("0012,5", MONEY),
         ("1,5", pa.int64()),
         ("1,555", MONEY),
         ("31.02.2026", DAY),
-        ("2026-03-31", DAY),
-        ("31.03.2026 10:00", DAY),
     ],
 )
 def test_values_that_are_not(text: str, type_: pa.DataType, tmp_path: Path) -> None:
@@ -75,11 +70,6 @@ def test_types_of_other_columns_are_inferred_in_the_same_notation(tmp_path: Path
 def test_a_format_that_is_none(format_: str) -> None:
     with pytest.raises(ValueError, match="date_format="):
         Notation(date_format=format_)
-
-
-def test_json_files_have_no_notation() -> None:
-    with pytest.raises(ValueError, match="decimal_comma does not go with json"):
-        TextFiles("a.json", "json", decimal_comma=True)
 
 
 def test_an_error_says_how_the_values_may_be_meant(tmp_path: Path) -> None:
@@ -116,18 +106,3 @@ def test_only_what_is_written_in_the_format_is_read(format_: str, text: str, iso
             notation.plain(texts, pa.timestamp("us"))
         return
     assert notation.plain(texts, pa.timestamp("us")).to_pylist() == [iso]
-
-
-@pytest.mark.parametrize(
-    ("cells", "remedy"),
-    [
-        ("31.02.2026;1,5", "dates are written like 31.03.2026 with date_format='%d.%m.%Y'"),
-        ("31.03.2026;1.5", "numbers are written like 1.234,56 with decimal_comma=True"),
-    ],
-)
-def test_the_error_of_a_value_shows_the_expected_notation(tmp_path: Path, cells: str, remedy: str) -> None:
-    (tmp_path / "a.csv").write_text(f"at;amount\n{cells}\n")
-    types = {"at": pa.date32(), "amount": pa.decimal128(9, 2)}
-    with pytest.raises(SourceFileError) as found:
-        read_csv(tmp_path / "a.csv", types=types, delimiter=";", decimal_comma=True, date_format="%d.%m.%Y")
-    assert remedy in str(found.value)
