@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fsspeckit.common.errors import FsspeckitError, StorageError
+from fsspeckit.common.errors import StorageError
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import load_snapshot
 from fsspeckit.core.file_names import name_stem
@@ -271,73 +271,46 @@ def _fields_with(schema: pa.Schema, name: str, field: pa.Field) -> pa.Schema:
 
 @dataclass(frozen=True)
 class Falsified:
-    """A change to an index, and what detects it: the index itself, the listing, the plan, or the opened file."""
+    """A change to an index, and what detects it: the index itself, the listing, or the opened file."""
 
     field: str
     change: Callable[[FooterTable], FooterTable]
     detected_by: str
 
 
+SORT = {"curve": "linear", "columns": ["id"], "run": "r", "rows": ROWS, "ends": [[0], [9]], "target": [1, 1]}
+SORT_NOTE = json.dumps(SORT).encode()
 FALSIFIED = {
     "path of another file": Falsified("path", _file_field("path", "part-999.parquet"), "listing"),
     "path outside": Falsified("path", _file_field("path", "../../etc/passwd"), "listing"),
     "size": Falsified("size", _file_field("size", lambda size: size + 1), "listing"),
-    "negative size": Falsified("size", _file_field("size", -5), "index"),
     "version": Falsified("version", _file_field("version", "1:2:3"), "listing"),
-    "no version": Falsified("version", _file_field("version", ""), "listing"),
     "rows": Falsified("rows", _file_field("rows", lambda rows: rows + 1), "index"),
     "negative rows": Falsified("rows", _file_field("rows", -1), "index"),
-    "more row groups": Falsified("row_groups", _file_field("row_groups", 3), "index"),
     "fewer row groups": Falsified("row_groups", _file_field("row_groups", 1), "index"),
-    "negative row groups": Falsified("row_groups", _file_field("row_groups", -1), "index"),
     "row groups with an overflow": Falsified("row_groups", _overflowing_counts, "index"),
     "uncompressed": Falsified("uncompressed", _file_field("uncompressed", 1), "file"),
-    "negative uncompressed": Falsified("uncompressed", _file_field("uncompressed", -1), "index"),
     "codec": Falsified("codec", _file_field("codec", 2), "file"),
     "unknown codec": Falsified("codec", _file_field("codec", 99), "index"),
-    "no codec": Falsified("codec", _file_field("codec", 0), "index"),
     "footer": Falsified("footer", _file_field("footer", lambda size: size - 1), "file"),
-    "large footer": Falsified("footer", _file_field("footer", 2**40), "index"),
     "small footer": Falsified("footer", _file_field("footer", 3), "index"),
-    "sort note": Falsified(
-        "sort_note",
-        _file_field(
-            "sort_note",
-            json.dumps(
-                {"curve": "linear", "columns": ["id"], "run": "r", "rows": ROWS, "ends": [[0], [9]], "target": [1, 1]}
-            ).encode(),
-        ),
-        "file",
-    ),
+    "sort note": Falsified("sort_note", _file_field("sort_note", SORT_NOTE), "file"),
     "rows moved between row groups": Falsified("group rows", _group_rows(1, -1), "file"),
-    "negative group rows": Falsified("group rows", _group_rows(-10, 10), "index"),
     "lower bound": Falsified("lower", _statistic("lower", "id", lambda bound: bound - 1), "file"),
     "upper bound": Falsified("upper", _statistic("upper", "id", lambda bound: bound + 1), "file"),
-    "one bound": Falsified("upper", _statistic("upper", "id", None), "index"),
     "nulls": Falsified("nulls", _statistic("nulls", "id", 1), "file"),
-    "negative nulls": Falsified("nulls", _statistic("nulls", "id", -1), "index"),
     "more nulls than rows": Falsified("nulls", _statistic("nulls", "id", 6), "index"),
     "filter elsewhere": Falsified("bloom_offset", _statistic("bloom_offset", "id", lambda at: at + 1), "file"),
-    "filter after the data": Falsified("bloom_offset", _statistic("bloom_offset", "id", 2**40), "index"),
-    "filter at a negative offset": Falsified("bloom_offset", _statistic("bloom_offset", "id", -1), "index"),
-    "no offset of a filter": Falsified("bloom_offset", _statistic("bloom_offset", "id", None), "index"),
     "filter size": Falsified("bloom_size", _statistic("bloom_size", "id", lambda size: size - 1), "file"),
     "large filter": Falsified("bloom_size", _statistic("bloom_size", "id", 2**62), "index"),
-    "negative filter": Falsified("bloom_size", _statistic("bloom_size", "id", -1), "index"),
     "schema: type": Falsified(
         "schema", _shared(schema=lambda own: _fields_with(own.schema, "x", pa.field("x", pa.float32()))), "file"
-    ),
-    "schema: name": Falsified(
-        "schema", _shared(schema=lambda own: _fields_with(own.schema, "list", pa.field("other", pa.int64()))), "plan"
     ),
     "schema: no key": Falsified(
         "schema", _shared(schema=lambda own: _fields_with(own.schema, "id", pa.field("other", pa.int64()))), "index"
     ),
     "int96": Falsified("int96", _shared(int96=lambda _: ("day",)), "file"),
-    "int96 of no column": Falsified("int96", _shared(int96=lambda _: ("none",)), "index"),
     "natives: other width": Falsified("natives", _native(pa.int32()), "index"),
-    "natives: other type": Falsified("natives", _native(pa.float64()), "index"),
-    "natives: unsigned": Falsified("natives", _native(pa.uint64()), "index"),
     "natives: unknown": Falsified("natives", _native(None), "file"),
 }
 
@@ -354,13 +327,10 @@ def test_falsified_field_changes_no_row(dataset: Dataset, opened: Counter[str], 
     tables = footer_format.from_bytes(part.read_bytes())
     part.write_bytes(footer_format.to_bytes([falsified.change(table) for table in tables]))
     before = {path: path.read_bytes() for path in dataset.root.iterdir()}
-    if falsified.detected_by in ("file", "plan"):
-        with pytest.raises(FsspeckitError) as raised:
+    if falsified.detected_by == "file":
+        with pytest.raises(StorageError, match="--rebuild-index"):
             dataset.upsert()
         assert {path: path.read_bytes() for path in dataset.root.iterdir()} == before
-        if falsified.detected_by == "file":
-            assert isinstance(raised.value, StorageError)
-            assert "--rebuild-index" in str(raised.value)
         rebuild_index(dataset.place)
     dataset.upsert()
     if falsified.detected_by == "index":

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -60,20 +58,6 @@ def test_rewrite_of_an_added_file_leaves_earlier_versions(world: World, files: i
     assert feed(io, world, 2) == [(3, "delete", 1), *((4, "insert", each) for each in added)]
     io.restore(world.root, version=2)
     assert ids(io, world, 5) == [1, 2, 3]
-
-
-def test_file_with_an_old_time_is_in_no_earlier_version(tmp_path: Path) -> None:
-    """Such as one that was moved, or copied with its time."""
-    io, path = PyarrowDatasetIO(), str(tmp_path / "ds")
-    io.write_dataset(table([1, 2, 3], "a"), path)
-    io.keep_history(path, retain="7d")
-    pq.write_table(table([9], "foreign"), tmp_path / "ds" / "foreign.parquet")
-    os.utime(tmp_path / "ds" / "foreign.parquet", (1, 1))
-    assert sorted(io.read_parquet(path, version=2)["id"].to_pylist()) == [1, 2, 3]
-    io.delete(path, where="id = 1 or id = 9")
-    io.compact_parquet_dataset(path, target_rows_per_file=1000)
-    assert sorted(io.read_parquet(path, version=2)["id"].to_pylist()) == [1, 2, 3]
-    assert sorted(io.read_parquet(path, version=3)["id"].to_pylist()) == [2, 3]
 
 
 def test_changes_have_the_rows_of_added_files(world: World) -> None:

@@ -111,15 +111,3 @@ def test_check_gets_staged_files_and_can_reject_the_change(place: str) -> None:
     assert seen == [(2, 3, 1), (3, 4, 1)]
     assert sorted(io.read_parquet(place)["id"].to_pylist()) == [1, 2, 3]
     assert not io.recover(place)
-
-
-def test_change_between_check_and_commit_is_a_conflict(place: str) -> None:
-    io = PyarrowDatasetIO()
-    io.write_dataset(rows(1), place)
-
-    def check(*_: Any) -> None:
-        io.write_dataset(rows(9), place)
-
-    with pytest.raises(CommitConflictError):
-        io.on_terms(check=check).write_dataset(rows(2), place, retries=0)
-    assert sorted(io.read_parquet(place)["id"].to_pylist()) == [1, 9]

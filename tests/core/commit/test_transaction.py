@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from unittest import mock
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,9 +13,8 @@ import pytest
 
 from faults.operations import append_files, clear, overwrite, rewrite, stage, start, table
 from faults.worlds import LocalWorld, MemoryWorld, World
-from fsspeckit.common.errors import CommitConflictError, DamagedFileError, StorageError, TableFormatError
+from fsspeckit.common.errors import CommitConflictError, DamagedFileError, StorageError
 from fsspeckit.core.commit.journal import Journal
-from fsspeckit.core.commit.replay import Replayer
 from fsspeckit.core.commit.sidecar import SidecarLocations
 from fsspeckit.core.commit.transaction import Changes, Publish, Transaction
 from fsspeckit.core.file_names import is_data_file
@@ -55,14 +54,6 @@ def put(world: World, path: str, data: pa.Table) -> None:
         pq.write_table(data, file)
 
 
-def test_view_lists_data_and_side_files(world: World) -> None:
-    view = Journal(world.storage, world.root).view()
-    assert [file.path for file in view.files] == ["day=1/a.parquet", "day=1/b.parquet", "day=2/c.parquet"]
-    assert [entry.path for entry in view.side_files] == ["_metadata", "day=1/.a.parquet.crc", "day=1/.b.parquet.crc"]
-    assert (view.exists, view.head, view.pending) == (True, 1, False)
-    assert all(world.storage.stat(file.location) for file in view.files)
-
-
 def test_view_of_a_missing_dataset_creates_nothing(world: World) -> None:
     before = world.files()
     journal = Journal(world.storage, join(world.root, "nowhere"))
@@ -72,78 +63,50 @@ def test_view_of_a_missing_dataset_creates_nothing(world: World) -> None:
     assert world.files() == before
 
 
-def test_second_rewrite_of_a_file_conflicts_and_changes_nothing(world: World) -> None:
-    journal = Journal(world.storage, world.root)
-    with journal.begin(journal.view(), "second") as second:
-        changes = replace_a(world, second)
-        rewrite(world.storage, world.root)
-        after = world.dataset_files()
-        with pytest.raises(CommitConflictError, match="Nothing was changed"):
-            second.commit(changes)
-        assert world.dataset_files() == after
-    assert not journal.recover()
-
-
 def test_appends_do_not_conflict(world: World) -> None:
     journal = Journal(world.storage, world.root)
     view = journal.view()
     with journal.begin(view, "one") as one, journal.begin(view, "two") as two, journal.begin(view, "three") as three:
         first, second, third = add(world, one, "1.parquet"), add(world, two, "2.parquet"), replace_a(world, three)
-        assert one.commit(first).seq == 2
-        assert three.commit(third).seq == 3
-        assert two.commit(second).seq == 4
-    assert world.raw_rows()[(80, "mine")] == 2
-    assert world.raw_rows()[(0, "mine")] == 1
+        assert [one.commit(first).seq, three.commit(third).seq, two.commit(second).seq] == [2, 3, 4]
+    assert (world.raw_rows()[(80, "mine")], world.raw_rows()[(0, "mine")]) == (2, 1)
 
 
-def test_append_conflicts_with_a_change_on_a_complete_view(world: World) -> None:
+def foreign(path: str) -> Callable[[World], Any]:
+    return lambda world: put(world, path, table(range(3), "foreign"))
+
+
+def append(path: str) -> Callable[[World], Any]:
+    return lambda world: append_files(world.storage, world.root, {path: table(range(3), "other")})
+
+
+CONFLICTS: dict[str, tuple[Callable[[World], Any], dict[str, Any], str]] = {
+    "append to a complete view": (append("other.parquet"), {"complete_view": True}, "another writer committed append"),
+    "append of the same name": (append("mine.parquet"), {}, "another writer committed append"),
+    "foreign file of the same name": (foreign("mine.parquet"), {}, "created by another program"),
+    "foreign file in a complete view": (foreign("day=1/z.parquet"), {"complete_view": True}, "added by another"),
+    "foreign change of an input": (foreign("day=1/b.parquet"), {"inputs": ("day=1/b.parquet",)}, r"b\.parquet was"),
+    "foreign change in a complete view": (foreign("day=1/b.parquet"), {"complete_view": True}, r"b\.parquet was"),
+    "rewrite of an input": (
+        lambda world: rewrite(world.storage, world.root),
+        {"inputs": ("day=1/a.parquet",)},
+        "another writer committed",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONFLICTS)
+def test_conflicts_change_nothing(world: World, name: str) -> None:
+    change, options, message = CONFLICTS[name]
     journal = Journal(world.storage, world.root)
-    with journal.begin(journal.view(), "whole") as whole:
-        changes = add(world, whole, complete_view=True)
-        append_files(world.storage, world.root, {"other.parquet": table(range(3), "other")})
-        with pytest.raises(CommitConflictError, match="another writer committed append"):
-            whole.commit(changes)
-
-
-def test_file_created_by_another_program_is_a_conflict(world: World) -> None:
-    journal = Journal(world.storage, world.root)
-    with journal.begin(journal.view(), "append") as transaction:
-        changes = add(world, transaction, "same.parquet")
-        put(world, "same.parquet", table(range(3), "foreign"))
-        with pytest.raises(CommitConflictError, match="created by another program"):
+    with journal.begin(journal.view(), "mine") as transaction:
+        changes = add(world, transaction, **options)
+        change(world)
+        after = world.dataset_files()
+        with pytest.raises(CommitConflictError, match=message):
             transaction.commit(changes)
-    assert world.raw_rows()[(0, "foreign")] == 1
-
-
-@pytest.mark.parametrize("complete", [True, False])
-def test_input_changed_by_another_program_is_a_conflict(world: World, complete: bool) -> None:
-    journal = Journal(world.storage, world.root)
-    with journal.begin(journal.view(), "rewrite") as transaction:
-        changes = add(world, transaction, inputs=("day=1/b.parquet",), complete_view=complete)
-        put(world, "day=1/b.parquet", table(range(3), "foreign"))
-        with pytest.raises(CommitConflictError, match=r"b\.parquet was changed by another program"):
-            transaction.commit(changes)
-
-
-def test_file_added_by_another_program_conflicts_with_a_complete_view(world: World) -> None:
-    journal = Journal(world.storage, world.root)
-    with journal.begin(journal.view(), "rewrite") as transaction:
-        changes = add(world, transaction, complete_view=True)
-        put(world, "day=1/z.parquet", table(range(3), "foreign"))
-        with pytest.raises(CommitConflictError, match="added by another program"):
-            transaction.commit(changes)
-
-
-def test_journal_shows_a_conflict_that_size_and_stamp_do_not(local: LocalWorld) -> None:
-    """A new file with the same inode and time of change looks unchanged."""
-    journal = Journal(local.storage, local.root)
-    blind = mock.patch("fsspeckit.core.storage.local._stamp", return_value="same")
-    with blind, journal.begin(journal.view(), "second") as second:
-        changes = replace_a(local, second)
-        with journal.begin(journal.view(), "first") as first:
-            first.commit(replace_a(local, first))
-        with pytest.raises(CommitConflictError, match="another writer committed first"):
-            second.commit(changes)
+        assert world.dataset_files() == after
+    assert not journal.recover()
 
 
 def test_commit_removes_stale_side_files_only(world: World) -> None:
@@ -204,16 +167,6 @@ def test_invalid_changes_are_rejected(world: World) -> None:
     assert world.dataset_files() == before
 
 
-def test_object_store_rejects_replacement_in_place() -> None:
-    world = MemoryWorld()
-    start(world)
-    journal = Journal(world.storage, world.root)
-    with journal.begin(journal.view(), "bad") as transaction:
-        staged = stage(world.storage, transaction, table(range(3), "x"))
-        with pytest.raises(ValueError, match="cannot replace files"):
-            transaction.commit(Changes((Publish(staged, "day=1/a.parquet", 3, replaces=True),)))
-
-
 @pytest.mark.parametrize("length", [300, 251])
 def test_too_long_file_name_is_rejected_before_any_change(local: LocalWorld, length: int) -> None:
     journal = Journal(local.storage, local.root)
@@ -227,44 +180,14 @@ def test_too_long_file_name_is_rejected_before_any_change(local: LocalWorld, len
     assert local.files() == before
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        *("_delta_log/0.json", ".hoodie/hoodie.properties", "metadata/v1.metadata.json", "metadata/version-hint.text"),
-        *("_spark_metadata/0", "schema/schema-0", "day=1/.hoodie_partition_metadata", "day=1/_spark_metadata/0"),
-        *("delta_0000001_0000001/000000_0", "day=1/ducklake-01990a1c-7f1c-7c3a-8a55-0123456789ab.parquet"),
-    ],
-)
-def test_table_format_folder_is_rejected(world: World, path: str) -> None:
-    world.storage.make_dirs(join(world.root, os.path.dirname(path)))
-    world.storage.write_bytes(join(world.root, path), b"x")
-    with pytest.raises(TableFormatError, match="not a plain Parquet folder"):
-        Journal(world.storage, world.root).view()
-
-
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        ("a.parquet", True),
-        ("a.PARQUET", True),
-        ("a.parq", True),
-        ("a.pq", True),
-        ("day=1/a.parquet", True),
-        ("_day=1/a.parquet", True),
-        (".day=1/a.parquet", True),
-        ("a.b/c_d/a.parquet", True),
-        ("_a.parquet", False),
-        (".a.parquet", False),
-        ("_tmp/a.parquet", False),
-        (".staging_1/a.parquet", False),
-        ("x/_tmp/day=1/a.parquet", False),
-        ("a.parquet.crc", False),
-        ("a.txt", False),
-        ("_x=1.parquet", False),
-    ],
-)
-def test_data_file_names(path: str, expected: bool) -> None:
-    assert is_data_file(path) is expected
+def test_data_file_names() -> None:
+    named = {
+        *("a.parquet", "a.PARQUET", "a.parq", "a.pq", "day=1/a.parquet", "_day=1/a.parquet", ".day=1/a.parquet"),
+        "a.b/c_d/a.parquet",
+    }
+    others = ["_a.parquet", ".a.parquet", "_tmp/a.parquet", ".staging_1/a.parquet", "x/_tmp/day=1/a.parquet"]
+    others += ["a.parquet.crc", "a.txt", "_x=1.parquet"]
+    assert {path for path in (*named, *others) if is_data_file(path)} == named
 
 
 class NothingBeside(LocalStorage):
@@ -285,19 +208,6 @@ def test_sidecar_is_inside_if_the_parent_is_not_writable(tmp_path: Path) -> None
     assert sorted(os.listdir(tmp_path)) == ["ds"]
     view = Journal(LocalStorage(), root).view()
     assert (view.head, [file.path for file in view.files]) == (2, ["a.parquet", "b.parquet"])
-
-
-def test_read_only_sidecar_is_an_error_and_no_second_one_is_created(tmp_path: Path) -> None:
-    root = str(tmp_path / "ds")
-    append_files(LocalStorage(), root, {"a.parquet": table(range(3), "x")})
-
-    class ReadOnlyBeside(LocalStorage):
-        def claim_staging(self, folder: str):  # type: ignore[no-untyped-def]
-            raise PermissionError(f"cannot create folder {folder}: Permission denied")
-
-    with pytest.raises(PermissionError):
-        append_files(ReadOnlyBeside(), root, {"b.parquet": table(range(3), "x")})
-    assert not os.path.exists(join(root, ".fsspeckit"))
 
 
 def test_two_first_writers_share_one_journal(tmp_path: Path) -> None:
@@ -350,12 +260,3 @@ def test_reader_is_not_starved_by_frequent_commits(local: LocalWorld) -> None:
     view = Journal(Busy(), local.root).view()
     assert Busy.locked
     assert len(view.files) == 3 + next(numbers)
-
-
-def test_folder_removed_by_another_program_after_the_commit_is_created_again(local: LocalWorld) -> None:
-    journal = Journal(local.storage, local.root)
-    with journal.begin(journal.view(), "append") as transaction:
-        changes = add(local, transaction, "day=9/mine.parquet")
-        with mock.patch.object(Replayer, "_make_folders"):
-            transaction.commit(changes)
-    assert (Path(local.root) / "day=9" / "mine.parquet").exists()

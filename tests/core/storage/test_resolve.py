@@ -51,15 +51,6 @@ def test_resolve_filesystems(tmp_path: Path) -> None:
     assert resolve("memory://lake/ds", given) == (given, "/lake/ds")
 
 
-def test_resolve_rejects_invalid_arguments() -> None:
-    with pytest.raises(ValueError, match="path is empty"):
-        resolve("")
-    with pytest.raises(ValueError, match="not both"):
-        resolve("/x", MemoryFileSystem(), {"a": 1})
-    with pytest.raises(TypeError, match="must be an fsspec filesystem"):
-        resolve("/x", "s3")  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
     ("given", "fsspec", "spark"),
     [
@@ -107,15 +98,3 @@ def test_a_path_with_two_dots_is_refused_where_it_is_not_resolved() -> None:
     for filesystem in (memory, DirFileSystem(path="/base", fs=memory), FsspecStorage(memory)):
         with pytest.raises(ValueError, match=r"a/\.\./ds contains '\.\.'"):
             resolve("/a/../ds", filesystem)
-
-
-def test_url_of_a_path() -> None:
-    assert LocalStorage().url("/data/a b") == "file:///data/a b"
-    wrapped = DirFileSystem(path="/base", fs=MemoryFileSystem())
-    assert FsspecStorage(wrapped).url("ds") == "memory:///base/ds"
-
-    class Azure(MemoryFileSystem):
-        protocol = ("abfs", "az", "abfss")
-        account_name = "account"
-
-    assert FsspecStorage(Azure()).url("/box/lake/ds") == "abfss://box@account.dfs.core.windows.net/lake/ds"
