@@ -1,4 +1,4 @@
-"""The change feed: which files it reads, its schema, and what it refuses."""
+"""The change feed: its schema, and what it refuses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def io() -> PyarrowDatasetIO:
 @pytest.fixture
 def path(io: PyarrowDatasetIO, tmp_path: Path) -> str:
     folder = str(tmp_path / "d")
-    io.write_dataset(rows(list(range(1000))), folder, max_rows_per_file=10)
+    io.write_dataset(rows([1, 2, 3]), folder)
     io.keep_history(folder)
     return folder
 
@@ -33,24 +33,16 @@ def test_feed_of_a_changed_schema_and_of_moved_rows(io: PyarrowDatasetIO, tmp_pa
     folder = str(tmp_path / "d")
     io.write_dataset(pa.table({"id": [1, 2], "day": ["a", "b"]}), folder, partition_by="day")
     first = io.keep_history(folder)
-    io.merge(
-        pa.table({"id": [1, 2, 3], "day": ["b", "b", "c"], "extra": [None, 7, 8]}),
-        folder,
-        strategy="upsert",
-        key_columns="id",
-        schema_mode="evolve",
-        partition_move="move",
-    )
-    feed = io.changes(folder, since=first, key_columns="id").sort_by(
-        [("id", "ascending"), ("_change_type", "descending")]
-    )
+    source = pa.table({"id": [1, 2, 3], "day": ["b", "b", "c"], "extra": [None, 7, 8]})
+    io.merge(source, folder, key_columns="id", schema_mode="evolve", partition_move="move")
+    feed = io.changes(folder, since=first, key_columns="id")
     assert feed.column_names == ["id", "extra", "day", "_change_type", "_version", "_at"]
-    assert feed.select(["id", "extra", "day", "_change_type"]).to_pylist() == [
-        {"id": 1, "extra": None, "day": "a", "_change_type": "update_before"},
-        {"id": 1, "extra": None, "day": "b", "_change_type": "update_after"},
-        {"id": 2, "extra": None, "day": "b", "_change_type": "update_before"},
-        {"id": 2, "extra": 7, "day": "b", "_change_type": "update_after"},
-        {"id": 3, "extra": 8, "day": "c", "_change_type": "insert"},
+    assert sorted(map(str, zip(*feed.drop_columns(["_version", "_at"]).to_pydict().values(), strict=True))) == [
+        "(1, None, 'a', 'update_before')",
+        "(1, None, 'b', 'update_after')",
+        "(2, 7, 'b', 'update_after')",
+        "(2, None, 'b', 'update_before')",
+        "(3, 8, 'c', 'insert')",
     ]
     assert str(feed.schema.field("_at").type) == "timestamp[us, tz=UTC]"
 

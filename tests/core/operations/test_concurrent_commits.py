@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +10,6 @@ import pyarrow as pa
 import pytest
 
 from fsspeckit.common.errors import CommitConflictError, PartitionError
-from fsspeckit.core.commit.log import Log
-from fsspeckit.core.commit.record import Record
 from fsspeckit.core.operations import attempts
 from fsspeckit.core.operations.change import Revalidation
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
@@ -136,27 +132,6 @@ def test_a_compaction_under_a_merge(folder: str, revalidated: list[Any]) -> None
     assert (12, "b", "mine") in rows_of(folder)
 
 
-def test_a_full_merge_with_a_scope_needs_only_its_rows(folder: str, revalidated: list[Any]) -> None:
-    start(folder)
-    add = once("write", lambda: IO.write_dataset(table([3], "c", "other"), folder))
-    upsert([1], folder, strategy="full_merge", scope="day = 'a'", retries=0, progress=add)
-    assert len(revalidated) == 1
-    again = once("write", lambda: IO.write_dataset(table([4], "a", "other"), folder))
-    upsert([1], folder, v="new", strategy="full_merge", scope="day = 'a'", progress=again)
-    assert [row[0] for row in rows_of(folder)] == [1, 3, 11, 12]
-
-
-def test_new_columns_of_another_writer_are_planned_again(folder: str) -> None:
-    start(folder)
-    wider = pa.table({"id": [30], "v": ["w"], "day": ["c"], "x": [1.5]})
-    evolve = lambda: IO.merge(wider, folder, strategy="upsert", key_columns="id", schema_mode="evolve")  # noqa: E731
-    with pytest.raises(CommitConflictError):
-        upsert([3], folder, retries=0, progress=once("write", evolve))
-    IO.delete(folder, where="id = 30")
-    upsert([3], folder, schema_mode="evolve", progress=once("write", evolve))
-    assert [row[0] for row in rows_of(folder)] == [1, 2, 3, 11, 12, 30]
-
-
 def test_first_appends_agree_on_the_partitions(folder: str) -> None:
     """Two writers create a dataset at once: with the same layout there is no conflict, else the second follows."""
     create = lambda: IO.write_dataset(table([1]), folder, partition_by="day")  # noqa: E731
@@ -246,23 +221,6 @@ def test_staged_files_whose_inputs_are_unchanged_are_used_again(folder: str, mon
     assert not IO.recover(folder)
 
 
-def test_a_source_that_can_be_read_once(folder: str) -> None:
-    start(folder)
-    stream = pa.RecordBatchReader.from_batches(table([3]).schema, table([3], v="mine").to_batches())
-    add = once("write", lambda: IO.write_dataset(table([3], "a", "other"), folder))
-    IO.merge(stream, folder, strategy="upsert", key_columns="id", progress=add)
-    assert [row for row in rows_of(folder) if row[0] == 3] == [(3, "a", "mine")]
-
-
-def test_a_pinned_plan_is_never_planned_again(folder: str) -> None:
-    start(folder)
-    plan = upsert([3], folder, dry_run=True)
-    add = once("write", lambda: upsert([11], folder, "b", "other"))
-    with pytest.raises(CommitConflictError):
-        upsert([3], folder, plan=plan, retries=5, progress=add)
-    assert 3 not in [row[0] for row in rows_of(folder)]
-
-
 def test_a_check_of_terms_sees_the_dataset_that_it_accepts(folder: str) -> None:
     start(folder)
     seen: list[int] = []
@@ -279,53 +237,3 @@ def test_a_check_of_terms_sees_the_dataset_that_it_accepts(folder: str) -> None:
     IO.delete(folder, where="id = 21")
     io.merge(table([3]), folder, strategy="upsert", key_columns="id")
     assert seen == [2, 3]
-
-
-def test_the_journal_shows_an_input_that_size_and_stamp_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another commit rewrites an input, and a third one adds a file: the newer view has the same size and stamp."""
-    folder = str(tmp_path / "d")
-    start(folder)
-    read = Log.read
-
-    def lie(self: Log, seq: int) -> Record:
-        record = read(self, seq)
-        touched = record.publish[:1] if seq == 2 else ()
-        fake = tuple(type(item)(item.staged, path, item.rows, item.size, item.stamp) for item in touched)
-        return type(record)(record.seq, record.kind, record.owner, fake or record.publish, record.retire, info={})
-
-    path = next(file for file in Path(folder).rglob("*.parquet") if "day=a" in str(file)).relative_to(folder).as_posix()
-
-    def add() -> None:
-        IO.write_dataset(table([7], "b", "other"), folder)
-        monkeypatch.setattr(Log, "read", lie)
-
-    with pytest.raises(CommitConflictError, match="another writer changed"):
-        upsert([1], folder, retries=0, progress=once("write", add))
-
-
-def count_up(folder: str, times: int, lock: threading.Barrier, **options: Any) -> int:
-    """Add one to the counter by reading and upserting it. A change in between is a conflict that is not hidden."""
-    won, io = 0, PyarrowDatasetIO()
-    lock.wait()
-    for _ in range(times):
-        value = io.read_parquet(folder)["n"][0].as_py()
-        rows = pa.table({"id": [1], "n": [value + 1]})
-        try:
-            result = io.merge(
-                rows, folder, strategy="update", key_columns="id", update_when=f"target.n = {value}", **options
-            )
-        except CommitConflictError:
-            continue
-        won += result.updated
-    return won
-
-
-@pytest.mark.parametrize("retries", [0, 3])
-def test_counters_lose_no_increment(folder: str, retries: int) -> None:
-    """An upsert that was planned again compares with the newer value: successes equal the final value."""
-    IO.write_dataset(pa.table({"id": [1], "n": [0]}), folder)
-    barrier = threading.Barrier(4)
-    with ThreadPoolExecutor(4) as pool:
-        won = list(pool.map(lambda _: count_up(folder, 6, barrier, retries=retries), range(4)))
-    assert IO.read_parquet(folder)["n"].to_pylist() == [sum(won)]
-    assert sum(won) > 0

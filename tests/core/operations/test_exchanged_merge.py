@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -17,9 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit.common.errors import DamagedFileError, KeyColumnError
-from fsspeckit.core.kernels.exchange import route_rows
+from fsspeckit.core.kernels.exchange.route_rows import RouteRows
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
-from routes import ExchangingEngine, exchanging, in_memory, many_pieces
+from routes import Routes, exchanging, in_memory, many_pieces
 from sweeps import sweep_size
 
 KEYS: dict[str, tuple[Any, Any]] = {
@@ -34,12 +33,6 @@ KEYS: dict[str, tuple[Any, Any]] = {
 
 FAILS = "10 / (v - 1) > 0"
 """A condition that cannot be computed for some rows."""
-
-
-@pytest.fixture
-def io(tmp_path: Path) -> PyarrowDatasetIO:
-    """An engine that exchanges the rows of every source."""
-    return exchanging(tmp_path / "scratch")
 
 
 @pytest.fixture(autouse=True)
@@ -152,230 +145,112 @@ class Example:
             mine = self.rows(5, extra=self.feed).drop_columns(["p"])
             pq.write_table(mine.append_column("p", pa.array(["x"] * 5)), f"{path}/p=x/own.parquet", row_group_size=2)
             return True
-        PyarrowDatasetIO().write_dataset(
-            rows,
-            path,
-            partition_by=self.partition_by,
-            max_rows_per_file=self.random.choice([4, 10, 100]),
-            row_group_size=4,
-        )
+        most = self.random.choice([4, 10, 100])
+        options = {"partition_by": self.partition_by, "max_rows_per_file": most, "row_group_size": 4}
+        PyarrowDatasetIO().write_dataset(rows, path, **options)
         return True
 
+    def changes(self) -> pa.Table:
+        """Changes with an operation and a sequence; the image of a deleted row may be empty."""
+        draw = self.random
+        count = draw.choice([1, 5, 40])
+        feed = self.rows(count, repeated=draw.random() < 0.6)
+        ops = [draw.choice("uuid") for _ in range(count)]
+        feed = feed.append_column("op", pa.array(ops))
+        for name in {"p", "q"} & set(feed.column_names) - set(self.keys):
+            at, type_ = feed.column_names.index(name), feed.schema.field(name).type
+            image = [None if op == "d" else value for op, value in zip(ops, feed[name].to_pylist(), strict=True)]
+            feed = feed.set_column(at, name, pa.array(image, type_))
+        feed = feed.append_column("w", pa.array([draw.choice([None, 1, 2]) for _ in range(count)], pa.float64()))
+        return feed.set_column(feed.column_names.index("v"), "v", pa.array(draw.sample(range(50), count), pa.int32()))
 
-def _outcome(io: PyarrowDatasetIO, source: pa.Table, path: str, options: dict[str, Any]) -> Any:
-    """Counts, the plan, and the rows of every file; or the error. Names of new files are random."""
-    try:
-        plan = io.merge(source, path, dry_run=True, **options)
-        result = io.merge(source, path, **options)
-    except ValueError as error:
-        return type(error), str(error).replace(path, "")
-    files = list(Path(path).rglob("*.parquet")) if os.path.exists(path) else []
-    rows = sorted(
-        (str(file.parent.relative_to(path)), str(pq.read_table(file, partitioning=None).to_pylist())) for file in files
-    )
-    entries = sorted(
-        (e.action, os.path.dirname(e.path), e.rows, e.updated, e.deleted, _why(e.reason)) for e in plan.entries
-    )
-    counts = [(each.stale, each.moved, each.unchanged, each.deleted) for each in (plan, result)]
-    return result.stats(), counts, plan.digest, entries, rows
-
-
-def _why(reason: str) -> str:
-    """A reason without the step that excluded a file: an exchange prunes with ranges of keys and not with all keys."""
-    return "searched" if reason in ("partition", "statistics", "key scan", "empty") else reason
+    def applied(self, scd_type: int) -> dict[str, Any]:
+        """The arguments of an application of changes."""
+        found: dict[str, Any] = {"key_columns": self.keys, "sequence_by": "v", "except_columns": ["op"]}
+        found |= {"scd_type": scd_type, "ignore_null_updates": self.random.random() < 0.5}
+        return found | ({"delete_when": "op = 'd'"} if self.random.random() < 0.8 else {})
 
 
-def check_merge(tmp_path: Path, io: PyarrowDatasetIO, seed: int) -> Any:
-    """Compare a random merge by an exchange with one in memory, and return its outcome."""
+Call = tuple[str, pa.Table, dict[str, Any]]
+"""A method, its source, and its arguments."""
+
+
+def merge(seed: int, target: str) -> tuple[Example, Call]:
     example = Example(seed)
-    one, two = str(tmp_path / f"{seed}-one"), str(tmp_path / f"{seed}-two")
     options = example.options()
-    if example.write_target(one):
-        shutil.copytree(one, two)
-    else:
+    if not example.write_target(target):
         options["partition_by"] = example.partition_by
     source = example.rows(example.random.randrange(1, 40), repeated=example.repeated, extra=example.extra)
-    ordered = example.random.random() < 0.8
-    io.engine = ExchangingEngine(tmp_path / "scratch", ordered=ordered)
-    expected = _outcome(in_memory(ordered=ordered), source, one, options)
-    assert _outcome(io, source, two, options) == expected, f"seed {seed}: {example}, {options}, ordered={ordered}"
-    return expected
+    return example, ("merge", source, options)
 
 
-@pytest.mark.parametrize("group", range(4))
-def test_an_exchange_changes_nothing(tmp_path: Path, io: PyarrowDatasetIO, group: int) -> None:
-    count = sweep_size().size(ci=25, full=1000)
-    for seed in range(group * count, (group + 1) * count):
-        check_merge(tmp_path, io, seed)
-
-
-def test_a_plan_in_memory_is_applied_by_an_exchange(tmp_path: Path, io: PyarrowDatasetIO) -> None:
-    path = str(tmp_path / "d")
-    PyarrowDatasetIO().write_dataset(pa.table({"id": range(20), "v": range(20)}), path, max_rows_per_file=5)
-    source = pa.table({"id": [3, 4, 17, 30], "v": [0, 4, 0, 0]})
-    call: dict[str, Any] = {"strategy": "upsert", "key_columns": "id"}
-    plan = PyarrowDatasetIO().merge(source, path, dry_run=True, **call)
-    assert io.merge(source, path, dry_run=True, **call).digest == plan.digest
-    assert io.merge(source.slice(1), path, dry_run=True, **call).digest != plan.digest
-
-
-def test_rows_that_are_lost_on_the_way_are_an_error(tmp_path: Path, io: PyarrowDatasetIO, monkeypatch: Any) -> None:
-    path = str(tmp_path / "d")
-    rows = pa.table({"id": range(20), "v": range(20)})
-    PyarrowDatasetIO().write_dataset(rows, path)
-    decisions = route_rows.RouteRows._decisions
-    monkeypatch.setattr(
-        route_rows.RouteRows, "_decisions", lambda self, *item: tuple(v[:-1] for v in decisions(self, *item))
-    )
-    with pytest.raises(DamagedFileError, match="are not those of the plan"):
-        io.merge(pa.table({"id": range(20), "v": [7] * 20}), path, strategy="upsert", key_columns="id")
-    assert io.read_parquet(path).equals(rows)
-
-
-def test_positions_that_are_lost_on_the_way_are_an_error(
-    tmp_path: Path, io: PyarrowDatasetIO, monkeypatch: Any
-) -> None:
-    path = str(tmp_path / "d")
-    rows = pa.table({"id": range(20), "v": range(20)})
-    PyarrowDatasetIO().write_dataset(rows, path)
-    drops = route_rows.RouteRows._positions
-    monkeypatch.setattr(
-        route_rows.RouteRows, "_positions", lambda self, decisions, kind: drops(self, decisions.slice(1), kind)
-    )
-    with pytest.raises(DamagedFileError, match="are not those of the plan"):
-        io.merge(pa.table({"id": range(9), "v": [7] * 9}), path, key_columns="id", delete_when="v = 7")
-    assert io.read_parquet(path).equals(rows)
-
-
-def _feed(example: Example) -> pa.Table:
-    """Changes with an operation and a sequence; the image of a deleted row may be empty, other values may be NULL."""
-    draw = example.random
-    count = draw.choice([1, 5, 40])
-    feed = example.rows(count, repeated=draw.random() < 0.6)
-    ops = [draw.choice("uuid") for _ in range(count)]
-    feed = feed.append_column("op", pa.array(ops))
-    for name in {"p", "q"} & set(feed.column_names) - set(example.keys):
-        at, type_ = feed.column_names.index(name), feed.schema.field(name).type
-        image = [None if op == "d" else value for op, value in zip(ops, feed[name].to_pylist(), strict=True)]
-        feed = feed.set_column(at, name, pa.array(image, type_))
-    values = [draw.choice([None, 1, 2]) for _ in range(count)]
-    feed = feed.append_column("w", pa.array(values, pa.float64()))
-    return feed.set_column(feed.column_names.index("v"), "v", pa.array(draw.sample(range(50), count), pa.int32()))
-
-
-def _applied(io: PyarrowDatasetIO, feed: pa.Table, path: str, options: dict[str, Any]) -> Any:
-    """Counts, the plan, and all rows; or the error."""
-    try:
-        plan = io.apply_changes(feed, path, except_columns=["op"], dry_run=True, **options)
-        result = io.apply_changes(feed, path, except_columns=["op"], **options)
-    except ValueError as error:
-        return type(error), str(error).replace(path, "")
-    rows = sorted(map(str, io.read_parquet(path).to_pylist())) if os.path.exists(path) else []
-    entries = sorted((e.action, os.path.dirname(e.path), e.rows, e.updated, e.deleted) for e in plan.entries)
-    counts = [(each.stale, each.moved, each.unchanged, each.deleted) for each in (plan, result)]
-    return result.stats(), counts, plan.digest, entries, rows
-
-
-def check_feed(tmp_path: Path, io: PyarrowDatasetIO, seed: int) -> Any:
-    """Compare a random feed that is applied by an exchange with one in memory, and return its outcome."""
+def feed(seed: int, target: str) -> tuple[Example, Call]:
     example = Example(seed, feed=True)
     example.nulls = False
-    draw = example.random
-    one, two = str(tmp_path / "one"), str(tmp_path / "two")
-    options: dict[str, Any] = {"key_columns": example.keys, "sequence_by": "v"}
-    if draw.random() < 0.8:
-        options["delete_when"] = "op = 'd'"
-    options["ignore_null_updates"] = draw.random() < 0.5
-    if example.write_target(one):
-        shutil.copytree(one, two)
-    else:
+    options = example.applied(1)
+    if not example.write_target(target):
         options["partition_by"] = example.partition_by
-    feed = _feed(example)
-    expected = _applied(PyarrowDatasetIO(), feed, one, options)
-    assert _applied(io, feed, two, options) == expected, f"seed {seed}: {example}, {options}"
-    return expected
+    return example, ("apply_changes", example.changes(), options)
 
 
-@pytest.mark.parametrize("group", range(2))
-def test_a_feed_is_applied_by_an_exchange_as_in_memory(tmp_path: Path, io: PyarrowDatasetIO, group: int) -> None:
-    count = sweep_size().size(ci=20, full=1000)
-    for seed in range(group * count, (group + 1) * count):
-        (tmp_path / str(seed)).mkdir()
-        check_feed(tmp_path / str(seed), io, seed)
-
-
-def check_history(tmp_path: Path, io: PyarrowDatasetIO, seed: int) -> Any:
-    """Compare a random history that an exchange changes with one in memory, and return its outcome."""
+def history(seed: int, target: str) -> tuple[Example, Call]:
     example = Example(seed, feed=True, space=6 if seed % 2 else 40)
     example.nulls = example.nulls and seed % 7 == 0
     example.layout = {"loose files": "folders"}.get(example.layout, example.layout)
-    draw = example.random
-    one, two = str(tmp_path / "one"), str(tmp_path / "two")
-    options: dict[str, Any] = {"key_columns": example.keys, "sequence_by": "v", "scd_type": 2}
-    if draw.random() < 0.8:
-        options["delete_when"] = "op = 'd'"
-    options["ignore_null_updates"] = draw.random() < 0.4
-    options["partition_by"] = example.partition_by
-    if example.layout == "folders" and draw.random() < 0.3:
+    options = example.applied(2) | {"partition_by": example.partition_by}
+    if example.layout == "folders" and example.random.random() < 0.3:
         options["partition_by"] = ["is_current"]
-    for _ in range(draw.randrange(3)):
+    for _ in range(example.random.randrange(3)):
         with suppress(KeyColumnError):
-            PyarrowDatasetIO().apply_changes(_feed(example), one, except_columns=["op"], **options)
-    if os.path.exists(one):
-        shutil.copytree(one, two)
-    feed = _feed(example)
-    expected = _applied(PyarrowDatasetIO(), feed, one, options)
-    assert _applied(io, feed, two, options) == expected, f"seed {seed}: {example}, {options}"
-    return expected
+            PyarrowDatasetIO().apply_changes(example.changes(), target, **options)
+    return example, ("apply_changes", example.changes(), options)
 
 
-@pytest.mark.parametrize("group", range(2))
-def test_a_history_is_changed_by_an_exchange_as_in_memory(tmp_path: Path, io: PyarrowDatasetIO, group: int) -> None:
-    count = sweep_size().size(ci=20, full=1000)
-    for seed in range(group * count, (group + 1) * count):
-        (tmp_path / str(seed)).mkdir()
-        check_history(tmp_path / str(seed), io, seed)
-
-
-def check_write(tmp_path: Path, io: PyarrowDatasetIO, seed: int) -> Any:
-    """Compare a random write by an exchange with one in memory, and return its outcome."""
+def write(seed: int, target: str) -> tuple[Example, Call]:
     example = Example(seed)
     draw = example.random
-    one, two = str(tmp_path / "one"), str(tmp_path / "two")
     options: dict[str, Any] = {"mode": draw.choice(["append", "overwrite", "overwrite_partitions"])}
     options["max_rows_per_file"] = draw.choice([1, 3, 7, 100])
-    if not example.write_target(one) or draw.random() < 0.1:
+    if not example.write_target(target) or draw.random() < 0.1:
         options["partition_by"] = example.partition_by
-    if os.path.exists(one):
-        shutil.copytree(one, two)
     if options["mode"] == "overwrite" and draw.random() < 0.4:
         options["replace_where"] = draw.choice(["v < 3", "v < 2", "v IS NOT NULL"])
-    if draw.random() < 0.2:
-        options["basename_template"] = f"{seed}-{{i}}.parquet"
     source = example.rows(draw.randrange(1, 40), repeated=True)
     if draw.random() < 0.3:
-        source = source.set_column(
-            source.column_names.index("v"), "v", source["v"].cast(draw.choice([pa.int16(), pa.int64()]))
-        )
-    found = []
-    for each, path in ((PyarrowDatasetIO(), one), (io, two)):
-        try:
-            result = each.write_dataset(source, path, **options)
-        except ValueError as error:
-            found.append((type(error), str(error).replace(path, "")))
-            continue
-        files = sorted(
-            (os.path.dirname(str(file.relative_to(path))), str(pq.read_table(file, partitioning=None)))
-            for file in Path(path).rglob("*.parquet")
-        )
-        found.append((result.rows, len(result.files), len(result.deleted_files), result.replaced, files))
-    assert found[0] == found[1], f"seed {seed}: {example}, {options}"
-    return found[0]
+        at = source.column_names.index("v")
+        source = source.set_column(at, "v", source["v"].cast(draw.choice([pa.int16(), pa.int64()])))
+    return example, ("write_dataset", source, options)
 
 
+def check(folder: Path, operation: Any, seed: int) -> None:
+    folder.mkdir()
+    example, (method, source, options) = operation(seed, str(folder / "target"))
+    ordered = operation is not merge or example.random.random() < 0.8
+    ios = {"memory": in_memory(ordered=ordered), "exchange": exchanging(folder / "scratch", ordered=ordered)}
+    routes = Routes(folder, ordered, rows_in_order=operation is not history, ios=ios)
+    try:
+        routes.outcome(lambda io, path, *, dry_run: getattr(io, method)(source, path, dry_run=dry_run, **options))
+    except AssertionError as error:
+        raise AssertionError(f"seed {seed}: {example}, {method} {options}, ordered={ordered}\n{error}") from error
+
+
+@pytest.mark.parametrize("operation", [merge, feed, history, write], ids=lambda each: each.__name__)
 @pytest.mark.parametrize("group", range(2))
-def test_a_write_by_an_exchange_writes_the_same_files(tmp_path: Path, io: PyarrowDatasetIO, group: int) -> None:
-    count = sweep_size().size(ci=20, full=1000)
+def test_an_exchange_changes_nothing(tmp_path: Path, operation: Any, group: int) -> None:
+    count = sweep_size().size(ci=50 if operation is merge else 20, full=2000 if operation is merge else 1000)
     for seed in range(group * count, (group + 1) * count):
-        (tmp_path / str(seed)).mkdir()
-        check_write(tmp_path / str(seed), io, seed)
+        check(tmp_path / str(seed), operation, seed)
+
+
+@pytest.mark.parametrize("lost", ["rows", "positions"])
+def test_what_is_lost_on_the_way_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str) -> None:
+    io, path, rows = exchanging(tmp_path / "scratch"), str(tmp_path / "d"), pa.table({"id": range(20), "v": range(20)})
+    PyarrowDatasetIO().write_dataset(rows, path)
+    decisions, drops = RouteRows._decisions, RouteRows._positions
+    if lost == "rows":
+        monkeypatch.setattr(RouteRows, "_decisions", lambda self, *item: tuple(v[:-1] for v in decisions(self, *item)))
+    else:
+        monkeypatch.setattr(RouteRows, "_positions", lambda self, found, kind: drops(self, found.slice(1), kind))
+    with pytest.raises(DamagedFileError, match="are not those of the plan"):
+        io.merge(pa.table({"id": range(9), "v": [7] * 9}), path, key_columns="id", delete_when="v = 7 AND id < 5")
+    assert io.read_parquet(path).equals(rows)
