@@ -15,7 +15,6 @@ from fsspeckit.core.values.curves import (
     QuantileScale,
     RangeCuts,
     SortColumn,
-    bits_for,
     hilbert,
     sort_order,
     zorder,
@@ -56,18 +55,6 @@ def test_position_does_not_depend_on_other_rows(columns: int, bits: int, data: s
         alone = [curve([column[k : k + 1] for column in whole], bits)[0].tolist()[0] for k in range(len(cells))]
         assert places == alone
         assert len(set(places)) == len(cells)
-
-
-@pytest.mark.parametrize("columns", [1, 2, 5, 6, 16, 20, 70])
-@pytest.mark.parametrize("curve", [zorder, hilbert])
-def test_any_number_of_columns(curve: Any, columns: int) -> None:
-    bits = bits_for(columns)
-    random = np.random.default_rng(columns)
-    cells = [random.integers(0, 2**bits, 50_000).astype(np.uint32) for _ in range(columns)]
-    words = curve(cells, bits)
-    assert len(words) == -(-columns * bits // 62)
-    distinct = len(np.unique(np.stack(cells), axis=1).T)
-    assert len(np.unique(np.stack(words), axis=1).T) == distinct
 
 
 def test_curves_of_several_words() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from itertools import pairwise
 
 import numpy as np
@@ -13,22 +12,8 @@ from hypothesis import strategies as st
 
 from fsspeckit.core.values import text_table
 from fsspeckit.core.values.hashing import hash_keys
-from fsspeckit.core.values.keys import KeyIndex
 from fsspeckit.core.values.take import take_rows
 from fsspeckit.core.values.text_table import TextTable
-
-
-@pytest.mark.parametrize("ragged", [False, True])
-def test_index_of_many_texts_agrees_with_a_dict(ragged):
-    rng = np.random.default_rng(1)
-    keys = [str(uuid.UUID(bytes=rng.bytes(16))).encode() + (b"x" * (i % 3) if ragged else b"") for i in range(120_000)]
-    values = pa.chunked_array([pa.array(keys[:50_000], pa.binary()), pa.array(keys[50_000:], pa.binary())])
-    assert TextTable.supports(values)
-    asked = [keys[i] for i in rng.integers(0, len(keys), 5_000).tolist()] + [b"absent", b""]
-    positions, rows = KeyIndex([values]).lookup([pa.chunked_array([pa.array(asked, pa.binary())])])
-    place = {key: number for number, key in enumerate(keys)}
-    assert positions.tolist() == list(range(5_000))
-    assert rows.tolist() == [place[key] for key in asked[:5_000]]
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=8), st.data())
