@@ -24,7 +24,6 @@ from fsspeckit.common.errors import FsspeckitError, NestedDatasetError, StorageE
 from fsspeckit.core.commit import log
 from fsspeckit.core.commit.replay import Replayer
 from fsspeckit.core.commit.transaction import Transaction
-from fsspeckit.core.storage import LocalStorage
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 IO = PyarrowDatasetIO()
@@ -140,27 +139,6 @@ def test_hard_link_in_the_journal(base: Path, name: str) -> None:
     except StorageError:
         assert name.endswith("json")
     assert (base / "victim" / "keep.txt").read_text() == "precious"
-
-
-def test_output_does_not_write_into_a_hard_link(base: Path) -> None:
-    os.link(base / "victim" / "keep.txt", base / "out")
-    with LocalStorage().open_output(str(base / "out")) as file:
-        file.write(b"new")
-    assert ((base / "victim" / "keep.txt").read_text(), (base / "out").read_text()) == ("precious", "new")
-
-
-def test_file_created_under_the_name_of_a_pending_one_keeps_its_rows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "ds"
-    IO.write_dataset(pa.table({"id": [1]}), str(path))
-    added = pa.table({"id": [2]})
-    kill_in(monkeypatch, "_moves", lambda: IO.write_dataset(added, str(path), basename_template="data-{i}.parquet"))
-    pq.write_table(pa.table({"id": [100, 101]}), path / "data-0.parquet")
-    assert ids(path) == [1, 2, 100, 101]
-    IO.recover(str(path))
-    assert ids(path) == [1, 2, 100, 101]
-    assert pq.read_table(path / "data-0.parquet")["id"].to_pylist() == [100, 101]
 
 
 def test_two_journals_with_records_are_an_error(base: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pytest
@@ -44,25 +43,3 @@ def test_outer_writer_detects_an_inner_dataset_created_after_its_check(tmp_path:
         with pytest.raises(NestedDatasetError, match=r"contains .*\.b\.fsspeckit"):
             outer.begin(view, "test")
         assert not (tmp_path / ".a.fsspeckit").exists()
-
-
-def test_at_most_one_of_two_concurrent_nested_writers_gets_a_journal(tmp_path: Path) -> None:
-    for turn in range(60):
-        root = tmp_path / str(turn)
-        barrier, begun = threading.Barrier(2), []
-
-        def run(path: Path, barrier: threading.Barrier = barrier, begun: list[Path] = begun) -> None:
-            barrier.wait()
-            try:
-                with start(path):
-                    begun.append(path)
-            except NestedDatasetError:
-                return
-
-        threads = [threading.Thread(target=run, args=(path,)) for path in (root / "a", root / "a" / "b")]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(begun) <= 1
-        assert (root / ".a.fsspeckit").exists() + (root / "a" / ".b.fsspeckit").exists() == len(begun)

@@ -8,9 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from fsspeckit import AlreadyCommittedError, CheckFailedError, CommitConflictError
+from fsspeckit import AlreadyCommittedError, CommitConflictError
 from fsspeckit.core.commit import log
-from fsspeckit.core.dataset.snapshot import load_snapshot
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 
@@ -92,22 +91,3 @@ def test_one_of_several_concurrent_writers_with_one_key_commits(place: str) -> N
         thread.join()
     assert sorted(map(str, outcomes)) == ["1", *["AlreadyCommittedError"] * 3]
     assert io.read_parquet(place)["id"].to_pylist() == [1]
-
-
-def test_check_gets_staged_files_and_can_reject_the_change(place: str) -> None:
-    io, seen = PyarrowDatasetIO(), []
-    io.write_dataset(rows(1, 2), place)
-    storage = io._place(place).storage
-
-    def check(before: Any, after: Any, info: Any) -> None:
-        counts = [load_snapshot(storage, view).rows for view in (before, after)]
-        seen.append((*counts, info["inserted"]))
-        if counts[1] > 3:
-            raise CheckFailedError("too many rows")
-
-    io.on_terms(check=check).merge(rows(2, 3), place, strategy="upsert", key_columns="id")
-    with pytest.raises(CheckFailedError):
-        io.on_terms(check=check).merge(rows(4), place, strategy="upsert", key_columns="id")
-    assert seen == [(2, 3, 1), (3, 4, 1)]
-    assert sorted(io.read_parquet(place)["id"].to_pylist()) == [1, 2, 3]
-    assert not io.recover(place)

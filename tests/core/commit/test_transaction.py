@@ -167,19 +167,6 @@ def test_invalid_changes_are_rejected(world: World) -> None:
     assert world.dataset_files() == before
 
 
-@pytest.mark.parametrize("length", [300, 251])
-def test_too_long_file_name_is_rejected_before_any_change(local: LocalWorld, length: int) -> None:
-    journal = Journal(local.storage, local.root)
-    before = local.files()
-    for path in (f"day={'x' * length}/a.parquet", f"{'x' * length}.parquet"):
-        with journal.begin(journal.view(), "append") as transaction:
-            changes = add(local, transaction, path)
-            if length > 251 or not path.startswith("day="):
-                with pytest.raises(OSError, match="allows 255"):
-                    transaction.commit(changes)
-    assert local.files() == before
-
-
 def test_data_file_names() -> None:
     named = {
         *("a.parquet", "a.PARQUET", "a.parq", "a.pq", "day=1/a.parquet", "_day=1/a.parquet", ".day=1/a.parquet"),

@@ -20,7 +20,7 @@ from faults.sweep import versions_of
 from faults.worlds import LocalWorld, MemoryWorld, World
 from fsspeckit.common.errors import DatasetNotFoundError, StorageError, VersionNotFoundError
 from fsspeckit.core.commit import history, log
-from fsspeckit.core.commit.history import Segment, all_versions, read_records
+from fsspeckit.core.commit.history import Segment, all_versions
 from fsspeckit.core.commit.journal import Journal
 from fsspeckit.core.commit.record import FileList, Identity, Published, Record, Retired
 from fsspeckit.core.storage import LocalStorage, join
@@ -110,17 +110,6 @@ def test_file_of_another_user_is_copied(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["a", "b"]
 
 
-def test_duplicate_replaces_another_file(tmp_path: Path) -> None:
-    storage, path, other = LocalStorage(), str(tmp_path / "a"), str(tmp_path / "b")
-    (tmp_path / "a").write_bytes(b"rows")
-    (tmp_path / "b").write_bytes(b"forged")
-    for _ in range(2):
-        storage.duplicate(path, other, 4)
-    assert (tmp_path / "b").read_bytes() == b"rows"
-    with pytest.raises(FileNotFoundError):
-        storage.duplicate(str(tmp_path / "missing"), other, 4)
-
-
 def test_old_versions_expire_when_records_are_folded(world: World) -> None:
     with fold_early():
         keep_versions(world)
@@ -137,18 +126,14 @@ def test_old_versions_expire_when_records_are_folded(world: World) -> None:
             Journal(world.storage, world.root).versions(Journal(world.storage, world.root).view(), "ds").view_of(2)
 
 
-def spoil(world: World, folder: str, data: bytes | None) -> None:
-    """Replace or remove a file of a version."""
-    path = join(folder, world.storage.list_names(folder)[0])
-    world.storage.remove(path) if data is None else world.storage.write_bytes(path, data)
-
-
 @pytest.mark.parametrize("data", [None, b"PAR1"], ids=["missing", "changed"])
 @pytest.mark.parametrize("kept", [True, False])
 def test_version_with_a_missing_or_changed_file_is_an_error(world: World, data: bytes | None, kept: bool) -> None:
     keep_versions(world)
     rewrite(world.storage, world.root)
-    spoil(world, join(sidecar(world), "kept") if kept else join(world.root, "day=1"), data)
+    folder = join(sidecar(world), "kept")
+    path = join(folder, world.storage.list_names(folder)[0]) if kept else join(world.root, "day=1/b.parquet")
+    world.storage.remove(path) if data is None else world.storage.write_bytes(path, data)
     io = PyarrowDatasetIO(filesystem=world.storage)
     with pytest.raises(VersionNotFoundError):
         io.read_parquet(world.root, version=3)
@@ -213,23 +198,6 @@ def test_forged_list_of_versions_is_refused(tmp_path: Path, changes: Any) -> Non
     (tmp_path / Segment(1, 3, "versions").name).write_bytes(body)
     with pytest.raises(StorageError, match="cannot be used"):
         all_versions(LocalStorage(), str(tmp_path), lambda after: [])
-
-
-@pytest.mark.parametrize(
-    "record",
-    [
-        good_record(9),
-        Record(2, "fence", OWNER),
-        good_record(publish=(Published("x", "../b.parquet", 1, 5, "s"),)),
-        good_record(publish=(Published("../x", "b.parquet", 1, 5, "s"),)),
-        good_record(retire=(Retired("/etc/passwd", Identity(1, "s")),)),
-    ],
-)
-def test_forged_records_are_refused(tmp_path: Path, record: Record) -> None:
-    segment = Segment(1, 3, "records")
-    (tmp_path / segment.name).write_bytes(record.to_bytes())
-    with pytest.raises(StorageError):
-        read_records(LocalStorage(), str(tmp_path), segment)
 
 
 def test_time_of_a_record_after_the_year_9999_is_not_valid(tmp_path: Path) -> None:

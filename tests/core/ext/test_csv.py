@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bz2
 import datetime as dt
 import gzip
 from decimal import Decimal
@@ -179,13 +178,6 @@ def test_an_encoding_that_interprets_escapes(tmp_path: Path, encoding: str) -> N
         read_csv(tmp_path, encoding=encoding)
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le"])
-def test_only_one_byte_order_mark_is_removed(tmp_path: Path, encoding: str) -> None:
-    marks = "\ufeff" if encoding in ("utf-16", "utf-8-sig") else "\ufeff\ufeff"
-    (tmp_path / "a.csv").write_bytes(f"{marks}a,b\n1,2\n".encode(encoding))
-    assert read_csv(tmp_path, encoding=encoding).column_names == ["\ufeffa", "b"]
-
-
 @pytest.mark.parametrize("text", [" abc", "abc ", " abc ", "ab"])
 def test_binary_values_are_not_trimmed(tmp_path: Path, text: str) -> None:
     (tmp_path / "a.csv").write_text(f"a,b\n1,{text}\n")
@@ -215,28 +207,6 @@ def test_a_file_that_is_not_csv_names_the_place(tmp_path: Path, text: str, said:
 def test_a_delimiter_that_cannot_separate_values(tmp_path: Path, delimiter: str) -> None:
     with pytest.raises(ValueError, match="cannot separate values"):
         read_csv(_files(tmp_path, "a,b\n1,2\n"), delimiter=delimiter)
-
-
-@pytest.mark.parametrize("text", ["a,b", "a,b\n", '"a","b"', "a,b\r\n,\r\n", 'a,b\n"",\n'])
-def test_columns_without_values_are_text(tmp_path: Path, text: str) -> None:
-    assert read_csv(_files(tmp_path, text)).schema.equals(pa.schema([("a", pa.string()), ("b", pa.string())]))
-
-
-@pytest.mark.parametrize("text", ['a,b\n5" nail,1\n', 'a,b\n5" nail,1', 'a\n5" nail', 'a,b\n"5"" nail",1\n'])
-def test_a_quotation_mark_inside_a_value_is_fine(tmp_path: Path, text: str) -> None:
-    assert read_csv(_files(tmp_path, text))["a"].to_pylist() == ['5" nail']
-
-
-def test_a_tsv_file_has_tabs_also_in_a_folder(tmp_path: Path) -> None:
-    (tmp_path / "a.tsv").write_text("id\tv\n1\tx,y\n")
-    (tmp_path / "b.csv").write_text("id,v\n2,z\n")
-    assert read_csv(tmp_path).to_pylist() == [{"id": 1, "v": "x,y"}, {"id": 2, "v": "z"}]
-
-
-@pytest.mark.parametrize(("ending", "pack"), [(".gz", gzip.compress), (".bz2", bz2.compress)])
-def test_compressed_files_also_in_folders(tmp_path: Path, ending: str, pack: type) -> None:
-    (tmp_path / f"a.csv{ending}").write_bytes(pack(b"id\n1\n"))
-    assert read_csv(tmp_path).to_pylist() == [{"id": 1}]
 
 
 def test_empty_files_and_files_of_a_header_add_no_rows(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsspeckit.common.errors import FsspeckitError, SourceFileError
-from fsspeckit.common.text_values import find_forms, infer_type, join_forms
 from fsspeckit.core.ext import read_csv, read_json
 from fsspeckit.core.ext.file_set import FileSet, TextReader
 from fsspeckit.core.ext.inputs import find_files
@@ -75,12 +74,6 @@ def test_json(tmp_path_factory: pytest.TempPathFactory, columns: list[list[Any]]
         )
     )
     assert one == all_
-
-
-@given(st.lists(st.lists(CELLS.map(lambda cell: cell.strip('"') or None), max_size=4), max_size=3))
-def test_the_forms_of_parts_give_the_type_of_the_whole(parts: list[list[str | None]]) -> None:
-    chunks = [pa.array(part, pa.string()) for part in parts]
-    assert join_forms([find_forms([chunk]) for chunk in chunks]) == infer_type(chunks)
 
 
 def test_a_file_that_has_changed_is_an_error(tmp_path: Path) -> None:

@@ -50,39 +50,6 @@ def test_lines_and_arrays_mix_in_one_folder_and_nested_types_join(tmp_path: Path
     ]
 
 
-@pytest.mark.parametrize("text", ["", " \n", "[]", "[ \n ]"], ids=repr)
-def test_nothing_in_a_file_is_no_rows(tmp_path: Path, text: str) -> None:
-    (tmp_path / "a.json").write_text(text)
-    assert read_json(tmp_path).num_rows == 0
-    schema = pa.schema([("id", pa.int8())])
-    assert read_json(tmp_path, schema=schema).schema == schema
-    (tmp_path / "b.json").write_text('{"id": 1}')
-    assert read_json(tmp_path).to_pylist() == [{"id": 1}]
-
-
-@pytest.mark.scenario("UP-61")
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[1, 2]",
-        '[{"a": 1} {"a": 2}]',
-        '[{"a": 1}',
-        '[{"a": 1}]x',
-        '[{"a": 1},',
-        '[{"a": }]',
-        '{"a": 1',
-        "7",
-        '{"a": 1}\n{"a": "x"}',
-        "nonsense",
-    ],
-)
-def test_what_is_not_json_of_objects_is_invalid_and_named(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "a.json"
-    path.write_text(text)
-    with pytest.raises(pa.ArrowInvalid, match=r"read_json of .*a\.json"):
-        read_json(path)
-
-
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
@@ -259,19 +226,3 @@ def test_many_blocks_and_a_row_larger_than_a_block(tmp_path: Path) -> None:
     with path.open("a") as sink:
         sink.write(json.dumps({"id": -1, "text": "y" * (40 * 2**20)}))
     assert read_json(path).column("id")[-1].as_py() == -1
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        *([None, 1], [None, None, "a"], [None, None], [None, 2.5, None], [None, {"b": 1}], [None, [None, 1]]),
-        *([None, True], [None, "2024-01-01"], {"b": [None, 1]}, [{"b": None}, {"b": [None, 1]}]),
-    ],
-    ids=json.dumps,
-)
-def test_a_list_may_begin_with_null(tmp_path: Path, value: object) -> None:
-    path = tmp_path / "a.json"
-    path.write_text(f"{{}}\n{json.dumps({'a': value})}\n{json.dumps({'a': value})}")
-    table = read_json(path)
-    table.validate(full=True)
-    assert table["a"].to_pylist() == [None, value, value]

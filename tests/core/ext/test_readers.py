@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +12,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
-from fsspeckit.common.errors import DamagedFileError, FsspeckitError, SourceFileError
+from fsspeckit.common.errors import FsspeckitError
 from fsspeckit.core.ext import read_csv, read_json, read_parquet
 
 Read = Callable[..., pa.Table]
@@ -71,15 +69,6 @@ def test_a_file_a_folder_a_pattern_and_a_list(fmt: Format, tmp_path: Path) -> No
     assert ids([third, first]) == [4, 1, 2]
     assert ids([f"{tmp_path}/sub", str(first)]) == [3, 4, 1, 2]
     assert ids([second, second]) == [3, 3]
-
-
-def test_hidden_files_are_read_only_when_named(fmt: Format, tmp_path: Path) -> None:
-    fmt.put(tmp_path / f"a.{fmt.name}", id=[1])
-    hidden = fmt.put(tmp_path / f"_b.{fmt.name}", id=[2])
-    fmt.put(tmp_path / f".staging/c.{fmt.name}", id=[3])
-    assert fmt.read(tmp_path).column("id").to_pylist() == [1]
-    assert fmt.read(f"{tmp_path}/**/*.{fmt.name}").column("id").to_pylist() == [1]
-    assert fmt.read(hidden).column("id").to_pylist() == [2]
 
 
 @pytest.mark.parametrize("use_threads", [True, False])
@@ -195,52 +184,3 @@ def test_a_storage_that_fails_is_an_io_error_with_operation_and_path(
     assert path in str(caught.value)
     assert isinstance(caught.value, FsspeckitError)
     assert "hush" not in str(caught.value)
-
-
-@pytest.mark.parametrize("name", ["text.csv", "text.json"])
-@pytest.mark.parametrize(
-    ("data", "said"),
-    [
-        (
-            "a,b\n".encode("utf-16"),
-            "is UTF-16 text and not UTF-8. Name the encoding of the file, such as encoding='utf-16'",
-        ),
-        (
-            "a,b\n".encode("utf-16-le"),
-            "is UTF-16 text and not UTF-8. Name the encoding of the file, such as encoding='utf-16'",
-        ),
-        (
-            "a,b\n".encode("utf-16-be"),
-            "is UTF-16 text and not UTF-8. Name the encoding of the file, such as encoding='utf-16'",
-        ),
-        (
-            gzip.compress(b"a,b\n", mtime=0),
-            "is gzip data and not text. Decompress the file, or let its name end in .gz",
-        ),
-        (bz2.compress(b"a,b\n"), "is bz2 data and not text. Decompress the file, or let its name end in .bz2"),
-    ],
-)
-def test_other_data_than_utf8_text_is_named(tmp_path: Path, name: str, data: bytes, said: str) -> None:
-    (tmp_path / name).write_bytes(data)
-    with pytest.raises(SourceFileError) as caught:
-        (read_csv if name.endswith("csv") else read_json)(tmp_path / name)
-    assert f"{name}: the file {said}" in str(caught.value)
-
-
-@pytest.mark.parametrize("data", [b'{"a": 1}\n', gzip.compress(b'{"a": 1}\n' * 1000, mtime=0)[:-9]])
-def test_a_compressed_file_that_is_damaged(tmp_path: Path, data: bytes) -> None:
-    (tmp_path / "a.json.gz").write_bytes(data)
-    with pytest.raises(SourceFileError, match=r"a\.json\.gz: the file cannot be decompressed as gzip"):
-        read_json(tmp_path / "a.json.gz")
-
-
-def test_a_page_that_differs_from_its_checksum(tmp_path: Path) -> None:
-    table = pa.table({"id": list(range(1000)), "x": list(range(1000))})
-    path = tmp_path / "a.parquet"
-    pq.write_table(table, path, write_page_checksum=True, use_dictionary=False, compression="none")
-    data = bytearray(path.read_bytes())
-    data[2000] ^= 1
-    path.write_bytes(bytes(data))
-    with pytest.raises(DamagedFileError, match=r"a\.parquet"):
-        read_parquet(tmp_path / "*.parquet")
-    assert read_parquet(path, columns=["x"]).num_rows == 1000

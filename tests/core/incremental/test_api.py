@@ -102,30 +102,6 @@ def test_merge_returns_metadata_of_rewritten_and_inserted_files(dataset: Path) -
     assert len(result.rewritten_files) == len(result.inserted_files) == len(result.preserved_files) == 1
 
 
-@pytest.mark.scenario("IO-12", "IO-02", "ID-02")
-def test_planning_prunes_and_confirms(dataset: Path) -> None:
-    plan = incremental.plan_incremental_rewrite(str(dataset), [3], ["id"])
-    assert [Path(path).parent.name for path in plan.affected_files] == ["day=2"]
-    assert [Path(path).parent.name for path in plan.unaffected_files] == ["day=1"]
-    assert (plan.new_files, plan.affected_rows) == ([], 2)
-
-
-@pytest.mark.scenario("UP-03", "PM-04")
-def test_null_keys_are_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="id"):
-        incremental.validate_no_null_keys(pa.table({"id": [1, None]}), ["id"])
-    incremental.validate_no_null_keys(pa.table({"id": [1, 2]}), ["id"])
-
-
-@pytest.mark.scenario("IO-05", "ID-05")
-def test_partition_columns_cannot_change() -> None:
-    target = pa.table({"id": [1, 2], "day": ["mon", "tue"]})
-    check = incremental.validate_partition_column_immutability
-    with pytest.raises(ValueError, match="day"):
-        check(pa.table({"id": [1], "day": ["tue"]}), target, ["id"], ["day"])
-    check(pa.table({"id": [1, 5], "day": ["mon", "tue"]}), target, ["id"], ["day"])
-
-
 @pytest.mark.scenario("UP-14", "UP-36")
 def test_core_merge_has_the_shared_names() -> None:
     assert merge_request.normalize_keys("id") == ["id"]
