@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from core.expressions.generated import Generated, Row, both, column, combine, constant, either, strict
 from fsspeckit.core.expressions.conditions import compile_condition
 from fsspeckit.core.expressions.evaluate import evaluate
-from fsspeckit.core.expressions.parse import parse_expression
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 BIG = 2**53
@@ -93,25 +92,6 @@ def test_rows_and_proofs_say_what_exact_numbers_say(found: list[Row], condition:
         pq.write_table(numbered, f"{folder}/a.parquet", row_group_size=1)
         read = PyarrowDatasetIO().read_parquet(folder, filters=condition.sql)
     assert read["row"].to_pylist() == [number for number, is_true in enumerate(expected) if is_true]
-
-
-@pytest.mark.parametrize(
-    ("sql", "values"),
-    [
-        ("coalesce(g, 0.1e0) = 0.1e0", [False, True]),
-        ("greatest(g, 0.2e0)", [0.2, 0.2]),
-        ("least(g, 0.2e0) < 0.1e0", [False, False]),
-        ("nullif(g, 0.1e0) IS NULL", [False, True]),
-        ("CASE WHEN g IS NULL THEN 0.1e0 ELSE g END = 0.1e0", [False, True]),
-        ("g = CAST(0.1 AS FLOAT)", [True, None]),
-        ("nullif(i, 9007199254740992e0) IS NULL", [False, True]),
-        ("sign(n)", [None, -1.0]),
-    ],
-)
-def test_constants_beside_a_narrow_float(sql: str, values: list[Any]) -> None:
-    table = pa.table({"g": pa.array([0.1, None], pa.float32()), "i": [BIG - 1, BIG], "n": [math.nan, -2.5]})
-    found = evaluate(parse_expression(sql, table.schema), table).to_pylist()
-    assert [None if value != value else value for value in found] == values
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit.common.errors import KeyColumnError, SchemaMismatchError, VersionNotFoundError
@@ -72,13 +71,3 @@ def test_errors(io: PyarrowDatasetIO, path: str) -> None:
     io.write_dataset(pa.table({"id": [[2]]}), nested, mode="overwrite")
     with pytest.raises(SchemaMismatchError, match="cannot be a key"):
         io.changes(nested, since=first + 1, key_columns="id")
-
-
-def test_published_file_that_another_program_removed_is_an_error(io: PyarrowDatasetIO, path: str) -> None:
-    result = io.write_dataset(rows([5000]), path)
-    Path(result.files[0].path).unlink()
-    with pytest.raises(VersionNotFoundError, match=r"changes of version 3 .* another program"):
-        io.changes(path, since=2)
-    pq.write_table(rows([1, 2, 3, 4], "foreign"), result.files[0].path)
-    with pytest.raises(VersionNotFoundError, match=r"changes of version 3 .* another program"):
-        io.changes(path, since=2)

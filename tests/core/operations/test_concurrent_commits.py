@@ -132,21 +132,6 @@ def test_a_compaction_under_a_merge(folder: str, revalidated: list[Any]) -> None
     assert (12, "b", "mine") in rows_of(folder)
 
 
-def test_first_appends_agree_on_the_partitions(folder: str) -> None:
-    """Two writers create a dataset at once: with the same layout there is no conflict, else the second follows."""
-    create = lambda: IO.write_dataset(table([1]), folder, partition_by="day")  # noqa: E731
-    IO.write_dataset(table([2]), folder, partition_by="day", retries=0, progress=once("write", create))
-    assert [row[0] for row in rows_of(folder)] == [1, 2]
-    other = folder + "2"
-    create = lambda: IO.write_dataset(table([1]), other, partition_by="day")  # noqa: E731
-    with pytest.raises(CommitConflictError):
-        IO.write_dataset(table([2]), other, retries=0, progress=once("write", create))
-    third = folder + "3"
-    create = lambda: IO.write_dataset(table([1]), third, partition_by="day")  # noqa: E731
-    IO.write_dataset(table([2]), third, progress=once("write", create))
-    assert rows_of(third) == [(1, "a", "old"), (2, "a", "old")]
-
-
 def test_update_conditions_have_no_write_skew(folder: str) -> None:
     """Each update makes the condition of the other false, in another file; only one order can have happened."""
     rows = pa.table({"id": [1, 2], "day": ["a", "b"], "v": ["free", "free"]})

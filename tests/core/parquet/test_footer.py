@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -143,23 +142,6 @@ def test_statistics_equal_those_of_pyarrow(
                 continue
             assert told_by_us(file, name) == told_by_pyarrow(Path(file.location), name), name
         assert file.stats["nulls"].nulls == tuple(file.row_groups)
-
-
-def test_files_of_several_writers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A template does not match another layout, and gives the same result as parsing field by field."""
-    for number in range(12):
-        rows = pa.table({"id": range(number * 10, number * 10 + 10), "text": [f"{number}é"] * 10})
-        path = tmp_path / f"{number:02d}.parquet"
-        if number % 3 == 0:
-            pq.write_table(rows, path, row_group_size=4)
-        elif number % 3 == 1:
-            pq.write_table(rows, path, compression="zstd", use_dictionary=False, write_statistics=["id"])
-        else:
-            duckdb.sql(f"COPY (SELECT * FROM rows) TO '{path}'")
-    matched = load(tmp_path, "id", "text")
-    monkeypatch.setattr(data_files, "_MIN_FOOTERS_FOR_TEMPLATE", 10**9)
-    assert load(tmp_path, "id", "text") == matched
-    assert [file.stats["id"].lower[0] for file in matched] == list(range(0, 120, 10))
 
 
 @st.composite
@@ -320,17 +302,6 @@ def test_field_that_occurs_twice_is_damage(tmp_path: Path, field: int, copies: i
         load(tmp_path / "data", "id")
 
 
-def test_footer_that_is_too_long_is_not_read(tmp_path: Path) -> None:
-    """The file is sparse, so that the test needs no disk space."""
-    path, size = tmp_path / "a.parquet", 3 << 30
-    with path.open("wb") as file:
-        file.write(b"PAR1")
-        file.seek(4 + size)
-        file.write(size.to_bytes(4, "little") + b"PAR1")
-    with pytest.raises(DamagedFileError, match="more than fsspeckit reads"):
-        load(tmp_path)
-
-
 @pytest.mark.parametrize("copies", [1, 8])
 def test_footer_with_zero_rows_has_the_rows_of_its_row_groups(tmp_path: Path, copies: int) -> None:
     """parquet-rs 0.3.0 wrote such files, and every reader returns their rows."""
@@ -388,15 +359,6 @@ def test_bounds_without_a_defined_order_are_ignored_except_for_signed_numbers(tm
     found = load(tmp_path / "data", "id", "text")[0].stats
     assert found["id"].lower == (0, None)
     assert found["text"].lower == (None, None)
-
-
-def test_truncated_bounds_are_ignored(tmp_path: Path) -> None:
-    (path,) = sample(tmp_path / "data")
-    tree = footer_of(path)
-    text = group(tree)[GroupField.columns][1][1][1][ChunkField.meta][1]
-    text[MetaField.statistics][1][StatisticsField.max_is_exact] = (FALSE, None)
-    write_footer(path, tree)
-    assert load(tmp_path / "data", "text")[0].stats["text"].upper == (None, b"f")
 
 
 @settings(deadline=None, max_examples=16 * sweep_size().hypothesis)

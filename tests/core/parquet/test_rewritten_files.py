@@ -71,19 +71,6 @@ def test_encodings_follow_the_input(folder):
     assert chunks["id"].has_column_index
 
 
-def test_row_groups_without_hits_of_an_unchanged_file_are_not_read(folder):
-    """A file with equal rows is not rewritten, even if another part of it cannot be read."""
-    pq.write_table(rows_of_many_kinds(), folder / "a.parquet", row_group_size=1000, write_page_checksum=True)
-    path = folder / "a.parquet"
-    data = bytearray(path.read_bytes())
-    data[pq.ParquetFile(path).metadata.row_group(2).column(3).data_page_offset + 3000] ^= 1
-    path.write_bytes(data)
-    rows = rows_of_many_kinds().slice(10, 5)
-    result = PyarrowDatasetIO(publish="replace").merge(rows, folder, strategy="upsert", key_columns="id")
-    assert (result.updated, result.unchanged, result.rewritten_files) == (5, 5, [])
-    assert path.read_bytes() == bytes(data)
-
-
 @pytest.mark.parametrize("asked", [{}, {"compression": "zstd"}, {"batch_rows": 64}], ids=str)
 def test_statistics_of_dictionary_columns_cover_only_used_values(folder, asked):
     """pyarrow counts all dictionary values as used if there are nulls, and DuckDB answers from these statistics."""
@@ -95,15 +82,6 @@ def test_statistics_of_dictionary_columns_cover_only_used_values(folder, asked):
     assert duckdb.sql(f"select max(state) from '{folder}/*.parquet'").fetchall() == [("m",)]
     meta = pq.read_metadata(folder / "a.parquet")
     assert {meta.row_group(group).column(1).statistics.max for group in range(meta.num_row_groups)} == {"m"}
-
-
-def test_statistics_of_a_new_file_are_of_its_own_rows(folder):
-    codes = pa.DictionaryArray.from_arrays(pa.array([0, None, 1, 2], pa.int32()), ["a", "m", "z"])
-    table = pa.table({"id": [1, 2, 3, 4], "state": codes})
-    PyarrowDatasetIO(publish="replace").write_dataset(table, folder / "new", row_group_size=3)
-    (file,) = (folder / "new").glob("*.parquet")
-    meta = pq.read_metadata(file)
-    assert [meta.row_group(group).column(1).statistics.max for group in range(2)] == ["m", "z"]
 
 
 def test_int96_timestamps_beyond_the_range_of_nanoseconds_are_kept(folder):

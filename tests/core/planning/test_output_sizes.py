@@ -8,44 +8,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from conformance.builders import put
-from fsspeckit.core.parquet.writer_options import filter_bytes
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
-from sweeps import sweep_size
 
 pytestmark = pytest.mark.sweep
-SEEDS = range(20) if sweep_size().full else range(2)
-
-
-def mixed(dataset: Path, random: np.random.Generator) -> None:
-    """Folders with different contents and codecs, each with files of three very different sizes."""
-    for day in range(3):
-        words = np.array([f"word number {i}" for i in range([5, 300, 4000][day])])
-        codecs = random.choice(["snappy", "zstd", "none", "gzip"], 1 + day % 2)
-        for i in range(60):
-            rows = int(random.choice([40, 150, 350]))
-            columns = {"id": random.integers(0, 10**9, rows), "word": random.choice(words, rows)}
-            if day != 1:
-                columns["text"] = [f"{x:.17f}" for x in random.random(rows)]
-            put(dataset / f"day={day}" / f"{i:02d}.parquet", pa.table(columns), compression=str(random.choice(codecs)))
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("codec", [None, "zstd"])
-def test_sizes_come_near_the_target(tmp_path: Path, seed: int, codec: str | None) -> None:
-    dataset = tmp_path / "d"
-    mixed(dataset, np.random.default_rng(seed))
-    target = 8 * max(path.stat().st_size for path in dataset.rglob("*.parquet"))
-    compact = partial(PyarrowDatasetIO().compact_parquet_dataset, str(dataset), target / 2**20, compression=codec)
-    plan, result = compact(dry_run=True), compact()
-    assert (plan.after_file_count, plan["planned_groups"]) == (result.after_file_count, result["planned_groups"])
-    assert compact().compacted_file_count == 0
-    for day in dataset.iterdir():
-        found = sorted(path.stat().st_size / target for path in day.iterdir())
-        assert all(0.8 <= size <= 1.2 for size in found[1:]), (day.name, found)
 
 
 def events(dataset: Path, rows: int, files: int = 30) -> int:
@@ -77,12 +45,3 @@ def test_sorted_files_come_near_the_target(tmp_path: Path, options: dict[str, An
     found = sorted(path.stat().st_size / target for path in (tmp_path / "d").iterdir())
     assert all(0.8 <= size <= 1.2 for size in found), found
     assert optimize(**options).compacted_file_count == 0
-
-
-@pytest.mark.parametrize("values", [1, 100, 5000, 80_000])
-def test_the_bytes_of_a_bloom_filter(tmp_path: Path, values: int) -> None:
-    table = pa.table({"x": np.arange(100_000) % values})
-    path = put(tmp_path / "x.parquet", table, bloom_filter_options={"x": {"ndv": 122_880}})
-    assert pq.read_metadata(path).row_group(0).column(0).bloom_filter_length == pytest.approx(
-        filter_bytes(values), abs=4
-    )

@@ -10,7 +10,6 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 from pyarrow.fs import LocalFileSystem as LocalArrow
-from s3fs import S3FileSystem
 
 from fsspeckit.core.storage import LocalStorage, resolve
 from fsspeckit.core.storage.fsspec import FsspecStorage
@@ -76,14 +75,6 @@ def test_url_schemes_of_fsspec_and_spark(given: str, fsspec: str, spark: str | N
     assert to_fsspec(fsspec) == fsspec
     if spark is not None:
         assert to_spark(given) == to_spark(spark) == spark
-
-
-def test_resolve_accepts_spark_urls(tmp_path: Path) -> None:
-    assert resolve(f"file:{tmp_path}/ds") == (LocalStorage(), str(tmp_path / "ds"))
-    for scheme in ("s3", "s3a", "s3n"):
-        storage, root = resolve(f"{scheme}://bucket/lake/p=[x]", storage_options={"anon": True})
-        assert (root, storage.url(root)) == ("bucket/lake/p=[x]", "s3://bucket/lake/p=[x]")
-        assert resolve(f"{scheme}://bucket/ds", S3FileSystem(anon=True))[1] == "bucket/ds"
 
 
 @pytest.mark.parametrize("path", ["ds", "/ds", "ds/", "./ds", "ds/.", "/./ds//"])

@@ -110,12 +110,6 @@ def test_bulk_deletion_reports_files_that_remain(storage: FsspecStorage, s3_buck
     assert storage.list_dir(s3_bucket) == []
 
 
-def test_many_files_are_deleted_by_few_requests(storage: FsspecStorage, s3_server: Any, s3_bucket: str) -> None:
-    s3_server.requests.clear()
-    storage.remove_many([f"{s3_bucket}/missing-{number}" for number in range(2001)])
-    assert s3_server.requests == ["DELETE"] * 3
-
-
 def test_replaced_file_is_not_read(storage: FsspecStorage, s3_bucket: str) -> None:
     path = f"{s3_bucket}/a.parquet"
     storage.write_bytes(path, b"old")

@@ -44,19 +44,6 @@ def test_neighbours_on_the_hilbert_curve_are_one_step_apart(columns: int, bits: 
     assert (np.abs(np.diff(path, axis=0)).sum(axis=1) == 1).all()
 
 
-@given(st.integers(2, 4), st.integers(1, 6), st.data())
-def test_position_does_not_depend_on_other_rows(columns: int, bits: int, data: st.DataObject) -> None:
-    cells = data.draw(
-        st.lists(st.tuples(*[st.integers(0, 2**bits - 1)] * columns), min_size=1, max_size=20, unique=True)
-    )
-    whole = [np.array([cell[i] for cell in cells], dtype=np.uint32) for i in range(columns)]
-    for curve in (zorder, hilbert):
-        places = curve(whole, bits)[0].tolist()
-        alone = [curve([column[k : k + 1] for column in whole], bits)[0].tolist()[0] for k in range(len(cells))]
-        assert places == alone
-        assert len(set(places)) == len(cells)
-
-
 def test_curves_of_several_words() -> None:
     """Sixteen columns of four bits need two words, which have the same order as one large number."""
     random = np.random.default_rng(3)

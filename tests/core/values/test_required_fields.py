@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit.core.values.required_fields import fill_required
-from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 VALUES: list[tuple[pa.DataType, Any]] = [
     (pa.bool_(), True),
@@ -76,16 +75,3 @@ def test_null_in_a_valid_struct_is_an_error(tmp_path: Path) -> None:
     column = pa.StructArray.from_arrays([pa.array([1, None])], fields=fields)
     with pytest.raises(pa.ArrowInvalid, match="non-nullable"):
         pq.write_table(fill_required(pa.table({"s": column})), tmp_path / "a.parquet")
-
-
-def test_files_without_the_struct_are_joined_with_files_that_have_it(tmp_path: Path) -> None:
-    kind = required(pa.int64())
-    pq.write_table(pa.table({"id": [1], "s": pa.array([{"x": 1, "z": 2}], kind)}), tmp_path / "a.parquet")
-    pq.write_table(pa.table({"id": [2]}), tmp_path / "b.parquet")
-    io = PyarrowDatasetIO()
-    io.compact_parquet_dataset(tmp_path, target_rows_per_file=10)
-    expected = [{"id": 1, "s": {"x": 1, "z": 2}}, {"id": 2, "s": None}]
-    assert io.read_parquet(tmp_path).to_pylist() == expected
-    io.merge(pa.table({"id": [2], "s": pa.array([None], kind)}), tmp_path, strategy="upsert", key_columns="id")
-    io.optimize_parquet_dataset(tmp_path, zorder_columns=["id"], force=True)
-    assert io.read_parquet(tmp_path).to_pylist() == expected
