@@ -60,21 +60,10 @@ def test_include_and_exclude_choose_columns_and_unknown_names_are_refused() -> N
         opt_dtype(table, include=["nope"])
 
 
-@pytest.mark.parametrize(
-    ("values", "type_", "narrow"),
-    [
-        ([1, None, -128], pa.int64(), pa.int8()),
-        ([128], pa.int64(), pa.int16()),
-        ([2**40], pa.int64(), pa.int64()),
-        ([255], pa.uint64(), pa.uint8()),
-        ([5], pa.int8(), pa.int8()),
-        ([1.0], pa.float64(), pa.float64()),
-    ],
-    ids=str,
-)
-def test_integers_shrink_only_when_asked(values: list[int | None], type_: pa.DataType, narrow: pa.DataType) -> None:
-    table = pa.table({"a": pa.array(values, type_)})
+def test_integers_shrink_only_when_asked() -> None:
+    table = pa.table({"a": [1, None, -128], "b": [128, 0, 0], "c": [2**40, 0, 0], "d": [1.0, 2.0, None]})
+    table = table.append_column("e", pa.array([255, 0, 1], pa.uint64()))
     assert opt_dtype(table) == table
     small = opt_dtype(table, shrink_numerics=True)
-    assert small.schema.field("a").type == narrow
-    assert small.column("a").to_pylist() == values
+    assert small.schema.types == [pa.int8(), pa.int16(), pa.int64(), pa.float64(), pa.uint8()]
+    assert small.to_pydict() == table.to_pydict()

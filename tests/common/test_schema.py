@@ -49,14 +49,6 @@ class TestCastSchema:
         with pytest.raises(SchemaMismatchError, match=named):
             cast_schema(table, pa.schema([pa.field("a", pa.int64(), nullable=False)]))
 
-    def test_missing_columns_are_filled_only_when_asked_and_allowed(self) -> None:
-        table = pa.table({"id": [7]})
-        with pytest.raises(SchemaMismatchError, match="name"):
-            cast_schema(table, TARGET)
-        assert cast_schema(table, TARGET, fill_missing=True).to_pylist() == [{"id": 7, "name": None, "price": None}]
-        with pytest.raises(SchemaMismatchError, match="id"):
-            cast_schema(pa.table({"name": ["x"]}), TARGET, fill_missing=True)
-
 
 class TestReconcile:
     @pytest.mark.scenario("UP-34")
@@ -87,13 +79,6 @@ class TestReconcile:
         assert joined.names == ["id", "name", "price", "colour"]
         assert joined.field("colour").nullable
 
-    def test_evolve_reaches_into_structs(self) -> None:
-        old, new = pa.struct([("a", pa.int8())]), pa.struct([("b", pa.int8())])
-        with pytest.raises(SchemaMismatchError):
-            reconcile(pa.schema([("s", old)]), pa.schema([("s", new)]))
-        joined = reconcile(pa.schema([("s", old)]), pa.schema([("s", new)]), mode="evolve")
-        assert joined.field("s").type == pa.struct([("a", pa.int8()), ("b", pa.int8())])
-
 
 class TestUnifySchemas:
     @pytest.mark.scenario("UP-33", "UP-44")
@@ -104,24 +89,6 @@ class TestUnifySchemas:
         assert unified == pa.schema(
             [pa.field("a", pa.int32(), nullable=False), pa.field("b", pa.string()), pa.field("c", pa.bool_())]
         )
-
-    def test_later_notes_are_kept_where_they_do_not_contradict(self) -> None:
-        one = pa.schema([pa.field("a", pa.int8(), metadata={"u": "m"})], metadata={"k": "1", "both": "first"})
-        two = pa.schema(
-            [pa.field("a", pa.int8(), metadata={"u": "km", "v": "x"})], metadata={"l": "2", "both": "later"}
-        )
-        unified = unify_schemas([one, two])
-        assert unified.metadata == {b"k": b"1", b"both": b"first", b"l": b"2"}
-        assert unified.field("a").metadata == {b"u": b"m", b"v": b"x"}
-
-    def test_a_column_is_nullable_when_any_is_also_inside(self) -> None:
-        strict = pa.schema([("l", pa.list_(pa.field("item", pa.int8(), nullable=False)))])
-        loose = pa.schema([("l", pa.list_(pa.int8()))])
-        assert unify_schemas([strict, loose]) == loose
-        assert unify_schemas([loose, strict]) == loose
-        required = pa.schema([pa.field("a", pa.int8(), nullable=False)])
-        optional = pa.schema([pa.field("a", pa.int8())])
-        assert unify_schemas([required, optional]) == optional
 
     @pytest.mark.scenario("UP-35")
     def test_types_without_a_common_type_name_the_column_and_both(self) -> None:

@@ -10,7 +10,6 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from fsspeckit.common.errors import StorageError
 from fsspeckit.datasets.duckdb import (
     DuckDBDatasetIO,
     compact_parquet_dataset,
@@ -52,12 +51,6 @@ def test_nothing_of_a_callers_database_changes(tmp_path):
     before = state_of(connection)
     assert life(DuckDBDatasetIO(connection), str(tmp_path / "d"), connection.table("rows")) == 2
     assert state_of(connection) == before
-
-
-@pytest.mark.parametrize("options", [{"memory_limit": "1GB"}, {"temp_directory": "/tmp"}])
-def test_limits_cannot_be_set_for_a_given_connection(options):
-    with pytest.raises(ValueError, match="Set them on the connection"):
-        DuckDBDatasetIO(duckdb.connect(), **options)
 
 
 def test_invalid_connection_and_invalid_folder(tmp_path):
@@ -106,14 +99,6 @@ def test_maintenance_spills_below_the_temp_directory(tmp_path, call, given):
         )
     assert True in seen
     assert list(spill.iterdir()) == []
-
-
-def test_a_temp_directory_that_cannot_be_created(tmp_path):
-    (tmp_path / "file").touch()
-    io, folder = DuckDBDatasetIO(temp_directory=tmp_path / "file" / "spill"), str(tmp_path / "d")
-    with pytest.raises(StorageError, match=r"file/spill .*Pass another one as temp_directory"):
-        io.write_dataset(pa.RecordBatchReader.from_batches(ROWS.schema, ROWS.to_batches()), folder)
-    assert not (tmp_path / "d").exists()
 
 
 @pytest.mark.parametrize("make", [DuckDBDatasetIO, create_duckdb_connection])
