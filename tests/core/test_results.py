@@ -9,7 +9,6 @@ import pkgutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pyarrow as pa
 import pytest
@@ -25,37 +24,6 @@ from fsspeckit.doctor import diagnose
 from fsspeckit.pipeline import PipelineResult, StepRecord
 from fsspeckit.pipeline.preview_result import PipelinePreview, StepPreview
 from fsspeckit.report.layout import analyse, load_all_statistics
-
-
-def tables_of(page: str) -> list[list[str]]:
-    """The texts of the cells of each table of a page, which has nothing but tables and lines below them."""
-    root = ElementTree.fromstring(f"<page>{page}</page>")
-    assert {each.tag for each in root.iter()} <= {"page", "table", "tr", "td", "th", "p"}
-    return [[cell.text or "" for cell in table.iter() if cell.tag in ("td", "th")] for table in root.iter("table")]
-
-
-def test_every_result_is_a_table_of_html(tmp_path: Path) -> None:
-    io, folder = PyarrowDatasetIO(), str(tmp_path / "<b>&amp;")
-    rows = pa.table({"id": [1, 2]})
-    written = io.write_dataset(rows, folder)
-    io.write_dataset(rows.slice(1), folder)
-    plan = io.merge(rows, folder, strategy="insert", key_columns="id", dry_run=True)
-    merged = io.merge(rows, folder, strategy="insert", key_columns="id")
-    updates = [io.update(folder, set={"id": "id"}, where="true", dry_run=dry_run) for dry_run in (True, False)]
-    deletes = [io.delete(folder, where="id = 9", dry_run=dry_run) for dry_run in (True, False)]
-    single = io.deduplicate_parquet_dataset(folder, ["id"])
-    joined = io.compact_parquet_dataset(folder, target_mb_per_file=1)
-    sorted_ = io.optimize_parquet_dataset(folder, ["id"], force=True)
-    for result in (written, plan, merged, *updates, *deletes, single, joined, sorted_, io.recover(folder)):
-        lines, *files = tables_of(result._repr_html_())
-        assert len(files) == ("dry_run" in result and result["dry_run"])
-        shown = dict(zip(lines[::2], lines[1::2], strict=True))
-        assert len(shown) >= 2
-        assert all(f"{name}" in str(result) and value in str(result) for name, value in shown.items())
-    lines, files = tables_of(plan._repr_html_())
-    assert folder in lines[1]
-    assert files[:5] == ["action", "file", "reason", "rows", "size"]
-    assert len(files) == 15
 
 
 def results(folder: str) -> list[Any]:

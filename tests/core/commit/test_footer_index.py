@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -305,34 +304,3 @@ def test_falsified_field_changes_no_row(dataset: Dataset, opened: Counter[str], 
     if falsified.detected_by == "index":
         assert len(opened) == COUNT
     assert dataset.names() == expected()
-
-
-def test_facts_that_are_no_tables(dataset: Dataset) -> None:
-    """The metadata that names the schema may be anything."""
-    part = dataset.parts[0]
-    tables = footer_format.from_bytes(part.read_bytes())
-    files, groups = footer_format._batches(tables[0])
-    facts = json.loads(files.schema.metadata[b"fsspeckit.facts"])
-    odd: list[Any] = [None, 1, [], {}, "x", facts | {"schema": "x"}, facts | {"natives": facts["schema"]}]
-    odd += [facts | {"int96": 5}, facts | {"schema": b64encode(b"x" + b64decode(facts["schema"])).decode()}]
-    for number, each in enumerate(odd):
-        batch = files.replace_schema_metadata({b"fsspeckit.facts": json.dumps(each).encode()})
-        part.write_bytes(_signed(batch, groups))
-        with pytest.raises(footer_format.InvalidIndexError):
-            print(number, footer_format.from_bytes(part.read_bytes()))
-    for batches in ((files,), (groups, files), (files, files), (files.slice(0, 3), groups)):
-        with pytest.raises(footer_format.InvalidIndexError):
-            footer_format.from_bytes(_signed(*batches))
-    dataset.upsert()
-    assert dataset.names() == expected()
-
-
-def _signed(*batches: pa.RecordBatch) -> bytes:
-    from hashlib import blake2b
-
-    sink = pa.BufferOutputStream()
-    for batch in batches:
-        with pa.ipc.new_stream(sink, batch.schema) as stream:
-            stream.write_batch(batch)
-    data: bytes = sink.getvalue().to_pybytes()
-    return b"FSSPECKIT FOOTERS 1\n" + blake2b(data, digest_size=32).digest() + data

@@ -9,7 +9,6 @@ import json
 import os
 import re
 import shutil
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -196,13 +195,6 @@ def test_named_pipe_does_not_block(base: Path, name: str) -> None:
         OPERATIONS["compact"](str(base / "ds"))
 
 
-@pytest.mark.parametrize("name", ["pipe.parquet", "pipe.csv", "pipe.json"])
-def test_named_pipe_as_source_does_not_block(base: Path, name: str) -> None:
-    os.mkfifo(base / name)
-    with pytest.raises(FsspeckitError, match="not a regular file"):
-        IO.write_dataset(str(base / name), str(base / "new"))
-
-
 def deep_record(log: Path) -> None:
     item = {"staged": "x", "path": "a/" * 100_000 + "x.parquet", "rows": 1, "size": 1, "stamp": "", "replaces": None}
     (log / f"{3:020d}.json").write_text(json.dumps(record(publish=[item])))
@@ -235,16 +227,3 @@ def test_damaged_history_is_a_storage_error(base: Path, spoil: Callable[[bytes],
         file.write_bytes(spoil(file.read_bytes()))
     with pytest.raises(StorageError, match=r"history file .* cannot be used"):
         IO.history(str(base / "ds"))
-
-
-@pytest.mark.parametrize("spoil", [spoil_texts, lambda data: b"", lambda data: data[:-9], lambda data: b"[1e999]"])
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_damaged_state_of_an_export_is_a_storage_error(base: Path, kind: Any, spoil: Callable[[bytes], bytes]) -> None:
-    pytest.importorskip("pyiceberg" if kind == "iceberg" else "pyarrow")
-    IO.export(str(base / "ds"), kind)
-    (state,) = (file for file in (base / ".ds.fsspeckit" / "exports").iterdir() if file.is_file())
-    data = state.read_bytes()
-    state.write_bytes(zlib.compress(spoil(zlib.decompress(data))) if kind == "delta" else spoil(data))
-    OPERATIONS["append"](str(base / "ds"))
-    with pytest.raises(StorageError, match="is damaged"):
-        IO.export(str(base / "ds"), kind)

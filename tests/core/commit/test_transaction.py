@@ -15,7 +15,6 @@ from faults.operations import append_files, clear, overwrite, rewrite, stage, st
 from faults.worlds import LocalWorld, MemoryWorld, World
 from fsspeckit.common.errors import CommitConflictError, DamagedFileError, StorageError
 from fsspeckit.core.commit.journal import Journal
-from fsspeckit.core.commit.sidecar import SidecarLocations
 from fsspeckit.core.commit.transaction import Changes, Publish, Transaction
 from fsspeckit.core.file_names import is_data_file
 from fsspeckit.core.storage import LocalStorage, join
@@ -167,6 +166,17 @@ def test_invalid_changes_are_rejected(world: World) -> None:
     assert world.dataset_files() == before
 
 
+def test_too_long_file_name_is_rejected_before_any_change(local: LocalWorld) -> None:
+    journal = Journal(local.storage, local.root)
+    before = local.files()
+    for path in (f"day={'x' * 300}/a.parquet", f"{'x' * 251}.parquet"):
+        with journal.begin(journal.view(), "append") as transaction:
+            changes = add(local, transaction, path)
+            with pytest.raises(OSError, match="allows 255"):
+                transaction.commit(changes)
+    assert local.files() == before
+
+
 def test_data_file_names() -> None:
     named = {
         *("a.parquet", "a.PARQUET", "a.parq", "a.pq", "day=1/a.parquet", "_day=1/a.parquet", ".day=1/a.parquet"),
@@ -195,24 +205,6 @@ def test_sidecar_is_inside_if_the_parent_is_not_writable(tmp_path: Path) -> None
     assert sorted(os.listdir(tmp_path)) == ["ds"]
     view = Journal(LocalStorage(), root).view()
     assert (view.head, [file.path for file in view.files]) == (2, ["a.parquet", "b.parquet"])
-
-
-def test_two_first_writers_share_one_journal(tmp_path: Path) -> None:
-    root = str(tmp_path / "ds")
-    os.mkdir(root)
-
-    class Late(NothingBeside):
-        """Gets the permission error just after another writer created the sidecar beside the dataset."""
-
-        def make_dirs(self, path: str) -> tuple[str, ...]:
-            try:
-                return super().make_dirs(path)
-            except PermissionError:
-                SidecarLocations(LocalStorage(), root).create()
-                raise
-
-    assert SidecarLocations(Late(), root).create() == str(tmp_path / ".ds.fsspeckit")
-    assert not os.path.exists(join(root, ".fsspeckit"))
 
 
 def test_moved_journal_is_a_conflict(local: LocalWorld) -> None:

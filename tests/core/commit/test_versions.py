@@ -11,7 +11,6 @@ from typing import Any
 from unittest import mock
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pytest
 
 from faults.injection import FaultStorage
@@ -78,25 +77,6 @@ def test_vacuum_names_the_oldest_version_that_can_be_read(tmp_path: Path) -> Non
     assert io.vacuum(path, older_than="0s").oldest_version == first + 2
     with pytest.raises(VersionNotFoundError):
         io.read_parquet(path, version=first)
-
-
-def test_journal_inside_the_dataset_keeps_versions(tmp_path: Path) -> None:
-    """The journal is inside where the folder above is not writable. Other readers see only the current version."""
-    io, path = PyarrowDatasetIO(), tmp_path / "ds"
-    (path / ".fsspeckit" / "log").mkdir(parents=True)
-    (path / ".fsspeckit" / "lock").touch()
-    io.write_dataset(table([1, 2], "old"), str(path))
-    first = io.keep_history(str(path))
-    io.merge(table([2, 3], "new"), str(path), strategy="upsert", key_columns="id")
-    io.delete(str(path), where="id = 1")
-    assert sorted(os.listdir(tmp_path)) == ["ds"]
-    assert os.listdir(path / ".fsspeckit" / "kept")
-    assert sorted(ds.dataset(path).to_table()["id"].to_pylist()) == [2, 3]
-    io.restore(str(path), version=first)
-    assert sorted(ds.dataset(path).to_table()["value"].to_pylist()) == ["old", "old"]
-    io.vacuum(str(path), older_than="0s")
-    assert not os.listdir(path / ".fsspeckit" / "kept")
-    assert io.read_parquet(str(path)).num_rows == 2
 
 
 def test_file_of_another_user_is_copied(tmp_path: Path) -> None:
@@ -198,24 +178,6 @@ def test_forged_list_of_versions_is_refused(tmp_path: Path, changes: Any) -> Non
     (tmp_path / Segment(1, 3, "versions").name).write_bytes(body)
     with pytest.raises(StorageError, match="cannot be used"):
         all_versions(LocalStorage(), str(tmp_path), lambda after: [])
-
-
-def test_time_of_a_record_after_the_year_9999_is_not_valid(tmp_path: Path) -> None:
-    io, path = PyarrowDatasetIO(), str(tmp_path / "ds")
-    io.write_dataset(pa.table({"id": [1, 2]}), path)
-    first = io.keep_history(path)
-    io.delete(path, where="id = 1")
-    [file] = (tmp_path / ".ds.fsspeckit" / "log").glob(f"*{first + 1}.json")
-    record = json.loads(file.read_bytes())
-    for at, shown in (
-        ("9999-12-31T23:59:59.999999-23:00", "1970-01-01T00:00:00+00:00"),
-        ("9999-12-31T23:59:59.999999+00:00", "9999-12-31T23:59:59.999999+00:00"),
-    ):
-        record["info"]["at"] = at
-        file.write_text(json.dumps(record))
-        assert io.history(path)[0].at == shown
-        assert len(repr(io.history(path)).splitlines()) == 4
-        assert io.changes(path, since=first)["id"].to_pylist() == [1]
 
 
 def test_version_without_rows_says_so(tmp_path: Path) -> None:

@@ -171,21 +171,6 @@ def test_another_encoding(tmp_path: Path, encoding: str) -> None:
     assert read_csv(path, encoding=encoding).to_pylist() == [{"Stadt": "Köln", "n": 1}]
 
 
-@pytest.mark.parametrize("encoding", ["utf-7", "unicode_escape", "raw_unicode_escape", "punycode", "idna"])
-def test_an_encoding_that_interprets_escapes(tmp_path: Path, encoding: str) -> None:
-    (tmp_path / "a.csv").write_text("a\n\\ud800\n")
-    with pytest.raises(ValueError, match=r"encoding=.* is not supported"):
-        read_csv(tmp_path, encoding=encoding)
-
-
-@pytest.mark.parametrize("text", [" abc", "abc ", " abc ", "ab"])
-def test_binary_values_are_not_trimmed(tmp_path: Path, text: str) -> None:
-    (tmp_path / "a.csv").write_text(f"a,b\n1,{text}\n")
-    with pytest.raises(SourceFileError, match="row 1, column 'b'"):
-        read_csv(tmp_path, types={"b": pa.binary(3)})
-    assert read_csv(tmp_path, types={"b": pa.binary()})["b"].to_pylist() == [text.encode()]
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [

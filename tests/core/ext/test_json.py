@@ -206,23 +206,3 @@ def test_a_file_that_is_not_json_names_the_place(tmp_path: Path, text: str, said
         read_json(path)
     assert str(path) in str(caught.value)
     assert said in str(caught.value)
-
-
-def test_bytes_that_are_not_text_are_named_and_another_encoding_is_read(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_bytes('[{"a": "x"},\n{"a": "Köln"}]'.encode("latin-1"))
-    with pytest.raises(SourceFileError, match=r"a\.json, line 2: the byte 0xF6 is not utf-8 text"):
-        read_json(tmp_path)
-    assert read_json(tmp_path, encoding="latin-1")["a"].to_pylist() == ["x", "Köln"]
-
-
-def test_many_blocks_and_a_row_larger_than_a_block(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    filler = "x" * 1000
-    with path.open("w") as sink:
-        for number in range(40_000):
-            sink.write(json.dumps({"id": number, "text": filler}) + "\n")
-    for use_threads in (True, False):
-        assert read_json(path, columns=["id"], use_threads=use_threads).column("id").to_pylist() == list(range(40_000))
-    with path.open("a") as sink:
-        sink.write(json.dumps({"id": -1, "text": "y" * (40 * 2**20)}))
-    assert read_json(path).column("id")[-1].as_py() == -1

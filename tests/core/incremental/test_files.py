@@ -222,21 +222,6 @@ class TestMembership:
         assert might(ParquetFileMetadata("a", 1, 1, known), ["id"], [99])
 
     @pytest.mark.parametrize(
-        ("bounds", "keys"),
-        [
-            ((1.0, 2.0), [9.0, float("nan")]),
-            ((1, 2), [9, "a"]),
-            ((1, 2), [2**70]),
-            ((dt.date(2024, 1, 1), dt.date(2024, 1, 2)), [dt.date(2025, 1, 1), MOMENT]),
-            ((MOMENT, MOMENT), [dt.datetime(2025, 1, 1, tzinfo=UTC)]),
-            (("a", "b"), [b"z"]),
-            ((Decimal("1.5"), Decimal("2.5")), [3]),
-        ],
-    )
-    def test_keys_that_cannot_be_compared_keep_the_file(self, bounds: tuple[Any, Any], keys: list[Any]) -> None:
-        assert might(described(id=stats(*bounds)), ["id"], keys)
-
-    @pytest.mark.parametrize(
         ("bounds", "inside", "outside"),
         [
             ((1, 2), 2.0, 3.0),
@@ -376,19 +361,6 @@ class TestReplacing:
             manager.atomic_replace_files([source], [str(dataset / "0.parquet")])
         assert tree(dataset) == before
         assert not staging.exists()
-
-    def test_without_replacement_in_place_the_new_file_has_a_new_name(self, memory_fs: Any) -> None:
-        merge(pa.table({"id": [1, 2]}), "memory://lake/ds", "insert", ["id"])
-        [old] = list_dataset_files("memory://lake/ds")
-        manager = IncrementalFileManager()
-        staging = manager.create_staging_directory("memory://lake/ds")
-        assert staging.startswith("memory://lake/.ds.fsspeckit/.staging_")
-        with memory_fs.open(staging + "/x", "wb") as sink:
-            pq.write_table(pa.table({"id": [1, 2, 3]}), sink)
-        manager.atomic_replace_files([staging + "/x"], [old])
-        [new] = list_dataset_files("memory://lake/ds")
-        assert new != old
-        assert [file.total_rows for file in ParquetMetadataAnalyzer().analyze_dataset_files("memory://lake/ds")] == [3]
 
 
 class TestCleanUp:

@@ -153,23 +153,6 @@ def test_delete_and_update_look_at_new_files_by_their_condition(folder: str, rev
     assert rows_of(folder)[:2] == [(2, "a", "mine"), (2, "c", "mine")]
 
 
-@pytest.mark.parametrize("scd_type", [1, 2])
-def test_changes_of_the_same_key_are_applied_in_one_order(folder: str, scd_type: int) -> None:
-    def apply(ids: list[int], name: str, lsn: int, **options: Any) -> Any:
-        feed = pa.table({"id": ids, "name": [name] * len(ids), "lsn": [lsn] * len(ids)})
-        return IO.apply_changes(feed, folder, key_columns="id", sequence_by="lsn", scd_type=scd_type, **options)
-
-    apply([1, 2], "a", 1)
-    apply([1], "c", 3, retries=0, progress=once("write", lambda: apply([3], "x", 1)))
-    apply([1], "d", 4, progress=once("write", lambda: apply([1], "e", 5)))
-    found = IO.read_parquet(folder).to_pylist()
-    if scd_type == 1:
-        assert sorted((row["id"], row["name"]) for row in found) == [(1, "e"), (2, "a"), (3, "x")]
-    else:
-        mine = sorted((row["valid_from"], row["valid_to"] or 99, row["name"]) for row in found if row["id"] == 1)
-        assert mine == [(1, 3, "a"), (3, 4, "c"), (4, 5, "d"), (5, 99, "e")]
-
-
 def test_replace_where_and_overwrite_partitions_state_what_they_replace(folder: str) -> None:
     start(folder)
     for options in ({"mode": "overwrite", "replace_where": "day = 'a'"}, {"mode": "overwrite_partitions"}):
@@ -204,21 +187,3 @@ def test_staged_files_whose_inputs_are_unchanged_are_used_again(folder: str, mon
     assert (result.updated, result.inserted) == (2, 1)
     assert [row[2] for row in rows_of(folder)] == ["mine", "old", "mine", "other", "mine"]
     assert not IO.recover(folder)
-
-
-def test_a_check_of_terms_sees_the_dataset_that_it_accepts(folder: str) -> None:
-    start(folder)
-    seen: list[int] = []
-
-    def check(before: Any, after: Any, info: Any) -> None:
-        seen.append(len(before.files))
-        if len(seen) == 1:
-            upsert([21], folder, "c", "other")
-
-    io = IO.on_terms(check=check)
-    with pytest.raises(CommitConflictError):
-        io.merge(table([3]), folder, strategy="upsert", key_columns="id", retries=0)
-    seen.clear()
-    IO.delete(folder, where="id = 21")
-    io.merge(table([3]), folder, strategy="upsert", key_columns="id")
-    assert seen == [2, 3]

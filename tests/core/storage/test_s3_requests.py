@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit.common.errors import FsspeckitError
-from fsspeckit.core.storage import Storage, fsspec, join
+from fsspeckit.core.storage import Storage, join
 from fsspeckit.core.storage.fsspec import FsspecStorage
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
@@ -118,19 +118,3 @@ def test_replaced_file_is_not_read(storage: FsspecStorage, s3_bucket: str) -> No
     storage.write_bytes(path, b"new")
     with pytest.raises(FileNotFoundError, match="was replaced"):
         storage.open_input(path, old.size, old.stamp)
-
-
-def test_large_file_is_read_in_ranges(
-    storage: FsspecStorage, s3_server: Any, s3_bucket: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = pa.table({"x": list(range(50_000)), "y": [str(number) for number in range(50_000)]})
-    data = content(table)
-    storage.write_bytes(f"{s3_bucket}/a.parquet", data)
-    monkeypatch.setattr(fsspec, "WHOLE_FILE", 10)
-    monkeypatch.setattr(storage._fs, "default_block_size", 100_000)
-    s3_server.requests.clear()
-    with storage.open_input(f"{s3_bucket}/a.parquet", len(data), "") as file:
-        assert file.size() == len(data)
-        assert file.read_at(100, 50) == data[50:150]
-        assert pq.read_table(file).equals(table)
-    assert set(s3_server.requests) == {"GET"}

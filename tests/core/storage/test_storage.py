@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import pickle
 import threading
 import time
 from collections.abc import Iterator
@@ -171,13 +170,6 @@ def test_lock_excludes_other_threads(place: Place) -> None:
         seen.append("first")
     thread.join()
     assert seen == ["first", "other"]
-
-
-def test_storages_can_be_pickled() -> None:
-    for storage in (LocalStorage(), FsspecStorage(fsspec.filesystem("memory"))):
-        copy = pickle.loads(pickle.dumps(storage))
-        assert type(copy) is type(storage)
-        assert (copy.is_local, copy.in_place, copy.workers) == (storage.is_local, storage.in_place, storage.workers)
 
 
 def test_for_each_keeps_order_and_waits_for_all_calls() -> None:
