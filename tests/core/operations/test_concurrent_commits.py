@@ -6,12 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit.common.errors import CommitConflictError, PartitionError
 from fsspeckit.core.operations import attempts
 from fsspeckit.core.operations.change import Revalidation
+from fsspeckit.core.operations.maintenance_run import MaintenanceRun
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 IO = PyarrowDatasetIO()
@@ -187,3 +190,166 @@ def test_staged_files_whose_inputs_are_unchanged_are_used_again(folder: str, mon
     assert (result.updated, result.inserted) == (2, 1)
     assert [row[2] for row in rows_of(folder)] == ["mine", "old", "mine", "other", "mine"]
     assert not IO.recover(folder)
+
+
+# Files that another writer changes while an operation runs
+
+
+def put(path: str, ids: list[int], value: str = "old") -> None:
+    """Write one file like a program that does not know of the journal."""
+    fs, _, (inner,) = fsspec.get_fs_token_paths(path)
+    fs.makedirs(fs._parent(inner), exist_ok=True)
+    with fs.open(inner, "wb") as file:
+        pq.write_table(pa.table({"id": ids, "v": [value] * len(ids)}), file)
+
+
+def ids_of(folder: str) -> list[int]:
+    return sorted(IO.read_parquet(folder)["id"].to_pylist())
+
+
+def at_stage(stage: str, change: Callable[[], Any]) -> Callable[[Any], None]:
+    """A progress callback that makes a change when a stage begins."""
+    return lambda event: change() if event.stage == stage and event.done == 0 else None
+
+
+@pytest.fixture
+def before_commit(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], Any]], None]:
+    """Make a change right before the commit of this number in a run."""
+
+    def arrange(number: int, change: Callable[[], Any]) -> None:
+        commit = MaintenanceRun.commit
+
+        def changed_before(run: MaintenanceRun, *args: Any, **options: Any) -> None:
+            if len(run.commits) == number:
+                change()
+            commit(run, *args, **options)
+
+        monkeypatch.setattr(MaintenanceRun, "commit", changed_before)
+
+    return arrange
+
+
+@pytest.mark.parametrize("change", ["another row", "gone"])
+def test_the_file_of_a_winner_that_is_not_rewritten_changes(folder: str, change: str) -> None:
+    """Key 2 stays in b.parquet, which no task touches. Without it the row in a.parquet must not go."""
+    put(f"{folder}/a.parquet", [1, 2])
+    put(f"{folder}/b.parquet", [2, 3])
+
+    def act() -> None:
+        if change == "gone":
+            fsspec.url_to_fs(folder)[0].rm(f"{folder}/b.parquet")
+        else:
+            put(f"{folder}/b.parquet", [4, 3])
+
+    with pytest.raises(CommitConflictError, match="again"):
+        IO.deduplicate_parquet_dataset(folder, "id", progress=at_stage("write", act), retries=0)
+    assert 2 in ids_of(folder)
+
+
+def test_the_file_of_a_winner_changes_during_a_sort(folder: str) -> None:
+    """Limits leave the file of the winner out of the sort."""
+    put(f"{folder}/a.parquet", [1, 6])
+    put(f"{folder}/b.parquet", [2, 3])
+    put(f"{folder}/c.parquet", [6, 9], "wins")
+    change = at_stage("sort", lambda: put(f"{folder}/c.parquet", [8, 9], "wins"))
+    options: dict[str, Any] = {"deduplicate_key_columns": "id", "dedup_order_by": "v", "max_files": 2}
+    plan = IO.optimize_parquet_dataset(folder, "id", dry_run=True, **options)
+    assert (list(plan.skipped_files), plan["deduplicated_rows"]) == ([f"{folder}/c.parquet"], 1)
+    with pytest.raises(CommitConflictError, match="again"):
+        IO.optimize_parquet_dataset(folder, "id", progress=change, **options, retries=0)
+    assert 6 in ids_of(folder)
+
+
+@pytest.mark.parametrize("ids", [[11, 12, 13], [13, 12, 11]])
+def test_a_file_changes_between_two_commits_of_one_run(
+    folder: str, ids: list[int], before_commit: Callable[..., None]
+) -> None:
+    """The second commit was planned with rows that are no longer there; what the first did stays."""
+    for number in range(4):
+        put(f"{folder}/day={number // 2}/{number}.parquet", [3 * number + i for i in range(3)])
+    before_commit(1, lambda: put(f"{folder}/day=1/2.parquet", ids))
+    with pytest.raises(CommitConflictError, match="Earlier commits of this run are kept"):
+        IO.compact_parquet_dataset(folder, target_rows_per_file=100, max_groups_per_commit=1, retries=0)
+    assert ids_of(folder) == sorted([*range(6), *ids, 9, 10, 11])
+
+
+@pytest.mark.parametrize("operation", ["deduplicate", "sorted"])
+def test_a_commit_of_another_writer_between_two_of_a_deduplication(
+    folder: str, operation: str, before_commit: Callable[..., None]
+) -> None:
+    """Even one that only adds a file: its rows were not compared with those that are to go."""
+    calls: dict[str, Callable[[], Any]] = {
+        "deduplicate": lambda: IO.deduplicate_parquet_dataset(folder, "id", max_groups_per_commit=1, retries=0),
+        "sorted": lambda: IO.optimize_parquet_dataset(
+            folder, "id", deduplicate_key_columns="id", dedup_order_by="v", max_groups_per_commit=1, retries=0
+        ),
+    }
+    for day in range(2):
+        put(f"{folder}/day={day}/a.parquet", [day, day])
+    before_commit(1, lambda: IO.write_dataset(pa.table({"id": [7], "v": ["new"], "day": [9]}), folder))
+    with pytest.raises(CommitConflictError, match="the dataset changed"):
+        calls[operation]()
+    assert ids_of(folder) == [0, 1, 1, 7]
+
+
+@pytest.mark.parametrize("mode", ["overwrite", "overwrite_partitions"])
+@pytest.mark.parametrize("writer", ["journal", "foreign"])
+def test_an_overwrite_that_did_not_see_every_file(folder: str, mode: Any, writer: str) -> None:
+    """A file that arrives in an overwritten partition would stay beside the rows that replace it."""
+    put(f"{folder}/day=1/a.parquet", [1, 2])
+    put(f"{folder}/day=2/b.parquet", [3])
+
+    def add() -> None:
+        if writer == "foreign":
+            put(f"{folder}/day=1/z.parquet", [9])
+        else:
+            IO.write_dataset(pa.table({"id": [9], "v": ["new"], "day": [1]}), folder)
+
+    rows = pa.table({"id": [5], "v": ["new"], "day": [1]})
+    with pytest.raises(CommitConflictError, match="Nothing was changed"):
+        IO.write_dataset(rows, folder, mode=mode, partition_by="day", progress=at_stage("write", add), retries=0)
+    assert ids_of(folder) == [1, 2, 3, 9]
+
+
+MERGES: dict[str, dict[str, Any]] = {
+    "rewritten": {"strategy": "upsert", "rows": [2]},
+    "only looked at": {"strategy": "insert", "rows": [7]},
+}
+
+
+@pytest.mark.parametrize("merge", MERGES)
+def test_a_file_changes_during_a_merge_without_changing_its_size(folder: str, merge: str) -> None:
+    put(f"{folder}/a.parquet", [1, 2])
+    size = fsspec.url_to_fs(folder)[0].size(f"{folder}/a.parquet")
+    strategy, rows = MERGES[merge]["strategy"], MERGES[merge]["rows"]
+
+    def change() -> None:
+        put(f"{folder}/a.parquet", [1, 7])
+        assert fsspec.url_to_fs(folder)[0].size(f"{folder}/a.parquet") == size
+
+    source = pa.table({"id": rows, "v": ["new"] * len(rows)})
+    with pytest.raises(CommitConflictError, match="again"):
+        IO.merge(source, folder, strategy=strategy, key_columns="id", progress=at_stage("write", change), retries=0)
+    assert ids_of(folder) == [1, 7]
+
+
+@pytest.mark.parametrize("merge", MERGES)
+def test_a_file_changes_after_its_plan_without_changing_its_size(folder: str, merge: str) -> None:
+    put(f"{folder}/a.parquet", [1, 2], "same")
+    strategy, rows = MERGES[merge]["strategy"], MERGES[merge]["rows"]
+    source = pa.table({"id": rows, "v": ["new"] * len(rows)})
+    plan = IO.merge(source, folder, strategy=strategy, key_columns="id", dry_run=True)
+    put(f"{folder}/a.parquet", [1, 2], "SAME")
+    with pytest.raises(CommitConflictError, match=r"a\.parquet was changed.*make a new plan"):
+        IO.merge(source, folder, strategy=strategy, key_columns="id", plan=plan)
+    assert IO.read_parquet(folder)["v"].to_pylist() == ["SAME", "SAME"]
+
+
+def test_a_source_with_one_more_update_than_its_plan(folder: str) -> None:
+    """The same file is rewritten to as many rows; only the counts tell."""
+    put(f"{folder}/a.parquet", [1, 2, 3])
+    plan = IO.merge(pa.table({"id": [1], "v": ["new"]}), folder, strategy="upsert", key_columns="id", dry_run=True)
+    more = pa.table({"id": [1, 2], "v": ["new", "new"]})
+    with pytest.raises(CommitConflictError, match="source_count is 2 and 1 in the plan"):
+        IO.merge(more, folder, strategy="upsert", key_columns="id", plan=plan)
+    assert IO.read_parquet(folder)["v"].to_pylist() == ["old"] * 3
