@@ -17,7 +17,7 @@ from bugs.operators import Mutant, Places, functions_of
 
 OPERATIONS = ("tests/core/operations",)
 COMMIT = ("tests/core/commit",)
-LATER_GROUPS = ("tests/conformance/test_foreign_files.py", "tests/conformance/test_pruning_examples.py")
+LATER_GROUPS = ("tests/core/parquet/test_later_row_groups.py", "tests/conformance/test_foreign_files.py")
 PLANNING = ("tests/core/planning",)
 VALUES = ("tests/core/values",)
 CLI = ("tests/cli",)
