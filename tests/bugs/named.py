@@ -23,7 +23,6 @@ VALUES = ("tests/core/values",)
 CLI = ("tests/cli",)
 EXCHANGED = ("tests/core/operations/test_exchanged_merge.py",)
 ROW_CHANGES = ("tests/conformance/test_row_changes.py",)
-MATCHING = ("tests/conformance/test_merge_examples.py", "tests/conformance/test_partition_examples.py")
 PROTOCOL = ("tests/faults/test_protocol.py",)
 TRANSACTION = ("tests/core/commit/test_transaction.py",)
 CONCURRENT = ("tests/core/operations/test_concurrent_commits.py",)
@@ -254,14 +253,14 @@ BUGS: tuple[Bug, ...] = (
         "_join",
         "f't.{name} IS NOT DISTINCT FROM s.{name}'",
         "f't.{name} = s.{name}'",
-        MATCHING,
+        EXCHANGED,
     ),
     Bug(
         "duckdb: files are compared with the keys of other partitions",
         "_join",
         "['part'] if len(key_sets) > 1 else []",
         "[]",
-        MATCHING,
+        EXCHANGED,
     ),
     Bug(
         "exchange: a full merge removes matched rows that its conditions keep",

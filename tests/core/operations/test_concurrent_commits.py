@@ -12,6 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from fsspeckit.common.errors import CommitConflictError, PartitionError
+from fsspeckit.core.commit.log import Log
+from fsspeckit.core.commit.record import Record
 from fsspeckit.core.operations import attempts
 from fsspeckit.core.operations.change import Revalidation
 from fsspeckit.core.operations.maintenance_run import MaintenanceRun
@@ -190,6 +192,28 @@ def test_staged_files_whose_inputs_are_unchanged_are_used_again(folder: str, mon
     assert (result.updated, result.inserted) == (2, 1)
     assert [row[2] for row in rows_of(folder)] == ["mine", "old", "mine", "other", "mine"]
     assert not IO.recover(folder)
+
+
+def test_the_journal_shows_an_input_that_size_and_stamp_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another commit rewrites an input, and a third one adds a file: the newer view has the same size and stamp."""
+    folder = str(tmp_path / "d")
+    start(folder)
+    read = Log.read
+
+    def lie(self: Log, seq: int) -> Record:
+        record = read(self, seq)
+        touched = record.publish[:1] if seq == 2 else ()
+        fake = tuple(type(item)(item.staged, path, item.rows, item.size, item.stamp) for item in touched)
+        return type(record)(record.seq, record.kind, record.owner, fake or record.publish, record.retire, info={})
+
+    path = next(file for file in Path(folder).rglob("*.parquet") if "day=a" in str(file)).relative_to(folder).as_posix()
+
+    def add() -> None:
+        IO.write_dataset(table([7], "b", "other"), folder)
+        monkeypatch.setattr(Log, "read", lie)
+
+    with pytest.raises(CommitConflictError, match="another writer changed"):
+        upsert([1], folder, retries=0, progress=once("write", add))
 
 
 # Files that another writer changes while an operation runs

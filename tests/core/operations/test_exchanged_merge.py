@@ -17,8 +17,9 @@ import pytest
 
 from fsspeckit.common.errors import DamagedFileError, KeyColumnError
 from fsspeckit.core.kernels.exchange.route_rows import RouteRows
+from fsspeckit.datasets.duckdb import DuckDBDatasetIO, engine, matching
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
-from routes import Routes, exchanging, in_memory, many_pieces
+from routes import Routes, exchanging, in_memory, many_pieces, succeeded
 from sweeps import sweep_size
 
 KEYS: dict[str, tuple[Any, Any]] = {
@@ -222,12 +223,17 @@ def write(seed: int, target: str) -> tuple[Example, Call]:
     return example, ("write_dataset", source, options)
 
 
-def check(folder: Path, operation: Any, seed: int) -> None:
+def check(folder: Path, operation: Any, seed: int, other: str = "exchange") -> None:
     folder.mkdir()
     example, (method, source, options) = operation(seed, str(folder / "target"))
-    ordered = operation is not merge or example.random.random() < 0.8
-    ios = {"memory": in_memory(ordered=ordered), "exchange": exchanging(folder / "scratch", ordered=ordered)}
-    routes = Routes(folder, ordered, rows_in_order=operation is not history, ios=ios)
+    ordered = operation is not merge or other != "exchange" or example.random.random() < 0.8
+    io = exchanging(folder / "scratch", ordered=ordered) if other == "exchange" else DuckDBDatasetIO()
+    routes = Routes(
+        folder,
+        ordered,
+        rows_in_order=operation is not history,
+        ios={"memory": in_memory(ordered=ordered), other: io},
+    )
     try:
         routes.outcome(lambda io, path, *, dry_run: getattr(io, method)(source, path, dry_run=dry_run, **options))
     except AssertionError as error:
@@ -240,6 +246,51 @@ def test_an_exchange_changes_nothing(tmp_path: Path, operation: Any, group: int)
     count = sweep_size().size(ci=50 if operation is merge else 20, full=2000 if operation is merge else 1000)
     for seed in range(group * count, (group + 1) * count):
         check(tmp_path / str(seed), operation, seed)
+
+
+def test_a_join_finds_the_rows_that_the_engine_of_this_process_finds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DuckDB joins very many keys only."""
+    monkeypatch.setattr(engine, "is_searched", lambda *_: False)
+    monkeypatch.setattr(matching, "MAX_BATCH_ROWS", 8)
+    for seed in range(sweep_size().size(ci=40, full=1000)):
+        check(tmp_path / str(seed), merge, seed, "duckdb")
+
+
+@pytest.mark.parametrize("most", [1, 3, 7])
+def test_rows_that_move_and_keep_values_are_divided_into_files(tmp_path: Path, most: int) -> None:
+    ios = {"memory": in_memory(), "exchange": exchanging(tmp_path / "scratch")}
+    routes, draw = Routes(tmp_path, ios=ios), random.Random(most)
+    rows = pa.table({"id": range(40), "p": [n % 4 for n in range(40)], "v": range(40), "w": range(40)})
+    PyarrowDatasetIO().write_dataset(rows, routes.target, partition_by=["p"], max_rows_per_file=6)
+    ids = draw.sample(range(45), 36)
+    source = pa.table({"id": ids, "p": [draw.choice([1, 9]) for _ in ids], "v": [100 + n for n in ids], "w": range(36)})
+    options: dict[str, Any] = {"key_columns": "id", "partition_move": "move", "update_columns": ["v"]}
+    found = routes.outcome(
+        lambda io, path, *, dry_run: io.merge(source, path, dry_run=dry_run, max_rows_per_file=most, **options)
+    )
+    assert succeeded(found)["moved"] > 20
+
+
+@pytest.mark.parametrize("partition_by", [None, ["p"], ["is_current"]])
+def test_a_history_of_several_files_is_changed_by_an_exchange(tmp_path: Path, partition_by: list[str] | None) -> None:
+    ios = {"memory": in_memory(), "exchange": exchanging(tmp_path / "scratch")}
+    routes = Routes(tmp_path, rows_in_order=False, ios=ios)
+    options: dict[str, Any] = {"key_columns": "id", "sequence_by": "v", "scd_type": 2, "partition_by": partition_by}
+
+    def changes(ids: list[int], sequence: int, value: str) -> pa.Table:
+        values = {"w": [value] * len(ids), "op": ["d" if n % 7 == 3 else "u" for n in ids]}
+        return pa.table({"id": ids, "p": [n % 2 for n in ids], "v": [sequence] * len(ids), **values})
+
+    for first in range(3):
+        old = changes([*range(first, 60, 3)], 10, "a").drop_columns(["op"])
+        PyarrowDatasetIO().apply_changes(old, routes.target, **options)
+    gone, early = changes([*range(3, 60, 7)], 10, ""), changes([*range(40)], 5, "early")
+    source = pa.concat_tables([changes([*range(1, 70, 2)], 20, "b"), early, gone])
+    options["delete_when"] = "op = 'd'"
+    found = routes.outcome(lambda io, path, *, dry_run: io.apply_changes(source, path, dry_run=dry_run, **options))
+    assert min(succeeded(found)[name] for name in ("inserted", "updated", "deleted")) > 0
 
 
 @pytest.mark.parametrize("lost", ["rows", "positions"])
