@@ -221,36 +221,6 @@ class TestMembership:
     def test_missing_or_inexact_statistics_keep_the_file(self, known: dict[str, Any]) -> None:
         assert might(ParquetFileMetadata("a", 1, 1, known), ["id"], [99])
 
-    @pytest.mark.parametrize(
-        ("bounds", "inside", "outside"),
-        [
-            ((1, 2), 2.0, 3.0),
-            ((2**63, 2**64 - 1), 2**63, 5),
-            (("a", "é"), "é", "ê"),
-            ((Decimal("1.5"), Decimal("2.5")), Decimal("2.50"), Decimal("2.501")),
-            ((dt.date(2024, 1, 1), dt.date(2024, 1, 9)), dt.date(2024, 1, 5), dt.date(2024, 2, 1)),
-            ((MOMENT, MOMENT), MOMENT, MOMENT + dt.timedelta(microseconds=1)),
-            (
-                (MOMENT.replace(tzinfo=UTC), MOMENT.replace(tzinfo=UTC)),
-                MOMENT.replace(tzinfo=UTC).astimezone(dt.timezone(dt.timedelta(hours=5))),
-                MOMENT.replace(tzinfo=dt.timezone(dt.timedelta(hours=5))),
-            ),
-        ],
-    )
-    def test_keys_and_bounds_are_cast_to_a_common_type(
-        self, bounds: tuple[Any, Any], inside: Any, outside: Any
-    ) -> None:
-        file = described(id=stats(*bounds))
-        assert might(file, ["id"], [inside])
-        assert not might(file, ["id"], [outside])
-
-    def test_one_disjoint_column_of_a_composite_key_is_proof(self) -> None:
-        file = described(a=stats(1, 9), b=stats("a", "c"))
-        assert might(file, ["a", "b"], [(5, "b")])
-        assert not might(file, ["a", "b"], [(5, "z")])
-        assert not might(file, ["a", "b"], [(50, "b")])
-        assert not might(described(a=stats(1, 9)), ["a", "b"], [(50, "b")])
-
     @given(data=st.data())
     def test_a_file_that_contains_a_key_is_never_excluded(
         self, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
