@@ -17,13 +17,12 @@ from bugs.operators import Mutant, Places, functions_of
 
 OPERATIONS = ("tests/core/operations",)
 COMMIT = ("tests/core/commit",)
-KERNELS = ("tests/core/kernels",)
+LATER_GROUPS = ("tests/core/parquet/test_later_row_groups.py", "tests/conformance/test_foreign_files.py")
 PLANNING = ("tests/core/planning",)
 VALUES = ("tests/core/values",)
 CLI = ("tests/cli",)
 EXCHANGED = ("tests/core/operations/test_exchanged_merge.py",)
 ROW_CHANGES = ("tests/conformance/test_row_changes.py",)
-MATCHING = ("tests/engines/duckdb/test_matching.py",)
 PROTOCOL = ("tests/faults/test_protocol.py",)
 TRANSACTION = ("tests/core/commit/test_transaction.py",)
 CONCURRENT = ("tests/core/operations/test_concurrent_commits.py",)
@@ -183,21 +182,21 @@ BUGS: tuple[Bug, ...] = (
         "check_int96",
         "row_groups if names else ()",
         "list(row_groups)[:1] if names else ()",
-        KERNELS,
+        LATER_GROUPS,
     ),
     Bug(
         "kernels: value ranges are checked in the first row group only",
         "ValueRangeCheck.__call__",
         "reader.num_row_groups",
         "1",
-        KERNELS,
+        LATER_GROUPS,
     ),
     Bug(
         "kernels: null keys are looked for in the first row group only",
         "find_nulls",
         "reader.num_row_groups",
         "1",
-        KERNELS,
+        LATER_GROUPS,
     ),
     Bug(
         "kernels: a null does not count as the upper end of a file",
@@ -254,14 +253,14 @@ BUGS: tuple[Bug, ...] = (
         "_join",
         "f't.{name} IS NOT DISTINCT FROM s.{name}'",
         "f't.{name} = s.{name}'",
-        MATCHING,
+        EXCHANGED,
     ),
     Bug(
         "duckdb: files are compared with the keys of other partitions",
         "_join",
         "['part'] if len(key_sets) > 1 else []",
         "[]",
-        MATCHING,
+        EXCHANGED,
     ),
     Bug(
         "exchange: a full merge removes matched rows that its conditions keep",

@@ -20,22 +20,8 @@ _DIGITS = Context(prec=2000)
 
 @pytest.mark.parametrize("array", ARRAYS, ids=lambda array: str(array.type))
 def test_every_promised_pair_casts_there_and_back(array: pa.Array) -> None:
-    for other in TYPES:
-        joined = common_type(array.type, other)
-        if joined is not None:
-            _check_there_and_back(array, joined)
-        joined = common_type(other, array.type)
-        if joined is not None:
-            _check_there_and_back(array, joined)
-
-
-@pytest.mark.parametrize("array", ARRAYS, ids=lambda array: str(array.type))
-def test_slices_and_empty_arrays_cast_like_whole_ones(array: pa.Array) -> None:
-    for other in TYPES:
-        joined = common_type(other, array.type)
-        if joined is None:
-            continue
-        for piece in (array.slice(1), array.slice(0, 1), array.slice(len(array))):
+    for joined in {common_type(*pair) for other in TYPES for pair in ((array.type, other), (other, array.type))}:
+        for piece in (array, array.slice(1), array.slice(0, 1), array.slice(len(array))) if joined else ():
             _check_there_and_back(piece, joined)
 
 
@@ -78,50 +64,21 @@ def _text(value: object) -> str:
     ("values", "source", "target"),
     [
         ([2**53 + 1], pa.int64(), pa.float64()),
-        ([2**60 + 1], pa.int64(), pa.float64()),
-        ([2**63 - 1], pa.int64(), pa.float64()),
-        ([2**24 + 1], pa.int32(), pa.float32()),
-        ([2049], pa.int16(), pa.float16()),
-        ([2**63], pa.uint64(), pa.int64()),
-        ([-1], pa.int64(), pa.uint64()),
-        ([300], pa.int64(), pa.int8()),
         ([1.5], pa.float64(), pa.int64()),
-        ([float("nan")], pa.float64(), pa.int64()),
         ([0.1], pa.float64(), pa.float32()),
-        ([1e300], pa.float64(), pa.float32()),
-        ([0.1], pa.float32(), pa.float16()),
-        ([1.005], pa.float64(), pa.decimal128(10, 2)),
         ([Decimal("1.25")], pa.decimal128(5, 2), pa.decimal128(5, 1)),
-        ([Decimal("100")], pa.decimal128(3, 0), pa.decimal32(4, 2)),
-        ([Decimal("4294967.396")], pa.decimal128(20, 3), pa.decimal32(9, 3)),
-        ([2**32 + 1], pa.int64(), pa.decimal32(9, 0)),
-        ([Decimal("1.5")], pa.decimal64(5, 1), pa.int64()),
-        ([1001], pa.timestamp("ns"), pa.timestamp("us")),
         ([253402300799], pa.timestamp("s"), pa.timestamp("ns")),
         ([0], pa.timestamp("us"), pa.timestamp("us", "UTC")),
-        ([0], pa.timestamp("us", "UTC"), pa.timestamp("us")),
-        ([86_400_001], pa.timestamp("ms"), pa.date32()),
-        ([1001], pa.time32("ms"), pa.time32("s")),
         ([2**62], pa.duration("s"), pa.duration("ns")),
         ([b"\xff"], pa.binary(), pa.string()),
-        ([b"abc"], pa.binary(), pa.binary(2)),
         (["01"], pa.string(), pa.int64()),
-        (["x"], pa.string(), pa.int64()),
         ([[1], [1, 2]], pa.list_(pa.int8()), pa.list_(pa.int8(), 1)),
-        ([[300]], pa.list_(pa.int64()), pa.list_view(pa.int8())),
         ([[None]], pa.list_(pa.int8()), pa.list_(pa.field("item", pa.int8(), nullable=False))),
         ([{"a": 1}], pa.struct([("a", pa.int8())]), pa.struct([("b", pa.int8())])),
         ([{"a": 1, "b": 2}], pa.struct([("a", pa.int8()), ("b", pa.int8())]), pa.struct([("a", pa.int8())])),
         ([{"a": None}], pa.struct([("a", pa.int8())]), pa.struct([pa.field("a", pa.int8(), nullable=False)])),
         ([[("k", 300)]], pa.map_(pa.string(), pa.int64()), pa.map_(pa.string(), pa.int8())),
-        (
-            [[("k", None)]],
-            pa.map_(pa.string(), pa.int8()),
-            pa.map_(pa.string(), pa.field("v", pa.int8(), nullable=False)),
-        ),
-        ([2**40], pa.int64(), pa.dictionary(pa.int32(), pa.int8())),
         (list(map(str, range(200))), pa.string(), pa.dictionary(pa.int8(), pa.string())),
-        ([1], pa.int64(), pa.list_(pa.int64())),
         ([b"0123456789abcdef"], pa.binary(16), pa.uuid()),
     ],
     ids=str,
@@ -131,52 +88,6 @@ def test_a_cast_that_would_change_a_value_is_refused(
 ) -> None:
     with pytest.raises(pa.ArrowException):
         exact_cast(pa.array(values, source), target)
-
-
-@pytest.mark.parametrize(
-    ("values", "source", "target"),
-    [
-        ([2**53, -(2**53), None], pa.int64(), pa.float64()),
-        ([2.0, None], pa.float64(), pa.int64()),
-        ([0.5, float("nan"), None], pa.float64(), pa.float32()),
-        ([127, None], pa.int64(), pa.int8()),
-        ([2**63 - 1], pa.uint64(), pa.int64()),
-        ([Decimal("1.00")], pa.decimal32(7, 2), pa.uint64()),
-        ([7, None], pa.int64(), pa.decimal32(3, 1)),
-        ([Decimal("12.500000000000")], pa.decimal128(38, 12), pa.decimal32(4, 1)),
-        ([86_400_000], pa.timestamp("ms"), pa.date32()),
-        ([5000, None], pa.timestamp("ns"), pa.timestamp("us")),
-        (["12", None], pa.string(), pa.int64()),
-        ([[1, 2], None], pa.large_list_view(pa.int64()), pa.list_(pa.int8(), 2)),
-    ],
-    ids=str,
-)
-def test_a_narrowing_cast_is_fine_where_the_values_fit(
-    values: list[object], source: pa.DataType, target: pa.DataType
-) -> None:
-    array = pa.array(values, source)
-    cast = exact_cast(array, target)
-    cast.validate(full=True)
-    assert _shown(exact_cast(cast, source)) == _shown(array)
-
-
-def test_dictionary_values_that_no_row_uses_do_not_matter() -> None:
-    array = pa.DictionaryArray.from_arrays(pa.array([0, None, 0]), pa.array([7, 2**40]))
-    cast = exact_cast(array, pa.dictionary(pa.int8(), pa.int8()))
-    assert cast.to_pylist() == [7, None, 7]
-
-
-def test_values_hidden_below_a_null_struct_do_not_matter() -> None:
-    hidden = pa.StructArray.from_arrays([pa.array([2**40, 1])], names=["a"], mask=pa.array([True, False]))
-    assert exact_cast(hidden, pa.struct([("a", pa.int8())])).to_pylist() == [None, {"a": 1}]
-
-
-def test_a_null_struct_may_have_required_fields() -> None:
-    source = pa.array([None, {"a": 1}], pa.struct([pa.field("a", pa.int8(), nullable=False)]))
-    target = pa.struct([pa.field("a", pa.int64(), nullable=False)])
-    cast = exact_cast(source, target)
-    assert cast.to_pylist() == [None, {"a": 1}]
-    assert cast.field(0).null_count == 0
 
 
 def test_missing_struct_fields_are_filled_only_when_asked() -> None:
@@ -201,14 +112,3 @@ def test_integers_arrive_exactly_or_not_at_all(values: list[int | None], target:
     except pa.ArrowException:
         return
     assert [None if value is None else int(value) for value in cast.to_pylist()] == values
-
-
-@given(values=st.lists(st.none() | st.floats(), max_size=8), width=st.sampled_from([pa.float16(), pa.float32()]))
-def test_floats_arrive_exactly_or_not_at_all(values: list[float | None], width: pa.DataType) -> None:
-    array = pa.array(values, pa.float64())
-    try:
-        cast = exact_cast(array, width)
-    except pa.ArrowException:
-        assert any(value is not None and value == value for value in values)
-        return
-    assert _shown(cast) == _shown(array)

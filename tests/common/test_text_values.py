@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsspeckit.common.text_values import first_failure, format_floats, infer_type, parse_text
+from fsspeckit.common.text_values import infer_type, parse_text
 
 DECIMAL = pa.decimal128(18, 2)
 
@@ -20,53 +20,27 @@ DECIMAL = pa.decimal128(18, 2)
     [
         (["1", None, "-3", "0", ""], pa.int64()),
         (["9223372036854775807", "-9223372036854775808"], pa.int64()),
-        (["20240229"], pa.int64()),
-        (["9223372036854775808"], pa.string()),
         (["01234", "98765"], pa.string()),
-        (["+5"], pa.string()),
-        ([" 5"], pa.string()),
-        (["0x1f"], pa.string()),
         (["\u0661"], pa.string()),
         (["1.5", "0.1", None], pa.float64()),
-        (["1", "2.5"], pa.float64()),
-        (["1.0", "2.5"], pa.float64()),
         (["1e-05", "0.5"], pa.float64()),
-        (["1", "1.0"], pa.string()),
         (["1e5"], pa.string()),
-        (["5."], pa.string()),
-        ([".5"], pa.string()),
-        (["nan"], pa.string()),
         (["1.5", "inf"], pa.string()),
-        (["1e400"], pa.string()),
         (["9007199254740993", "0.5"], pa.string()),
         (["1.50", "0.25"], DECIMAL),
-        (["0.25", "1.50"], DECIMAL),
         (["0.1234567890123456789"], pa.decimal128(38, 19)),
-        (["12345678901234567890.50"], pa.decimal128(38, 2)),
         (["99999999999999999999999999999999999999.5"], pa.string()),
-        (["1.5", "1.50"], pa.string()),
         (["-0.00"], pa.string()),
-        (["01.50"], pa.string()),
         (["true", None, "false", ""], pa.bool_()),
-        (["True"], pa.string()),
-        (["0", "1"], pa.int64()),
-        (["NA"], pa.string()),
         (["NULL", "1"], pa.string()),
         (["2024-02-29", ""], pa.date32()),
         (["2024-02-30"], pa.string()),
-        (["2024-2-9"], pa.string()),
         (["2024-02-29 01:02:03"], pa.timestamp("us")),
         (["2024-02-29T01:02:03.500"], pa.timestamp("us")),
         (["2024-02-29 01:02:03.123456789"], pa.timestamp("ns")),
         (["2024-02-29T01:02:03Z"], pa.timestamp("us", "UTC")),
         (["2024-02-29T01:02:03+02:00"], pa.string()),
-        (["2024-02-29T01:02:03", "2024-02-29 01:02:03"], pa.string()),
-        (["2024-02-29 01:02:03", "2024-02-29 01:02:03.5"], pa.string()),
-        (["2024-02-29 01:02"], pa.string()),
-        (["01:02:03"], pa.string()),
-        ([None, None], pa.string()),
         ([None, ""], pa.string()),
-        ([], pa.string()),
     ],
     ids=str,
 )
@@ -110,43 +84,17 @@ def test_a_parsed_number_is_the_number_of_the_text(text: str, type_: pa.DataType
     assert Decimal(text) == value
 
 
-@given(NUMBERS, st.sampled_from([pa.float16(), pa.float32(), pa.float64()]))
-def test_a_parsed_float_has_the_digits_of_the_text(text: str, type_: pa.DataType) -> None:
-    try:
-        parsed = parse_text(pa.array([text]), type_)
-    except pa.ArrowInvalid:
-        return
-    said = Decimal(text)
-    printed = f"{Decimal(parsed[0].as_py()):.{len(said.as_tuple().digits) - 1}e}"
-    assert said in (Decimal(printed), Decimal(format_floats(parsed)[0].as_py()))
-
-
-@given(st.floats(), st.sampled_from([pa.float32(), pa.float64()]))
-def test_every_float_can_be_read_from_its_own_text(number: float, type_: pa.DataType) -> None:
-    array = pa.array([number], pa.float64()).cast(type_)
-    assert parse_text(array.cast(pa.string()), type_).equals(array) or number != number
-
-
 @pytest.mark.parametrize(
     ("text", "type_", "value"),
     [
         (" -5 ", pa.int32(), -5),
-        ("0", pa.float64(), 0.0),
-        ("0.5", DECIMAL, Decimal("0.50")),
         ("0.10000000000000000555", pa.float64(), 0.1),
-        ("nan", pa.float64(), None),
-        ("1.5", DECIMAL, Decimal("1.50")),
         ("1.500", DECIMAL, Decimal("1.50")),
-        ("1e2", DECIMAL, Decimal(100)),
         ("TRUE", pa.bool_(), True),
         ("0", pa.bool_(), False),
-        ("10:30", pa.time64("us"), None),
         ("2024-02-29 10:00:00.500000", pa.timestamp("ms"), None),
-        ("2024-02-29", pa.timestamp("s"), None),
         ("2024-02-29T10:00:00+02:00", pa.timestamp("us", "Europe/Berlin"), None),
-        ("2024-02-29", pa.date64(), None),
         ("x", pa.dictionary(pa.int8(), pa.large_string()), "x"),
-        ("ab", pa.binary(2), b"ab"),
         ("{}", pa.json_(), "{}"),
     ],
     ids=str,
@@ -162,31 +110,15 @@ def test_text_is_parsed_as_a_given_type(text: str, type_: pa.DataType, value: An
 @pytest.mark.parametrize(
     ("text", "type_"),
     [
-        ("x", pa.int64()),
         ("007", pa.int64()),
-        (" +5 ", pa.int32()),
-        ("+5", pa.float64()),
-        ("-01.5", DECIMAL),
-        ("", pa.int64()),
-        ("5.0", pa.int64()),
-        ("0x1f", pa.int64()),
-        ("300", pa.int8()),
         ("9007199254740993", pa.float64()),
         ("0.1234567890123456789", pa.float64()),
-        ("1e400", pa.float64()),
         ("1e-400", pa.float64()),
-        ("0.123456789", pa.float32()),
-        ("1.555", DECIMAL),
         ("9" * 39, pa.decimal128(38, 0)),
         ("1e-77", pa.decimal128(38, 38)),
-        ("yes", pa.bool_()),
-        ("2024-02-30", pa.date32()),
         ("2024-02-29 10:00:00.5", pa.timestamp("s")),
-        ("2024-02-29T10:00:00Z", pa.timestamp("us")),
         ("2024-02-29T10:00:00", pa.timestamp("us", "UTC")),
-        ("25:00", pa.time32("s")),
         ("5", pa.duration("s")),
-        ("5", pa.list_(pa.int64())),
         ("0123456789abcdef", pa.uuid()),
     ],
     ids=str,
@@ -194,9 +126,3 @@ def test_text_is_parsed_as_a_given_type(text: str, type_: pa.DataType, value: An
 def test_text_that_the_type_cannot_hold_is_refused(text: str, type_: pa.DataType) -> None:
     with pytest.raises(pa.ArrowException):
         parse_text(pa.array([text]), type_)
-
-
-@given(st.lists(st.booleans(), min_size=1).filter(any))
-def test_the_first_failure_is_found(is_bad: list[bool]) -> None:
-    array = pa.array(["x" if bad else "1" for bad in is_bad])
-    assert first_failure(array, lambda part: parse_text(part, pa.int64())) == is_bad.index(True)

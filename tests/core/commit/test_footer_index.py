@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -16,14 +14,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fsspeckit.common.errors import FsspeckitError, StorageError
-from fsspeckit.core.commit import footer_index
+from fsspeckit.common.errors import StorageError
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.snapshot import load_snapshot
 from fsspeckit.core.file_names import name_stem
 from fsspeckit.core.operations.index import rebuild_index
 from fsspeckit.core.parquet import footer_format
-from fsspeckit.core.parquet.footer_table import FILES, STATISTICS, FooterTable, SharedFacts, tables_of
+from fsspeckit.core.parquet.footer_table import FILES, STATISTICS, FooterTable, SharedFacts
 from fsspeckit.core.storage import LocalStorage
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
@@ -115,18 +112,10 @@ def test_only_the_changed_file_is_opened(dataset: Dataset, opened: Counter[str])
     dataset.upsert()
     assert set(opened) == {dataset.path(HIT).name}
     assert dataset.names() == expected()
-    opened.clear()
-    dataset.upsert()
-    assert set(opened) == {dataset.path(HIT).name}, "the entry of the new file is current"
-    opened.clear()
-    dataset.io.delete(str(dataset.root), where="name = 'name 4 44'")
-    assert set(opened) == {dataset.path(4).name}, "the index has the bounds of every column"
-    opened.clear()
-    dataset.io.read_parquet(str(dataset.root), filters="id BETWEEN 31 AND 33")
-    assert set(opened) == {dataset.path(3).name}
-    opened.clear()
-    dataset.io.delete(str(dataset.root), where="id < 10")
-    assert set(opened) == {dataset.path(0).name}, "a file is compared with the index before it is deleted"
+    for number, where in ((4, "name = 'name 4 44'"), (3, "id BETWEEN 31 AND 33"), (0, "id < 10")):
+        opened.clear()
+        dataset.io.delete(str(dataset.root), where=where)
+        assert set(opened) == {dataset.path(number).name}, "the index has the bounds of every column"
     assert len(dataset.parts) <= 3
 
 
@@ -139,39 +128,6 @@ def test_the_index_has_the_facts_of_the_footers(dataset: Dataset) -> None:
     assert not any(file.from_index for file in without.files)
     assert tuple(with_index.files) == tuple(without.files)
     assert with_index.schema == without.schema
-
-
-def test_a_new_file_is_read_and_added_by_the_next_commit(dataset: Dataset, opened: Counter[str]) -> None:
-    pq.write_table(rows_of(COUNT), dataset.path(COUNT))
-    os.replace(dataset.path(3), dataset.root / "renamed.parquet")
-    dataset.upsert()
-    assert set(opened) == {dataset.path(HIT).name, dataset.path(COUNT).name, "renamed.parquet"}
-    opened.clear()
-    dataset.upsert()
-    assert set(opened) == {dataset.path(HIT).name}
-
-
-def test_a_small_dataset_has_no_index(tmp_path: Path) -> None:
-    io, root = PyarrowDatasetIO(), str(tmp_path / "ds")
-    io.merge(rows_of(0), root, strategy="upsert", key_columns="id")
-    io.merge(rows_of(1), root, strategy="upsert", key_columns="id")
-    assert not (tmp_path / ".ds.fsspeckit" / "index").exists()
-
-
-def test_a_column_that_the_index_lacks_is_added(tmp_path: Path, opened: Counter[str]) -> None:
-    dataset = Dataset(tmp_path / "ds")
-    shutil.rmtree(dataset.parts[0].parent)
-    dataset.upsert()
-    assert len(opened) == COUNT, "it has the key column"
-    opened.clear()
-    for _ in range(2):
-        dataset.io.delete(str(dataset.root), where="name = 'name 4 44'", dry_run=True)
-        assert len(opened) == COUNT - 1, "the file that was written has all columns"
-        opened.clear()
-    dataset.io.delete(str(dataset.root), where="name = 'name 4 44'")
-    opened.clear()
-    dataset.io.delete(str(dataset.root), where="name = 'name 5 55' AND id > 0")
-    assert set(opened) == {dataset.path(5).name}, "now it has both columns"
 
 
 # Damage: the digest detects it, and the index is not used.
@@ -202,34 +158,6 @@ def test_damage_costs_time_only(dataset: Dataset, opened: Counter[str]) -> None:
     dataset.upsert()
     assert dataset.names() == expected()
     assert part not in dataset.parts, "the next commit removes the damaged file"
-
-
-def test_temporary_file_of_a_crashed_writer_is_removed(dataset: Dataset) -> None:
-    left = dataset.parts[0].with_name(".0123.tmp")
-    left.write_bytes(b"half")
-    dataset.upsert()
-    assert not left.exists()
-
-
-def test_index_that_is_a_folder_or_not_readable(dataset: Dataset) -> None:
-    part = dataset.parts[0]
-    part.unlink()
-    part.mkdir()
-    dataset.upsert()
-    shutil.rmtree(part.parent)
-    part.parent.write_bytes(b"a file in place of the folder")
-    dataset.upsert(key=30)
-    names = expected()
-    assert dataset.names() == names - Counter([(30, "name 3 30")]) + Counter([(30, "new")])
-
-
-def test_foreign_index(tmp_path: Path, opened: Counter[str]) -> None:
-    """The index of a copy of the dataset describes other files."""
-    one, other = Dataset(tmp_path / "one"), Dataset(tmp_path / "other")
-    shutil.copy(other.parts[0], one.parts[0])
-    one.upsert()
-    assert len(opened) == COUNT
-    assert one.names() == expected()
 
 
 def test_stale_entry_of_a_file_with_the_same_size_and_time(dataset: Dataset, opened: Counter[str]) -> None:
@@ -311,73 +239,46 @@ def _fields_with(schema: pa.Schema, name: str, field: pa.Field) -> pa.Schema:
 
 @dataclass(frozen=True)
 class Falsified:
-    """A change to an index, and what detects it: the index itself, the listing, the plan, or the opened file."""
+    """A change to an index, and what detects it: the index itself, the listing, or the opened file."""
 
     field: str
     change: Callable[[FooterTable], FooterTable]
     detected_by: str
 
 
+SORT = {"curve": "linear", "columns": ["id"], "run": "r", "rows": ROWS, "ends": [[0], [9]], "target": [1, 1]}
+SORT_NOTE = json.dumps(SORT).encode()
 FALSIFIED = {
     "path of another file": Falsified("path", _file_field("path", "part-999.parquet"), "listing"),
     "path outside": Falsified("path", _file_field("path", "../../etc/passwd"), "listing"),
     "size": Falsified("size", _file_field("size", lambda size: size + 1), "listing"),
-    "negative size": Falsified("size", _file_field("size", -5), "index"),
     "version": Falsified("version", _file_field("version", "1:2:3"), "listing"),
-    "no version": Falsified("version", _file_field("version", ""), "listing"),
     "rows": Falsified("rows", _file_field("rows", lambda rows: rows + 1), "index"),
     "negative rows": Falsified("rows", _file_field("rows", -1), "index"),
-    "more row groups": Falsified("row_groups", _file_field("row_groups", 3), "index"),
     "fewer row groups": Falsified("row_groups", _file_field("row_groups", 1), "index"),
-    "negative row groups": Falsified("row_groups", _file_field("row_groups", -1), "index"),
     "row groups with an overflow": Falsified("row_groups", _overflowing_counts, "index"),
     "uncompressed": Falsified("uncompressed", _file_field("uncompressed", 1), "file"),
-    "negative uncompressed": Falsified("uncompressed", _file_field("uncompressed", -1), "index"),
     "codec": Falsified("codec", _file_field("codec", 2), "file"),
     "unknown codec": Falsified("codec", _file_field("codec", 99), "index"),
-    "no codec": Falsified("codec", _file_field("codec", 0), "index"),
     "footer": Falsified("footer", _file_field("footer", lambda size: size - 1), "file"),
-    "large footer": Falsified("footer", _file_field("footer", 2**40), "index"),
     "small footer": Falsified("footer", _file_field("footer", 3), "index"),
-    "sort note": Falsified(
-        "sort_note",
-        _file_field(
-            "sort_note",
-            json.dumps(
-                {"curve": "linear", "columns": ["id"], "run": "r", "rows": ROWS, "ends": [[0], [9]], "target": [1, 1]}
-            ).encode(),
-        ),
-        "file",
-    ),
+    "sort note": Falsified("sort_note", _file_field("sort_note", SORT_NOTE), "file"),
     "rows moved between row groups": Falsified("group rows", _group_rows(1, -1), "file"),
-    "negative group rows": Falsified("group rows", _group_rows(-10, 10), "index"),
     "lower bound": Falsified("lower", _statistic("lower", "id", lambda bound: bound - 1), "file"),
     "upper bound": Falsified("upper", _statistic("upper", "id", lambda bound: bound + 1), "file"),
-    "one bound": Falsified("upper", _statistic("upper", "id", None), "index"),
     "nulls": Falsified("nulls", _statistic("nulls", "id", 1), "file"),
-    "negative nulls": Falsified("nulls", _statistic("nulls", "id", -1), "index"),
     "more nulls than rows": Falsified("nulls", _statistic("nulls", "id", 6), "index"),
     "filter elsewhere": Falsified("bloom_offset", _statistic("bloom_offset", "id", lambda at: at + 1), "file"),
-    "filter after the data": Falsified("bloom_offset", _statistic("bloom_offset", "id", 2**40), "index"),
-    "filter at a negative offset": Falsified("bloom_offset", _statistic("bloom_offset", "id", -1), "index"),
-    "no offset of a filter": Falsified("bloom_offset", _statistic("bloom_offset", "id", None), "index"),
     "filter size": Falsified("bloom_size", _statistic("bloom_size", "id", lambda size: size - 1), "file"),
     "large filter": Falsified("bloom_size", _statistic("bloom_size", "id", 2**62), "index"),
-    "negative filter": Falsified("bloom_size", _statistic("bloom_size", "id", -1), "index"),
     "schema: type": Falsified(
         "schema", _shared(schema=lambda own: _fields_with(own.schema, "x", pa.field("x", pa.float32()))), "file"
-    ),
-    "schema: name": Falsified(
-        "schema", _shared(schema=lambda own: _fields_with(own.schema, "list", pa.field("other", pa.int64()))), "plan"
     ),
     "schema: no key": Falsified(
         "schema", _shared(schema=lambda own: _fields_with(own.schema, "id", pa.field("other", pa.int64()))), "index"
     ),
     "int96": Falsified("int96", _shared(int96=lambda _: ("day",)), "file"),
-    "int96 of no column": Falsified("int96", _shared(int96=lambda _: ("none",)), "index"),
     "natives: other width": Falsified("natives", _native(pa.int32()), "index"),
-    "natives: other type": Falsified("natives", _native(pa.float64()), "index"),
-    "natives: unsigned": Falsified("natives", _native(pa.uint64()), "index"),
     "natives: unknown": Falsified("natives", _native(None), "file"),
 }
 
@@ -394,62 +295,12 @@ def test_falsified_field_changes_no_row(dataset: Dataset, opened: Counter[str], 
     tables = footer_format.from_bytes(part.read_bytes())
     part.write_bytes(footer_format.to_bytes([falsified.change(table) for table in tables]))
     before = {path: path.read_bytes() for path in dataset.root.iterdir()}
-    if falsified.detected_by in ("file", "plan"):
-        with pytest.raises(FsspeckitError) as raised:
+    if falsified.detected_by == "file":
+        with pytest.raises(StorageError, match="--rebuild-index"):
             dataset.upsert()
         assert {path: path.read_bytes() for path in dataset.root.iterdir()} == before
-        if falsified.detected_by == "file":
-            assert isinstance(raised.value, StorageError)
-            assert "--rebuild-index" in str(raised.value)
         rebuild_index(dataset.place)
     dataset.upsert()
     if falsified.detected_by == "index":
         assert len(opened) == COUNT
     assert dataset.names() == expected()
-
-
-def test_facts_that_are_no_tables(dataset: Dataset) -> None:
-    """The metadata that names the schema may be anything."""
-    part = dataset.parts[0]
-    tables = footer_format.from_bytes(part.read_bytes())
-    files, groups = footer_format._batches(tables[0])
-    facts = json.loads(files.schema.metadata[b"fsspeckit.facts"])
-    odd: list[Any] = [None, 1, [], {}, "x", facts | {"schema": "x"}, facts | {"natives": facts["schema"]}]
-    odd += [facts | {"int96": 5}, facts | {"schema": b64encode(b"x" + b64decode(facts["schema"])).decode()}]
-    for number, each in enumerate(odd):
-        batch = files.replace_schema_metadata({b"fsspeckit.facts": json.dumps(each).encode()})
-        part.write_bytes(_signed(batch, groups))
-        with pytest.raises(footer_format.InvalidIndexError):
-            print(number, footer_format.from_bytes(part.read_bytes()))
-    for batches in ((files,), (groups, files), (files, files), (files.slice(0, 3), groups)):
-        with pytest.raises(footer_format.InvalidIndexError):
-            footer_format.from_bytes(_signed(*batches))
-    dataset.upsert()
-    assert dataset.names() == expected()
-
-
-def _signed(*batches: pa.RecordBatch) -> bytes:
-    from hashlib import blake2b
-
-    sink = pa.BufferOutputStream()
-    for batch in batches:
-        with pa.ipc.new_stream(sink, batch.schema) as stream:
-            stream.write_batch(batch)
-    data: bytes = sink.getvalue().to_pybytes()
-    return b"FSSPECKIT FOOTERS 1\n" + blake2b(data, digest_size=32).digest() + data
-
-
-def test_long_bounds_are_unknown(tmp_path: Path) -> None:
-    table = pa.table({"id": range(3), "text": ["a" * 1000, "b", "c"]})
-    pq.write_table(table, tmp_path / "a.parquet")
-    place = Place.of(str(tmp_path), None, None)
-    files = load_snapshot(place.storage, place.journal.view(), stats_for=["id", "text"]).files
-    (stored,) = footer_format.from_bytes(footer_format.to_bytes(tables_of(files)))
-    assert stored.columns["text"].lower.to_pylist() == [None]
-    assert stored.columns["text"].upper.to_pylist() == [b"c"]
-
-
-def test_versions_without_a_time_are_not_indexed() -> None:
-    assert not footer_index.has_identity("")
-    assert not footer_index.has_identity("123:0.0")
-    assert footer_index.has_identity("123:4.5")

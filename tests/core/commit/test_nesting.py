@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pytest
@@ -44,49 +43,3 @@ def test_outer_writer_detects_an_inner_dataset_created_after_its_check(tmp_path:
         with pytest.raises(NestedDatasetError, match=r"contains .*\.b\.fsspeckit"):
             outer.begin(view, "test")
         assert not (tmp_path / ".a.fsspeckit").exists()
-
-
-def test_outer_dataset_of_an_existing_journal_is_detected(tmp_path: Path) -> None:
-    with start(tmp_path / "a" / "b"):
-        pass
-    inner = journal(tmp_path / "a" / "b")
-    view = inner.view_to_change()
-    (tmp_path / ".a.fsspeckit").mkdir()
-    (tmp_path / ".a.fsspeckit" / "lock").touch()
-    with pytest.raises(NestedDatasetError, match=r"\.a\.fsspeckit"):
-        inner.begin(view, "test")
-    assert (tmp_path / "a" / ".b.fsspeckit" / "lock").exists()
-
-
-def test_at_most_one_of_two_concurrent_nested_writers_gets_a_journal(tmp_path: Path) -> None:
-    for turn in range(60):
-        root = tmp_path / str(turn)
-        barrier, begun = threading.Barrier(2), []
-
-        def run(path: Path, barrier: threading.Barrier = barrier, begun: list[Path] = begun) -> None:
-            barrier.wait()
-            try:
-                with start(path):
-                    begun.append(path)
-            except NestedDatasetError:
-                return
-
-        threads = [threading.Thread(target=run, args=(path,)) for path in (root / "a", root / "a" / "b")]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(begun) <= 1
-        assert (root / ".a.fsspeckit").exists() + (root / "a" / ".b.fsspeckit").exists() == len(begun)
-
-
-def test_unreadable_parent_folder_is_ignored(tmp_path: Path) -> None:
-    class Closed(LocalStorage):
-        def stat(self, path: str) -> object:
-            if path.startswith(f"{tmp_path}/.x"):
-                raise PermissionError(path)
-            return super().stat(path)
-
-    opened = Journal(Closed(), str(tmp_path / "x" / "a"))
-    with opened.begin(opened.view_to_change(), "test"):
-        pass

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from faults.operations import table
-from fsspeckit.common.errors import StorageError, VersionNotFoundError
+from fsspeckit.common.errors import VersionNotFoundError
 from fsspeckit.core.commit.record import Record
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
@@ -68,16 +68,6 @@ def test_current_file_that_another_program_replaced(ds: Path, tmp_path: Path) ->
         io.read_parquet(str(ds), version=3)
 
 
-def test_published_file_that_another_program_replaced(ds: Path, tmp_path: Path) -> None:
-    io, other = PyarrowDatasetIO(), other_file(tmp_path / "other", [7, 8, 9])
-    io.write_dataset(table([4, 5, 6], "a"), str(ds))
-    time.sleep(0.02)
-    shutil.copyfile(other, files_of(ds)[1])
-    assert ids(io, str(ds), 2) == [1, 2, 3]
-    with pytest.raises(VersionNotFoundError, match="changed"):
-        io.changes(str(ds), since=2)
-
-
 def test_kept_file_that_another_one_replaced(ds: Path) -> None:
     io = PyarrowDatasetIO()
     time.sleep(0.02)
@@ -91,48 +81,6 @@ def test_kept_file_that_another_one_replaced(ds: Path) -> None:
         with pytest.raises(VersionNotFoundError, match="changed"):
             read()
     assert ids(io, str(ds), 4) == [2, 3, 5, 6]
-
-
-@pytest.mark.parametrize("keeps_times", [True, False])
-def test_copy_of_a_lake_has_its_versions(ds: Path, tmp_path: Path, keeps_times: bool) -> None:
-    io = PyarrowDatasetIO()
-    io.delete(str(ds), where="id = 1")
-    time.sleep(0.02)
-    shutil.copytree(ds.parent, tmp_path / "copy", copy_function=shutil.copy2 if keeps_times else shutil.copyfile)
-    copy = str(tmp_path / "copy" / "ds")
-    assert [ids(io, copy, version) for version in (2, 3)] == [[1, 2, 3], [2, 3]]
-    io.delete(copy, where="id = 2")
-    assert [ids(io, copy, version) for version in (2, 3, 4)] == [[1, 2, 3], [2, 3], [3]]
-    assert io.changes(copy, since=2).num_rows == 2
-
-
-def test_file_that_was_copied_because_it_cannot_be_linked(ds: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    link = os.link
-
-    def link_or_refuse(old: str, new: str, **folders: Any) -> None:
-        if new.endswith(".kept"):
-            raise PermissionError
-        link(old, new, **folders)
-
-    io = PyarrowDatasetIO()
-    time.sleep(0.02)
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "link", link_or_refuse)
-        io.delete(str(ds), where="id = 1")
-    assert kept_files(ds)[0].stat().st_nlink == 1
-    assert ids(io, str(ds), 2) == [1, 2, 3]
-
-
-def test_link_in_place_of_a_kept_file_is_refused(ds: Path, tmp_path: Path) -> None:
-    io = PyarrowDatasetIO()
-    io.delete(str(ds), where="id = 1")
-    kept = kept_files(ds)[0]
-    shutil.move(kept, tmp_path / "outside")
-    os.symlink(tmp_path / "outside", kept)
-    for read in reads(io, str(ds), 2):
-        with pytest.raises(StorageError, match="symbolic link"):
-            read()
-    assert (tmp_path / "outside").stat().st_nlink == 1
 
 
 def test_record_without_times_is_read(ds: Path) -> None:

@@ -8,9 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from fsspeckit import AlreadyCommittedError, CheckFailedError, CommitConflictError
+from fsspeckit import AlreadyCommittedError, CommitConflictError
 from fsspeckit.core.commit import log
-from fsspeckit.core.dataset.snapshot import load_snapshot
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 
@@ -48,16 +47,6 @@ def test_only_text_is_an_idempotency_key(place: str, key: Any) -> None:
         io.committed(place, key)
     io.on_terms(idempotency_key="k" * 1000).write_dataset(rows(2), place)
     assert io.committed(place, "k" * 1000) == 2
-
-
-def test_merge_without_changes_is_recorded_under_its_key(place: str) -> None:
-    io = PyarrowDatasetIO()
-    io.write_dataset(rows(1), place)
-    first = io.on_terms(idempotency_key="k").merge(rows(1), place, strategy="upsert", key_columns="id")
-    assert (first.unchanged, io.committed(place, "k")) == (1, first.commit_seq)
-    with pytest.raises(AlreadyCommittedError):
-        io.on_terms(idempotency_key="k").merge(rows(2), place, strategy="upsert", key_columns="id")
-    assert io.read_parquet(place)["id"].to_pylist() == [1]
 
 
 def test_key_is_known_however_many_commits_follow(place: str) -> None:
@@ -102,47 +91,3 @@ def test_one_of_several_concurrent_writers_with_one_key_commits(place: str) -> N
         thread.join()
     assert sorted(map(str, outcomes)) == ["1", *["AlreadyCommittedError"] * 3]
     assert io.read_parquet(place)["id"].to_pylist() == [1]
-
-
-def test_check_gets_staged_files_and_can_reject_the_change(place: str) -> None:
-    io, seen = PyarrowDatasetIO(), []
-    io.write_dataset(rows(1, 2), place)
-    storage = io._place(place).storage
-
-    def check(before: Any, after: Any, info: Any) -> None:
-        counts = [load_snapshot(storage, view).rows for view in (before, after)]
-        seen.append((*counts, info["inserted"]))
-        if counts[1] > 3:
-            raise CheckFailedError("too many rows")
-
-    io.on_terms(check=check).merge(rows(2, 3), place, strategy="upsert", key_columns="id")
-    with pytest.raises(CheckFailedError):
-        io.on_terms(check=check).merge(rows(4), place, strategy="upsert", key_columns="id")
-    assert seen == [(2, 3, 1), (3, 4, 1)]
-    assert sorted(io.read_parquet(place)["id"].to_pylist()) == [1, 2, 3]
-    assert not io.recover(place)
-
-
-def test_change_between_check_and_commit_is_a_conflict(place: str) -> None:
-    io = PyarrowDatasetIO()
-    io.write_dataset(rows(1), place)
-
-    def check(*_: Any) -> None:
-        io.write_dataset(rows(9), place)
-
-    with pytest.raises(CommitConflictError):
-        io.on_terms(check=check).write_dataset(rows(2), place, retries=0)
-    assert sorted(io.read_parquet(place)["id"].to_pylist()) == [1, 9]
-
-
-def test_maintenance_with_key_and_check(place: str) -> None:
-    io = PyarrowDatasetIO()
-    for number in range(3):
-        io.write_dataset(rows(number), place)
-    keyed = io.on_terms(idempotency_key="night")
-    with pytest.raises(ValueError, match="max_groups_per_commit"):
-        keyed.compact_parquet_dataset(place, 128, max_groups_per_commit=1)
-    with pytest.raises(ValueError, match="deduplicate_key_columns"):
-        keyed.optimize_parquet_dataset(place, ["id"], deduplicate_key_columns=["id"])
-    done = keyed.compact_parquet_dataset(place, 128)
-    assert (done.after_file_count, io.committed(place, "night")) == (1, done.commits[0])

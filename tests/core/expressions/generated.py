@@ -12,14 +12,7 @@ from hypothesis import strategies as st
 
 Row = dict[str, Any]
 SCHEMA = pa.schema(
-    [
-        ("i", pa.int32()),
-        ("j", pa.int64()),
-        ("f", pa.float64()),
-        ("s", pa.string()),
-        ("d", pa.date32()),
-        ("b", pa.bool_()),
-    ]
+    {"i": pa.int32(), "j": pa.int64(), "f": pa.float64(), "s": pa.string(), "d": pa.date32(), "b": pa.bool_()}
 )
 TEXTS = ["", "a", "A", "ab", "a%", "_b", "it's", "ä", "zz"]
 DAYS = [dt.date(2024, 2, 29), dt.date(2026, 1, 1), dt.date(1969, 12, 31)]
@@ -47,7 +40,7 @@ def rows() -> st.SearchStrategy[list[Row]]:
     return st.lists(row, min_size=0, max_size=12)
 
 
-def _strict(function: Callable[..., Any]) -> Callable[..., Any]:
+def strict(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *values: None if any(value is None for value in values) else function(*values)
 
 
@@ -74,144 +67,102 @@ def constant(sql: str, value: Any) -> Generated:
     return Generated(sql, lambda _row: value)
 
 
-def _text(value: str) -> Generated:
-    return constant("'" + value.replace("'", "''") + "'", value)
+Many = st.SearchStrategy[Generated]
 
 
-def numbers() -> st.SearchStrategy[Generated]:
+def combine(template: str, function: Callable[..., Any], *parts: Many) -> Many:
+    """An expression of other expressions."""
+
+    def build(*chosen: Generated) -> Generated:
+        text = template.format(*(part.sql for part in chosen))
+        return Generated(f"({text})", lambda row: function(*(part.of(row) for part in chosen)))
+
+    return st.builds(build, *parts)
+
+
+def numbers() -> Many:
     """Whole numbers."""
     leaf = st.sampled_from([column("i"), column("j")]) | st.integers(-3, 3).map(lambda n: constant(f"({n})", n))
-
-    def grow(inner: st.SearchStrategy[Generated]) -> st.SearchStrategy[Generated]:
-        arithmetic = {"+": lambda a, b: a + b, "-": lambda a, b: a - b}
-        return st.one_of(
-            st.builds(
-                lambda op, a, b: Generated(
-                    f"({a.sql} {op} {b.sql})", lambda row: _strict(arithmetic[op])(a.of(row), b.of(row))
-                ),
-                st.sampled_from(list(arithmetic)),
-                inner,
-                inner,
-            ),
-            inner.map(lambda a: Generated(f"abs({a.sql})", lambda row: _strict(abs)(a.of(row)))),
-            inner.map(lambda a: Generated(f"(- {a.sql})", lambda row: _strict(lambda x: -x)(a.of(row)))),
-            st.builds(
-                lambda a, b: Generated(
-                    f"coalesce({a.sql}, {b.sql})",
-                    lambda row: b.of(row) if a.of(row) is None else a.of(row),
-                ),
-                inner,
-                inner,
-            ),
-            st.builds(
-                lambda a, b: Generated(
-                    f"nullif({a.sql}, {b.sql})",
-                    lambda row: None if a.of(row) is not None and a.of(row) == b.of(row) else a.of(row),
-                ),
-                inner,
-                inner,
-            ),
-        )
-
-    return st.recursive(leaf, grow, max_leaves=3)
+    return st.recursive(
+        leaf,
+        lambda inner: st.one_of(
+            combine("{} + {}", strict(lambda a, b: a + b), inner, inner),
+            combine("{} - {}", strict(lambda a, b: a - b), inner, inner),
+            combine("abs({})", strict(abs), inner),
+            combine("- {}", strict(lambda x: -x), inner),
+            combine("coalesce({}, {})", lambda a, b: b if a is None else a, inner, inner),
+            combine("nullif({}, {})", lambda a, b: None if a is not None and a == b else a, inner, inner),
+        ),
+        max_leaves=3,
+    )
 
 
-def texts() -> st.SearchStrategy[Generated]:
+def texts() -> Many:
     """Texts."""
-    leaf = st.just(column("s")) | st.sampled_from(TEXTS).map(_text)
+    quoted = [constant("'" + text.replace("'", "''") + "'", text) for text in TEXTS]
+    leaf = st.just(column("s")) | st.sampled_from(quoted)
     return st.one_of(
         leaf,
-        leaf.map(lambda a: Generated(f"upper({a.sql})", lambda row: _strict(str.upper)(a.of(row)))),
-        st.builds(
-            lambda a, b: Generated(
-                f"({a.sql} || {b.sql})", lambda row: _strict(lambda x, y: x + y)(a.of(row), b.of(row))
-            ),
-            leaf,
-            leaf,
-        ),
-        leaf.map(lambda a: Generated(f"substring({a.sql}, 2, 1)", lambda row: _strict(lambda x: x[1:2])(a.of(row)))),
+        combine("upper({})", strict(str.upper), leaf),
+        combine("{} || {}", strict(lambda x, y: x + y), leaf, leaf),
+        combine("substring({}, 2, 1)", strict(lambda x: x[1:2]), leaf),
     )
 
 
-def _compared(sides: st.SearchStrategy[Generated]) -> st.SearchStrategy[Generated]:
-    def build(op: str, a: Generated, b: Generated) -> Generated:
-        return Generated(f"({a.sql} {op} {b.sql})", lambda row: _strict(COMPARED[op])(a.of(row), b.of(row)))
-
-    return st.builds(build, st.sampled_from(list(COMPARED)), sides, sides)
+def _compared(sides: Many) -> Many:
+    return st.one_of(*(combine(f"{{}} {op} {{}}", strict(function), sides, sides) for op, function in COMPARED.items()))
 
 
-def _distinct(sides: st.SearchStrategy[Generated]) -> st.SearchStrategy[Generated]:
-    def build(a: Generated, b: Generated) -> Generated:
-        return Generated(
-            f"({a.sql} IS DISTINCT FROM {b.sql})",
-            lambda row: (
-                (a.of(row) is None) != (b.of(row) is None)
-                if None in (a.of(row), b.of(row))
-                else _rank(a.of(row)) != _rank(b.of(row))
-            ),
-        )
-
-    return st.builds(build, sides, sides)
+def _is_distinct(a: Any, b: Any) -> bool:
+    return (a is None) != (b is None) if None in (a, b) else _rank(a) != _rank(b)
 
 
-def _in(value: Generated, options: list[float | None], negated: bool) -> Generated:
-    listed = ", ".join("NULL" if option is None else str(option) for option in options)
+def _in(values: Many, options: st.SearchStrategy[list[Any]]) -> Many:
+    def build(value: Generated, listed: list[Any], negated: bool) -> Generated:
+        def of(row: Row) -> bool | None:
+            found = value.of(row)
+            if found is not None and found in listed:
+                return not negated
+            return None if found is None or None in listed else negated
 
-    def of(row: Row) -> bool | None:
-        found = value.of(row)
-        if found is None:
-            return None
-        if found in options:
-            return not negated
-        return None if None in options else negated
+        text = ", ".join("NULL" if option is None else str(option) for option in listed)
+        return Generated(f"({value.sql} {'NOT ' if negated else ''}IN ({text}))", of)
 
-    return Generated(f"({value.sql} {'NOT ' if negated else ''}IN ({listed}))", of)
-
-
-def _like(value: Generated, start: str, negated: bool) -> Generated:
-    word = "NOT LIKE" if negated else "LIKE"
-    return Generated(
-        f"({value.sql} {word} '{start}%')", lambda row: _strict(lambda x: x.startswith(start) != negated)(value.of(row))
-    )
+    return st.builds(build, values, options, st.booleans())
 
 
-def _and(a: Any, b: Any) -> Any:
+def both(a: Any, b: Any) -> Any:
     return False if a is False or b is False else None if a is None or b is None else True
 
 
-def _or(a: Any, b: Any) -> Any:
+def either(a: Any, b: Any) -> Any:
     return True if a is True or b is True else None if a is None or b is None else False
 
 
-def conditions() -> st.SearchStrategy[Generated]:
+def conditions() -> Many:
     """Conditions."""
     floats = st.just(column("f")) | st.sampled_from([0.0, -0.0, 1.5, -3.0]).map(lambda x: constant(f"({x})", x))
     days = st.just(column("d")) | st.sampled_from(DAYS).map(lambda day: constant(f"DATE '{day}'", day))
+    starts = [
+        combine(f"{{}} {word} '{start}%'", strict(lambda x, s=start, w=word: x.startswith(s) == (w == "LIKE")), texts())
+        for start in ("", "a", "A", "z")
+        for word in ("LIKE", "NOT LIKE")
+    ]
     leaf = st.one_of(
-        _compared(numbers()),
-        _compared(texts()),
-        _compared(floats),
-        _compared(days),
-        _distinct(numbers()),
-        _distinct(floats),
+        *map(_compared, (numbers(), texts(), floats, days)),
+        *(combine("{} IS DISTINCT FROM {}", _is_distinct, sides, sides) for sides in (numbers(), floats)),
         st.just(column("b")),
-        st.sampled_from(list(SCHEMA.names)).map(
-            lambda name: Generated(f"({name} IS NULL)", lambda row: row[name] is None)
-        ),
-        st.builds(_in, numbers(), st.lists(st.none() | st.integers(-3, 3), min_size=1, max_size=4), st.booleans()),
-        st.builds(_in, floats, st.lists(st.none() | st.sampled_from([0.0, -0.0, 1.5]), min_size=1), st.booleans()),
-        st.builds(_like, texts(), st.sampled_from(["", "a", "A", "z"]), st.booleans()),
+        combine("{} IS NULL", lambda x: x is None, st.sampled_from([column(name) for name in SCHEMA.names])),
+        _in(numbers(), st.lists(st.none() | st.integers(-3, 3), min_size=1, max_size=4)),
+        _in(floats, st.lists(st.none() | st.sampled_from([0.0, -0.0, 1.5]), min_size=1)),
+        st.one_of(*starts),
     )
-
-    def grow(inner: st.SearchStrategy[Generated]) -> st.SearchStrategy[Generated]:
-        return st.one_of(
-            inner.map(lambda a: Generated(f"(NOT {a.sql})", lambda row: _strict(lambda x: not x)(a.of(row)))),
-            st.builds(
-                lambda a, b: Generated(f"({a.sql} AND {b.sql})", lambda row: _and(a.of(row), b.of(row))), inner, inner
-            ),
-            st.builds(
-                lambda a, b: Generated(f"({a.sql} OR {b.sql})", lambda row: _or(a.of(row), b.of(row))), inner, inner
-            ),
-        )
-
-    return st.recursive(leaf, grow, max_leaves=5)
+    return st.recursive(
+        leaf,
+        lambda inner: st.one_of(
+            combine("NOT {}", strict(lambda x: not x), inner),
+            combine("{} AND {}", both, inner, inner),
+            combine("{} OR {}", either, inner, inner),
+        ),
+        max_leaves=5,
+    )

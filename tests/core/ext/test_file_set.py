@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsspeckit.common.errors import FsspeckitError, SourceFileError
-from fsspeckit.common.text_values import find_forms, infer_type, join_forms
 from fsspeckit.core.ext import read_csv, read_json
 from fsspeckit.core.ext.file_set import FileSet, TextReader
 from fsspeckit.core.ext.inputs import find_files
@@ -75,32 +74,6 @@ def test_json(tmp_path_factory: pytest.TempPathFactory, columns: list[list[Any]]
         )
     )
     assert one == all_
-
-
-@given(st.lists(st.lists(CELLS.map(lambda cell: cell.strip('"') or None), max_size=4), max_size=3))
-def test_the_forms_of_parts_give_the_type_of_the_whole(parts: list[list[str | None]]) -> None:
-    chunks = [pa.array(part, pa.string()) for part in parts]
-    assert join_forms([find_forms([chunk]) for chunk in chunks]) == infer_type(chunks)
-
-
-def test_hive_folders_are_columns(tmp_path: Path) -> None:
-    for day, text in (("day=1", "id\n1\n"), ("day=02", "id\n2\n")):
-        (tmp_path / day).mkdir()
-        (tmp_path / day / "a.csv").write_text(text)
-        (tmp_path / day / "a.json").write_text(json.dumps({"id": 1}))
-    for types in ({}, {"day": pa.int64()}):
-        assert file_set(tmp_path, "csv", types).read_all().equals(read_csv(tmp_path, types=types))
-        assert file_set(tmp_path, "json", types).read_all().equals(read_json(tmp_path, types=types))
-
-
-def test_wanted_columns_are_first_and_null_where_no_file_has_them(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text('{"x": 1, "y": 2}')
-    files = find_files(tmp_path, ENDINGS["json"], "test", None, None)
-    reader = TextReader.of(files, "json", {"z": pa.date32(), "y": pa.int8()})
-    wanted = pa.schema([("z", pa.date32()), ("y", pa.int8())])
-    table = reader.join(files, [reader.describe(file) for file in files], wanted).read_all()
-    assert table.schema.equals(pa.schema([("z", pa.date32()), ("y", pa.int8()), ("x", pa.int64())]))
-    assert table.to_pylist() == [{"z": None, "y": 2, "x": 1}]
 
 
 def test_a_file_that_has_changed_is_an_error(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsspeckit.common.errors import SchemaMismatchError, SourceFileError
+from fsspeckit.common.errors import SourceFileError
 from fsspeckit.core.ext import read_json
 
 ROWS = [{"id": 1, "tags": ["a", None], "who": {"name": "Ü", "age": None}}, {"id": 2, "tags": [], "who": None}]
@@ -48,46 +48,6 @@ def test_lines_and_arrays_mix_in_one_folder_and_nested_types_join(tmp_path: Path
         {"a": [0.5], "s": {"x": None, "y": "z"}},
         {"a": None, "s": None},
     ]
-
-
-@pytest.mark.parametrize("text", ["", " \n", "[]", "[ \n ]"], ids=repr)
-def test_nothing_in_a_file_is_no_rows(tmp_path: Path, text: str) -> None:
-    (tmp_path / "a.json").write_text(text)
-    assert read_json(tmp_path).num_rows == 0
-    schema = pa.schema([("id", pa.int8())])
-    assert read_json(tmp_path, schema=schema).schema == schema
-    (tmp_path / "b.json").write_text('{"id": 1}')
-    assert read_json(tmp_path).to_pylist() == [{"id": 1}]
-
-
-@pytest.mark.scenario("UP-61")
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[1, 2]",
-        '[{"a": 1} {"a": 2}]',
-        '[{"a": 1}',
-        '[{"a": 1}]x',
-        '[{"a": 1},',
-        '[{"a": }]',
-        '{"a": 1',
-        "7",
-        '{"a": 1}\n{"a": "x"}',
-        "nonsense",
-    ],
-)
-def test_what_is_not_json_of_objects_is_invalid_and_named(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "a.json"
-    path.write_text(text)
-    with pytest.raises(pa.ArrowInvalid, match=r"read_json of .*a\.json"):
-        read_json(path)
-
-
-def test_text_that_is_not_utf8_is_invalid(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    path.write_bytes(b'[{"a": "\xff"}]')
-    with pytest.raises(pa.ArrowInvalid, match=r"a\.json"):
-        read_json(path)
 
 
 @pytest.mark.parametrize(
@@ -133,13 +93,6 @@ def test_what_python_writes_is_read_back(tmp_path_factory: pytest.TempPathFactor
     assert read_json(path).to_pylist() == rows
 
 
-def test_a_number_that_no_type_holds_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    path.write_text('{"x": [1.5]}\n{"x": [0.5, 1.23456789012345678901e-60]}')
-    with pytest.raises(SourceFileError, match=r"a\.json, row 2, column 'x': 1\.23.*E-60 has more digits than the type"):
-        read_json(path)
-
-
 KNOWN = {
     "day": pa.date32(),
     "at": pa.timestamp("us", "UTC"),
@@ -180,24 +133,6 @@ def test_named_types_are_parsed_and_other_columns_inferred(tmp_path: Path) -> No
     }
 
 
-@pytest.mark.parametrize(
-    ("tokens", "scale"),
-    [
-        (["4336168804109974604513650033358.15"], 10),
-        (["1.5", "182160920041581122.02599e5"], 37),
-        (['"15"', "9e39"], 0),
-        (["1.5", '"98481235051262042866076493645909020.53"'], 10),
-        (["1", "6.271045891983471e+56"], 2),
-    ],
-)
-def test_a_number_that_is_too_large_for_a_decimal_does_not_overflow(
-    tmp_path: Path, tokens: list[str], scale: int
-) -> None:
-    (tmp_path / "a.json").write_text("".join(f'{{"a": [{token}]}}\n' for token in tokens))
-    with pytest.raises(SourceFileError, match=rf"row {len(tokens)}, column 'a': .* is not a value of the type"):
-        read_json(tmp_path, types={"a": pa.list_(pa.decimal128(38, scale))})
-
-
 TOKENS = st.from_regex(r"\A-?(0|[1-9][0-9]{0,45})(\.[0-9]{1,45})?([eE][+-]?[0-9]{1,2})?\Z")
 
 
@@ -217,17 +152,6 @@ def test_decimals_hold_just_the_numbers_of_the_file(
             assert Decimal(token) == Decimal(repr(value))
         else:
             assert Decimal(token) == value
-
-
-@pytest.mark.parametrize("text", ['{"other": 1}', '{"other": {"n": 1}}', '{"other": "\\"n\\""}'])
-def test_a_named_type_of_a_column_that_no_object_has_adds_no_column(tmp_path: Path, text: str) -> None:
-    (tmp_path / "a.json").write_text(text)
-    assert read_json(tmp_path, types=KNOWN).column_names == ["other"]
-
-
-def test_a_column_that_is_null_in_all_objects_is_kept(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text('{"n": null}\n{}')
-    assert read_json(tmp_path, types=KNOWN).schema == pa.schema([("n", pa.int8())])
 
 
 @pytest.mark.parametrize(
@@ -282,100 +206,3 @@ def test_a_file_that_is_not_json_names_the_place(tmp_path: Path, text: str, said
         read_json(path)
     assert str(path) in str(caught.value)
     assert said in str(caught.value)
-
-
-def test_bytes_that_are_not_text_are_named_and_another_encoding_is_read(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_bytes('[{"a": "x"},\n{"a": "Köln"}]'.encode("latin-1"))
-    with pytest.raises(SourceFileError, match=r"a\.json, line 2: the byte 0xF6 is not utf-8 text"):
-        read_json(tmp_path)
-    assert read_json(tmp_path, encoding="latin-1")["a"].to_pylist() == ["x", "Köln"]
-
-
-@pytest.mark.parametrize("text", ['{"a": 2, "b": "1.10"}', '[{"a": 2, "b": "1.10"}]'])
-def test_a_schema_gives_exact_numbers(tmp_path: Path, text: str) -> None:
-    (tmp_path / "a.json").write_text(text)
-    schema = pa.schema([("b", pa.decimal128(30, 2)), ("a", pa.uint8())])
-    assert read_json(tmp_path, schema=schema).to_pylist() == [{"b": Decimal("1.10"), "a": 2}]
-
-
-def test_integers_keep_all_digits_in_lines_and_arrays(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text(f'[{{"a": {2**63 - 1}}}]')
-    (tmp_path / "b.json").write_text(f'{{"a": {2**63 - 1}}}')
-    assert read_json(tmp_path).column("a").to_pylist() == [2**63 - 1] * 2
-
-
-def test_types_that_do_not_join_name_the_column(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text('{"a": 1}')
-    (tmp_path / "b.json").write_text('{"a": "x"}')
-    with pytest.raises(SchemaMismatchError, match="'a'"):
-        read_json(tmp_path)
-    with pytest.raises(SchemaMismatchError, match="'a'"):
-        read_json(tmp_path, columns=["a"])
-
-
-def test_many_blocks_and_a_row_larger_than_a_block(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    filler = "x" * 1000
-    with path.open("w") as sink:
-        for number in range(40_000):
-            sink.write(json.dumps({"id": number, "text": filler}) + "\n")
-    for use_threads in (True, False):
-        assert read_json(path, columns=["id"], use_threads=use_threads).column("id").to_pylist() == list(range(40_000))
-    with path.open("a") as sink:
-        sink.write(json.dumps({"id": -1, "text": "y" * (40 * 2**20)}))
-    assert read_json(path).column("id")[-1].as_py() == -1
-
-
-def test_objects_over_several_lines_at_the_end_of_a_block(tmp_path: Path) -> None:
-    rows = 400_000
-    (tmp_path / "a.json").write_text(json.dumps({"id": 1, "text": "x" * 30}, indent=1) * rows)
-    assert read_json(tmp_path, columns=["id"]).num_rows == rows
-
-
-def test_a_record_may_be_nested_a_hundred_levels_deep(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    path.write_text('{"a": ' + "[" * 99 + "1" + "]" * 99 + "}")
-    (value,) = read_json(path)["a"].to_pylist()
-    for _ in range(99):
-        (value,) = value
-    assert value == 1
-
-
-LARGE = [
-    ("18446744073709551615", pa.decimal128(20, 0)),
-    ("18446744073709551615, -1, 9223372036854775808", pa.decimal128(20, 0)),
-    ("123456789012345678901", pa.decimal128(38, 0)),
-    ("18446744073709551615, 0.25", pa.decimal128(38, 2)),
-]
-
-
-@pytest.mark.parametrize(("numbers", "type_"), LARGE)
-def test_large_whole_numbers_have_an_exact_type(tmp_path: Path, numbers: str, type_: pa.DataType) -> None:
-    path = tmp_path / "a.json"
-    path.write_text("\n".join(f'{{"a": {number}, "b": [{number}]}}' for number in numbers.split(",")))
-    table = read_json(path)
-    assert table.schema.types == [type_, pa.list_(type_)]
-    assert table["a"].to_pylist() == [Decimal(number.strip()) for number in numbers.split(",")]
-
-
-@pytest.mark.parametrize(("numbers", "type_"), LARGE)
-def test_large_whole_numbers_beside_nan_have_an_exact_type(tmp_path: Path, numbers: str, type_: pa.DataType) -> None:
-    path = tmp_path / "a.json"
-    path.write_text("\n".join(f'{{"a": {number}, "b": NaN}}' for number in numbers.split(",")))
-    assert read_json(path).schema.types == [type_, pa.float64()]
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        *([None, 1], [None, None, "a"], [None, None], [None, 2.5, None], [None, {"b": 1}], [None, [None, 1]]),
-        *([None, True], [None, "2024-01-01"], {"b": [None, 1]}, [{"b": None}, {"b": [None, 1]}]),
-    ],
-    ids=json.dumps,
-)
-def test_a_list_may_begin_with_null(tmp_path: Path, value: object) -> None:
-    path = tmp_path / "a.json"
-    path.write_text(f"{{}}\n{json.dumps({'a': value})}\n{json.dumps({'a': value})}")
-    table = read_json(path)
-    table.validate(full=True)
-    assert table["a"].to_pylist() == [None, value, value]

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import bz2
-import datetime as dt
-import gzip
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +12,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
-from fsspeckit.common.errors import DamagedFileError, FsspeckitError, SchemaMismatchError, SourceFileError
+from fsspeckit.common.errors import FsspeckitError
 from fsspeckit.core.ext import read_csv, read_json, read_parquet
 
 Read = Callable[..., pa.Table]
@@ -75,21 +71,6 @@ def test_a_file_a_folder_a_pattern_and_a_list(fmt: Format, tmp_path: Path) -> No
     assert ids([second, second]) == [3, 3]
 
 
-def test_hidden_files_are_read_only_when_named(fmt: Format, tmp_path: Path) -> None:
-    fmt.put(tmp_path / f"a.{fmt.name}", id=[1])
-    hidden = fmt.put(tmp_path / f"_b.{fmt.name}", id=[2])
-    fmt.put(tmp_path / f".staging/c.{fmt.name}", id=[3])
-    assert fmt.read(tmp_path).column("id").to_pylist() == [1]
-    assert fmt.read(f"{tmp_path}/**/*.{fmt.name}").column("id").to_pylist() == [1]
-    assert fmt.read(hidden).column("id").to_pylist() == [2]
-
-
-def test_a_name_with_pattern_characters_is_a_name_where_it_exists(fmt: Format, tmp_path: Path) -> None:
-    odd = fmt.put(tmp_path / f"[a]*.{fmt.name}", id=[1])
-    fmt.put(tmp_path / f"a.{fmt.name}", id=[2])
-    assert fmt.read(odd).column("id").to_pylist() == [1]
-
-
 @pytest.mark.parametrize("use_threads", [True, False])
 def test_other_storages(fmt: Format, memory_fs: Any, use_threads: bool) -> None:
     for number in range(5):
@@ -99,14 +80,6 @@ def test_other_storages(fmt: Format, memory_fs: Any, use_threads: bool) -> None:
         assert fmt.read(path, use_threads=use_threads).column("id").to_pylist() == expected
     table = fmt.read("/lake", filesystem=memory_fs, include_file_path=True, use_threads=use_threads)
     assert table.column("file_path").to_pylist() == [f"/lake/part-{number}.{fmt.name}" for number in range(5)]
-
-
-def test_s3_through_options(fmt: Format, s3_server: Any, s3_bucket: str) -> None:
-    fs = s3_server.filesystem()
-    fs.pipe_file(f"{s3_bucket}/t/day=1/a.{fmt.name}", fmt.bytes(id=[1]))
-    fs.pipe_file(f"{s3_bucket}/t/day=2/b.{fmt.name}", fmt.bytes(id=[2]))
-    table = fmt.read(f"s3://{s3_bucket}/t", storage_options=s3_server.storage_options)
-    assert table.to_pylist() == [{"id": 1, "day": 1}, {"id": 2, "day": 2}]
 
 
 @pytest.mark.scenario("UP-60")
@@ -123,27 +96,6 @@ def test_threads_change_nothing_but_time(fmt: Format, tmp_path: Path) -> None:
     assert threaded.column("id").to_pylist() == list(range(2000))
 
 
-def _wait_until(holds: Callable[[], bool]) -> None:
-    """Threads of a reader let go of memory a little late."""
-    deadline = time.monotonic() + 5
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def test_mapped_rows_are_the_same_and_take_no_memory(fmt: Format, tmp_path: Path) -> None:
-    for number in range(4):
-        fmt.put(tmp_path / f"{number}.{fmt.name}", id=[number] * 2, v=["x" * 200_000, "y"])
-    held = pa.total_allocated_bytes()
-    plain = fmt.read(tmp_path)
-    assert pa.total_allocated_bytes() - held > 700_000
-    held = pa.total_allocated_bytes()
-    mapped = fmt.read(tmp_path, memory_map=True)
-    _wait_until(lambda: pa.total_allocated_bytes() - held < 100_000)
-    assert mapped.equals(plain)
-    assert fmt.read(tmp_path, memory_map=True, columns=["id"], include_file_path=True).num_rows == 8
-
-
 @pytest.mark.scenario("UP-59")
 def test_the_file_path_is_an_arrow_string_for_every_row(fmt: Format, tmp_path: Path) -> None:
     first = fmt.put(tmp_path / f"a.{fmt.name}", id=[1, 2])
@@ -153,13 +105,6 @@ def test_the_file_path_is_an_arrow_string_for_every_row(fmt: Format, tmp_path: P
     assert table.schema.field("file_path").type == pa.string()
     assert table.column("file_path").to_pylist() == [str(first), str(first), str(second)]
     assert fmt.read(tmp_path, columns=[], include_file_path=True).num_rows == 3
-
-
-def test_a_column_of_that_name_is_not_overwritten(fmt: Format, tmp_path: Path) -> None:
-    path = fmt.put(tmp_path / f"a.{fmt.name}", id=[1], file_path=["mine"])
-    assert fmt.read(path).column("file_path").to_pylist() == ["mine"]
-    with pytest.raises(ValueError, match="file_path"):
-        fmt.read(path, include_file_path=True)
 
 
 def test_hive_folders_below_the_path_become_columns(fmt: Format, tmp_path: Path) -> None:
@@ -172,14 +117,6 @@ def test_hive_folders_below_the_path_become_columns(fmt: Format, tmp_path: Path)
     typed = fmt.read(tmp_path / "lake=x", schema=schema)
     assert typed.schema == schema
     assert typed.column("day").to_pylist() == ["1", "2"]
-
-
-def test_columns_are_chosen_and_ordered_and_an_unknown_one_is_named(fmt: Format, tmp_path: Path) -> None:
-    fmt.put(tmp_path / f"a.{fmt.name}", a=[1], b=["x"], c=[1.5])
-    fmt.put(tmp_path / f"b.{fmt.name}", a=[2], b=["y"])
-    assert fmt.read(tmp_path, columns=["c", "a"]).to_pylist() == [{"c": 1.5, "a": 1}, {"c": None, "a": 2}]
-    with pytest.raises(ValueError, match="columns is empty"):
-        fmt.read(tmp_path, columns=[])
 
 
 @pytest.mark.scenario("UP-63")
@@ -198,21 +135,6 @@ def test_files_are_brought_to_one_schema(fmt: Format, tmp_path: Path) -> None:
     table = fmt.read(tmp_path)
     assert table.column_names == ["id", "name", "score"]
     assert table.to_pylist() == [{"id": 1, "name": "x", "score": None}, {"id": 2, "name": None, "score": 0.5}]
-
-
-def test_a_schema_rules_types_order_and_missing_columns(fmt: Format, tmp_path: Path) -> None:
-    fmt.put(tmp_path / f"a.{fmt.name}", id=[1], more=[1], name=["x"])
-    schema = pa.schema(
-        [
-            pa.field("name", pa.dictionary(pa.int32(), pa.string())),
-            pa.field("gone", pa.date32()),
-            pa.field("id", pa.int8(), nullable=False),
-        ],
-        metadata={"k": "v"},
-    )
-    table = fmt.read(tmp_path, schema=schema)
-    assert table.schema.equals(schema, check_metadata=True)
-    assert table.to_pylist() == [{"name": "x", "gone": None, "id": 1}]
 
 
 @pytest.mark.scenario("UP-61")
@@ -262,91 +184,3 @@ def test_a_storage_that_fails_is_an_io_error_with_operation_and_path(
     assert path in str(caught.value)
     assert isinstance(caught.value, FsspeckitError)
     assert "hush" not in str(caught.value)
-
-
-def test_incompatible_files_name_the_column(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"a": pa.array([1], pa.int64())}), tmp_path / "a.parquet")
-    pq.write_table(pa.table({"a": pa.array([1], pa.uint64())}), tmp_path / "b.parquet")
-    with pytest.raises(SchemaMismatchError, match="'a'"):
-        read_parquet(tmp_path)
-
-
-def test_parquet_widens_and_keeps_metadata(tmp_path: Path) -> None:
-    first = pa.table({"a": pa.array([1], pa.int8())}).replace_schema_metadata({"k": "v"})
-    pq.write_table(first, tmp_path / "a.parquet")
-    pq.write_table(pa.table({"a": pa.array([2**40], pa.int64())}), tmp_path / "b.parquet")
-    table = read_parquet(tmp_path)
-    assert table.column("a").to_pylist() == [1, 2**40]
-    assert table.schema.field("a").type == pa.int64()
-    assert table.schema.metadata == {b"k": b"v"}
-
-
-def test_an_empty_parquet_file_has_no_rows_and_a_file_of_no_bytes_is_damaged(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"a": pa.array([], pa.int8())}), tmp_path / "a.parquet")
-    assert read_parquet(tmp_path).num_rows == 0
-    (tmp_path / "b.parquet").write_bytes(b"")
-    with pytest.raises(OSError, match=r"b\.parquet"):
-        read_parquet(tmp_path)
-
-
-@pytest.mark.parametrize("name", ["text.csv", "text.json"])
-@pytest.mark.parametrize(
-    ("data", "said"),
-    [
-        (
-            "a,b\n".encode("utf-16"),
-            "is UTF-16 text and not UTF-8. Name the encoding of the file, such as encoding='utf-16'",
-        ),
-        (
-            "a,b\n".encode("utf-16-le"),
-            "is UTF-16 text and not UTF-8. Name the encoding of the file, such as encoding='utf-16'",
-        ),
-        (
-            "a,b\n".encode("utf-16-be"),
-            "is UTF-16 text and not UTF-8. Name the encoding of the file, such as encoding='utf-16'",
-        ),
-        (
-            gzip.compress(b"a,b\n", mtime=0),
-            "is gzip data and not text. Decompress the file, or let its name end in .gz",
-        ),
-        (bz2.compress(b"a,b\n"), "is bz2 data and not text. Decompress the file, or let its name end in .bz2"),
-    ],
-)
-def test_other_data_than_utf8_text_is_named(tmp_path: Path, name: str, data: bytes, said: str) -> None:
-    (tmp_path / name).write_bytes(data)
-    with pytest.raises(SourceFileError) as caught:
-        (read_csv if name.endswith("csv") else read_json)(tmp_path / name)
-    assert f"{name}: the file {said}" in str(caught.value)
-
-
-@pytest.mark.parametrize("data", [b'{"a": 1}\n', gzip.compress(b'{"a": 1}\n' * 1000, mtime=0)[:-9]])
-def test_a_compressed_file_that_is_damaged(tmp_path: Path, data: bytes) -> None:
-    (tmp_path / "a.json.gz").write_bytes(data)
-    with pytest.raises(SourceFileError, match=r"a\.json\.gz: the file cannot be decompressed as gzip"):
-        read_json(tmp_path / "a.json.gz")
-
-
-def _int96(path: Path, year: int) -> None:
-    days = pa.array([dt.datetime.fromisoformat(f"{year}-12-31T00:00:00")], pa.timestamp("us"))
-    pq.write_table(pa.table({"id": [1], "at": days}), path, use_deprecated_int96_timestamps=True)
-
-
-def test_int96_timestamps_are_read_exactly_or_refused(tmp_path: Path) -> None:
-    _int96(tmp_path / "a.parquet", 9999)
-    assert read_parquet(tmp_path / "*.parquet")["at"].to_pylist() == [dt.datetime.fromisoformat("9999-12-31T00:00:00")]
-    nanos = pa.table({"at": pa.array([1], pa.timestamp("ns"))})
-    pq.write_table(nanos, tmp_path / "b.parquet", use_deprecated_int96_timestamps=True)
-    with pytest.raises(SchemaMismatchError, match="INT96 timestamps with nanoseconds"):
-        read_parquet(tmp_path / "b.parquet")
-
-
-def test_a_page_that_differs_from_its_checksum(tmp_path: Path) -> None:
-    table = pa.table({"id": list(range(1000)), "x": list(range(1000))})
-    path = tmp_path / "a.parquet"
-    pq.write_table(table, path, write_page_checksum=True, use_dictionary=False, compression="none")
-    data = bytearray(path.read_bytes())
-    data[2000] ^= 1
-    path.write_bytes(bytes(data))
-    with pytest.raises(DamagedFileError, match=r"a\.parquet"):
-        read_parquet(tmp_path / "*.parquet")
-    assert read_parquet(path, columns=["x"]).num_rows == 1000

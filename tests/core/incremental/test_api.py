@@ -88,12 +88,6 @@ def dataset(tmp_path: Path) -> Path:
     return tmp_path / "d"
 
 
-def test_defaults_of_merge_are_those_of_the_specification() -> None:
-    found = inspect.signature(incremental.merge).parameters
-    assert found["max_rows_per_file"].default == 5_000_000
-    assert (found["partition_columns"].default, found["filesystem"].default) == (None, None)
-
-
 @pytest.mark.scenario("IO-13", "IO-14", "IO-16", "UP-49")
 def test_merge_returns_metadata_of_rewritten_and_inserted_files(dataset: Path) -> None:
     source = pa.table({"id": [1, 9], "v": ["new", "new"], "day": ["1", "2"]})
@@ -106,62 +100,6 @@ def test_merge_returns_metadata_of_rewritten_and_inserted_files(dataset: Path) -
     kinds = {entry.operation for entry in result.files}
     assert {"rewritten", "inserted"} <= kinds <= {"rewritten", "inserted", "preserved"}
     assert len(result.rewritten_files) == len(result.inserted_files) == len(result.preserved_files) == 1
-
-
-def test_hive_paths_give_text() -> None:
-    parse = incremental.parse_hive_partition_path
-    assert parse("/data/year=2024/month=12/file.parquet") == {"year": "2024", "month": "12"}
-    assert parse("a%20b=x/p=__HIVE_DEFAULT_PARTITION__/f.parquet", ["p"]) == {"p": None}
-    assert parse("/data/day=a%2Fb/file.parquet") == {"day": "a/b"}
-    assert parse("/data/file.parquet") == {}
-
-
-@pytest.mark.scenario("IO-12", "IO-02", "ID-02")
-def test_planning_prunes_and_confirms(dataset: Path) -> None:
-    plan = incremental.plan_incremental_rewrite(str(dataset), [3], ["id"])
-    assert [Path(path).parent.name for path in plan.affected_files] == ["day=2"]
-    assert [Path(path).parent.name for path in plan.unaffected_files] == ["day=1"]
-    assert (plan.new_files, plan.affected_rows) == ([], 2)
-
-
-def test_the_steps_one_by_one_agree_with_the_plan(dataset: Path) -> None:
-    metadata = incremental.ParquetMetadataAnalyzer().analyze_dataset_files(str(dataset))
-    assert [(m.total_rows, m.row_group_count) for m in metadata] == [(2, 1), (2, 1)]
-    assert [m.column_stats["id"]["min"] for m in metadata] == [1, 3]
-    assert [m.column_stats["id"]["null_count"] for m in metadata] == [0, 0]
-    checker = incremental.ConservativeMembershipChecker()
-    assert [checker.file_might_contain_keys(m, ["id"], [4]) for m in metadata] == [False, True]
-    candidates = incremental.PartitionPruner().identify_candidate_files(metadata, ["id"], [4])
-    assert incremental.confirm_affected_files(candidates, ["id"], [4]) == [metadata[1].path]
-
-
-def test_staging_replace_and_clean_up(dataset: Path) -> None:
-    manager = incremental.IncrementalFileManager()
-    staging = manager.create_staging_directory(str(dataset))
-    assert Path(staging).name.startswith(".staging_")
-    target = dataset / "day=1" / "a.parquet"
-    fresh = Path(staging) / "new.parquet"
-    pq.write_table(pa.table({"id": [1, 2], "v": ["new", "new"]}), fresh)
-    manager.atomic_replace_files([str(fresh)], [str(target)])
-    manager.cleanup_staging_files()
-    assert pq.read_table(target, partitioning=None)["v"].to_pylist() == ["new", "new"]
-    assert not Path(staging).exists()
-
-
-@pytest.mark.scenario("UP-03", "PM-04")
-def test_null_keys_are_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="id"):
-        incremental.validate_no_null_keys(pa.table({"id": [1, None]}), ["id"])
-    incremental.validate_no_null_keys(pa.table({"id": [1, 2]}), ["id"])
-
-
-@pytest.mark.scenario("IO-05", "ID-05")
-def test_partition_columns_cannot_change() -> None:
-    target = pa.table({"id": [1, 2], "day": ["mon", "tue"]})
-    check = incremental.validate_partition_column_immutability
-    with pytest.raises(ValueError, match="day"):
-        check(pa.table({"id": [1], "day": ["tue"]}), target, ["id"], ["day"])
-    check(pa.table({"id": [1, 5], "day": ["mon", "tue"]}), target, ["id"], ["day"])
 
 
 @pytest.mark.scenario("UP-14", "UP-36")

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from fsspeckit.common.errors import CommitConflictError, DatasetExistsError, KeyColumnError, PartitionError
+from fsspeckit.common.errors import CommitConflictError, PartitionError
 from fsspeckit.core.commit.log import Log
 from fsspeckit.core.commit.record import Record
 from fsspeckit.core.operations import attempts
 from fsspeckit.core.operations.change import Revalidation
-from fsspeckit.core.storage import Storage
+from fsspeckit.core.operations.maintenance_run import MaintenanceRun
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 IO = PyarrowDatasetIO()
@@ -95,22 +95,6 @@ def test_a_merge_in_another_partition_is_no_conflict(folder: str, revalidated: l
     ]
 
 
-def test_counts_and_files_are_those_of_the_newer_view(folder: str) -> None:
-    start(folder)
-    result = upsert([1], folder, retries=0, progress=once("write", lambda: upsert([21, 22], folder, "c", "other")))
-    assert (result.target_count_before, result.target_count_after) == (6, 6)
-    assert len(result.files) == 3
-    assert sum(file.row_count for file in result.files) == 6
-
-
-def test_an_append_of_other_keys_in_the_same_partition_is_no_conflict(folder: str, revalidated: list[Any]) -> None:
-    start(folder)
-    append = once("write", lambda: IO.write_dataset(table([7, 8], "a", "other"), folder))
-    upsert([1, 3], folder, retries=0, progress=append)
-    assert [len(new) for new in revalidated] == [1]
-    assert [row[0] for row in rows_of(folder)] == [1, 2, 3, 7, 8, 11, 12]
-
-
 @pytest.mark.parametrize("strategy", ["upsert", "insert", "update", "deduplicate"])
 def test_a_key_that_another_writer_inserts_is_planned_again(folder: str, strategy: str) -> None:
     start(folder)
@@ -122,20 +106,6 @@ def test_a_key_that_another_writer_inserts_is_planned_again(folder: str, strateg
     upsert([1, 3], folder, strategy=strategy, progress=once("write", add))
     mine = "other" if strategy == "insert" else "mine"
     assert [row for row in rows_of(folder) if row[0] == 3] == [(3, "a", mine)]
-
-
-def test_two_upserts_of_one_new_key_end_in_one_row(folder: str) -> None:
-    start(folder)
-    upsert([3], folder, progress=once("write", lambda: upsert([3, 4], folder, v="other")))
-    assert [row for row in rows_of(folder) if row[0] in (3, 4)] == [(3, "a", "mine"), (4, "a", "other")]
-
-
-def test_a_row_that_another_writer_deletes_stays_deleted(folder: str) -> None:
-    """The new file of the other writer has no key of the source, but the merge has read the file before it."""
-    IO.write_dataset(table([1, 2, 5]), folder)
-    delete = lambda: IO.delete(folder, where="id <= 2")  # noqa: E731
-    result = upsert([1], folder, progress=once("write", delete, at_end=True))
-    assert (result.inserted, [row[0] for row in rows_of(folder)]) == (1, [1, 5])
 
 
 def test_a_key_that_arrives_in_another_partition_is_found_by_the_check_of_moves(folder: str) -> None:
@@ -167,84 +137,6 @@ def test_a_compaction_under_a_merge(folder: str, revalidated: list[Any]) -> None
     assert (12, "b", "mine") in rows_of(folder)
 
 
-def test_a_full_merge_sees_every_row(folder: str) -> None:
-    start(folder)
-    add = lambda: IO.write_dataset(table([3], "c", "other"), folder)  # noqa: E731
-    with pytest.raises(CommitConflictError):
-        upsert([1], folder, strategy="full_merge", retries=0, progress=once("write", add))
-    upsert([1], folder, strategy="full_merge", progress=once("write", add))
-    assert rows_of(folder) == [(1, "a", "mine")]
-
-
-def test_a_full_merge_with_a_scope_needs_only_its_rows(folder: str, revalidated: list[Any]) -> None:
-    start(folder)
-    add = once("write", lambda: IO.write_dataset(table([3], "c", "other"), folder))
-    upsert([1], folder, strategy="full_merge", scope="day = 'a'", retries=0, progress=add)
-    assert len(revalidated) == 1
-    again = once("write", lambda: IO.write_dataset(table([4], "a", "other"), folder))
-    upsert([1], folder, v="new", strategy="full_merge", scope="day = 'a'", progress=again)
-    assert [row[0] for row in rows_of(folder)] == [1, 3, 11, 12]
-
-
-def test_new_columns_of_another_writer_are_planned_again(folder: str) -> None:
-    start(folder)
-    wider = pa.table({"id": [30], "v": ["w"], "day": ["c"], "x": [1.5]})
-    evolve = lambda: IO.merge(wider, folder, strategy="upsert", key_columns="id", schema_mode="evolve")  # noqa: E731
-    with pytest.raises(CommitConflictError):
-        upsert([3], folder, retries=0, progress=once("write", evolve))
-    IO.delete(folder, where="id = 30")
-    upsert([3], folder, schema_mode="evolve", progress=once("write", evolve))
-    assert [row[0] for row in rows_of(folder)] == [1, 2, 3, 11, 12, 30]
-
-
-def test_a_null_key_that_another_writer_adds_is_an_error(folder: str) -> None:
-    start(folder)
-    nulls = pa.table({"id": pa.array([None], pa.int64()), "v": ["null"], "day": ["a"]})
-    with pytest.raises(KeyColumnError, match="target"):
-        upsert([3], folder, progress=once("write", lambda: IO.write_dataset(nulls, folder)))
-
-
-def test_a_partition_that_changes_the_type_of_its_column_is_planned_again(tmp_path: Path) -> None:
-    """`day` is a number as long as all folders are numbers; the condition means something else afterwards."""
-    folder = str(tmp_path / "d")
-    IO.write_dataset(pa.table({"id": [1, 2], "day": ["1", "2"]}), folder, partition_by="day")
-    other = once("write", lambda: IO.write_dataset(pa.table({"id": [3], "day": ["x"]}), folder))
-    with pytest.raises(CommitConflictError):
-        IO.delete(folder, where="day = 1", retries=0, progress=other)
-
-
-def test_a_dataset_that_appears_is_planned_again(folder: str) -> None:
-    created = lambda: IO.write_dataset(table([3], "a", "other"), folder, partition_by="day")  # noqa: E731
-    upsert([3, 4], folder, progress=once("write", created))
-    assert rows_of(folder) == [(3, "a", "mine"), (4, "a", "mine")]
-
-
-@pytest.mark.parametrize(("mode", "error"), [("error", DatasetExistsError), ("ignore", None)])
-def test_a_dataset_that_appears_is_not_written(folder: str, mode: Any, error: Any) -> None:
-    created = once("write", lambda: IO.write_dataset(table([3]), folder))
-    if error is not None:
-        with pytest.raises(error):
-            IO.write_dataset(table([4]), folder, mode=mode, progress=created)
-    else:
-        assert IO.write_dataset(table([4]), folder, mode=mode, progress=created).skipped
-    assert [row[0] for row in rows_of(folder)] == [3]
-
-
-def test_first_appends_agree_on_the_partitions(folder: str) -> None:
-    """Two writers create a dataset at once: with the same layout there is no conflict, else the second follows."""
-    create = lambda: IO.write_dataset(table([1]), folder, partition_by="day")  # noqa: E731
-    IO.write_dataset(table([2]), folder, partition_by="day", retries=0, progress=once("write", create))
-    assert [row[0] for row in rows_of(folder)] == [1, 2]
-    other = folder + "2"
-    create = lambda: IO.write_dataset(table([1]), other, partition_by="day")  # noqa: E731
-    with pytest.raises(CommitConflictError):
-        IO.write_dataset(table([2]), other, retries=0, progress=once("write", create))
-    third = folder + "3"
-    create = lambda: IO.write_dataset(table([1]), third, partition_by="day")  # noqa: E731
-    IO.write_dataset(table([2]), third, progress=once("write", create))
-    assert rows_of(third) == [(1, "a", "old"), (2, "a", "old")]
-
-
 def test_update_conditions_have_no_write_skew(folder: str) -> None:
     """Each update makes the condition of the other false, in another file; only one order can have happened."""
     rows = pa.table({"id": [1, 2], "day": ["a", "b"], "v": ["free", "free"]})
@@ -264,23 +156,6 @@ def test_delete_and_update_look_at_new_files_by_their_condition(folder: str, rev
     add = once("write", lambda: IO.write_dataset(table([2], "c", "other"), folder))
     assert IO.update(folder, set={"v": "'mine'"}, where="id = 2", progress=add).updated == 2
     assert rows_of(folder)[:2] == [(2, "a", "mine"), (2, "c", "mine")]
-
-
-@pytest.mark.parametrize("scd_type", [1, 2])
-def test_changes_of_the_same_key_are_applied_in_one_order(folder: str, scd_type: int) -> None:
-    def apply(ids: list[int], name: str, lsn: int, **options: Any) -> Any:
-        feed = pa.table({"id": ids, "name": [name] * len(ids), "lsn": [lsn] * len(ids)})
-        return IO.apply_changes(feed, folder, key_columns="id", sequence_by="lsn", scd_type=scd_type, **options)
-
-    apply([1, 2], "a", 1)
-    apply([1], "c", 3, retries=0, progress=once("write", lambda: apply([3], "x", 1)))
-    apply([1], "d", 4, progress=once("write", lambda: apply([1], "e", 5)))
-    found = IO.read_parquet(folder).to_pylist()
-    if scd_type == 1:
-        assert sorted((row["id"], row["name"]) for row in found) == [(1, "e"), (2, "a"), (3, "x")]
-    else:
-        mine = sorted((row["valid_from"], row["valid_to"] or 99, row["name"]) for row in found if row["id"] == 1)
-        assert mine == [(1, 3, "a"), (3, 4, "c"), (4, 5, "d"), (5, 99, "e")]
 
 
 def test_replace_where_and_overwrite_partitions_state_what_they_replace(folder: str) -> None:
@@ -319,47 +194,6 @@ def test_staged_files_whose_inputs_are_unchanged_are_used_again(folder: str, mon
     assert not IO.recover(folder)
 
 
-def test_a_source_that_can_be_read_once(folder: str) -> None:
-    start(folder)
-    stream = pa.RecordBatchReader.from_batches(table([3]).schema, table([3], v="mine").to_batches())
-    add = once("write", lambda: IO.write_dataset(table([3], "a", "other"), folder))
-    IO.merge(stream, folder, strategy="upsert", key_columns="id", progress=add)
-    assert [row for row in rows_of(folder) if row[0] == 3] == [(3, "a", "mine")]
-
-
-def test_a_pinned_plan_is_never_planned_again(folder: str) -> None:
-    start(folder)
-    plan = upsert([3], folder, dry_run=True)
-    add = once("write", lambda: upsert([11], folder, "b", "other"))
-    with pytest.raises(CommitConflictError):
-        upsert([3], folder, plan=plan, retries=5, progress=add)
-    assert 3 not in [row[0] for row in rows_of(folder)]
-
-
-def test_a_check_of_terms_sees_the_dataset_that_it_accepts(folder: str) -> None:
-    start(folder)
-    seen: list[int] = []
-
-    def check(before: Any, after: Any, info: Any) -> None:
-        seen.append(len(before.files))
-        if len(seen) == 1:
-            upsert([21], folder, "c", "other")
-
-    io = IO.on_terms(check=check)
-    with pytest.raises(CommitConflictError):
-        io.merge(table([3]), folder, strategy="upsert", key_columns="id", retries=0)
-    seen.clear()
-    IO.delete(folder, where="id = 21")
-    io.merge(table([3]), folder, strategy="upsert", key_columns="id")
-    assert seen == [2, 3]
-
-
-def test_retries_must_be_a_whole_number(folder: str) -> None:
-    for retries in (-1, 1.5, True, "3"):
-        with pytest.raises(ValueError, match="retries="):
-            upsert([1], folder, retries=retries)
-
-
 def test_the_journal_shows_an_input_that_size_and_stamp_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another commit rewrites an input, and a third one adds a file: the newer view has the same size and stamp."""
     folder = str(tmp_path / "d")
@@ -382,53 +216,164 @@ def test_the_journal_shows_an_input_that_size_and_stamp_do_not(tmp_path: Path, m
         upsert([1], folder, retries=0, progress=once("write", add))
 
 
-def count_up(folder: str, times: int, lock: threading.Barrier, **options: Any) -> int:
-    """Add one to the counter by reading and upserting it. A change in between is a conflict that is not hidden."""
-    won, io = 0, PyarrowDatasetIO()
-    lock.wait()
-    for _ in range(times):
-        value = io.read_parquet(folder)["n"][0].as_py()
-        rows = pa.table({"id": [1], "n": [value + 1]})
-        try:
-            result = io.merge(
-                rows, folder, strategy="update", key_columns="id", update_when=f"target.n = {value}", **options
-            )
-        except CommitConflictError:
-            continue
-        won += result.updated
-    return won
+# Files that another writer changes while an operation runs
 
 
-@pytest.mark.parametrize("retries", [0, 3])
-def test_counters_lose_no_increment(folder: str, retries: int) -> None:
-    """An upsert that was planned again compares with the newer value: successes equal the final value."""
-    IO.write_dataset(pa.table({"id": [1], "n": [0]}), folder)
-    barrier = threading.Barrier(4)
-    with ThreadPoolExecutor(4) as pool:
-        won = list(pool.map(lambda _: count_up(folder, 6, barrier, retries=retries), range(4)))
-    assert IO.read_parquet(folder)["n"].to_pylist() == [sum(won)]
-    assert sum(won) > 0
+def put(path: str, ids: list[int], value: str = "old") -> None:
+    """Write one file like a program that does not know of the journal."""
+    fs, _, (inner,) = fsspec.get_fs_token_paths(path)
+    fs.makedirs(fs._parent(inner), exist_ok=True)
+    with fs.open(inner, "wb") as file:
+        pq.write_table(pa.table({"id": ids, "v": [value] * len(ids)}), file)
+
+
+def ids_of(folder: str) -> list[int]:
+    return sorted(IO.read_parquet(folder)["id"].to_pylist())
+
+
+def at_stage(stage: str, change: Callable[[], Any]) -> Callable[[Any], None]:
+    """A progress callback that makes a change when a stage begins."""
+    return lambda event: change() if event.stage == stage and event.done == 0 else None
 
 
 @pytest.fixture
-def storage_of(folder: str) -> Storage:
-    return IO._place(folder).storage
+def before_commit(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], Any]], None]:
+    """Make a change right before the commit of this number in a run."""
+
+    def arrange(number: int, change: Callable[[], Any]) -> None:
+        commit = MaintenanceRun.commit
+
+        def changed_before(run: MaintenanceRun, *args: Any, **options: Any) -> None:
+            if len(run.commits) == number:
+                change()
+            commit(run, *args, **options)
+
+        monkeypatch.setattr(MaintenanceRun, "commit", changed_before)
+
+    return arrange
 
 
-def test_a_writer_that_lost_twice_is_first_in_the_queue(folder: str, storage_of: Storage) -> None:
-    """Others conflict with it in every attempt, from another thread; the third one lets them wait."""
-    start(folder)
-    waiting: list[threading.Thread] = []
+@pytest.mark.parametrize("change", ["another row", "gone"])
+def test_the_file_of_a_winner_that_is_not_rewritten_changes(folder: str, change: str) -> None:
+    """Key 2 stays in b.parquet, which no task touches. Without it the row in a.parquet must not go."""
+    put(f"{folder}/a.parquet", [1, 2])
+    put(f"{folder}/b.parquet", [2, 3])
 
-    def collide(event: Any) -> None:
-        if event.stage == "write" and event.done == 0:
-            options = {"v": f"other {len(waiting)}", "retries": 5}
-            thread = threading.Thread(target=upsert, args=([1], folder), kwargs=options)
-            thread.start()
-            thread.join(2 if len(waiting) < 2 else 0.5)
-            waiting.append(thread)
+    def act() -> None:
+        if change == "gone":
+            fsspec.url_to_fs(folder)[0].rm(f"{folder}/b.parquet")
+        else:
+            put(f"{folder}/b.parquet", [4, 3])
 
-    upsert([1], folder, retries=2, progress=collide)
-    assert len(waiting) == 3
-    waiting[-1].join(20)
-    assert not storage_of.is_locked(IO._place(folder).journal._locations.find() + "/queue")
+    with pytest.raises(CommitConflictError, match="again"):
+        IO.deduplicate_parquet_dataset(folder, "id", progress=at_stage("write", act), retries=0)
+    assert 2 in ids_of(folder)
+
+
+def test_the_file_of_a_winner_changes_during_a_sort(folder: str) -> None:
+    """Limits leave the file of the winner out of the sort."""
+    put(f"{folder}/a.parquet", [1, 6])
+    put(f"{folder}/b.parquet", [2, 3])
+    put(f"{folder}/c.parquet", [6, 9], "wins")
+    change = at_stage("sort", lambda: put(f"{folder}/c.parquet", [8, 9], "wins"))
+    options: dict[str, Any] = {"deduplicate_key_columns": "id", "dedup_order_by": "v", "max_files": 2}
+    plan = IO.optimize_parquet_dataset(folder, "id", dry_run=True, **options)
+    assert (list(plan.skipped_files), plan["deduplicated_rows"]) == ([f"{folder}/c.parquet"], 1)
+    with pytest.raises(CommitConflictError, match="again"):
+        IO.optimize_parquet_dataset(folder, "id", progress=change, **options, retries=0)
+    assert 6 in ids_of(folder)
+
+
+@pytest.mark.parametrize("ids", [[11, 12, 13], [13, 12, 11]])
+def test_a_file_changes_between_two_commits_of_one_run(
+    folder: str, ids: list[int], before_commit: Callable[..., None]
+) -> None:
+    """The second commit was planned with rows that are no longer there; what the first did stays."""
+    for number in range(4):
+        put(f"{folder}/day={number // 2}/{number}.parquet", [3 * number + i for i in range(3)])
+    before_commit(1, lambda: put(f"{folder}/day=1/2.parquet", ids))
+    with pytest.raises(CommitConflictError, match="Earlier commits of this run are kept"):
+        IO.compact_parquet_dataset(folder, target_rows_per_file=100, max_groups_per_commit=1, retries=0)
+    assert ids_of(folder) == sorted([*range(6), *ids, 9, 10, 11])
+
+
+@pytest.mark.parametrize("operation", ["deduplicate", "sorted"])
+def test_a_commit_of_another_writer_between_two_of_a_deduplication(
+    folder: str, operation: str, before_commit: Callable[..., None]
+) -> None:
+    """Even one that only adds a file: its rows were not compared with those that are to go."""
+    calls: dict[str, Callable[[], Any]] = {
+        "deduplicate": lambda: IO.deduplicate_parquet_dataset(folder, "id", max_groups_per_commit=1, retries=0),
+        "sorted": lambda: IO.optimize_parquet_dataset(
+            folder, "id", deduplicate_key_columns="id", dedup_order_by="v", max_groups_per_commit=1, retries=0
+        ),
+    }
+    for day in range(2):
+        put(f"{folder}/day={day}/a.parquet", [day, day])
+    before_commit(1, lambda: IO.write_dataset(pa.table({"id": [7], "v": ["new"], "day": [9]}), folder))
+    with pytest.raises(CommitConflictError, match="the dataset changed"):
+        calls[operation]()
+    assert ids_of(folder) == [0, 1, 1, 7]
+
+
+@pytest.mark.parametrize("mode", ["overwrite", "overwrite_partitions"])
+@pytest.mark.parametrize("writer", ["journal", "foreign"])
+def test_an_overwrite_that_did_not_see_every_file(folder: str, mode: Any, writer: str) -> None:
+    """A file that arrives in an overwritten partition would stay beside the rows that replace it."""
+    put(f"{folder}/day=1/a.parquet", [1, 2])
+    put(f"{folder}/day=2/b.parquet", [3])
+
+    def add() -> None:
+        if writer == "foreign":
+            put(f"{folder}/day=1/z.parquet", [9])
+        else:
+            IO.write_dataset(pa.table({"id": [9], "v": ["new"], "day": [1]}), folder)
+
+    rows = pa.table({"id": [5], "v": ["new"], "day": [1]})
+    with pytest.raises(CommitConflictError, match="Nothing was changed"):
+        IO.write_dataset(rows, folder, mode=mode, partition_by="day", progress=at_stage("write", add), retries=0)
+    assert ids_of(folder) == [1, 2, 3, 9]
+
+
+MERGES: dict[str, dict[str, Any]] = {
+    "rewritten": {"strategy": "upsert", "rows": [2]},
+    "only looked at": {"strategy": "insert", "rows": [7]},
+}
+
+
+@pytest.mark.parametrize("merge", MERGES)
+def test_a_file_changes_during_a_merge_without_changing_its_size(folder: str, merge: str) -> None:
+    put(f"{folder}/a.parquet", [1, 2])
+    size = fsspec.url_to_fs(folder)[0].size(f"{folder}/a.parquet")
+    strategy, rows = MERGES[merge]["strategy"], MERGES[merge]["rows"]
+
+    def change() -> None:
+        put(f"{folder}/a.parquet", [1, 7])
+        assert fsspec.url_to_fs(folder)[0].size(f"{folder}/a.parquet") == size
+
+    source = pa.table({"id": rows, "v": ["new"] * len(rows)})
+    with pytest.raises(CommitConflictError, match="again"):
+        IO.merge(source, folder, strategy=strategy, key_columns="id", progress=at_stage("write", change), retries=0)
+    assert ids_of(folder) == [1, 7]
+
+
+@pytest.mark.parametrize("merge", MERGES)
+def test_a_file_changes_after_its_plan_without_changing_its_size(folder: str, merge: str) -> None:
+    put(f"{folder}/a.parquet", [1, 2], "same")
+    strategy, rows = MERGES[merge]["strategy"], MERGES[merge]["rows"]
+    source = pa.table({"id": rows, "v": ["new"] * len(rows)})
+    plan = IO.merge(source, folder, strategy=strategy, key_columns="id", dry_run=True)
+    put(f"{folder}/a.parquet", [1, 2], "SAME")
+    with pytest.raises(CommitConflictError, match=r"a\.parquet was changed.*make a new plan"):
+        IO.merge(source, folder, strategy=strategy, key_columns="id", plan=plan)
+    assert IO.read_parquet(folder)["v"].to_pylist() == ["SAME", "SAME"]
+
+
+def test_a_source_with_one_more_update_than_its_plan(folder: str) -> None:
+    """The same file is rewritten to as many rows; only the counts tell."""
+    put(f"{folder}/a.parquet", [1, 2, 3])
+    plan = IO.merge(pa.table({"id": [1], "v": ["new"]}), folder, strategy="upsert", key_columns="id", dry_run=True)
+    more = pa.table({"id": [1, 2], "v": ["new", "new"]})
+    with pytest.raises(CommitConflictError, match="source_count is 2 and 1 in the plan"):
+        IO.merge(more, folder, strategy="upsert", key_columns="id", plan=plan)
+    assert IO.read_parquet(folder)["v"].to_pylist() == ["old"] * 3

@@ -18,6 +18,8 @@ from sweeps import sweep_size
 
 FAILS = "10 / ({}v - 1) > 0"
 """A condition that cannot be computed for rows with the value 1."""
+
+
 ROWS = pa.table({"id": [1, 2, 3], "p": ["x", "y", "x"], "v": [1, 1, 1]})
 
 
@@ -143,66 +145,6 @@ def test_of_several_faults_the_first_in_a_fixed_order_is_reported(tmp_path: Path
     expected, text = list(FAULTS.values())[first]
     assert text in message
     assert error is expected
-
-
-@pytest.mark.parametrize("operation", ["merge", "scd1", "scd2", "append"])
-def test_of_values_that_do_not_fit_the_first_column_is_reported(tmp_path: Path, operation: str) -> None:
-    """The source is exchanged in parts, of which the first one has a fault only in the second column."""
-    routes = Routes(tmp_path)
-    none = pa.array([0], pa.timestamp("us"))
-    scd2 = {"key_columns": "id", "sequence_by": "v", "scd_type": 2}
-    rows = pa.table({"id": [1], "v": [0], "a": none, "b": none})
-    if operation == "scd2":
-        PyarrowDatasetIO().apply_changes(rows, routes.target, **scd2)
-    else:
-        PyarrowDatasetIO().write_dataset(rows, routes.target)
-    early, late = _times(9, row5=10**18, row4=10**17), _times(9, row0=10**18)
-    source = pa.table({"id": range(9), "v": range(9), "a": early, "b": late})
-
-    def call(io: Any, path: str, *, dry_run: bool) -> Any:
-        if operation == "merge":
-            return io.merge(source, path, strategy="upsert", key_columns="id", dry_run=dry_run)
-        if operation == "append":
-            return io.write_dataset(source, path, dry_run=dry_run)
-        return io.apply_changes(source, path, dry_run=dry_run, **scd2 | {"scd_type": int(operation[-1])})
-
-    error, message = failure(routes.outcome(call))
-    assert error is SchemaMismatchError
-    assert "column 'a' cannot be cast" in message
-    assert "100000000000000000." in message
-
-
-def test_a_key_that_does_not_fit_is_reported_for_the_merge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files are set aside by the keys of the source only after its values were checked."""
-    for name in ("dataset.indexed_files.MIN_LOCAL_FILES", "planning.pruned_files.MIN_FILES"):
-        monkeypatch.setattr(f"fsspeckit.core.{name}", 1)
-    routes = Routes(tmp_path)
-    rows = pa.table({"id": pa.array([1, 2, 3], pa.timestamp("us")), "v": [1, 2, 3]})
-    PyarrowDatasetIO().write_dataset(rows, routes.target, max_rows_per_file=1)
-    source = pa.table({"id": _times(4, row2=10**18), "v": [1, 1, 1, 1]})
-    for options in ({}, {"delete_when": "true"}):
-        error, message = failure(merged(routes, source, **options))
-        assert error is SchemaMismatchError
-        assert message.startswith("merge of PATH: column 'id' cannot be cast")
-
-
-def test_of_wrong_history_rows_the_first_of_the_dataset_is_reported(tmp_path: Path) -> None:
-    routes = Routes(tmp_path, rows_in_order=False)
-    options: dict[str, Any] = {"key_columns": "id", "sequence_by": "v", "scd_type": 2}
-    PyarrowDatasetIO().apply_changes(pa.table({"id": range(30), "v": [1] * 30}), routes.target, **options)
-    (file,) = Path(routes.target).glob("*.parquet")
-    rows = pq.read_table(file)
-    pq.write_table(
-        rows.set_column(rows.column_names.index("is_current"), "is_current", [[n < 7 for n in range(30)]]), file
-    )
-
-    def call(io: Any, path: str, *, dry_run: bool) -> Any:
-        feed = pa.table({"id": range(29, -1, -1), "v": [2] * 30})
-        return io.apply_changes(feed, path, dry_run=dry_run, **options)
-
-    error, message = failure(routes.outcome(call))
-    assert error is KeyColumnError
-    assert "the history row {'id': 7, " in message
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 from pyarrow.fs import LocalFileSystem as LocalArrow
-from s3fs import S3FileSystem
 
 from fsspeckit.core.storage import LocalStorage, resolve
 from fsspeckit.core.storage.fsspec import FsspecStorage
@@ -51,15 +50,6 @@ def test_resolve_filesystems(tmp_path: Path) -> None:
     assert resolve("memory://lake/ds", given) == (given, "/lake/ds")
 
 
-def test_resolve_rejects_invalid_arguments() -> None:
-    with pytest.raises(ValueError, match="path is empty"):
-        resolve("")
-    with pytest.raises(ValueError, match="not both"):
-        resolve("/x", MemoryFileSystem(), {"a": 1})
-    with pytest.raises(TypeError, match="must be an fsspec filesystem"):
-        resolve("/x", "s3")  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
     ("given", "fsspec", "spark"),
     [
@@ -87,14 +77,6 @@ def test_url_schemes_of_fsspec_and_spark(given: str, fsspec: str, spark: str | N
         assert to_spark(given) == to_spark(spark) == spark
 
 
-def test_resolve_accepts_spark_urls(tmp_path: Path) -> None:
-    assert resolve(f"file:{tmp_path}/ds") == (LocalStorage(), str(tmp_path / "ds"))
-    for scheme in ("s3", "s3a", "s3n"):
-        storage, root = resolve(f"{scheme}://bucket/lake/p=[x]", storage_options={"anon": True})
-        assert (root, storage.url(root)) == ("bucket/lake/p=[x]", "s3://bucket/lake/p=[x]")
-        assert resolve(f"{scheme}://bucket/ds", S3FileSystem(anon=True))[1] == "bucket/ds"
-
-
 @pytest.mark.parametrize("path", ["ds", "/ds", "ds/", "./ds", "ds/.", "/./ds//"])
 def test_a_folder_of_a_wrapper_has_one_path(path: str) -> None:
     inner = DirFileSystem(path="/base", fs=DirFileSystem(path="/lake", fs=MemoryFileSystem()))
@@ -107,15 +89,3 @@ def test_a_path_with_two_dots_is_refused_where_it_is_not_resolved() -> None:
     for filesystem in (memory, DirFileSystem(path="/base", fs=memory), FsspecStorage(memory)):
         with pytest.raises(ValueError, match=r"a/\.\./ds contains '\.\.'"):
             resolve("/a/../ds", filesystem)
-
-
-def test_url_of_a_path() -> None:
-    assert LocalStorage().url("/data/a b") == "file:///data/a b"
-    wrapped = DirFileSystem(path="/base", fs=MemoryFileSystem())
-    assert FsspecStorage(wrapped).url("ds") == "memory:///base/ds"
-
-    class Azure(MemoryFileSystem):
-        protocol = ("abfs", "az", "abfss")
-        account_name = "account"
-
-    assert FsspecStorage(Azure()).url("/box/lake/ds") == "abfss://box@account.dfs.core.windows.net/lake/ds"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import pickle
 import threading
 import time
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 from fsspeckit.common.errors import StorageError
-from fsspeckit.core.storage import FOLDER, LocalStorage, Storage, for_each, join, local, parent, resolve
+from fsspeckit.core.storage import LocalStorage, Storage, for_each, join, local, parent, resolve
 from fsspeckit.core.storage.fsspec import FsspecStorage
 
 Place = tuple[Storage, str]
@@ -64,16 +63,6 @@ def test_list_tree_returns_all_files_and_no_sidecar_content(place: Place) -> Non
     assert [entry.size for entry in tree.files] == [len(entry.path) for entry in tree.files]
 
 
-def test_listing_and_stat_return_the_same_stamp(place: Place) -> None:
-    storage, root = place
-    fill(storage, root, "a=1/x.parquet")
-    (listed,) = storage.list_tree(root).files
-    (direct,) = storage.list_dir(join(root, "a=1"))
-    alone = storage.stat(join(root, "a=1/x.parquet"))
-    assert alone is not None
-    assert (listed.size, listed.version) == (direct.size, direct.version) == (alone.size, alone.version)
-
-
 def test_rewritten_file_has_another_stamp(place: Place) -> None:
     storage, root = place
     fill(storage, root, "x")
@@ -99,17 +88,6 @@ def test_a_time_that_was_set_back_gives_another_version(tmp_path: Path) -> None:
     assert after.version != before.version
 
 
-def test_a_rename_keeps_the_stamp(tmp_path: Path) -> None:
-    storage = LocalStorage()
-    storage.write_bytes(str(tmp_path / "staged"), b"x")
-    before = storage.stat(str(tmp_path / "staged"))
-    storage.publish(str(tmp_path / "staged"), str(tmp_path / "x"))
-    after = storage.stat(str(tmp_path / "x"))
-    assert before is not None
-    assert after is not None
-    assert before.stamp == after.stamp
-
-
 def test_missing_files_and_folders(place: Place) -> None:
     storage, root = place
     assert storage.list_dir(root) == []
@@ -120,15 +98,6 @@ def test_missing_files_and_folders(place: Place) -> None:
     for call in (storage.list_tree, storage.read_bytes, storage.open_input):
         with pytest.raises(FileNotFoundError, match=r"cannot .*root"):
             call(root if call == storage.list_tree else join(root, "x"))
-
-
-def test_list_dir_distinguishes_folders_and_files(place: Place) -> None:
-    storage, root = place
-    fill(storage, root, "a", "b/c", "b/d/e")
-    assert [(entry.path, entry.size) for entry in storage.list_dir(root)] == [("a", 1), ("b", FOLDER)]
-    folder = storage.stat(join(root, "b"))
-    assert folder is not None
-    assert folder.size == FOLDER
 
 
 def test_create_exclusive_succeeds_once(place: Place) -> None:
@@ -169,15 +138,6 @@ def test_files_are_written_and_read(place: Place) -> None:
     assert storage.read_tail(join(root, "x.parquet"), 10**9) == whole
 
 
-def test_publish_and_retire(place: Place) -> None:
-    storage, root = place
-    fill(storage, root, "staged", "old", "trash/keep")
-    storage.publish(join(root, "staged"), join(root, "final"))
-    assert storage.read_bytes(join(root, "final")) == b"staged"
-    storage.retire(join(root, "old"), join(root, "trash/0"))
-    assert storage.stat(join(root, "old")) is None
-
-
 def test_liveness(place: Place) -> None:
     storage, root = place
     storage.make_dirs(root)
@@ -212,13 +172,6 @@ def test_lock_excludes_other_threads(place: Place) -> None:
     assert seen == ["first", "other"]
 
 
-def test_storages_can_be_pickled() -> None:
-    for storage in (LocalStorage(), FsspecStorage(fsspec.filesystem("memory"))):
-        copy = pickle.loads(pickle.dumps(storage))
-        assert type(copy) is type(storage)
-        assert (copy.is_local, copy.in_place, copy.workers) == (storage.is_local, storage.in_place, storage.workers)
-
-
 def test_for_each_keeps_order_and_waits_for_all_calls() -> None:
     storage = FsspecStorage(fsspec.filesystem("memory"))
     storage.workers = 4
@@ -239,36 +192,6 @@ def test_for_each_keeps_order_and_waits_for_all_calls() -> None:
     assert sorted(ended) == [1, 2, 3]
 
 
-def test_unreadable_local_folder_is_an_error(tmp_path: Path) -> None:
-    storage = LocalStorage()
-    fill(storage, str(tmp_path), "a=1/x", "a=2/x", "a=3/x")
-    scandir = os.scandir
-
-    def refuse(path: str) -> Any:
-        if path.endswith("a=2"):
-            raise PermissionError(errno.EACCES, "Permission denied", path)
-        return scandir(path)
-
-    with mock.patch.object(local.os, "scandir", refuse):
-        with pytest.raises(PermissionError, match=r"cannot list .*a=2: Permission denied"):
-            storage.list_tree(str(tmp_path))
-        with pytest.raises(PermissionError):
-            storage.list_dir(str(tmp_path / "a=2"))
-
-
-def test_unreadable_fsspec_folder_is_an_error() -> None:
-    class Refusing(MemoryFileSystem):
-        def ls(self, path: str, detail: bool = True, **kwargs: Any) -> Any:
-            if str(path).endswith("a=2"):
-                raise PermissionError(path)
-            return super().ls(path, detail, **kwargs)
-
-    storage = FsspecStorage(Refusing(global_store=False, skip_instance_cache=True))
-    fill(storage, "/ds", "a=1/x", "a=2/x", "a=3/x")
-    with pytest.raises(PermissionError, match="cannot list"):
-        storage.list_tree("/ds")
-
-
 def test_file_deleted_during_the_listing_is_skipped(tmp_path: Path) -> None:
     storage = LocalStorage()
     fill(storage, str(tmp_path), *(f"a=1/{number}" for number in range(5)), "a=2/x")
@@ -284,77 +207,11 @@ def test_file_deleted_during_the_listing_is_skipped(tmp_path: Path) -> None:
     assert paths == ["a=1/0", "a=1/1", "a=1/3", "a=1/4", "a=2/x"]
 
 
-def test_folder_deleted_during_the_listing_is_skipped(tmp_path: Path) -> None:
-    storage = LocalStorage()
-    fill(storage, str(tmp_path), "a=1/x", "a=2/x", "a=3/x")
-    scan = local._scan
-
-    def gone(folder: str, *found: list[Any]) -> list[str]:
-        if folder.endswith("a=2"):
-            storage.remove_tree(folder)
-        return scan(folder, *found)
-
-    with mock.patch.object(local, "_scan", gone):
-        paths = [entry.path for entry in storage.list_tree(str(tmp_path)).files]
-    assert paths == ["a=1/x", "a=3/x"]
-
-
-@pytest.mark.parametrize("target", ["file", "folder"])
-def test_symlinks_below_the_root_are_rejected(tmp_path: Path, target: str) -> None:
-    storage = LocalStorage()
-    fill(storage, str(tmp_path), "ds/a", "elsewhere/b")
-    os.symlink(tmp_path / "elsewhere" / ("b" if target == "file" else ""), tmp_path / "ds" / "link")
-    with pytest.raises(StorageError, match="symbolic link"):
-        storage.list_tree(str(tmp_path / "ds"))
-
-
-def test_errors_contain_operation_path_and_errno(tmp_path: Path) -> None:
-    storage = LocalStorage()
-    full = mock.patch.object(local.os, "open", side_effect=OSError(errno.ENOSPC, "No space left on device"))
-    with full, pytest.raises(StorageError, match=r"cannot write .*/x: No space left on device") as caught:
-        storage.write_bytes(str(tmp_path / "x"), b"")
-    assert caught.value.errno == errno.ENOSPC
-
-
-def test_secrets_in_urls_do_not_reach_messages() -> None:
-    class Leaking(MemoryFileSystem):
-        def cat_file(self, path: str, start: Any = None, end: Any = None, **kwargs: Any) -> bytes:
-            raise OSError("GET https://user:hunter2@host/x?sig=hunter3&st=1 failed")
-
-    with pytest.raises(StorageError) as caught:
-        FsspecStorage(Leaking()).read_bytes("/x")
-    assert "hunter" not in str(caught.value)
-    assert "GET https://host/x failed" in str(caught.value)
-
-
 def test_failed_create_leaves_no_temporary_file(tmp_path: Path) -> None:
     broken = mock.patch.object(local.os, "fsync", side_effect=OSError(errno.EIO, "I/O error"))
     with broken, pytest.raises(StorageError):
         LocalStorage().create_exclusive(str(tmp_path / "slot"), b"x")
     assert os.listdir(tmp_path) == []
-
-
-def test_retiring_into_a_missing_folder_is_an_error(tmp_path: Path) -> None:
-    storage = LocalStorage()
-    fill(storage, str(tmp_path), "x")
-    with pytest.raises(FileNotFoundError):
-        storage.retire(str(tmp_path / "x"), str(tmp_path / "nowhere" / "x"))
-    assert (tmp_path / "x").exists()
-
-
-def test_each_path_is_synced_once(tmp_path: Path) -> None:
-    fill(LocalStorage(), str(tmp_path), *(f"f{number}" for number in range(20)))
-    synced: list[str] = []
-    fsync = os.fsync
-
-    def note(descriptor: int) -> None:
-        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
-        fsync(descriptor)
-
-    paths = [str(tmp_path / f"f{number}") for number in range(20)]
-    with mock.patch.object(local.os, "fsync", note):
-        LocalStorage().sync_files([*paths, paths[0]])
-    assert sorted(synced) == sorted(paths)
 
 
 def test_other_device_is_rejected_before_the_commit(tmp_path: Path) -> None:
@@ -370,76 +227,3 @@ def test_other_device_is_rejected_before_the_commit(tmp_path: Path) -> None:
 
     with mock.patch.object(local.os, "stat", elsewhere), pytest.raises(StorageError, match="another device"):
         storage.check_publishable(str(tmp_path / "staging"), [str(tmp_path / "ds/day=1/z.parquet")])
-
-
-def test_folder_without_write_permission_is_rejected_before_the_commit(tmp_path: Path) -> None:
-    storage = LocalStorage()
-    fill(storage, str(tmp_path), "staging/x", "ds/y")
-    with (
-        mock.patch.object(local.os, "access", return_value=False),
-        pytest.raises(PermissionError, match="write"),
-    ):
-        storage.check_publishable(str(tmp_path / "staging"), [str(tmp_path / "ds/z.parquet")])
-
-
-def test_sidecar_parent(tmp_path: Path) -> None:
-    assert LocalStorage().sidecar_parent(str(tmp_path / "ds")) == str(tmp_path)
-    assert LocalStorage().sidecar_parent("/") is None
-    assert LocalStorage().sidecar_parent("/proc") is None  # a mount point: files cannot be moved into it from beside it
-    memory = FsspecStorage(MemoryFileSystem(global_store=False, skip_instance_cache=True))
-    assert memory.sidecar_parent("/lake/ds") == "/lake"
-    assert memory.sidecar_parent("/ds") == "/"
-    assert memory.sidecar_parent("/") is None
-    wrapped = FsspecStorage(
-        DirFileSystem(path="/base", fs=MemoryFileSystem(global_store=False, skip_instance_cache=True))
-    )
-    assert wrapped.sidecar_parent("ds") == ""
-
-
-def test_custom_memory_filesystem_is_used() -> None:
-    fs = MemoryFileSystem(global_store=False, skip_instance_cache=True)
-    FsspecStorage(fs).write_bytes("/x", b"1")
-    assert fs.cat_file("/x") == b"1"
-
-
-def test_file_deleted_during_a_memory_listing_is_not_an_error() -> None:
-    class Busy(MemoryFileSystem):
-        surprises = 3
-
-        def _surprise(self) -> None:
-            if Busy.surprises:
-                Busy.surprises -= 1
-                raise KeyError("/ds/x")
-
-        def ls(self, path: str, detail: bool = True, **kwargs: Any) -> Any:
-            self._surprise()
-            return super().ls(path, detail, **kwargs)
-
-        def info(self, path: str, **kwargs: Any) -> Any:
-            self._surprise()
-            return super().info(path, **kwargs)
-
-    storage = FsspecStorage(Busy(global_store=False, skip_instance_cache=True))
-    fill(storage, "/ds", "a", "b/c")
-    for look in (storage.list_tree, storage.list_dir, storage.stat):
-        Busy.surprises = 3
-        assert look("/ds")
-
-
-def test_listing_a_tree_makes_no_call_per_file(tmp_path: Path) -> None:
-    """The attributes come from the listing itself."""
-    for number in range(50):
-        os.mkdir(tmp_path / f"part={number}")
-        for name in range(20):
-            (tmp_path / f"part={number}" / f"{name}.parquet").touch()
-    calls = 0
-    scandir = os.scandir
-
-    def count(path: str) -> Any:
-        nonlocal calls
-        calls += 1
-        return scandir(path)
-
-    with mock.patch.object(local.os, "scandir", count):
-        assert len(LocalStorage().list_tree(str(tmp_path)).files) == 1000
-    assert calls == 51

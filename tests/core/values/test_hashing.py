@@ -43,8 +43,3 @@ def test_hash_depends_on_the_order_of_columns():
     hashes = hash_keys([a, b])
     assert hashes[0] != hashes[1]
     assert hash_keys([b, a]).tolist() == hashes[::-1].tolist()
-
-
-def test_hash_of_no_rows_is_empty():
-    assert len(hash_keys([pa.chunked_array([], pa.int64())])) == 0
-    assert len(hash_keys([pa.chunked_array([pa.array([], pa.binary())])])) == 0

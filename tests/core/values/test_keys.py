@@ -1,60 +1,104 @@
-"""Equal keys get equal codes, independent of their type; lookups agree with a Python dict."""
+"""Keys are compared by value and found as in a dict, also by the code for very many keys, reached with a few."""
 
 from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fsspeckit.common.errors import KeyColumnError, SchemaMismatchError
-from fsspeckit.core.dataset.source import Source
-from fsspeckit.core.dataset.source_keys import KeyChoice, select_rows
-from fsspeckit.core.model import KeyColumn
-from fsspeckit.core.values.keys import KeyIndex, comparable, duplicate_codes, key_type, last_of_each, order_rank
-from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
+from fsspeckit.core.kernels import match_keys
+from fsspeckit.core.planning import statistics
+from fsspeckit.core.planning.statistics import KeySet
+from fsspeckit.core.values import keys, text_table
+from fsspeckit.core.values.keys import KeyEncoder, KeyIndex, comparable, key_type, last_of_each, order_rank
+
+SMALL = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+KEYS = st.tuples(st.integers(-9, 9), st.binary(max_size=2), st.none() | st.binary(min_size=1, max_size=1))
+
+
+@pytest.fixture(params=["few", "many"])
+def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The limits as they are, and so low that every key set is above them."""
+    if request.param == "many":
+        monkeypatch.setattr(keys, "_MAX_CODE", 3)
+        monkeypatch.setattr(keys, "FEW_TEXTS", 0)
+        monkeypatch.setattr(match_keys, "FEW_TEXTS", 0)
+        monkeypatch.setattr(text_table, "_MIN_VALUES", 1)
+        monkeypatch.setattr(text_table, "_BLOCK_ROWS", 3)
+        monkeypatch.setattr(statistics, "_MAX_SORTED_TEXTS", 1)
+    name: str = request.param
+    return name
+
+
+def columns(rows: list[tuple[Any, ...]]) -> list[pa.ChunkedArray]:
+    types = [pa.int64(), pa.binary(), pa.binary()]
+    return [pa.chunked_array([pa.array([row[i] for row in rows], type_)]) for i, type_ in enumerate(types)]
+
+
+@SMALL
+@given(st.lists(KEYS, min_size=1, unique=True), st.lists(KEYS, min_size=1))
+def test_composite_keys_are_found(size: str, source: list[Any], target: list[Any]) -> None:
+    index = KeyIndex(columns(source))
+    wanted = target + source[::2]
+    positions, rows = index.lookup(columns(wanted))
+    expected = [(at, source.index(key)) for at, key in enumerate(wanted) if key in source]
+    assert list(zip(positions.tolist(), rows.tolist(), strict=True)) == expected
+
+
+@SMALL
+@given(st.lists(KEYS, min_size=1))
+def test_codes_are_equal_where_keys_are(size: str, rows: list[Any]) -> None:
+    codes = KeyEncoder(columns(rows)).codes
+    first = np.array([rows.index(row) for row in rows])
+    assert np.array_equal(codes[:, None] == codes[None, :], first[:, None] == first[None, :])
+
+
+def test_codes_of_columns_with_more_combinations_than_a_code_has_bits() -> None:
+    """Five columns of 2**16 values have 2**80 combinations: in 64 bits the first column would count for nothing."""
+    count = 2**16
+    numbers = np.arange(count + 2)
+    first, others = numbers % count, np.minimum(numbers, count) % count
+    parts = [pa.chunked_array([pa.array(part)]) for part in (first, others, others, others, others)]
+    encoder = KeyEncoder(parts)
+    assert len(np.unique(encoder.codes)) == count + 1
+    found, known = encoder.transform([part.slice(count - 1) for part in parts])
+    assert (found.tolist(), known) == (encoder.codes[count - 1 :].tolist(), pytest.approx([True] * 3))
+
+
+@SMALL
+@given(
+    st.lists(st.text("abc", max_size=3), min_size=2, unique=True),
+    st.lists(st.tuples(st.text("abc", max_size=3), st.text("abc", max_size=3)), min_size=1),
+)
+def test_a_range_that_holds_a_key_is_hit(size: str, source: list[str], ends: list[tuple[str, str]]) -> None:
+    """Of very many texts only the first and the last are kept: more ranges are hit, and none too few."""
+    ranges = [(min(pair), max(pair)) for pair in ends]
+    key_set = KeySet.of(pa.chunked_array([pa.array(source)]))
+    low, high = (pa.array([r[i].encode() for r in ranges], pa.large_binary()) for i in range(2))
+    hits = key_set.hits(low, high).tolist()
+    exact = [any(lower <= key <= upper for key in source) for lower, upper in ranges]
+    around = [lower <= max(source) and upper >= min(source) for lower, upper in ranges]
+    assert hits == (exact if size == "few" else around)
+
 
 NAN = float("nan")
 
 
-def column(values, type_=None):
+def column(values: Any, type_: pa.DataType | None = None) -> pa.ChunkedArray:
     return pa.chunked_array([pa.array(values, type_)])
 
 
-def found(source, target, *more):
-    """Return pairs of target position and source row for columns given as (source, target)."""
-    pairs = [(source, target), *more]
-    index = KeyIndex([comparable(a, key_type(a.type)) for a, _ in pairs])
-    positions, rows = index.lookup([comparable(b, key_type(a.type)) for a, b in pairs])
+def pairs(source: pa.ChunkedArray, target: pa.ChunkedArray) -> list[tuple[int, int]]:
+    """Pairs of target position and source row."""
+    index = KeyIndex([comparable(source, key_type(source.type))])
+    positions, rows = index.lookup([comparable(target, key_type(source.type))])
     return list(zip(positions.tolist(), rows.tolist(), strict=True))
-
-
-small = st.integers(-6, 6)
-
-
-@settings(max_examples=200)
-@given(st.lists(small, unique=True), st.lists(small), st.booleans())
-def test_integer_lookup_agrees_with_a_dict(source, target, in_order):
-    target = sorted(target) if in_order else target
-    expected = [(i, source.index(value)) for i, value in enumerate(target) if value in source]
-    assert found(column(source, pa.int64()), column(target, pa.int64())) == expected
-
-
-@settings(max_examples=200)
-@given(
-    st.lists(st.tuples(small, st.text("ab", max_size=2)), unique=True),
-    st.lists(st.tuples(small, st.text("ab", max_size=2))),
-)
-def test_composite_keys_are_tuples(source, target):
-    numbers = (column([a for a, _ in source], pa.int64()), column([a for a, _ in target], pa.int64()))
-    texts = (column([b for _, b in source], pa.string()), column([b for _, b in target], pa.string()))
-    expected = [(i, source.index(value)) for i, value in enumerate(target) if value in source]
-    assert found(*numbers, texts) == expected
 
 
 @pytest.mark.parametrize(
@@ -71,90 +115,22 @@ def test_composite_keys_are_tuples(source, target):
         (column([2**64 - 1, 5], pa.uint64()), column([5, 2**64 - 1], pa.uint64())),
     ],
 )
-def test_keys_are_compared_by_value(source, target):
+def test_keys_are_compared_by_value(source: pa.ChunkedArray, target: pa.ChunkedArray) -> None:
     values = [None if v != v else v for v in (source.to_pylist())]
     wanted = [None if v != v else v for v in (target.cast(source.type).to_pylist())]
     expected = [(i, values.index(v)) for i, v in enumerate(wanted) if v in values]
-    assert found(source, target) == expected
+    assert pairs(source, target) == expected
 
 
-def test_null_equals_null_in_an_index():
-    source, target = column([None, 1], pa.int64()), column([1, None, 2, None], pa.int64())
-    assert found(source, target) == [(0, 1), (1, 0), (3, 0)]
-
-
-def test_null_equals_null_over_many_chunks():
-    source = pa.chunked_array([["a", None], ["b"]])
-    target = pa.chunked_array([["b", None], [None, "x"]])
-    assert found(source, target) == [(0, 2), (1, 1), (2, 1)]
-
-
-def test_codes_of_many_wide_columns_do_not_overflow():
-    values = list(range(2000))
-    parts = [column([(v * k) % 2003 for v in values], pa.int64()) for k in range(1, 9)]
-    index = KeyIndex(parts)
-    positions, rows = index.lookup(parts)
-    assert positions.tolist() == rows.tolist() == values
-
-
-def test_nested_keys_are_rejected():
-    with pytest.raises(SchemaMismatchError, match="flat columns"):
-        key_type(pa.list_(pa.int64()))
-
-
-def test_duplicates_are_counted():
-    codes, counts = duplicate_codes(np.array([3, 1, 3, 2, 3, 1]))
-    assert (codes.tolist(), counts.tolist()) == ([1, 3], [2, 3])
-    assert len(duplicate_codes(np.array([1, 2, 3]))[0]) == 0
-
-
-def test_order_has_nulls_lowest_and_nan_highest():
+def test_order_has_nulls_lowest_and_nan_highest() -> None:
     ranks = order_rank(column([1.0, None, NAN, -0.0, 0.0, -5.0])).tolist()
     assert ranks == [2, -1, 3, 1, 1, 0]
     days = order_rank(column([dt.date(2026, 1, 2), None, dt.date(2025, 1, 1)])).tolist()
     assert days == [1, -1, 0]
 
 
-def test_row_with_the_highest_rank_is_kept_and_ties_keep_the_later_row():
+def test_row_with_the_highest_rank_is_kept_and_ties_keep_the_later_row() -> None:
     codes = np.array([7, 8, 7, 7, 8])
     ranks = np.array([5, 1, 9, 9, 0])
     assert last_of_each(codes, [ranks]).tolist() == [1, 3]
     assert last_of_each(codes, []).tolist() == [3, 4]
-
-
-def test_uuids_of_duckdb_are_keys(tmp_path):
-    """DuckDB writes the UUID type, and pyarrow reads it as an extension type."""
-    folder = tmp_path / "t"
-    folder.mkdir()
-    first, second = (f"00000000-0000-0000-0000-00000000000{i}" for i in (1, 2))
-    duckdb.sql(f"copy (select '{first}'::uuid as id, 1 as v) to '{folder}/a.parquet'")
-    io = PyarrowDatasetIO()
-    old = io.read_parquet(folder)
-    duckdb.sql(f"copy (select unnest(['{first}', '{second}'])::uuid as id, 7 as v) to '{tmp_path}/new.parquet'")
-    result = io.merge(tmp_path / "new.parquet", folder, strategy="upsert", key_columns="id")
-    assert result.stats() == {"inserted": 1, "updated": 1, "deleted": 0, "total": 2}
-    assert io.read_parquet(folder).schema == old.schema
-    assert duckdb.sql(f"select id::text, v from '{folder}/*.parquet' order by id").fetchall() == [
-        (first, 7),
-        (second, 7),
-    ]
-
-
-@settings(max_examples=100)
-@given(st.lists(st.text("abc", max_size=3), unique=True), st.lists(st.text("abc", max_size=3)), st.integers(1, 3))
-def test_unique_texts_in_several_chunks_are_found(source, target, step):
-    cut = [pa.array(source[at : at + step], pa.string()) for at in range(0, len(source), step)]
-    wanted = [(i, source.index(text)) for i, text in enumerate(target) if text in source]
-    assert found(pa.chunked_array(cut, pa.string()), column(target, pa.string())) == wanted
-
-
-@pytest.mark.parametrize("type_", [pa.string(), pa.decimal128(9, 2), pa.float64()])
-def test_duplicate_non_numeric_keys_are_detected(type_):
-    values = column([str(i) for i in range(50)], pa.string()).cast(type_)
-    once = Source(pa.table({"k": values}))
-    twice = Source(pa.table({"k": pa.chunked_array([*values.chunks, values.chunk(0).slice(7, 1)])}))
-    assert select_rows(once, [KeyColumn("k", type_)], KeyChoice(None)) == range(50)
-    kept = select_rows(twice, [KeyColumn("k", type_)], KeyChoice("last"))
-    assert kept.tolist() == [i for i in range(51) if i != 7]
-    with pytest.raises(KeyColumnError, match=r"1 duplicate key"):
-        select_rows(twice, [KeyColumn("k", type_)], KeyChoice(None))

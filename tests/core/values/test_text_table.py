@@ -2,78 +2,18 @@
 
 from __future__ import annotations
 
-import uuid
 from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsspeckit.core.values import text_table
 from fsspeckit.core.values.hashing import hash_keys
-from fsspeckit.core.values.keys import KeyIndex
 from fsspeckit.core.values.take import take_rows
 from fsspeckit.core.values.text_table import TextTable
-
-KINDS = [pa.binary(), pa.large_binary()]
-TEXTS = st.one_of(st.binary(max_size=12), st.binary(min_size=5, max_size=5))
-
-
-def chunked(values: list[bytes], kind: pa.DataType, cut: int) -> pa.ChunkedArray:
-    """Return values in two chunks that are slices of larger arrays."""
-    padded = pa.array([b"before", *values, b"after"], kind).slice(1, len(values))
-    return pa.chunked_array([padded.slice(0, cut), padded.slice(cut)], kind)
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=str)
-@pytest.mark.parametrize("width", [None, 5])
-@given(data=st.data())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-def test_texts_are_found_at_their_positions(monkeypatch, kind, width, data):
-    monkeypatch.setattr(text_table, "_BLOCK_ROWS", data.draw(st.integers(1, 50)))
-    texts = TEXTS if width is None else st.binary(min_size=width, max_size=width)
-    values = data.draw(st.lists(texts, min_size=1, max_size=40, unique=True))
-    asked = data.draw(st.lists(st.sampled_from(values) | TEXTS, max_size=40))
-    table = TextTable(chunked(values, kind, data.draw(st.integers(0, len(values)))))
-    found = table.find(chunked(asked, kind, data.draw(st.integers(0, len(asked)))))
-    place = {value: number for number, value in enumerate(values)}
-    assert found.tolist() == [place.get(text, -1) for text in asked]
-
-
-def test_fixed_size_values_are_found():
-    values = pa.array([number.to_bytes(16, "big") for number in range(100)], pa.binary(16))
-    asked = pa.chunked_array([values.take(pa.array([7, 3, 99])), pa.array([b"x" * 16], pa.binary(16))])
-    assert TextTable(values).find(asked).tolist() == [7, 3, 99, -1]
-
-
-@pytest.mark.parametrize("ragged", [False, True])
-def test_index_of_many_texts_agrees_with_a_dict(ragged):
-    rng = np.random.default_rng(1)
-    keys = [str(uuid.UUID(bytes=rng.bytes(16))).encode() + (b"x" * (i % 3) if ragged else b"") for i in range(120_000)]
-    values = pa.chunked_array([pa.array(keys[:50_000], pa.binary()), pa.array(keys[50_000:], pa.binary())])
-    assert TextTable.supports(values)
-    asked = [keys[i] for i in rng.integers(0, len(keys), 5_000).tolist()] + [b"absent", b""]
-    positions, rows = KeyIndex([values]).lookup([pa.chunked_array([pa.array(asked, pa.binary())])])
-    place = {key: number for number, key in enumerate(keys)}
-    assert positions.tolist() == list(range(5_000))
-    assert rows.tolist() == [place[key] for key in asked[:5_000]]
-
-
-def test_nulls_are_found_beside_many_texts():
-    many = pa.array([b"%d" % i for i in range(100_000)])
-    assert TextTable.supports(many)
-    assert not TextTable.supports(many.slice(1))
-    assert not TextTable.supports(pa.concat_arrays([many, pa.nulls(1, pa.binary())]))
-    assert not TextTable.supports(pa.array(range(100_000)))
-    index = KeyIndex([pa.chunked_array([many])])
-    asked = [pa.chunked_array([pa.array([None, b"99999", b"no"], pa.binary())])]
-    positions, rows = index.lookup(asked)
-    assert (positions.tolist(), rows.tolist()) == ([1], [99999])
-    with_null = KeyIndex([pa.chunked_array([pa.nulls(1, pa.binary()), many])])
-    positions, rows = with_null.lookup(asked)
-    assert (positions.tolist(), rows.tolist()) == ([0, 1], [0, 100000])
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=8), st.data())

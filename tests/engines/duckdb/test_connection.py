@@ -5,16 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
-import time
 
 import duckdb
-import fsspec
 import pyarrow as pa
 import pytest
 
-from fsspeckit.common.errors import StorageError
-from fsspeckit.core.engine import local
 from fsspeckit.datasets.duckdb import (
     DuckDBDatasetIO,
     compact_parquet_dataset,
@@ -25,7 +20,6 @@ from fsspeckit.datasets.duckdb import (
     read_parquet,
     write_dataset,
 )
-from fsspeckit.datasets.duckdb.engine import DuckDBEngine
 from fsspeckit.datasets.duckdb.failures import DuckDBError, DuckDBNotFoundError
 
 ROWS = pa.table({"k": ["a", "b", "c"], "n": [1, 2, 3]})
@@ -59,39 +53,6 @@ def test_nothing_of_a_callers_database_changes(tmp_path):
     assert state_of(connection) == before
 
 
-def test_an_open_result_of_the_caller_stays_open(tmp_path):
-    connection = duckdb.connect()
-    result = connection.execute("SELECT range FROM range(100000)")
-    assert result.fetchone() == (0,)
-    life(DuckDBDatasetIO(connection), str(tmp_path / "d"), ROWS)
-    assert result.fetchone() == (1,)
-
-
-def test_an_open_transaction_of_the_caller_is_not_affected(tmp_path):
-    connection = duckdb.connect()
-    connection.execute("BEGIN; CREATE TABLE mine AS SELECT 'a' AS k, 9 AS n")
-    io = DuckDBDatasetIO(connection)
-    io.write_dataset(ROWS, str(tmp_path / "d"))
-    assert io.merge(connection.table("mine"), str(tmp_path / "d"), strategy="upsert", key_columns="k").updated == 1
-    connection.execute("ROLLBACK")
-    assert connection.execute("SELECT count(*) FROM duckdb_tables()").fetchone() == (0,)
-
-
-def test_text_files_are_spooled_to_the_folder_for_temporary_files(tmp_path):
-    (tmp_path / "file").touch()
-    for number in range(2):
-        (tmp_path / f"{number}.csv").write_text(f"id\n{number}\n")
-    io = DuckDBDatasetIO(temp_directory=tmp_path / "file" / "below")
-    with pytest.raises(StorageError, match="Pass another one as temp_directory"):
-        io.write_dataset(str(tmp_path / "*.csv"), str(tmp_path / "d"))
-
-
-@pytest.mark.parametrize("options", [{"memory_limit": "1GB"}, {"temp_directory": "/tmp"}])
-def test_limits_cannot_be_set_for_a_given_connection(options):
-    with pytest.raises(ValueError, match="Set them on the connection"):
-        DuckDBDatasetIO(duckdb.connect(), **options)
-
-
 def test_invalid_connection_and_invalid_folder(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(TypeError, match=r"is not a DuckDB connection\. Pass a result of"):
@@ -110,23 +71,6 @@ def test_limits_of_a_new_database_are_applied(tmp_path, limit):
     assert os.listdir(tmp_path / "spill")
     io.connection.close()
     assert not (tmp_path / "spill").exists()
-
-
-def test_two_databases_spill_into_different_folders():
-    query = "SELECT value FROM duckdb_settings() WHERE name = 'temp_directory'"
-    (first,), (second,) = (create_duckdb_connection().execute(query).fetchone() for _ in range(2))
-    assert first != second
-    assert not os.path.exists(first)
-
-
-def test_a_join_that_does_not_fit_spills(tmp_path):
-    io = DuckDBDatasetIO(memory_limit="64MB", temp_directory=tmp_path / "spill")
-    query = "SELECT md5(range::VARCHAR) AS k, range AS n FROM range({}, {})"
-    io.write_dataset(io.connection.sql(query.format(0, 1_500_000)), str(tmp_path / "d"), max_rows_per_file=500_000)
-    source = io.connection.sql(query.format(500_000, 2_000_000))
-    result = io.merge(source, str(tmp_path / "d"), strategy="upsert", key_columns=["k"])
-    assert (result.inserted, result.updated, result.unchanged) == (500_000, 1_000_000, 1_000_000)
-    assert (tmp_path / "spill").exists()
 
 
 @pytest.mark.parametrize("call", ["optimize", "deduplicate"])
@@ -157,69 +101,11 @@ def test_maintenance_spills_below_the_temp_directory(tmp_path, call, given):
     assert list(spill.iterdir()) == []
 
 
-@pytest.mark.parametrize(("limit", "most"), [("1GB", 2), ("100MB", 1), (None, 6)])
-@pytest.mark.parametrize("is_given", [True, False])
-def test_a_memory_limit_bounds_the_threads(monkeypatch, limit, most, is_given):
-    monkeypatch.setattr(local, "cores", lambda: 6)
-    active, seen, lock = [], [], threading.Lock()
-
-    def work(number, pieces=()):
-        with lock:
-            active.append(number)
-            seen.append(len(active))
-        time.sleep(0.02)
-        active.remove(number)
-        return list(pieces)
-
-    connection = create_duckdb_connection(memory_limit=limit or "9000TB") if is_given else None
-    engine = DuckDBEngine(connection) if is_given else DuckDBEngine(memory_limit=limit)
-    engine.exchange(work, range(12), work, 12, lambda done: None)
-    assert max(seen) == most
-
-
-def test_default_folders_of_duckdb_are_not_used(tmp_path, monkeypatch):
-    """They may be unsuitable: in the working folder, or next to the database file."""
-    monkeypatch.chdir(tmp_path)
-    created, of_file = create_duckdb_connection(), duckdb.connect(str(tmp_path / "a.duckdb"))
-    folder = created.sql("SELECT current_setting('temp_directory')").fetchall()[0][0]
-    for connection in (duckdb.connect(), created, of_file):
-        io = DuckDBDatasetIO(connection)
-        io.write_dataset(pa.RecordBatchReader.from_batches(ROWS.schema, ROWS.to_batches()), str(tmp_path / "d"))
-        io.optimize_parquet_dataset(str(tmp_path / "d"), ["k"])
-    assert {path.name for path in tmp_path.iterdir()} == {"a.duckdb", "d", ".d.fsspeckit"}
-    assert not os.path.exists(folder)
-
-
-def test_a_temp_directory_that_cannot_be_created(tmp_path):
-    (tmp_path / "file").touch()
-    io, folder = DuckDBDatasetIO(temp_directory=tmp_path / "file" / "spill"), str(tmp_path / "d")
-    with pytest.raises(StorageError, match=r"file/spill .*Pass another one as temp_directory"):
-        io.write_dataset(pa.RecordBatchReader.from_batches(ROWS.schema, ROWS.to_batches()), folder)
-    assert not (tmp_path / "d").exists()
-
-
-def test_rows_of_a_stream_are_spooled_to_the_temp_directory(tmp_path):
-    io = DuckDBDatasetIO(temp_directory=tmp_path / "spill")
-    seen = []
-
-    def batches():
-        seen.extend(path.suffix for path in (tmp_path / "spill").iterdir())
-        yield from ROWS.to_batches()
-
-    io.write_dataset(pa.RecordBatchReader.from_batches(ROWS.schema, batches()), str(tmp_path / "d"))
-    assert seen == [".arrows"]
-
-
 @pytest.mark.parametrize("make", [DuckDBDatasetIO, create_duckdb_connection])
 @pytest.mark.parametrize("limit", ["lots", "1XB", "80%", "", 0, -1, True, 1.5])
 def test_an_invalid_size_is_refused(make, limit):
     with pytest.raises(ValueError, match=r"memory_limit=.* is not a size. Use bytes or a text"):
         make(memory_limit=limit)
-
-
-def test_sizes_in_terabytes():
-    query = "SELECT value FROM duckdb_settings() WHERE name = 'memory_limit'"
-    assert create_duckdb_connection(memory_limit="2TB").execute(query).fetchone() == ("2.0 TiB",)
 
 
 def test_out_of_memory_is_a_typed_error(tmp_path):
@@ -257,14 +143,6 @@ def test_the_functions_of_maintenance(tmp_path):
     assert read_parquet(folder).num_rows == 3
 
 
-def test_the_functions_take_a_connection(tmp_path):
-    connection, folder = duckdb.connect(), str(tmp_path / "d")
-    connection.register("source", ROWS)
-    write_dataset(connection.table("source"), folder, connection=connection)
-    assert merge(connection.table("source"), folder, "k", "update", connection=connection).updated == 3
-    assert read_parquet(folder, connection=connection, filters="k = 'b'").to_pylist() == [{"k": "b", "n": 2}]
-
-
 def test_a_registered_filesystem_serves_its_urls(memory_fs):
     connection = create_duckdb_connection(memory_fs)
     io = DuckDBDatasetIO(connection)
@@ -295,14 +173,6 @@ def test_a_filesystem_that_only_duckdb_has_is_not_replaced(memory_fs):
             DuckDBDatasetIO(connection).write_dataset(ROWS, "memory://lake/d")
         assert not memory_fs.store
     assert DuckDBDatasetIO(registered, filesystem=memory_fs).write_dataset(ROWS, "memory://lake/d").rows == 3
-
-
-def test_other_paths_do_not_use_the_registered_filesystem(tmp_path, memory_fs):
-    io = DuckDBDatasetIO(create_duckdb_connection(memory_fs))
-    assert life(io, str(tmp_path / "d"), ROWS) == 2
-    assert not memory_fs.store
-    other = fsspec.filesystem("memory")
-    assert DuckDBDatasetIO(io.connection, filesystem=other).write_dataset(ROWS, "/e").rows == 3
 
 
 def test_without_duckdb_the_error_names_the_package(monkeypatch, tmp_path):

@@ -275,17 +275,6 @@ def test_damage_in_a_copied_chunk_is_detected(path):
     assert path.read_bytes() == bytes(data)
 
 
-def test_files_of_other_writers_are_encoded_in_full(path):
-    duckdb.sql(f"copy (select * from range(3000) t(id), (select 1.5 amount, 'x' note, 'y' state)) to '{path}'")
-    assert not pq.read_metadata(path).created_by.startswith("parquet-cpp")
-    changed = pa.table({"id": pa.array([7], pa.int64()), "amount": [2.5], "note": ["x"], "state": ["y"]})
-    io = PyarrowDatasetIO(publish="replace")
-    target = pq.read_schema(path)
-    io.merge(changed.cast(target), path.parent, strategy="update", key_columns="id")
-    assert pq.read_metadata(path).created_by.startswith("parquet-cpp")
-    assert io.read_parquet(path.parent).filter(pc.field("id") == 7)["amount"].to_pylist() == [2.5]
-
-
 @pytest.mark.parametrize(
     ("options", "data"), [({"write_page_index": True}, rows()), ({}, pa.table({"m": [[{"a": [1]}], None]}))]
 )

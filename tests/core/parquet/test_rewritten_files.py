@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fsspeckit.common.errors import DamagedFileError, SchemaMismatchError
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 
 ROWS = 3000
@@ -72,44 +71,6 @@ def test_encodings_follow_the_input(folder):
     assert chunks["id"].has_column_index
 
 
-def test_pages_carry_checksums_and_a_flipped_bit_is_found(folder):
-    pq.write_table(rows_of_many_kinds(), folder / "a.parquet", compression="none", use_dictionary=False)
-    upsert(folder, [1])
-    path = folder / "a.parquet"
-    data = bytearray(path.read_bytes())
-    start = pq.ParquetFile(path).metadata.row_group(0).column(3).data_page_offset
-    data[start + 5000] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(DamagedFileError, match=r"a\.parquet"):
-        upsert(folder, [2])
-    assert path.read_bytes() == bytes(data)
-
-
-@pytest.mark.parametrize("options", [{"batch_rows": 50}, {"memory_limit": 200_000}])
-def test_small_batches_give_the_same_rows(folder, options):
-    pq.write_table(rows_of_many_kinds(), folder / "a.parquet")
-    result = upsert(folder, [0, 1, 2, 49, 50, 51, 1500, 2999], **options)
-    assert result.stats() == {"inserted": 0, "updated": 8, "deleted": 0, "total": ROWS}
-    table = pq.ParquetFile(folder / "a.parquet").read()
-    expected = rows_of_many_kinds()["random"].to_pylist()
-    for i in (0, 1, 2, 49, 50, 51, 1500, 2999):
-        expected[i] = -1.0
-    assert table["random"].to_pylist() == expected
-
-
-def test_row_groups_without_hits_of_an_unchanged_file_are_not_read(folder):
-    """A file with equal rows is not rewritten, even if another part of it cannot be read."""
-    pq.write_table(rows_of_many_kinds(), folder / "a.parquet", row_group_size=1000, write_page_checksum=True)
-    path = folder / "a.parquet"
-    data = bytearray(path.read_bytes())
-    data[pq.ParquetFile(path).metadata.row_group(2).column(3).data_page_offset + 3000] ^= 1
-    path.write_bytes(data)
-    rows = rows_of_many_kinds().slice(10, 5)
-    result = PyarrowDatasetIO(publish="replace").merge(rows, folder, strategy="upsert", key_columns="id")
-    assert (result.updated, result.unchanged, result.rewritten_files) == (5, 5, [])
-    assert path.read_bytes() == bytes(data)
-
-
 @pytest.mark.parametrize("asked", [{}, {"compression": "zstd"}, {"batch_rows": 64}], ids=str)
 def test_statistics_of_dictionary_columns_cover_only_used_values(folder, asked):
     """pyarrow counts all dictionary values as used if there are nulls, and DuckDB answers from these statistics."""
@@ -123,15 +84,6 @@ def test_statistics_of_dictionary_columns_cover_only_used_values(folder, asked):
     assert {meta.row_group(group).column(1).statistics.max for group in range(meta.num_row_groups)} == {"m"}
 
 
-def test_statistics_of_a_new_file_are_of_its_own_rows(folder):
-    codes = pa.DictionaryArray.from_arrays(pa.array([0, None, 1, 2], pa.int32()), ["a", "m", "z"])
-    table = pa.table({"id": [1, 2, 3, 4], "state": codes})
-    PyarrowDatasetIO(publish="replace").write_dataset(table, folder / "new", row_group_size=3)
-    (file,) = (folder / "new").glob("*.parquet")
-    meta = pq.read_metadata(file)
-    assert [meta.row_group(group).column(1).statistics.max for group in range(2)] == ["m", "z"]
-
-
 def test_int96_timestamps_beyond_the_range_of_nanoseconds_are_kept(folder):
     """INT96 has the years 1 to 9999; read as nanoseconds they would become other years."""
     days = [dt.datetime.fromisoformat(day) for day in ("2020-01-01", "9999-12-31", "0001-01-01")]
@@ -142,28 +94,3 @@ def test_int96_timestamps_beyond_the_range_of_nanoseconds_are_kept(folder):
     assert io.read_parquet(folder)["at"].to_pylist() == days
     assert duckdb.sql(f'select "at" from "{folder}/*.parquet" order by id').fetchall() == [(day,) for day in days]
     assert pq.ParquetFile(folder / "a.parquet").schema.column(1).physical_type == "INT96"
-
-
-def test_int96_timestamps_in_a_column_whose_name_has_a_dot(folder):
-    """The part before the dot is not a column, or is another one, whose -1 would be taken for nanoseconds."""
-    days = [dt.datetime.fromisoformat(day) for day in ("2020-01-01", "1999-12-31")]
-    table = pa.table({"a": [1, -1], "a.b": pa.array(days, pa.timestamp("us")), "v": [1, 2]})
-    for name, rows in (("a.parquet", table), ("b.parquet", table.rename_columns(["id", "a.b", "v"]))):
-        (folder / name[0]).mkdir()
-        pq.write_table(rows, folder / name[0] / name, use_deprecated_int96_timestamps=True)
-        source = rows.slice(0, 1).set_column(2, "v", [[7]])
-        PyarrowDatasetIO(publish="replace").merge(
-            source, folder / name[0], strategy="update", key_columns=rows.column_names[0]
-        )
-        found = PyarrowDatasetIO(publish="replace").read_parquet(folder / name[0])
-        assert (found["a.b"].to_pylist(), found["v"].to_pylist()) == (days, [7, 2])
-
-
-def test_int96_timestamps_with_nanoseconds_are_refused(folder):
-    table = pa.table({"id": [1, 2], "at": pa.array([1, 1001], pa.timestamp("ns")), "v": [1, 2]})
-    pq.write_table(table, folder / "a.parquet", use_deprecated_int96_timestamps=True)
-    before = (folder / "a.parquet").read_bytes()
-    rows = pa.table({"id": [1], "at": pa.array([1], pa.timestamp("us")), "v": [9]})
-    with pytest.raises(SchemaMismatchError, match="nanoseconds"):
-        PyarrowDatasetIO(publish="replace").merge(rows, folder, strategy="update", key_columns="id")
-    assert (folder / "a.parquet").read_bytes() == before
