@@ -14,10 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 
-from fsspeckit.core.commit.listing import View
-from fsspeckit.core.file_names import is_data_file
-from fsspeckit.core.storage import LocalStorage, Storage, join
-from fsspeckit.core.storage.fsspec import FsspecStorage
+from inside import FsspecStorage, LocalStorage, Storage, files_of, is_data_file, join
 
 Rows = Counter[tuple[Any, ...]]
 SHARED_MEMORY = "/dev/shm"
@@ -66,11 +63,16 @@ class World(ABC):
                 rows += rows_of(data)
         return rows
 
-    def view_rows(self, view: View) -> Rows:
-        """Return the rows of a view."""
+    def seen_rows(self) -> Rows:
+        """Return the rows that our own reader sees."""
+        storage = self.new_storage()
+        return self.rows_at(files_of(storage, self.root))
+
+    def rows_at(self, locations: list[str]) -> Rows:
+        """Return the rows of files."""
         rows: Rows = Counter()
-        for file in view.files:
-            rows += rows_of(self.storage.read_bytes(file.location))
+        for location in locations:
+            rows += rows_of(self.storage.read_bytes(location))
         return rows
 
 
@@ -127,6 +129,9 @@ class MemoryWorld(World):
 
     def files(self) -> dict[str, bytes]:
         return {path.removeprefix("/lake/"): file.getvalue() for path, file in self.fs.store.items()}
+
+
+WORLDS: dict[str, type[World]] = {"local": LocalWorld, "memory": MemoryWorld}
 
 
 @cache

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from core.commit.steps import table
 from faults.injection import FaultStorage
-from faults.operations import table
 from faults.worlds import LocalWorld, MemoryWorld, World
 from fsspeckit.common.errors import VersionNotFoundError
 from fsspeckit.core.commit.matching import Matcher

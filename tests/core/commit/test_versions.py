@@ -16,8 +16,8 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
+from core.commit.steps import append_files, keep_versions, rewrite, set_policy, start, table
 from faults.injection import FaultStorage
-from faults.operations import append_files, keep_versions, rewrite, set_policy, start, table
 from faults.sweep import versions_of
 from faults.worlds import LocalWorld, MemoryWorld, World
 from fsspeckit.common.errors import DatasetNotFoundError, StorageError, VersionNotFoundError
