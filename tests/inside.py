@@ -18,6 +18,10 @@ from unittest import mock
 import pyarrow as pa
 import pytest
 
+from fsspeckit.cli import sources as cli_sources
+from fsspeckit.cli.options import OPERATIONS as CLI_OPERATIONS
+from fsspeckit.cli.plan_files import SavedPlan, read_plan
+from fsspeckit.cli.wording import as_options
 from fsspeckit.common.arrow_versions import BLOOM_FILTERS, EXTENSION_TYPES, INSTALLED, VIEWS
 from fsspeckit.core.commit import history as history_module
 from fsspeckit.core.commit import log as log_module
@@ -44,12 +48,44 @@ from fsspeckit.datasets.spark.exchange import _GatherBody, _read_ipc, _SplitBody
 from fsspeckit.datasets.spark.jobs import _Body, pack, place_results, unpack
 from fsspeckit.datasets.spark.shared_source import SharedSource, share_inline, share_table
 from fsspeckit.datasets.spark.tasks import Runner, Scanner, Scans
+from fsspeckit.pipeline.wording import as_keys
 
 __all__ = [
-    "BLOOM_FILTERS", "EXTENSION_TYPES", "I32", "I64", "INSTALLED", "VIEWS", "ChunkField", "Entry", "FileField",
-    "FsspecStorage", "GroupField", "Handle", "LocalStorage", "MergePlan", "MetaField", "StatisticsField", "Storage",
-    "Struct", "Tree", "disk_calls", "folders", "fsspec_storage", "is_data_file", "join", "local", "name_stem", "parent",
-    "read_struct", "resolve", "write_struct",
+    "BLOOM_FILTERS",
+    "CLI_OPERATIONS",
+    "EXTENSION_TYPES",
+    "I32",
+    "I64",
+    "INSTALLED",
+    "VIEWS",
+    "ChunkField",
+    "Entry",
+    "FileField",
+    "FsspecStorage",
+    "GroupField",
+    "Handle",
+    "LocalStorage",
+    "MergePlan",
+    "MetaField",
+    "SavedPlan",
+    "StatisticsField",
+    "Storage",
+    "Struct",
+    "Tree",
+    "as_keys",
+    "as_options",
+    "disk_calls",
+    "folders",
+    "fsspec_storage",
+    "is_data_file",
+    "join",
+    "local",
+    "name_stem",
+    "parent",
+    "read_plan",
+    "read_struct",
+    "resolve",
+    "write_struct",
 ]  # fmt: skip
 
 THRESHOLDS = {
@@ -260,3 +296,8 @@ def commit_at(when: datetime) -> Iterator[None]:
     clock.now.return_value = when
     with mock.patch.object(new_record, "datetime", clock):
         yield
+
+
+def forget_standard_input() -> None:
+    """Let the next command in this process read standard input again."""
+    cli_sources.spooled_stdin.cache_clear()

@@ -136,7 +136,7 @@ def test_without_the_system_call_files_are_published_one_by_one(
     monkeypatch.setattr(LocalStorage, "exchange", refuse)
     start(world)
     UPSERT(world.storage, world.root)
-    assert Counter(row[2] for row in world.raw_rows().elements()) == {"new": 4, "": 1, "old": 21}
+    assert Counter(row[2] for row in world.raw_rows().elements()) == {"new": 4, "x": 1, "old": 21}
     assert not recover(world.storage, world.root)
 
 
