@@ -12,26 +12,25 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 from unittest import mock
 
 import pyarrow as pa
 import pytest
 
-from fsspeckit.cli import sources as cli_sources
-from fsspeckit.cli.options import OPERATIONS as CLI_OPERATIONS
-from fsspeckit.cli.plan_files import SavedPlan, read_plan
-from fsspeckit.cli.wording import as_options
 from fsspeckit.common.arrow_versions import BLOOM_FILTERS, EXTENSION_TYPES, INSTALLED, VIEWS
 from fsspeckit.core.commit import history as history_module
 from fsspeckit.core.commit import log as log_module
 from fsspeckit.core.commit import new_record
 from fsspeckit.core.commit.journal import Journal
 from fsspeckit.core.commit.log import Log
-from fsspeckit.core.commit.replay import Recovery
+from fsspeckit.core.commit.replay import Recovery, Replayer
+from fsspeckit.core.commit.seen_files import SeenFiles
 from fsspeckit.core.commit.sidecar import SidecarLocations
+from fsspeckit.core.commit.transaction import Transaction
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.source import Input, Source, open_source
+from fsspeckit.core.dataset.text_source import TextFiles
 from fsspeckit.core.engine.local import LocalEngine
 from fsspeckit.core.engine.protocol import OnDone, Scratch
 from fsspeckit.core.file_names import is_data_file, name_stem
@@ -48,11 +47,9 @@ from fsspeckit.datasets.spark.exchange import _GatherBody, _read_ipc, _SplitBody
 from fsspeckit.datasets.spark.jobs import _Body, pack, place_results, unpack
 from fsspeckit.datasets.spark.shared_source import SharedSource, share_inline, share_table
 from fsspeckit.datasets.spark.tasks import Runner, Scanner, Scans
-from fsspeckit.pipeline.wording import as_keys
 
 __all__ = [
     "BLOOM_FILTERS",
-    "CLI_OPERATIONS",
     "EXTENSION_TYPES",
     "I32",
     "I64",
@@ -67,13 +64,11 @@ __all__ = [
     "LocalStorage",
     "MergePlan",
     "MetaField",
-    "SavedPlan",
     "StatisticsField",
     "Storage",
     "Struct",
+    "TextFiles",
     "Tree",
-    "as_keys",
-    "as_options",
     "disk_calls",
     "folders",
     "fsspec_storage",
@@ -82,7 +77,6 @@ __all__ = [
     "local",
     "name_stem",
     "parent",
-    "read_plan",
     "read_struct",
     "resolve",
     "write_struct",
@@ -98,6 +92,8 @@ THRESHOLDS = {
     "rows of a part": ("fsspeckit.core.kernels.find_duplicates._PART_ROWS",),
     "rows of an item": ("fsspeckit.core.kernels.find_duplicates._ITEM_ROWS",),
     "bytes of a range": ("fsspeckit.core.operations.optimize.RANGE_BYTES",),
+    "bytes of a small source": ("fsspeckit.datasets.spark.file_source.SMALL_BYTES",),
+    "bytes of a part of a file": ("fsspeckit.core.dataset.parquet_source._PART_BYTES",),
     "pieces in memory": ("fsspeckit.core.engine.local._PIECES_IN_MEMORY",),
 }
 
@@ -298,6 +294,33 @@ def commit_at(when: datetime) -> Iterator[None]:
         yield
 
 
-def forget_standard_input() -> None:
-    """Let the next command in this process read standard input again."""
-    cli_sources.spooled_stdin.cache_clear()
+@contextmanager
+def failing_commits(*, of_positions: bool = False) -> Iterator[None]:
+    """Let the storage fail in commits; only in those that keep the position of a reader."""
+    original = Transaction.commit
+
+    def commit(self: Transaction, *changes: Any) -> Any:
+        if self._terms.seen or not of_positions:
+            raise OSError("the disk is gone")
+        return original(self, *changes)
+
+    with mock.patch.object(Transaction, "commit", commit):
+        yield
+
+
+@contextmanager
+def dying_commits(when: Literal["before", "after"], error: type[BaseException]) -> Iterator[None]:
+    """Crash before or after the record of a commit."""
+    target, name = (Transaction, "_claim") if when == "before" else (Replayer, "publish_all")
+    with mock.patch.object(target, name, side_effect=error):
+        yield
+
+
+@contextmanager
+def forgetting_positions() -> Iterator[None]:
+    """Let readers of changes and new files see no position."""
+    with (
+        mock.patch.object(Log, "position", return_value=None),
+        mock.patch.object(Log, "seen_files", return_value=SeenFiles()),
+    ):
+        yield

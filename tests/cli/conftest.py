@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fsspeckit.cli.app import main
-from inside import forget_standard_input
+from inside_programs import forget_standard_input
 
 Fsspeckit = Callable[..., tuple[int, str, str]]
 

@@ -19,7 +19,8 @@ from cli.conftest import Fsspeckit
 from fsspeckit.cli.app import main
 from fsspeckit.common.errors import DocumentError
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
-from inside import SavedPlan, name_stem, read_plan
+from inside import name_stem
+from inside_programs import SavedPlan, read_plan
 from mutations import changed, put
 
 PLANS = {

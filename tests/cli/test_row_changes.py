@@ -13,7 +13,8 @@ import pytest
 
 from cli.conftest import Fsspeckit
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
-from inside import CLI_OPERATIONS, name_stem
+from inside import name_stem
+from inside_programs import CLI_OPERATIONS
 
 ROWS = pa.table({"id": [1, 2, 3, 4], "day": ["mon", "mon", "tue", None], "amount": [10, 20, 30, None]})
 DELETE = ("delete", "lake", "--where", "id < 2")

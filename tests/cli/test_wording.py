@@ -20,7 +20,7 @@ from fsspeckit.datasets.duckdb import DuckDBDatasetIO
 from fsspeckit.datasets.pyarrow import PyarrowDatasetIO
 from fsspeckit.datasets.spark import SparkDatasetIO
 from fsspeckit.pipeline import Pipeline
-from inside import as_keys, as_options
+from inside_programs import as_keys, as_options
 
 SOURCE = Path(package.__file__).parent
 NAMED = re.compile(rf"(?<![\w'\"/.-])(?:{'|'.join(PARAMETERS)})\b(?!['\"/])|\b\w+_parquet_dataset\b|(?<![\w.])\w+\(\)")
