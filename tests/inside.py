@@ -27,7 +27,7 @@ from fsspeckit.core.commit.log import Log
 from fsspeckit.core.commit.replay import Recovery, Replayer
 from fsspeckit.core.commit.seen_files import SeenFiles
 from fsspeckit.core.commit.sidecar import SidecarLocations
-from fsspeckit.core.commit.transaction import Transaction
+from fsspeckit.core.commit.transaction import Changes, Transaction
 from fsspeckit.core.dataset.place import Place
 from fsspeckit.core.dataset.source import Input, Source, open_source
 from fsspeckit.core.dataset.text_source import TextFiles
@@ -324,3 +324,11 @@ def forgetting_positions() -> Iterator[None]:
         mock.patch.object(Log, "seen_files", return_value=SeenFiles()),
     ):
         yield
+
+
+def commit_without_export(path: str) -> None:
+    """Remove a file as a process does that ends before it exports its commit."""
+    journal = Journal(LocalStorage(), path)
+    view = journal.view()
+    with journal.begin(view, "clear") as transaction:
+        transaction.commit(Changes(retire=(view.files[0].path,), complete_view=True))
