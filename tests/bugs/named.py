@@ -457,7 +457,7 @@ BUGS: tuple[Bug, ...] = (
         "LocalStorage.sync_dirs",
         "",
         "paths = [path for path in paths if not '/folder' in path]\n...",
-        POWER,
+        ("tests/faults/test_publish_modes.py",),
     ),
     Bug(
         "power: the folder of the sidecar is not synced at commit",
@@ -533,7 +533,7 @@ BUGS: tuple[Bug, ...] = (
         "LocalStorage.link",
         "",
         "self.publish(path, target)",
-        SWEEPS,
+        ("tests/faults/test_publish_modes.py",),
     ),
     Bug(
         "power: new folders above the sidecar are not synced",

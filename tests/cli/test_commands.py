@@ -108,20 +108,6 @@ def test_what_deletes_everything_needs_a_yes(fsspeckit: Fsspeckit) -> None:
     assert (code, json.loads(out)["total"]) == (0, 0)
 
 
-def test_a_write_replaces_the_rows_of_a_condition(fsspeckit: Fsspeckit) -> None:
-    fsspeckit("write", "orders.csv", "lake", "-q")
-    replace = ("write", "updates.csv", "lake", "--mode", "overwrite", "--replace-where")
-    code, out, err = fsspeckit(*replace, "id IN (2, 4)", "--json")
-    assert (code, err, json.loads(out)["replaced"]) == (0, "", 1)
-    assert [(row["id"], row["amount"]) for row in rows_of("lake")] == [(1, 10), (2, 21), (3, 30), (4, 40)]
-    code, out, err = fsspeckit(*replace, "day = 'mon'")
-    assert (code, out) == (1, "")
-    assert err.splitlines()[0].startswith("error: 1 source row(s) are outside the condition --replace-where")
-    code, _, err = fsspeckit("write", "updates.csv", "lake", "--replace-where", "id = 2")
-    assert (code, "--replace-where needs --mode overwrite" in err) == (2, True)
-    assert len(rows_of("lake")) == 4
-
-
 def test_a_write_keeps_an_existing_dataset(fsspeckit: Fsspeckit) -> None:
     assert fsspeckit("write", "orders.csv", "lake", "--mode", "error", "-q")[0] == 0
     code, out, err = fsspeckit("write", "updates.csv", "lake", "--mode", "error")
@@ -327,14 +313,6 @@ def test_doctor_finds_credentials(fsspeckit: Fsspeckit, monkeypatch: pytest.Monk
     options = found("memory://lake", "--storage-option", "secret=hunter2")
     assert options["azure"] == ("note", "none found")
     assert found("--storage-option", "secret=hunter2")["azure"] == ("ok", "storage options (secret)")
-
-
-def test_doctor_sees_a_folder_that_nobody_may_write(fsspeckit: Fsspeckit) -> None:
-    Path("file").write_text("")
-    code, out, _ = fsspeckit("doctor", "file/lake", "--json")
-    checks = {check["name"]: check for check in json.loads(out)["checks"]}
-    assert (code, checks["write access"]["verdict"]) == (1, "fail")
-    assert checks["write access"]["mend"]
 
 
 def test_doctor_names_all_damaged_files(fsspeckit: Fsspeckit) -> None:

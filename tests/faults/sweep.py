@@ -37,6 +37,8 @@ class Expected:
     old_files: dict[str, bytes]
     foreign: dict[str, bytes]
     calls: int
+    moves: list[int]
+    """The calls in the middle of which files are moved: faults in them are always tried."""
     old_versions: list[Rows]
     new_versions: list[Rows]
 
@@ -53,7 +55,8 @@ def expect(world: World, operation: Operation) -> Expected:
     if old == new if not operation.same_rows else old_files == world.dataset_files():
         raise Violation(f"{operation.name} changes nothing, so old and new states are equal")
     check_clean(world)
-    return Expected(old, new, old_files, foreign, len(storage.calls), old_versions, versions_of(world))
+    moves = [number for number, name in enumerate(storage.calls, 1) if name == "move_many"]
+    return Expected(old, new, old_files, foreign, len(storage.calls), moves, old_versions, versions_of(world))
 
 
 class Unpublished(logging.Handler):

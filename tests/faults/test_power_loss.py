@@ -90,14 +90,14 @@ def test_power_loss_during_recovery_from_a_kill(
     expected = expect(world, operation)
     steps = record(world, operation).steps
     done = 0
-    for step in choose(sweep, rng, range(1, steps + 1), 6):
+    for step in choose(sweep, rng, range(1, steps + 1), 20):
         disk = record(world, operation, step, "after")
         killed = len(disk.events)
         disk.dead, disk.crash_at = False, -1
         with recording(disk) as storage:
             recover(storage, world.root)
         points = [(at, rng.randrange(2**32)) for at in range(killed, len(disk.events) + 1) for _ in range(4)]
-        for at, seed in choose(sweep, rng, points, 10):
+        for at, seed in choose(sweep, rng, points, 20):
             lose_power(world, expected, disk, at, seed, f"{operation.name}, killed at system call {step}")
             done += 1
     print(f"{done} power losses during recovery")

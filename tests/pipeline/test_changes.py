@@ -210,16 +210,6 @@ def test_changes_behind_a_query_with_a_quarantine(run: Callable[[], Any], lake: 
     assert ids("lake/wrong")[1:] == [(6, "late")]
 
 
-def test_steps_at_the_same_time_have_their_own_positions(run: Callable[[], Any], lake: Path, spark: Any) -> None:
-    io = PyarrowDatasetIO()
-    run(select=["log"])
-    io.merge(orders([2, 4], "paid"), "lake/orders", strategy="upsert", key_columns="id")
-    for _ in range(2):
-        run()
-        assert ids("lake/copy") == ids("lake/orders")
-        assert [row[0] for row in logged()] == [1, 2, 2, 2, 3, 4]
-
-
 CHECK = '[[steps]]\nname = "look"\ndo = "check"\nfrom = "changed"\nchecks = { rows = { min = 1 } }\n\n'
 
 

@@ -252,38 +252,6 @@ def test_checks_of_every_step_that_changes_a_dataset(lake: Path, spark: Any, ste
     assert Pipeline.of(raw).run(spark).step("load").commit_seq == 3
 
 
-def test_rows_are_deleted_and_updated_once(lake: Path, spark: Any) -> None:
-    raw = small()
-    raw["variables"] = {"least": 15}
-    raw["steps"] += [
-        {"name": "raise", "do": "update", "dataset": "out", "set": {"amount": "amount + ${least}"}, "where": "id = 2"},
-        {
-            "name": "purge",
-            "do": "delete",
-            "dataset": "out",
-            "where": "amount < ${least}",
-            "checks": {"rows": {"max": 2}, "reconciled": True},
-        },
-        {"name": "none", "do": "delete", "dataset": "out", "where": "id = 7", "checks": {"rows": {"min": 1}}},
-    ]
-    first = Pipeline.of(raw).run(spark, idempotency_key="k")
-    assert [(step.rows, step.files, step.commit_seq) for step in first.steps] == [
-        (3, 1, 1),
-        (2, 1, 2),
-        (1, 1, 3),
-        (0, 0, 4),
-    ]
-    assert (first.step("raise").details["updated"], first.step("purge").details["deleted"]) == (2, 1)
-    table = PyarrowDatasetIO().read_parquet("lake/out")
-    assert sorted(table["amount"].to_pylist()) == [35, 36]
-    again = Pipeline.of(raw).run(spark, idempotency_key="k")
-    assert [(step.status, step.commit_seq) for step in again.steps] == [("skipped", seq) for seq in (1, 2, 3, 4)]
-    assert PyarrowDatasetIO().read_parquet("lake/out").equals(table)
-    raw["steps"][1]["set"] = {"amont": "1"}
-    with pytest.raises(StepFailedError, match=r"step 'raise': set: unknown column\(s\) .*; did you mean 'amount'\?"):
-        Pipeline.of(raw).run(spark, idempotency_key="l")
-
-
 def one_step(do: str, **options: Any) -> dict[str, Any]:
     """A pipeline that brings the rows of `in/mon.csv` into a dataset by `id`."""
     sources = {"raw": {"format": "csv", "path": "in/mon.csv"}}
