@@ -25,7 +25,7 @@ def test_any_single_fault_leaves_old_or_new(
     expected = expect(world, operation)
     faults = [Fault(kind, call) for call in range(1, expected.calls + 1) for kind in (*CRASHES, *ERRORS)]
     tally = Tally()
-    for fault in (*choose(sweep, rng, faults, 90), *(Fault("torn", call) for call in expected.moves)):
+    for fault in (*choose(sweep, rng, faults, 90), *(Fault("torn", move) for move in expected.moves)):
         tally[f"{fault.kind} -> {single_fault(world, operation, expected, fault)}"] += 1
     print(f"{sum(tally.values())} of {len(faults)} single faults: {tally}")
     assert tally.total() > 0
